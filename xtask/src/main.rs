@@ -1,0 +1,2 @@
+//! Project checks (being written)
+fn main() {}
