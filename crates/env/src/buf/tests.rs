@@ -1,0 +1,116 @@
+//! Tests of the buffers: alignment, bounds, reuse, order of waiting, and views that share one owner.
+
+use super::pool::*;
+use super::*;
+use std::time::Duration;
+
+/// Direct I/O fails with EINVAL when a buffer's start or capacity is not aligned.
+#[test]
+fn buffers_are_aligned_and_bounded() {
+    let pool = BufPool::new(64 << 20);
+    for want in [0, 1, 4096, 4097, 65_536, 70_000, 1 << 20, (1 << 20) + 4096, 64 << 20] {
+        let buf = pool.try_take(want).unwrap();
+        assert_eq!(buf.as_ptr() as usize % BUF_ALIGN, 0);
+        assert_eq!(buf.capacity() % BUF_ALIGN, 0);
+        assert!(buf.capacity() >= want);
+        assert!(buf.capacity() <= want.max(4096) * 5 / 4 + 4096, "{want} gave {}", buf.capacity());
+    }
+    assert_eq!(pool.in_use(), 0);
+}
+
+/// Memory of a server is unbounded if the pool hands out, or keeps idle, more than its limit.
+#[test]
+fn limit_holds_and_idle_memory_makes_room() {
+    let pool = BufPool::new(1 << 20);
+    let held: Vec<_> = (0..16).map(|_| pool.try_take(65_536).unwrap()).collect();
+    assert!(matches!(pool.try_take(1), Err(BufError::Exhausted { .. })));
+    assert!(matches!(pool.try_take(2 << 20), Err(BufError::TooLarge { .. })));
+    assert!(matches!(pool.try_take(usize::MAX), Err(BufError::TooLarge { .. })));
+    drop(held);
+    assert_eq!((pool.in_use(), pool.idle()), (0, 1 << 20));
+    let big = pool.try_take(1 << 20).unwrap();
+    assert_eq!((pool.in_use(), pool.idle()), (1 << 20, 0));
+    drop(big);
+}
+
+/// Without reuse each payload would fault in fresh pages.
+#[test]
+fn returned_memory_is_reused() {
+    let pool = BufPool::new(1 << 20);
+    let first = pool.try_take(65_536).unwrap();
+    let address = first.as_ptr();
+    drop(first);
+    assert_eq!(pool.try_take(60_000).unwrap().as_ptr(), address);
+}
+
+/// A wrong length arithmetic would expose stale bytes or write past the end.
+#[test]
+fn lengths_and_padding() {
+    let mut buf = AlignedBuf::unpooled(5000);
+    assert_eq!(buf.capacity(), 8192);
+    buf.extend_from_slice(b"hello");
+    buf.spare_mut()[..3].copy_from_slice(b"abc");
+    buf.advance(3);
+    assert_eq!(&buf[..], b"helloabc");
+    assert_eq!(buf.pad_to_align(), 4088);
+    assert!(buf[8..].iter().all(|&b| b == 0));
+    buf.truncate(2);
+    buf.resize(4);
+    assert_eq!(&buf[..], b"he\0\0");
+    buf.clear();
+    assert!(buf.is_empty());
+}
+
+/// A forwarded payload would go back to the pool while a send still reads it.
+#[test]
+fn shared_views_keep_the_buffer() {
+    let pool = BufPool::new(1 << 20);
+    let mut buf = pool.try_take(100).unwrap();
+    buf.extend_from_slice(b"0123456789");
+    let mut whole = buf.freeze();
+    let part = whole.slice(2..=4);
+    let head = whole.split_to(3);
+    assert_eq!((&part[..], &head[..], &whole[..]), (&b"234"[..], &b"012"[..], &b"3456789"[..]));
+    drop((whole, head));
+    assert_eq!(pool.in_use(), 4096);
+    drop(part);
+    assert_eq!(pool.in_use(), 0);
+    assert!(SharedBuf::empty().is_empty());
+    assert_eq!(SharedBuf::from(vec![1, 2]), SharedBuf::from_static(&[1, 2]));
+}
+
+/// A large request would starve, or a wake-up get lost, if the queue were not first come, first served.
+#[test]
+fn waiters_are_served_in_order() {
+    let pool = BufPool::new(1 << 20);
+    let half = pool.try_take(512 << 10).unwrap();
+    let other = pool.try_take(256 << 10).unwrap();
+    let big = std::thread::spawn({
+        let pool = pool.clone();
+        move || pool.take_blocking(1 << 20, Duration::from_secs(30)).map(|b| b.capacity())
+    });
+    // Once the big one waits, a small request is refused although it would fit.
+    let mut refused = false;
+    for _ in 0..30_000 {
+        if pool.try_take(4096).is_err() {
+            refused = true;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(refused);
+    drop(half);
+    drop(other);
+    assert_eq!(big.join().unwrap(), Ok(1 << 20));
+    assert_eq!(pool.in_use(), 0);
+}
+
+/// A wait that timed out would block everybody behind it for ever if it kept its place.
+#[test]
+fn a_given_up_wait_lets_the_next_in() {
+    let pool = BufPool::new(1 << 20);
+    let half = pool.try_take(512 << 10).unwrap();
+    assert!(matches!(pool.take_blocking(1 << 20, Duration::from_millis(5)), Err(BufError::Exhausted { .. })));
+    assert!(pool.try_take(512 << 10).is_ok());
+    drop(half);
+}

@@ -1,0 +1,64 @@
+//! The clock behind a trait, and the real one.
+//!
+//! Invariant: `now` never goes back within a process. Not here: timers (the owners of cores keep their own).
+
+use std::time::Duration;
+
+use cairn_types::time::{Time, WallTime};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Where the present comes from. Only drivers ask it; cores get the answer as an argument.
+pub trait Clock: Send + Sync {
+    /// The monotonic clock, for timeouts, leases and latencies.
+    fn now(&self) -> Time;
+    /// The calendar, for file times and logs.
+    fn wall(&self) -> WallTime;
+}
+
+/// The machine's clocks: `CLOCK_MONOTONIC` and `CLOCK_REALTIME`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealClock;
+
+impl Clock for RealClock {
+    fn now(&self) -> Time {
+        Time(nanos(monotonic_now()))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(nanos(read(ClockId::Realtime)))
+    }
+}
+
+/// Nanoseconds, saturated to `u64` (584 years).
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The monotonic clock's reading since its start (the machine's boot).
+pub(crate) fn monotonic_now() -> Duration {
+    read(ClockId::Monotonic)
+}
+
+fn read(id: ClockId) -> Duration {
+    let t = clock_gettime(id);
+    // Before 1970 (a machine without a set clock) counts as 1970.
+    let secs = u64::try_from(t.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(t.tv_nsec).unwrap_or(0);
+    Duration::new(secs, nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leases would be granted or expire wrongly if the clock stood still, went back or had another unit.
+    #[test]
+    fn real_clock_moves_forward() {
+        let a = RealClock.now();
+        std::thread::sleep(Duration::from_millis(2));
+        let b = RealClock.now();
+        assert!(b.since(a) >= Duration::from_millis(2));
+        let year_2020 = WallTime(1_577_836_800 * 1_000_000_000);
+        assert!(RealClock.wall() > year_2020);
+    }
+}
