@@ -1,1 +1,24 @@
-//! (being written)
+//! Vocabulary of Cairn: ids, units, schemes, layouts, error codes, names.
+//!
+//! Layer 0: no I/O, no clock, no randomness. Every other crate speaks in these types.
+pub mod checksum;
+pub mod error_code;
+pub mod ids;
+pub mod layout;
+pub mod member;
+pub mod name;
+pub mod scheme;
+pub mod time;
+pub mod units;
+
+pub use checksum::{crc32c, crc32c_append, crc32c_blocks};
+pub use error_code::{ErrorCode, RetryClass};
+pub use ids::{
+    ChunkId, ClusterId, DiskId, DiskUuid, Epoch, GroupId, Incarnation, InodeId, NodeId, PartitionId, PgId, SessionId,
+    VolumeId,
+};
+pub use layout::{Layout, LayoutError};
+pub use member::MemberState;
+pub use scheme::Scheme;
+pub use time::{Time, WallTime};
+pub use units::{BLOCK_SIZE, ByteCount, CHUNK_BLOCKS_MAX, CHUNK_SIZE_MAX};

@@ -1,0 +1,179 @@
+//! The closed table of error codes: number, retry class, errno, S3 code, Hadoop exception. Add, never edit.
+
+/// What the caller may do after an error.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum RetryClass {
+    /// The same request will fail again: the caller's fault or a fact.
+    Never = 0,
+    /// The same server will do it later: wait and repeat with the same sequence number.
+    Here = 1,
+    /// Another server does it (another leader, another member).
+    Elsewhere = 2,
+    /// The caller's view is old: refresh the cluster map, then repeat.
+    Refresh = 3,
+    /// Whether it was done is not known; never repeat it under another session or sequence.
+    Unknown = 4,
+}
+
+impl RetryClass {
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Never,
+            1 => Self::Here,
+            2 => Self::Elsewhere,
+            3 => Self::Refresh,
+            4 => Self::Unknown,
+            _ => return None,
+        })
+    }
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $retry:ident, $errno:literal, $s3:literal, $hadoop:literal;)*) => {
+        /// An error as it crosses the wire.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u16)]
+        pub enum ErrorCode { $($(#[$doc])* $name = $code,)* }
+
+        impl ErrorCode {
+            /// Every code of the table.
+            pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$name,)*];
+
+            pub fn from_code(code: u16) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+            pub fn code(self) -> u16 { self as u16 }
+            pub fn retry(self) -> RetryClass { match self { $(Self::$name => RetryClass::$retry,)* } }
+            /// Linux errno.
+            pub fn errno(self) -> i32 { match self { $(Self::$name => $errno,)* } }
+            /// Error code of the S3 API.
+            pub fn s3(self) -> &'static str { match self { $(Self::$name => $s3,)* } }
+            /// Java exception class that Hadoop callers expect.
+            pub fn hadoop(self) -> &'static str { match self { $(Self::$name => $hadoop,)* } }
+            pub fn name(self) -> &'static str { match self { $(Self::$name => stringify!($name),)* } }
+        }
+    };
+}
+
+codes! {
+    /// This member of the Raft group does not lead; the hint names who may.
+    NotLeader = 1, Elsewhere, 11, "ServiceUnavailable", "org.apache.hadoop.ipc.StandbyException";
+    /// The request names an older epoch than the member holds.
+    StaleEpoch = 2, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    /// The peer belongs to another cluster.
+    WrongCluster = 3, Never, 22, "InvalidRequest", "java.io.IOException";
+    /// No common protocol version.
+    VersionUnsupported = 4, Never, 93, "NotImplemented", "java.io.IOException";
+    /// A bounded queue is full.
+    Overloaded = 5, Here, 11, "SlowDown", "org.apache.hadoop.ipc.RetriableException";
+    /// The deadline passed; the outcome is not known.
+    DeadlineExceeded = 6, Unknown, 110, "RequestTimeout", "java.net.SocketTimeoutException";
+    /// The client session ended; the outcome is not known.
+    SessionEnded = 7, Unknown, 116, "ServiceUnavailable", "java.io.IOException";
+    /// A defect in the server.
+    Internal = 8, Never, 5, "InternalError", "java.io.IOException";
+    /// The message cannot be decoded or lacks a field.
+    BadRequest = 9, Never, 22, "InvalidRequest", "java.lang.IllegalArgumentException";
+    /// The server stops or has not finished starting.
+    Unavailable = 10, Elsewhere, 11, "ServiceUnavailable", "org.apache.hadoop.ipc.RetriableException";
+    /// The opcode is not served here.
+    UnknownOperation = 11, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
+    /// The sequence number of the slot is not the next one.
+    BadSequence = 12, Never, 22, "InvalidRequest", "java.io.IOException";
+    NotFound = 20, Never, 2, "NoSuchKey", "java.io.FileNotFoundException";
+    Exists = 21, Never, 17, "PreconditionFailed", "org.apache.hadoop.fs.FileAlreadyExistsException";
+    NotDirectory = 22, Never, 20, "InvalidRequest", "org.apache.hadoop.fs.ParentNotDirectoryException";
+    IsDirectory = 23, Never, 21, "InvalidRequest", "java.io.FileNotFoundException";
+    NotEmpty = 24, Never, 39, "BucketNotEmpty", "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException";
+    /// Mode bits or ownership forbid it.
+    PermissionDenied = 25, Never, 13, "AccessDenied", "org.apache.hadoop.security.AccessControlException";
+    /// Only the owner or root may do it.
+    NotPermitted = 26, Never, 1, "AccessDenied", "org.apache.hadoop.security.AccessControlException";
+    InvalidArgument = 27, Never, 22, "InvalidArgument", "java.lang.IllegalArgumentException";
+    NameTooLong = 28, Never, 36, "KeyTooLongError", "java.io.IOException";
+    TooManyLinks = 29, Never, 31, "InvalidRequest", "java.io.IOException";
+    CrossVolume = 30, Never, 18, "InvalidRequest", "java.io.IOException";
+    /// No disk, placement group or volume has room.
+    NoSpace = 31, Never, 28, "InsufficientStorage", "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException";
+    QuotaExceeded = 32, Never, 122, "QuotaExceeded", "org.apache.hadoop.hdfs.protocol.QuotaExceededException";
+    NoAttribute = 33, Never, 61, "NoSuchKey", "java.io.IOException";
+    FileTooLarge = 34, Never, 27, "EntityTooLarge", "java.io.IOException";
+    /// The inode is gone.
+    Stale = 35, Never, 116, "NoSuchKey", "java.io.FileNotFoundException";
+    /// The value does not fit the caller's buffer.
+    OutOfRange = 36, Never, 34, "InvalidRange", "java.io.EOFException";
+    ReadOnly = 37, Never, 30, "AccessDenied", "java.io.IOException";
+    TooManySymlinks = 38, Never, 40, "InvalidRequest", "java.io.IOException";
+    /// A compare-and-set found another value: somebody else changed it.
+    Conflict = 39, Never, 11, "OperationAborted", "java.io.IOException";
+    /// The layout cannot be used here; the text says why.
+    BadLayout = 40, Never, 22, "InvalidRequest", "java.lang.IllegalArgumentException";
+    /// A block on this member does not match its checksum.
+    ChecksumMismatch = 60, Elsewhere, 5, "InternalError", "org.apache.hadoop.fs.ChecksumException";
+    /// This member does not hold the bytes.
+    Missing = 61, Elsewhere, 5, "InternalError", "org.apache.hadoop.hdfs.BlockMissingException";
+    /// The chunk takes no more appends: go on in a new one.
+    ChunkSealed = 62, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    /// The member is not serving (syncing, offline).
+    NotServing = 63, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    /// The request has to go to the primary of the placement group.
+    NotPrimary = 64, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    /// The disk left service.
+    DiskFailed = 65, Elsewhere, 5, "InternalError", "java.io.IOException";
+    /// An append does not start at the end of the chunk.
+    OffsetMismatch = 66, Never, 5, "InternalError", "java.io.IOException";
+    /// The placement group takes no new chunks.
+    PgFull = 67, Refresh, 28, "InsufficientStorage", "java.io.IOException";
+    /// A member further down the chain failed or stalled; the text names it.
+    ChainFailed = 68, Refresh, 5, "ServiceUnavailable", "java.io.IOException";
+    /// The chunk was deleted; the caller's extent map is old.
+    ChunkDeleted = 69, Refresh, 116, "NoSuchKey", "java.io.IOException";
+    /// The member's process was restarted since: what was not synced may be lost.
+    WrongIncarnation = 70, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    /// Fewer serving members than the scheme's minimum for writes.
+    BelowMinimum = 71, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    UnknownVolume = 80, Never, 2, "NoSuchBucket", "java.io.FileNotFoundException";
+    UnknownNode = 81, Never, 2, "InvalidRequest", "java.io.IOException";
+    /// Too few disks or failure domains for the scheme.
+    NotEnoughDisks = 82, Never, 28, "InsufficientStorage", "java.io.IOException";
+    VolumeNotEmpty = 83, Never, 39, "BucketNotEmpty", "java.io.IOException";
+    UnknownPg = 84, Refresh, 2, "InternalError", "java.io.IOException";
+    UnknownPartition = 85, Refresh, 2, "InternalError", "java.io.IOException";
+    /// A configuration key or value that is not known.
+    BadConfig = 86, Never, 22, "InvalidRequest", "java.lang.IllegalArgumentException";
+}
+
+impl std::fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_complete_and_decodes() {
+        let mut last = 0;
+        for code in ErrorCode::ALL {
+            assert!(code.code() > last, "{code} is out of order or used twice");
+            last = code.code();
+            assert_eq!(ErrorCode::from_code(code.code()), Some(*code));
+            assert!((1..134).contains(&code.errno()), "{code}");
+            assert!(!code.s3().is_empty());
+            assert!(code.hadoop().starts_with("java.") || code.hadoop().starts_with("org.apache.hadoop."));
+            assert_eq!(RetryClass::from_code(code.retry() as u8), Some(code.retry()));
+        }
+        assert_eq!(ErrorCode::from_code(0), None);
+        assert_eq!(ErrorCode::from_code(u16::MAX), None);
+    }
+
+    #[test]
+    fn what_programs_rely_on() {
+        assert_eq!((ErrorCode::NotFound.errno(), ErrorCode::NoSpace.errno()), (2, 28));
+        assert_eq!(ErrorCode::SessionEnded.retry(), RetryClass::Unknown);
+        assert_eq!(ErrorCode::StaleEpoch.retry(), RetryClass::Refresh);
+    }
+}
