@@ -1,0 +1,122 @@
+//! The closed table of operations on the wire. Codes are never reused; ranges name the service.
+//! 0x00xx all, 0x01xx raft, 0x02xx manager, 0x03xx data, 0x04xx meta reads, 0x05xx meta mutations.
+
+macro_rules! opcodes {
+    ($($name:ident = $code:literal, $request:path => $response:path;)*) => {
+        /// An operation. The comment in the table names request and answer messages.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u16)]
+        pub enum Opcode { $($name = $code,)* }
+
+        impl Opcode {
+            /// Every operation of the table.
+            pub const ALL: &'static [Opcode] = &[$(Opcode::$name,)*];
+
+            pub fn from_code(code: u16) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+            pub const fn code(self) -> u16 { self as u16 }
+            pub const fn name(self) -> &'static str { match self { $(Self::$name => stringify!($name),)* } }
+            /// Names of the request and of the answer message, for documentation and inspection.
+            pub const fn messages(self) -> (&'static str, &'static str) {
+                match self { $(Self::$name => (stringify!($request), stringify!($response)),)* }
+            }
+        }
+
+        /// Both messages of every row exist.
+        mod calls {
+            use crate::{common, data, manager, meta, raft};
+            $(const _: fn() = || { fn message<M: prost::Message>() {} message::<$request>(); message::<$response>(); };)*
+        }
+    };
+}
+
+opcodes! {
+    Ping = 0x0001, common::Empty => common::Empty;
+    ProcessStats = 0x0002, common::Empty => common::ProcessStatsResponse;
+
+    RaftMessages = 0x0101, raft::RaftBatch => common::Empty;
+    FetchCheckpoint = 0x0102, raft::FetchCheckpointRequest => raft::FetchCheckpointResponse;
+
+    Register = 0x0201, manager::RegisterRequest => manager::RegisterResponse;
+    Heartbeat = 0x0202, manager::HeartbeatRequest => manager::HeartbeatResponse;
+    GetMap = 0x0203, manager::GetMapRequest => manager::ClusterMap;
+    OpenSession = 0x0204, manager::OpenSessionRequest => manager::OpenSessionResponse;
+    ReportMember = 0x0205, manager::ReportMemberRequest => manager::ReportMemberResponse;
+    EnsurePgs = 0x0206, manager::EnsurePgsRequest => manager::EnsurePgsResponse;
+    CreateVolume = 0x0207, manager::CreateVolumeRequest => manager::CreateVolumeResponse;
+    DeleteVolume = 0x0208, manager::DeleteVolumeRequest => common::Empty;
+    GetConfig = 0x0209, manager::GetConfigRequest => manager::GetConfigResponse;
+    SetConfig = 0x020a, manager::SetConfigRequest => manager::SetConfigResponse;
+    Status = 0x020b, manager::StatusRequest => manager::StatusResponse;
+    ChangeMembers = 0x020c, manager::ChangeMembersRequest => common::Empty;
+
+    Allocate = 0x0301, data::AllocateRequest => data::AllocateResponse;
+    ReserveIndices = 0x0302, data::ReserveIndicesRequest => data::ReserveIndicesResponse;
+    Append = 0x0303, data::AppendRequest => data::AppendResponse;
+    Sync = 0x0304, data::SyncRequest => data::SyncResponse;
+    Seal = 0x0305, data::SealRequest => data::SealResponse;
+    Read = 0x0306, data::ReadRequest => data::ReadResponse;
+    ReportBadBlock = 0x0307, data::ReportBadBlockRequest => common::Empty;
+    Free = 0x0308, data::FreeRequest => data::FreeResponse;
+    ListChunks = 0x0309, data::ListChunksRequest => data::ListChunksResponse;
+    ChunkTable = 0x030a, data::ChunkTableRequest => data::ChunkTableResponse;
+    ApplyPgs = 0x030b, data::ApplyPgsRequest => data::ApplyPgsResponse;
+
+    Lookup = 0x0401, meta::LookupRequest => meta::AttributesResponse;
+    Resolve = 0x0402, meta::ResolveRequest => meta::ResolveResponse;
+    Getattr = 0x0403, meta::GetattrRequest => meta::AttributesResponse;
+    Readlink = 0x0404, meta::ReadlinkRequest => meta::ReadlinkResponse;
+    Readdir = 0x0405, meta::ReaddirRequest => meta::ReaddirResponse;
+    GetExtents = 0x0406, meta::GetExtentsRequest => meta::GetExtentsResponse;
+    GetXattr = 0x0407, meta::GetXattrRequest => meta::GetXattrResponse;
+    ListXattr = 0x0408, meta::ListXattrRequest => meta::ListXattrResponse;
+    Statfs = 0x0409, meta::StatfsRequest => meta::StatfsResponse;
+    Access = 0x040a, meta::AccessRequest => common::Empty;
+
+    Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
+    Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;
+    Symlink = 0x0503, meta::SymlinkRequest => meta::AttributesResponse;
+    CreateUnnamed = 0x0504, meta::CreateUnnamedRequest => meta::AttributesResponse;
+    Link = 0x0505, meta::LinkRequest => meta::AttributesResponse;
+    Unlink = 0x0506, meta::UnlinkRequest => common::Empty;
+    Rmdir = 0x0507, meta::RmdirRequest => common::Empty;
+    RemoveTree = 0x0508, meta::RemoveTreeRequest => common::Empty;
+    Rename = 0x0509, meta::RenameRequest => common::Empty;
+    Setattr = 0x050a, meta::SetattrRequest => meta::AttributesResponse;
+    SetXattr = 0x050b, meta::SetXattrRequest => common::Empty;
+    RemoveXattr = 0x050c, meta::RemoveXattrRequest => common::Empty;
+    Publish = 0x050d, meta::PublishRequest => meta::AttributesResponse;
+    Hold = 0x050e, meta::HoldRequest => meta::AttributesResponse;
+    Release = 0x050f, meta::ReleaseRequest => common::Empty;
+    KeepAlive = 0x0510, meta::KeepAliveRequest => meta::KeepAliveResponse;
+    EndSession = 0x0511, meta::EndSessionRequest => common::Empty;
+    ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
+    ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
+    FreeDone = 0x0582, meta::FreeDone => common::Empty;
+}
+
+impl Opcode {
+    /// A namespace mutation: logged, exactly once.
+    pub const fn is_meta_mutation(self) -> bool {
+        self.code() >> 8 == 0x05
+    }
+    /// A mutation that only a partition's leader itself may propose.
+    pub const fn is_internal(self) -> bool {
+        self.code() >= 0x0580 && self.code() <= 0x05ff
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_decode() {
+        for (i, opcode) in Opcode::ALL.iter().enumerate() {
+            assert_eq!(Opcode::from_code(opcode.code()), Some(*opcode));
+            assert!(Opcode::ALL[i + 1..].iter().all(|o| o.code() != opcode.code()));
+        }
+        assert_eq!(Opcode::from_code(0), None);
+    }
+}
