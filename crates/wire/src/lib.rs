@@ -2,6 +2,8 @@
 //!
 //! Servers never import each other; they meet here. Formats are described in docs/reference/protocol.md.
 pub mod error;
+pub mod frame;
+pub mod hello;
 pub mod opcode;
 
 pub use opcode::Opcode;
