@@ -1,2 +1,50 @@
-//! Project checks (being written)
-fn main() {}
+//! The project's own checks and its test runner: `cargo xtask check` and `cargo xtask test`.
+//!
+//! Owns the rules that no compiler knows: which crate may use which, what the pure layers may touch, how long a
+//! function may be, which licences come in. It builds nothing that ships; no other crate depends on it.
+
+mod advisories;
+mod cargo;
+mod check;
+mod deny;
+mod docs;
+mod files;
+mod findings;
+mod layers;
+mod licence;
+mod manifests;
+mod source;
+mod test_run;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask check [NAME…]        run the project's checks (all of them, or those named)
+cargo xtask test [-- ARG…]       run every test (ARG goes to cargo test); the last line is `N passed, N failed`
+
+Checks:";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["check", names @ ..] => check::run(names),
+        ["test", "--", rest @ ..] => test_run::run(rest),
+        ["test"] => test_run::run(&[]),
+        _ => {
+            eprintln!("{USAGE}");
+            for (name, what, _) in check::CHECKS {
+                eprintln!("  {name:<12} {what}");
+            }
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
