@@ -61,8 +61,7 @@ impl Workspace {
         }
         let json: Value = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
         let root = PathBuf::from(text(&json["workspace_root"])?);
-        let members: BTreeSet<String> =
-            list(&json["workspace_members"])?.iter().map(|id| text(id)).collect::<Result<_>>()?;
+        let members: BTreeSet<String> = list(&json["workspace_members"])?.iter().map(text).collect::<Result<_>>()?;
         let packages =
             list(&json["packages"])?.iter().map(|package| read_package(package, &members)).collect::<Result<_>>()?;
         let files = files::walk(&root)?;

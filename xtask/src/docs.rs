@@ -103,8 +103,8 @@ fn prose_lines(text: &str) -> Vec<(usize, String)> {
 fn without_code(line: &str) -> String {
     let parts: Vec<&str> = line.split('`').collect();
     // An odd number of backquotes leaves the last one without a partner: behind it is prose again.
-    let last_is_prose = parts.len() % 2 == 0;
-    let is_prose = |index: usize| index % 2 == 0 || (last_is_prose && index == parts.len() - 1);
+    let last_is_prose = parts.len().is_multiple_of(2);
+    let is_prose = |index: usize| index.is_multiple_of(2) || (last_is_prose && index == parts.len() - 1);
     parts.iter().enumerate().filter(|(index, _)| is_prose(*index)).map(|(_, part)| *part).collect()
 }
 

@@ -234,7 +234,8 @@ fn find_words(text: &str, needle: &str) -> Vec<usize> {
         .filter(|offset| {
             let before = text[..*offset].bytes().last();
             let after = text[offset + needle.len()..].bytes().next();
-            !(starts_word && before.is_some_and(is_word)) && !(ends_word && after.is_some_and(is_word))
+            let continued = starts_word && before.is_some_and(is_word) || ends_word && after.is_some_and(is_word);
+            !continued
         })
         .collect()
 }

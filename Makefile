@@ -1,0 +1,43 @@
+# The everyday commands. `make help` lists them. All work is done by cargo; `cargo xtask` is the project's own helper.
+
+CARGO ?= cargo
+# One job a processor, but no more than one for each 2 GiB of memory: linking test programs side by side needs it.
+JOBS ?= $(or $(CARGO_BUILD_JOBS),$(shell awk -v n="$$(nproc)" '/^MemTotal/ {m = int($$2 / 2097152); print (m < 1) ? 1 : (m < n) ? m : n}' /proc/meminfo))
+export CARGO_BUILD_JOBS := $(JOBS)
+CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
+
+.DEFAULT_GOAL := all
+.PHONY: all build release test check demo bench fuzz-corpus clean help prepare
+
+all: build ## the same as build
+
+build: prepare ## compile everything for development
+	$(CARGO) build --workspace --locked
+
+release: prepare ## compile the optimized binary, target/release/cairn
+	$(CARGO) build --release --locked --package cairn
+
+test: prepare ## run every test; the last line is the sum
+	$(CARGO) xtask test
+
+check: ## formatting, clippy, layers, sizes, licences, advisories, links
+	.ci/prepare with-lints
+	$(CARGO) xtask check
+
+demo: release ## store real files in a cluster, kill parts of it, compare all bytes (DATA=dir for your own files)
+	CAIRN=$(CAIRN) scripts/demo.sh
+
+bench: release ## measure metadata and data paths of a cluster on this machine
+	CAIRN=$(CAIRN) scripts/bench.sh
+
+fuzz-corpus: prepare ## feed every committed fuzz input to its decoder (tests with `corpus` in their names)
+	$(CARGO) xtask test -- corpus
+
+clean: ## remove everything that was built
+	$(CARGO) clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+prepare:
+	@.ci/prepare
