@@ -1,0 +1,38 @@
+//! [`RaftTransport`]: how messages of groups reach other nodes.
+//!
+//! Not here: the RPC-backed one (`rpc_transport.rs`).
+
+use bytes::Bytes;
+use cairn_types::NodeId;
+use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch};
+
+/// Why a part of a checkpoint could not be fetched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// The other node does not keep that checkpoint (any more): wait for the leader to name another.
+    #[error("{from} does not keep that checkpoint any more")]
+    Gone {
+        /// The node asked.
+        from: NodeId,
+    },
+    /// It could not be reached or failed: try again later.
+    #[error("fetching a checkpoint from {from} failed: {cause}")]
+    Failed {
+        /// The node asked.
+        from: NodeId,
+        /// What happened.
+        cause: String,
+    },
+}
+
+/// Carries Raft traffic. Delivery is best effort: messages may be lost, repeated and overtaken.
+pub trait RaftTransport: Send + Sync {
+    /// Hands a batch over for delivery. Never blocks; drops when its bounded queue is full.
+    fn send(&self, to: NodeId, batch: RaftBatch);
+    /// Fetches a part of a checkpoint, blocking, with a deadline. The bytes come with their checksum in the answer.
+    fn fetch(
+        &self,
+        from: NodeId,
+        request: FetchCheckpointRequest,
+    ) -> Result<(FetchCheckpointResponse, Bytes), FetchError>;
+}
