@@ -28,7 +28,7 @@ struct Scanned<'a> {
     tests: TestRegions,
     /// The whole file is test code.
     is_test: bool,
-    /// It belongs to a crate of layers 0-2 and is not its build script.
+    /// It is code of a crate of layers 0-2.
     is_pure: bool,
 }
 
@@ -69,7 +69,10 @@ fn scan<'a>(files: &'a [SourceFile], pure_dirs: &[PathBuf]) -> Vec<Scanned<'a>> 
             let tests = TestRegions::of(&masked);
             let is_test = tests.whole_file || file.path.components().any(|part| part.as_os_str() == "tests");
             let in_pure_dir = pure_dirs.iter().any(|dir| file.path.starts_with(dir));
-            let is_pure = in_pure_dir && !file.path.ends_with("build.rs");
+            // Build scripts, examples and benchmarks are programs beside the crate, not the crate.
+            let is_beside = file.path.ends_with("build.rs")
+                || file.path.components().any(|part| part.as_os_str() == "examples" || part.as_os_str() == "benches");
+            let is_pure = in_pure_dir && !is_beside;
             Scanned { file, masked, tests, is_test, is_pure }
         })
         .collect();
