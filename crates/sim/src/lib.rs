@@ -8,8 +8,14 @@
 pub mod clock;
 pub mod conformance;
 pub mod disk;
+pub mod net;
 pub mod rng;
+pub mod simulation;
+pub mod trace;
 
 pub use clock::SimClock;
 pub use disk::{CrashMix, CrashPolicy, DiskImage, FaultCounts, FaultRule, FaultWhen, SimDisk, SimDiskOptions};
+pub use net::{LinkOptions, NetCounts, Outbox, SimNet};
 pub use rng::SimRng;
+pub use simulation::{Ctx, Envelope, EventId, Simulation};
+pub use trace::Trace;

@@ -295,7 +295,7 @@ impl Content {
         let older = self.older.get(&page).map_or(&[][..], |v| v);
         let fate = decider.sector();
         let version = decider.version(older.len() + 1);
-        let source = older.get(version).map_or_else(|| bytes(&self.live, page), |p| p);
+        let source = older.get(version).map_or(bytes(&self.live, page), |p| p);
         let (new, old) = (&source[part.clone()], &mut image[part]);
         let differs = |at: &usize| new[*at] != old[*at];
         let first = (0..SECTOR).find(differs);

@@ -145,9 +145,10 @@ impl Names {
             done.push(change.waits_for.is_empty());
         }
         for at in (0..self.pending.len()).rev() {
-            if done[at] {
-                for earlier in 0..at {
-                    done[earlier] |= self.pending[at].needs(&self.pending[earlier]);
+            let (earlier, rest) = done.split_at_mut(at);
+            if rest[0] {
+                for (done, change) in earlier.iter_mut().zip(&self.pending) {
+                    *done |= self.pending[at].needs(change);
                 }
             }
         }
