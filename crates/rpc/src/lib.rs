@@ -1,1 +1,32 @@
-//! (being written)
+//! RPC over TCP: the frames of `cairn_wire::frame` on tokio, for servers and clients.
+//!
+//! Many requests are in flight on one connection and answers come in any order. All frames of one socket read are
+//! handled before one socket write. Payloads go straight between the socket and aligned pooled buffers. Every queue
+//! is bounded, every call has a deadline, and the first frame in each direction settles protocol version and cluster.
+//!
+//! Not here: what the operations mean (the server crates), retries other than to find a leader (the client crate).
+
+pub mod client;
+mod config;
+mod connection;
+mod hub;
+mod identity;
+pub mod leader;
+mod log_limit;
+mod out;
+mod payload;
+mod reader;
+mod server;
+mod socket;
+mod watch;
+
+pub use client::{Call, CallError, CallOptions, Client, Lane, NotSent, Peer, Response, SendError, Unknown};
+pub use config::{ClientConfig, ServerConfig};
+pub use connection::{Connection, ConnectionError, Incoming};
+pub use identity::Identity;
+pub use leader::{LeaderClient, LeaderError, Repeat};
+pub use payload::Payload;
+pub use server::{CloseReason, PeerInfo, Reply, ReplyBatch, Request, Server, ServerError, ServerStats, Service};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! [`Client`]: calls to many addresses over a few connections each.
+//!
+//! A call is encoded when it is made, so its future borrows nothing; it can be awaited in any executor, for deadlines
+//! and sockets are the business of the connection's own task. Small calls and calls with payloads (bulk) use different
+//! connections, so that a small one never waits behind megabytes.
+//!
+//! Not here: choosing whom to ask, retries, leader hints (the client crate); one connection's life (`link.rs`).
+
+mod call;
+mod driver;
+mod error;
+mod link;
+mod slots;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cairn_env::buf::AlignedBuf;
+use cairn_wire::hello::Hello;
+use parking_lot::RwLock;
+use prost::Message;
+
+pub use call::Call;
+pub use error::{CallError, NotSent, SendError, Unknown};
+use link::Link;
+
+use crate::config::{ClientConfig, POOL_BYTES_MIN};
+use crate::hub::Hub;
+use crate::identity::Identity;
+use crate::payload::Payload;
+
+/// Which connection a call takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Lane {
+    /// Bulk if the call sends a payload, small otherwise.
+    #[default]
+    Auto,
+    /// With the small calls.
+    Small,
+    /// With payloads; for calls whose answer brings one.
+    Bulk,
+}
+
+/// How a call is made. Every call has a deadline.
+#[derive(Debug)]
+pub struct CallOptions {
+    /// How long the answer is waited for, from now.
+    pub deadline: Duration,
+    /// Goes along for the logs of all processes concerned.
+    pub trace_id: u64,
+    /// Which connection.
+    pub lane: Lane,
+    /// Calls of the same stream take the same connection of their lane, so they arrive in the order of their making.
+    pub stream: u32,
+    /// Where the answer's payload goes, if it fits; otherwise it goes into a buffer of the pool.
+    pub into: Option<AlignedBuf>,
+}
+
+impl CallOptions {
+    /// Only the deadline is given.
+    pub fn new(deadline: Duration) -> Self {
+        Self { deadline, trace_id: 0, lane: Lane::Auto, stream: 0, into: None }
+    }
+
+    /// Sets the trace id.
+    pub fn trace(mut self, trace_id: u64) -> Self {
+        self.trace_id = trace_id;
+        self
+    }
+
+    /// Takes the connection for payloads.
+    pub fn bulk(mut self) -> Self {
+        self.lane = Lane::Bulk;
+        self
+    }
+
+    /// Sets the stream.
+    pub fn stream(mut self, stream: u32) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// Gives the buffer for the answer's payload.
+    pub fn into_buf(mut self, buf: AlignedBuf) -> Self {
+        self.into = Some(buf);
+        self
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Response {
+    /// The protobuf message.
+    pub message: Bytes,
+    /// The raw bytes that came along.
+    pub payload: Option<AlignedBuf>,
+}
+
+impl Response {
+    /// Decodes the message. Failing that, the server did something, but what it says is not understood.
+    pub fn decode<M: Message + Default>(&self) -> Result<M, CallError> {
+        M::decode(self.message.clone()).map_err(|e| CallError::bad_answer(e.to_string()))
+    }
+}
+
+/// Where the connection tasks of a client run.
+struct Home {
+    runtime: tokio::runtime::Handle,
+    hub: Arc<Hub>,
+}
+
+/// The connections to one address.
+struct Links {
+    small: Vec<Arc<Link>>,
+    bulk: Vec<Arc<Link>>,
+}
+
+impl Links {
+    fn pick(&self, payload: &Payload, options: &CallOptions) -> &Arc<Link> {
+        let bulk = match options.lane {
+            Lane::Auto => !payload.is_empty(),
+            lane => lane == Lane::Bulk,
+        };
+        let links = if bulk { &self.bulk } else { &self.small };
+        &links[options.stream as usize % links.len()]
+    }
+}
+
+struct Inner {
+    config: Arc<ClientConfig>,
+    identity: Identity,
+    homes: Vec<Home>,
+    next_home: AtomicUsize,
+    /// By address. Grows with the addresses ever called; an idle one is some hundred bytes.
+    links: RwLock<HashMap<Arc<str>, Arc<Links>>>,
+    /// Ends the threads of `with_threads`.
+    _threads: Vec<tokio::sync::oneshot::Sender<()>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for links in self.links.get_mut().values() {
+            links.small.iter().chain(&links.bulk).for_each(|link| link.close());
+        }
+        for home in &self.homes {
+            home.hub.stop();
+        }
+    }
+}
+
+/// Makes calls. Clones share connections; the last one dropped closes them.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+impl Client {
+    /// A client whose connection tasks run on the runtime in whose context this is called.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(config: ClientConfig, identity: Identity) -> Self {
+        let runtime = tokio::runtime::Handle::current();
+        Self::with_homes(config, identity, vec![home(runtime)], Vec::new())
+    }
+
+    /// A client with its own threads, usable from anywhere.
+    pub fn with_threads(threads: usize, config: ClientConfig, identity: Identity) -> io::Result<Self> {
+        assert!(threads > 0, "a client needs a thread");
+        let (mut homes, mut stops) = (Vec::new(), Vec::new());
+        for number in 0..threads {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            homes.push(home(runtime.handle().clone()));
+            let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+            stops.push(stop);
+            std::thread::Builder::new().name(format!("rpc-client-{number}")).spawn(move || {
+                // An error means that the client was dropped, which is the signal.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_background();
+            })?;
+        }
+        Ok(Self::with_homes(config, identity, homes, stops))
+    }
+
+    fn with_homes(
+        config: ClientConfig,
+        identity: Identity,
+        homes: Vec<Home>,
+        threads: Vec<tokio::sync::oneshot::Sender<()>>,
+    ) -> Self {
+        assert!(config.pool.limit() >= POOL_BYTES_MIN, "the pool has to hold the largest payload: {POOL_BYTES_MIN}");
+        assert!(config.small_connections > 0 && config.bulk_connections > 0 && config.in_flight_max > 0);
+        let inner = Inner {
+            config: Arc::new(config),
+            identity,
+            homes,
+            next_home: AtomicUsize::new(0),
+            links: RwLock::default(),
+            _threads: threads,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Who this client says it is.
+    pub fn identity(&self) -> &Identity {
+        &self.inner.identity
+    }
+
+    /// The process at `addr` ("host:port"; the name is resolved when a connection is made). Costs no network.
+    pub fn peer(&self, addr: &str) -> Peer {
+        Peer { links: self.links(addr), _client: self.clone() }
+    }
+
+    /// Calls the process at `addr`; see [`Peer::call`].
+    pub fn call(
+        &self,
+        addr: &str,
+        opcode: u16,
+        message: &impl Message,
+        payload: impl Into<Payload>,
+        options: CallOptions,
+    ) -> Call {
+        let payload = payload.into();
+        self.links(addr).pick(&payload, &options).call(opcode, message, payload, options)
+    }
+
+    /// Sends without waiting for anything; see [`Peer::send`].
+    pub fn send(
+        &self,
+        addr: &str,
+        opcode: u16,
+        message: &impl Message,
+        payload: impl Into<Payload>,
+    ) -> Result<(), SendError> {
+        let payload = payload.into();
+        self.links(addr).pick(&payload, &CallOptions::new(Duration::ZERO)).send(opcode, message, payload)
+    }
+
+    fn links(&self, addr: &str) -> Arc<Links> {
+        if let Some(links) = self.inner.links.read().get(addr) {
+            return links.clone();
+        }
+        let (config, addr) = (&self.inner.config, Arc::<str>::from(addr));
+        let new = |_| {
+            let turn = self.inner.next_home.fetch_add(1, Ordering::Relaxed);
+            let home = &self.inner.homes[turn % self.inner.homes.len()];
+            let identity = self.inner.identity.clone();
+            Link::new(addr.clone(), config.clone(), identity, home.runtime.clone(), home.hub.clone())
+        };
+        let mut links = self.inner.links.write();
+        let entry = links.entry(addr.clone()).or_insert_with(|| {
+            let small = (0..config.small_connections).map(new).collect();
+            let bulk = (0..config.bulk_connections).map(new).collect();
+            Arc::new(Links { small, bulk })
+        });
+        entry.clone()
+    }
+}
+
+fn home(runtime: tokio::runtime::Handle) -> Home {
+    let hub = Hub::new();
+    runtime.spawn(hub.clone().run());
+    Home { runtime, hub }
+}
+
+/// One remote process, with its connections looked up once.
+#[derive(Clone)]
+pub struct Peer {
+    links: Arc<Links>,
+    _client: Client,
+}
+
+impl Peer {
+    /// Its address as given.
+    pub fn addr(&self) -> &str {
+        self.links.small[0].addr()
+    }
+
+    /// Sends a request and returns the future of its answer. The request is on its way when this returns; dropping the
+    /// future cancels the waiting, and the request too if it was not sent yet.
+    pub fn call(&self, opcode: u16, message: &impl Message, payload: impl Into<Payload>, options: CallOptions) -> Call {
+        let payload = payload.into();
+        self.links.pick(&payload, &options).call(opcode, message, payload, options)
+    }
+
+    /// As [`call`](Self::call), and `then` gets the outcome, on the thread of the connection: it must not block.
+    pub fn call_then(
+        &self,
+        opcode: u16,
+        message: &impl Message,
+        payload: impl Into<Payload>,
+        options: CallOptions,
+        then: impl FnOnce(Result<Response, CallError>) + Send + 'static,
+    ) {
+        let payload = payload.into();
+        self.links.pick(&payload, &options).call_then(opcode, message, payload, options, Box::new(then));
+    }
+
+    /// Sends a message that gets no answer. It may get lost at any time; when too much waits already, or the peer
+    /// cannot be reached at the moment, it is dropped here. Never blocks.
+    pub fn send(&self, opcode: u16, message: &impl Message, payload: impl Into<Payload>) -> Result<(), SendError> {
+        let payload = payload.into();
+        let link = self.links.pick(&payload, &CallOptions::new(Duration::ZERO));
+        link.send(opcode, message, payload)
+    }
+
+    /// What the server said about itself when the present connection for small calls was made.
+    pub fn hello(&self) -> Option<Hello> {
+        self.links.small[0].hello()
+    }
+}

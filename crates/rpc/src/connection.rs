@@ -1,0 +1,227 @@
+//! Connecting and the hello of the asking side; [`Connection`], a bare connection for one task that wants no more.
+//!
+//! Not here: deadlines, reconnecting, sharing between tasks (`client.rs`).
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::Poll;
+
+use cairn_env::buf::{AlignedBuf, BufError, BufPool};
+use cairn_wire::common::ErrorInfo;
+use cairn_wire::error::WireError;
+use cairn_wire::frame::{CallHeader, Flags, FrameError, OPCODE_HELLO};
+use cairn_wire::hello::{Hello, HelloError};
+use prost::Message;
+use tokio::net::TcpStream;
+
+use crate::client::NotSent;
+use crate::identity::Identity;
+use crate::out::{OutBuf, Writer};
+use crate::payload::Payload;
+use crate::reader::{Next, Reader, Step};
+use crate::socket;
+
+/// A connection on which both sides have said hello.
+pub(crate) struct Handshaken {
+    pub(crate) stream: TcpStream,
+    pub(crate) reader: Reader,
+    pub(crate) hello: Hello,
+}
+
+/// Connects to "host:port", trying all addresses of a name in turn. Callers put a timeout around it.
+pub(crate) async fn connect(addr: &str, identity: &Identity) -> Result<Handshaken, NotSent> {
+    let stream = open(addr).await.map_err(fault)?;
+    handshake(stream, identity).await
+}
+
+fn fault(error: impl ToString) -> NotSent {
+    NotSent::Connect { why: error.to_string(), retry_in: std::time::Duration::ZERO }
+}
+
+async fn open(addr: &str) -> io::Result<TcpStream> {
+    let stream = match addr.parse::<SocketAddr>() {
+        Ok(addr) => TcpStream::connect(addr).await?,
+        Err(_) => TcpStream::connect(addr).await?,
+    };
+    socket::prepare(&stream)?;
+    Ok(stream)
+}
+
+async fn handshake(mut stream: TcpStream, identity: &Identity) -> Result<Handshaken, NotSent> {
+    let ours = identity.hello();
+    let mut out = OutBuf::default();
+    out.push(Flags::REQUEST, OPCODE_HELLO, 0, Payload::None, |out| ours.encode(out))?;
+    let mut writer = Writer::default();
+    writer.take(&mut out);
+    let mut reader = Reader::new();
+    let hello = poll_fn(|cx| {
+        loop {
+            if let Err(e) = writer.flush(cx, &mut stream) {
+                return Poll::Ready(Err(fault(e)));
+            }
+            match reader.next() {
+                Ok(Next::Frame(header, message, _)) => return Poll::Ready(judge(&ours, header.flags, message)),
+                Ok(Next::NeedBuf(_)) => return Poll::Ready(Err(fault("a hello with a payload"))),
+                Ok(Next::More) => {}
+                Err(e) => return Poll::Ready(Err(fault(e))),
+            }
+            match reader.fill(cx, &mut stream) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(fault("the server closed the connection at the hello"))),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(fault(e))),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await?;
+    if !hello.cluster.is_none() && !identity.set_cluster(hello.cluster) {
+        return Err(HelloError::WrongCluster { ours: identity.cluster(), theirs: hello.cluster }.into());
+    }
+    reader.hello_done();
+    Ok(Handshaken { stream, reader, hello })
+}
+
+/// Accepts or refuses the answer to the hello.
+fn judge(ours: &Hello, flags: Flags, message: &[u8]) -> Result<Hello, NotSent> {
+    if flags.is_error() {
+        let info = ErrorInfo::decode(message).map_err(fault)?;
+        return Err(NotSent::Refused(WireError::from_info(info)));
+    }
+    if !flags.is_response() {
+        return Err(fault("the server sent a request before its hello"));
+    }
+    let theirs = Hello::decode(message)?;
+    ours.common_version(&theirs)?;
+    ours.check_cluster(&theirs)?;
+    Ok(theirs)
+}
+
+/// Why a bare connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// It did not come about.
+    #[error("{0}")]
+    NotConnected(#[from] NotSent),
+    /// It broke.
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    /// What came is not a frame.
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    /// The pool cannot give a buffer for a payload.
+    #[error("{0}")]
+    Buffer(#[from] BufError),
+}
+
+/// An answer on a bare connection.
+pub struct Incoming<'a> {
+    /// That of the request.
+    pub request_id: u64,
+    /// `message` is an `ErrorInfo`.
+    pub error: bool,
+    /// The protobuf message.
+    pub message: &'a [u8],
+    /// The raw bytes that came along.
+    pub payload: Option<AlignedBuf>,
+}
+
+/// One connection, owned by one task: requests are gathered by [`send`](Self::send) and written by
+/// [`recv`](Self::recv) or [`flush`](Self::flush). No deadlines; meant for benchmarks and tools.
+pub struct Connection {
+    stream: TcpStream,
+    reader: Reader,
+    out: OutBuf,
+    writer: Writer,
+    pool: BufPool,
+    hello: Hello,
+    next_id: u64,
+}
+
+impl Connection {
+    /// Connects and says hello.
+    pub async fn connect(addr: &str, identity: &Identity, pool: BufPool) -> Result<Self, ConnectionError> {
+        let Handshaken { stream, reader, hello } = connect(addr, identity).await?;
+        Ok(Self { stream, reader, out: OutBuf::default(), writer: Writer::default(), pool, hello, next_id: 1 })
+    }
+
+    /// What the server said about itself.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Adds a request to those that are written next, and returns its id.
+    pub fn send(
+        &mut self,
+        opcode: u16,
+        call: CallHeader,
+        message: &impl Message,
+        payload: impl Into<Payload>,
+    ) -> Result<u64, ConnectionError> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.out.push(Flags::REQUEST, opcode, id, payload.into(), |out| {
+            call.encode(out);
+            message.encode(out).expect("a Vec grows as needed");
+        })?;
+        Ok(id)
+    }
+
+    fn poll_flush(&mut self, cx: &mut std::task::Context<'_>) -> io::Result<bool> {
+        loop {
+            if self.writer.pending() == 0 {
+                if self.out.is_empty() {
+                    return Ok(true);
+                }
+                self.writer.take(&mut self.out);
+            }
+            if !self.writer.flush(cx, &mut self.stream)?.done {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Writes all requests added so far.
+    pub async fn flush(&mut self) -> Result<(), ConnectionError> {
+        poll_fn(|cx| match self.poll_flush(cx) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(e) => Poll::Ready(Err(e)),
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// The next answer that was received already, without waiting.
+    pub fn try_recv(&mut self) -> Result<Option<Incoming<'_>>, ConnectionError> {
+        loop {
+            match self.reader.advance()? {
+                Step::More => return Ok(None),
+                Step::NeedBuf(header) => self.reader.give(self.pool.try_take(header.payload_len as usize)?),
+                Step::Frame(header, message, payload) => {
+                    return Ok(Some(Incoming {
+                        request_id: header.request_id,
+                        error: header.flags.is_error(),
+                        message: self.reader.message(message),
+                        payload,
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Writes what waits and reads once from the socket.
+    pub async fn fill(&mut self) -> Result<(), ConnectionError> {
+        let count = poll_fn(|cx| {
+            if let Err(e) = self.poll_flush(cx) {
+                return Poll::Ready(Err(e));
+            }
+            self.reader.fill(cx, &mut self.stream)
+        })
+        .await?;
+        if count == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! [`OutBuf`], frames waiting to be written, and [`Writer`], which writes them with as few system calls as it can.
+//!
+//! Headers, messages and small payloads of all waiting frames lie in one byte string; larger payloads stay where they
+//! are and are interleaved by vectored writes. Invariant: bytes leave in the order in which frames were pushed.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use cairn_env::buf::SharedBuf;
+use cairn_wire::frame::{Flags, FrameError, begin_frame, finish_frame};
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+use crate::payload::Payload;
+
+/// Payload pieces up to this size are copied behind their message: cheaper than another slice.
+const INLINE_MAX: usize = 2048;
+/// Slices of one vectored write.
+const SLICES_MAX: usize = 64;
+/// Memory that a drained buffer keeps for the next frames.
+const KEEP_CAPACITY: usize = 128 << 10;
+
+/// Frames in the order in which they are to be written.
+#[derive(Default)]
+pub(crate) struct OutBuf {
+    bytes: Vec<u8>,
+    /// Payload pieces and the positions in `bytes` before which they are written, ascending.
+    pieces: Vec<(usize, SharedBuf)>,
+    piece_bytes: usize,
+}
+
+impl OutBuf {
+    /// Bytes to be written.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.piece_bytes
+    }
+
+    /// Bytes of headers, messages and small payloads, which this buffer owns.
+    pub(crate) fn owned_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends a frame whose message `fill` writes. On an error nothing was appended.
+    pub(crate) fn push(
+        &mut self,
+        flags: Flags,
+        opcode: u16,
+        request_id: u64,
+        payload: Payload,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), FrameError> {
+        let start = begin_frame(&mut self.bytes);
+        fill(&mut self.bytes);
+        finish_frame(&mut self.bytes, start, flags, opcode, request_id, payload.len())?;
+        self.push_payload(payload);
+        Ok(())
+    }
+
+    /// Appends a frame that was encoded before.
+    pub(crate) fn push_encoded(&mut self, head: &[u8], payload: Payload) {
+        self.bytes.extend_from_slice(head);
+        self.push_payload(payload);
+    }
+
+    fn push_payload(&mut self, payload: Payload) {
+        match payload {
+            Payload::None => {}
+            Payload::One(piece) => self.push_piece(piece),
+            Payload::Many(pieces) => pieces.into_iter().for_each(|piece| self.push_piece(piece)),
+        }
+    }
+
+    fn push_piece(&mut self, piece: SharedBuf) {
+        if piece.len() <= INLINE_MAX {
+            self.bytes.extend_from_slice(&piece);
+        } else {
+            self.piece_bytes += piece.len();
+            self.pieces.push((self.bytes.len(), piece));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEEP_CAPACITY);
+        self.pieces.clear();
+        self.piece_bytes = 0;
+    }
+}
+
+/// Writes one [`OutBuf`] after the other.
+#[derive(Default)]
+pub(crate) struct Writer {
+    current: OutBuf,
+    /// Written part of `current.bytes`.
+    byte_at: usize,
+    /// First piece that is not wholly written, and how much of it is.
+    piece: usize,
+    piece_at: usize,
+    left: usize,
+}
+
+/// What a flush achieved.
+pub(crate) struct Flushed {
+    /// Bytes that the kernel took.
+    pub(crate) written: usize,
+    /// Whether nothing is left; otherwise the task is woken when the socket takes more.
+    pub(crate) done: bool,
+}
+
+impl Writer {
+    /// Bytes taken over and not yet written.
+    pub(crate) fn pending(&self) -> usize {
+        self.left
+    }
+
+    /// Takes what waits in `out`, leaving an empty buffer with memory to reuse. Only when nothing is pending.
+    pub(crate) fn take(&mut self, out: &mut OutBuf) {
+        assert!(self.left == 0, "the buffer before is written first, or bytes would be lost");
+        self.current.clear();
+        (self.byte_at, self.piece, self.piece_at) = (0, 0, 0);
+        std::mem::swap(&mut self.current, out);
+        self.left = self.current.len();
+    }
+
+    /// Writes until nothing is left or the socket takes no more.
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> io::Result<Flushed> {
+        let mut written = 0;
+        while self.left > 0 {
+            let poll = if self.piece == self.current.pieces.len() {
+                Pin::new(&mut *stream).poll_write(cx, &self.current.bytes[self.byte_at..])
+            } else {
+                let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+                let count = self.gather(&mut slices);
+                Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count])
+            };
+            match poll {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => {
+                    self.advance(count);
+                    written += count;
+                }
+                Poll::Ready(Err(e)) => return Err(e),
+                Poll::Pending => return Ok(Flushed { written, done: false }),
+            }
+        }
+        if written > 0 {
+            // Payload memory goes back to its owner now, not with the next frames.
+            self.current.clear();
+            (self.byte_at, self.piece, self.piece_at) = (0, 0, 0);
+        }
+        Ok(Flushed { written, done: true })
+    }
+
+    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
+        let (mut count, mut at, mut skip) = (0, self.byte_at, self.piece_at);
+        for (before, piece) in &self.current.pieces[self.piece..] {
+            if count + 2 > SLICES_MAX {
+                return count;
+            }
+            if at < *before {
+                slices[count] = IoSlice::new(&self.current.bytes[at..*before]);
+                at = *before;
+                count += 1;
+            }
+            slices[count] = IoSlice::new(&piece[skip..]);
+            skip = 0;
+            count += 1;
+        }
+        if at < self.current.bytes.len() && count < SLICES_MAX {
+            slices[count] = IoSlice::new(&self.current.bytes[at..]);
+            count += 1;
+        }
+        count
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.left, "the kernel takes no more than it was given");
+        self.left -= count;
+        while count > 0 {
+            let until = self.current.pieces.get(self.piece).map_or(self.current.bytes.len(), |(before, _)| *before);
+            let bytes = count.min(until - self.byte_at);
+            self.byte_at += bytes;
+            count -= bytes;
+            if count == 0 {
+                break;
+            }
+            let len = self.current.pieces[self.piece].1.len();
+            let taken = count.min(len - self.piece_at);
+            self.piece_at += taken;
+            count -= taken;
+            if self.piece_at == len {
+                self.piece += 1;
+                self.piece_at = 0;
+            }
+        }
+    }
+}

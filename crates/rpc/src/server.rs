@@ -1,0 +1,173 @@
+//! [`Server`]: listens, deals connections out to its threads, and hands requests to a [`Service`].
+//!
+//! Each thread runs a current-thread runtime and owns its connections. Requests are handed to the service on the
+//! connection's own thread; answers may be given there and then, or later from any thread.
+//! Not here: what a connection does (`conn.rs`), how answers get back to it (`reply.rs`).
+
+mod conn;
+mod reply;
+mod stats;
+mod thread;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use cairn_env::buf::AlignedBuf;
+use cairn_types::ErrorCode;
+use cairn_wire::error::WireError;
+use cairn_wire::frame::CallHeader;
+use cairn_wire::hello::Hello;
+use parking_lot::Mutex;
+
+pub use reply::{Reply, ReplyBatch};
+pub use stats::{CloseReason, ServerStats};
+use thread::ThreadHandle;
+
+use crate::config::{POOL_BYTES_MIN, ServerConfig};
+use crate::identity::Identity;
+use crate::socket;
+
+/// Time that answers in the works get when a server is dropped without [`Server::shutdown`].
+const DROP_GRACE: Duration = Duration::from_millis(100);
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone)]
+pub struct PeerInfo {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// What it said about itself.
+    pub hello: Hello,
+    /// The protocol version that both speak.
+    pub version: u32,
+}
+
+/// A request, valid while [`Service::call`] runs: what is needed longer is decoded or copied.
+pub struct Request<'a> {
+    /// What is asked.
+    pub opcode: u16,
+    /// The protobuf message, borrowed from the connection's read buffer.
+    pub message: &'a [u8],
+    /// The raw bytes that came along.
+    pub payload: Option<AlignedBuf>,
+    /// How long the asking side waits, and the trace id.
+    pub call: CallHeader,
+    /// No answer is wanted; the reply goes nowhere.
+    pub oneway: bool,
+    /// When the bytes were read from the socket.
+    pub received: Instant,
+    /// Who asks.
+    pub peer: &'a Arc<PeerInfo>,
+}
+
+impl Request<'_> {
+    /// Decodes the message; the error is what to answer.
+    pub fn decode<M: prost::Message + Default>(&self) -> Result<M, WireError> {
+        M::decode(self.message).map_err(|e| self.malformed(&e))
+    }
+
+    /// Decodes after one copy of the message, so that its `Bytes` fields are slices of that copy.
+    pub fn decode_sliced<M: prost::Message + Default>(&self) -> Result<M, WireError> {
+        M::decode(Bytes::copy_from_slice(self.message)).map_err(|e| self.malformed(&e))
+    }
+
+    fn malformed(&self, error: &prost::DecodeError) -> WireError {
+        let text = format!("the message of operation {:#06x} cannot be decoded: {error}", self.opcode);
+        WireError::new(ErrorCode::BadRequest, text)
+    }
+
+    /// When the asking side stops waiting; `None` when it does not wait at all.
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.call.deadline_ms > 0).then(|| self.received + Duration::from_millis(self.call.deadline_ms.into()))
+    }
+}
+
+/// What a server does with requests.
+pub trait Service: Send + Sync + 'static {
+    /// Called on the connection's own thread, which serves many connections: must not block. What takes long is handed
+    /// to another thread together with `reply`.
+    fn call(&self, request: Request<'_>, reply: Reply);
+
+    /// Called on the same thread after all requests of one socket read were handed in, so that a service can pass them
+    /// on to another thread together.
+    fn batch_end(&self) {}
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address is taken, not local, or privileged.
+    #[error("cannot listen on {addr}: {source}; choose another address or stop the process that has it")]
+    Bind {
+        /// What was asked for.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread or its runtime could not be made.
+    #[error("cannot start a server thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// What all threads of a server share.
+pub(crate) struct ServerShared {
+    pub(crate) config: ServerConfig,
+    pub(crate) identity: Identity,
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) stats: Arc<ServerStats>,
+    pub(crate) open: AtomicUsize,
+}
+
+/// A running server; dropping it stops it.
+pub struct Server {
+    local_addr: SocketAddr,
+    shared: Arc<ServerShared>,
+    threads: Mutex<Vec<ThreadHandle>>,
+}
+
+impl Server {
+    /// Listens on `addr` (port 0 picks one) and serves from own threads until [`shutdown`](Self::shutdown) or drop.
+    pub fn bind(
+        addr: SocketAddr,
+        config: ServerConfig,
+        identity: Identity,
+        service: Arc<dyn Service>,
+    ) -> Result<Self, ServerError> {
+        assert!(config.threads > 0 && config.in_flight_max > 0, "a server needs threads and room for requests");
+        assert!(config.pool.limit() >= POOL_BYTES_MIN, "the pool has to hold the largest payload: {POOL_BYTES_MIN}");
+        let bind = |source| ServerError::Bind { addr, source };
+        let listener = socket::listen(addr).map_err(bind)?;
+        let local_addr = listener.local_addr().map_err(bind)?;
+        let stats = Arc::new(ServerStats::default());
+        let shared = Arc::new(ServerShared { config, identity, service, stats, open: AtomicUsize::new(0) });
+        let threads = thread::start(&shared, listener).map_err(ServerError::Thread)?;
+        Ok(Self { local_addr, shared, threads: Mutex::new(threads) })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Counters for the metrics.
+    pub fn stats(&self) -> Arc<ServerStats> {
+        self.shared.stats.clone()
+    }
+
+    /// Stops accepting and reading, gives requests in the works up to `grace` to be answered, closes all connections
+    /// and joins the threads. Blocks; not for a runtime's own threads.
+    pub fn shutdown(&self, grace: Duration) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.iter().for_each(|thread| thread.stop(grace));
+        threads.into_iter().for_each(ThreadHandle::join);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown(DROP_GRACE);
+    }
+}

@@ -1,0 +1,399 @@
+//! [`Conn`]: one connection of a server, as one task that reads, dispatches and writes.
+//!
+//! A round is: at most one socket read, all frames of it dispatched, then one write of everything that was answered
+//! meanwhile. Rounds repeat while there is progress.
+//!
+//! Invariants owned here: nothing is dispatched before the hello was accepted; no more than `in_flight_max` requests
+//! are unanswered, and nothing is read while more than `out_queue_max` bytes wait to be written; whatever the peer sends
+//! or fails to send costs this connection only.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use cairn_env::buf::{Acquire, BufError};
+use cairn_types::ErrorCode;
+use cairn_wire::error::WireError;
+use cairn_wire::frame::{CallHeader, Flags, FrameHeader, OPCODE_HELLO};
+use cairn_wire::hello::{Hello, HelloError};
+use tokio::net::TcpStream;
+
+use super::reply::{Reply, ReplySink, encode};
+use super::stats::{CloseReason, add};
+use super::{PeerInfo, Request, ServerShared};
+use crate::out::Writer;
+use crate::payload::Payload;
+use crate::reader::{Next, Reader};
+use crate::watch::Watch;
+
+/// Rounds in a row before other connections of the thread get their turn.
+const ROUNDS_MAX: usize = 8;
+
+enum Phase {
+    /// The hello has not come yet; `refuse`: it is answered with an error, for there are too many connections.
+    Hello {
+        refuse: bool,
+    },
+    Serving(Arc<PeerInfo>),
+    /// Only what is queued is still written.
+    Closing(CloseReason),
+}
+
+/// Why the connection ends, with the text for the log.
+struct Closed(CloseReason, String);
+
+pub(crate) struct Conn {
+    shared: Arc<ServerShared>,
+    sink: Arc<ReplySink>,
+    stream: TcpStream,
+    addr: SocketAddr,
+    phase: Phase,
+    reader: Reader,
+    writer: Writer,
+    watch: Watch,
+    /// The wait for a payload buffer.
+    acquiring: Option<Acquire>,
+    /// Requests handed to the service, and those of them that were finished when last looked.
+    dispatched: u64,
+    finished: u64,
+    /// Bytes in the sink's queue when last looked.
+    queued: usize,
+    /// Reading waits for requests to be finished or answers to be written.
+    blocked: bool,
+    stopping: bool,
+    opened: Instant,
+    received: Instant,
+    /// Since when which frame is incomplete.
+    partial: Option<(u64, Instant)>,
+    /// Since when the socket has taken nothing.
+    write_stalled: Option<Instant>,
+    /// Why a `Closing` connection closes.
+    text: String,
+}
+
+impl Conn {
+    pub(crate) fn new(
+        shared: Arc<ServerShared>,
+        sink: Arc<ReplySink>,
+        stream: TcpStream,
+        addr: SocketAddr,
+        refuse: bool,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            shared,
+            sink,
+            stream,
+            addr,
+            phase: Phase::Hello { refuse },
+            reader: Reader::new(),
+            writer: Writer::default(),
+            watch: Watch::default(),
+            acquiring: None,
+            dispatched: 0,
+            finished: 0,
+            queued: 0,
+            blocked: false,
+            stopping: false,
+            opened: now,
+            received: now,
+            partial: None,
+            write_stalled: None,
+            text: String::new(),
+        }
+    }
+
+    /// Serves until the connection ends.
+    pub(crate) async fn run(mut self) {
+        let Closed(reason, text) = poll_fn(|cx| self.poll(cx)).await;
+        let stats = &self.shared.stats;
+        stats.count_closed(reason);
+        let (peer, kind) = (self.addr, reason.name());
+        if !reason.is_noteworthy() {
+            tracing::debug!(%peer, reason = kind, cause = text, "connection closed");
+        } else if let Some(left_out) = stats.log[reason as usize].pass() {
+            tracing::warn!(%peer, reason = kind, cause = text, left_out, "connection refused or cut off");
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        self.enter(cx);
+        for _ in 0..ROUNDS_MAX {
+            match self.round(cx) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(closed) => return Poll::Ready(closed),
+            }
+            if let Some(closed) = self.timed_out(cx) {
+                return Poll::Ready(closed);
+            }
+            if self.park() {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// From here on answers need not wake the task: it looks before it sleeps.
+    fn enter(&mut self, cx: &mut Context<'_>) {
+        let mut queue = self.sink.lock();
+        queue.awake = true;
+        if !queue.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            queue.waker = Some(cx.waker().clone());
+        }
+        self.stopping = queue.stopping;
+        self.finished = queue.finished;
+    }
+
+    fn round(&mut self, cx: &mut Context<'_>) -> Result<bool, Closed> {
+        let dispatched = self.dispatched;
+        let read = self.read(cx);
+        if self.dispatched != dispatched {
+            add(&self.shared.stats.requests, self.dispatched - dispatched);
+            self.shared.service.batch_end();
+        }
+        let read = read?;
+        let wrote = self.write(cx)?;
+        let drained = self.writer.pending() == 0 && self.queued == 0;
+        if let Phase::Closing(reason) = self.phase
+            && drained
+        {
+            return Err(Closed(reason, std::mem::take(&mut self.text)));
+        }
+        if self.stopping && drained && self.in_flight() == 0 {
+            return Err(Closed(CloseReason::Shutdown, "the server stops".to_owned()));
+        }
+        Ok(read || wrote)
+    }
+
+    fn in_flight(&self) -> usize {
+        (self.dispatched - self.finished) as usize
+    }
+
+    /// Handles the frames that are there, reading from the socket once. Returns whether anything happened.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Closed> {
+        let (mut progress, mut filled) = (false, false);
+        loop {
+            let full = self.writer.pending() + self.queued >= self.shared.config.out_queue_max;
+            self.blocked = full || self.in_flight() >= self.shared.config.in_flight_max;
+            if self.blocked || self.stopping || matches!(self.phase, Phase::Closing(_)) {
+                return Ok(progress);
+            }
+            match self.reader.next().map_err(|e| Closed(CloseReason::BadFrame, e.to_string()))? {
+                Next::Frame(header, message, payload) => {
+                    progress = true;
+                    let Phase::Serving(peer) = &self.phase else {
+                        let message = message.to_vec();
+                        self.hello(&header, &message);
+                        continue;
+                    };
+                    if header.flags.is_response() || header.opcode == OPCODE_HELLO {
+                        return Err(Closed(CloseReason::OutOfPlace, "an answer or a second hello".to_owned()));
+                    }
+                    let (call, message) =
+                        CallHeader::split(message).map_err(|e| Closed(CloseReason::BadFrame, e.to_string()))?;
+                    let FrameHeader { opcode, request_id, flags, .. } = header;
+                    let (oneway, received) = (flags.is_oneway(), self.received);
+                    self.dispatched += 1;
+                    let reply = Reply::new(self.sink.clone(), request_id, opcode, oneway);
+                    let request = Request { opcode, message, payload, call, oneway, received, peer };
+                    self.shared.service.call(request, reply);
+                }
+                Next::NeedBuf(header) => {
+                    if !self.payload_buffer(&header, cx)? {
+                        return Ok(progress);
+                    }
+                }
+                Next::More if filled => return Ok(progress),
+                Next::More => match self.reader.fill(cx, &mut self.stream) {
+                    Poll::Ready(Ok(0)) => return Err(Closed(CloseReason::PeerClosed, String::new())),
+                    Poll::Ready(Ok(count)) => {
+                        add(&self.shared.stats.bytes_in, count as u64);
+                        self.received = Instant::now();
+                        (progress, filled) = (true, true);
+                    }
+                    Poll::Ready(Err(e)) => return Err(Closed(CloseReason::Io, e.to_string())),
+                    Poll::Pending => return Ok(progress),
+                },
+            }
+        }
+    }
+
+    /// Gives the reader a buffer for a payload. `false`: the pool is empty, the task is woken when it is not.
+    fn payload_buffer(&mut self, header: &FrameHeader, cx: &mut Context<'_>) -> Result<bool, Closed> {
+        let len = header.payload_len as usize;
+        let result = match &mut self.acquiring {
+            None => match self.shared.config.pool.try_take(len) {
+                Err(BufError::Exhausted { .. }) => {
+                    let acquire = self.acquiring.insert(self.shared.config.pool.take(len));
+                    Pin::new(acquire).poll(cx)
+                }
+                result => Poll::Ready(result),
+            },
+            Some(acquire) => Pin::new(acquire).poll(cx),
+        };
+        match result {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(buf)) => {
+                self.acquiring = None;
+                self.reader.give(buf);
+                Ok(true)
+            }
+            Poll::Ready(Err(e)) => Err(Closed(CloseReason::NoBuffers, e.to_string())),
+        }
+    }
+
+    /// Takes the first frame and answers it; on an error the connection closes when the answer is written.
+    fn hello(&mut self, header: &FrameHeader, message: &[u8]) {
+        let refuse = matches!(self.phase, Phase::Hello { refuse: true });
+        match self.judge_hello(header, message, refuse) {
+            Ok(peer) => {
+                self.reader.hello_done();
+                self.phase = Phase::Serving(Arc::new(peer));
+                let ours = self.shared.identity.hello();
+                let pushed =
+                    self.sink
+                        .lock()
+                        .out
+                        .push(Flags::RESPONSE, OPCODE_HELLO, header.request_id, Payload::None, |out| ours.encode(out));
+                pushed.expect("a hello fits a frame");
+            }
+            Err((reason, error)) => {
+                self.text = error.to_string();
+                self.phase = Phase::Closing(reason);
+                let info = error.to_info();
+                let pushed =
+                    self.sink
+                        .lock()
+                        .out
+                        .push(Flags::ERROR, OPCODE_HELLO, header.request_id, Payload::None, |out| encode(&info, out));
+                pushed.expect("a short error text fits a frame");
+            }
+        }
+    }
+
+    fn judge_hello(
+        &self,
+        header: &FrameHeader,
+        message: &[u8],
+        refuse: bool,
+    ) -> Result<PeerInfo, (CloseReason, WireError)> {
+        let bad = |text: String| (CloseReason::BadHello, WireError::new(ErrorCode::BadRequest, text));
+        if header.opcode != OPCODE_HELLO || header.flags != Flags::REQUEST {
+            return Err(bad(format!("operation {:#06x} came before the hello", header.opcode)));
+        }
+        let theirs = Hello::decode(message).map_err(|e| bad(e.to_string()))?;
+        if refuse {
+            let text = format!(
+                "this server has its {} connections; close some or raise its limit",
+                self.shared.config.connections_max
+            );
+            return Err((CloseReason::TooManyConnections, WireError::new(ErrorCode::Overloaded, text)));
+        }
+        let ours = self.shared.identity.hello();
+        let version = ours.common_version(&theirs).map_err(|e| {
+            (CloseReason::NoCommonVersion, WireError::new(ErrorCode::VersionUnsupported, e.to_string()))
+        })?;
+        if let Err(HelloError::WrongCluster { ours, theirs }) = ours.check_cluster(&theirs) {
+            let text = format!(
+                "this server belongs to cluster {ours}, the caller to cluster {theirs}; check the address and the configuration"
+            );
+            return Err((CloseReason::WrongCluster, WireError::new(ErrorCode::WrongCluster, text)));
+        }
+        Ok(PeerInfo { addr: self.addr, hello: theirs, version })
+    }
+
+    /// Writes what was answered. Returns whether the socket took all of something.
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Closed> {
+        {
+            let mut queue = self.sink.lock();
+            self.finished = queue.finished;
+            self.stopping = queue.stopping;
+            if queue.overflow {
+                let text = format!("{} bytes of answers are unread", queue.out.len());
+                return Err(Closed(CloseReason::OutQueueFull, text));
+            }
+            if self.writer.pending() == 0 && !queue.out.is_empty() {
+                self.writer.take(&mut queue.out);
+            }
+            self.queued = queue.out.len();
+        }
+        if self.writer.pending() == 0 {
+            return Ok(false);
+        }
+        let flushed = self.writer.flush(cx, &mut self.stream).map_err(|e| Closed(CloseReason::Io, e.to_string()))?;
+        add(&self.shared.stats.bytes_out, flushed.written as u64);
+        if flushed.done {
+            self.write_stalled = None;
+        } else if flushed.written > 0 || self.write_stalled.is_none() {
+            self.write_stalled = Some(Instant::now());
+        }
+        Ok(flushed.done)
+    }
+
+    /// Arms the timer for whatever can time out, and says what has.
+    fn timed_out(&mut self, cx: &mut Context<'_>) -> Option<Closed> {
+        let waiting_for_us = self.acquiring.is_some() || self.blocked;
+        match self.reader.partial() {
+            Some(frame) if !waiting_for_us => {
+                if self.partial.is_none_or(|(of, _)| of != frame) {
+                    self.partial = Some((frame, Instant::now()));
+                }
+            }
+            _ => self.partial = None,
+        }
+        loop {
+            let (next, reason) = self.next_timeout()?;
+            if !self.watch.poll(cx, Some(next)) {
+                return None;
+            }
+            if Instant::now() >= next {
+                let text = match reason {
+                    CloseReason::WriteTimeout => "the peer does not read its answers",
+                    _ => "the peer did not send the rest in time",
+                };
+                return Some(Closed(reason, text.to_owned()));
+            }
+        }
+    }
+
+    fn next_timeout(&self) -> Option<(Instant, CloseReason)> {
+        let config = &self.shared.config;
+        let hello = matches!(self.phase, Phase::Hello { .. })
+            .then_some((self.opened + config.hello_timeout, CloseReason::HelloTimeout));
+        let frame = self.partial.map(|(_, since)| (since + config.frame_timeout, CloseReason::FrameTimeout));
+        let write = self.write_stalled.map(|since| (since + config.write_timeout, CloseReason::WriteTimeout));
+        [hello, frame, write].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Whether the task may sleep; from then on an answer wakes it, unless it waits for the socket to take more.
+    fn park(&mut self) -> bool {
+        let writing = self.writer.pending() > 0;
+        let mut queue = self.sink.lock();
+        let news = queue.stopping != self.stopping
+            || queue.overflow
+            || (!writing && !queue.out.is_empty())
+            || ((self.blocked || self.stopping) && queue.finished != self.finished);
+        if news {
+            return false;
+        }
+        queue.awake = writing;
+        true
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        let unsent = {
+            let mut queue = self.sink.lock();
+            queue.closed = true;
+            queue.waker = None;
+            std::mem::take(&mut queue.out)
+        };
+        drop(unsent);
+    }
+}

@@ -1,0 +1,246 @@
+//! [`Reply`]: the right and the duty to answer one request, from any thread; [`ReplyBatch`]: many at once.
+//!
+//! Invariants owned here: each request with an answer gets exactly one (dropping the handle answers with an internal
+//! error); a connection's task is woken once for all answers that are given before it runs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+
+use cairn_types::ErrorCode;
+use cairn_wire::error::WireError;
+use cairn_wire::frame::Flags;
+use parking_lot::Mutex;
+use prost::Message;
+
+use super::stats::ServerStats;
+use crate::hub::Hub;
+use crate::out::OutBuf;
+use crate::payload::Payload;
+
+/// The part of a connection that answers reach from other threads.
+pub(crate) struct ReplySink {
+    queue: Mutex<Queue>,
+    hub: Arc<Hub>,
+    stats: Arc<ServerStats>,
+    hard_max: usize,
+}
+
+/// Guarded by the sink's lock.
+pub(crate) struct Queue {
+    pub(crate) out: OutBuf,
+    /// Requests that were finished since the connection was opened.
+    pub(crate) finished: u64,
+    /// The connection's task runs, will run, or needs no waking.
+    pub(crate) awake: bool,
+    /// The connection is gone: answers are dropped.
+    pub(crate) closed: bool,
+    /// More waits than the peer may leave unread.
+    pub(crate) overflow: bool,
+    pub(crate) stopping: bool,
+    pub(crate) waker: Option<Waker>,
+}
+
+impl ReplySink {
+    pub(crate) fn new(hub: Arc<Hub>, stats: Arc<ServerStats>, hard_max: usize) -> Arc<Self> {
+        let queue = Queue {
+            out: OutBuf::default(),
+            finished: 0,
+            awake: true,
+            closed: false,
+            overflow: false,
+            stopping: false,
+            waker: None,
+        };
+        Arc::new(Self { queue: Mutex::new(queue), hub, stats, hard_max })
+    }
+
+    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, Queue> {
+        self.queue.lock()
+    }
+
+    /// Tells the connection to finish what is in the works and to close.
+    pub(crate) fn stop(&self) {
+        let waker = {
+            let mut queue = self.queue.lock();
+            queue.stopping = true;
+            queue.awake = true;
+            queue.waker.clone()
+        };
+        if let Some(waker) = waker {
+            self.hub.wake(waker);
+        }
+    }
+
+    /// Queues an answer and returns whom to wake for it.
+    fn finish(&self, id: &RequestId, flags: Flags, payload: Payload, fill: impl FnOnce(&mut Vec<u8>)) -> Option<Waker> {
+        let mut queue = self.queue.lock();
+        queue.finished += 1;
+        if queue.closed || id.oneway {
+            return if queue.closed { None } else { queue.rouse() };
+        }
+        if let Err(error) = queue.out.push(flags, id.opcode, id.request_id, payload, fill) {
+            self.stats.error_answers.fetch_add(1, Relaxed);
+            let text = format!("the answer to operation {:#06x} does not fit a frame: {error}", id.opcode);
+            let info = WireError::new(ErrorCode::Internal, text).to_info();
+            let pushed =
+                queue.out.push(Flags::ERROR, id.opcode, id.request_id, Payload::None, |out| encode(&info, out));
+            pushed.expect("a short error text fits a frame");
+        }
+        if queue.out.owned_len() > self.hard_max {
+            queue.overflow = true;
+        }
+        queue.rouse()
+    }
+}
+
+impl Queue {
+    fn rouse(&mut self) -> Option<Waker> {
+        if self.awake {
+            return None;
+        }
+        self.awake = true;
+        self.waker.clone()
+    }
+}
+
+/// Appends the protobuf bytes of `message`.
+pub(crate) fn encode(message: &impl Message, out: &mut Vec<u8>) {
+    message.encode(out).expect("a Vec grows as needed");
+}
+
+struct RequestId {
+    request_id: u64,
+    opcode: u16,
+    oneway: bool,
+}
+
+/// The right and the duty to answer one request. Dropped unanswered, it answers with an internal error.
+pub struct Reply {
+    /// `None` once answered.
+    sink: Option<Arc<ReplySink>>,
+    id: RequestId,
+}
+
+impl Reply {
+    pub(crate) fn new(sink: Arc<ReplySink>, request_id: u64, opcode: u16, oneway: bool) -> Self {
+        Self { sink: Some(sink), id: RequestId { request_id, opcode, oneway } }
+    }
+
+    /// Answers with a message and a payload.
+    pub fn ok(self, message: &impl Message, payload: impl Into<Payload>) {
+        self.ok_with(|out| encode(message, out), payload);
+    }
+
+    /// Answers with a message that `fill` appends, already encoded, and a payload.
+    pub fn ok_with(self, fill: impl FnOnce(&mut Vec<u8>), payload: impl Into<Payload>) {
+        self.finish(Flags::RESPONSE, payload.into(), fill, None);
+    }
+
+    /// Answers with an error.
+    pub fn err(self, error: WireError) {
+        self.err_in(error, None);
+    }
+
+    /// Answers with what a computation came to.
+    pub fn result<M: Message>(self, result: Result<M, WireError>) {
+        match result {
+            Ok(message) => self.ok(&message, Payload::None),
+            Err(error) => self.err(error),
+        }
+    }
+
+    fn err_in(self, error: WireError, batch: Option<&mut ReplyBatch>) {
+        let info = error.to_info();
+        self.finish(Flags::ERROR, Payload::None, |out| encode(&info, out), batch);
+    }
+
+    fn finish(
+        mut self,
+        flags: Flags,
+        payload: Payload,
+        fill: impl FnOnce(&mut Vec<u8>),
+        batch: Option<&mut ReplyBatch>,
+    ) {
+        let sink = self.sink.take().expect("a reply is consumed by its answer");
+        if flags.is_error() {
+            sink.stats.error_answers.fetch_add(1, Relaxed);
+        }
+        let Some(waker) = sink.finish(&self.id, flags, payload, fill) else { return };
+        match batch {
+            Some(batch) => batch.add(&sink.hub, waker),
+            None => sink.hub.wake(waker),
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        let Some(sink) = self.sink.take() else { return };
+        let text = format!("operation {:#06x} was dropped by the server without an answer", self.id.opcode);
+        let info = WireError::new(ErrorCode::Internal, text).to_info();
+        sink.stats.error_answers.fetch_add(1, Relaxed);
+        if let Some(waker) = sink.finish(&self.id, Flags::ERROR, Payload::None, |out| encode(&info, out)) {
+            sink.hub.wake(waker);
+        }
+    }
+}
+
+/// Answers many requests and wakes each runtime thread concerned once, when it is flushed or dropped.
+#[derive(Default)]
+pub struct ReplyBatch {
+    /// By thread; a handful.
+    wakers: Vec<(Arc<Hub>, Vec<Waker>)>,
+}
+
+impl ReplyBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// As [`Reply::ok`].
+    pub fn ok(&mut self, reply: Reply, message: &impl Message, payload: impl Into<Payload>) {
+        self.ok_with(reply, |out| encode(message, out), payload);
+    }
+
+    /// As [`Reply::ok_with`].
+    pub fn ok_with(&mut self, reply: Reply, fill: impl FnOnce(&mut Vec<u8>), payload: impl Into<Payload>) {
+        reply.finish(Flags::RESPONSE, payload.into(), fill, Some(self));
+    }
+
+    /// As [`Reply::err`].
+    pub fn err(&mut self, reply: Reply, error: WireError) {
+        reply.err_in(error, Some(self));
+    }
+
+    /// As [`Reply::result`].
+    pub fn result<M: Message>(&mut self, reply: Reply, result: Result<M, WireError>) {
+        match result {
+            Ok(message) => self.ok(reply, &message, Payload::None),
+            Err(error) => self.err(reply, error),
+        }
+    }
+
+    fn add(&mut self, hub: &Arc<Hub>, waker: Waker) {
+        match self.wakers.iter_mut().find(|(of, _)| Arc::ptr_eq(of, hub)) {
+            Some((_, wakers)) => wakers.push(waker),
+            None => self.wakers.push((hub.clone(), vec![waker])),
+        }
+    }
+
+    /// Sends the answers given so far on their way; the batch can go on to be used.
+    pub fn flush(&mut self) {
+        for (hub, wakers) in &mut self.wakers {
+            if !wakers.is_empty() {
+                hub.wake_all(wakers.drain(..));
+            }
+        }
+    }
+}
+
+impl Drop for ReplyBatch {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
