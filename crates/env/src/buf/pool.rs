@@ -163,6 +163,12 @@ impl BufPool {
         self.shared.lock().idle
     }
 
+    /// Bytes handed out and kept idle together: what the pool occupies, never more than its limit.
+    pub fn held(&self) -> usize {
+        let state = self.shared.lock();
+        state.in_use + state.idle
+    }
+
     fn class_for(&self, capacity: usize) -> Result<usize, BufError> {
         let too_large = BufError::TooLarge { wanted: capacity, limit: self.shared.limit };
         if capacity > self.shared.limit {

@@ -114,3 +114,62 @@ fn a_given_up_wait_lets_the_next_in() {
     assert!(pool.try_take(512 << 10).is_ok());
     drop(half);
 }
+
+/// A lost wake-up would hang a server under memory pressure for ever; a wrong account would break the bound.
+#[test]
+fn many_threads_share_a_tight_pool() {
+    const LIMIT: usize = 256 << 10;
+    let pool = BufPool::new(LIMIT);
+    std::thread::scope(|scope| {
+        for thread in 0..8usize {
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 0..500usize {
+                    let size = 1 + (round * 7919 + thread * 104_729) % LIMIT;
+                    let wait = Duration::from_secs(if round % 10 == 0 { 0 } else { 60 });
+                    let Ok(mut buf) = pool.take_blocking(size, wait) else {
+                        assert!(wait.is_zero(), "a waiter was forgotten");
+                        continue;
+                    };
+                    assert!(pool.held() <= LIMIT);
+                    buf.resize(size);
+                    buf.fill(thread as u8);
+                    if round % 3 == 0 {
+                        std::thread::yield_now();
+                    }
+                    let shared = buf.freeze();
+                    assert!(shared.iter().all(|&b| b == thread as u8), "two threads had one buffer");
+                }
+            });
+        }
+    });
+    assert_eq!(pool.in_use(), 0);
+}
+
+/// A dropped future must pass its turn on; otherwise everybody behind it hangs.
+#[test]
+fn a_dropped_future_wakes_the_next() {
+    use std::future::Future;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let pool = BufPool::new(8192);
+    let held = pool.try_take(4096).unwrap();
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(woken.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut big = Box::pin(pool.take(8192));
+    let mut small = Box::pin(pool.take(4096));
+    assert!(big.as_mut().poll(&mut context).is_pending());
+    assert!(small.as_mut().poll(&mut context).is_pending(), "the small one must not overtake");
+    drop(big);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert!(matches!(small.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+    drop(held);
+}
