@@ -46,11 +46,14 @@ pub fn run(names: &[&str]) -> Result<bool> {
     }
     println!("\n== summary");
     for (name, findings) in &summary {
-        let verdict = match (findings.failures.len(), findings.warnings.len()) {
+        let mut verdict = match (findings.failures.len(), findings.warnings.len()) {
             (0, 0) => "ok".to_string(),
             (0, warnings) => format!("ok, {warnings} warnings"),
             (failures, _) => format!("FAILED, {failures} failures"),
         };
+        if findings.notes.iter().any(|note| note.starts_with("SKIPPED")) {
+            verdict.push_str(", something was SKIPPED, see above");
+        }
         println!("  {name:<12} {verdict}");
     }
     println!("check: {}", if ok { "ok" } else { "FAILED" });
