@@ -57,8 +57,19 @@ pub(crate) struct Entry<'a> {
     pub value: &'a [u8],
 }
 
+impl Entry<'_> {
+    /// First eight bytes of the key's suffix, as [`head8_of`] gives them.
+    pub(crate) fn head8(&self) -> u64 {
+        let mut head = [0; 8];
+        head[..2].copy_from_slice(&self.head.to_be_bytes());
+        let rest = &self.rest[..self.rest.len().min(6)];
+        head[2..2 + rest.len()].copy_from_slice(rest);
+        u64::from_be_bytes(head)
+    }
+}
+
 impl<'a> Page<'a> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(bytes: &'a [u8]) -> Page<'a> {
         Page {
             bytes,
@@ -73,13 +84,13 @@ impl<'a> Page<'a> {
         self.count
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prefix(&self) -> &'a [u8] {
         &self.bytes[HEADER..HEADER + self.prefix_len]
     }
 
     /// Bytes in use: all but the gap.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn used(&self) -> usize {
         HEADER + self.prefix_len + SLOT * self.count + self.heap_len
     }
@@ -94,14 +105,14 @@ impl<'a> Page<'a> {
         &self.bytes[self.bytes.len() - self.heap_len..]
     }
 
-    #[inline]
+    #[inline(always)]
     fn slots(&self) -> &'a [[u8; SLOT]] {
         let at = HEADER + self.prefix_len;
         self.bytes[at..at + SLOT * self.count].as_chunks().0
     }
 
     /// Distance from the end of the page to the end of entry `i`; for `i == count` to the start of the last entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn distance(&self, i: usize) -> usize {
         match self.slots().get(i) {
             Some(slot) => (u32::from_le_bytes(*slot) & 0xFFFF) as usize,
@@ -110,12 +121,12 @@ impl<'a> Page<'a> {
     }
 
     /// Head of entry `i`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn head(&self, i: usize) -> u16 {
         (u32::from_le_bytes(self.slots()[i]) >> 16) as u16
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn entry(&self, i: usize) -> Entry<'a> {
         let len = self.bytes.len();
         let raw = &self.bytes[len - self.distance(i + 1)..len - self.distance(i)];
@@ -165,16 +176,32 @@ impl<'a> Page<'a> {
     #[inline]
     pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let prefix = self.prefix();
-        let Some(suffix) = key.strip_prefix(prefix) else {
+        if !starts_with(key, prefix) {
             return Err(if key < prefix { 0 } else { self.count });
+        }
+        let suffix = &key[prefix.len()..];
+        let head = head_of(suffix);
+        let slots = self.slots();
+        let low = count_heads_below(slots, head);
+        if slots.get(low).is_none_or(|slot| slot_head(*slot) != head) {
+            return Err(low);
+        }
+        let high = if slots.get(low + 1).is_none_or(|slot| slot_head(*slot) != head) {
+            low + 1
+        } else {
+            low + slots[low..].partition_point(|slot| slot_head(*slot) == head)
         };
-        let head = u32::from(head_of(suffix));
-        let (mut low, mut high) = self.head_bounds(head);
+        self.search_between(suffix, low, high)
+    }
+
+    /// Searches entries `low..high`, whose heads are all equal to that of `suffix`.
+    #[inline]
+    pub(crate) fn search_between(&self, suffix: &[u8], mut low: usize, mut high: usize) -> Result<usize, usize> {
         let rest = suffix.get(2..).unwrap_or_default();
         while low < high {
             let middle = low.midpoint(high);
             let entry = self.entry(middle);
-            match entry.rest.cmp(rest).then(entry.suffix_len.cmp(&suffix.len())) {
+            match compare(entry.rest, rest).then(entry.suffix_len.cmp(&suffix.len())) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(middle),
@@ -187,26 +214,6 @@ impl<'a> Page<'a> {
     #[inline]
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
         self.search(key).unwrap_or_else(|at| at)
-    }
-
-    /// Entries with a smaller head, and entries with a head that is not greater. Small pages are counted through: the
-    /// loads do not wait for each other (a cold page costs one memory latency) and no branch can be mispredicted.
-    #[inline]
-    fn head_bounds(&self, head: u32) -> (usize, usize) {
-        const COUNTED_AT_ONCE: usize = 256;
-        let slots = self.slots();
-        if slots.len() > COUNTED_AT_ONCE {
-            let low = slots.partition_point(|slot| u32::from_le_bytes(*slot) >> 16 < head);
-            let high = slots.partition_point(|slot| u32::from_le_bytes(*slot) >> 16 <= head);
-            return (low, high);
-        }
-        let (mut less, mut not_greater) = (0u32, 0u32);
-        for slot in slots {
-            let other = u32::from_le_bytes(*slot) >> 16;
-            less += u32::from(other < head);
-            not_greater += u32::from(other <= head);
-        }
-        (less as usize, not_greater as usize)
     }
 
     /// Where the last insertion ended: the index behind it, 0 when unknown.
@@ -227,12 +234,24 @@ pub(crate) fn capacity_for(used: usize) -> usize {
 }
 
 /// First two bytes of a suffix, big-endian, zero-padded.
-#[inline]
+#[inline(always)]
 pub(crate) fn head_of(suffix: &[u8]) -> u16 {
     match suffix {
         [a, b, ..] => u16::from_be_bytes([*a, *b]),
         [a] => u16::from_be_bytes([*a, 0]),
         [] => 0,
+    }
+}
+
+/// First eight bytes of a suffix, big-endian, zero-padded.
+#[inline(always)]
+pub(crate) fn head8_of(suffix: &[u8]) -> u64 {
+    match suffix.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => suffix
+            .iter()
+            .zip([56, 48, 40, 32, 24, 16, 8])
+            .fold(0, |head, (&byte, shift)| head | u64::from(byte) << shift),
     }
 }
 
@@ -243,7 +262,7 @@ pub(crate) fn entry_len(suffix_len: usize, value_len: usize) -> usize {
 }
 
 /// Suffix length at the start of an entry, and where the rest of the suffix begins.
-#[inline]
+#[inline(always)]
 pub(crate) fn decode_suffix_len(raw: &[u8]) -> (usize, usize) {
     match raw[0] {
         0xFF => (read_u16(raw, 1), 3),
@@ -251,17 +270,80 @@ pub(crate) fn decode_suffix_len(raw: &[u8]) -> (usize, usize) {
     }
 }
 
+#[inline]
+fn slot_head(slot: [u8; SLOT]) -> u16 {
+    u16::from_le_bytes([slot[2], slot[3]])
+}
+
+/// Entries with a smaller head. All but large pages are counted through: the loads do not wait for each other (a cold
+/// page costs one memory latency) and there is no branch to mispredict.
+#[inline]
+fn count_heads_below(slots: &[[u8; SLOT]], head: u16) -> usize {
+    const COUNTED_AT_ONCE: usize = 256;
+    if slots.len() > COUNTED_AT_ONCE {
+        return slots.partition_point(|slot| slot_head(*slot) < head);
+    }
+    let head = i32::from(head);
+    slots.iter().map(|slot| i32::from(((u32::from_le_bytes(*slot) >> 16) as i32) < head)).sum::<i32>() as usize
+}
+
+/// Reads a byte of each of the first lines of a page, so that a cold page's header and slots come from memory at once
+/// and not one after the other.
+#[inline(always)]
+pub(crate) fn warm(bytes: &[u8]) {
+    if let Some(front) = bytes.first_chunk::<512>() {
+        let touched =
+            front[64] ^ front[128] ^ front[192] ^ front[256] ^ front[320] ^ front[384] ^ front[448] ^ front[511];
+        std::hint::black_box(touched);
+    }
+}
+
+/// Same as the method of slices, in line: prefixes are short, and a call costs more than the comparison.
+#[inline(always)]
+pub(crate) fn starts_with(key: &[u8], prefix: &[u8]) -> bool {
+    let Some(start) = key.get(..prefix.len()) else { return false };
+    let (a, b) = (start.as_chunks::<8>(), prefix.as_chunks::<8>());
+    a.0.iter().zip(b.0).all(|(x, y)| x == y) && a.1.iter().zip(b.1).fold(true, |same, (x, y)| same & (x == y))
+}
+
+/// Same as `a.cmp(b)`, in line.
+#[inline(always)]
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    let ((a_chunks, a_tail), (b_chunks, b_tail)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (x, y) in a_chunks.iter().zip(b_chunks) {
+        if x != y {
+            return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
+        }
+    }
+    if a_chunks.len() == b_chunks.len() {
+        return compare_short(a_tail, b_tail);
+    }
+    let done = 8 * a_chunks.len().min(b_chunks.len());
+    a[done..].cmp(&b[done..])
+}
+
+/// Compares two strings of less than 8 bytes.
+#[inline(always)]
+fn compare_short(a: &[u8], b: &[u8]) -> Ordering {
+    for (x, y) in a.iter().zip(b) {
+        if x != y {
+            return x.cmp(y);
+        }
+    }
+    a.len().cmp(&b.len())
+}
+
 /// Length of the common prefix of two strings.
 pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn read_u16(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn read_u32(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::cursor::{Cursor, EntryRef, Position, Range};
 use crate::image::Pages;
 use crate::node::{Node, Totals};
-use crate::page::{PageBuf, Scratch};
+use crate::page::{PageBuf, Scratch, warm};
 use crate::prefix_end;
 
 /// An ordered map from byte strings to byte strings. See the crate's documentation for layout and cost.
@@ -84,6 +84,7 @@ impl Tree {
             match node {
                 Node::Inner(inner) => node = &inner.children[inner.child_index(key)],
                 Node::Leaf(leaf) => {
+                    warm(leaf.bytes());
                     let page = leaf.page();
                     return page.search(key).ok().map(|i| page.value(i));
                 }

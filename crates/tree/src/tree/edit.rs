@@ -8,7 +8,7 @@ use super::{Tree, Update};
 use crate::inner::{Inner, Split};
 use crate::leaf::Leaf;
 use crate::node::{Node, Totals};
-use crate::page::{Page, PageBuf, Scratch, entry_len, insert_entry, remove_entry, replace_value};
+use crate::page::{Page, PageBuf, Scratch, entry_len, insert_entry, remove_entry, replace_value, warm};
 use crate::{KEY_BYTES_MAX, PAGE_MAX, VALUE_BYTES_MAX};
 
 /// What to do with an entry once it, or the place where it belongs, has been found.
@@ -224,6 +224,7 @@ fn edit_leaf<E: Editor>(
     scratch: &mut Scratch,
 ) -> Effect {
     let before = leaf.memory();
+    warm(leaf.bytes());
     let page = leaf.page();
     let found = page.search(key);
     let effect = match (found, editor.edit(found.ok().map(|i| page.value(i)))) {
