@@ -1,1 +1,26 @@
-//! (being written)
+//! The client library under every front: CLI, benchmarks, and later mount, S3, Hadoop and Python.
+//!
+//! Caches the cluster map, finds leaders, holds sessions with exactly-once slots, writes through append streams, reads
+//! with fail-over and checksums. Every call has a deadline and three outcomes: done, certainly not done, unknown.
+//! Not here: what a person sees (`cli`), rules of the namespace (`meta-core`), placement of members (`placement`).
+mod append;
+mod cluster;
+mod connect;
+pub mod error;
+pub mod file_writer;
+mod meta;
+mod net;
+mod read;
+pub mod uri;
+pub mod view;
+
+/// What servers see as the client's name.
+pub(crate) const CLIENT_NAME: &str = concat!("cairn-client ", env!("CARGO_PKG_VERSION"));
+
+pub use append::SEGMENT_MAX;
+pub use connect::{Client, ConnectOptions};
+pub use error::{ClientError, Result};
+pub use file_writer::{FileWriter, WriteOptions};
+pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};
+pub use read::file_reader::{FilePiece, FileReader, READ_AHEAD};
+pub use uri::{RemotePath, UriError};

@@ -12,7 +12,9 @@ pub const SCHEME: &str = "cairn://";
 /// A text that names no remote path. The texts say what is right.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UriError {
-    #[error("{0:?} is no remote path: write /dir/file (volume \"default\"), volume:/dir/file or cairn://host:port/volume/dir/file")]
+    #[error(
+        "{0:?} is no remote path: write /dir/file (volume \"default\"), volume:/dir/file or cairn://host:port/volume/dir/file"
+    )]
     NotRemote(String),
     #[error("{0:?}: {1:?} is no host:port; write for example 127.0.0.1:7400")]
     BadAddress(String, String),
@@ -97,7 +99,9 @@ pub fn parse_addresses(text: &str) -> Result<Vec<String>, String> {
         .map(|part| {
             let part = part.trim();
             match part.rsplit_once(':') {
-                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0) => Ok(part.to_owned()),
+                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0) => {
+                    Ok(part.to_owned())
+                }
                 _ => Err(part.to_owned()),
             }
         })

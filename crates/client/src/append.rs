@@ -1,0 +1,11 @@
+//! Writing data: segments of files flow through append streams into chunks.
+//!
+//! A stream owns one open chunk at a time and shares it among all files that are written through it, so that thousands
+//! of small files cost few chunks and few syncs. Files of one session never share a 4 KiB block.
+pub(crate) mod chunk;
+pub(crate) mod open;
+pub(crate) mod pick;
+pub mod segment;
+pub(crate) mod stream;
+
+pub use segment::SEGMENT_MAX;

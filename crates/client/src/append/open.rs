@@ -1,0 +1,148 @@
+//! Opening a chunk: pick a placement group, let its primary give out an index; go on until somebody takes new data.
+use super::chunk::OpenChunk;
+use super::pick::pick;
+use crate::cluster::Cluster;
+use crate::error::{ClientError, Result};
+use crate::net::NetError;
+use crate::view::PgView;
+use cairn_types::{ChunkId, ErrorCode, PgId, Scheme, SessionId, Time};
+use cairn_wire::Opcode;
+use cairn_wire::data::{AllocateRequest, AllocateResponse};
+use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Deadline of one request for an index.
+const ALLOCATE_DEADLINE: Duration = Duration::from_secs(3);
+/// A group that failed is left out so long.
+const AVOID_FOR: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Groups that failed lately, with the time of it and whether they were full. Bounded by the groups of the volume.
+#[derive(Default)]
+pub(crate) struct Avoided(Mutex<Vec<(PgId, Time, bool)>>);
+
+impl Avoided {
+    pub(crate) fn add(&self, pg: PgId, now: Time, full: bool) {
+        let mut list = self.0.lock();
+        list.retain(|(id, _, _)| *id != pg);
+        list.push((pg, now, full));
+    }
+    fn current(&self, now: Time) -> Vec<PgId> {
+        let mut list = self.0.lock();
+        list.retain(|(_, at, _)| now.since(*at) < AVOID_FOR);
+        list.iter().map(|(id, _, _)| *id).collect()
+    }
+    fn full(&self) -> Vec<u32> {
+        self.0.lock().iter().filter(|(_, _, full)| *full).map(|(id, _, _)| id.0).collect()
+    }
+    fn clear(&self) {
+        self.0.lock().clear();
+    }
+}
+
+/// What chunks are opened for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub volume: u32,
+    pub scheme: Scheme,
+    pub session: SessionId,
+}
+
+/// Opens a chunk; tries until the cluster's patience ends.
+pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<OpenChunk> {
+    let started = cluster.clock.now();
+    let mut last = "the volume has no placement group".to_owned();
+    loop {
+        let now = cluster.clock.now();
+        if now.since(started) > cluster.patience {
+            let what = format!("writing with {}", target.scheme);
+            return Err(ClientError::NoWritableGroup { what, detail: last });
+        }
+        let avoid = avoided.current(now);
+        let Some(pg) = pick(&cluster, target.volume, target.scheme, &avoid) else {
+            ensure_groups(&cluster, target, avoided.full(), &mut last).await?;
+            if pick(&cluster, target.volume, target.scheme, &avoid).is_none() {
+                // Nothing else there: those that failed get another chance.
+                avoided.clear();
+                tokio::time::sleep(cluster.jitter(PAUSE)).await;
+            }
+            continue;
+        };
+        match allocate(&cluster, target, &pg).await {
+            Ok(chunk) => return Ok(chunk),
+            Err(error) => {
+                last = format!("{}: {}", pg.id, error.text());
+                after_failure(&cluster, target, &avoided, &pg, error).await;
+            }
+        }
+    }
+}
+
+async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: &mut String) -> Result<()> {
+    let request = EnsurePgsRequest { volume: target.volume, scheme: u32::from(target.scheme.code()), full };
+    let what = format!("making placement groups for {}", target.scheme);
+    match cluster.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
+        Ok(answer) => {
+            if let Some(map) = answer.map {
+                cluster.learn(map);
+            }
+            cluster.refresh().await
+        }
+        // Disks may come back within the patience; the text tells if they do not.
+        Err(ClientError::Remote { error, .. })
+            if matches!(error.code, ErrorCode::NotEnoughDisks | ErrorCode::NoSpace) =>
+        {
+            *last = error.message;
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn allocate(cluster: &Cluster, target: Target, pg: &PgView) -> std::result::Result<OpenChunk, NetError> {
+    let primary = pg.primary().ok_or_else(|| NetError::NotSent(format!("{} has no primary", pg.id)))?;
+    let address = cluster.disk_address(primary)?;
+    let request =
+        AllocateRequest { disk: primary, pg: pg.id.0, epoch: pg.epoch.0, session: target.session.0, count: 1 };
+    let answer: AllocateResponse = cluster.net.call(&address, Opcode::Allocate, &request, ALLOCATE_DEADLINE).await?;
+    let index = *answer.indices.first().ok_or_else(|| NetError::Unknown(format!("{}: no index was given", pg.id)))?;
+    let view = cluster.view();
+    let mut chain = pg.followers();
+    cluster.sort_by_nearness(&view, &mut chain);
+    let members = (primary, chain, pg.serving().collect());
+    let id = ChunkId { pg: pg.id, index };
+    Ok(OpenChunk::new(id, pg.epoch, answer.creation_epoch, pg.scheme.code(), members))
+}
+
+async fn after_failure(cluster: &Cluster, target: Target, avoided: &Avoided, pg: &PgView, error: NetError) {
+    let now = cluster.clock.now();
+    let code = match &error {
+        NetError::Remote(error) => Some(error.code),
+        _ => None,
+    };
+    match code {
+        Some(ErrorCode::StaleEpoch | ErrorCode::NotPrimary | ErrorCode::NotServing | ErrorCode::UnknownPg) => {
+            refresh_quietly(cluster).await;
+            if cluster.view().pgs.get(&pg.id.0).is_some_and(|known| known.epoch == pg.epoch) {
+                avoided.add(pg.id, now, false);
+            }
+        }
+        Some(ErrorCode::PgFull | ErrorCode::NoSpace) => avoided.add(pg.id, now, true),
+        Some(_) => avoided.add(pg.id, now, false),
+        None => {
+            avoided.add(pg.id, now, false);
+            if let Some(primary) = pg.primary() {
+                cluster.report_member(target.session, pg.id.0, pg.epoch.0, primary, error.text()).await;
+            }
+        }
+    }
+}
+
+/// Refreshes the map; a failure shows up in the next call that needs the manager.
+pub(crate) async fn refresh_quietly(cluster: &Cluster) {
+    if let Err(error) = cluster.refresh().await {
+        tracing::debug!(%error, "the cluster map could not be refreshed");
+    }
+}

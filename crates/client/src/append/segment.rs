@@ -1,0 +1,59 @@
+//! A segment: up to 1 MiB of one file, on its way into a chunk; kept until it is durable on every serving member.
+use crate::error::Result;
+use cairn_env::buf::SharedBuf;
+use cairn_types::{BLOCK_SIZE, ChunkId, crc32c, crc32c_append};
+use tokio::sync::oneshot;
+
+/// Most bytes of a segment, filler included.
+pub const SEGMENT_MAX: usize = 1 << 20;
+
+/// Where a segment's first file byte is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    pub chunk: ChunkId,
+    pub offset: u64,
+}
+
+/// Bytes to be stored. `data` begins with `lead` filler bytes, so that chunk offset and file offset agree modulo 4 KiB.
+#[derive(Debug)]
+pub struct Segment {
+    pub data: SharedBuf,
+    pub lead: usize,
+    /// u32 little-endian per block; the last block is summed as if filled up with zeros.
+    pub crcs: Vec<u8>,
+    /// Somebody waits for it: make it durable soon.
+    pub sync: bool,
+    pub done: oneshot::Sender<Result<Placed>>,
+    /// Times that it was sent to a chunk that failed.
+    pub attempts: u32,
+    /// Memory that it holds until it is durable.
+    pub _permit: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// CRC32C of each 4 KiB block of `data`, the last one filled up with zeros, as the wire carries them.
+pub fn block_crcs(data: &[u8]) -> Vec<u8> {
+    const ZEROS: [u8; BLOCK_SIZE] = [0; BLOCK_SIZE];
+    let mut out = Vec::with_capacity(data.len().div_ceil(BLOCK_SIZE) * 4);
+    for block in data.chunks(BLOCK_SIZE) {
+        let mut crc = crc32c(block);
+        if block.len() < BLOCK_SIZE {
+            crc = crc32c_append(crc, &ZEROS[block.len()..]);
+        }
+        out.extend_from_slice(&crc.to_le_bytes());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partial_last_block_is_summed_with_zeros() {
+        let mut data = vec![7u8; BLOCK_SIZE + 100];
+        let crcs = block_crcs(&data);
+        data.resize(2 * BLOCK_SIZE, 0);
+        assert_eq!(crcs, block_crcs(&data));
+        assert_eq!(crcs.len(), 8);
+    }
+}

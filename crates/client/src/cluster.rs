@@ -1,0 +1,205 @@
+//! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
+use crate::error::{ClientError, Result};
+use crate::net::{Net, NetError};
+use crate::view::ClusterView;
+use cairn_env::{Clock, Rng};
+use cairn_placement::{Place, sort_by_nearness};
+use cairn_types::{ErrorCode, RetryClass, SessionId};
+use cairn_wire::Opcode;
+use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Pause between rounds over servers that cannot answer now.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Deadline of a single attempt at a manager.
+const ATTEMPT: Duration = Duration::from_secs(3);
+/// Two refreshes of the map are at least so far apart.
+const REFRESH_APART: Duration = Duration::from_millis(20);
+
+/// What the client knows and whom it talks to.
+pub(crate) struct Cluster {
+    pub(crate) net: Net,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
+    /// Host and rack of this client, for nearness.
+    pub(crate) place: (String, String),
+    managers: RwLock<Vec<String>>,
+    /// Manager that answered last.
+    current: AtomicUsize,
+    view: RwLock<Arc<ClusterView>>,
+    refreshing: tokio::sync::Mutex<cairn_types::Time>,
+    /// Longest time that a call tries.
+    pub(crate) patience: Duration,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        net: Net,
+        env: (Arc<dyn Clock>, Arc<dyn Rng>),
+        managers: Vec<String>,
+        place: (String, String),
+        patience: Duration,
+    ) -> Self {
+        Self {
+            net,
+            clock: env.0,
+            rng: env.1,
+            place,
+            managers: RwLock::new(managers),
+            current: AtomicUsize::new(0),
+            view: RwLock::new(Arc::default()),
+            refreshing: tokio::sync::Mutex::new(cairn_types::Time(0)),
+            patience,
+        }
+    }
+    /// The map as known now.
+    pub(crate) fn view(&self) -> Arc<ClusterView> {
+        self.view.read().clone()
+    }
+    /// Takes a map or delta from any answer.
+    pub(crate) fn learn(&self, map: ClusterMap) {
+        let mut view = self.view.write();
+        Arc::make_mut(&mut view).apply(map);
+        let found: Vec<String> = view
+            .nodes
+            .values()
+            .filter(|n| n.roles.iter().any(|r| r == "manager") && !n.address.is_empty())
+            .map(|n| n.address.clone())
+            .collect();
+        drop(view);
+        let mut managers = self.managers.write();
+        for address in found {
+            if !managers.contains(&address) {
+                managers.push(address);
+            }
+        }
+    }
+    /// Takes the state of one placement group.
+    pub(crate) fn learn_pg(&self, state: &cairn_wire::data::PgState) {
+        Arc::make_mut(&mut *self.view.write()).apply_state(state);
+    }
+
+    /// Calls the manager's leader: follows hints, tries the others, waits out elections, until the patience ends.
+    pub(crate) async fn manager<A: prost::Message + Default>(
+        &self,
+        what: &str,
+        opcode: Opcode,
+        request: &impl prost::Message,
+    ) -> Result<A> {
+        let started = self.clock.now();
+        let mut pause = PAUSE_MIN;
+        let mut sent = false;
+        let mut hint: Option<String> = None;
+        loop {
+            let address = hint.take().unwrap_or_else(|| self.current_manager());
+            let last = match self.net.call(&address, opcode, request, ATTEMPT).await {
+                Ok(answer) => return Ok(answer),
+                Err(NetError::Remote(error)) if error.retry() == RetryClass::Never => {
+                    return Err(ClientError::Remote { what: what.into(), error });
+                }
+                Err(NetError::Remote(error)) => {
+                    hint = error.leader_hint.clone();
+                    error.to_string()
+                }
+                Err(NetError::NotSent(text)) => text,
+                Err(NetError::Unknown(text)) => {
+                    sent = true;
+                    text
+                }
+            };
+            if self.clock.now().since(started) > self.patience {
+                return Err(self.gave_up(what, sent, last));
+            }
+            if hint.is_none() {
+                self.current.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(self.jitter(pause)).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+    pub(crate) fn gave_up(&self, what: &str, sent: bool, last: String) -> ClientError {
+        let (what, seconds) = (what.to_owned(), self.patience.as_secs());
+        match sent {
+            true => ClientError::OutcomeUnknown { what, seconds, last },
+            false => ClientError::Unreachable { what, tried: self.managers.read().join(", "), seconds, last },
+        }
+    }
+    fn current_manager(&self) -> String {
+        let managers = self.managers.read();
+        let at = self.current.load(Ordering::Relaxed) % managers.len().max(1);
+        managers.get(at).cloned().unwrap_or_default()
+    }
+    pub(crate) fn jitter(&self, pause: Duration) -> Duration {
+        pause / 2 + pause.mul_f64((self.rng.u64() % 1000) as f64 / 2000.0)
+    }
+
+    /// Fetches what changed since the known version; concurrent callers share one fetch.
+    pub(crate) async fn refresh(&self) -> Result<()> {
+        let asked = self.clock.now();
+        let mut last = self.refreshing.lock().await;
+        if last.0 != 0 && (*last >= asked || asked.since(*last) < REFRESH_APART) {
+            return Ok(());
+        }
+        let request = GetMapRequest { since_version: self.view().version, volume: 0 };
+        let map: ClusterMap = self.manager("fetching the cluster map", Opcode::GetMap, &request).await?;
+        self.learn(map);
+        *last = self.clock.now();
+        Ok(())
+    }
+
+    /// Tells the manager that a member failed or stalled; learns the placement group's new state.
+    pub(crate) async fn report_member(&self, session: SessionId, pg: u32, epoch: u64, disk: u32, why: String) {
+        tracing::info!(pg, epoch, disk, why, "reporting a member");
+        let request = ReportMemberRequest { pg, epoch, disk, why, session: session.0 };
+        match self.manager::<ReportMemberResponse>("reporting a member", Opcode::ReportMember, &request).await {
+            Ok(answer) => {
+                if let Some(state) = &answer.state {
+                    self.learn_pg(state);
+                }
+            }
+            Err(error) => tracing::warn!(pg, disk, %error, "the manager did not take the report of a failed member"),
+        }
+    }
+    /// RPC address of the node with the disk.
+    pub(crate) fn disk_address(&self, disk: u32) -> std::result::Result<String, NetError> {
+        self.view()
+            .disk_address(disk)
+            .map(str::to_owned)
+            .ok_or_else(|| NetError::NotSent(format!("the map names no node for disk d{disk}")))
+    }
+    /// Where this client runs.
+    pub(crate) fn here(&self) -> Place<'_> {
+        Place { host: &self.place.0, rack: &self.place.1 }
+    }
+    /// Orders disks by their distance from this client.
+    pub(crate) fn sort_by_nearness(&self, view: &ClusterView, disks: &mut [u32]) {
+        sort_by_nearness(disks, self.here(), self.rng.u64(), |disk| place_of(view, *disk));
+    }
+    /// Id of a volume by its name.
+    pub(crate) async fn volume_id(&self, name: &str) -> Result<u32> {
+        for attempt in 0..2 {
+            if let Some(volume) = self.view().volume_by_name(name) {
+                return Ok(volume.id);
+            }
+            if attempt == 0 {
+                self.refresh().await?;
+            }
+        }
+        let known: Vec<String> = self.view().volumes.values().map(|v| v.name.clone()).collect();
+        let text = match known.is_empty() {
+            true => "the cluster has no volume yet; it makes \"default\" once a meta node is registered".to_owned(),
+            false => format!("there are {}; cairn admin volume create makes one", known.join(", ")),
+        };
+        Err(ClientError::remote(&format!("volume {name:?}"), ErrorCode::UnknownVolume, &text))
+    }
+}
+
+/// Where a disk is.
+pub(crate) fn place_of(view: &ClusterView, disk: u32) -> Place<'_> {
+    let node = view.disks.get(&disk).and_then(|d| view.nodes.get(&d.node));
+    node.map_or(Place::default(), |n| Place { host: &n.host, rack: &n.rack })
+}

@@ -1,0 +1,100 @@
+//! Connecting to a cluster: the entry point of the library.
+use crate::cluster::Cluster;
+use crate::error::Result;
+use crate::meta::volume::Volume;
+use crate::net::Net;
+use crate::view::ClusterView;
+use cairn_env::{FastRng, RealClock};
+use cairn_rpc::{ClientConfig, Identity};
+use cairn_wire::Opcode;
+use cairn_wire::common::{Credentials, Empty, ProcessStatsResponse};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Managers, `host:port` each; one that answers is enough.
+    pub managers: Vec<String>,
+    /// Who asks, for permission checks.
+    pub who: Credentials,
+    /// Host and rack of this process, if known, for reading and writing nearby.
+    pub host: String,
+    pub rack: String,
+    /// Longest time that a call tries before it gives up.
+    pub patience: Duration,
+    /// Bulk connections to each data node.
+    pub bulk_connections: usize,
+}
+
+impl ConnectOptions {
+    pub fn new(managers: Vec<String>) -> Self {
+        Self {
+            managers,
+            who: Credentials::default(),
+            host: String::new(),
+            rack: String::new(),
+            patience: Duration::from_secs(30),
+            bulk_connections: 2,
+        }
+    }
+}
+
+/// A connected cluster. Clones share everything.
+#[derive(Clone)]
+pub struct Client {
+    cluster: Arc<Cluster>,
+    who: Credentials,
+}
+
+impl Client {
+    /// Connects on the current tokio runtime and fetches the cluster map.
+    pub async fn connect(options: ConnectOptions) -> Result<Client> {
+        let config = ClientConfig { bulk_connections: options.bulk_connections, ..ClientConfig::default() };
+        let net = Net::new(cairn_rpc::Client::new(config, Identity::client()));
+        let env = (Arc::new(RealClock) as _, Arc::new(FastRng::from_os()) as _);
+        let place = (options.host, options.rack);
+        let cluster = Arc::new(Cluster::new(net, env, options.managers, place, options.patience));
+        cluster.refresh().await?;
+        Ok(Client { cluster, who: options.who })
+    }
+    /// The cluster map as known now.
+    pub fn view(&self) -> Arc<ClusterView> {
+        self.cluster.view()
+    }
+    /// Fetches what changed in the cluster map.
+    pub async fn refresh(&self) -> Result<Arc<ClusterView>> {
+        self.cluster.refresh().await?;
+        Ok(self.cluster.view())
+    }
+    /// A volume by name, as the identity that connected.
+    pub async fn volume(&self, name: &str) -> Result<Volume> {
+        let id = self.cluster.volume_id(name).await?;
+        Ok(Volume::new(self.cluster.clone(), id, name, self.who.clone()))
+    }
+    /// A call to the manager's leader; `what` names it in errors.
+    pub async fn manager<A: prost::Message + Default>(
+        &self,
+        what: &str,
+        opcode: Opcode,
+        request: &impl prost::Message,
+    ) -> Result<A> {
+        self.cluster.manager(what, opcode, request).await
+    }
+    /// A small call to the process at an address, such as a data node.
+    pub async fn call<A: prost::Message + Default>(
+        &self,
+        what: &str,
+        address: &str,
+        opcode: Opcode,
+        request: &impl prost::Message,
+        deadline: Duration,
+    ) -> Result<A> {
+        let answer = self.cluster.net.call(address, opcode, request, deadline).await;
+        answer.map_err(|error| error.into_client(what, address, deadline))
+    }
+    /// What the process at an address used so far.
+    pub async fn process_stats(&self, address: &str) -> Result<ProcessStatsResponse> {
+        self.call(address, address, Opcode::ProcessStats, &Empty {}, Duration::from_secs(3)).await
+    }
+}

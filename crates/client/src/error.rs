@@ -1,0 +1,95 @@
+//! Errors of the client library, cut by what a caller does; each names the thing, the cause and the next step.
+//!
+//! Three outcomes, never two: done (`Ok`), certainly not done, unknown ([`ClientError::is_unknown`]).
+use crate::uri::UriError;
+use cairn_types::{ErrorCode, RetryClass};
+use cairn_wire::error::WireError;
+
+/// Why a call of the client did not succeed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ClientError {
+    /// A server said no; certainly not done unless the code's retry class is Unknown.
+    #[error("{what}: {error}")]
+    Remote { what: String, error: WireError },
+    /// Nobody answered in time, and nothing was sent that could have been done.
+    #[error(
+        "{what}: no server could be reached within {seconds} s ({tried}): {last}; check that the cluster runs and that the address is right"
+    )]
+    Unreachable { what: String, tried: String, seconds: u64, last: String },
+    /// The request was sent, but no answer came: it may or may not have been done.
+    #[error(
+        "{what}: no answer within {seconds} s, so it may or may not have been done ({last}); look at the result before repeating it"
+    )]
+    OutcomeUnknown { what: String, seconds: u64, last: String },
+    /// Bytes that should exist could be had from no member.
+    #[error("{what}: {length} bytes at offset {offset} cannot be read from any copy: {detail}")]
+    Unreadable { what: String, offset: u64, length: u64, detail: String },
+    /// Nothing in the cluster takes new data.
+    #[error("{what}: no placement group takes new data: {detail}")]
+    NoWritableGroup { what: String, detail: String },
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// The file was changed or replaced while it was read.
+    #[error("{what} was changed while it was read; repeat the command for its new contents")]
+    Changed { what: String },
+    /// An answer that a correct server never gives.
+    #[error("{what}: the server's answer makes no sense: {detail}; the versions of client and server may not match")]
+    Protocol { what: String, detail: String },
+}
+
+impl ClientError {
+    /// The wire code, where a server gave one.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Remote { error, .. } => Some(error.code),
+            Self::NoWritableGroup { .. } => Some(ErrorCode::NoSpace),
+            _ => None,
+        }
+    }
+    /// Linux errno for fronts that speak POSIX.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Remote { error, .. } => error.code.errno(),
+            Self::Unreachable { .. } | Self::OutcomeUnknown { .. } => 110,
+            Self::NoWritableGroup { .. } => 28,
+            Self::Uri(UriError::NameTooLong(_) | UriError::PathTooLong) => 36,
+            Self::Uri(_) => 22,
+            Self::Changed { .. } => 116,
+            Self::Unreadable { .. } | Self::Protocol { .. } => 5,
+        }
+    }
+    /// Whether the operation was done is not known.
+    pub fn is_unknown(&self) -> bool {
+        match self {
+            Self::OutcomeUnknown { .. } => true,
+            Self::Remote { error, .. } => error.retry() == RetryClass::Unknown,
+            _ => false,
+        }
+    }
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(ErrorCode::NotFound)
+    }
+    /// The same error about a thing that the caller names better.
+    pub fn named(self, name: &str) -> Self {
+        let name = name.to_owned();
+        match self {
+            Self::Remote { error, .. } => Self::Remote { what: name, error },
+            Self::Unreachable { tried, seconds, last, .. } => Self::Unreachable { what: name, tried, seconds, last },
+            Self::OutcomeUnknown { seconds, last, .. } => Self::OutcomeUnknown { what: name, seconds, last },
+            Self::Unreadable { offset, length, detail, .. } => Self::Unreadable { what: name, offset, length, detail },
+            Self::NoWritableGroup { detail, .. } => Self::NoWritableGroup { what: name, detail },
+            Self::Changed { .. } => Self::Changed { what: name },
+            Self::Protocol { detail, .. } => Self::Protocol { what: name, detail },
+            Self::Uri(error) => Self::Uri(error),
+        }
+    }
+    pub(crate) fn remote(what: &str, code: ErrorCode, message: &str) -> Self {
+        Self::Remote { what: what.into(), error: WireError::new(code, message) }
+    }
+    pub(crate) fn protocol(what: &str, detail: impl Into<String>) -> Self {
+        Self::Protocol { what: what.into(), detail: detail.into() }
+    }
+}
+
+/// Result of the client library.
+pub type Result<T> = std::result::Result<T, ClientError>;

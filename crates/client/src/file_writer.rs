@@ -1,0 +1,191 @@
+//! A file being written: 1 MiB segments into an append stream, then one metadata operation that makes it visible.
+//!
+//! Invariant: nothing appears under the file's name before all of its bytes are durable. Files up to [`INLINE_EXTENTS_MAX`]
+//! extents are created with their contents in one operation; larger ones grow as a file without a name, which is linked
+//! at the end and vanishes with the session if the writer dies.
+use crate::append::segment::{Placed, SEGMENT_MAX, Segment, block_crcs};
+use crate::append::stream::StreamHandle;
+use crate::error::{ClientError, Result};
+use crate::meta::volume::{Volume, shown};
+use cairn_env::buf::{AlignedBuf, SharedBuf};
+use cairn_types::Layout;
+use cairn_wire::common::Extent;
+use cairn_wire::meta::{Attributes, CreateRequest, PublishRequest, SetattrRequest};
+use std::collections::VecDeque;
+use tokio::sync::oneshot;
+
+/// Extents that a create carries; a file with more is published in parts.
+const INLINE_EXTENTS_MAX: usize = 256;
+/// Segments whose places are awaited before more are taken into account.
+const PLACES_BEHIND: usize = 512;
+/// Mode bit of a regular file.
+const REGULAR: u32 = 0o100_000;
+
+/// How the file is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteOptions {
+    /// Permission bits.
+    pub mode: u32,
+    pub mtime_ns: u64,
+    pub layout: Layout,
+    /// Fail if the name exists, instead of replacing the file atomically.
+    pub exclusive: bool,
+    /// Owner and group to set, where the caller may.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// Writes one file from its beginning to its end.
+pub struct FileWriter {
+    volume: Volume,
+    path: Vec<u8>,
+    options: WriteOptions,
+    stream: StreamHandle,
+    /// Filled, not yet handed on: the last segment asks for a sync.
+    held: Option<SharedBuf>,
+    written: u64,
+    placing: VecDeque<(u64, u64, oneshot::Receiver<Result<Placed>>)>,
+    extents: Vec<Extent>,
+    unnamed: Option<u64>,
+}
+
+impl FileWriter {
+    pub(crate) async fn new(volume: &Volume, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
+        let stream = volume.stream(options.layout.scheme()).await?;
+        Ok(FileWriter {
+            volume: volume.clone(),
+            path: path.to_vec(),
+            options,
+            stream,
+            held: None,
+            written: 0,
+            placing: VecDeque::new(),
+            extents: Vec::new(),
+            unnamed: None,
+        })
+    }
+    /// A buffer to fill and to [`push`](Self::push).
+    pub fn buffer() -> AlignedBuf {
+        AlignedBuf::unpooled(SEGMENT_MAX)
+    }
+    /// Takes the next bytes of the file. All but the last push of a file have to be [`SEGMENT_MAX`] long.
+    pub async fn push(&mut self, data: SharedBuf) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        if data.len() > SEGMENT_MAX || self.held.as_ref().is_some_and(|h| h.len() != SEGMENT_MAX) {
+            return Err(ClientError::protocol(&shown(&self.path), "only the last part of a file may be short"));
+        }
+        if let Some(full) = self.held.replace(data) {
+            self.send(full, false).await?;
+        }
+        while self.placing.len() > PLACES_BEHIND {
+            self.take_place().await?;
+        }
+        if self.extents.len() >= INLINE_EXTENTS_MAX {
+            self.publish_part().await?;
+        }
+        Ok(())
+    }
+    /// Bytes pushed so far.
+    pub fn len(&self) -> u64 {
+        self.written + self.held.as_ref().map_or(0, |h| h.len() as u64)
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    async fn send(&mut self, data: SharedBuf, sync: bool) -> Result<()> {
+        let length = data.len() as u64;
+        let permit = self.stream.reserve(data.len()).await?;
+        let (done, place) = oneshot::channel();
+        let crcs = block_crcs(&data);
+        self.stream.push(Segment { data, lead: 0, crcs, sync, done, attempts: 0, _permit: permit }).await?;
+        self.placing.push_back((self.written, length, place));
+        self.written += length;
+        Ok(())
+    }
+
+    async fn take_place(&mut self) -> Result<()> {
+        let Some((file_offset, length, place)) = self.placing.pop_front() else { return Ok(()) };
+        let placed = match place.await {
+            Ok(placed) => placed.map_err(|e| e.named(&shown(&self.path)))?,
+            Err(_) => return Err(ClientError::protocol(&shown(&self.path), "the append stream ended")),
+        };
+        if let Some(last) = self.extents.last_mut()
+            && last.pg == placed.chunk.pg.0
+            && last.index == placed.chunk.index
+            && last.chunk_offset + last.length == placed.offset
+            && last.file_offset + last.length == file_offset
+        {
+            last.length += length;
+            return Ok(());
+        }
+        self.extents.push(Extent {
+            file_offset,
+            length,
+            pg: placed.chunk.pg.0,
+            index: placed.chunk.index,
+            chunk_offset: placed.offset,
+            flags: 0,
+        });
+        Ok(())
+    }
+
+    /// Puts the extents so far into the file without a name.
+    async fn publish_part(&mut self) -> Result<()> {
+        let inode = match self.unnamed {
+            Some(inode) => inode,
+            None => {
+                let mode = REGULAR | self.options.mode;
+                let made = self.volume.create_unnamed(&self.path, mode, self.options.layout.to_bits()).await?;
+                *self.unnamed.insert(made.inode)
+            }
+        };
+        let extents = std::mem::take(&mut self.extents);
+        let size = extents.last().map_or(0, |e| e.file_offset + e.length);
+        let request = PublishRequest { extents, size, mtime_ns: self.options.mtime_ns, ..Default::default() };
+        self.volume.publish(inode, &self.path, request).await.map(|_| ())
+    }
+
+    /// Makes everything durable, then the file visible under its name.
+    pub async fn finish(mut self) -> Result<Attributes> {
+        if let Some(last) = self.held.take() {
+            self.send(last, true).await?;
+        }
+        while !self.placing.is_empty() {
+            self.take_place().await?;
+        }
+        if self.unnamed.is_some() {
+            return self.finish_unnamed().await;
+        }
+        let (uid, gid) = self.options.owner.unwrap_or_default();
+        let request = CreateRequest {
+            mode: REGULAR | self.options.mode,
+            layout: self.options.layout.to_bits(),
+            exclusive: self.options.exclusive,
+            replace: !self.options.exclusive,
+            size: self.written,
+            extents: std::mem::take(&mut self.extents),
+            mtime_ns: self.options.mtime_ns,
+            set_owner: self.options.owner.is_some(),
+            uid,
+            gid,
+            ..Default::default()
+        };
+        self.volume.create(&self.path, request).await
+    }
+
+    async fn finish_unnamed(&mut self) -> Result<Attributes> {
+        if !self.extents.is_empty() {
+            self.publish_part().await?;
+        }
+        let inode = self.unnamed.ok_or_else(|| ClientError::protocol(&shown(&self.path), "the file was not begun"))?;
+        if let Some((uid, gid)) = self.options.owner {
+            let request = SetattrRequest { valid: 0b110, uid, gid, ..Default::default() };
+            self.volume.setattr(inode, &self.path, request).await?;
+        }
+        let made = self.volume.link_inode(inode, &self.path, !self.options.exclusive).await?;
+        self.volume.release(inode).await?;
+        Ok(made)
+    }
+}

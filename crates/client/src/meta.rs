@@ -1,0 +1,5 @@
+//! The namespace as a client sees it: sessions and slots, calls to partitions, the operations of a volume.
+pub(crate) mod call;
+pub(crate) mod path;
+pub(crate) mod session;
+pub mod volume;

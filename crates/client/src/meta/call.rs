@@ -1,0 +1,270 @@
+//! Calls to meta partitions: find the leader, repeat with the same sequence number, keep three outcomes apart.
+use super::session::Session;
+use crate::cluster::Cluster;
+use crate::error::{ClientError, Result};
+use crate::net::NetError;
+use cairn_types::{ErrorCode, RetryClass, SessionId};
+use cairn_wire::Opcode;
+use cairn_wire::common::Credentials;
+use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
+use cairn_wire::meta::{EndSessionRequest, KeepAliveRequest, KeepAliveResponse, MetaHeader};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Deadline of one attempt.
+const ATTEMPT: Duration = Duration::from_secs(5);
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(300);
+/// The lease of a session is renewed so often.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
+
+/// The way to the partitions of one volume, under one session at a time.
+pub(crate) struct MetaCaller {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) volume: u32,
+    pub(crate) who: Credentials,
+    session: RwLock<Option<Arc<Session>>>,
+    opening: tokio::sync::Mutex<()>,
+    /// Address that answered last, by partition.
+    leaders: Mutex<BTreeMap<u32, String>>,
+}
+
+impl MetaCaller {
+    pub(crate) fn new(cluster: Arc<Cluster>, volume: u32, who: Credentials) -> Arc<Self> {
+        let caller = Self {
+            cluster,
+            volume,
+            who,
+            session: RwLock::new(None),
+            opening: tokio::sync::Mutex::new(()),
+            leaders: Mutex::default(),
+        };
+        Arc::new(caller)
+    }
+
+    /// The session, opened at the first use and again after it ended.
+    pub(crate) async fn session(self: &Arc<Self>) -> Result<Arc<Session>> {
+        let live = || self.session.read().clone().filter(|s| !s.is_ended());
+        if let Some(session) = live() {
+            return Ok(session);
+        }
+        let _one_opens = self.opening.lock().await;
+        if let Some(session) = live() {
+            return Ok(session);
+        }
+        let request = OpenSessionRequest { client: crate::CLIENT_NAME.into(), volume: self.volume };
+        let answer: OpenSessionResponse =
+            self.cluster.manager("opening a session", Opcode::OpenSession, &request).await?;
+        if let Some(map) = answer.map {
+            self.cluster.learn(map);
+        }
+        let session = Arc::new(Session::new(SessionId(answer.session)));
+        *self.session.write() = Some(session.clone());
+        tokio::spawn(keep_alive(Arc::downgrade(self), session.clone()));
+        Ok(session)
+    }
+
+    /// Ends the session, so that what it held is released at once instead of at the end of its lease.
+    pub(crate) async fn end_session(self: &Arc<Self>) {
+        let Some(session) = self.session.write().take() else { return };
+        if session.is_ended() {
+            return;
+        }
+        for partition in session.partitions() {
+            let header = self.header(partition, session.id, 0, 0);
+            let request = EndSessionRequest { header: Some(header) };
+            if let Err(error) = self
+                .read::<cairn_wire::common::Empty, _>("ending the session", partition, Opcode::EndSession, request)
+                .await
+            {
+                tracing::debug!(%error, "the session was left to expire");
+            }
+        }
+        session.mark_ended();
+    }
+
+    /// The partition that owns an inode.
+    pub(crate) async fn partition_of(&self, inode: u64) -> Result<u32> {
+        for attempt in 0..2 {
+            if let Some(partition) = self.cluster.view().partition_of(self.volume, inode) {
+                return Ok(partition.id);
+            }
+            if attempt == 0 {
+                self.cluster.refresh().await?;
+            }
+        }
+        let text = "the volume has no meta partition for it yet; see cairn admin volume";
+        Err(ClientError::remote(&format!("inode {inode}"), ErrorCode::UnknownPartition, text))
+    }
+
+    fn header(&self, partition: u32, session: SessionId, slot: u32, sequence: u64) -> MetaHeader {
+        MetaHeader { volume: self.volume, partition, session: session.0, slot, sequence, who: Some(self.who.clone()) }
+    }
+
+    /// Header of a read.
+    pub(crate) fn read_header(&self, partition: u32) -> MetaHeader {
+        let session = self.session.read().as_ref().map_or(SessionId(0), |s| s.id);
+        self.header(partition, session, 0, 0)
+    }
+
+    /// A read, or another call that may be repeated freely.
+    pub(crate) async fn read<A: prost::Message + Default, R: prost::Message>(
+        &self,
+        what: &str,
+        partition: u32,
+        opcode: Opcode,
+        request: R,
+    ) -> Result<A> {
+        match self.attempts(partition, opcode, &request).await {
+            Ok(answer) => Ok(answer),
+            Err(Failure::Final(error)) => Err(ClientError::Remote { what: what.into(), error }),
+            Err(Failure::GaveUp { last, .. }) => Err(self.cluster.gave_up(what, false, last)),
+        }
+    }
+
+    /// A mutation: exactly once under a slot and sequence number.
+    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message>(
+        self: &Arc<Self>,
+        what: &str,
+        partition: u32,
+        opcode: Opcode,
+        request: impl FnOnce(MetaHeader) -> R,
+    ) -> Result<A> {
+        let (session, lease) = loop {
+            let session = self.session().await?;
+            match session.slot(partition).await {
+                Some(lease) => break (session, lease),
+                None => session.mark_ended(),
+            }
+        };
+        let request = request(self.header(partition, session.id, lease.slot, lease.sequence));
+        match self.attempts(partition, opcode, &request).await {
+            Ok(answer) => {
+                lease.finish();
+                Ok(answer)
+            }
+            Err(Failure::Final(error)) => {
+                match error.code {
+                    ErrorCode::SessionEnded | ErrorCode::BadSequence => session.mark_ended(),
+                    // Refused before it reached the log: the number was not used.
+                    ErrorCode::BadRequest | ErrorCode::UnknownOperation => lease.unused(),
+                    _ => lease.finish(),
+                }
+                Err(ClientError::Remote { what: what.into(), error })
+            }
+            Err(Failure::GaveUp { sent: false, last }) => {
+                lease.unused();
+                Err(self.cluster.gave_up(what, false, last))
+            }
+            Err(Failure::GaveUp { sent: true, last }) => Err(self.cluster.gave_up(what, true, last)),
+        }
+    }
+
+    async fn attempts<A: prost::Message + Default>(
+        &self,
+        partition: u32,
+        opcode: Opcode,
+        request: &impl prost::Message,
+    ) -> std::result::Result<A, Failure> {
+        let started = self.cluster.clock.now();
+        let (mut pause, mut round, mut sent) = (PAUSE_MIN, 0usize, false);
+        let mut hint = self.leaders.lock().get(&partition).cloned();
+        loop {
+            let address = match hint.take() {
+                Some(address) => Some(address),
+                None => self.member_address(partition, round),
+            };
+            round += 1;
+            let result = match &address {
+                Some(address) => self.cluster.net.call(address, opcode, request, ATTEMPT).await,
+                None => Err(NetError::NotSent(format!("the map names no node for partition p{partition}"))),
+            };
+            let last = match result {
+                Ok(answer) => {
+                    self.remember_leader(partition, address);
+                    return Ok(answer);
+                }
+                Err(NetError::Remote(error)) => match error.retry() {
+                    RetryClass::Never => {
+                        self.remember_leader(partition, address);
+                        return Err(Failure::Final(error));
+                    }
+                    RetryClass::Unknown if error.code == ErrorCode::SessionEnded => return Err(Failure::Final(error)),
+                    _ => {
+                        sent |= error.retry() == RetryClass::Unknown;
+                        hint = error.leader_hint.clone().filter(|h| Some(h) != address.as_ref());
+                        error.to_string()
+                    }
+                },
+                Err(NetError::NotSent(text)) => text,
+                Err(NetError::Unknown(text)) => {
+                    sent = true;
+                    text
+                }
+            };
+            if self.cluster.clock.now().since(started) > self.cluster.patience {
+                return Err(Failure::GaveUp { sent, last });
+            }
+            if hint.is_none() {
+                self.leaders.lock().remove(&partition);
+                tokio::time::sleep(self.cluster.jitter(pause)).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+                if round % 3 == 0 {
+                    crate::append::open::refresh_quietly(&self.cluster).await;
+                }
+            }
+        }
+    }
+
+    fn remember_leader(&self, partition: u32, address: Option<String>) {
+        if let Some(address) = address {
+            let mut leaders = self.leaders.lock();
+            if leaders.get(&partition) != Some(&address) {
+                leaders.insert(partition, address);
+            }
+        }
+    }
+
+    fn member_address(&self, partition: u32, round: usize) -> Option<String> {
+        let view = self.cluster.view();
+        let partition = view.partitions.get(&partition)?;
+        let leader = partition.nodes.iter().position(|n| *n == partition.leader).unwrap_or(0);
+        let node = *partition.nodes.get((leader + round) % partition.nodes.len().max(1))?;
+        view.nodes.get(&node).map(|n| n.address.clone())
+    }
+}
+
+enum Failure {
+    /// The servers decided.
+    Final(cairn_wire::error::WireError),
+    /// The patience ended; `sent`: some attempt may have been executed.
+    GaveUp { sent: bool, last: String },
+}
+
+/// Renews the lease until the caller is gone or the session ended.
+async fn keep_alive(caller: std::sync::Weak<MetaCaller>, session: Arc<Session>) {
+    loop {
+        tokio::time::sleep(KEEP_ALIVE_EVERY).await;
+        let Some(caller) = caller.upgrade() else { return };
+        if session.is_ended() {
+            return;
+        }
+        for partition in session.partitions() {
+            let header = caller.header(partition, session.id, 0, 0);
+            let request = KeepAliveRequest { header: Some(header) };
+            let answer =
+                caller.read::<KeepAliveResponse, _>("renewing the session", partition, Opcode::KeepAlive, request);
+            match answer.await {
+                Ok(_) => {}
+                Err(ClientError::Remote { error, .. }) if error.code == ErrorCode::SessionEnded => {
+                    tracing::warn!(session = %session.id, "the session ended; files that it held open may be gone");
+                    session.mark_ended();
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "the session could not be renewed; trying again"),
+            }
+        }
+    }
+}

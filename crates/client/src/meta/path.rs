@@ -1,0 +1,107 @@
+//! Resolution of paths: as many components as possible a call, symbolic links followed by the client.
+use super::call::MetaCaller;
+use crate::error::{ClientError, Result};
+use cairn_types::{ErrorCode, InodeId};
+use cairn_wire::Opcode;
+use cairn_wire::meta::{Attributes, ResolveRequest, ResolveResponse};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Symbolic links followed in one path, as Linux does.
+const SYMLINKS_MAX: u32 = 40;
+
+const TYPE_MASK: u32 = 0o170_000;
+const TYPE_SYMLINK: u32 = 0o120_000;
+
+/// Resolves `path` from the root. `follow`: a symbolic link at the end is followed too.
+pub(crate) async fn resolve(caller: &Arc<MetaCaller>, path: &[u8], follow: bool) -> Result<Attributes> {
+    let shown = String::from_utf8_lossy(path).into_owned();
+    let mut rest: VecDeque<Vec<u8>> = split(path).map(<[u8]>::to_vec).collect();
+    let mut at = InodeId::ROOT.0;
+    let mut links = 0;
+    loop {
+        let partition = caller.partition_of(at).await?;
+        let text = rest.iter().map(Vec::as_slice).collect::<Vec<_>>().join(&b'/');
+        let request = ResolveRequest { header: Some(caller.read_header(partition)), start: at, path: text };
+        let answer: ResolveResponse = caller.read(&shown, partition, Opcode::Resolve, request).await?;
+        let attributes = answer.attributes.ok_or_else(|| ClientError::protocol(&shown, "no attributes"))?;
+        let before = rest.len();
+        drop_consumed(&mut rest, answer.consumed as usize);
+        if attributes.mode & TYPE_MASK == TYPE_SYMLINK && (follow || !rest.is_empty()) {
+            links += 1;
+            if links > SYMLINKS_MAX {
+                let text = "more than 40 symbolic links; two of them may point at each other";
+                return Err(ClientError::remote(&shown, ErrorCode::TooManySymlinks, text));
+            }
+            if answer.symlink.first() == Some(&b'/') {
+                at = InodeId::ROOT.0;
+            } else {
+                at = answer.parent;
+            }
+            for part in split(&answer.symlink).collect::<Vec<_>>().into_iter().rev() {
+                rest.push_front(part.to_vec());
+            }
+            continue;
+        }
+        if rest.is_empty() && answer.error == 0 {
+            return Ok(attributes);
+        }
+        if answer.error != 0 {
+            return Err(component_error(&shown, path, answer.error));
+        }
+        if rest.len() == before && at == attributes.inode {
+            return Err(ClientError::protocol(&shown, "the path was not resolved any further"));
+        }
+        at = attributes.inode;
+    }
+}
+
+fn component_error(shown: &str, path: &[u8], code: u32) -> ClientError {
+    let code = u16::try_from(code).ok().and_then(ErrorCode::from_code).unwrap_or(ErrorCode::Internal);
+    let text = match code {
+        ErrorCode::NotFound => format!("no such file or directory; cairn fs ls shows what is in {}", parent_text(path)),
+        ErrorCode::NotDirectory => "a part of the path before the last is not a directory".into(),
+        ErrorCode::PermissionDenied => "a directory of the path may not be searched by you".into(),
+        _ => "the path cannot be resolved".into(),
+    };
+    ClientError::remote(shown, code, &text)
+}
+
+fn parent_text(path: &[u8]) -> String {
+    let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0).max(1).min(path.len());
+    String::from_utf8_lossy(&path[..cut]).into_owned()
+}
+
+/// The components of a path.
+pub(crate) fn split(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// Removes the components that lie in the first `consumed` bytes of the joined path.
+fn drop_consumed(rest: &mut VecDeque<Vec<u8>>, consumed: usize) {
+    let mut left = consumed;
+    while let Some(front) = rest.front() {
+        if left < front.len() {
+            break;
+        }
+        left = (left - front.len()).saturating_sub(1);
+        rest.pop_front();
+        if left == 0 {
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consumed_bytes_are_whole_components() {
+        for (consumed, left) in [(0, 3), (2, 2), (3, 2), (5, 1), (6, 1), (9, 0)] {
+            let mut rest: VecDeque<Vec<u8>> = split(b"ab/cd/efg").map(<[u8]>::to_vec).collect();
+            drop_consumed(&mut rest, consumed);
+            assert_eq!(rest.len(), left, "{consumed}");
+        }
+    }
+}

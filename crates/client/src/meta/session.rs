@@ -1,0 +1,125 @@
+//! A client session: numbered slots for each partition, each with one outstanding sequence number.
+//!
+//! Invariant: a sequence number names one request for ever. A slot whose request has no known outcome is never used
+//! again, so a late execution of it cannot be mistaken for a later request.
+use cairn_types::SessionId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Mutations in flight of one session at one partition.
+pub(crate) const SLOTS_IN_USE_MAX: usize = 64;
+/// Slot numbers of a session at one partition; when so many have no known outcome, a new session is needed.
+const SLOT_NUMBERS_MAX: u32 = 256;
+
+/// One session at the cluster.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    ended: AtomicBool,
+    partitions: Mutex<BTreeMap<u32, Arc<SlotTable>>>,
+}
+
+struct SlotTable {
+    in_use: Arc<Semaphore>,
+    free: Mutex<Free>,
+}
+
+struct Free {
+    /// (slot, last sequence used)
+    slots: Vec<(u32, u64)>,
+    next_number: u32,
+}
+
+/// A slot that is being used for one request. Dropped before [`SlotLease::finish`], its slot is given up.
+pub(crate) struct SlotLease {
+    table: Arc<SlotTable>,
+    pub(crate) slot: u32,
+    pub(crate) sequence: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId) -> Self {
+        Self { id, ended: AtomicBool::new(false), partitions: Mutex::default() }
+    }
+    /// The servers ended it, or its slots are used up: the next call opens another.
+    pub(crate) fn mark_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+    /// Partitions that know this session.
+    pub(crate) fn partitions(&self) -> Vec<u32> {
+        self.partitions.lock().keys().copied().collect()
+    }
+    /// Takes a slot; waits while all are in use. `None` when the session has to be replaced.
+    pub(crate) async fn slot(&self, partition: u32) -> Option<SlotLease> {
+        let table = self.partitions.lock().entry(partition).or_insert_with(|| Arc::new(SlotTable::new())).clone();
+        let permit = table.in_use.clone().acquire_owned().await.ok()?;
+        let (slot, last) = {
+            let mut free = table.free.lock();
+            match free.slots.pop() {
+                Some(slot) => slot,
+                None if free.next_number < SLOT_NUMBERS_MAX => {
+                    free.next_number += 1;
+                    (free.next_number - 1, 0)
+                }
+                None => return None,
+            }
+        };
+        Some(SlotLease { table, slot, sequence: last + 1, _permit: permit })
+    }
+}
+
+impl SlotTable {
+    fn new() -> Self {
+        let free = Free { slots: Vec::new(), next_number: 0 };
+        Self { in_use: Arc::new(Semaphore::new(SLOTS_IN_USE_MAX)), free: Mutex::new(free) }
+    }
+}
+
+impl SlotLease {
+    /// The request's outcome is known and the server keeps it under this sequence number.
+    pub(crate) fn finish(self) {
+        self.table.free.lock().slots.push((self.slot, self.sequence));
+    }
+    /// The request was certainly never executed under this number: it is free for another request.
+    pub(crate) fn unused(self) {
+        self.table.free.lock().slots.push((self.slot, self.sequence - 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slot_without_known_outcome_is_never_used_again() {
+        let session = Session::new(SessionId(1));
+        let first = session.slot(1).await.expect("slot");
+        assert_eq!((first.slot, first.sequence), (0, 1));
+        first.finish();
+        let second = session.slot(1).await.expect("slot");
+        assert_eq!((second.slot, second.sequence), (0, 2));
+        drop(second);
+        let third = session.slot(1).await.expect("slot");
+        assert_eq!((third.slot, third.sequence), (1, 1));
+        third.unused();
+        let again = session.slot(1).await.expect("slot");
+        assert_eq!((again.slot, again.sequence), (1, 1));
+        let other = session.slot(2).await.expect("slot");
+        assert_eq!((other.slot, other.sequence), (0, 1), "partitions have slots of their own");
+    }
+
+    #[tokio::test]
+    async fn a_session_whose_slots_are_used_up_says_so() {
+        let session = Session::new(SessionId(1));
+        for _ in 0..SLOT_NUMBERS_MAX {
+            drop(session.slot(1).await.expect("slot"));
+        }
+        assert!(session.slot(1).await.is_none());
+    }
+}

@@ -1,0 +1,319 @@
+//! A volume: the operations of its namespace by path. One method an operation, under the operation's name.
+use super::call::MetaCaller;
+use super::path::resolve;
+use crate::append::open::Target;
+use crate::append::stream::{StreamHandle, start};
+use crate::cluster::Cluster;
+use crate::error::{ClientError, Result};
+use crate::file_writer::{FileWriter, WriteOptions};
+use crate::read::file_reader::FileReader;
+use crate::read::latency::Latency;
+use cairn_types::{ErrorCode, InodeId, Scheme};
+use cairn_wire::Opcode;
+use cairn_wire::common::{Credentials, Empty, Extent};
+use cairn_wire::meta::*;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Append streams of a volume for one scheme, each with its own open chunk.
+const STREAMS_MAX: usize = 4;
+/// Entries of a directory page.
+pub const READDIR_PAGE: u32 = 1024;
+
+/// How `rename` treats an existing target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameMode {
+    Replace = 0,
+    NoReplace = 1,
+    Exchange = 2,
+}
+
+/// By scheme code and session.
+type Streams = BTreeMap<(u8, u64), Vec<StreamHandle>>;
+
+/// A volume of a connected cluster. Clones share everything.
+#[derive(Clone)]
+pub struct Volume {
+    pub(crate) caller: Arc<MetaCaller>,
+    name: Arc<str>,
+    streams: Arc<Mutex<Streams>>,
+    latency: Arc<Latency>,
+}
+
+impl Volume {
+    pub(crate) fn new(cluster: Arc<Cluster>, id: u32, name: &str, who: Credentials) -> Self {
+        Self {
+            caller: MetaCaller::new(cluster, id, who),
+            name: name.into(),
+            streams: Arc::default(),
+            latency: Arc::default(),
+        }
+    }
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    pub fn id(&self) -> u32 {
+        self.caller.volume
+    }
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.caller.cluster
+    }
+    /// Ends the session: waits for nothing, releases what was held. Writers have to be finished before.
+    pub async fn close(&self) {
+        self.streams.lock().clear();
+        self.caller.end_session().await;
+    }
+
+    /// The append stream with the most room; up to [`STREAMS_MAX`] are started as they are needed.
+    pub(crate) async fn stream(&self, scheme: Scheme) -> Result<StreamHandle> {
+        let session = self.caller.session().await?.id;
+        let mut streams = self.streams.lock();
+        // Streams of ended sessions drain and end by themselves.
+        streams.retain(|(_, owner), _| *owner == session.0);
+        let list = streams.entry((scheme.code(), session.0)).or_default();
+        list.retain(|s| !s.is_ended());
+        let best = list.iter().max_by_key(|s| s.window.available_permits());
+        let idle = best.is_some_and(|s| s.window.available_permits() * 1024 >= crate::append::stream::WINDOW_BYTES);
+        if let Some(best) = best
+            && (idle || list.len() >= STREAMS_MAX)
+        {
+            return Ok(best.clone());
+        }
+        let target = Target { volume: self.caller.volume, scheme, session };
+        let stream = start(self.cluster().clone(), target);
+        list.push(stream.clone());
+        Ok(stream)
+    }
+
+    /// Attributes of a path; `follow`: of what a symbolic link at the end points at.
+    pub async fn stat(&self, path: &[u8], follow: bool) -> Result<Attributes> {
+        resolve(&self.caller, path, follow).await
+    }
+    /// Like [`stat`](Self::stat); `None` if there is nothing.
+    pub async fn try_stat(&self, path: &[u8], follow: bool) -> Result<Option<Attributes>> {
+        match self.stat(path, follow).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+    /// Attributes of an inode.
+    pub async fn getattr(&self, inode: u64) -> Result<Attributes> {
+        let partition = self.caller.partition_of(inode).await?;
+        let request = GetattrRequest { header: Some(self.caller.read_header(partition)), inode };
+        let answer: AttributesResponse =
+            self.caller.read(&format!("inode {inode}"), partition, Opcode::Getattr, request).await?;
+        attributes(answer)
+    }
+    /// The directory that holds the last component of `path`, and that component.
+    pub(crate) async fn parent_of<'p>(&self, path: &'p [u8]) -> Result<(u64, &'p [u8])> {
+        let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        let name = &path[(cut + 1).min(path.len())..];
+        if name.is_empty() {
+            let text = "the root of a volume cannot be made, removed or renamed";
+            return Err(ClientError::remote("/", ErrorCode::InvalidArgument, text));
+        }
+        let parent = resolve(&self.caller, &path[..cut.max(1)], true).await?;
+        Ok((parent.inode, name))
+    }
+
+    /// Makes a directory. `layout` 0: that of its parent.
+    pub async fn mkdir(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
+        let (parent, name) = self.parent_of(path).await?;
+        let name = name.to_vec();
+        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout };
+        attributes(self.mutate(path, parent, Opcode::Mkdir, make).await?)
+    }
+    /// Makes a directory and all that are missing above it; an existing one is fine.
+    pub async fn mkdir_all(&self, path: &[u8], mode: u32) -> Result<Attributes> {
+        match self.mkdir(path, mode, 0).await {
+            Err(error) if error.code() == Some(ErrorCode::Exists) => {
+                let found = self.stat(path, true).await?;
+                if found.mode & 0o170_000 == 0o040_000 { Ok(found) } else { Err(error) }
+            }
+            Err(error) if error.is_not_found() => {
+                let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0).max(1);
+                if cut >= path.len() || path.len() <= 1 {
+                    return Err(error);
+                }
+                Box::pin(self.mkdir_all(&path[..cut], mode)).await?;
+                match self.mkdir(path, mode, 0).await {
+                    Err(error) if error.code() == Some(ErrorCode::Exists) => self.stat(path, true).await,
+                    result => result,
+                }
+            }
+            _ if path == b"/" => self.stat(path, true).await,
+            result => result,
+        }
+    }
+    /// A page of a directory after the entry with the cookie `after`.
+    pub async fn readdir(&self, inode: u64, after: &[u8], attributes: bool) -> Result<ReaddirResponse> {
+        let partition = self.caller.partition_of(inode).await?;
+        let request = ReaddirRequest {
+            header: Some(self.caller.read_header(partition)),
+            inode,
+            after: after.to_vec(),
+            count_max: READDIR_PAGE,
+            attributes,
+        };
+        self.caller.read(&format!("directory inode {inode}"), partition, Opcode::Readdir, request).await
+    }
+    /// Removes a file, link or special file.
+    pub async fn unlink(&self, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent_of(path).await?;
+        let name = name.to_vec();
+        let make = |header| UnlinkRequest { header: Some(header), parent, name };
+        self.mutate::<Empty, _>(path, parent, Opcode::Unlink, make).await.map(|_| ())
+    }
+    /// Removes an empty directory.
+    pub async fn rmdir(&self, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent_of(path).await?;
+        let name = name.to_vec();
+        let make = |header| RmdirRequest { header: Some(header), parent, name };
+        self.mutate::<Empty, _>(path, parent, Opcode::Rmdir, make).await.map(|_| ())
+    }
+    /// Removes a whole tree at once; its space comes back behind.
+    pub async fn remove_tree(&self, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent_of(path).await?;
+        let name = name.to_vec();
+        let make = |header| RemoveTreeRequest { header: Some(header), parent, name };
+        self.mutate::<Empty, _>(path, parent, Opcode::RemoveTree, make).await.map(|_| ())
+    }
+    /// Moves an entry; atomic.
+    pub async fn rename(&self, from: &[u8], to: &[u8], mode: RenameMode) -> Result<()> {
+        let (parent, name) = self.parent_of(from).await?;
+        let (new_parent, new_name) = self.parent_of(to).await?;
+        let (name, new_name) = (name.to_vec(), new_name.to_vec());
+        let flags = mode as u32;
+        let make = |header| RenameRequest { header: Some(header), parent, name, new_parent, new_name, flags };
+        self.mutate::<Empty, _>(from, parent, Opcode::Rename, make).await.map(|_| ())
+    }
+    /// Gives an existing file another name.
+    pub async fn link(&self, existing: &[u8], path: &[u8], replace: bool) -> Result<Attributes> {
+        let inode = self.stat(existing, false).await?.inode;
+        self.link_inode(inode, path, replace).await
+    }
+    pub(crate) async fn link_inode(&self, inode: u64, path: &[u8], replace: bool) -> Result<Attributes> {
+        let (parent, name) = self.parent_of(path).await?;
+        let name = name.to_vec();
+        let make = |header| LinkRequest { header: Some(header), inode, parent, name, replace };
+        attributes(self.mutate(path, parent, Opcode::Link, make).await?)
+    }
+    pub async fn symlink(&self, target: &[u8], path: &[u8]) -> Result<Attributes> {
+        let (parent, name) = self.parent_of(path).await?;
+        let (name, target) = (name.to_vec(), target.to_vec());
+        let make = |header| SymlinkRequest { header: Some(header), parent, name, target };
+        attributes(self.mutate(path, parent, Opcode::Symlink, make).await?)
+    }
+    pub async fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let inode = self.stat(path, false).await?.inode;
+        let partition = self.caller.partition_of(inode).await?;
+        let request = ReadlinkRequest { header: Some(self.caller.read_header(partition)), inode };
+        let answer: ReadlinkResponse = self.caller.read(&shown(path), partition, Opcode::Readlink, request).await?;
+        Ok(answer.target)
+    }
+    /// Makes a file, or answers the existing one unless `request.exclusive`. Header, parent and name are filled in here.
+    pub async fn create(&self, path: &[u8], request: CreateRequest) -> Result<Attributes> {
+        let (parent, name) = self.parent_of(path).await?;
+        let name = name.to_vec();
+        let make = |header| CreateRequest { header: Some(header), parent, name, ..request };
+        attributes(self.mutate(path, parent, Opcode::Create, make).await?)
+    }
+    /// A file without a name, held by this session, in the directory of `path`.
+    pub(crate) async fn create_unnamed(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
+        let (parent, _) = self.parent_of(path).await?;
+        let make = |header| CreateUnnamedRequest { header: Some(header), parent, mode, layout };
+        attributes(self.mutate(path, parent, Opcode::CreateUnnamed, make).await?)
+    }
+    /// Changes attributes; `request.valid` says which. Header and inode are filled in here.
+    pub async fn setattr(&self, inode: u64, shown_as: &[u8], request: SetattrRequest) -> Result<Attributes> {
+        let make = |header| SetattrRequest { header: Some(header), inode, ..request };
+        attributes(self.mutate(shown_as, inode, Opcode::Setattr, make).await?)
+    }
+    pub async fn set_xattr(&self, inode: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        let (name, value) = (name.to_vec(), value.to_vec());
+        let make = |header| SetXattrRequest { header: Some(header), inode, name, value, flags };
+        self.mutate::<Empty, _>(b"extended attribute", inode, Opcode::SetXattr, make).await.map(|_| ())
+    }
+    pub async fn get_xattr(&self, inode: u64, name: &[u8]) -> Result<Vec<u8>> {
+        let partition = self.caller.partition_of(inode).await?;
+        let request = GetXattrRequest { header: Some(self.caller.read_header(partition)), inode, name: name.to_vec() };
+        let answer: GetXattrResponse =
+            self.caller.read("extended attribute", partition, Opcode::GetXattr, request).await?;
+        Ok(answer.value)
+    }
+    /// Swaps extents of an inode; see the message.
+    pub(crate) async fn publish(&self, inode: u64, shown_as: &[u8], request: PublishRequest) -> Result<Attributes> {
+        let make = |header| PublishRequest { header: Some(header), inode, ..request };
+        attributes(self.mutate(shown_as, inode, Opcode::Publish, make).await?)
+    }
+    /// A page of the extents that overlap the range.
+    pub async fn extents(&self, inode: u64, offset: u64, length: u64) -> Result<GetExtentsResponse> {
+        let partition = self.caller.partition_of(inode).await?;
+        let header = Some(self.caller.read_header(partition));
+        let request = GetExtentsRequest { header, inode, offset, length, count_max: 1024 };
+        self.caller.read(&format!("inode {inode}"), partition, Opcode::GetExtents, request).await
+    }
+    /// All extents of a file.
+    pub async fn all_extents(&self, inode: u64) -> Result<Vec<Extent>> {
+        let mut all: Vec<Extent> = Vec::new();
+        loop {
+            let from = all.last().map_or(0, |e| e.file_offset + e.length);
+            let page = self.extents(inode, from, u64::MAX - from).await?;
+            let end = page.end || page.extents.is_empty();
+            all.extend(page.extents);
+            if end {
+                return Ok(all);
+            }
+        }
+    }
+    /// Counts of the volume.
+    pub async fn statfs(&self) -> Result<StatfsResponse> {
+        let partition = self.caller.partition_of(InodeId::ROOT.0).await?;
+        let request = StatfsRequest { header: Some(self.caller.read_header(partition)) };
+        self.caller.read(&format!("volume {:?}", self.name), partition, Opcode::Statfs, request).await
+    }
+
+    /// Ends this session's hold on an inode; an unlinked one goes with its last holder.
+    pub(crate) async fn release(&self, inode: u64) -> Result<()> {
+        let make = |header| ReleaseRequest { header: Some(header), inode };
+        self.mutate::<Empty, _>(b"releasing a file", inode, Opcode::Release, make).await.map(|_| ())
+    }
+    /// Begins a file; it appears under `path` when the writer is finished.
+    pub async fn write(&self, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
+        FileWriter::new(self, path, options).await
+    }
+    /// Opens a file for reading; symbolic links are followed.
+    pub async fn read(&self, path: &[u8], offset: u64, length: u64) -> Result<FileReader> {
+        let found = self.stat(path, true).await?;
+        if found.mode & 0o170_000 != 0o100_000 {
+            let code =
+                if found.mode & 0o170_000 == 0o040_000 { ErrorCode::IsDirectory } else { ErrorCode::InvalidArgument };
+            return Err(ClientError::remote(&shown(path), code, "only regular files have contents to read"));
+        }
+        Ok(FileReader::new(self, found, &shown(path), offset, length))
+    }
+    pub(crate) fn read_latency(&self) -> Arc<Latency> {
+        self.latency.clone()
+    }
+
+    async fn mutate<A: prost::Message + Default, R: prost::Message>(
+        &self,
+        path: &[u8],
+        at: u64,
+        opcode: Opcode,
+        make: impl FnOnce(MetaHeader) -> R,
+    ) -> Result<A> {
+        let partition = self.caller.partition_of(at).await?;
+        self.caller.mutate(&shown(path), partition, opcode, make).await
+    }
+}
+
+pub(crate) fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+fn attributes(answer: AttributesResponse) -> Result<Attributes> {
+    answer.attributes.ok_or_else(|| ClientError::protocol("attributes", "the answer has none"))
+}

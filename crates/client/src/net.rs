@@ -1,0 +1,90 @@
+//! Typed calls over RPC: a message goes out, a message comes back, errors keep their three outcomes apart.
+use crate::error::ClientError;
+use cairn_env::buf::AlignedBuf;
+use cairn_rpc::{CallError, CallOptions, Client, Lane, Payload};
+use cairn_types::ChunkId;
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use std::time::Duration;
+
+/// Why a call gave no answer message.
+#[derive(Debug, Clone)]
+pub(crate) enum NetError {
+    /// Certainly not done.
+    NotSent(String),
+    /// May have been done.
+    Unknown(String),
+    /// The server answered with an error.
+    Remote(WireError),
+}
+
+impl NetError {
+    /// As an error of the library, about the thing `what`.
+    pub(crate) fn into_client(self, what: &str, address: &str, deadline: Duration) -> ClientError {
+        let (what, seconds) = (what.to_owned(), deadline.as_secs());
+        match self {
+            Self::Remote(error) => ClientError::Remote { what, error },
+            Self::NotSent(last) => ClientError::Unreachable { what, tried: address.into(), seconds, last },
+            Self::Unknown(last) => ClientError::OutcomeUnknown { what, seconds, last },
+        }
+    }
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::NotSent(text) | Self::Unknown(text) => text.clone(),
+            Self::Remote(error) => error.to_string(),
+        }
+    }
+}
+
+/// The process's connections.
+#[derive(Clone)]
+pub(crate) struct Net {
+    client: Client,
+}
+
+impl Net {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// A call without payloads.
+    pub(crate) async fn call<A: prost::Message + Default>(
+        &self,
+        address: &str,
+        opcode: Opcode,
+        request: &impl prost::Message,
+        deadline: Duration,
+    ) -> Result<A, NetError> {
+        let options = CallOptions { lane: Lane::Small, ..CallOptions::new(deadline) };
+        self.call_with(address, opcode, request, Payload::None, options).await.map(|(answer, _)| answer)
+    }
+
+    /// A call that may carry payloads both ways; calls of one stream arrive in the order of their making.
+    pub(crate) async fn call_with<A: prost::Message + Default>(
+        &self,
+        address: &str,
+        opcode: Opcode,
+        request: &impl prost::Message,
+        payload: Payload,
+        options: CallOptions,
+    ) -> Result<(A, Option<AlignedBuf>), NetError> {
+        let response = self.client.call(address, opcode.code(), request, payload, options).await?;
+        let answer = response.decode()?;
+        Ok((answer, response.payload))
+    }
+}
+
+/// Number that keeps the calls about one chunk in order.
+pub(crate) fn stream_of(chunk: ChunkId) -> u32 {
+    chunk.pg.0.wrapping_mul(31).wrapping_add(chunk.index)
+}
+
+impl From<CallError> for NetError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Remote(error) => Self::Remote(error),
+            CallError::NotSent { .. } => Self::NotSent(error.to_string()),
+            CallError::Unknown { .. } => Self::Unknown(error.to_string()),
+        }
+    }
+}
