@@ -1,9 +1,26 @@
 //! Checkpoints: files that hold the state of a group after a certain log entry.
 //!
 //! [`CheckpointSink`] is what a state machine writes itself into, [`CheckpointSource`] what it reads itself from; both
-//! are plain byte streams, cut into checksummed pages below.
+//! are plain byte streams, cut into checksummed pages below. [`CheckpointStore`] keeps the files of a node.
+//!
+//! Invariants owned here:
+//! - a file gets its final name only when it is complete, verified by construction, and synced;
+//! - the newest two generations of a group are kept; a damaged one is set aside under another name and reported;
+//! - no byte reaches a state machine before its page's checksum was verified.
+//!
+//! Not here: which log entries may go (the host truncates only up to the older generation kept).
+
+mod file;
+mod install;
+mod store;
+#[cfg(test)]
+mod tests;
 
 use crate::StoreError;
+
+pub use file::{CheckpointFile, CheckpointWriter};
+pub use install::{Incoming, Outgoing};
+pub use store::{CheckpointStore, Found, GENERATIONS};
 
 /// Takes the bytes of a state, in order. Any error makes the checkpoint void.
 pub trait CheckpointSink {

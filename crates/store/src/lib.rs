@@ -3,6 +3,10 @@
 //! All calls block and are made from I/O threads. Not here: what the bytes mean (state machines), Raft, chunk files.
 pub mod checkpoint;
 pub mod error;
+pub mod label;
+pub mod wal;
 
-pub use checkpoint::{CheckpointSink, CheckpointSource};
+pub use checkpoint::{CheckpointFile, CheckpointSink, CheckpointSource, CheckpointStore};
 pub use error::StoreError;
+pub use label::LabelledDir;
+pub use wal::{Completion, HardState, LogEntry, Record, RecoveredGroup, Wal, WalConfig, WalStats};
