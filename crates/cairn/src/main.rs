@@ -1,2 +1,3 @@
-//! (being written)
+//! The `cairn` binary.
+mod config;
 fn main() {}

@@ -1,0 +1,75 @@
+//! `cairn.toml`: what one server process is, checked as a whole; every mistake is reported at once with its line.
+//!
+//! The keys are described in docs/reference/config.md. Not here: what the roles do with them.
+mod read;
+#[cfg(test)]
+mod tests;
+
+use cairn_telemetry::LogConfig;
+use std::path::PathBuf;
+
+pub use read::parse;
+
+/// A checked configuration of one process.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub node: NodeConfig,
+    pub manager: ManagerSection,
+    pub meta: bool,
+    pub data: Option<DataSection>,
+    pub log: LogConfig,
+}
+
+/// `[node]`
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// State of the process: label, Raft log, checkpoints.
+    pub dir: PathBuf,
+    pub listen: String,
+    /// What others connect to; `listen` if it is not given.
+    pub advertise: Option<String>,
+    pub http: String,
+    pub rack: String,
+    pub host: String,
+}
+
+/// `[manager]`
+#[derive(Clone, Debug)]
+pub struct ManagerSection {
+    /// (member number = node id 1 to 15, host:port) of every member of the manager's group.
+    pub members: Vec<(u32, String)>,
+    /// The member that this process is.
+    pub member: Option<u32>,
+    /// Name of the cluster, for people; used when it is made.
+    pub cluster_name: String,
+}
+
+/// `[data]`
+#[derive(Clone, Debug)]
+pub struct DataSection {
+    /// A directory a disk.
+    pub disks: Vec<PathBuf>,
+    /// Reads bypass the page cache.
+    pub direct_reads: bool,
+}
+
+/// All mistakes of a configuration file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigErrors {
+    pub file: String,
+    /// (line, what is wrong and what is right)
+    pub mistakes: Vec<(usize, String)>,
+}
+
+impl std::fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = self.mistakes.len();
+        write!(f, "{}: {count} mistake{}", self.file, if count == 1 { "" } else { "s" })?;
+        for (line, text) in &self.mistakes {
+            write!(f, "\n  line {line}: {text}")?;
+        }
+        write!(f, "\nthe keys are listed in docs/reference/config.md")
+    }
+}
+
+impl std::error::Error for ConfigErrors {}

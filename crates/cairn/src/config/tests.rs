@@ -1,0 +1,74 @@
+//! Configuration files, right and wrong.
+use super::parse;
+
+const GOOD: &str = r#"
+[node]
+dir = "/var/lib/cairn"
+listen = "10.0.0.1:7400"
+rack = "a"
+
+[manager]
+members = ["1@10.0.0.1:7400", "2@10.0.0.2:7400", "3@10.0.0.3:7400"]
+member = 1
+
+[meta]
+
+[data]
+disks = ["/mnt/d1", "/mnt/d2"]
+
+[log]
+format = "json"
+"#;
+
+#[test]
+fn a_good_file_gives_all_roles() {
+    let config = parse("cairn.toml", GOOD).expect("good");
+    assert_eq!(config.manager.member, Some(1));
+    assert_eq!(config.manager.members.len(), 3);
+    assert!(config.meta);
+    assert_eq!(config.data.expect("data").disks.len(), 2);
+    assert_eq!(config.node.rack, "a");
+}
+
+#[test]
+fn all_mistakes_come_at_once_with_their_lines() {
+    let text = r#"
+[node]
+dir = 7
+listn = "10.0.0.1:7400"
+
+[manager]
+members = ["one@x:1", "2@10.0.0.2:7400", "2@10.0.0.3:7400"]
+member = 3
+
+[date]
+x = 1
+
+[data]
+disks = ["/a", "/a"]
+direct_reads = "yes"
+"#;
+    let errors = parse("c.toml", text).expect_err("bad");
+    let shown = errors.to_string();
+    for wanted in [
+        "line 3: node.dir is a text",
+        "line 4: unknown key \"listn\"; did you mean \"listen\"?",
+        "node.listen is missing",
+        "line 7: manager.members: \"one@x:1\" is no member",
+        "line 7: manager.members names member 2 twice",
+        "manager.member is 3, which",
+        "line 10: unknown section \"date\"; did you mean \"data\"?",
+        "line 14: data.disks names /a twice",
+        "line 15: data.direct_reads is true or false",
+    ] {
+        assert!(shown.contains(wanted), "{wanted:?} is not in\n{shown}");
+    }
+}
+
+#[test]
+fn syntax_errors_and_missing_roles_are_told() {
+    let shown = parse("c.toml", "[node\ndir = \"/a\"\n").expect_err("bad").to_string();
+    assert!(shown.contains("line 1"), "{shown}");
+    let none = "[node]\ndir = \"/a\"\nlisten = \"h:1\"\n[manager]\nmembers = [\"1@h:1\"]\n";
+    assert!(parse("c.toml", none).expect_err("no role").to_string().contains("has no role"));
+}
