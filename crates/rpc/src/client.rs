@@ -205,6 +205,11 @@ impl Client {
         Self { inner: Arc::new(inner) }
     }
 
+    /// Its bounds.
+    pub fn config(&self) -> &ClientConfig {
+        &self.inner.config
+    }
+
     /// Who this client says it is.
     pub fn identity(&self) -> &Identity {
         &self.inner.identity

@@ -151,7 +151,7 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
-pub(crate) fn closed(server: &Server, reason: CloseReason) -> u64 {
+fn closed(server: &Server, reason: CloseReason) -> u64 {
     server.stats().closed(reason)
 }
 

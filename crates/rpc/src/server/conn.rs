@@ -59,8 +59,6 @@ pub(crate) struct Conn {
     /// Requests handed to the service, and those of them that were finished when last looked.
     dispatched: u64,
     finished: u64,
-    /// Bytes in the sink's queue when last looked.
-    queued: usize,
     /// Reading waits for requests to be finished or answers to be written.
     blocked: bool,
     stopping: bool,
@@ -95,7 +93,6 @@ impl Conn {
             acquiring: None,
             dispatched: 0,
             finished: 0,
-            queued: 0,
             blocked: false,
             stopping: false,
             opened: now,
@@ -158,7 +155,7 @@ impl Conn {
         }
         let read = read?;
         let wrote = self.write(cx)?;
-        let drained = self.writer.pending() == 0 && self.queued == 0;
+        let drained = self.writer.pending() == 0 && self.sink.queued() == 0;
         if let Phase::Closing(reason) = self.phase
             && drained
         {
@@ -178,7 +175,7 @@ impl Conn {
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Closed> {
         let (mut progress, mut filled) = (false, false);
         loop {
-            let full = self.writer.pending() + self.queued >= self.shared.config.out_queue_max;
+            let full = self.writer.pending() + self.sink.queued() >= self.shared.config.out_queue_max;
             self.blocked = full || self.in_flight() >= self.shared.config.in_flight_max;
             if self.blocked || self.stopping || matches!(self.phase, Phase::Closing(_)) {
                 return Ok(progress);
@@ -318,9 +315,8 @@ impl Conn {
                 return Err(Closed(CloseReason::OutQueueFull, text));
             }
             if self.writer.pending() == 0 && !queue.out.is_empty() {
-                self.writer.take(&mut queue.out);
+                self.sink.drain_into(&mut queue, &mut self.writer);
             }
-            self.queued = queue.out.len();
         }
         if self.writer.pending() == 0 {
             return Ok(false);

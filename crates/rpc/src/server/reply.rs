@@ -4,7 +4,7 @@
 //! error); a connection's task is woken once for all answers that are given before it runs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Waker;
 
 use cairn_types::ErrorCode;
@@ -15,7 +15,7 @@ use prost::Message;
 
 use super::stats::ServerStats;
 use crate::hub::Hub;
-use crate::out::OutBuf;
+use crate::out::{OutBuf, Writer};
 use crate::payload::Payload;
 
 /// The part of a connection that answers reach from other threads.
@@ -24,6 +24,8 @@ pub(crate) struct ReplySink {
     hub: Arc<Hub>,
     stats: Arc<ServerStats>,
     hard_max: usize,
+    /// Mirror of `queue.out.len()`, so that the connection can look at it after each request without the lock.
+    queued: AtomicUsize,
 }
 
 /// Guarded by the sink's lock.
@@ -52,11 +54,22 @@ impl ReplySink {
             stopping: false,
             waker: None,
         };
-        Arc::new(Self { queue: Mutex::new(queue), hub, stats, hard_max })
+        Arc::new(Self { queue: Mutex::new(queue), hub, stats, hard_max, queued: AtomicUsize::new(0) })
     }
 
     pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, Queue> {
         self.queue.lock()
+    }
+
+    /// Bytes of answers that the connection has not taken over yet.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued.load(Relaxed)
+    }
+
+    /// Hands the waiting answers to a writer with nothing pending.
+    pub(crate) fn drain_into(&self, queue: &mut Queue, writer: &mut Writer) {
+        writer.take(&mut queue.out);
+        self.queued.store(0, Relaxed);
     }
 
     /// Tells the connection to finish what is in the works and to close.
@@ -76,8 +89,11 @@ impl ReplySink {
     fn finish(&self, id: &RequestId, flags: Flags, payload: Payload, fill: impl FnOnce(&mut Vec<u8>)) -> Option<Waker> {
         let mut queue = self.queue.lock();
         queue.finished += 1;
-        if queue.closed || id.oneway {
-            return if queue.closed { None } else { queue.rouse() };
+        if queue.closed {
+            return None;
+        }
+        if id.oneway || queue.overflow {
+            return queue.rouse();
         }
         if let Err(error) = queue.out.push(flags, id.opcode, id.request_id, payload, fill) {
             self.stats.error_answers.fetch_add(1, Relaxed);
@@ -87,8 +103,11 @@ impl ReplySink {
                 queue.out.push(Flags::ERROR, id.opcode, id.request_id, Payload::None, |out| encode(&info, out));
             pushed.expect("a short error text fits a frame");
         }
-        if queue.out.owned_len() > self.hard_max {
+        self.queued.store(queue.out.len(), Relaxed);
+        if queue.out.owned_len() > self.hard_max && !queue.overflow {
+            // Now, even if the task waits for the socket, for that is not going to happen.
             queue.overflow = true;
+            queue.awake = false;
         }
         queue.rouse()
     }
