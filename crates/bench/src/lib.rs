@@ -1,1 +1,41 @@
-//! (being written)
+//! `cairn bench`: load generators that print operations or bytes a second, latency percentiles and CPU seconds of client
+//! and servers, as text or JSON.
+//!
+//! They go through `client` and `rpc` as every front does. Not here: comparisons with other systems (`scripts/bench.sh`
+//! and docs/performance.md).
+pub mod cpu;
+pub mod files;
+pub mod io;
+pub mod meta;
+pub mod raw;
+pub mod report;
+
+use clap::Subcommand;
+
+/// `cairn bench …`
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// Namespace operations: create, lookup, stat, readdir, rename, unlink
+    Meta(meta::MetaArgs),
+    /// Sequential writes (synced) and reads (warm and cold)
+    Io(io::IoArgs),
+    /// Many files of one size, written and read as a tree is
+    Files(files::FilesArgs),
+}
+
+/// What all benchmarks share.
+#[derive(Clone, Debug)]
+pub struct BenchContext {
+    /// Managers, `host:port` each.
+    pub cluster: Vec<String>,
+    pub json: bool,
+}
+
+/// Runs a benchmark to its end; it stops by itself.
+pub fn run(command: BenchCommand, context: &BenchContext) -> anyhow::Result<()> {
+    match command {
+        BenchCommand::Meta(args) => meta::run(&args, context),
+        BenchCommand::Io(args) => io::run(&args, context),
+        BenchCommand::Files(args) => files::run(&args, context),
+    }
+}

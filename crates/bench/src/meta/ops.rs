@@ -1,0 +1,96 @@
+//! The measured operations: which request the n-th call of a slot is.
+use cairn_rpc::{Connection, ConnectionError};
+use cairn_wire::Opcode;
+use cairn_wire::common::Credentials;
+use cairn_wire::frame::CallHeader;
+use cairn_wire::meta::*;
+use clap::ValueEnum;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Operation {
+    Create,
+    Stat,
+    Readdir,
+    Rename,
+    Unlink,
+}
+
+/// Deadline that servers are told.
+const CALL: CallHeader = CallHeader { deadline_ms: 10_000, trace_id: 0 };
+
+/// What a call needs to know.
+pub struct Target {
+    pub volume: u32,
+    pub partition: u32,
+    pub session: u64,
+    pub directory: u64,
+}
+
+impl Operation {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Stat => "stat",
+            Self::Readdir => "readdir",
+            Self::Rename => "rename",
+            Self::Unlink => "unlink",
+        }
+    }
+    /// Logged, with a sequence number.
+    pub fn is_mutation(self) -> bool {
+        matches!(self, Self::Create | Self::Rename | Self::Unlink)
+    }
+
+    /// Sends the call about the `number`-th file of the slot; `renamed`: files have their second name.
+    pub fn send(
+        self,
+        connection: &mut Connection,
+        target: &Target,
+        (slot, sequence, number): (u32, u64, u64),
+        renamed: bool,
+        cookie: &[u8],
+    ) -> Result<u64, ConnectionError> {
+        let header = Some(MetaHeader {
+            volume: target.volume,
+            partition: target.partition,
+            session: target.session,
+            slot,
+            sequence,
+            who: Some(Credentials::default()),
+        });
+        let parent = target.directory;
+        let name = file_name(slot, number, renamed);
+        match self {
+            Self::Create => {
+                let request =
+                    CreateRequest { header, parent, name, mode: 0o100_644, exclusive: true, ..Default::default() };
+                connection.send(Opcode::Create.code(), CALL, &request, ())
+            }
+            Self::Stat => {
+                let request = LookupRequest { header, parent, name };
+                connection.send(Opcode::Lookup.code(), CALL, &request, ())
+            }
+            Self::Readdir => {
+                let after = cookie.to_vec();
+                let request = ReaddirRequest { header, inode: parent, after, count_max: 1024, attributes: true };
+                connection.send(Opcode::Readdir.code(), CALL, &request, ())
+            }
+            Self::Rename => {
+                let new_name = file_name(slot, number, true);
+                let request = RenameRequest { header, parent, name, new_parent: parent, new_name, flags: 0 };
+                connection.send(Opcode::Rename.code(), CALL, &request, ())
+            }
+            Self::Unlink => {
+                let request = UnlinkRequest { header, parent, name };
+                connection.send(Opcode::Unlink.code(), CALL, &request, ())
+            }
+        }
+    }
+}
+
+/// 16 bytes: a letter, the slot, the number.
+fn file_name(slot: u32, number: u64, renamed: bool) -> Vec<u8> {
+    let letter = if renamed { 'r' } else { 'f' };
+    format!("{letter}{slot:03}{number:012}").into_bytes()
+}
