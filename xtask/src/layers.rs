@@ -41,6 +41,7 @@ const CRATES: &[(&str, Place)] = &[
     ("store", Layer(4)),
     ("telemetry", Layer(4)),
     ("raft-host", Layer(4)),
+    ("node-agent", Layer(4)),
     ("meta", Layer(SERVERS)),
     ("data", Layer(SERVERS)),
     ("manager", Layer(SERVERS)),
@@ -79,6 +80,7 @@ const SAME_LAYER: &[(&str, &str, &str)] = &[
     ("raft-host", "rpc", "it carries Raft messages"),
     ("raft-host", "store", "it keeps the Raft log"),
     ("raft-host", "telemetry", "it counts"),
+    ("node-agent", "rpc", "it talks to the manager"),
     ("cli", "bench", "`cairn bench` is a subcommand"),
 ];
 
