@@ -2,8 +2,15 @@
 //!
 //! Formats are described in the `//!` of each file and in docs/reference/formats.md.
 pub mod checkpoint;
+pub mod chunk_header;
+pub mod chunk_state;
+pub mod crc_table;
+pub mod journal_batch;
+pub mod journal_header;
+pub mod journal_record;
 pub mod label;
 mod le;
+pub mod pg_state;
 pub mod wal_batch;
 pub mod wal_record;
 pub mod wal_segment;
