@@ -23,6 +23,8 @@ pub struct ConnectOptions {
     pub rack: String,
     /// Longest time that a call tries before it gives up.
     pub patience: Duration,
+    /// Longest time that the first contact takes.
+    pub connect_patience: Duration,
     /// Bulk connections to each data node.
     pub bulk_connections: usize,
 }
@@ -35,6 +37,7 @@ impl ConnectOptions {
             host: String::new(),
             rack: String::new(),
             patience: Duration::from_secs(30),
+            connect_patience: Duration::from_secs(30),
             bulk_connections: 2,
         }
     }
@@ -54,9 +57,10 @@ impl Client {
         let net = Net::new(cairn_rpc::Client::new(config, Identity::client()));
         let env = (Arc::new(RealClock) as _, Arc::new(FastRng::from_os()) as _);
         let place = (options.host, options.rack);
-        let cluster = Arc::new(Cluster::new(net, env, options.managers, place, options.patience));
+        let mut cluster = Cluster::new(net, env, options.managers, place, options.connect_patience);
         cluster.refresh().await?;
-        Ok(Client { cluster, who: options.who })
+        cluster.patience = options.patience;
+        Ok(Client { cluster: Arc::new(cluster), who: options.who })
     }
     /// The cluster map as known now.
     pub fn view(&self) -> Arc<ClusterView> {

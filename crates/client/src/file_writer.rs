@@ -38,6 +38,8 @@ pub struct WriteOptions {
 pub struct FileWriter {
     volume: Volume,
     path: Vec<u8>,
+    /// Inode of the directory, where the caller knows it.
+    parent: Option<u64>,
     options: WriteOptions,
     stream: StreamHandle,
     /// Filled, not yet handed on: the last segment asks for a sync.
@@ -49,11 +51,17 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    pub(crate) async fn new(volume: &Volume, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
+    pub(crate) async fn new(
+        volume: &Volume,
+        path: &[u8],
+        parent: Option<u64>,
+        options: WriteOptions,
+    ) -> Result<FileWriter> {
         let stream = volume.stream(options.layout.scheme()).await?;
         Ok(FileWriter {
             volume: volume.clone(),
             path: path.to_vec(),
+            parent,
             options,
             stream,
             held: None,
@@ -82,8 +90,24 @@ impl FileWriter {
             self.take_place().await?;
         }
         if self.extents.len() >= INLINE_EXTENTS_MAX {
-            self.publish_part().await?;
+            self.publish_part(0).await?;
         }
+        Ok(())
+    }
+    /// Leaves a hole: the next bytes of the file are zeros that take no space. A multiple of [`SEGMENT_MAX`] unless
+    /// nothing follows.
+    pub async fn skip(&mut self, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        if self.len() % SEGMENT_MAX as u64 != 0 {
+            return Err(ClientError::protocol(&shown(&self.path), "a hole begins behind a whole number of parts"));
+        }
+        if let Some(full) = self.held.take() {
+            // It may be the last data of the file, so nobody else would ask for its sync.
+            self.send(full, true).await?;
+        }
+        self.written += length;
         Ok(())
     }
     /// Bytes pushed so far.
@@ -131,8 +155,8 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Puts the extents so far into the file without a name.
-    async fn publish_part(&mut self) -> Result<()> {
+    /// Puts the extents so far into the file without a name, which then has at least `size_min` bytes.
+    async fn publish_part(&mut self, size_min: u64) -> Result<()> {
         let inode = match self.unnamed {
             Some(inode) => inode,
             None => {
@@ -142,7 +166,7 @@ impl FileWriter {
             }
         };
         let extents = std::mem::take(&mut self.extents);
-        let size = extents.last().map_or(0, |e| e.file_offset + e.length);
+        let size = extents.last().map_or(0, |e| e.file_offset + e.length).max(size_min);
         let request = PublishRequest { extents, size, mtime_ns: self.options.mtime_ns, ..Default::default() };
         self.volume.publish(inode, &self.path, request).await.map(|_| ())
     }
@@ -172,13 +196,18 @@ impl FileWriter {
             gid,
             ..Default::default()
         };
-        self.volume.create(&self.path, request).await
+        match self.parent {
+            Some(parent) => {
+                let cut = self.path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+                self.volume.create_at(parent, &self.path[cut..], &self.path, request).await
+            }
+            None => self.volume.create(&self.path, request).await,
+        }
     }
 
     async fn finish_unnamed(&mut self) -> Result<Attributes> {
-        if !self.extents.is_empty() {
-            self.publish_part().await?;
-        }
+        // Again without extents when the file ends with a hole.
+        self.publish_part(self.written).await?;
         let inode = self.unnamed.ok_or_else(|| ClientError::protocol(&shown(&self.path), "the file was not begun"))?;
         if let Some((uid, gid)) = self.options.owner {
             let request = SetattrRequest { valid: 0b110, uid, gid, ..Default::default() };

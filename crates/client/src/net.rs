@@ -1,10 +1,11 @@
 //! Typed calls over RPC: a message goes out, a message comes back, errors keep their three outcomes apart.
 use crate::error::ClientError;
 use cairn_env::buf::AlignedBuf;
-use cairn_rpc::{CallError, CallOptions, Client, Lane, Payload};
-use cairn_types::ChunkId;
+use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload};
+use cairn_types::{ChunkId, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
+use cairn_wire::hello::HelloError;
 use std::time::Duration;
 
 /// Why a call gave no answer message.
@@ -83,6 +84,13 @@ impl From<CallError> for NetError {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Remote(error) => Self::Remote(error),
+            // Waiting does not mend it; the same code whichever side noticed.
+            CallError::NotSent { cause: NotSent::Refused(refusal), .. } if refusal.code == ErrorCode::WrongCluster => {
+                Self::Remote(refusal)
+            }
+            CallError::NotSent { ref addr, cause: NotSent::Hello(ref hello @ HelloError::WrongCluster { .. }) } => {
+                Self::Remote(WireError::new(ErrorCode::WrongCluster, format!("{addr}: {hello}")))
+            }
             CallError::NotSent { .. } => Self::NotSent(error.to_string()),
             CallError::Unknown { .. } => Self::Unknown(error.to_string()),
         }

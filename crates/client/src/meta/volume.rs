@@ -1,4 +1,6 @@
 //! A volume: the operations of its namespace by path. One method an operation, under the operation's name.
+mod by_inode;
+
 use super::call::MetaCaller;
 use super::path::resolve;
 use crate::append::open::Target;
@@ -282,7 +284,7 @@ impl Volume {
     }
     /// Begins a file; it appears under `path` when the writer is finished.
     pub async fn write(&self, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
-        FileWriter::new(self, path, options).await
+        FileWriter::new(self, path, None, options).await
     }
     /// Opens a file for reading; symbolic links are followed.
     pub async fn read(&self, path: &[u8], offset: u64, length: u64) -> Result<FileReader> {

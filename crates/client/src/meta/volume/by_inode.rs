@@ -1,0 +1,86 @@
+//! Operations of a volume on (inode of the directory, name) instead of a path: one call each, no resolution.
+//!
+//! For callers that walk trees and know the directory's inode. `shown_as` is the path in errors. The operations by path
+//! are in `volume`.
+use super::{Volume, attributes, shown};
+use crate::error::Result;
+use crate::file_writer::{FileWriter, WriteOptions};
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::meta::*;
+
+impl Volume {
+    /// Attributes of an entry; a symbolic link is not followed.
+    pub async fn lookup(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Attributes> {
+        let partition = self.caller.partition_of(parent).await?;
+        let request = LookupRequest { header: Some(self.caller.read_header(partition)), parent, name: name.to_vec() };
+        attributes(self.caller.read(&shown(shown_as), partition, Opcode::Lookup, request).await?)
+    }
+    /// Makes a directory. `layout` 0: that of its parent.
+    pub async fn mkdir_at(
+        &self,
+        parent: u64,
+        name: &[u8],
+        shown_as: &[u8],
+        mode: u32,
+        layout: u64,
+    ) -> Result<Attributes> {
+        let name = name.to_vec();
+        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout };
+        attributes(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
+    }
+    /// Makes a file with what `request` says. Header, parent and name are filled in here.
+    pub async fn create_at(
+        &self,
+        parent: u64,
+        name: &[u8],
+        shown_as: &[u8],
+        request: CreateRequest,
+    ) -> Result<Attributes> {
+        let name = name.to_vec();
+        let make = |header| CreateRequest { header: Some(header), parent, name, ..request };
+        attributes(self.mutate(shown_as, parent, Opcode::Create, make).await?)
+    }
+    pub async fn symlink_at(&self, parent: u64, name: &[u8], shown_as: &[u8], target: &[u8]) -> Result<Attributes> {
+        let (name, target) = (name.to_vec(), target.to_vec());
+        let make = |header| SymlinkRequest { header: Some(header), parent, name, target };
+        attributes(self.mutate(shown_as, parent, Opcode::Symlink, make).await?)
+    }
+    /// Removes a file, link or special file.
+    pub async fn unlink_at(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<()> {
+        let name = name.to_vec();
+        let make = |header| UnlinkRequest { header: Some(header), parent, name };
+        self.mutate::<Empty, _>(shown_as, parent, Opcode::Unlink, make).await.map(|_| ())
+    }
+    /// Removes an empty directory.
+    pub async fn rmdir_at(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<()> {
+        let name = name.to_vec();
+        let make = |header| RmdirRequest { header: Some(header), parent, name };
+        self.mutate::<Empty, _>(shown_as, parent, Opcode::Rmdir, make).await.map(|_| ())
+    }
+    /// Begins a file in a known directory; it appears when the writer is finished. The last component of `path` is its
+    /// name.
+    pub async fn write_at(&self, parent: u64, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
+        FileWriter::new(self, path, Some(parent), options).await
+    }
+    /// Target of a symbolic link.
+    pub async fn readlink_inode(&self, inode: u64, shown_as: &[u8]) -> Result<Vec<u8>> {
+        let partition = self.caller.partition_of(inode).await?;
+        let request = ReadlinkRequest { header: Some(self.caller.read_header(partition)), inode };
+        let answer: ReadlinkResponse = self.caller.read(&shown(shown_as), partition, Opcode::Readlink, request).await?;
+        Ok(answer.target)
+    }
+    /// Names of the extended attributes of an inode.
+    pub async fn list_xattr(&self, inode: u64) -> Result<Vec<Vec<u8>>> {
+        let partition = self.caller.partition_of(inode).await?;
+        let request = ListXattrRequest { header: Some(self.caller.read_header(partition)), inode };
+        let answer: ListXattrResponse =
+            self.caller.read("extended attributes", partition, Opcode::ListXattr, request).await?;
+        Ok(answer.names)
+    }
+    pub async fn remove_xattr(&self, inode: u64, name: &[u8]) -> Result<()> {
+        let name = name.to_vec();
+        let make = |header| RemoveXattrRequest { header: Some(header), inode, name };
+        self.mutate::<Empty, _>(b"extended attribute", inode, Opcode::RemoveXattr, make).await.map(|_| ())
+    }
+}
