@@ -137,9 +137,9 @@ fn reload(tree: &Tree) -> Tree {
         image.clear();
         page.append_to(&mut image);
         assert_eq!(image.len(), page.image_len());
-        builder.push_leaf(&image).unwrap();
+        builder.push_leaf(&image).expect("the image was just made");
     }
-    builder.finish().unwrap()
+    builder.finish().expect("the pages are in order")
 }
 
 struct World {
