@@ -10,6 +10,7 @@ pub mod journal_header;
 pub mod journal_record;
 pub mod label;
 mod le;
+pub mod partition_list;
 pub mod pg_state;
 pub mod wal_batch;
 pub mod wal_record;
