@@ -1,1 +1,14 @@
-//! (being written)
+//! Decisions of a member of a placement group about its chunks: pure functions and small state machines, no I/O.
+//!
+//! The data service asks here and carries out. Each file owns one rule of the data path: what an append may do
+//! ([`append`]), who may ask whom under which epoch ([`fence`]), which index comes next ([`indices`]), how much of a
+//! chunk is durable ([`durability`]), what a restart makes of journal and files ([`replay`]), how open chunks end at a
+//! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]).
+pub mod append;
+pub mod catch_up;
+pub mod durability;
+pub mod fence;
+pub mod indices;
+pub mod punch;
+pub mod replay;
+pub mod seal_plan;

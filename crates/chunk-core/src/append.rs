@@ -1,0 +1,106 @@
+//! Whether a chunk takes an append: in order, aligned, recognised when it is repeated.
+//!
+//! Invariants: bytes are only added at the end; the only block that is ever replaced is a partial last one, whole; an
+//! append that was taken is taken again without doing anything. Not here: epochs and sessions ([`crate::fence`]).
+
+use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX};
+
+/// Largest payload of one append.
+pub const APPEND_MAX: usize = 1 << 20;
+
+/// What to do with an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AppendDecision {
+    /// New bytes. `replaces_tail`: the first block stands where a partial last block was.
+    Take {
+        /// The first block replaces a partial one.
+        replaces_tail: bool,
+    },
+    /// All of it was taken before: answer as then.
+    Repeat,
+}
+
+/// Why an append is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AppendRefusal {
+    /// The request makes no sense.
+    #[error("an append has 1 to {APPEND_MAX} bytes at a multiple of 4096 within 64 MiB, and a checksum a block")]
+    Malformed,
+    /// The chunk takes no more.
+    #[error("the chunk is sealed at {length} bytes; go on in a new chunk")]
+    Sealed {
+        /// Where.
+        length: u64,
+    },
+    /// Not at the end.
+    #[error("an append at {offset} does not continue a chunk of {length} bytes")]
+    NotAtEnd {
+        /// Where it was to go.
+        offset: u64,
+        /// Where the chunk ends.
+        length: u64,
+    },
+}
+
+/// Judges an append of `bytes` bytes with `crcs` checksums at `offset` of a chunk of `length` bytes.
+pub fn judge_append(
+    length: u64,
+    sealed: bool,
+    offset: u64,
+    bytes: usize,
+    crcs: usize,
+) -> Result<AppendDecision, AppendRefusal> {
+    let block = BLOCK_SIZE as u64;
+    let end = offset.checked_add(bytes as u64).filter(|end| *end <= CHUNK_SIZE_MAX).ok_or(AppendRefusal::Malformed)?;
+    let whole = offset.is_multiple_of(block) && crcs == bytes.div_ceil(BLOCK_SIZE);
+    if bytes == 0 || bytes > APPEND_MAX || !whole {
+        return Err(AppendRefusal::Malformed);
+    }
+    if end <= length {
+        return Ok(AppendDecision::Repeat);
+    }
+    if sealed {
+        return Err(AppendRefusal::Sealed { length });
+    }
+    if offset == length.next_multiple_of(block) {
+        return Ok(AppendDecision::Take { replaces_tail: false });
+    }
+    if offset == length - length % block {
+        return Ok(AppendDecision::Take { replaces_tail: true });
+    }
+    Err(AppendRefusal::NotAtEnd { offset, length })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use AppendDecision::{Repeat, Take};
+
+    /// Bytes could be lost, doubled or overwritten if any row of this table changed.
+    #[test]
+    fn table() {
+        let at = |length, sealed, offset, bytes: usize| {
+            judge_append(length, sealed, offset, bytes, bytes.div_ceil(BLOCK_SIZE))
+        };
+        let new = Ok(Take { replaces_tail: false });
+        for (length, sealed, offset, bytes, wanted) in [
+            (0, false, 0, 1, new),
+            (4096, false, 4096, 8192, new),
+            (100, false, 4096, 10, new),
+            (100, false, 0, 200, Ok(Take { replaces_tail: true })),
+            (100, false, 0, 100, Ok(Repeat)),
+            (100, true, 0, 50, Ok(Repeat)),
+            (100, true, 0, 101, Err(AppendRefusal::Sealed { length: 100 })),
+            (8192, false, 4096, 8192, Err(AppendRefusal::NotAtEnd { offset: 4096, length: 8192 })),
+            (0, false, 4096, 1, Err(AppendRefusal::NotAtEnd { offset: 4096, length: 0 })),
+            (0, false, 1, 1, Err(AppendRefusal::Malformed)),
+            (0, false, 0, 0, Err(AppendRefusal::Malformed)),
+            (0, false, 0, APPEND_MAX + 1, Err(AppendRefusal::Malformed)),
+            (0, false, CHUNK_SIZE_MAX, 1, Err(AppendRefusal::Malformed)),
+            (0, false, u64::MAX - 4095, 4096, Err(AppendRefusal::Malformed)),
+        ] {
+            assert_eq!(at(length, sealed, offset, bytes), wanted, "{length} {sealed} {offset} {bytes}");
+        }
+        assert_eq!(judge_append(0, false, 0, 4097, 1), Err(AppendRefusal::Malformed));
+    }
+}

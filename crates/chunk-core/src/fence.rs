@@ -1,0 +1,267 @@
+//! Who may ask whom, and under which epoch: the table of what members in each state do.
+//!
+//! | state | reads | appends | answers as primary | source of copies |
+//! |---|---|---|---|---|
+//! | serving | yes | yes | the first one | yes |
+//! | syncing | no | yes, in the chain | no | no |
+//! | waiting | no | no | no | no |
+//! | offline | no | no | no | no |
+//!
+//! Invariant: no member answers an older epoch; a primary's append goes to every member that receives writes.
+
+use cairn_format::pg_state::PgStateRecord;
+use cairn_types::{DiskId, Epoch, MemberState, PgId, SessionId};
+
+/// Why a request is not for this member, or not now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fence {
+    /// The asker's view is old.
+    #[error("{pg} is at {current}, the request names {asked}; refresh the cluster map")]
+    Stale {
+        /// The group.
+        pg: PgId,
+        /// What this member holds.
+        current: Epoch,
+        /// What was named.
+        asked: Epoch,
+    },
+    /// This member's view is old: it asks the manager.
+    #[error("{pg} is at {current} here, the request names {asked}; this member asks the manager, repeat")]
+    Behind {
+        /// The group.
+        pg: PgId,
+        /// What this member holds.
+        current: Epoch,
+        /// What was named.
+        asked: Epoch,
+    },
+    /// The disk is no member.
+    #[error("{disk} is no member of {pg} in {epoch}; refresh the cluster map")]
+    NotMember {
+        /// The group.
+        pg: PgId,
+        /// The disk asked.
+        disk: DiskId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// The member's state forbids it.
+    #[error("{disk} is {state} in {pg}; ask a serving member")]
+    NotServing {
+        /// The group.
+        pg: PgId,
+        /// The disk asked.
+        disk: DiskId,
+        /// Its state.
+        state: MemberState,
+    },
+    /// Only the primary does that.
+    #[error("{disk} is not the primary of {pg}{}", .primary.map_or_else(String::new, |p| format!(", {p} is")))]
+    NotPrimary {
+        /// The group.
+        pg: PgId,
+        /// The disk asked.
+        disk: DiskId,
+        /// Who is.
+        primary: Option<DiskId>,
+    },
+    /// The chain is not what the epoch says.
+    #[error(
+        "the chain of an append to {pg} has to name all other members that receive writes; refresh the cluster map"
+    )]
+    WrongChain {
+        /// The group.
+        pg: PgId,
+    },
+    /// Too few members.
+    #[error("{pg} has {serving} serving members, writes need {minimum}; members come back or are replaced")]
+    BelowMinimum {
+        /// The group.
+        pg: PgId,
+        /// How many serve.
+        serving: usize,
+        /// How many are needed.
+        minimum: usize,
+    },
+    /// It takes nothing new.
+    #[error("{pg} is retired; choose another placement group")]
+    Retired {
+        /// The group.
+        pg: PgId,
+    },
+    /// Another session's chunk.
+    #[error("the chunk belongs to session {owner}; {asked} cannot append to it")]
+    OtherSession {
+        /// Who made it.
+        owner: SessionId,
+        /// Who asked.
+        asked: SessionId,
+    },
+}
+
+/// Place of a member in an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// It was asked by the writer.
+    Primary,
+    /// It was asked by the member before it.
+    Follower,
+}
+
+/// The member's state.
+pub fn state_of(pg: &PgStateRecord, disk: DiskId) -> Result<MemberState, Fence> {
+    let member = pg.members.iter().find(|member| member.disk == disk);
+    member.map(|member| member.state).ok_or(Fence::NotMember { pg: pg.pg, disk, epoch: pg.epoch })
+}
+
+/// The first serving member.
+pub fn primary(pg: &PgStateRecord) -> Option<DiskId> {
+    serving(pg).next()
+}
+
+/// All serving members in order.
+pub fn serving(pg: &PgStateRecord) -> impl Iterator<Item = DiskId> + '_ {
+    pg.members.iter().filter(|member| member.state == MemberState::Serving).map(|member| member.disk)
+}
+
+/// All members that take appends.
+pub fn receivers(pg: &PgStateRecord) -> impl Iterator<Item = DiskId> + '_ {
+    pg.members.iter().filter(|member| member.state.receives_writes()).map(|member| member.disk)
+}
+
+/// Holds the epoch of a request against the member's.
+pub fn check_epoch(pg: &PgStateRecord, asked: Epoch) -> Result<(), Fence> {
+    let current = pg.epoch;
+    match asked.cmp(&current) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Less => Err(Fence::Stale { pg: pg.pg, current, asked }),
+        std::cmp::Ordering::Greater => Err(Fence::Behind { pg: pg.pg, current, asked }),
+    }
+}
+
+/// Checks that `disk` is the primary.
+pub fn check_primary(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
+    let state = state_of(pg, disk)?;
+    if primary(pg) == Some(disk) {
+        return Ok(());
+    }
+    if state != MemberState::Serving {
+        return Err(Fence::NotServing { pg: pg.pg, disk, state });
+    }
+    Err(Fence::NotPrimary { pg: pg.pg, disk, primary: primary(pg) })
+}
+
+/// Checks that `disk` may answer reads.
+pub fn check_read(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
+    match state_of(pg, disk)? {
+        MemberState::Serving => Ok(()),
+        state => Err(Fence::NotServing { pg: pg.pg, disk, state }),
+    }
+}
+
+/// Checks that new data may be written at all.
+pub fn check_writable(pg: &PgStateRecord) -> Result<(), Fence> {
+    if pg.retired {
+        return Err(Fence::Retired { pg: pg.pg });
+    }
+    let (serving, minimum) = (serving(pg).count(), pg.scheme.write_minimum());
+    if serving < minimum { Err(Fence::BelowMinimum { pg: pg.pg, serving, minimum }) } else { Ok(()) }
+}
+
+/// Checks the place of `disk` in an append, sync or seal that goes on to `chain`: the primary's chain names all other
+/// receivers once; a follower's names receivers that are neither itself nor the primary.
+pub fn check_chain(pg: &PgStateRecord, disk: DiskId, chain: &[DiskId]) -> Result<Place, Fence> {
+    let state = state_of(pg, disk)?;
+    if !state.receives_writes() {
+        return Err(Fence::NotServing { pg: pg.pg, disk, state });
+    }
+    let others = receivers(pg).filter(|other| *other != disk).count();
+    let sound = |i: usize, next: &DiskId| {
+        *next != disk && receivers(pg).any(|receiver| receiver == *next) && !chain[..i].contains(next)
+    };
+    if !chain.iter().enumerate().all(|(i, next)| sound(i, next)) {
+        return Err(Fence::WrongChain { pg: pg.pg });
+    }
+    let first = primary(pg);
+    if first == Some(disk) {
+        return if chain.len() == others { Ok(Place::Primary) } else { Err(Fence::WrongChain { pg: pg.pg }) };
+    }
+    if chain.iter().any(|next| Some(*next) == first) {
+        return Err(Fence::NotPrimary { pg: pg.pg, disk, primary: first });
+    }
+    Ok(Place::Follower)
+}
+
+/// A chunk takes appends only from the session that made it.
+pub fn check_session(owner: SessionId, asked: SessionId) -> Result<(), Fence> {
+    if owner == asked { Ok(()) } else { Err(Fence::OtherSession { owner, asked }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use MemberState::{Offline, Serving, Syncing, Waiting};
+    use cairn_format::pg_state::PgStateMember;
+    use cairn_types::{ClusterId, NodeId, Scheme, VolumeId};
+
+    fn pg(states: &[MemberState]) -> PgStateRecord {
+        let member = |(i, state): (usize, &MemberState)| PgStateMember {
+            disk: DiskId(i as u32 + 1),
+            node: NodeId(i as u32 + 16),
+            state: *state,
+        };
+        PgStateRecord {
+            cluster: ClusterId([1; 16]),
+            pg: PgId(1),
+            volume: VolumeId(1),
+            disk: DiskId(1),
+            high_water: 0,
+            epoch: Epoch(5),
+            creation_epoch: Epoch(1),
+            term: 1,
+            scheme: Scheme::Replicated(states.len() as u8),
+            retired: false,
+            members: states.iter().enumerate().map(member).collect(),
+        }
+    }
+    fn disks(ids: &[u32]) -> Vec<DiskId> {
+        ids.iter().map(|id| DiskId(*id)).collect()
+    }
+
+    /// A member could answer under an epoch that is over, or serve what it does not have.
+    #[test]
+    fn epochs_and_states() {
+        let pg = pg(&[Offline, Serving, Syncing]);
+        assert!(matches!(check_epoch(&pg, Epoch(4)), Err(Fence::Stale { current: Epoch(5), .. })));
+        assert!(matches!(check_epoch(&pg, Epoch(6)), Err(Fence::Behind { .. })));
+        assert_eq!(check_epoch(&pg, Epoch(5)), Ok(()));
+        assert_eq!(primary(&pg), Some(DiskId(2)));
+        for (disk, read) in [(1, false), (2, true), (3, false), (4, false)] {
+            assert_eq!(check_read(&pg, DiskId(disk)).is_ok(), read, "d{disk}");
+        }
+        assert!(matches!(check_writable(&pg), Err(Fence::BelowMinimum { serving: 1, minimum: 2, .. })));
+    }
+
+    /// An append could miss a member that counts, or be taken by one that nobody counts on.
+    #[test]
+    fn chains_name_every_receiver() {
+        let pg = pg(&[Serving, Serving, Syncing, Waiting]);
+        for (disk, chain, wanted) in [
+            (1, &[2, 3][..], Some(Place::Primary)),
+            (1, &[3, 2], Some(Place::Primary)),
+            (1, &[2], None),
+            (1, &[2, 2], None),
+            (1, &[2, 3, 4], None),
+            (2, &[3], Some(Place::Follower)),
+            (3, &[], Some(Place::Follower)),
+            (2, &[1, 3], None),
+            (4, &[], None),
+            (9, &[], None),
+        ] {
+            assert_eq!(check_chain(&pg, DiskId(disk), &disks(chain)).ok(), wanted, "d{disk} {chain:?}");
+        }
+        assert!(matches!(check_primary(&pg, DiskId(2)), Err(Fence::NotPrimary { primary: Some(DiskId(1)), .. })));
+        assert!(matches!(check_primary(&pg, DiskId(3)), Err(Fence::NotServing { state: Syncing, .. })));
+        assert_eq!(check_primary(&pg, DiskId(1)), Ok(()));
+    }
+}
