@@ -8,7 +8,7 @@
 //! | 16 | 16 | uuid of the node's directory |
 //! | 32 | 4 | number of entries, at most [`PARTITIONS_MAX`] |
 //! | 36 | 28 | zero |
-//! | 64 | 64 each | entries, by ascending partition |
+//! | 64 | 96 each | entries, by ascending partition |
 //!
 //! An entry:
 //!
@@ -22,10 +22,13 @@
 //! | 25 | 1 | number of members it began with, at most [`MEMBERS_MAX`] |
 //! | 26 | 6 | zero |
 //! | 32 | 32 | their node ids, the rest zero |
+//! | 64 | 8 | layout of the volume's root directory |
+//! | 72 | 8 | time of the root directory, nanoseconds since 1970 |
+//! | 80 | 16 | zero |
 //!
 //! All numbers little-endian. The file is replaced as a whole. Not here: the members of today (the Raft log knows).
 
-use cairn_types::{DiskUuid, NodeId, PartitionId, VolumeId, crc32c, crc32c_append};
+use cairn_types::{DiskUuid, NodeId, PartitionId, VolumeId, WallTime, crc32c, crc32c_append};
 
 use crate::le::{u32_at, u64_at};
 
@@ -39,8 +42,9 @@ pub const MEMBERS_MAX: usize = 8;
 pub const PARTITION_LIST_HEADER_LEN: usize = 64;
 
 const MAGIC: &[u8; 8] = b"CAIRNPTL";
-const ENTRY_LEN: usize = 64;
-const _: () = assert!(32 + 4 * MEMBERS_MAX == ENTRY_LEN);
+const ENTRY_LEN: usize = 96;
+const MEMBERS_END: usize = 32 + 4 * MEMBERS_MAX;
+const _: () = assert!(MEMBERS_END + 8 + 8 + 16 == ENTRY_LEN);
 
 /// One partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +59,10 @@ pub struct PartitionEntry {
     pub begun: bool,
     /// Members it began with.
     pub members: Vec<NodeId>,
+    /// Of the root directory, as bits.
+    pub layout: u64,
+    /// When the volume was made.
+    pub created: WallTime,
 }
 
 /// All partitions of a node.
@@ -143,9 +151,11 @@ impl PartitionEntry {
         bytes[16..24].copy_from_slice(&self.inodes.1.to_le_bytes());
         bytes[24] = u8::from(self.begun);
         bytes[25] = self.members.len() as u8;
-        for (at, member) in bytes[32..].chunks_exact_mut(4).zip(&self.members) {
+        for (at, member) in bytes[32..MEMBERS_END].chunks_exact_mut(4).zip(&self.members) {
             at.copy_from_slice(&member.0.to_le_bytes());
         }
+        bytes[64..72].copy_from_slice(&self.layout.to_le_bytes());
+        bytes[72..80].copy_from_slice(&self.created.0.to_le_bytes());
         bytes
     }
 
@@ -154,19 +164,21 @@ impl PartitionEntry {
         if bytes[24] > 1 || count > MEMBERS_MAX || bytes[26..32].iter().any(|b| *b != 0) {
             return None;
         }
-        let (members, rest) = bytes[32..].split_at(4 * count);
+        let (members, rest) = bytes[32..MEMBERS_END].split_at(4 * count);
         let entry = Self {
             partition: PartitionId(u32_at(bytes, 0)),
             volume: VolumeId(u32_at(bytes, 4)),
             inodes: (u64_at(bytes, 8), u64_at(bytes, 16)),
             begun: bytes[24] == 1,
             members: members.chunks_exact(4).map(|id| NodeId(u32_at(id, 0))).collect(),
+            layout: u64_at(bytes, 64),
+            created: WallTime(u64_at(bytes, 72)),
         };
         let sound = entry.partition.0 != 0
             && entry.volume.0 != 0
             && entry.inodes.0 <= entry.inodes.1
             && entry.members.iter().all(|member| member.0 != 0)
-            && rest.iter().all(|b| *b == 0);
+            && rest.iter().chain(&bytes[80..]).all(|b| *b == 0);
         sound.then_some(entry)
     }
 }
@@ -182,6 +194,8 @@ mod tests {
             inodes: (1, u64::MAX),
             begun,
             members: vec![NodeId(16), NodeId(17)],
+            layout: 9,
+            created: WallTime(8),
         };
         PartitionList { node: DiskUuid([5; 16]), entries: vec![entry(3, true), entry(4, false)] }
     }
@@ -190,13 +204,14 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let file = sample().encode();
-        assert_eq!(file.len(), 64 + 2 * 64);
+        assert_eq!(file.len(), 64 + 2 * 96);
         assert_eq!(&file[..12], b"CAIRNPTL\x01\0\0\0");
         assert_eq!(&file[64..80], &[3, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(
             &file[80..104],
             &[255, 255, 255, 255, 255, 255, 255, 255, 1, 2, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 17, 0, 0, 0]
         );
+        assert_eq!(&file[128..144], &[9, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(PartitionList::decode(&file), Ok(sample()));
         let none = PartitionList { node: DiskUuid([5; 16]), entries: Vec::new() };
         assert_eq!(PartitionList::decode(&none.encode()), Ok(none));
