@@ -1,7 +1,7 @@
 //! Measures the RPC layer over loopback beside a raw TCP loop in the same run: small calls pipelined and alone, answers
 //! from another thread, and payloads of 1 MiB both ways, with the CPU that servers and clients use.
 //!
-//! `cargo run --release -p cairn-rpc --example rpc_bench -- [seconds a case] [server threads]`
+//! `cargo run --release -p cairn-rpc --example rpc_bench -- [seconds a case] [server threads] [part of a case's name]`
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -140,6 +140,11 @@ where
     measured
 }
 
+/// Whether a case was asked for.
+fn wanted(name: &str) -> bool {
+    std::env::args().nth(3).is_none_or(|part| name.contains(&part))
+}
+
 fn print_calls(name: &str, m: &Measured) {
     let rate = m.count as f64 / m.wall.as_secs_f64();
     println!(
@@ -179,10 +184,14 @@ fn main() {
     for (opcode, what) in [(PING, "bytes echoed"), (LOOKUP, "decoded, encoded"), (HOP, "another thread")] {
         for (conns, depth) in [(16, 32), (64, 1), (1, 1)] {
             let load_threads = if conns == 1 { 1 } else { 2 };
+            let name = format!("bare connection {conns} x {depth}, {what}");
+            if !wanted(&name) {
+                continue;
+            }
             let m = load(load_threads, conns / load_threads, time, "srv", async move |count, end| {
                 pipelined(addr, opcode, depth, &count, end).await;
             });
-            print_calls(&format!("bare connection {conns} x {depth}, {what}"), &m);
+            print_calls(&name, &m);
         }
     }
     client_cases(addr, time);
@@ -223,14 +232,22 @@ fn client_cases(addr: &'static str, time: Duration) {
         let peer = client.peer(addr);
         let load_threads = if tasks == 1 { 1 } else { 2 };
         let next = Arc::new(AtomicU64::new(0));
+        let name = format!("Client, own threads, {tasks} tasks, {small_connections} connections");
+        if !wanted(&name) {
+            continue;
+        }
         let m = load(load_threads, tasks / load_threads, time, "srv", async move |count, end| {
             let stream = next.fetch_add(1, Relaxed) as u32;
             calls(&peer, stream, &count, end).await;
         });
-        print_calls(&format!("Client, own threads, {tasks} tasks, {small_connections} connections"), &m);
+        print_calls(&name, &m);
     }
     for (tasks, small_connections) in [(512, 8), (64, 1), (1, 1)] {
         let load_threads = if tasks == 1 { 1 } else { 2 };
+        let name = format!("Client, callers' threads, {tasks} tasks, {small_connections} connections each");
+        if !wanted(&name) {
+            continue;
+        }
         let m = load(load_threads, 1, time, "srv", async move |count, end| {
             let config = ClientConfig { small_connections, ..ClientConfig::default() };
             let peer = Client::new(config, Identity::client()).peer(addr);
@@ -244,7 +261,7 @@ fn client_cases(addr: &'static str, time: Duration) {
                 task.await.expect("no panic");
             }
         });
-        print_calls(&format!("Client, callers' threads, {tasks} tasks, {small_connections} connections each"), &m);
+        print_calls(&name, &m);
     }
 }
 
@@ -262,6 +279,10 @@ fn payload_cases(addr: &'static str, time: Duration, data: &SharedBuf) {
     for (opcode, what) in [(SINK, "write"), (SOURCE, "read")] {
         for (conns, depth) in [(1, 1), (1, 4), (2, 4)] {
             let data = data.clone();
+            let name = format!("payload 1 MiB {what}, {conns} connections x {depth}");
+            if !wanted(&name) {
+                continue;
+            }
             let m = load(conns, 1, time, "srv", async move |count, end| {
                 let mut connection = connect(addr).await;
                 let (request, call) = (lookup(), CallHeader { deadline_ms: 1000, trace_id: 7 });
@@ -279,7 +300,7 @@ fn payload_cases(addr: &'static str, time: Duration, data: &SharedBuf) {
                     }
                 }
             });
-            print_bytes(&format!("payload 1 MiB {what}, {conns} connections x {depth}"), &m);
+            print_bytes(&name, &m);
         }
     }
 }
@@ -296,6 +317,10 @@ fn raw_tcp(time: Duration) {
             while stream.read_exact(&mut buf).is_ok() && stream.write_all(&[0; 64]).is_ok() {}
         })
         .expect("a thread");
+    let name = "raw TCP, blocking threads, 1 MiB x 4".to_owned();
+    if !wanted(&name) {
+        return;
+    }
     let m = load(1, 1, time, "raw-recv", async move |count, end| {
         let mut stream = std::net::TcpStream::connect(addr).expect("it listens");
         stream.set_nodelay(true).expect("an option");
@@ -309,7 +334,7 @@ fn raw_tcp(time: Duration) {
             count.fetch_add(1, Relaxed);
         }
     });
-    print_bytes("raw TCP, blocking threads, 1 MiB x 4", &m);
+    print_bytes(&name, &m);
 }
 
 /// Ping-pong of 64 bytes over blocking sockets, a thread a connection on both sides.
@@ -330,6 +355,10 @@ fn raw_small(time: Duration) {
                 std::thread::Builder::new().name("raw-echo".into()).spawn(echo).expect("a thread");
             }
         });
+        let name = format!("raw TCP, blocking threads, {conns} x 1");
+        if !wanted(&name) {
+            continue;
+        }
         let m = load(conns, 1, time, "raw-echo", async move |count, end| {
             let mut stream = std::net::TcpStream::connect(addr).expect("it listens");
             stream.set_nodelay(true).expect("an option");
@@ -340,6 +369,6 @@ fn raw_small(time: Duration) {
                 count.fetch_add(1, Relaxed);
             }
         });
-        print_calls(&format!("raw TCP, blocking threads, {conns} x 1"), &m);
+        print_calls(&name, &m);
     }
 }

@@ -19,7 +19,7 @@ const INLINE_MAX: usize = 2048;
 /// Slices of one vectored write.
 const SLICES_MAX: usize = 64;
 /// Memory that a drained buffer keeps for the next frames.
-const KEEP_CAPACITY: usize = 128 << 10;
+const KEEP_CAPACITY: usize = 32 << 10;
 
 /// Frames in the order in which they are to be written.
 #[derive(Default)]

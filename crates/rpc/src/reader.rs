@@ -23,6 +23,9 @@ const BUF_MANY: usize = 64 << 10;
 const BULK_READ: usize = 4 << 10;
 /// Payloads from this size make the next reads small.
 const BULK_PAYLOAD: usize = 16 << 10;
+/// Reads in a row that use little of the buffer, after which it is halved: connections that had a busy time give the
+/// memory back.
+const SPARSE_MAX: u32 = 64;
 /// Frames without large payload in a row after which reads are large again.
 const SMALL_STREAK: u32 = 4;
 
@@ -49,6 +52,8 @@ pub(crate) struct Reader {
     /// Frames handed out, to tell one half-received frame from the next.
     frames: u64,
     hello_only: bool,
+    /// Reads in a row that used little of the buffer.
+    sparse: u32,
 }
 
 /// What the bytes received so far amount to.
@@ -78,6 +83,7 @@ impl Reader {
             small_streak: SMALL_STREAK,
             frames: 0,
             hello_only: true,
+            sparse: 0,
         }
     }
 
@@ -197,6 +203,7 @@ impl Reader {
         std::task::ready!(Pin::new(stream).poll_read(cx, &mut into))?;
         let count = into.filled().len();
         self.end += count;
+        self.sparse = if count < self.buf.len() / 4 { self.sparse + 1 } else { 0 };
         if self.end == self.buf.len() && self.buf.len() < BUF_MANY && self.small_streak >= SMALL_STREAK {
             self.buf.resize(self.buf.len() * 2, 0);
         }
@@ -207,9 +214,14 @@ impl Reader {
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            if self.buf.len() > BUF_MANY {
-                self.buf.truncate(BUF_MANY);
+            let fitting = match self.sparse {
+                SPARSE_MAX.. => (self.buf.len() / 2).clamp(BUF_START, BUF_MANY),
+                _ => self.buf.len().min(BUF_MANY),
+            };
+            if fitting < self.buf.len() {
+                self.buf.truncate(fitting);
                 self.buf.shrink_to_fit();
+                self.sparse = 0;
             }
         } else if self.start > 0 && (self.end == self.buf.len() || self.start >= self.buf.len() / 2) {
             self.buf.copy_within(self.start..self.end, 0);

@@ -34,6 +34,9 @@ const FAIL: u16 = 0x7006;
 /// Answers with a message of `number` bytes.
 const LARGE: u16 = 0x7007;
 
+/// Panics.
+const PANIC: u16 = 0x7008;
+
 const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
 const LONG: Duration = Duration::from_secs(20);
 
@@ -86,6 +89,7 @@ impl Service for Told {
             PAYLOAD => reply.ok(&note, pattern(note.number as usize)),
             FAIL => reply.err(WireError::not_leader(Some("elsewhere:1".to_owned()))),
             LARGE => reply.ok(&Note { number: note.number, body: vec![7; note.number as usize] }, ()),
+            PANIC => panic!("as the test asked"),
             other => reply.err(WireError::new(ErrorCode::UnknownOperation, format!("{other}"))),
         }
     }

@@ -96,7 +96,7 @@ impl CallError {
     }
 
     pub(crate) fn bad_answer(why: String) -> Self {
-        Self::Unknown { addr: "answer".to_owned(), cause: Unknown::BadAnswer { why } }
+        Self::Unknown { addr: "the server".to_owned(), cause: Unknown::BadAnswer { why } }
     }
 
     /// What the caller may do.

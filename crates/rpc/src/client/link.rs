@@ -256,8 +256,17 @@ impl Link {
     }
 
     pub(crate) fn abandon(&self, id: u64) {
-        let held = self.state.lock().slots.abandon(id);
+        let (held, waker) = {
+            let mut state = self.state.lock();
+            let held = state.slots.abandon(id);
+            // Its place may be another's now.
+            let waker = if state.queue.is_empty() { None } else { state.rouse() };
+            (held, waker)
+        };
         drop(held);
+        if let Some(waker) = waker {
+            self.hub.wake(waker);
+        }
     }
 
     /// Ends the link for good.
@@ -286,7 +295,8 @@ impl Link {
     /// Whether the task may sleep; from then on every new request wakes it.
     pub(crate) fn park(&self, writing: bool) -> bool {
         let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Closed) || (!writing && !state.out.is_empty()) {
+        let admits = !state.queue.is_empty() && state.has_room(&self.config);
+        if matches!(state.phase, Phase::Closed) || admits || (!writing && !state.out.is_empty()) {
             return false;
         }
         state.awake = false;

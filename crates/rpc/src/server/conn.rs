@@ -370,13 +370,15 @@ impl Conn {
     fn park(&mut self) -> bool {
         let writing = self.writer.pending() > 0;
         let mut queue = self.sink.lock();
+        let counting = self.blocked || self.stopping;
         let news = queue.stopping != self.stopping
             || queue.overflow
             || (!writing && !queue.out.is_empty())
-            || ((self.blocked || self.stopping) && queue.finished != self.finished);
+            || (counting && queue.finished != self.finished);
         if news {
             return false;
         }
+        queue.counting = counting;
         queue.awake = writing;
         true
     }

@@ -40,6 +40,8 @@ pub(crate) struct Queue {
     /// More waits than the peer may leave unread.
     pub(crate) overflow: bool,
     pub(crate) stopping: bool,
+    /// The sleeping task waits for requests to be finished, answered or not.
+    pub(crate) counting: bool,
     pub(crate) waker: Option<Waker>,
 }
 
@@ -52,6 +54,7 @@ impl ReplySink {
             closed: false,
             overflow: false,
             stopping: false,
+            counting: false,
             waker: None,
         };
         Arc::new(Self { queue: Mutex::new(queue), hub, stats, hard_max, queued: AtomicUsize::new(0) })
@@ -93,7 +96,7 @@ impl ReplySink {
             return None;
         }
         if id.oneway || queue.overflow {
-            return queue.rouse();
+            return if queue.counting { queue.rouse() } else { None };
         }
         if let Err(error) = queue.out.push(flags, id.opcode, id.request_id, payload, fill) {
             self.stats.error_answers.fetch_add(1, Relaxed);
@@ -134,7 +137,8 @@ struct RequestId {
     oneway: bool,
 }
 
-/// The right and the duty to answer one request. Dropped unanswered, it answers with an internal error.
+/// The right and the duty to answer one request. Dropped unanswered, it answers with an internal error (of a one-way
+/// request, dropping it is how it is finished).
 pub struct Reply {
     /// `None` once answered.
     sink: Option<Arc<ReplySink>>,
@@ -196,6 +200,12 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         let Some(sink) = self.sink.take() else { return };
+        if self.id.oneway {
+            if let Some(waker) = sink.finish(&self.id, Flags::RESPONSE, Payload::None, |_| ()) {
+                sink.hub.wake(waker);
+            }
+            return;
+        }
         let text = format!("operation {:#06x} was dropped by the server without an answer", self.id.opcode);
         let info = WireError::new(ErrorCode::Internal, text).to_info();
         sink.stats.error_answers.fetch_add(1, Relaxed);

@@ -156,7 +156,7 @@ async fn run(
             Some(accepted) = incoming.recv() => {
                 serve(&shared, &hub, &registry, &mut conns, accepted);
             }
-            Some(_) = conns.join_next() => {}
+            Some(ended) = conns.join_next() => report_panic(ended),
         }
     };
     if let Some(accepting) = accepting {
@@ -164,11 +164,24 @@ async fn run(
     }
     incoming.close();
     registry.stop_all();
-    let drained = async { while conns.join_next().await.is_some() {} };
+    let drained = async {
+        while let Some(ended) = conns.join_next().await {
+            report_panic(ended);
+        }
+    };
     if tokio::time::timeout(grace, drained).await.is_err() {
         conns.shutdown().await;
     }
     hub.stop();
+}
+
+/// A panic of the service costs the connection on whose thread it happened; a person has to look.
+fn report_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(e) = ended
+        && e.is_panic()
+    {
+        tracing::error!(error = %e, "a request made the service panic; its connection was closed");
+    }
 }
 
 fn serve(shared: &Arc<ServerShared>, hub: &Arc<Hub>, registry: &Registry, conns: &mut JoinSet<()>, accepted: Accepted) {

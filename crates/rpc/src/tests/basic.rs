@@ -53,16 +53,31 @@ fn many_pipelined_calls_answered_out_of_order() {
 /// A slow answer must not hold up the fast ones behind it.
 #[test]
 fn a_slow_call_does_not_delay_others() {
-    let (server, _) = serve();
+    let (server, told) = serve();
     let client = client();
     let peer = client.peer(&addr(&server));
-    let mut slow = Box::pin(peer.call(LATER, &note(500), (), long()));
+    let slow = peer.call(HOLD, &note(500), (), long());
     let fast = wait(peer.call(ECHO, &note(1), (), long())).unwrap();
     assert_eq!(number_of(&fast), 1);
-    let ready =
-        wait(async { std::future::poll_fn(|cx| std::task::Poll::Ready(slow.as_mut().poll(cx).is_ready())).await });
-    assert!(!ready, "the slow call was made first and is still under way");
+    assert_eq!(told.held(), 1, "the slow call was made first and is still under way");
+    told.held.lock().pop().unwrap().1.ok(&note(500), ());
     assert_eq!(number_of(&wait(slow).unwrap()), 500);
+}
+
+/// A request that makes the service panic must cost its own connection, not the thread and its other connections.
+#[test]
+fn a_panic_of_the_service() {
+    let (server, told) = serve_with(ServerConfig { threads: 1, ..config() });
+    let (client, bystander) = (client(), client());
+    let held = bystander.call(&addr(&server), HOLD, &note(1), (), long());
+    until(|| told.held() == 1);
+    let error = wait(client.call(&addr(&server), PANIC, &note(1), (), long())).unwrap_err();
+    assert!(matches!(error, CallError::Unknown { .. }), "{error}");
+    told.held.lock().pop().unwrap().1.ok(&note(2), ());
+    assert_eq!(number_of(&wait(held).unwrap()), 2);
+    assert_eq!(number_of(&wait(client.call(&addr(&server), ECHO, &note(3), (), long())).unwrap()), 3);
+    let stats = server.stats();
+    until(|| stats.connections_open.load(Ordering::Relaxed) == 2);
 }
 
 /// An error must come with its code and hints; a forgotten reply must not leave the caller waiting.

@@ -119,6 +119,23 @@ fn a_call_that_expires_in_the_queue_is_not_sent() {
     drop(third);
 }
 
+/// A place that a cancelled or expired call leaves must go to one that waits, though no answer comes.
+#[test]
+fn places_of_calls_that_were_given_up_are_used() {
+    let (server, told) = serve();
+    let client = client_with(ClientConfig { in_flight_max: 1, ..ClientConfig::default() });
+    let peer = client.peer(&addr(&server));
+    let dropped = peer.call(HOLD, &note(1), (), long());
+    let next = peer.call(ECHO, &note(2), (), long());
+    until(|| told.held() == 1);
+    drop(dropped);
+    assert_eq!(number_of(&wait(next).unwrap()), 2);
+    let expires = peer.call(HOLD, &note(3), (), CallOptions::new(Duration::from_millis(40)));
+    let next = peer.call(ECHO, &note(4), (), long());
+    assert_eq!(number_of(&wait(next).unwrap()), 4);
+    assert!(is_unknown_deadline(&wait(expires).unwrap_err()));
+}
+
 /// A server must stop reading from a peer with too many requests unanswered, and go on when they are answered.
 #[test]
 fn requests_in_flight_are_bounded_at_the_server() {
@@ -206,7 +223,7 @@ fn too_many_connections() {
     let error = wait(client().call(&addr, ECHO, &note(1), (), long())).unwrap_err();
     let CallError::NotSent { cause: NotSent::Refused(refusal), .. } = &error else { panic!("{error}") };
     assert_eq!(refusal.code, ErrorCode::Overloaded);
-    assert!(closed(&server, CloseReason::TooManyConnections) >= 1);
+    until(|| closed(&server, CloseReason::TooManyConnections) >= 1);
     drop(clients);
     let stats = server.stats();
     until(|| stats.connections_open.load(Ordering::Relaxed) == 0);

@@ -1,6 +1,8 @@
 //! Servers that go and come back, wrong clusters, and stopping with work under way.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 use crate::{CallError, NotSent, SendError, Unknown};
@@ -67,7 +69,7 @@ fn an_address_where_nobody_listens() {
 #[test]
 fn a_server_that_does_not_say_hello() {
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = ClientConfig { connect_timeout: Duration::from_millis(200), ..ClientConfig::default() };
+    let config = ClientConfig { connect_timeout: Duration::from_secs(1), ..ClientConfig::default() };
     let client = client_with(config);
     let peer = client.peer(&deaf.local_addr().unwrap().to_string());
     let first = peer.call(ECHO, &note(1), (), long());
@@ -160,4 +162,78 @@ fn idle_connections_are_closed() {
         wait(peer.call(ECHO, &note(1), (), long())).unwrap();
         until(|| closed(&server, CloseReason::PeerClosed) == round);
     }
+}
+
+/// Passes bytes on to `to`, and cuts each connection somewhere in the first bytes that the client sends.
+fn cutting_proxy(to: std::net::SocketAddr, cuts: Arc<AtomicU64>, stop: Arc<AtomicBool>) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (turn, from) in listener.incoming().flatten().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let upstream = TcpStream::connect(to).unwrap();
+            let (mut answers, mut back) = (upstream.try_clone().unwrap(), from.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            let mut left = 60 + (turn as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % 3000;
+            let cuts = cuts.clone();
+            std::thread::spawn(move || {
+                let (mut from, mut upstream, mut buf) = (from, upstream, [0; 512]);
+                while left > 0 {
+                    let most = left.min(buf.len());
+                    let Ok(count @ 1..) = from.read(&mut buf[..most]) else { break };
+                    if upstream.write_all(&buf[..count]).is_err() {
+                        break;
+                    }
+                    left -= count;
+                }
+                cuts.fetch_add(u64::from(left == 0), Ordering::Relaxed);
+                let _ = from.shutdown(Shutdown::Both);
+                let _ = upstream.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    at
+}
+
+/// "Not sent" must mean that it was never done, wherever the connection broke; an answer must mean that it was.
+#[test]
+fn outcomes_are_true_when_connections_are_cut_anywhere() {
+    let (server, told) = serve();
+    let (cuts, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let proxy = cutting_proxy(server.local_addr(), cuts.clone(), stop.clone());
+    let config = ClientConfig { in_flight_max: 16, backoff_min: Duration::from_millis(1), ..ClientConfig::default() };
+    let client = client_with(config);
+    let peer = client.peer(&proxy.to_string());
+    let (mut done, mut not_sent, mut unknown) = (Vec::new(), Vec::new(), 0);
+    for round in 0..60u64 {
+        let calls: Vec<_> = (0..40)
+            .map(|n| round * 1000 + n)
+            .map(|n| (n, peer.call(ECHO, &note(n), shared(pattern_bytes(n as usize % 200)), long().stream(0))))
+            .collect();
+        for (n, call) in calls {
+            match wait(call) {
+                Ok(response) => {
+                    assert_eq!(number_of(&response), n);
+                    done.push(n);
+                }
+                Err(CallError::NotSent { .. }) => not_sent.push(n),
+                Err(CallError::Unknown { .. }) => unknown += 1,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let _ = TcpStream::connect(proxy);
+    drop(client);
+    server.shutdown(Duration::ZERO);
+    let echoed: std::collections::BTreeSet<u64> = told.echoed.lock().iter().copied().collect();
+    assert_eq!(echoed.len(), told.echoed.lock().len(), "nothing was done twice");
+    assert!(done.iter().all(|n| echoed.contains(n)));
+    assert!(not_sent.iter().all(|n| !echoed.contains(n)));
+    let cuts = cuts.load(Ordering::Relaxed);
+    println!("faults: {cuts} cuts; {} done, {} not sent, {unknown} unknown", done.len(), not_sent.len());
+    assert!(cuts > 10 && unknown > 0 && !not_sent.is_empty() && !done.is_empty());
 }
