@@ -1,1 +1,38 @@
-//! (being written)
+//! The manager's state machine. Layer 2: no I/O, no clock, no randomness; `apply` is deterministic.
+//!
+//! [`State`] is what the manager's Raft group replicates: cluster id, nodes, disks, volumes, meta partitions,
+//! placement groups with their epochs and member states, session ids, configuration. [`Command`]s change it;
+//! [`State::map`] answers the cluster map or what changed since a version. [`checkpoint`] writes and reads it whole.
+//! Beside it are pure helpers of the leader: [`Liveness`] (whom to probe, whom to mark down), [`Slowness`],
+//! [`plan`] (which groups to make), [`problems`] (what is wrong, in words). Their memory is the leader's alone and is
+//! lost with it.
+//!
+//! Not here: RPC, timers, probes and pushes (the `manager` crate); who may ask what.
+pub mod apply;
+pub mod change;
+pub mod checkpoint;
+pub mod command;
+pub mod config;
+pub mod invariants;
+pub mod items;
+pub mod liveness;
+pub mod map;
+pub mod member_table;
+pub mod pg;
+pub mod plan;
+pub mod problems;
+mod record;
+pub mod slowness;
+pub mod soft;
+pub mod state;
+
+pub use apply::{Applied, Outcome, Registered};
+pub use command::Command;
+pub use config::{Config, Key};
+pub use items::{Disk, DiskState, Node, Partition, Roles, Volume};
+pub use liveness::Liveness;
+pub use map::Scope;
+pub use pg::{Member, Pg};
+pub use slowness::Slowness;
+pub use soft::Soft;
+pub use state::State;

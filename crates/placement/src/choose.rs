@@ -27,6 +27,8 @@ pub struct DiskCandidate {
     pub open_pgs: u32,
     /// Of these, how many have it as their primary.
     pub primaries: u32,
+    /// Groups that it may still get.
+    pub room: u32,
 }
 
 /// There are fewer disks than members.
@@ -59,19 +61,20 @@ impl Chooser {
 
     /// Disks that can be used.
     pub fn disks(&self) -> usize {
-        self.disks.len()
+        self.disks.iter().filter(|d| d.room > 0).count()
     }
 
     /// The members of the next group, the primary first.
     pub fn choose(&mut self, members: usize) -> Result<Vec<DiskId>, TooFewDisks> {
-        if self.disks.len() < members {
-            return Err(TooFewDisks { wanted: members, have: self.disks.len() });
+        let have = self.disks();
+        if have < members {
+            return Err(TooFewDisks { wanted: members, have });
         }
         self.seed = mix(self.seed);
         let mut spread = Spread::new(self.racks, self.hosts);
         let mut chosen: Vec<usize> = Vec::with_capacity(members);
         for _ in 0..members {
-            let free = (0..self.disks.len()).filter(|i| !chosen.contains(i));
+            let free = (0..self.disks.len()).filter(|i| self.disks[*i].room > 0 && !chosen.contains(i));
             let best = free.min_by(|a, b| self.compare(&spread, *a, *b)).expect("there are more disks than members");
             spread.add(&self.disks[best]);
             chosen.push(best);
@@ -83,6 +86,7 @@ impl Chooser {
         }
         for i in &chosen {
             self.disks[*i].open_pgs += 1;
+            self.disks[*i].room -= 1;
         }
         Ok(chosen.into_iter().map(|i| self.disks[i].disk).collect())
     }

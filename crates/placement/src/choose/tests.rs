@@ -12,6 +12,7 @@ fn disk(id: u32, rack: u32, host: u32) -> DiskCandidate {
         free_bytes: 1 << 40,
         open_pgs: 0,
         primaries: 0,
+        room: u32::MAX,
     }
 }
 
@@ -156,4 +157,15 @@ fn full_and_doubled_disks_do_not_count() {
     let mut chooser = Chooser::new([disk(1, 0, 0), disk(2, 1, 1), disk(1, 0, 0), full], 5);
     assert_eq!(chooser.choose(3), Err(TooFewDisks { wanted: 3, have: 2 }));
     assert!(chooser.choose(2).is_ok());
+}
+
+/// A disk would get more groups than it may carry.
+#[test]
+fn room_is_kept() {
+    let mut chooser = Chooser::new([1, 2, 3].map(|id| DiskCandidate { room: id, ..disk(id, id, id) }), 5);
+    assert!(chooser.choose(3).is_ok());
+    assert_eq!(chooser.choose(3), Err(TooFewDisks { wanted: 3, have: 2 }));
+    assert!(chooser.choose(2).is_ok());
+    assert_eq!(chooser.choose(1), Ok(vec![DiskId(3)]));
+    assert_eq!(chooser.choose(1), Err(TooFewDisks { wanted: 1, have: 0 }));
 }

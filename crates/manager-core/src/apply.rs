@@ -1,0 +1,111 @@
+//! `apply`: the only way in which the state changes. Deterministic: a function of state, logged time and command.
+//!
+//! A refused command changes nothing. Not here: one file per kind of command below `apply/`.
+mod nodes;
+mod pgs;
+mod register;
+mod volumes;
+
+use crate::command::Command;
+use crate::items::{Cluster, clip};
+use crate::state::State;
+use cairn_types::{ClusterId, DiskId, ErrorCode, Incarnation, NodeId, PgId, SessionId, VolumeId, WallTime};
+use cairn_wire::error::WireError;
+
+pub use pgs::GROUPS_MAX;
+
+/// Most session ids of one block.
+pub const SESSION_BLOCK_MAX: u32 = 1 << 20;
+
+/// What a node gets at registration.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Registered {
+    pub node: NodeId,
+    /// In the order of the request; 0: refused.
+    pub disks: Vec<DiskId>,
+    pub incarnation: Incarnation,
+    /// Why disks were refused.
+    pub problems: Vec<String>,
+}
+
+/// What a command came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Done,
+    Cluster(ClusterId),
+    Registered(Registered),
+    /// Groups made.
+    Pgs(Vec<PgId>),
+    Volume(VolumeId),
+    /// First of so many.
+    Sessions(SessionId, u32),
+    /// Nothing was set.
+    Mistakes(Vec<String>),
+}
+
+/// The result of one command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Applied {
+    pub outcome: Result<Outcome, WireError>,
+    /// Groups that are new or whose epoch rose: their members have to be told.
+    pub raised: Vec<PgId>,
+}
+
+impl State {
+    /// Applies one command. `time` is the logged time of the entry.
+    pub fn apply(&mut self, time: WallTime, command: &Command) -> Applied {
+        let mut raised = Vec::new();
+        let outcome = match command {
+            Command::InitCluster(c) => self.init_cluster(time, &c.cluster, &c.name),
+            _ if self.cluster.is_none() => {
+                Err(WireError::new(ErrorCode::Unavailable, "the cluster is not initialized yet; repeat"))
+            }
+            Command::PutManager(c) => self.put_manager(time, c),
+            Command::Register(c) => self.register(time, c, &mut raised),
+            Command::NodesDown(c) => self.nodes_down(time, c, &mut raised),
+            Command::DiskStates(c) => self.disk_states(c, &mut raised),
+            Command::MemberFailed(c) => self.member_failed(c, &mut raised),
+            Command::Rejoin(c) => self.rejoin(c, &mut raised),
+            Command::CaughtUp(c) => self.caught_up(c, &mut raised),
+            Command::CreatePgs(c) => self.create_pgs(time, c, &mut raised),
+            Command::SetPgsOpen(c) => self.set_pgs_open(c),
+            Command::CreateVolume(c) => self.create_volume(time, c),
+            Command::DeleteVolume(c) => self.delete_volume(c, &mut raised),
+            Command::SetPartitionMembers(c) => self.set_partition_members(c),
+            Command::GrantSessions(c) => self.grant_sessions(c.count),
+            Command::SetConfig(c) => self.set_config(c),
+        };
+        self.seal_version();
+        raised.sort_unstable();
+        raised.dedup();
+        Applied { outcome, raised }
+    }
+
+    /// The first one wins: two leaders may both have proposed one.
+    fn init_cluster(&mut self, time: WallTime, cluster: &[u8], name: &str) -> Result<Outcome, WireError> {
+        if let Some(cluster) = &self.cluster {
+            return Ok(Outcome::Cluster(cluster.id));
+        }
+        let id = ClusterId::from_slice(cluster).filter(|id| !id.is_none());
+        let id = id.ok_or_else(|| WireError::new(ErrorCode::BadRequest, "a cluster id has 16 bytes, not all zero"))?;
+        self.cluster = Some(Cluster { id, name: clip(name), created: time });
+        Ok(Outcome::Cluster(id))
+    }
+
+    fn grant_sessions(&mut self, count: u32) -> Result<Outcome, WireError> {
+        let count = count.clamp(1, SESSION_BLOCK_MAX);
+        let first = self.next.session;
+        self.next.session += u64::from(count);
+        Ok(Outcome::Sessions(SessionId(first), count))
+    }
+
+    fn set_config(&mut self, command: &crate::command::SetConfig) -> Result<Outcome, WireError> {
+        match self.config.set(command.items.iter().map(|item| (item.key.as_str(), item.value.as_str()))) {
+            Ok(()) => Ok(Outcome::Done),
+            Err(mistakes) => Ok(Outcome::Mistakes(mistakes)),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,124 @@
+//! Members of the manager's group, nodes going down, disks changing their state.
+use super::Outcome;
+use crate::change::ItemKey;
+use crate::command::{DiskStates, NodesDown, PutManager};
+use crate::items::{DiskState, NODE_ID_FIRST, Node, Roles, clip};
+use crate::state::State;
+use cairn_types::{DiskId, DiskUuid, ErrorCode, Incarnation, NodeId, PgId, WallTime};
+use cairn_wire::error::WireError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl State {
+    /// Enters a member before its own registration, or takes its manager role away. What a registration told is kept.
+    pub(super) fn put_manager(&mut self, time: WallTime, command: &PutManager) -> Result<Outcome, WireError> {
+        let id = NodeId(command.node);
+        if id.get() == 0 || id.get() >= NODE_ID_FIRST {
+            let text = format!("{id} cannot be a manager: members have numbers 1 to {}", NODE_ID_FIRST - 1);
+            return Err(WireError::new(ErrorCode::BadRequest, text));
+        }
+        let fresh = || Node {
+            id,
+            uuid: DiskUuid::NONE,
+            roles: Roles::default(),
+            address: String::new(),
+            http_address: clip(&command.http_address),
+            rack: clip(&command.rack),
+            host: clip(&command.host),
+            software: clip(&command.software),
+            incarnation: Incarnation(0),
+            up: true,
+            since: time,
+            version: 0,
+        };
+        let old = self.node(id);
+        let mut node = old.cloned().unwrap_or_else(fresh);
+        if command.removed {
+            node.roles = Roles(node.roles.0 & !Roles::MANAGER.0);
+        } else {
+            node.roles = Roles(node.roles.0 | Roles::MANAGER.0);
+            if node.uuid.is_none() {
+                node.address = clip(&command.address);
+            }
+        }
+        if old != Some(&node) {
+            self.nodes.insert(id, Arc::new(node));
+            self.touch(ItemKey::Node(id));
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// All of them fell together; see the table of member states.
+    pub(super) fn nodes_down(
+        &mut self,
+        time: WallTime,
+        command: &NodesDown,
+        raised: &mut Vec<PgId>,
+    ) -> Result<Outcome, WireError> {
+        let mut fallen = Vec::new();
+        for at in &command.nodes {
+            let id = NodeId(at.node);
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            // Registered again in the meantime, or down already.
+            if node.incarnation != Incarnation(at.incarnation) || !node.up {
+                continue;
+            }
+            let node = Arc::make_mut(node);
+            node.up = false;
+            node.since = time;
+            self.touch(ItemKey::Node(id));
+            fallen.extend(self.disks_of(id).map(|d| d.id));
+        }
+        self.take_down(&fallen, raised);
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn disk_states(&mut self, command: &DiskStates, raised: &mut Vec<PgId>) -> Result<Outcome, WireError> {
+        let mut fallen = Vec::new();
+        for at in &command.disks {
+            let id = DiskId(at.disk);
+            let Some(state) = DiskState::from_code(at.state) else { continue };
+            let Some(node) = self.disk(id).and_then(|d| self.node(d.node)) else { continue };
+            // A disk comes back into service only by a registration, which fences what it may have missed.
+            if node.incarnation != Incarnation(at.incarnation) || state == DiskState::InService {
+                continue;
+            }
+            if self.set_disk_state(id, state, &at.problem) {
+                fallen.push(id);
+            }
+        }
+        self.take_down(&fallen, raised);
+        Ok(Outcome::Done)
+    }
+
+    /// True if the disk leaves service by this.
+    pub(super) fn set_disk_state(&mut self, id: DiskId, state: DiskState, problem: &str) -> bool {
+        let Some(disk) = self.disks.get_mut(&id) else { return false };
+        let problem = clip(problem);
+        if disk.state == state && disk.problem == problem {
+            return false;
+        }
+        let left = disk.state == DiskState::InService && state != DiskState::InService;
+        let disk = Arc::make_mut(disk);
+        (disk.state, disk.problem) = (state, problem);
+        self.touch(ItemKey::Disk(id));
+        left
+    }
+
+    /// Takes these disks out of their groups, all at once.
+    pub(super) fn take_down(&mut self, disks: &[DiskId], raised: &mut Vec<PgId>) {
+        let mut fallen: BTreeMap<PgId, Vec<DiskId>> = BTreeMap::new();
+        for disk in disks {
+            for pg in self.pgs_of(*disk).filter(|pg| !pg.retired) {
+                fallen.entry(pg.id).or_default().push(*disk);
+            }
+        }
+        for (id, disks) in fallen {
+            let pg = Arc::make_mut(self.pgs.get_mut(&id).expect("it is in the index"));
+            if pg.take_down(&disks) {
+                self.touch(ItemKey::Pg(id));
+                raised.push(id);
+            }
+        }
+    }
+}

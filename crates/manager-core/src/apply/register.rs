@@ -1,0 +1,222 @@
+//! Registration: a node starts, gets its id, a new incarnation, and its disks are entered.
+//!
+//! Every registration is a new incarnation and raises the epochs of the groups concerned: what an older start of the
+//! same process may still do is fenced. A node or disk that claims an id which its uuid does not have belongs to
+//! another cluster and is refused: accepting it would mix two clusters' data.
+use super::{Outcome, Registered};
+use crate::change::ItemKey;
+use crate::command::{Register, RegisterDisk};
+use crate::items::{Disk, DiskState, NODE_ID_FIRST, Node, Roles, clip};
+use crate::state::State;
+use cairn_types::{DiskId, DiskUuid, ErrorCode, Incarnation, NodeId, PgId, WallTime};
+use cairn_wire::error::WireError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Most disks of one node.
+pub const DISKS_MAX: usize = 1024;
+
+impl State {
+    pub(super) fn register(
+        &mut self,
+        time: WallTime,
+        command: &Register,
+        raised: &mut Vec<PgId>,
+    ) -> Result<Outcome, WireError> {
+        let uuid = uuid_of(&command.uuid).ok_or_else(|| bad("a node's uuid has 16 bytes, not all zero"))?;
+        if let Some(flaw) = register_disks_flaw(self, &command.disks) {
+            return Err(flaw);
+        }
+        let id = self.identify_node(uuid, command)?;
+        let incarnation = Incarnation(self.next.incarnation);
+        self.next.incarnation += 1;
+        self.enter_node(time, id, uuid, incarnation, command);
+
+        let mut registered = Registered { node: id, incarnation, ..Registered::default() };
+        let mut good = BTreeSet::new();
+        let mut fallen = Vec::new();
+        for disk in &command.disks {
+            match self.enter_disk(id, disk) {
+                Ok((disk_id, state, left)) => {
+                    registered.disks.push(disk_id);
+                    if state == DiskState::InService {
+                        good.insert(disk_id);
+                    } else if left {
+                        fallen.push(disk_id);
+                    }
+                }
+                Err(problem) => {
+                    registered.disks.push(DiskId(0));
+                    registered.problems.push(problem);
+                }
+            }
+        }
+        let absent: Vec<DiskId> = self.disks_of(id).map(|d| d.id).filter(|d| !registered.disks.contains(d)).collect();
+        for disk in absent {
+            if self.set_disk_state(disk, DiskState::Absent, "its node started without it") {
+                fallen.push(disk);
+            }
+        }
+        self.take_down(&fallen, raised);
+        self.restart_members(&good, &command.silent, raised);
+        Ok(Outcome::Registered(registered))
+    }
+
+    /// The id of the node with this uuid; a new one if it is new.
+    fn identify_node(&mut self, uuid: DiskUuid, command: &Register) -> Result<NodeId, WireError> {
+        let claimed = NodeId(command.node);
+        match self.node_by_uuid(uuid) {
+            Some(node) if claimed.get() == 0 || claimed == node.id => Ok(node.id),
+            Some(node) => Err(foreign(format!(
+                "the node with uuid {uuid} is {} in this cluster, but its label says {claimed}",
+                node.id
+            ))),
+            None if claimed.get() == 0 => {
+                let id = NodeId(self.next.node);
+                self.next.node += 1;
+                Ok(id)
+            }
+            // A member of the manager's group has its number from its configuration; its first registration tells its uuid.
+            None if claimed.get() < NODE_ID_FIRST
+                && self.node(claimed).is_some_and(|n| n.uuid.is_none() && n.roles.has(Roles::MANAGER)) =>
+            {
+                Ok(claimed)
+            }
+            None => Err(foreign(format!("this cluster has no {claimed} with uuid {uuid}"))),
+        }
+    }
+
+    fn enter_node(&mut self, time: WallTime, id: NodeId, uuid: DiskUuid, incarnation: Incarnation, command: &Register) {
+        let old = self.node(id);
+        let node = Node {
+            id,
+            uuid,
+            // Whether it is a manager is decided by the group's membership, not by the node.
+            roles: Roles(command.roles & !Roles::MANAGER.0 | old.map_or(0, |old| old.roles.0 & Roles::MANAGER.0)),
+            address: clip(&command.address),
+            http_address: clip(&command.http_address),
+            rack: clip(&command.rack),
+            host: clip(&command.host),
+            software: clip(&command.software),
+            incarnation,
+            up: true,
+            since: old.filter(|old| old.up).map_or(time, |old| old.since),
+            version: old.map_or(0, |old| old.version),
+        };
+        self.nodes.insert(id, Arc::new(node));
+        self.node_by_uuid.insert(uuid, id);
+        self.touch(ItemKey::Node(id));
+    }
+
+    /// The disk's id, its state, and whether it left service by this; or why it is refused.
+    fn enter_disk(&mut self, node: NodeId, report: &RegisterDisk) -> Result<(DiskId, DiskState, bool), String> {
+        let uuid = uuid_of(&report.uuid).expect("checked before");
+        let state = DiskState::from_code(report.state).unwrap_or(DiskState::Failed);
+        let old = self.disk_by_uuid(uuid).cloned();
+        if let Some(old) = &old
+            && old.node != node
+            && old.state == DiskState::InService
+            && self.node(old.node).is_some_and(|n| n.up)
+        {
+            let holder = self.node(old.node).map_or("", |n| n.address.as_str());
+            return Err(format!(
+                "disk {} ({}) is in service at {} ({holder}); stop that node before moving the disk, \
+                 or format this one anew if it is a copy",
+                old.id, report.path, old.node
+            ));
+        }
+        let id = match &old {
+            Some(old) => old.id,
+            None => {
+                let id = DiskId(self.next.disk);
+                self.next.disk += 1;
+                id
+            }
+        };
+        let disk = Disk {
+            id,
+            uuid,
+            node,
+            path: clip(&report.path),
+            total_bytes: report.total_bytes,
+            free_bytes: report.free_bytes,
+            state,
+            problem: clip(&report.problem),
+            version: old.as_ref().map_or(0, |old| old.version),
+        };
+        let left = old.as_ref().is_some_and(|old| old.state == DiskState::InService) && state != DiskState::InService;
+        if let Some(old) = old.filter(|old| old.node != node) {
+            self.disks_of_node.entry(old.node).or_default().remove(&id);
+            // Where the member is changed, whatever becomes of its state.
+            let pgs: Vec<PgId> = self.pgs_of(id).map(|pg| pg.id).collect();
+            pgs.into_iter().for_each(|pg| self.touch(ItemKey::Pg(pg)));
+        }
+        self.disks.insert(id, Arc::new(disk));
+        self.disk_by_uuid.insert(uuid, id);
+        self.disks_of_node.entry(node).or_default().insert(id);
+        self.touch(ItemKey::Disk(id));
+        Ok((id, state, left))
+    }
+
+    fn restart_members(&mut self, disks: &BTreeSet<DiskId>, silent: &[u32], raised: &mut Vec<PgId>) {
+        let mut groups: BTreeMap<PgId, Vec<DiskId>> = BTreeMap::new();
+        for disk in disks {
+            for pg in self.pgs_of(*disk).filter(|pg| !pg.retired) {
+                groups.entry(pg.id).or_default().push(*disk);
+            }
+        }
+        for (id, disks) in groups {
+            let mut pg = self.pg(id).expect("it is in the index").clone();
+            let node_of = |disk: DiskId| self.disk(disk).map_or(NodeId(0), |d| d.node);
+            let heard = |disk: DiskId| self.is_able(disk) && !silent.contains(&node_of(disk).get());
+            if pg.register(&disks, heard, |disk| self.is_able(disk)) {
+                self.pgs.insert(id, Arc::new(pg));
+                self.touch(ItemKey::Pg(id));
+                raised.push(id);
+            }
+        }
+    }
+}
+
+/// Why the disks of a registration are refused as a whole, if they are.
+pub(crate) fn register_disks_flaw(state: &State, disks: &[RegisterDisk]) -> Option<WireError> {
+    if disks.len() > DISKS_MAX {
+        return Some(bad(format!("a node has at most {DISKS_MAX} disks")));
+    }
+    let mut seen = BTreeSet::new();
+    for disk in disks {
+        let Some(uuid) = uuid_of(&disk.uuid) else {
+            return Some(bad(format!("disk {}: a disk's uuid has 16 bytes, not all zero", clip(&disk.path))));
+        };
+        if !seen.insert(uuid) {
+            return Some(bad(format!("disk {}: its uuid {uuid} was given twice; one is a copy", clip(&disk.path))));
+        }
+        let (known, claimed) = (state.disk_by_uuid(uuid), DiskId(disk.disk));
+        let path = clip(&disk.path);
+        match known {
+            _ if claimed.get() == 0 => {}
+            Some(known) if known.id == claimed => {}
+            Some(known) => {
+                return Some(foreign(format!(
+                    "disk {path} is {} in this cluster, but its label says {claimed}",
+                    known.id
+                )));
+            }
+            None => return Some(foreign(format!("disk {path}: this cluster has no {claimed} with uuid {uuid}"))),
+        }
+    }
+    None
+}
+
+fn uuid_of(bytes: &[u8]) -> Option<DiskUuid> {
+    DiskUuid::from_slice(bytes).filter(|uuid| !uuid.is_none())
+}
+
+fn bad(text: impl Into<String>) -> WireError {
+    WireError::new(ErrorCode::BadRequest, text)
+}
+
+fn foreign(text: String) -> WireError {
+    let text = format!("{text}; its directory belongs to another cluster (or its manager's state was lost)");
+    WireError::new(ErrorCode::WrongCluster, text)
+}

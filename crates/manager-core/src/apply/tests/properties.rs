@@ -1,0 +1,210 @@
+//! Random sequences of commands: invariants after each, equal states from equal logs, deltas that add up, checkpoints
+//! that give the same state back.
+use super::*;
+use crate::checkpoint;
+use cairn_wire::manager::ClusterMap;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Small numbers so that commands meet the same items again and again.
+fn command() -> impl Strategy<Value = Command> {
+    let disks = prop::collection::vec(1u32..12, 1..6);
+    let at = (1u32..8, 1u32..12, 1u64..6).prop_map(|(pg, disk, epoch)| MemberAt { pg, disk, epoch });
+    let name = prop::sample::select(vec!["a", "b", "c", "a/b"]).prop_map(str::to_string);
+    let registration = (0u32..6, 0u32..4, 1u32..8, prop::collection::vec(16u32..22, 0..4), any::<bool>()).prop_map(
+        |(number, disks, roles, silent, broken)| {
+            let mut command = Register { silent, ..register(number, Roles(roles), disks) };
+            if let Some(disk) = command.disks.first_mut() {
+                disk.state = u32::from(broken);
+            }
+            command
+        },
+    );
+    prop_oneof![
+        1 => Just(Command::InitCluster(InitCluster { cluster: vec![5; 16], name: "x".into() })),
+        1 => (1u32..18, any::<bool>()).prop_map(|(node, removed)| Command::PutManager(PutManager { node, removed, ..PutManager::default() })),
+        8 => registration.prop_map(Command::Register),
+        4 => prop::collection::vec((16u32..22, 1u64..30), 1..4).prop_map(|nodes| {
+            let nodes = nodes.into_iter().map(|(node, incarnation)| NodeAt { node, incarnation }).collect();
+            Command::NodesDown(NodesDown { nodes })
+        }),
+        2 => (1u32..12, 1u64..30, 0u32..5).prop_map(|(disk, incarnation, state)| {
+            let disk = DiskAt { disk, incarnation, state, problem: "EIO".into() };
+            Command::DiskStates(DiskStates { disks: vec![disk] })
+        }),
+        4 => at.clone().prop_map(Command::MemberFailed),
+        4 => at.clone().prop_map(Command::Rejoin),
+        6 => prop::collection::vec(at, 1..4).prop_map(|members| Command::CaughtUp(CaughtUp { members })),
+        8 => (1u32..4, disks).prop_map(|(volume, disks)| {
+            let scheme = disks.len() as u32;
+            Command::CreatePgs(CreatePgs { volume, scheme, groups: vec![Disks { disks }] })
+        }),
+        2 => (1u32..8, any::<bool>()).prop_map(|(pg, open)| {
+            let pgs = |yes| if yes { vec![pg] } else { Vec::new() };
+            Command::SetPgsOpen(SetPgsOpen { open: pgs(open), closed: pgs(!open) })
+        }),
+        3 => name.clone().prop_map(|name| Command::CreateVolume(CreateVolume { name, layout: 0 })),
+        1 => name.prop_map(|name| Command::DeleteVolume(DeleteVolume { name })),
+        1 => (1u32..4, prop::collection::vec(16u32..22, 0..4)).prop_map(|(partition, members)| {
+            Command::SetPartitionMembers(SetPartitionMembers { partition, members })
+        }),
+        1 => (0u32..9).prop_map(|count| Command::GrantSessions(GrantSessions { count })),
+        1 => prop::sample::select(vec!["9s", "bad"]).prop_map(|value| {
+            let item = ConfigValue { key: "node_timeout".into(), value: value.into() };
+            Command::SetConfig(SetConfig { items: vec![item] })
+        }),
+    ]
+}
+
+/// Verdicts that fit the present state, so that deep states are reached: a random pick of nodes goes down, members
+/// catch up, and so on.
+fn aim(state: &State, command: Command, pick: u64) -> Command {
+    let pg = |at: &MemberAt| {
+        let all: Vec<PgId> = state.pgs().map(|pg| pg.id).collect();
+        let id = if all.is_empty() { PgId(at.pg) } else { all[pick as usize % all.len()] };
+        let Some(pg) = state.pg(id) else { return at.clone() };
+        let member = pg.members[(pick >> 8) as usize % pg.members.len()];
+        // One in four speaks of another epoch.
+        let epoch = if (pick >> 16).is_multiple_of(4) { at.epoch } else { pg.epoch.get() };
+        MemberAt { pg: id.get(), disk: member.disk.get(), epoch }
+    };
+    match command {
+        Command::NodesDown(down) => {
+            let present = |at: NodeAt| {
+                let incarnation = state.node(NodeId(at.node)).map_or(at.incarnation, |n| n.incarnation.get());
+                NodeAt { incarnation, ..at }
+            };
+            Command::NodesDown(NodesDown { nodes: down.nodes.into_iter().map(present).collect() })
+        }
+        Command::MemberFailed(at) => Command::MemberFailed(pg(&at)),
+        Command::Rejoin(at) => Command::Rejoin(pg(&at)),
+        Command::CaughtUp(c) => Command::CaughtUp(CaughtUp { members: c.members.iter().map(pg).collect() }),
+        other => other,
+    }
+}
+
+/// What a client keeps of the map.
+#[derive(Default, PartialEq, Debug)]
+struct Kept {
+    nodes: BTreeMap<u32, String>,
+    disks: BTreeMap<u32, String>,
+    volumes: BTreeMap<u32, String>,
+    partitions: BTreeMap<u32, String>,
+    pgs: BTreeMap<u32, String>,
+}
+
+impl Kept {
+    fn apply(&mut self, map: &ClusterMap) {
+        if map.base_version == 0 {
+            *self = Self::default();
+        }
+        self.nodes.extend(map.nodes.iter().map(|i| (i.id, format!("{i:?}"))));
+        // A disk's count of groups is told with the disk, not with every change of a group.
+        self.disks.extend(
+            map.disks.iter().map(|i| (i.id, format!("{:?}", cairn_wire::manager::Disk { pgs: 0, ..i.clone() }))),
+        );
+        for item in &map.volumes {
+            if item.deleted {
+                self.volumes.remove(&item.id)
+            } else {
+                self.volumes.insert(item.id, format!("{item:?}"))
+            };
+        }
+        for item in &map.partitions {
+            if item.removed {
+                self.partitions.remove(&item.id)
+            } else {
+                self.partitions.insert(item.id, format!("{item:?}"))
+            };
+        }
+        for item in &map.pgs {
+            let state = item.state.as_ref().expect("always there");
+            if state.retired {
+                self.pgs.remove(&state.pg)
+            } else {
+                self.pgs.insert(state.pg, format!("{item:?}"))
+            };
+        }
+    }
+}
+
+/// What may never fall or repeat.
+#[derive(Default)]
+struct History {
+    epochs: BTreeMap<PgId, Epoch>,
+    incarnations: BTreeSet<u64>,
+    sessions: u64,
+    version: u64,
+}
+
+impl History {
+    fn check(&mut self, before: &State, state: &State, applied: &Applied) {
+        state.check_invariants();
+        assert!(state.version() >= self.version && state.version() <= self.version + 1);
+        self.version = state.version();
+        for pg in state.pgs() {
+            let old = self.epochs.insert(pg.id, pg.epoch);
+            let changed = before.pg(pg.id).is_none_or(|old| old.members != pg.members);
+            assert!(old.is_none_or(|old| if changed { pg.epoch > old } else { pg.epoch >= old }), "{pg:?}");
+            let told = applied.raised.contains(&pg.id);
+            assert_eq!(told, old != Some(pg.epoch), "members are told exactly of new epochs: {pg:?}");
+        }
+        match &applied.outcome {
+            Ok(Outcome::Registered(given)) => assert!(self.incarnations.insert(given.incarnation.get())),
+            Ok(Outcome::Sessions(first, count)) => {
+                assert!(first.get() > self.sessions);
+                self.sessions = first.get() + u64::from(*count) - 1;
+            }
+            Err(_) => assert!(state == before, "a refused command changed something"),
+            _ => {}
+        }
+    }
+}
+
+fn reread(state: &State, piece: usize) -> State {
+    let mut bytes = Vec::new();
+    checkpoint::write(state, |part| {
+        bytes.extend_from_slice(part);
+        Ok::<(), ()>(())
+    })
+    .expect("a vector takes everything");
+    let mut reader = checkpoint::Reader::new();
+    bytes.chunks(piece).for_each(|part| reader.feed(part).expect("just written"));
+    reader.finish().expect("just written")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Members would differ, epochs repeat, or maps drift apart.
+    #[test]
+    fn random_histories(commands in prop::collection::vec((command(), any::<u64>()), 1..150), every in 1usize..20) {
+        let soft = Soft::default();
+        let mut state = cluster(5);
+        let mut twin = state.clone();
+        let mut history = History { version: state.version(), ..History::default() };
+        history.epochs.extend(state.pgs().map(|pg| (pg.id, pg.epoch)));
+        let (mut kept, mut version) = (Kept::default(), 0);
+        for (i, (command, pick)) in commands.into_iter().enumerate() {
+            let command = aim(&state, command, pick);
+            let logged = command.clone().to_bytes();
+            let before = state.clone();
+            let time = WallTime(i as u64 * SECOND);
+            let applied = state.apply(time, &command);
+            history.check(&before, &state, &applied);
+            let again = twin.apply(time, &Command::from_bytes(&logged).expect("just encoded"));
+            prop_assert_eq!(&again, &applied, "the same log gave another outcome");
+            if i % every == 0 {
+                let map = state.map(version, Scope::All, &soft);
+                prop_assert!(version == 0 || map.base_version == version);
+                kept.apply(&map);
+                version = map.version;
+                let mut full = Kept::default();
+                full.apply(&state.map(0, Scope::All, &soft));
+                prop_assert_eq!(&kept, &full, "deltas do not add up to the whole map");
+                twin = reread(&twin, every * 7);
+            }
+            prop_assert!(twin == state, "the same log gave another state");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Volumes and their meta partitions.
+//!
+//! Deleting a volume marks it deleted (its name is free again at once), marks its partitions removed (their members
+//! stop serving and drop them) and retires its placement groups under a new epoch: clients are fenced off, and data
+//! nodes drop the chunks once they have stored the retirement durably. It cannot be undone.
+use super::Outcome;
+use crate::change::ItemKey;
+use crate::command::{CreateVolume, DeleteVolume, SetPartitionMembers};
+use crate::config::{Key, layout_flaw};
+use crate::items::{Partition, Roles, Volume, volume_name_flaw};
+use crate::state::State;
+use cairn_placement::{Chooser, DiskCandidate, Domains};
+use cairn_types::{DiskId, ErrorCode, Layout, NodeId, PartitionId, PgId, VolumeId, WallTime};
+use cairn_wire::error::WireError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl State {
+    pub(super) fn create_volume(&mut self, time: WallTime, command: &CreateVolume) -> Result<Outcome, WireError> {
+        let name = command.name.as_str();
+        if let Some(flaw) = volume_name_flaw(name) {
+            let shown: String = name.chars().take(80).collect();
+            let text = format!("{shown:?} cannot be a volume's name: {flaw}");
+            return Err(WireError::new(ErrorCode::InvalidArgument, text));
+        }
+        if self.volume_by_name(name).is_some() {
+            return Err(WireError::new(ErrorCode::Exists, format!("there is a volume {name} already")));
+        }
+        let layout = match command.layout {
+            0 => self.config.default_layout(),
+            bits => Layout::from_bits(bits)
+                .ok_or_else(|| WireError::new(ErrorCode::BadLayout, "the layout is not one of this version"))?,
+        };
+        if let Some(flaw) = layout_flaw(layout) {
+            return Err(WireError::new(ErrorCode::BadLayout, flaw));
+        }
+        let members = self.choose_meta_nodes()?;
+        let id = VolumeId(self.next.volume);
+        self.next.volume += 1;
+        let volume = Volume { id, name: name.to_string(), layout, deleted: false, created: time, version: 0 };
+        self.volumes.insert(id, Arc::new(volume));
+        self.touch(ItemKey::Volume(id));
+        let partition = PartitionId(self.next.partition);
+        self.next.partition += 1;
+        let (inode_first, inode_last) = (1, u64::MAX);
+        let item =
+            Partition { id: partition, volume: id, inode_first, inode_last, members, removed: false, version: 0 };
+        self.partitions.insert(partition, Arc::new(item));
+        self.touch(ItemKey::Partition(partition));
+        Ok(Outcome::Volume(id))
+    }
+
+    /// The least loaded meta nodes in distinct failure domains: as many as configured if there are as many, else one.
+    fn choose_meta_nodes(&self) -> Result<Vec<NodeId>, WireError> {
+        let mut load: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for node in self.partitions().filter(|p| !p.removed).flat_map(|p| &p.members) {
+            *load.entry(*node).or_default() += 1;
+        }
+        let mut domains = Domains::new();
+        // A node stands for a disk of its own here: equal sizes, so the number of partitions decides.
+        let nodes: Vec<DiskCandidate> = self
+            .nodes()
+            .filter(|n| n.up && n.roles.has(Roles::META))
+            .map(|n| {
+                let (rack, host) = domains.host(&n.rack, &n.host);
+                let open_pgs = load.get(&n.id).copied().unwrap_or(0);
+                DiskCandidate {
+                    disk: DiskId(n.id.get()),
+                    node: n.id,
+                    rack,
+                    host,
+                    free_bytes: 1,
+                    open_pgs,
+                    primaries: 0,
+                    room: 1,
+                }
+            })
+            .collect();
+        let wanted = self.config.number(Key::MetaMembers) as usize;
+        let members = if nodes.len() >= wanted { wanted } else { 1 };
+        let chosen = Chooser::new(nodes, u64::from(self.next.partition)).choose(members);
+        let chosen = chosen.map_err(|_| {
+            let text = "a volume needs a meta node and none is up; start one (role meta) and repeat";
+            WireError::new(ErrorCode::NotEnoughDisks, text)
+        })?;
+        Ok(chosen.into_iter().map(|disk| NodeId(disk.get())).collect())
+    }
+
+    pub(super) fn delete_volume(
+        &mut self,
+        command: &DeleteVolume,
+        raised: &mut Vec<PgId>,
+    ) -> Result<Outcome, WireError> {
+        let Some(id) = self.volume_by_name(&command.name).map(|v| v.id) else {
+            return Err(unknown_volume(&command.name));
+        };
+        Arc::make_mut(self.volumes.get_mut(&id).expect("just found")).deleted = true;
+        self.touch(ItemKey::Volume(id));
+        let partitions: Vec<PartitionId> = self.partitions().filter(|p| p.volume == id).map(|p| p.id).collect();
+        for partition in partitions {
+            Arc::make_mut(self.partitions.get_mut(&partition).expect("just listed")).removed = true;
+            self.touch(ItemKey::Partition(partition));
+        }
+        let pgs: Vec<PgId> = self.pgs().filter(|p| p.volume == id && !p.retired).map(|p| p.id).collect();
+        for pg in pgs {
+            Arc::make_mut(self.pgs.get_mut(&pg).expect("just listed")).retire();
+            self.touch(ItemKey::Pg(pg));
+            raised.push(pg);
+        }
+        Ok(Outcome::Volume(id))
+    }
+
+    pub(super) fn set_partition_members(&mut self, command: &SetPartitionMembers) -> Result<Outcome, WireError> {
+        let id = PartitionId(command.partition);
+        let members: Vec<NodeId> = command.members.iter().copied().map(NodeId).collect();
+        let Some(partition) = self.partition(id).filter(|p| !p.removed) else {
+            return Err(WireError::new(ErrorCode::UnknownPartition, format!("there is no {id}")));
+        };
+        let distinct = (1..members.len()).all(|i| !members[..i].contains(&members[i]));
+        let meta = members.iter().all(|n| self.node(*n).is_some_and(|n| n.roles.has(Roles::META)));
+        if !matches!(members.len(), 1..=5) || !distinct || !meta {
+            let text = format!("{id} needs 1 to 5 distinct meta nodes as members");
+            return Err(WireError::new(ErrorCode::InvalidArgument, text));
+        }
+        if partition.members != members {
+            Arc::make_mut(self.partitions.get_mut(&id).expect("just found")).members = members;
+            self.touch(ItemKey::Partition(id));
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// "There is no such volume."
+pub(crate) fn unknown_volume(name: &str) -> WireError {
+    let shown: String = name.chars().take(80).collect();
+    let text = format!("there is no volume {shown:?}; `cairn admin volume list` shows those that exist");
+    WireError::new(ErrorCode::UnknownVolume, text)
+}

@@ -1,0 +1,76 @@
+//! Checkpoints: golden bytes, damage is noticed, later formats are refused.
+use super::*;
+use crate::apply::tests::{cluster, empty_cluster, ok};
+use crate::command::{Command, ConfigValue, CreatePgs, Disks, SetConfig};
+
+fn bytes_of(state: &State) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(state, |part| {
+        bytes.extend_from_slice(part);
+        Ok::<(), ()>(())
+    })
+    .expect("a vector takes everything");
+    bytes
+}
+
+fn read(bytes: &[u8]) -> Result<State, CheckpointError> {
+    let mut reader = Reader::new();
+    reader.feed(bytes)?;
+    reader.finish()
+}
+
+fn sample() -> State {
+    let mut state = cluster(3);
+    ok(
+        &mut state,
+        Command::CreatePgs(CreatePgs { volume: 1, scheme: 3, groups: vec![Disks { disks: vec![1, 2, 3] }] }),
+    );
+    let item = ConfigValue { key: "node_timeout".into(), value: "20s".into() };
+    ok(&mut state, Command::SetConfig(SetConfig { items: vec![item] }));
+    state
+}
+
+/// A checkpoint written today would not be read by the next version.
+#[test]
+fn golden_bytes() {
+    let hex: String = bytes_of(&empty_cluster()).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(
+        hex,
+        "434149524e4d475201000000000000002e000000644a9e6a0a2c0a1009090909090909090909090909090909120474657374188094ebdc03301038014001480150015801600102000000d5321dfc4001"
+    );
+    assert_eq!(crc32c(&bytes_of(&sample())), 2_046_537_644, "the bytes of a state with every kind of item changed");
+}
+
+/// A node restarted from a checkpoint would hold another state.
+#[test]
+fn what_is_written_is_read() {
+    for state in [State::new(), empty_cluster(), sample()] {
+        assert_eq!(read(&bytes_of(&state)), Ok(state));
+    }
+}
+
+/// Damage that is not noticed would become the cluster's truth.
+#[test]
+fn every_flipped_bit_and_every_cut_is_noticed() {
+    let state = sample();
+    let bytes = bytes_of(&state);
+    for at in 0..bytes.len() {
+        for bit in [0, 3, 7] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            assert!(read(&damaged).is_err(), "bit {bit} of byte {at}");
+        }
+        assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert!(read(&longer).is_err());
+}
+
+/// An older build would read a later format wrongly.
+#[test]
+fn later_formats_are_refused() {
+    let mut bytes = bytes_of(&State::new());
+    bytes[8] = 2;
+    assert_eq!(read(&bytes), Err(CheckpointError::Later { format: 2 }));
+}

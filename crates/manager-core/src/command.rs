@@ -1,0 +1,285 @@
+//! Commands: what the manager's Raft group logs. Protobuf of its own, so that log and wire change independently.
+//!
+//! Format: [`LogItem`] with `format` 1 and one command. Field numbers are never reused, new commands get new numbers.
+//! A command that this build does not know (written by a later one) is an error, never skipped: skipping would make
+//! members differ. Invariant: a command holds everything that `apply` needs; in particular what only the leader knows
+//! (who was heard, which disks are least used) is in it.
+use prost::{Message, Oneof};
+
+/// Format of commands that this build writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// One item of the log.
+#[derive(Clone, PartialEq, Message)]
+pub struct LogItem {
+    #[prost(uint32, tag = "1")]
+    pub format: u32,
+    #[prost(oneof = "Command", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    pub command: Option<Command>,
+}
+
+/// A change of the state.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Command {
+    #[prost(message, tag = "2")]
+    InitCluster(InitCluster),
+    #[prost(message, tag = "3")]
+    PutManager(PutManager),
+    #[prost(message, tag = "4")]
+    Register(Register),
+    #[prost(message, tag = "5")]
+    NodesDown(NodesDown),
+    #[prost(message, tag = "6")]
+    DiskStates(DiskStates),
+    #[prost(message, tag = "7")]
+    MemberFailed(MemberAt),
+    #[prost(message, tag = "8")]
+    Rejoin(MemberAt),
+    #[prost(message, tag = "9")]
+    CaughtUp(CaughtUp),
+    #[prost(message, tag = "10")]
+    CreatePgs(CreatePgs),
+    #[prost(message, tag = "11")]
+    SetPgsOpen(SetPgsOpen),
+    #[prost(message, tag = "12")]
+    CreateVolume(CreateVolume),
+    #[prost(message, tag = "13")]
+    DeleteVolume(DeleteVolume),
+    #[prost(message, tag = "14")]
+    SetPartitionMembers(SetPartitionMembers),
+    #[prost(message, tag = "15")]
+    GrantSessions(GrantSessions),
+    #[prost(message, tag = "16")]
+    SetConfig(SetConfig),
+}
+
+/// Writes the cluster id, once.
+#[derive(Clone, PartialEq, Message)]
+pub struct InitCluster {
+    #[prost(bytes = "vec", tag = "1")]
+    pub cluster: Vec<u8>,
+    #[prost(string, tag = "2")]
+    pub name: String,
+}
+
+/// A member of the manager's group, from its configuration.
+#[derive(Clone, PartialEq, Message)]
+pub struct PutManager {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(string, tag = "2")]
+    pub address: String,
+    #[prost(string, tag = "3")]
+    pub http_address: String,
+    #[prost(string, tag = "4")]
+    pub rack: String,
+    #[prost(string, tag = "5")]
+    pub host: String,
+    #[prost(string, tag = "6")]
+    pub software: String,
+    /// The member was removed.
+    #[prost(bool, tag = "7")]
+    pub removed: bool,
+}
+
+/// A node started.
+#[derive(Clone, PartialEq, Message)]
+pub struct Register {
+    #[prost(bytes = "vec", tag = "1")]
+    pub uuid: Vec<u8>,
+    /// The id in its label, 0 at first.
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(uint32, tag = "3")]
+    pub roles: u32,
+    #[prost(string, tag = "4")]
+    pub address: String,
+    #[prost(string, tag = "5")]
+    pub http_address: String,
+    #[prost(string, tag = "6")]
+    pub rack: String,
+    #[prost(string, tag = "7")]
+    pub host: String,
+    #[prost(string, tag = "8")]
+    pub software: String,
+    #[prost(message, repeated, tag = "9")]
+    pub disks: Vec<RegisterDisk>,
+    /// Nodes that count as up but that the leader has not heard of since it leads (only those that matter here).
+    #[prost(uint32, repeated, tag = "10")]
+    pub silent: Vec<u32>,
+}
+
+/// A disk that a node brings.
+#[derive(Clone, PartialEq, Message)]
+pub struct RegisterDisk {
+    #[prost(bytes = "vec", tag = "1")]
+    pub uuid: Vec<u8>,
+    /// The id in its label, 0 at first.
+    #[prost(uint32, tag = "2")]
+    pub disk: u32,
+    #[prost(string, tag = "3")]
+    pub path: String,
+    #[prost(uint64, tag = "4")]
+    pub total_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub free_bytes: u64,
+    /// DiskState code.
+    #[prost(uint32, tag = "6")]
+    pub state: u32,
+    #[prost(string, tag = "7")]
+    pub problem: String,
+}
+
+/// Nodes that fell silent and failed their probe, together.
+#[derive(Clone, PartialEq, Message)]
+pub struct NodesDown {
+    #[prost(message, repeated, tag = "1")]
+    pub nodes: Vec<NodeAt>,
+}
+
+/// A node in one of its starts: a later registration makes a command about it void.
+#[derive(Clone, PartialEq, Message)]
+pub struct NodeAt {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+}
+
+/// Disks whose state changed while their node runs.
+#[derive(Clone, PartialEq, Message)]
+pub struct DiskStates {
+    #[prost(message, repeated, tag = "1")]
+    pub disks: Vec<DiskAt>,
+}
+
+/// A disk's new state, valid for one start of its node.
+#[derive(Clone, PartialEq, Message)]
+pub struct DiskAt {
+    #[prost(uint32, tag = "1")]
+    pub disk: u32,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "3")]
+    pub state: u32,
+    #[prost(string, tag = "4")]
+    pub problem: String,
+}
+
+/// A member of a group under an epoch: a later epoch makes a command about it void.
+#[derive(Clone, PartialEq, Message)]
+pub struct MemberAt {
+    #[prost(uint32, tag = "1")]
+    pub pg: u32,
+    #[prost(uint32, tag = "2")]
+    pub disk: u32,
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
+}
+
+/// Members that verified that they hold everything.
+#[derive(Clone, PartialEq, Message)]
+pub struct CaughtUp {
+    #[prost(message, repeated, tag = "1")]
+    pub members: Vec<MemberAt>,
+}
+
+/// Groups that the leader planned.
+#[derive(Clone, PartialEq, Message)]
+pub struct CreatePgs {
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    #[prost(uint32, tag = "2")]
+    pub scheme: u32,
+    #[prost(message, repeated, tag = "3")]
+    pub groups: Vec<Disks>,
+}
+
+/// Members of a new group, in order.
+#[derive(Clone, PartialEq, Message)]
+pub struct Disks {
+    #[prost(uint32, repeated, tag = "1")]
+    pub disks: Vec<u32>,
+}
+
+/// Groups that take new chunks, or no longer.
+#[derive(Clone, PartialEq, Message)]
+pub struct SetPgsOpen {
+    #[prost(uint32, repeated, tag = "1")]
+    pub open: Vec<u32>,
+    #[prost(uint32, repeated, tag = "2")]
+    pub closed: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct CreateVolume {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Layout bits, 0: the default.
+    #[prost(uint64, tag = "2")]
+    pub layout: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct DeleteVolume {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SetPartitionMembers {
+    #[prost(uint32, tag = "1")]
+    pub partition: u32,
+    #[prost(uint32, repeated, tag = "2")]
+    pub members: Vec<u32>,
+}
+
+/// A block of session ids for the leader to hand out.
+#[derive(Clone, PartialEq, Message)]
+pub struct GrantSessions {
+    #[prost(uint32, tag = "1")]
+    pub count: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SetConfig {
+    #[prost(message, repeated, tag = "1")]
+    pub items: Vec<ConfigValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ConfigValue {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// A log item that this build cannot apply. The member must stop: going on would make it differ from the others.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error("a command of the manager's log cannot be decoded: {0}")]
+    Malformed(String),
+    #[error(
+        "a command of the manager's log was written by a later version (format {format}, this build reads {FORMAT}); upgrade this member"
+    )]
+    Later { format: u32 },
+}
+
+impl Command {
+    /// The log item's bytes.
+    pub fn to_bytes(self) -> Vec<u8> {
+        LogItem { format: FORMAT, command: Some(self) }.encode_to_vec()
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Result<Command, CommandError> {
+        let item = LogItem::decode(bytes).map_err(|e| CommandError::Malformed(e.to_string()))?;
+        match item.command {
+            Some(command) if item.format == FORMAT => Ok(command),
+            _ => Err(CommandError::Later { format: item.format }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The table of settings that the whole cluster shares, changed with `cairn admin config`.
+//!
+//! Invariant: stored values are valid: every change is checked whole, all mistakes are told at once, and nothing is
+//! set if there is any. Not here: settings of one process (the configuration file of `cairn server`).
+use cairn_types::{ByteCount, Layout};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a value has to be.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A duration between these numbers of milliseconds.
+    Millis(u64, u64),
+    /// A whole number between these.
+    Count(u64, u64),
+    /// A size in bytes between these.
+    Size(u64, u64),
+    /// A layout that this version can write.
+    Layout,
+    /// 1, 3 or 5.
+    Voters,
+}
+
+macro_rules! keys {
+    ($($key:ident = $name:literal, $default:literal, $kind:expr, $help:literal;)*) => {
+        /// A setting.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum Key { $($key,)* }
+
+        impl Key {
+            /// Every setting, by name.
+            pub const ALL: &'static [Key] = &[$(Key::$key,)*];
+            pub fn name(self) -> &'static str { match self { $(Key::$key => $name,)* } }
+            pub fn default_value(self) -> &'static str { match self { $(Key::$key => $default,)* } }
+            pub fn help(self) -> &'static str { match self { $(Key::$key => $help,)* } }
+            fn kind(self) -> Kind { match self { $(Key::$key => $kind,)* } }
+        }
+    };
+}
+
+const HOUR: u64 = 3_600_000;
+
+keys! {
+    DefaultLayout = "default_layout", "r3", Kind::Layout,
+        "layout of a volume that is made without one";
+    DiskReserve = "disk_reserve", "1g", Kind::Size(0, 1 << 50),
+        "free space of a disk below which its placement groups take no new chunks";
+    MetaMembers = "meta_members", "3", Kind::Voters,
+        "members of a new meta partition, if there are as many meta nodes; else 1";
+    NodeTimeout = "node_timeout", "10s", Kind::Millis(1_000, HOUR),
+        "silence of a node after which it is probed and, if it does not answer, marked down";
+    PgsPerDisk = "pgs_per_disk", "4", Kind::Count(1, 100),
+        "placement groups that take new chunks, per volume and scheme, on each disk";
+    PgsPerDiskMax = "pgs_per_disk_max", "1000", Kind::Count(1, 100_000),
+        "placement groups of all volumes on one disk beyond which no more are made";
+    PgsPerVolumeMax = "pgs_per_volume_max", "1024", Kind::Count(1, 100_000),
+        "placement groups of one volume and scheme that take new chunks at the same time";
+    ProbeDeadline = "probe_deadline", "1s", Kind::Millis(50, 60_000),
+        "time that a silent node gets to answer a probe";
+    RejoinDelay = "rejoin_delay", "10s", Kind::Millis(100, HOUR),
+        "time after which a member that was removed but answers again is taken back; doubles with each removal";
+    ReportProbeDeadline = "report_probe_deadline", "300ms", Kind::Millis(10, 60_000),
+        "time that a member gets to answer when a writer reported it";
+    SlowReports = "slow_reports", "3", Kind::Count(2, 1_000),
+        "reports by at least two writers within slow_window after which a member that answers probes is removed as slow";
+    SlowWindow = "slow_window", "10s", Kind::Millis(100, HOUR),
+        "time in which reports about a slow member are counted";
+}
+
+impl Key {
+    pub fn from_name(name: &str) -> Option<Key> {
+        Key::ALL.iter().copied().find(|key| key.name() == name)
+    }
+}
+
+/// The values that differ from their defaults.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Config {
+    values: BTreeMap<Key, String>,
+}
+
+impl Config {
+    /// The value in force, as text.
+    pub fn text(&self, key: Key) -> &str {
+        self.values.get(&key).map_or(key.default_value(), String::as_str)
+    }
+
+    /// Values that differ from their defaults.
+    pub fn changed(&self) -> impl Iterator<Item = (Key, &str)> {
+        self.values.iter().map(|(key, value)| (*key, value.as_str()))
+    }
+
+    /// # Panics
+    /// When `key` is no duration.
+    pub fn duration(&self, key: Key) -> Duration {
+        let millis = parse_millis(self.text(key)).expect("stored values and defaults are valid");
+        assert!(matches!(key.kind(), Kind::Millis(..)), "{} is no duration", key.name());
+        Duration::from_millis(millis)
+    }
+
+    /// A count, a number of voters or a size.
+    ///
+    /// # Panics
+    /// When `key` is neither.
+    pub fn number(&self, key: Key) -> u64 {
+        match key.kind() {
+            Kind::Count(..) | Kind::Voters => self.text(key).parse().expect("stored values and defaults are valid"),
+            Kind::Size(..) => self.text(key).parse::<ByteCount>().expect("stored values and defaults are valid").0,
+            Kind::Millis(..) | Kind::Layout => panic!("{} is no number", key.name()),
+        }
+    }
+
+    /// Layout of a volume that is made without one.
+    pub fn default_layout(&self) -> Layout {
+        self.text(Key::DefaultLayout).parse().expect("stored values and defaults are valid")
+    }
+
+    /// Sets what is valid; an empty value means the default. All mistakes are told at once, and then nothing is set.
+    pub fn set<'a>(&mut self, items: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(), Vec<String>> {
+        let mut values = self.values.clone();
+        let mut mistakes = Vec::new();
+        for (name, value) in items {
+            let value = value.trim();
+            let Some(key) = Key::from_name(name) else {
+                mistakes.push(unknown(name));
+                continue;
+            };
+            if value.is_empty() || value == key.default_value() {
+                values.remove(&key);
+            } else if let Some(mistake) = flaw(key, value) {
+                mistakes.push(format!("{name} = {value:?}: {mistake}"));
+            } else {
+                values.insert(key, value.to_string());
+            }
+        }
+        if mistakes.is_empty() {
+            self.values = values;
+            return Ok(());
+        }
+        Err(mistakes)
+    }
+}
+
+/// Says that there is no such setting, and which one may be meant.
+fn unknown(name: &str) -> String {
+    let shared = |key: &Key| {
+        let words = |text: &str| text.split('_').map(str::to_string).collect::<Vec<_>>();
+        let of_key = words(key.name());
+        words(&name.to_ascii_lowercase().replace(['-', '.'], "_")).iter().filter(|w| of_key.contains(w)).count()
+    };
+    let near = Key::ALL.iter().max_by_key(|key| shared(key)).filter(|key| shared(key) > 0);
+    let name: String = name.chars().take(64).collect();
+    match near {
+        Some(key) => format!("{name:?} is no setting; is {} meant?", key.name()),
+        None => {
+            let names: Vec<&str> = Key::ALL.iter().map(|key| key.name()).collect();
+            format!("{name:?} is no setting; there are {}", names.join(", "))
+        }
+    }
+}
+
+fn flaw(key: Key, value: &str) -> Option<String> {
+    match key.kind() {
+        Kind::Millis(min, max) => match parse_millis(value) {
+            Some(millis) if (min..=max).contains(&millis) => None,
+            Some(_) => Some(format!("between {} and {}", show_millis(min), show_millis(max))),
+            None => Some("a duration is written as 300ms, 10s, 15m or 2h".into()),
+        },
+        Kind::Count(min, max) => match value.parse::<u64>() {
+            Ok(count) if (min..=max).contains(&count) => None,
+            _ => Some(format!("a whole number from {min} to {max}")),
+        },
+        Kind::Size(min, max) => match value.parse::<ByteCount>() {
+            Ok(ByteCount(size)) if (min..=max).contains(&size) => None,
+            Ok(_) => Some(format!("between {} and {}", ByteCount(min), ByteCount(max))),
+            Err(why) => Some(why),
+        },
+        Kind::Layout => match value.parse::<Layout>() {
+            Ok(layout) => layout_flaw(layout),
+            Err(why) => Some(why.to_string()),
+        },
+        Kind::Voters => (!matches!(value, "1" | "3" | "5")).then(|| "1, 3 or 5".into()),
+    }
+}
+
+/// Why this version cannot write a layout, or `None` if it can.
+pub fn layout_flaw(layout: Layout) -> Option<String> {
+    if !layout.scheme().is_replicated() || layout.staged().is_some() {
+        let scheme = layout.staged().unwrap_or(layout.scheme());
+        return Some(format!("{scheme} needs erasure coding, which this version does not have; use r1 to r5"));
+    }
+    if layout.stripe_width().is_some() {
+        return Some(format!("{layout} is striped over chunks, which this version does not do; use r1 to r5"));
+    }
+    None
+}
+
+/// `300ms`, `10s`, `15m`, `2h`.
+fn parse_millis(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => HOUR,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn show_millis(millis: u64) -> String {
+    for (unit, name) in [(HOUR, "h"), (60_000, "m"), (1_000, "s")] {
+        if millis >= unit && millis.is_multiple_of(unit) {
+            return format!("{}{name}", millis / unit);
+        }
+    }
+    format!("{millis}ms")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A default that its own check refuses would panic when it is first read.
+    #[test]
+    fn defaults_are_valid_and_names_sorted() {
+        for pair in Key::ALL.windows(2) {
+            assert!(pair[0].name() < pair[1].name(), "{} is out of order", pair[1].name());
+        }
+        for key in Key::ALL {
+            assert_eq!(flaw(*key, key.default_value()), None, "{}", key.name());
+            assert_eq!(Key::from_name(key.name()), Some(*key));
+            assert!(!key.help().is_empty());
+        }
+    }
+
+    /// Half of a change would be in force, or the user would find one mistake at a time.
+    #[test]
+    fn all_mistakes_at_once_and_nothing_set() {
+        let mut config = Config::default();
+        let items = [
+            ("node_timeout", "20s"),
+            ("node_timeouts", "5s"),
+            ("probe_deadline", "10"),
+            ("slow_reports", "1"),
+            ("default_layout", "rs-6-3"),
+            ("disk_reserve", "lots"),
+            ("meta_members", "2"),
+            ("xyz", "1"),
+        ];
+        let mistakes = config.set(items).expect_err("seven mistakes");
+        assert_eq!(mistakes.len(), 7, "{mistakes:?}");
+        assert!(mistakes[0].contains("is node_timeout meant?") || mistakes[0].contains("node"), "{}", mistakes[0]);
+        assert!(mistakes[3].contains("rs-6-3 needs erasure coding, which this version does not have"));
+        assert_eq!(config, Config::default());
+    }
+
+    /// A value could not be put back, or would keep an old default after an upgrade.
+    #[test]
+    fn set_and_put_back() {
+        let mut config = Config::default();
+        assert_eq!(config.set([("node_timeout", "1m"), ("disk_reserve", "64k")]), Ok(()));
+        assert_eq!(config.duration(Key::NodeTimeout), Duration::from_secs(60));
+        assert_eq!(config.number(Key::DiskReserve), 65_536);
+        assert_eq!(config.set([("node_timeout", ""), ("disk_reserve", "1g")]), Ok(()));
+        assert_eq!(config, Config::default());
+        assert_eq!(config.number(Key::PgsPerDisk), 4);
+        assert_eq!(config.default_layout(), Layout::replicated(3));
+    }
+}

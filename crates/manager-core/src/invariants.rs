@@ -1,0 +1,103 @@
+//! What must hold of every state, checked by tests after each command and after reading a checkpoint.
+use crate::items::NODE_ID_FIRST;
+use crate::pg::Pg;
+use crate::state::State;
+use cairn_types::{Epoch, MemberState};
+use std::collections::BTreeSet;
+
+impl State {
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        if let Err(flaw) = self.find_flaw() {
+            panic!("the manager's state is broken: {flaw}");
+        }
+        let mut derived = self.clone();
+        derived.derive();
+        let without_empty = |mut state: State| {
+            state.disks_of_node.retain(|_, disks| !disks.is_empty());
+            state.pgs_of_disk.retain(|_, pgs| !pgs.is_empty());
+            state
+        };
+        assert!(without_empty(derived) == without_empty(self.clone()), "an index disagrees with the items");
+    }
+
+    /// What is wrong with the items, if anything.
+    pub(crate) fn find_flaw(&self) -> Result<(), String> {
+        self.check_nodes_and_disks()?;
+        for volume in self.volumes() {
+            if volume.id.get() >= self.next.volume || volume.version > self.version {
+                return Err(format!("{} has an id or version of the future", volume.id));
+            }
+        }
+        let names: Vec<&str> = self.volumes().filter(|v| !v.deleted).map(|v| v.name.as_str()).collect();
+        if names.iter().collect::<BTreeSet<_>>().len() != names.len() {
+            return Err("two volumes have one name".into());
+        }
+        for partition in self.partitions() {
+            if partition.id.get() >= self.next.partition || partition.version > self.version {
+                return Err(format!("{} has an id or version of the future", partition.id));
+            }
+            if partition.members.is_empty() || partition.inode_first > partition.inode_last {
+                return Err(format!("{} has no members or no inodes", partition.id));
+            }
+        }
+        self.pgs().try_for_each(|pg| self.check_pg(pg))
+    }
+
+    fn check_nodes_and_disks(&self) -> Result<(), String> {
+        let mut incarnations = BTreeSet::new();
+        let mut uuids = BTreeSet::new();
+        for node in self.nodes() {
+            let manager = node.id.get() < NODE_ID_FIRST;
+            if node.id.get() == 0 || node.id.get() >= self.next.node || node.version > self.version {
+                return Err(format!("{} has an id or version of the future", node.id));
+            }
+            if node.uuid.is_none() {
+                if !manager {
+                    return Err(format!("{} has no uuid", node.id));
+                }
+                continue;
+            }
+            if !uuids.insert(node.uuid) {
+                return Err(format!("{} has a uuid that another has", node.id));
+            }
+            if node.incarnation.get() >= self.next.incarnation || !incarnations.insert(node.incarnation) {
+                return Err(format!("{} has an incarnation that another has or that was not given yet", node.id));
+            }
+        }
+        for disk in self.disks() {
+            if disk.id.get() == 0 || disk.id.get() >= self.next.disk || disk.version > self.version {
+                return Err(format!("{} has an id or version of the future", disk.id));
+            }
+            if self.node(disk.node).is_none() || !uuids.insert(disk.uuid) {
+                return Err(format!("{} has no node or a uuid that another has", disk.id));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_pg(&self, pg: &Pg) -> Result<(), String> {
+        let id = pg.id;
+        if id.get() >= self.next.pg || pg.version > self.version {
+            return Err(format!("{id} has an id or version of the future"));
+        }
+        if pg.epoch < pg.creation_epoch || pg.creation_epoch < Epoch(1) {
+            return Err(format!("{id} has an epoch before its creation"));
+        }
+        if pg.members.len() != pg.scheme.members() || pg.members.iter().any(|m| self.disk(m.disk).is_none()) {
+            return Err(format!("{id} has unknown or too few members"));
+        }
+        if pg.members.iter().map(|m| m.disk).collect::<BTreeSet<_>>().len() != pg.members.len() {
+            return Err(format!("{id} has two members on one disk"));
+        }
+        let (serving, waiting) = (pg.count(MemberState::Serving), pg.count(MemberState::Waiting));
+        if serving + waiting == 0 || (serving > 0 && waiting > 0) {
+            return Err(format!("{id} has {serving} serving and {waiting} waiting members"));
+        }
+        if pg.open && pg.retired {
+            return Err(format!("{id} is open although its volume is deleted"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! What the state consists of besides placement groups: nodes, disks, volumes, meta partitions.
+//!
+//! Each item carries the map version of its last change.
+use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, Layout, NodeId, PartitionId, VolumeId, WallTime};
+
+/// Lowest id of a node that is no member of the manager's group.
+pub const NODE_ID_FIRST: u32 = 16;
+/// Longest name of a volume in bytes.
+pub const VOLUME_NAME_MAX: usize = 63;
+/// Longest text (address, host, rack, path, version) that is kept of what a node tells about itself.
+pub const TEXT_MAX: usize = 255;
+
+/// The id of the whole cluster and its name for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    pub id: ClusterId,
+    pub name: String,
+    pub created: WallTime,
+}
+
+/// What a node does. A closed table of bits: add, never edit.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Roles(pub u32);
+
+impl Roles {
+    pub const MANAGER: Roles = Roles(1);
+    pub const META: Roles = Roles(2);
+    pub const DATA: Roles = Roles(4);
+    const TABLE: [(Roles, &'static str); 3] = [(Self::MANAGER, "manager"), (Self::META, "meta"), (Self::DATA, "data")];
+
+    /// From names; unknown ones are left out.
+    pub fn from_names<S: AsRef<str>>(names: &[S]) -> Roles {
+        let known = Self::TABLE.iter().filter(|(_, name)| names.iter().any(|n| n.as_ref() == *name));
+        Roles(known.fold(0, |bits, (role, _)| bits | role.0))
+    }
+    pub fn names(self) -> Vec<String> {
+        Self::TABLE.iter().filter(|(role, _)| self.has(*role)).map(|(_, name)| (*name).to_string()).collect()
+    }
+    pub fn has(self, role: Roles) -> bool {
+        self.0 & role.0 != 0
+    }
+}
+
+/// A server process with an identity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    pub id: NodeId,
+    /// Of its state directory; none for members of the manager's group.
+    pub uuid: DiskUuid,
+    pub roles: Roles,
+    /// host:port of the RPC port.
+    pub address: String,
+    pub http_address: String,
+    pub rack: String,
+    pub host: String,
+    pub software: String,
+    /// Of its present start.
+    pub incarnation: Incarnation,
+    pub up: bool,
+    /// When `up` last changed.
+    pub since: WallTime,
+    pub version: u64,
+}
+
+/// Whether a disk may be used. The numbers are on disk and on the wire: add, never edit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum DiskState {
+    InService = 0,
+    /// A sync failed or it returns errors.
+    Failed = 1,
+    /// Its label or contents are not trusted.
+    Quarantined = 2,
+    /// Its node came without it.
+    Absent = 3,
+}
+
+impl DiskState {
+    pub fn from_code(code: u32) -> Option<DiskState> {
+        Some(match code {
+            0 => Self::InService,
+            1 => Self::Failed,
+            2 => Self::Quarantined,
+            3 => Self::Absent,
+            _ => return None,
+        })
+    }
+    /// From the health that a node reports; what a later version may say counts as failed.
+    pub fn from_health(health: u32) -> DiskState {
+        match health {
+            0 => Self::InService,
+            2 => Self::Quarantined,
+            _ => Self::Failed,
+        }
+    }
+    pub fn code(self) -> u32 {
+        self as u32
+    }
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InService => "in service",
+            Self::Failed => "failed",
+            Self::Quarantined => "quarantined",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// A disk with a label.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Disk {
+    pub id: DiskId,
+    pub uuid: DiskUuid,
+    pub node: NodeId,
+    pub path: String,
+    /// At its last registration.
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    pub state: DiskState,
+    pub problem: String,
+    pub version: u64,
+}
+
+/// One tree of files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Volume {
+    pub id: VolumeId,
+    pub name: String,
+    pub layout: Layout,
+    pub deleted: bool,
+    pub created: WallTime,
+    pub version: u64,
+}
+
+/// A range of inode ids of a volume and the nodes that replicate it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Partition {
+    pub id: PartitionId,
+    pub volume: VolumeId,
+    pub inode_first: u64,
+    pub inode_last: u64,
+    pub members: Vec<NodeId>,
+    pub removed: bool,
+    pub version: u64,
+}
+
+/// Why a name cannot be a volume's, or `None` if it can: 1 to 63 of `A-Z a-z 0-9 . _ -`, not beginning with `.` or `-`
+/// (hidden names and options of commands).
+pub fn volume_name_flaw(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("it is empty");
+    }
+    if name.len() > VOLUME_NAME_MAX {
+        return Some("it is longer than 63 characters");
+    }
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
+        return Some("only letters, digits, '.', '_' and '-' are allowed");
+    }
+    if name.starts_with(['.', '-']) {
+        return Some("it begins with '.' or '-'");
+    }
+    None
+}
+
+/// At most [`TEXT_MAX`] bytes of a text that a node sent, without control characters.
+pub fn clip(text: &str) -> String {
+    let mut clean: String = text.chars().filter(|c| !c.is_control()).collect();
+    while clean.len() > TEXT_MAX {
+        clean.pop();
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name that a path or a command cannot express would make a volume unreachable.
+    #[test]
+    fn volume_names() {
+        for good in ["a", "default", "A-1_b.c", &"x".repeat(63)] {
+            assert_eq!(volume_name_flaw(good), None, "{good}");
+        }
+        for bad in ["", "a/b", "a:b", "ä", ".a", "-a", "a b", &"x".repeat(64)] {
+            assert!(volume_name_flaw(bad).is_some(), "{bad}");
+        }
+    }
+
+    /// A node of a later version would be refused, or its role lost, if unknown roles were not skipped.
+    #[test]
+    fn roles_by_name() {
+        let roles = Roles::from_names(&["data", "meta", "cache"]);
+        assert!(roles.has(Roles::DATA) && roles.has(Roles::META) && !roles.has(Roles::MANAGER));
+        assert_eq!(roles.names(), ["meta", "data"]);
+    }
+
+    /// A node could fill the manager's memory, or forge log lines.
+    #[test]
+    fn texts_are_clipped() {
+        assert_eq!(clip("a\nb\u{7}"), "ab");
+        assert!(clip(&"ä".repeat(300)).len() <= TEXT_MAX);
+    }
+}

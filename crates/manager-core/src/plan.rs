@@ -1,0 +1,102 @@
+//! Which placement groups to make: pure planning by the leader, from state and soft loads.
+//!
+//! A volume and scheme should have (disks in service × `pgs_per_disk` ÷ members) groups that take new chunks, at most
+//! `pgs_per_volume_max`. Groups that lack members but may be written count (they are complete again soon), unless no
+//! group is complete: then some new ones are made, so that new chunks start with full redundancy. Not here: the log.
+use crate::apply::GROUPS_MAX;
+use crate::command::Disks;
+use crate::config::Key;
+use crate::soft::Soft;
+use crate::state::State;
+use cairn_placement::{Chooser, DiskCandidate, Domains};
+use cairn_types::{ByteCount, ErrorCode, Scheme, VolumeId};
+use cairn_wire::error::WireError;
+
+/// Groups to make for a volume and scheme now: at most [`GROUPS_MAX`], none if there are enough.
+/// The error says why none can be made although the volume has none that may be written.
+pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: u64) -> Result<Vec<Disks>, WireError> {
+    check_scheme(scheme)?;
+    if state.volume(volume).is_none_or(|v| v.deleted) {
+        let text = format!("there is no volume {volume}; `cairn admin volume list` shows those that exist");
+        return Err(WireError::new(ErrorCode::UnknownVolume, text));
+    }
+    let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme);
+    let writable = ours().filter(|pg| pg.is_writable()).count();
+    let complete = ours().filter(|pg| pg.is_writable() && pg.is_complete()).count();
+    let target = target(state, scheme);
+    let mut missing = target.saturating_sub(writable);
+    if complete == 0 {
+        missing = missing.max(target.div_ceil(4));
+    }
+    let mut chooser = Chooser::new(candidates(state, soft), seed);
+    let mut groups = Vec::new();
+    while groups.len() < missing.min(GROUPS_MAX) {
+        match chooser.choose(scheme.members()) {
+            Ok(disks) => groups.push(Disks { disks: disks.into_iter().map(|d| d.get()).collect() }),
+            Err(_) if writable > 0 || !groups.is_empty() => break,
+            Err(few) => return Err(too_few(state, scheme, few.have)),
+        }
+    }
+    Ok(groups)
+}
+
+/// Only replicated schemes can be written by this version.
+pub fn check_scheme(scheme: Scheme) -> Result<(), WireError> {
+    if scheme.is_replicated() {
+        return Ok(());
+    }
+    let text = format!("{scheme} needs erasure coding, which this version does not have; use r1 to r5");
+    Err(WireError::new(ErrorCode::BadLayout, text))
+}
+
+/// Groups of one volume and scheme that should take new chunks.
+pub fn target(state: &State, scheme: Scheme) -> usize {
+    let per_disk = state.config().number(Key::PgsPerDisk) as usize;
+    let most = state.config().number(Key::PgsPerVolumeMax) as usize;
+    (state.disks_in_service() * per_disk).div_ceil(scheme.members()).clamp(1, most)
+}
+
+fn candidates(state: &State, soft: &Soft) -> Vec<DiskCandidate> {
+    let most = state.config().number(Key::PgsPerDiskMax) as usize;
+    let mut domains = Domains::new();
+    let able = state.disks().filter(|disk| state.is_able(disk.id));
+    let mut candidates = Vec::new();
+    for disk in able {
+        let Some(node) = state.node(disk.node) else { continue };
+        let (rack, host) = domains.host(&node.rack, &node.host);
+        let pgs = || state.pgs_of(disk.id).filter(|pg| !pg.retired);
+        let room = most.saturating_sub(pgs().count()) as u32;
+        candidates.push(DiskCandidate {
+            disk: disk.id,
+            node: disk.node,
+            rack,
+            host,
+            free_bytes: state.free_above_reserve(disk.id, soft),
+            open_pgs: pgs().filter(|pg| pg.open).count() as u32,
+            primaries: pgs().filter(|pg| pg.open && pg.members.first().is_some_and(|m| m.disk == disk.id)).count()
+                as u32,
+            room,
+        });
+    }
+    candidates
+}
+
+fn too_few(state: &State, scheme: Scheme, usable: usize) -> WireError {
+    let (wanted, have) = (scheme.members(), state.disks_in_service());
+    if have < wanted {
+        let text = format!(
+            "{scheme} needs {wanted} disks in service; this cluster has {have}: start data nodes with more disks, \
+             or use a layout with fewer copies"
+        );
+        return WireError::new(ErrorCode::NotEnoughDisks, text);
+    }
+    let reserve = ByteCount(state.config().number(Key::DiskReserve));
+    let text = format!(
+        "{scheme} needs {wanted} disks with space; of {have} in service {usable} can be used, the others have less \
+         than the reserve of {reserve} free or too many placement groups: add disks or delete files"
+    );
+    WireError::new(ErrorCode::NoSpace, text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! What is wrong with the cluster, in words: what it is, what it means for data, what is being done.
+//!
+//! Most serious first. Empty means healthy. Not here: counts and tables (the status answer has the map).
+use crate::items::{DiskState, Node, Roles};
+use crate::pg::Pg;
+use crate::soft::Soft;
+use crate::state::State;
+use cairn_types::{MemberState, WallTime};
+
+/// Things named in one line.
+const NAMED_MAX: usize = 4;
+
+/// Every problem that state and heartbeats show.
+pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
+    let mut out = Vec::new();
+    waiting(state, &mut out);
+    read_only(state, &mut out);
+    partitions(state, soft, &mut out);
+    nodes(state, soft, now, &mut out);
+    disks(state, soft, &mut out);
+    degraded(state, &mut out);
+    volumes(state, &mut out);
+    out
+}
+
+fn in_use(state: &State) -> impl Iterator<Item = &Pg> {
+    state.pgs().filter(|pg| !pg.retired)
+}
+
+fn names(items: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = items.collect();
+    let more = all.len().saturating_sub(NAMED_MAX);
+    let mut text = all.into_iter().take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+fn groups(count: usize) -> String {
+    if count == 1 { "1 placement group".into() } else { format!("{count} placement groups") }
+}
+
+fn waiting(state: &State, out: &mut Vec<String>) {
+    let pgs: Vec<&Pg> = in_use(state).filter(|pg| pg.count(MemberState::Serving) == 0).collect();
+    if pgs.is_empty() {
+        return;
+    }
+    let waited =
+        |pg: &&Pg| pg.members.iter().filter(|m| m.state == MemberState::Waiting).map(|m| m.disk).collect::<Vec<_>>();
+    let mut disks: Vec<_> = pgs.iter().flat_map(waited).collect();
+    disks.sort_unstable();
+    disks.dedup();
+    let disks = disks.into_iter().filter_map(|id| state.disk(id)).map(|disk| {
+        let host = state.node(disk.node).map_or("?", |n| n.host.as_str());
+        format!("{} ({} on {}, host {host})", disk.id, disk.path, disk.node)
+    });
+    out.push(format!(
+        "{} ({}) cannot be read or written: the last complete copies are on {}; start these nodes, the data comes back with them",
+        groups(pgs.len()),
+        names(pgs.iter().map(|pg| pg.id.to_string())),
+        names(disks),
+    ));
+}
+
+fn read_only(state: &State, out: &mut Vec<String>) {
+    let few = |pg: &&Pg| (1..pg.scheme.write_minimum()).contains(&pg.count(MemberState::Serving));
+    let pgs: Vec<&Pg> = in_use(state).filter(few).collect();
+    if !pgs.is_empty() {
+        out.push(format!(
+            "{} ({}) can be read but not written: fewer members serve than the minimum for writes; one more loss can \
+             make data unreachable; new data goes to other groups, missing members catch up when they return",
+            groups(pgs.len()),
+            names(pgs.iter().map(|pg| pg.id.to_string())),
+        ));
+    }
+}
+
+fn degraded(state: &State, out: &mut Vec<String>) {
+    let fewer = |pg: &&Pg| !pg.is_complete() && pg.count(MemberState::Serving) >= pg.scheme.write_minimum();
+    let pgs: Vec<&Pg> = in_use(state).filter(fewer).collect();
+    if pgs.is_empty() {
+        return;
+    }
+    let syncing = pgs.iter().filter(|pg| pg.count(MemberState::Syncing) > 0).count();
+    let doing = match (syncing, pgs.len() - syncing) {
+        (0, _) => "they catch up when their missing members return".to_string(),
+        (_, 0) => "their members are catching up now".to_string(),
+        (now, later) => format!("members of {now} are catching up now, {later} wait for their members to return"),
+    };
+    out.push(format!(
+        "{} ({}) have fewer copies than they should, all data can be read and written; {doing}",
+        groups(pgs.len()),
+        names(pgs.iter().map(|pg| pg.id.to_string())),
+    ));
+}
+
+fn partitions(state: &State, soft: &Soft, out: &mut Vec<String>) {
+    for partition in state.partitions().filter(|p| !p.removed && !soft.partitions.contains_key(&p.id)) {
+        let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
+        let members = names(partition.members.iter().map(|n| n.to_string()));
+        out.push(format!(
+            "{} (volume {volume}) reports no leader: its names cannot be read or changed; a majority of its members \
+             {members} has to run",
+            partition.id
+        ));
+    }
+}
+
+fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
+    for node in state.servers() {
+        let name = describe(node);
+        if node.up && soft.mute.get(&node.id) == Some(&true) {
+            out.push(format!(
+                "{name} answers probes but sends no heartbeats: it keeps its data in service; look at its log"
+            ));
+        } else if !node.up {
+            let seconds = now.0.saturating_sub(node.since.0) / 1_000_000_000;
+            let pgs = state.disks_of(node.id).flat_map(|d| state.pgs_of(d.id)).filter(|pg| !pg.retired).count();
+            let means = match (node.roles.has(Roles::DATA), pgs) {
+                (true, 0) => "none of its disks holds data".to_string(),
+                (true, n) => format!("{} lack it; its copies catch up when it returns", groups(n)),
+                (false, _) => "its partitions run on their other members".to_string(),
+            };
+            out.push(format!("{name} is down for {seconds} s: {means}; start `cairn server` there"));
+        }
+    }
+}
+
+fn describe(node: &Node) -> String {
+    format!(
+        "{} ({}, {}, rack {:?}, host {:?})",
+        node.id,
+        node.roles.names().join("+"),
+        node.address,
+        node.rack,
+        node.host
+    )
+}
+
+fn disks(state: &State, soft: &Soft, out: &mut Vec<String>) {
+    for disk in state.disks().filter(|d| d.state != DiskState::InService) {
+        let pgs = state.pgs_of(disk.id).filter(|pg| !pg.retired).count();
+        if disk.state == DiskState::Absent && pgs == 0 {
+            continue;
+        }
+        let problem = if disk.problem.is_empty() { "no reason told" } else { disk.problem.as_str() };
+        out.push(format!(
+            "{} ({} on {}) is {}: {problem}; {} lack it and go on without; check the device, then restart its node",
+            disk.id,
+            disk.path,
+            disk.node,
+            disk.state.name(),
+            groups(pgs),
+        ));
+    }
+    let full: Vec<String> = state
+        .disks()
+        .filter(|d| state.is_able(d.id) && state.free_above_reserve(d.id, soft) == 0)
+        .map(|d| d.id.to_string())
+        .collect();
+    if !full.is_empty() {
+        let count = full.len();
+        out.push(format!(
+            "{count} of {} disks in service ({}) are full up to the reserve (disk_reserve): they take no new chunks, \
+             others are used; add disks or delete files",
+            state.disks_in_service(),
+            names(full.into_iter()),
+        ));
+    }
+}
+
+fn volumes(state: &State, out: &mut Vec<String>) {
+    for volume in state.volumes().filter(|v| !v.deleted) {
+        let pgs: Vec<&Pg> = in_use(state).filter(|pg| pg.volume == volume.id).collect();
+        if !pgs.is_empty() && !pgs.iter().any(|pg| pg.is_writable()) {
+            out.push(format!(
+                "volume {} has no placement group that can be written: writes to it wait or fail until members return \
+                 or disks are added",
+                volume.name
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! What is said about a damaged cluster.
+use super::*;
+use crate::apply::tests::{SECOND, cluster, ok, register};
+use crate::command::{Command, CreatePgs, DiskAt, DiskStates, Disks, NodeAt, NodesDown};
+use crate::soft::PartitionLoad;
+use cairn_types::{NodeId, PartitionId};
+
+fn healthy() -> (State, Soft) {
+    let mut state = cluster(3);
+    for disks in [vec![1, 2, 3], vec![1], vec![1, 2]] {
+        let scheme = disks.len() as u32;
+        ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme, groups: vec![Disks { disks }] }));
+    }
+    let mut soft = Soft::default();
+    let load = PartitionLoad { leader: NodeId(19), report: Default::default() };
+    soft.partitions.insert(PartitionId(1), load);
+    (state, soft)
+}
+
+fn down(state: &mut State, nodes: &[u32]) {
+    let at = |n: &u32| NodeAt { node: *n, incarnation: state.node(NodeId(*n)).expect("known").incarnation.get() };
+    let nodes = nodes.iter().map(at).collect();
+    ok(state, Command::NodesDown(NodesDown { nodes }));
+}
+
+/// A healthy cluster must be silent, or nobody reads the list.
+#[test]
+fn healthy_is_silent() {
+    let (state, soft) = healthy();
+    assert_eq!(problems(&state, &soft, WallTime(0)), Vec::<String>::new());
+}
+
+/// The operator has to learn what is lost, what it means and what to do, the worst first.
+#[test]
+fn a_dead_node_and_what_it_means() {
+    let (mut state, soft) = healthy();
+    down(&mut state, &[16]);
+    let said = problems(&state, &soft, WallTime(26 * SECOND));
+    assert_eq!(said.len(), 3, "{said:#?}");
+    assert!(said[0].contains("1 placement group (pg2) cannot be read or written"), "{}", said[0]);
+    assert!(said[0].contains("d1 (/data0/0 on n16, host host0)"), "{}", said[0]);
+    assert!(said[1].contains("n16") && said[1].contains("is down for 25 s: 3 placement groups lack it"), "{}", said[1]);
+    assert!(said[2].contains("2 placement groups (pg1, pg3) have fewer copies"), "{}", said[2]);
+    down(&mut state, &[17]);
+    let said = problems(&state, &soft, WallTime(26 * SECOND));
+    assert!(said.iter().any(|p| p.contains("can be read but not written")), "{said:#?}");
+    ok(&mut state, Command::Register(register(0, Roles::DATA, 1)));
+    let said = problems(&state, &soft, WallTime(26 * SECOND));
+    assert!(said.iter().any(|p| p.contains("pg3")), "{said:#?}");
+}
+
+/// A failed disk, a partition without leader, a mute node must be named.
+#[test]
+fn disks_partitions_and_mute_nodes() {
+    let (mut state, mut soft) = healthy();
+    soft.partitions.clear();
+    soft.mute.insert(NodeId(17), true);
+    let incarnation = state.node(NodeId(18)).expect("known").incarnation.get();
+    let failed = DiskAt { disk: 3, incarnation, state: 1, problem: "sync failed: EIO".into() };
+    ok(&mut state, Command::DiskStates(DiskStates { disks: vec![failed] }));
+    let said = problems(&state, &soft, WallTime(0)).join("\n");
+    assert!(said.contains("p1 (volume default) reports no leader"), "{said}");
+    assert!(said.contains("d3 (/data2/0 on n18) is failed: sync failed: EIO"), "{said}");
+    assert!(said.contains("n17") && said.contains("sends no heartbeats"), "{said}");
+}

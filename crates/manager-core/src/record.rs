@@ -1,0 +1,400 @@
+//! Records of the checkpoint: one protobuf message an item. Field numbers are never reused.
+//!
+//! Reading checks every value: a record that no build of this format can have written is an error.
+use crate::items::{Cluster, Disk, DiskState, Node, Partition, Roles, Volume};
+use crate::pg::{Member, Pg};
+use crate::state::Counters;
+use cairn_types::{
+    ClusterId, DiskId, DiskUuid, Epoch, Incarnation, Layout, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId,
+    WallTime,
+};
+use prost::{Message, Oneof};
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Record {
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    pub body: Option<Body>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(crate) enum Body {
+    #[prost(message, tag = "1")]
+    Head(HeadRecord),
+    #[prost(message, tag = "2")]
+    Setting(SettingRecord),
+    #[prost(message, tag = "3")]
+    Node(NodeRecord),
+    #[prost(message, tag = "4")]
+    Disk(DiskRecord),
+    #[prost(message, tag = "5")]
+    Volume(VolumeRecord),
+    #[prost(message, tag = "6")]
+    Partition(PartitionRecord),
+    #[prost(message, tag = "7")]
+    Pg(PgRecord),
+    /// The number of records before it.
+    #[prost(uint64, tag = "8")]
+    End(u64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HeadRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    pub cluster: Vec<u8>,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(uint64, tag = "3")]
+    pub created_ns: u64,
+    #[prost(uint64, tag = "4")]
+    pub version: u64,
+    #[prost(uint64, tag = "5")]
+    pub delta_floor: u64,
+    #[prost(uint32, tag = "6")]
+    pub next_node: u32,
+    #[prost(uint32, tag = "7")]
+    pub next_disk: u32,
+    #[prost(uint32, tag = "8")]
+    pub next_volume: u32,
+    #[prost(uint32, tag = "9")]
+    pub next_partition: u32,
+    #[prost(uint32, tag = "10")]
+    pub next_pg: u32,
+    #[prost(uint64, tag = "11")]
+    pub next_incarnation: u64,
+    #[prost(uint64, tag = "12")]
+    pub next_session: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SettingRecord {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NodeRecord {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    pub uuid: Vec<u8>,
+    #[prost(uint32, tag = "3")]
+    pub roles: u32,
+    #[prost(string, tag = "4")]
+    pub address: String,
+    #[prost(string, tag = "5")]
+    pub http_address: String,
+    #[prost(string, tag = "6")]
+    pub rack: String,
+    #[prost(string, tag = "7")]
+    pub host: String,
+    #[prost(string, tag = "8")]
+    pub software: String,
+    #[prost(uint64, tag = "9")]
+    pub incarnation: u64,
+    #[prost(bool, tag = "10")]
+    pub up: bool,
+    #[prost(uint64, tag = "11")]
+    pub since_ns: u64,
+    #[prost(uint64, tag = "12")]
+    pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DiskRecord {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    pub uuid: Vec<u8>,
+    #[prost(uint32, tag = "3")]
+    pub node: u32,
+    #[prost(string, tag = "4")]
+    pub path: String,
+    #[prost(uint64, tag = "5")]
+    pub total_bytes: u64,
+    #[prost(uint64, tag = "6")]
+    pub free_bytes: u64,
+    #[prost(uint32, tag = "7")]
+    pub state: u32,
+    #[prost(string, tag = "8")]
+    pub problem: String,
+    #[prost(uint64, tag = "9")]
+    pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct VolumeRecord {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(uint64, tag = "3")]
+    pub layout: u64,
+    #[prost(bool, tag = "4")]
+    pub deleted: bool,
+    #[prost(uint64, tag = "5")]
+    pub created_ns: u64,
+    #[prost(uint64, tag = "6")]
+    pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct PartitionRecord {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(uint32, tag = "2")]
+    pub volume: u32,
+    #[prost(uint64, tag = "3")]
+    pub inode_first: u64,
+    #[prost(uint64, tag = "4")]
+    pub inode_last: u64,
+    #[prost(uint32, repeated, tag = "5")]
+    pub members: Vec<u32>,
+    #[prost(bool, tag = "6")]
+    pub removed: bool,
+    #[prost(uint64, tag = "7")]
+    pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct PgRecord {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(uint32, tag = "2")]
+    pub volume: u32,
+    #[prost(uint32, tag = "3")]
+    pub scheme: u32,
+    #[prost(uint64, tag = "4")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "5")]
+    pub creation_epoch: u64,
+    /// In order.
+    #[prost(uint32, repeated, tag = "6")]
+    pub disks: Vec<u32>,
+    /// MemberState codes, one a disk.
+    #[prost(uint32, repeated, tag = "7")]
+    pub states: Vec<u32>,
+    #[prost(bool, tag = "8")]
+    pub open: bool,
+    #[prost(bool, tag = "9")]
+    pub retired: bool,
+    #[prost(uint64, tag = "10")]
+    pub created_ns: u64,
+    #[prost(uint64, tag = "11")]
+    pub version: u64,
+}
+
+impl HeadRecord {
+    pub(crate) fn new(cluster: Option<&Cluster>, version: u64, delta_floor: u64, next: &Counters) -> Self {
+        Self {
+            cluster: cluster.map(|c| c.id.0.to_vec()).unwrap_or_default(),
+            name: cluster.map(|c| c.name.clone()).unwrap_or_default(),
+            created_ns: cluster.map_or(0, |c| c.created.0),
+            version,
+            delta_floor,
+            next_node: next.node,
+            next_disk: next.disk,
+            next_volume: next.volume,
+            next_partition: next.partition,
+            next_pg: next.pg,
+            next_incarnation: next.incarnation,
+            next_session: next.session,
+        }
+    }
+
+    pub(crate) fn cluster(&self) -> Result<Option<Cluster>, &'static str> {
+        if self.cluster.is_empty() {
+            return Ok(None);
+        }
+        let id = ClusterId::from_slice(&self.cluster).filter(|id| !id.is_none()).ok_or("a cluster id")?;
+        Ok(Some(Cluster { id, name: self.name.clone(), created: WallTime(self.created_ns) }))
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            node: self.next_node,
+            disk: self.next_disk,
+            volume: self.next_volume,
+            partition: self.next_partition,
+            pg: self.next_pg,
+            incarnation: self.next_incarnation,
+            session: self.next_session,
+        }
+    }
+}
+
+fn uuid(bytes: &[u8]) -> Result<DiskUuid, &'static str> {
+    DiskUuid::from_slice(bytes).ok_or("a uuid")
+}
+
+impl From<&Node> for NodeRecord {
+    fn from(node: &Node) -> Self {
+        Self {
+            id: node.id.get(),
+            uuid: node.uuid.0.to_vec(),
+            roles: node.roles.0,
+            address: node.address.clone(),
+            http_address: node.http_address.clone(),
+            rack: node.rack.clone(),
+            host: node.host.clone(),
+            software: node.software.clone(),
+            incarnation: node.incarnation.get(),
+            up: node.up,
+            since_ns: node.since.0,
+            version: node.version,
+        }
+    }
+}
+
+impl TryFrom<NodeRecord> for Node {
+    type Error = &'static str;
+    fn try_from(record: NodeRecord) -> Result<Self, Self::Error> {
+        Ok(Self {
+            id: NodeId(record.id),
+            uuid: uuid(&record.uuid)?,
+            roles: Roles(record.roles),
+            address: record.address,
+            http_address: record.http_address,
+            rack: record.rack,
+            host: record.host,
+            software: record.software,
+            incarnation: Incarnation(record.incarnation),
+            up: record.up,
+            since: WallTime(record.since_ns),
+            version: record.version,
+        })
+    }
+}
+
+impl From<&Disk> for DiskRecord {
+    fn from(disk: &Disk) -> Self {
+        Self {
+            id: disk.id.get(),
+            uuid: disk.uuid.0.to_vec(),
+            node: disk.node.get(),
+            path: disk.path.clone(),
+            total_bytes: disk.total_bytes,
+            free_bytes: disk.free_bytes,
+            state: disk.state.code(),
+            problem: disk.problem.clone(),
+            version: disk.version,
+        }
+    }
+}
+
+impl TryFrom<DiskRecord> for Disk {
+    type Error = &'static str;
+    fn try_from(record: DiskRecord) -> Result<Self, Self::Error> {
+        Ok(Self {
+            id: DiskId(record.id),
+            uuid: uuid(&record.uuid)?,
+            node: NodeId(record.node),
+            path: record.path,
+            total_bytes: record.total_bytes,
+            free_bytes: record.free_bytes,
+            state: DiskState::from_code(record.state).ok_or("a disk's state")?,
+            problem: record.problem,
+            version: record.version,
+        })
+    }
+}
+
+impl From<&Volume> for VolumeRecord {
+    fn from(volume: &Volume) -> Self {
+        Self {
+            id: volume.id.get(),
+            name: volume.name.clone(),
+            layout: volume.layout.to_bits(),
+            deleted: volume.deleted,
+            created_ns: volume.created.0,
+            version: volume.version,
+        }
+    }
+}
+
+impl TryFrom<VolumeRecord> for Volume {
+    type Error = &'static str;
+    fn try_from(record: VolumeRecord) -> Result<Self, Self::Error> {
+        Ok(Self {
+            id: VolumeId(record.id),
+            name: record.name,
+            layout: Layout::from_bits(record.layout).ok_or("a layout")?,
+            deleted: record.deleted,
+            created: WallTime(record.created_ns),
+            version: record.version,
+        })
+    }
+}
+
+impl From<&Partition> for PartitionRecord {
+    fn from(partition: &Partition) -> Self {
+        Self {
+            id: partition.id.get(),
+            volume: partition.volume.get(),
+            inode_first: partition.inode_first,
+            inode_last: partition.inode_last,
+            members: partition.members.iter().map(|n| n.get()).collect(),
+            removed: partition.removed,
+            version: partition.version,
+        }
+    }
+}
+
+impl From<PartitionRecord> for Partition {
+    fn from(record: PartitionRecord) -> Self {
+        Self {
+            id: PartitionId(record.id),
+            volume: VolumeId(record.volume),
+            inode_first: record.inode_first,
+            inode_last: record.inode_last,
+            members: record.members.into_iter().map(NodeId).collect(),
+            removed: record.removed,
+            version: record.version,
+        }
+    }
+}
+
+impl From<&Pg> for PgRecord {
+    fn from(pg: &Pg) -> Self {
+        Self {
+            id: pg.id.get(),
+            volume: pg.volume.get(),
+            scheme: u32::from(pg.scheme.code()),
+            epoch: pg.epoch.get(),
+            creation_epoch: pg.creation_epoch.get(),
+            disks: pg.members.iter().map(|m| m.disk.get()).collect(),
+            states: pg.members.iter().map(|m| u32::from(m.state.code())).collect(),
+            open: pg.open,
+            retired: pg.retired,
+            created_ns: pg.created.0,
+            version: pg.version,
+        }
+    }
+}
+
+impl TryFrom<PgRecord> for Pg {
+    type Error = &'static str;
+    fn try_from(record: PgRecord) -> Result<Self, Self::Error> {
+        let scheme = u8::try_from(record.scheme).ok().and_then(Scheme::from_code).ok_or("a scheme")?;
+        if record.disks.len() != record.states.len() || record.disks.len() != scheme.members() {
+            return Err("the members of a placement group");
+        }
+        let states = record.states.iter().map(|code| u8::try_from(*code).ok().and_then(MemberState::from_code));
+        let states: Option<Vec<MemberState>> = states.collect();
+        let states = states.ok_or("a member's state")?;
+        let members = record.disks.iter().zip(states).map(|(disk, state)| Member { disk: DiskId(*disk), state });
+        Ok(Self {
+            id: PgId(record.id),
+            volume: VolumeId(record.volume),
+            scheme,
+            epoch: Epoch(record.epoch),
+            creation_epoch: Epoch(record.creation_epoch),
+            members: members.collect(),
+            open: record.open,
+            retired: record.retired,
+            created: WallTime(record.created_ns),
+            version: record.version,
+        })
+    }
+}

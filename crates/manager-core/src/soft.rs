@@ -1,0 +1,37 @@
+//! What the leader knows from heartbeats and does not log: loads of disks, sizes of groups, leaders of partitions.
+//!
+//! It is lost with the leader and complete again a heartbeat later. Invariant: nothing in the state depends on it
+//! except through a command.
+use cairn_types::{DiskId, NodeId, PartitionId, PgId};
+use cairn_wire::manager::PartitionReport;
+use std::collections::BTreeMap;
+
+/// Load of a disk as last reported.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct DiskLoad {
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    pub queue_depth: u32,
+    pub latency_us: u32,
+    pub chunks: u64,
+}
+
+/// A partition as its leader last reported it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PartitionLoad {
+    pub leader: NodeId,
+    pub report: PartitionReport,
+}
+
+/// Everything soft.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Soft {
+    pub disks: BTreeMap<DiskId, DiskLoad>,
+    /// Largest used bytes that any member reported.
+    pub pg_used: BTreeMap<PgId, u64>,
+    pub partitions: BTreeMap<PartitionId, PartitionLoad>,
+    /// Milliseconds since each node was heard.
+    pub silence_ms: BTreeMap<NodeId, u64>,
+    /// Whether the nodes that should send heartbeats but do not, answer probes.
+    pub mute: BTreeMap<NodeId, bool>,
+}
