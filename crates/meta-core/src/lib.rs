@@ -1,1 +1,41 @@
-//! (being written)
+//! The namespace of a meta partition: inodes, names, extents, sessions. A pure state machine of logged operations.
+//!
+//! [`Namespace::apply`] executes one logged operation, [`Namespace::read`] answers a read. Requests are the protobuf
+//! bytes as they came over the wire, answers are written as protobuf bytes. All state lives in one ordered key space
+//! (a [`cairn_tree::Tree`], see [`key`]) and in a small table of sessions, so a snapshot is O(1).
+//!
+//! Invariants owned by this crate ([`Namespace::check_invariants`]): an operation is executed whole or not at all;
+//! the same log gives the same bytes on every replica (no clock, no randomness: times are in the log, inode ids come
+//! from a counter); a request of (session, slot, sequence) is executed once; nlink is the number of names (of a
+//! directory: 2 + subdirectories); an inode without a name is held open or on its way to being reclaimed; extents of a
+//! file never overlap; every chunk block that no extent of its file names any more has a free record.
+//!
+//! What it does not do: no leases' clock ([`lease`] is told the time), no network, no files, no threads. Who leads and
+//! what is durable is decided by `raft-host`; `meta` serves this crate over RPC.
+
+mod builder;
+mod check;
+mod counters;
+mod dead;
+pub mod encoding;
+mod error;
+mod extent_map;
+mod inode_table;
+pub mod key;
+pub mod lease;
+pub mod limits;
+mod message;
+mod namespace;
+mod ops;
+mod permission;
+mod session;
+mod snapshot;
+
+pub use builder::{NamespaceBuilder, RestoreError};
+pub use check::Violation;
+pub use counters::Counters;
+pub use dead::Reclaimable;
+pub use encoding::FreeRecord;
+pub use namespace::{AppliedAt, Namespace, NamespaceConfig};
+pub use session::SessionState;
+pub use snapshot::{NamespaceSnapshot, SnapshotPages};

@@ -1,0 +1,129 @@
+//! Putting a namespace together from the pages of a checkpoint. Entries are not parsed: tree pages are taken over as
+//! they are, after their checksum and structure have been checked.
+use crate::counters::Counters;
+use crate::namespace::{Namespace, Scratch};
+use crate::session::SessionTable;
+use crate::snapshot::{
+    HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS, VERSION,
+};
+use cairn_tree::{LeafPage, TreeBuilder, TreeError};
+
+/// Why a checkpoint was refused. The caller takes an older one, or one of another replica.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    #[error("not a checkpoint of a namespace, or of a version that this program does not read: {0}")]
+    NotANamespace(&'static str),
+    #[error("page {page} of the namespace's checkpoint is damaged: {rule}; take another checkpoint")]
+    Malformed { page: u64, rule: &'static str },
+    #[error("page {page} of the namespace's checkpoint: {source}")]
+    Tree { page: u64, source: TreeError },
+    #[error("the namespace's checkpoint ends early; take another checkpoint")]
+    Incomplete,
+}
+
+/// Takes pages in the order in which [`crate::SnapshotPages`] gave them.
+#[derive(Default)]
+pub struct NamespaceBuilder {
+    header: Option<Header>,
+    sessions: SessionTable,
+    tree: TreeBuilder,
+    pages: u64,
+    /// Entries that the last page announced.
+    entries: Option<u64>,
+}
+
+struct Header {
+    volume: u32,
+    partition: u32,
+    fields: [u64; 5],
+    counters: Counters,
+}
+
+impl NamespaceBuilder {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a page. Any bytes are safe.
+    pub fn push_page(&mut self, page: &[u8]) -> Result<(), RestoreError> {
+        let number = self.pages;
+        self.pages += 1;
+        let malformed = |rule| RestoreError::Malformed { page: number, rule };
+        let (kind, body) = page.split_first().ok_or(malformed("a page is not empty"))?;
+        if (number == 0) != (*kind == PAGE_HEADER) {
+            return Err(malformed("the header comes first, and once"));
+        }
+        if self.entries.is_some() {
+            return Err(malformed("nothing follows the end"));
+        }
+        match *kind {
+            PAGE_HEADER => self.push_header(page),
+            PAGE_LIVE_SESSIONS => self.sessions.load_live(body).ok_or(malformed("a session record")),
+            PAGE_ENDED_SESSIONS => self.sessions.load_ended(body).ok_or(malformed("the list of ended sessions")),
+            PAGE_ENTRIES => self.push_leaves(number, body),
+            PAGE_END => {
+                let entries = body.try_into().map_err(|_| malformed("the end has one number"))?;
+                self.entries = Some(u64::from_le_bytes(entries));
+                Ok(())
+            }
+            _ => Err(malformed("a kind of page that is not known")),
+        }
+    }
+
+    fn push_header(&mut self, page: &[u8]) -> Result<(), RestoreError> {
+        let page: &[u8; HEADER_LEN] =
+            page.try_into().map_err(|_| RestoreError::NotANamespace("the header has another length"))?;
+        if page[1..9] != *MAGIC {
+            return Err(RestoreError::NotANamespace("the header has another magic"));
+        }
+        if u16::from_le_bytes([page[9], page[10]]) != VERSION || page[11..16] != [0; 5] {
+            return Err(RestoreError::NotANamespace("the header is of another version"));
+        }
+        let short = |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
+        let long = |at: usize| u64::from(short(at)) | u64::from(short(at + 4)) << 32;
+        self.header = Some(Header {
+            volume: short(16),
+            partition: short(20),
+            fields: std::array::from_fn(|i| long(24 + 8 * i)),
+            counters: Counters::from_array(std::array::from_fn(|i| long(64 + 8 * i))),
+        });
+        self.sessions.set_floor(long(136));
+        Ok(())
+    }
+
+    fn push_leaves(&mut self, number: u64, mut images: &[u8]) -> Result<(), RestoreError> {
+        let malformed = |rule| RestoreError::Malformed { page: number, rule };
+        while !images.is_empty() {
+            let length = LeafPage::image_len(images).ok_or(malformed("a tree page is cut off"))?;
+            let (image, rest) = images.split_at_checked(length).ok_or(malformed("a tree page is cut off"))?;
+            self.tree.push_leaf(image).map_err(|source| RestoreError::Tree { page: number, source })?;
+            images = rest;
+        }
+        Ok(())
+    }
+
+    /// The namespace, when all pages have come.
+    pub fn finish(self) -> Result<Namespace, RestoreError> {
+        let (Some(header), Some(entries)) = (self.header, self.entries) else {
+            return Err(RestoreError::Incomplete);
+        };
+        let tree = self.tree.finish().map_err(|source| RestoreError::Tree { page: self.pages, source })?;
+        if tree.len() != entries {
+            return Err(RestoreError::Incomplete);
+        }
+        let [inode_last, inode_next, free_next, applied, time] = header.fields;
+        Ok(Namespace {
+            volume: header.volume,
+            partition: header.partition,
+            inode_last,
+            inode_next,
+            free_next,
+            applied,
+            time,
+            counters: header.counters,
+            tree,
+            sessions: self.sessions,
+            scratch: Scratch::default(),
+        })
+    }
+}

@@ -1,0 +1,221 @@
+//! All that must hold between two operations, checked by reading everything. For tests and for `fsck`.
+use crate::counters::Counters;
+use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, NodeType};
+use crate::key::{self, Kind};
+use crate::namespace::Namespace;
+use cairn_types::InodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A broken invariant: which one, and where.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("inode {inode}: {rule}")]
+pub struct Violation {
+    pub inode: u64,
+    pub rule: String,
+}
+
+/// What was found in one pass over all keys.
+#[derive(Default)]
+struct Found {
+    inodes: BTreeMap<u64, Inode>,
+    /// Names of each inode: directories that have them.
+    names: BTreeMap<u64, Vec<u64>>,
+    entries: BTreeMap<u64, u64>,
+    subdirectories: BTreeMap<u64, u64>,
+    extents: BTreeMap<u64, Vec<Extent>>,
+    targets: BTreeSet<u64>,
+    /// Inodes of which there are keys other than attributes.
+    owners: BTreeSet<u64>,
+    holds: BTreeSet<(u64, u64)>,
+    session_holds: BTreeSet<(u64, u64)>,
+    dead: BTreeMap<u64, bool>,
+    dead_sessions: BTreeSet<u64>,
+    free: BTreeSet<(u32, u32, u64)>,
+    free_records: u64,
+}
+
+impl Namespace {
+    /// Checks every invariant. Reads all entries.
+    pub fn check_invariants(&self) -> Result<(), Violation> {
+        let found = self.collect()?;
+        self.check_names(&found)?;
+        self.check_deaths(&found)?;
+        check_extents(&found)?;
+        self.check_counters(&found)
+    }
+
+    fn collect(&self) -> Result<Found, Violation> {
+        let mut found = Found::default();
+        let mut range = self.tree.iter();
+        while let Some((bytes, value)) = range.next() {
+            let (inode, kind, suffix) = key::split(bytes).ok_or_else(|| broken(0, format!("key {bytes:?}")))?;
+            collect_entry(&mut found, inode, kind, suffix, value)
+                .ok_or_else(|| broken(inode, format!("entry {bytes:?} has the value {value:?}")))?;
+        }
+        Ok(found)
+    }
+
+    fn check_names(&self, found: &Found) -> Result<(), Violation> {
+        for (&id, inode) in &found.inodes {
+            let names = found.names.get(&id).map_or(&[] as &[u64], Vec::as_slice);
+            ensure(id < self.inode_next || self.inode_next == 0, id, "has an id that was not given yet")?;
+            if !inode.is_dir() {
+                ensure(inode.nlink as usize == names.len(), id, "nlink is not the number of its names")?;
+                ensure(!inode.unnamed || inode.nlink == 0, id, "has a name and counts as unnamed")?;
+                ensure(found.targets.contains(&id) == inode.is_symlink(), id, "links have targets, others have none")?;
+                continue;
+            }
+            let below = found.subdirectories.get(&id).copied().unwrap_or(0);
+            ensure(inode.size == found.entries.get(&id).copied().unwrap_or(0), id, "size is not its entries")?;
+            if id == InodeId::ROOT.0 {
+                ensure(names.is_empty() && inode.parent == id, id, "the root has a name or another parent")?;
+            } else if inode.nlink == 0 {
+                ensure(names.is_empty() && inode.parent == 0, id, "a removed directory has a name or a parent")?;
+                continue;
+            } else {
+                ensure(names == [inode.parent], id, "a directory has one name, in its parent")?;
+            }
+            ensure(u64::from(inode.nlink) == 2 + below, id, "nlink is not 2 + subdirectories")?;
+        }
+        for (id, parents) in &found.names {
+            ensure(found.inodes.contains_key(id), *id, "has a name and no attributes")?;
+            let all_dirs = parents.iter().all(|p| found.inodes.get(p).is_some_and(Inode::is_dir));
+            ensure(all_dirs, *id, "has a name in what is no directory")?;
+        }
+        self.check_no_cycles(found)
+    }
+
+    fn check_no_cycles(&self, found: &Found) -> Result<(), Violation> {
+        let directories = found.inodes.iter().filter(|(_, inode)| inode.is_dir()).count();
+        for (&id, inode) in found.inodes.iter().filter(|(_, inode)| inode.is_dir() && inode.nlink > 0) {
+            let (mut at, mut steps, mut above) = (id, 0, inode);
+            while at != InodeId::ROOT.0 && above.nlink > 0 {
+                at = above.parent;
+                steps += 1;
+                ensure(steps <= directories, id, "is in a cycle of directories")?;
+                above = found.inodes.get(&at).ok_or_else(|| broken(id, "its parent does not exist".into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_deaths(&self, found: &Found) -> Result<(), Violation> {
+        for (id, inode) in &found.inodes {
+            let is_held = found.holds.range((*id, 0)..=(*id, u64::MAX)).next().is_some();
+            let is_dead = found.dead.contains_key(id);
+            ensure(inode.nlink > 0 || is_held || is_dead, *id, "has no name, no holder, and is not reclaimed")?;
+            ensure(!is_dead || inode.nlink == 0, *id, "is to be reclaimed and has a name")?;
+            let may_be_held = inode.is_dir() || !is_dead || !is_held;
+            ensure(may_be_held, *id, "is held and to be reclaimed")?;
+        }
+        for (id, is_dir) in &found.dead {
+            let agrees = found.inodes.get(id).is_some_and(|inode| inode.is_dir() == *is_dir);
+            ensure(agrees, *id, "is to be reclaimed and is gone or of another type")?;
+        }
+        for id in &found.owners {
+            ensure(found.inodes.contains_key(id), *id, "has keys and no attributes")?;
+        }
+        ensure(found.holds == found.session_holds, 0, "holds by inode and by session differ")?;
+        for (_, session) in &found.holds {
+            let known = self.sessions.state(*session) == crate::SessionState::Live;
+            ensure(known || found.dead_sessions.contains(session), 0, "a hold of a session that is not live")?;
+        }
+        Ok(())
+    }
+
+    fn check_counters(&self, found: &Found) -> Result<(), Violation> {
+        let regular = || found.inodes.values().filter(|inode| inode.is_regular());
+        let counted = Counters {
+            inodes: found.inodes.len() as u64,
+            directories: found.inodes.values().filter(|inode| inode.is_dir()).count() as u64,
+            file_bytes: regular().map(|inode| inode.size).sum(),
+            stored_bytes: regular().map(|inode| inode.stored).sum(),
+            holds: found.holds.len() as u64,
+            dead_inodes: found.dead.len() as u64,
+            dead_directories: found.dead.values().filter(|is_dir| **is_dir).count() as u64,
+            dead_sessions: found.dead_sessions.len() as u64,
+            free_records: found.free_records,
+        };
+        ensure(counted == self.counters, 0, &format!("counted {counted:?}, kept {:?}", self.counters))
+    }
+}
+
+fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value: &[u8]) -> Option<()> {
+    if (inode == 0) != (kind as u8 & 0x80 != 0) {
+        return None;
+    }
+    if inode != 0 && kind != Kind::Attributes {
+        found.owners.insert(inode);
+    }
+    match kind {
+        Kind::Attributes => {
+            found.inodes.insert(inode, Inode::decode(value).filter(|_| suffix.is_empty())?);
+        }
+        Kind::Target => {
+            found.targets.insert(inode);
+        }
+        Kind::Dentry => {
+            let dentry = Dentry::decode(value).filter(|_| cairn_types::name::check_name(suffix).is_ok())?;
+            found.names.entry(dentry.inode).or_default().push(inode);
+            *found.entries.entry(inode).or_default() += 1;
+            *found.subdirectories.entry(inode).or_default() += u64::from(dentry.is_dir());
+        }
+        Kind::Extent => {
+            let extent = Extent::decode(key::file_offset(suffix)?, value)?;
+            found.extents.entry(inode).or_default().push(extent);
+        }
+        Kind::Xattr => {}
+        Kind::Hold => {
+            Hold::decode(value)?;
+            found.holds.insert((inode, key::number(suffix)?));
+        }
+        Kind::SessionHold => {
+            let (session, held) = suffix.split_at_checked(8)?;
+            found.session_holds.insert((key::number(held)?, key::number(session)?));
+        }
+        Kind::DeadInode => {
+            found.dead.insert(key::number(suffix)?, value == [0x11]);
+        }
+        Kind::FreeRecord => {
+            let record = FreeRecord::decode(key::number(suffix)?, value)?;
+            let blocks = record.first_block..record.first_block + record.blocks;
+            found.free.extend(blocks.map(|block| (record.pg, record.index, block)));
+            found.free_records += 1;
+        }
+        Kind::DeadSession => {
+            found.dead_sessions.insert(key::number(suffix)?);
+        }
+    }
+    Some(())
+}
+
+fn check_extents(found: &Found) -> Result<(), Violation> {
+    for (id, inode) in &found.inodes {
+        let extents = found.extents.get(id).map_or(&[] as &[Extent], Vec::as_slice);
+        if NodeType::of_mode(inode.mode) != Some(NodeType::Regular) {
+            ensure(extents.is_empty(), *id, "has extents and is no regular file")?;
+            continue;
+        }
+        ensure(inode.stored == extents.iter().map(|e| e.length).sum::<u64>(), *id, "stored bytes are not its extents")?;
+        ensure(extents.last().is_none_or(|e| e.end() <= inode.size), *id, "an extent goes beyond the size")?;
+        for pair in extents.windows(2) {
+            ensure(pair[0].end() <= pair[1].file_offset, *id, "extents overlap")?;
+            let fits = pair[0].length + pair[1].length <= cairn_types::CHUNK_SIZE_MAX;
+            ensure(!(pair[0].is_continued_by(&pair[1]) && fits), *id, "neighbours that could be one extent")?;
+        }
+        for extent in extents {
+            let (first, end) = extent.blocks();
+            let freed = found.free.range((extent.pg, extent.index, first)..(extent.pg, extent.index, end)).next();
+            ensure(freed.is_none(), *id, "a block that an extent names is to be freed")?;
+        }
+    }
+    Ok(())
+}
+
+fn broken(inode: u64, rule: String) -> Violation {
+    Violation { inode, rule }
+}
+
+fn ensure(holds: bool, inode: u64, rule: &str) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(broken(inode, rule.into())) }
+}

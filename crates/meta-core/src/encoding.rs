@@ -1,0 +1,20 @@
+//! Values of the key space, as they stand in memory and in checkpoints: compact, versioned, golden-tested.
+//!
+//! Every value starts with a byte whose upper half is the version of its encoding. Decoding checks everything and gives
+//! `None` for bytes that no version wrote. All numbers of varying length are base-128 (as in protobuf).
+mod dentry;
+mod extent;
+mod free_record;
+mod hold;
+mod inode;
+mod varint;
+
+pub use dentry::Dentry;
+pub use extent::Extent;
+pub use free_record::FreeRecord;
+pub use hold::Hold;
+pub use inode::{Inode, NodeType};
+pub(crate) use varint::Cursor;
+
+#[cfg(test)]
+mod tests;

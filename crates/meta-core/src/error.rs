@@ -1,0 +1,51 @@
+//! Why an operation was refused, before it becomes an answer on the wire.
+use cairn_types::ErrorCode;
+use cairn_wire::error::WireError;
+
+/// A code and what a person reads. The caller knows the path and puts it in front.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{code}: {text}")]
+pub(crate) struct OpError {
+    pub code: ErrorCode,
+    pub text: &'static str,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, OpError>;
+
+impl OpError {
+    pub const fn new(code: ErrorCode, text: &'static str) -> Self {
+        Self { code, text }
+    }
+    pub fn to_wire(self) -> WireError {
+        WireError::new(self.code, self.text)
+    }
+}
+
+/// The errors that several operations give.
+impl OpError {
+    pub const NOT_FOUND: Self = Self::new(ErrorCode::NotFound, "no entry of this name in the directory");
+    pub const EXISTS: Self = Self::new(ErrorCode::Exists, "the directory has an entry of this name");
+    pub const NOT_DIRECTORY: Self = Self::new(ErrorCode::NotDirectory, "not a directory");
+    pub const IS_DIRECTORY: Self = Self::new(ErrorCode::IsDirectory, "a directory");
+    pub const NOT_EMPTY: Self = Self::new(ErrorCode::NotEmpty, "the directory has entries; remove them first");
+    pub const STALE: Self = Self::new(ErrorCode::Stale, "the inode is gone; look the path up again");
+    pub const REMOVED: Self = Self::new(ErrorCode::NotFound, "the directory was removed; look the path up again");
+    pub const SEARCH_DENIED: Self =
+        Self::new(ErrorCode::PermissionDenied, "the directory may not be searched: no x permission");
+    pub const DIR_WRITE_DENIED: Self =
+        Self::new(ErrorCode::PermissionDenied, "the directory may not be changed: no w permission");
+    pub const READ_DENIED: Self = Self::new(ErrorCode::PermissionDenied, "no r permission");
+    pub const WRITE_DENIED: Self = Self::new(ErrorCode::PermissionDenied, "no w permission");
+    pub const ACCESS_DENIED: Self = Self::new(ErrorCode::PermissionDenied, "the mode bits forbid this access");
+    pub const STICKY: Self = Self::new(
+        ErrorCode::NotPermitted,
+        "the directory is sticky: only the owner of the entry or of the directory may remove or rename it",
+    );
+    pub const NOT_OWNER: Self = Self::new(ErrorCode::NotPermitted, "only the owner or root may do this");
+    pub const NOT_ROOT: Self = Self::new(ErrorCode::NotPermitted, "only root may do this");
+    pub const TOO_MANY_LINKS: Self = Self::new(ErrorCode::TooManyLinks, "no further link is possible");
+    pub const FILE_TOO_LARGE: Self = Self::new(ErrorCode::FileTooLarge, "a file has at most 2^63 - 1 bytes");
+    pub const BAD_REQUEST: Self = Self::new(ErrorCode::BadRequest, "the message cannot be decoded");
+    pub const DAMAGED: Self =
+        Self::new(ErrorCode::Internal, "a metadata record cannot be decoded; restore the partition from a replica");
+}

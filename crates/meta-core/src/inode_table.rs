@@ -1,0 +1,209 @@
+//! Reading and writing inodes and names: the small steps that operations are made of.
+use crate::encoding::{Dentry, Inode};
+use crate::error::{OpError, Result};
+use crate::key;
+use crate::message::request::Who;
+use crate::namespace::Namespace;
+use crate::permission::check_search;
+use cairn_tree::Update;
+use cairn_types::name::{NameError, check_name};
+use cairn_types::{ErrorCode, InodeId, Layout};
+
+impl Inode {
+    /// An inode with all times the same and all else zero.
+    pub(crate) const fn at(time: u64) -> Inode {
+        Inode {
+            mode: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            layout: 0,
+            generation: 1,
+            rdev: 0,
+            stored: 0,
+            data_version: 0,
+            unnamed: false,
+            parent: 0,
+        }
+    }
+
+    /// Attributes changed.
+    pub(crate) const fn touch(&mut self, now: u64) {
+        self.ctime = now;
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// Contents changed: data, or the entries of a directory.
+    pub(crate) const fn touch_contents(&mut self, now: u64) {
+        self.mtime = now;
+        self.touch(now);
+    }
+}
+
+/// A name that an entry may have.
+pub(crate) fn check_entry_name(name: &[u8]) -> Result<()> {
+    check_name(name).map_err(|error| match error {
+        NameError::TooLong => OpError::new(ErrorCode::NameTooLong, "a name has at most 255 bytes"),
+        NameError::Empty => OpError::new(ErrorCode::InvalidArgument, "the name is empty"),
+        NameError::Dots => OpError::new(ErrorCode::InvalidArgument, "the name is \".\" or \"..\""),
+        NameError::BadByte => OpError::new(ErrorCode::InvalidArgument, "the name contains NUL or '/'"),
+    })
+}
+
+/// The layout asked for, or the directory's.
+pub(crate) fn layout_or(asked: u64, inherited: u64) -> Result<u64> {
+    match asked {
+        0 => Ok(inherited),
+        bits if Layout::from_bits(bits).is_some() => Ok(bits),
+        _ => Err(OpError::new(ErrorCode::BadLayout, "not a layout that this version knows")),
+    }
+}
+
+impl Namespace {
+    /// Attributes of an inode, dead or alive.
+    #[inline]
+    pub(crate) fn inode(&self, id: u64) -> Result<Inode> {
+        let value = self.tree.get(key::attributes(id).as_bytes()).ok_or(OpError::STALE)?;
+        Inode::decode(value).ok_or(OpError::DAMAGED)
+    }
+
+    /// Attributes of an inode that has a name or is held.
+    #[inline]
+    pub(crate) fn live_inode(&self, id: u64) -> Result<Inode> {
+        let inode = self.inode(id)?;
+        if inode.nlink == 0 && !self.is_held(id) { Err(OpError::STALE) } else { Ok(inode) }
+    }
+
+    /// A directory that is part of the tree.
+    #[inline]
+    pub(crate) fn directory(&self, id: u64) -> Result<Inode> {
+        let inode = self.inode(id)?;
+        if !inode.is_dir() {
+            return Err(OpError::NOT_DIRECTORY);
+        }
+        if inode.nlink == 0 || (self.counters.dead_directories > 0 && self.is_below_dead(&inode)) {
+            return Err(OpError::REMOVED);
+        }
+        Ok(inode)
+    }
+
+    /// A directory that `who` may search.
+    #[inline]
+    pub(crate) fn searchable(&self, id: u64, who: &Who<'_>) -> Result<Inode> {
+        let directory = self.directory(id)?;
+        check_search(&directory, who)?;
+        Ok(directory)
+    }
+
+    /// True when a directory above was removed with all that was in it.
+    fn is_below_dead(&self, directory: &Inode) -> bool {
+        let mut at = directory.parent;
+        while at != InodeId::ROOT.0 {
+            match self.inode(at) {
+                Ok(above) if above.nlink > 0 => at = above.parent,
+                Ok(_) => return true,
+                // Not here: it belongs to another partition.
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// True when `above` is `below` or a directory that it is in.
+    pub(crate) fn is_same_or_above(&self, above: u64, below: u64) -> Result<bool> {
+        let mut at = below;
+        while at != above {
+            if at == InodeId::ROOT.0 {
+                return Ok(false);
+            }
+            at = self.inode(at)?.parent;
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    pub(crate) fn dentry(&self, directory: u64, name: &[u8]) -> Result<Option<Dentry>> {
+        match self.tree.get(key::dentry(directory, name).as_bytes()) {
+            Some(value) => Dentry::decode(value).map(Some).ok_or(OpError::DAMAGED),
+            None => Ok(None),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn put_inode(&mut self, id: u64, inode: &Inode) {
+        let value = &mut self.scratch.value;
+        value.clear();
+        inode.encode(value);
+        self.tree.put(key::attributes(id).as_bytes(), value);
+    }
+
+    /// As [`Namespace::put_inode`] for a directory that is there: changes the value in place.
+    #[inline]
+    pub(crate) fn update_directory(&mut self, id: u64, directory: &Inode) {
+        let done = self.tree.get_mut(key::attributes(id).as_bytes()).is_some_and(|v| directory.overwrite_directory(v));
+        assert!(done, "directory {id} was read in this operation");
+    }
+
+    /// Sets a name, new or not.
+    pub(crate) fn put_dentry(&mut self, directory: u64, name: &[u8], dentry: Dentry) {
+        let value = &mut self.scratch.value;
+        value.clear();
+        dentry.encode(value);
+        self.tree.put(key::dentry(directory, name).as_bytes(), value);
+    }
+
+    /// Sets a name if there is none; else answers what is there.
+    #[inline]
+    pub(crate) fn put_new_dentry(&mut self, directory: u64, name: &[u8], dentry: Dentry) -> Result<Option<Dentry>> {
+        let mut there = None;
+        let (tree, value) = (&mut self.tree, &mut self.scratch.value);
+        tree.update(key::dentry(directory, name).as_bytes(), value, |old, value| match old {
+            Some(old) => {
+                there = Some(Dentry::decode(old));
+                Update::Keep
+            }
+            None => {
+                dentry.encode(value);
+                Update::Put
+            }
+        });
+        match there {
+            None => Ok(None),
+            Some(Some(dentry)) => Ok(Some(dentry)),
+            Some(None) => Err(OpError::DAMAGED),
+        }
+    }
+
+    pub(crate) fn remove_dentry(&mut self, directory: u64, name: &[u8]) {
+        let was_there = self.tree.remove(key::dentry(directory, name).as_bytes());
+        assert!(was_there, "the name was read in this operation");
+    }
+
+    /// The id that the next new inode gets.
+    #[inline]
+    pub(crate) fn next_inode(&self) -> Result<u64> {
+        if self.inode_next == 0 || self.inode_next > self.inode_last {
+            return Err(OpError::new(ErrorCode::NoSpace, "the partition has given out all its inode ids"));
+        }
+        Ok(self.inode_next)
+    }
+
+    /// Stores a new inode under the id of [`Namespace::next_inode`].
+    #[inline]
+    pub(crate) fn add_inode(&mut self, id: u64, inode: &Inode) {
+        assert!(id == self.inode_next, "inode ids are given in order");
+        self.inode_next = self.inode_next.wrapping_add(1);
+        self.put_inode(id, inode);
+        self.counters.inodes += 1;
+        self.counters.directories += u64::from(inode.is_dir());
+        if inode.is_regular() {
+            self.counters.file_bytes += inode.size;
+        }
+        self.counters.stored_bytes += inode.stored;
+    }
+}

@@ -1,0 +1,180 @@
+//! Keys: inode (u64, big-endian) ‖ kind (one byte) ‖ suffix. What belongs to an inode is together, a listing and the
+//! extents of a file are each in order.
+//!
+//! | kind | key continues with | value |
+//! |---|---|---|
+//! | 0x01 attributes | nothing | [`crate::encoding::Inode`] |
+//! | 0x02 target | nothing | 0x10, then the target of the symbolic link |
+//! | 0x10 dentry | name | [`crate::encoding::Dentry`] |
+//! | 0x20 extent | file offset, as an ordered number | [`crate::encoding::Extent`] |
+//! | 0x30 xattr | name | 0x10, then the value |
+//! | 0x40 hold | session, u64 big-endian | [`crate::encoding::Hold`] |
+//!
+//! Inode 0 does not exist; under it are the partition's own lists:
+//!
+//! | kind | key continues with | value |
+//! |---|---|---|
+//! | 0x81 session hold | session, inode, both u64 big-endian | 0x10 |
+//! | 0x82 dead inode | inode, u64 big-endian | 0x10 file, 0x11 directory |
+//! | 0x83 free record | id, u64 big-endian | [`crate::encoding::FreeRecord`] |
+//! | 0x84 dead session | session, u64 big-endian | 0x10 |
+//!
+//! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
+//! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
+
+/// Bytes of inode and kind.
+const HEAD: usize = 9;
+/// Bytes of a key with a name.
+const NAMED: usize = HEAD + 255;
+/// Bytes of a key with one number.
+const NUMBERED: usize = HEAD + 9;
+
+/// What a key is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    Attributes = 0x01,
+    Target = 0x02,
+    Dentry = 0x10,
+    Extent = 0x20,
+    Xattr = 0x30,
+    Hold = 0x40,
+    SessionHold = 0x81,
+    DeadInode = 0x82,
+    FreeRecord = 0x83,
+    DeadSession = 0x84,
+}
+
+impl Kind {
+    pub const fn from_code(code: u8) -> Option<Kind> {
+        Some(match code {
+            0x01 => Kind::Attributes,
+            0x02 => Kind::Target,
+            0x10 => Kind::Dentry,
+            0x20 => Kind::Extent,
+            0x30 => Kind::Xattr,
+            0x40 => Kind::Hold,
+            0x81 => Kind::SessionHold,
+            0x82 => Kind::DeadInode,
+            0x83 => Kind::FreeRecord,
+            0x84 => Kind::DeadSession,
+            _ => return None,
+        })
+    }
+}
+
+/// A key on the stack, with room for `CAP` bytes.
+#[derive(Clone, Copy)]
+pub struct Key<const CAP: usize> {
+    bytes: [u8; CAP],
+    len: u16,
+}
+
+impl<const CAP: usize> Key<CAP> {
+    #[inline]
+    fn new(inode: u64, kind: Kind) -> Self {
+        let mut key = Key { bytes: [0; CAP], len: HEAD as u16 };
+        key.bytes[..8].copy_from_slice(&inode.to_be_bytes());
+        key.bytes[8] = kind as u8;
+        key
+    }
+
+    #[inline]
+    fn with(mut self, suffix: &[u8]) -> Self {
+        let at = usize::from(self.len);
+        self.bytes[at..at + suffix.len()].copy_from_slice(suffix);
+        self.len += suffix.len() as u16;
+        self
+    }
+
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// Prefix of all keys of an inode.
+pub fn of_inode(inode: u64) -> [u8; 8] {
+    inode.to_be_bytes()
+}
+
+/// Prefix of all keys of a kind under an inode.
+#[inline]
+pub fn prefix(inode: u64, kind: Kind) -> Key<HEAD> {
+    Key::new(inode, kind)
+}
+
+#[inline]
+pub fn attributes(inode: u64) -> Key<HEAD> {
+    Key::new(inode, Kind::Attributes)
+}
+
+/// Target of a symbolic link.
+pub fn target(inode: u64) -> Key<HEAD> {
+    Key::new(inode, Kind::Target)
+}
+
+/// The name has at most 255 bytes.
+#[inline]
+pub fn dentry(directory: u64, name: &[u8]) -> Key<NAMED> {
+    Key::new(directory, Kind::Dentry).with(name)
+}
+
+/// The name has at most 255 bytes.
+pub fn xattr(inode: u64, name: &[u8]) -> Key<NAMED> {
+    Key::new(inode, Kind::Xattr).with(name)
+}
+
+#[inline]
+pub fn extent(inode: u64, file_offset: u64) -> Key<NUMBERED> {
+    let bytes = file_offset.to_be_bytes();
+    let skip = file_offset.leading_zeros() as usize / 8;
+    Key::new(inode, Kind::Extent).with(&[(8 - skip) as u8]).with(&bytes[skip..])
+}
+
+pub fn hold(inode: u64, session: u64) -> Key<NUMBERED> {
+    Key::new(inode, Kind::Hold).with(&session.to_be_bytes())
+}
+
+/// Prefix of the holds of a session.
+pub fn session_holds(session: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::SessionHold).with(&session.to_be_bytes())
+}
+
+pub fn session_hold(session: u64, inode: u64) -> Key<25> {
+    Key::new(0, Kind::SessionHold).with(&session.to_be_bytes()).with(&inode.to_be_bytes())
+}
+
+pub fn dead_inode(inode: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::DeadInode).with(&inode.to_be_bytes())
+}
+
+pub fn free_record(id: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::FreeRecord).with(&id.to_be_bytes())
+}
+
+pub fn dead_session(session: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::DeadSession).with(&session.to_be_bytes())
+}
+
+/// Takes a key apart: inode, kind, suffix.
+pub fn split(key: &[u8]) -> Option<(u64, Kind, &[u8])> {
+    let (inode, rest) = key.split_first_chunk::<8>()?;
+    let (kind, suffix) = rest.split_first()?;
+    Some((u64::from_be_bytes(*inode), Kind::from_code(*kind)?, suffix))
+}
+
+/// The number in the suffix of an extent's key.
+#[inline]
+pub fn file_offset(suffix: &[u8]) -> Option<u64> {
+    let (count, digits) = suffix.split_first()?;
+    if usize::from(*count) != digits.len() || digits.len() > 8 || digits.first() == Some(&0) {
+        return None;
+    }
+    Some(digits.iter().fold(0, |number, digit| number << 8 | u64::from(*digit)))
+}
+
+/// A u64, big-endian, that is all of the suffix.
+pub fn number(suffix: &[u8]) -> Option<u64> {
+    suffix.try_into().ok().map(u64::from_be_bytes)
+}

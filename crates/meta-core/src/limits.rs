@@ -1,0 +1,35 @@
+//! Bounds of the namespace. Each one is a promise to memory or to the time of one log entry.
+
+/// Most links of a file and most subdirectories of a directory, as on XFS. Beyond it: `TooManyLinks`.
+pub const LINKS_MAX: u32 = i32::MAX as u32;
+/// Largest file, as `off_t` allows. Beyond it: `FileTooLarge`.
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+/// Slots of a session in a partition.
+pub const SLOTS_MAX: u32 = 256;
+/// Bytes of a kept answer: attributes take at most 170, an error its code and text.
+pub const KEPT_ANSWER_MAX: usize = 512;
+/// Ended sessions that are remembered one by one. When there are more, the older half is replaced by a floor: every
+/// unknown session with an id up to it counts as ended.
+pub const ENDED_SESSIONS_MAX: usize = 16 << 10;
+/// Live sessions of a partition. Beyond it new ones get `Overloaded`.
+pub const SESSIONS_MAX: usize = 1 << 20;
+/// Entries of one readdir page, and of one page of extents.
+pub const PAGE_ENTRIES_MAX: u32 = 4096;
+/// Bytes of one readdir answer; the page ends before the entry that would exceed it (frames carry at most 1 MiB).
+pub const READDIR_BYTES_MAX: usize = 512 << 10;
+/// A file with at most so many extents is taken apart in the entry that removes its last name or holder; a larger one
+/// is left to `ReclaimBatch`.
+pub const INLINE_EXTENTS_MAX: usize = 64;
+/// Extents of one publish.
+pub const PUBLISH_EXTENTS_MAX: usize = 4096;
+/// Extents that are looked through to prove that a partly covered block is not used by another part of the file. In a
+/// file with more, such a block is left to the garbage scan.
+pub const SHARED_BLOCK_SCAN_MAX: usize = 1024;
+/// Work of one `ReclaimBatch` entry, whatever it asks for.
+pub const RECLAIM_INODES_MAX: u32 = 4096;
+/// Work of one `ReclaimBatch` entry, whatever it asks for.
+pub const RECLAIM_EXTENTS_MAX: u32 = 16 << 10;
+/// Names and values of all extended attributes of an inode.
+pub const XATTR_TOTAL_MAX: usize = 256 << 10;
+/// Names of all extended attributes of an inode with one byte each, as in `XATTR_LIST_MAX`.
+pub const XATTR_NAMES_MAX: usize = 64 << 10;

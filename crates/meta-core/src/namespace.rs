@@ -1,0 +1,278 @@
+//! [`Namespace`]: the state machine, its entry points, and the order of checks that is common to all operations.
+use crate::counters::Counters;
+use crate::encoding::{Extent, Inode, NodeType};
+use crate::error::{OpError, Result};
+use crate::message::request::{Header, Who};
+use crate::session::{Gate, SessionState, SessionTable};
+use cairn_tree::Tree;
+use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use std::ops::RangeInclusive;
+
+/// Where in the log an operation stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppliedAt {
+    /// Raft index of the entry.
+    pub index: u64,
+    /// Logged time.
+    pub time: WallTime,
+}
+
+/// What a partition is; the same on every replica.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamespaceConfig {
+    pub volume: VolumeId,
+    pub partition: PartitionId,
+    /// Inode ids that the partition gives out, ascending, never twice. The partition whose range has 1 has the root.
+    pub inodes: RangeInclusive<u64>,
+    /// Layout of the root directory.
+    pub layout: Layout,
+    pub root_mode: u16,
+    pub root_uid: u32,
+    pub root_gid: u32,
+    /// Times of the root directory.
+    pub created: WallTime,
+}
+
+impl NamespaceConfig {
+    /// A partition with all inode ids and a root directory where everybody may make entries and only the owner removes
+    /// them (mode 1777), as a cluster without users has it.
+    pub fn new(volume: VolumeId, partition: PartitionId, layout: Layout) -> Self {
+        Self {
+            volume,
+            partition,
+            inodes: 1..=u64::MAX,
+            layout,
+            root_mode: 0o1777,
+            root_uid: 0,
+            root_gid: 0,
+            created: WallTime(0),
+        }
+    }
+}
+
+/// The namespace of a partition.
+#[derive(Debug)]
+pub struct Namespace {
+    pub(crate) volume: u32,
+    pub(crate) partition: u32,
+    pub(crate) inode_last: u64,
+    /// The next inode id to give; past `inode_last` (or 0 after the last u64) when there is none left.
+    pub(crate) inode_next: u64,
+    pub(crate) free_next: u64,
+    /// Position of the last operation.
+    pub(crate) applied: u64,
+    pub(crate) time: u64,
+    pub(crate) counters: Counters,
+    pub(crate) tree: Tree,
+    pub(crate) sessions: SessionTable,
+    pub(crate) scratch: Scratch,
+}
+
+/// Buffers that are reused from one operation to the next. No state.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub value: Vec<u8>,
+    pub incoming: Vec<Extent>,
+    pub removed: Vec<Extent>,
+}
+
+/// Circumstances of one mutation.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    /// Logged time in nanoseconds since 1970.
+    pub now: u64,
+    pub who: Who<'a>,
+    pub session: u64,
+}
+
+impl Namespace {
+    /// An empty partition; with a root directory if its range has inode 1.
+    pub fn new(config: &NamespaceConfig) -> Namespace {
+        let (first, last) = (*config.inodes.start(), *config.inodes.end());
+        let has_root = config.inodes.contains(&InodeId::ROOT.0);
+        let mut namespace = Namespace {
+            volume: config.volume.0,
+            partition: config.partition.0,
+            inode_last: last,
+            inode_next: if has_root { InodeId::ROOT.0 + 1 } else { first.max(1) },
+            free_next: 1,
+            applied: 0,
+            time: config.created.0,
+            counters: Counters::default(),
+            tree: Tree::new(),
+            sessions: SessionTable::default(),
+            scratch: Scratch::default(),
+        };
+        if has_root {
+            let root = Inode {
+                mode: NodeType::Directory as u16 | config.root_mode & 0o7777,
+                nlink: 2,
+                uid: config.root_uid,
+                gid: config.root_gid,
+                layout: config.layout.to_bits(),
+                parent: InodeId::ROOT.0,
+                ..Inode::at(config.created.0)
+            };
+            namespace.put_inode(InodeId::ROOT.0, &root);
+            namespace.counters.inodes = 1;
+            namespace.counters.directories = 1;
+        }
+        namespace
+    }
+
+    /// Executes a logged operation: `request` are the bytes of its message, the answer's bytes are appended to `out`.
+    ///
+    /// An error means that nothing was changed. It is kept like any answer, with these exceptions, which leave the
+    /// sequence number unused: `BadRequest`, `UnknownOperation`, `UnknownPartition`, `BadSequence`, `SessionEnded`,
+    /// `Overloaded`.
+    pub fn apply(
+        &mut self,
+        at: AppliedAt,
+        opcode: Opcode,
+        request: &[u8],
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), WireError> {
+        self.applied = at.index;
+        // The leader's clock may have stepped back between two entries; times in the namespace never do.
+        self.time = self.time.max(at.time.0);
+        if opcode.is_internal() {
+            return self.apply_internal(opcode, request).map_err(OpError::to_wire);
+        }
+        let header = self.header(request).map_err(OpError::to_wire)?;
+        match opcode {
+            Opcode::EndSession => {
+                self.end_session(header.session);
+                return Ok(());
+            }
+            Opcode::KeepAlive => return self.sessions.check_not_ended(header.session).map_err(OpError::to_wire),
+            _ => {}
+        }
+        match self.sessions.gate(header.session, header.slot, header.sequence).map_err(OpError::to_wire)? {
+            Gate::Kept(answer) => return SessionTable::repeat(answer, out),
+            Gate::Execute => {}
+        }
+        let context = Context { now: self.time, who: header.who, session: header.session };
+        let start = out.len();
+        let result = self.mutate(opcode, &context, request, out);
+        match result {
+            Ok(()) => self.sessions.keep_answer(header.session, header.slot, header.sequence, &out[start..]),
+            Err(error) => {
+                out.truncate(start);
+                if !matches!(error.code, ErrorCode::BadRequest | ErrorCode::UnknownOperation) {
+                    self.sessions.keep_error(header.session, header.slot, header.sequence, error);
+                }
+            }
+        }
+        result.map_err(OpError::to_wire)
+    }
+
+    /// Answers a read; the answer's bytes are appended to `out`.
+    pub fn read(&self, opcode: Opcode, request: &[u8], out: &mut Vec<u8>) -> std::result::Result<(), WireError> {
+        let start = out.len();
+        let result = self.header(request).and_then(|header| self.answer(opcode, &header, request, out));
+        result.map_err(|error| {
+            out.truncate(start);
+            error.to_wire()
+        })
+    }
+
+    fn mutate(&mut self, opcode: Opcode, context: &Context<'_>, request: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        match opcode {
+            Opcode::Create => self.create(context, request, out),
+            Opcode::Mkdir => self.mkdir(context, request, out),
+            Opcode::Symlink => self.symlink(context, request, out),
+            Opcode::CreateUnnamed => self.create_unnamed(context, request, out),
+            Opcode::Link => self.link(context, request, out),
+            Opcode::Unlink => self.unlink(context, request),
+            Opcode::Rmdir => self.rmdir(context, request),
+            Opcode::RemoveTree => self.remove_tree(context, request),
+            Opcode::Rename => self.rename(context, request),
+            Opcode::Setattr => self.setattr(context, request, out),
+            Opcode::SetXattr => self.set_xattr(context, request),
+            Opcode::RemoveXattr => self.remove_xattr(context, request),
+            Opcode::Publish => self.publish(context, request, out),
+            Opcode::Hold => self.hold(context, request, out),
+            Opcode::Release => self.release(context, request),
+            _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
+        }
+    }
+
+    fn answer(&self, opcode: Opcode, header: &Header<'_>, request: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let who = &header.who;
+        match opcode {
+            Opcode::Lookup => self.lookup(who, request, out),
+            Opcode::Resolve => self.resolve(who, request, out),
+            Opcode::Getattr => self.getattr(request, out),
+            Opcode::Readlink => self.readlink(request, out),
+            Opcode::Readdir => self.readdir(who, request, out),
+            Opcode::GetExtents => self.get_extents(header, request, out),
+            Opcode::GetXattr => self.get_xattr(who, request, out),
+            Opcode::ListXattr => self.list_xattr(who, request, out),
+            Opcode::Statfs => self.statfs(out),
+            Opcode::Access => self.access(who, request),
+            _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a read of the namespace")),
+        }
+    }
+
+    fn apply_internal(&mut self, opcode: Opcode, request: &[u8]) -> Result<()> {
+        match opcode {
+            Opcode::ExpireSessions => self.expire_sessions(request),
+            Opcode::ReclaimBatch => self.reclaim_batch(request),
+            Opcode::FreeDone => self.free_done(request),
+            _ => Err(OpError::new(ErrorCode::UnknownOperation, "not an operation of a partition's leader")),
+        }
+    }
+
+    fn header<'a>(&self, request: &'a [u8]) -> Result<Header<'a>> {
+        let header = Header::find(request)?;
+        if header.volume != self.volume || header.partition != self.partition {
+            return Err(OpError::new(
+                ErrorCode::UnknownPartition,
+                "the request is for another partition; refresh the cluster map",
+            ));
+        }
+        Ok(header)
+    }
+}
+
+/// Facts for the server around it.
+impl Namespace {
+    pub fn volume(&self) -> VolumeId {
+        VolumeId(self.volume)
+    }
+    pub fn partition(&self) -> PartitionId {
+        PartitionId(self.partition)
+    }
+    /// Raft index of the last operation.
+    pub fn applied_index(&self) -> u64 {
+        self.applied
+    }
+    /// Newest logged time.
+    pub fn time(&self) -> WallTime {
+        WallTime(self.time)
+    }
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+    /// Bytes of memory that the state takes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.tree.memory_bytes() as u64 + self.sessions.memory_bytes()
+    }
+    /// Inode ids that are left to give.
+    pub fn inodes_left(&self) -> u64 {
+        match self.next_inode() {
+            Ok(next) => (self.inode_last - next).saturating_add(1),
+            Err(_) => 0,
+        }
+    }
+    /// What is known of a session here. One that has made no mutation yet is `Unknown`, which is no fault.
+    pub fn session_state(&self, session: u64) -> SessionState {
+        self.sessions.state(session)
+    }
+    /// Live sessions, ascending: what a new leader has to grant a full lease.
+    pub fn live_sessions(&self) -> impl Iterator<Item = u64> + '_ {
+        self.sessions.live()
+    }
+}

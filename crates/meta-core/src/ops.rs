@@ -1,0 +1,26 @@
+//! One operation a file. Each one checks everything first and changes afterwards, so that an error means that nothing
+//! was done. The order of checks is that of Linux (fs/namei.c): arguments, the directories named, search permission,
+//! the entry, permission to change, ownership in sticky directories, type.
+mod access;
+mod create;
+mod create_unnamed;
+mod extents;
+mod getattr;
+mod hold;
+mod link;
+mod lookup;
+mod mkdir;
+mod publish;
+mod readdir;
+mod readlink;
+mod reclaim;
+mod remove_tree;
+mod rename;
+mod resolve;
+mod rmdir;
+mod session;
+mod setattr;
+mod statfs;
+mod symlink;
+mod unlink;
+mod xattr;

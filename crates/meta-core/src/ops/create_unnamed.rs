@@ -1,0 +1,35 @@
+//! CreateUnnamed: a regular file without a name, held by the session for writing (`O_TMPFILE`). Link gives it a name;
+//! if the last holder goes before that, so does the file.
+use crate::encoding::{Inode, NodeType};
+use crate::error::Result;
+use crate::inode_table::layout_or;
+use crate::message::request;
+use crate::message::writer::put_attributes_response;
+use crate::namespace::{Context, Namespace};
+use crate::permission::{check_change, inherit};
+
+impl Namespace {
+    pub(crate) fn create_unnamed(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::CreateUnnamed::decode(bytes)?;
+        layout_or(request.layout, 0)?;
+        let directory = self.searchable(request.parent, &context.who)?;
+        check_change(&directory, &context.who)?;
+        let mode = NodeType::Regular as u16 | request.mode as u16 & 0o7777;
+        let (gid, mode) = inherit(&directory, &context.who, mode);
+        let inode = Inode {
+            mode,
+            nlink: 0,
+            uid: context.who.uid,
+            gid,
+            layout: layout_or(request.layout, directory.layout)?,
+            unnamed: true,
+            data_version: 1,
+            ..Inode::at(context.now)
+        };
+        let id = self.next_inode()?;
+        self.add_inode(id, &inode);
+        self.add_hold(context.session, id, true);
+        put_attributes_response(out, id, &inode);
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! GetExtents: the extents that overlap a range of a file, in pages. Permission: r or x by the mode, ownership, or
+//! that the session holds the file open.
+use crate::error::{OpError, Result};
+use crate::limits::PAGE_ENTRIES_MAX;
+use crate::message::request::{self, Header};
+use crate::message::writer::{put_extent, put_message, put_number};
+use crate::namespace::Namespace;
+use crate::permission::{EXEC, READ, allows, check_owner};
+use cairn_types::ErrorCode;
+
+impl Namespace {
+    pub(crate) fn get_extents(&self, header: &Header<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::GetExtents::decode(bytes)?;
+        let inode = self.live_inode(request.inode)?;
+        if inode.is_dir() {
+            return Err(OpError::IS_DIRECTORY);
+        }
+        if !inode.is_regular() {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "only regular files have contents"));
+        }
+        let may_read = allows(&inode, &header.who, READ)
+            || allows(&inode, &header.who, EXEC)
+            || check_owner(&inode, &header.who).is_ok()
+            || self.hold_of(header.session, request.inode).is_some();
+        if !may_read {
+            return Err(OpError::READ_DENIED);
+        }
+        let count_max = match request.count_max {
+            0 => PAGE_ENTRIES_MAX,
+            count => count.min(PAGE_ENTRIES_MAX),
+        };
+        // Length 0 asks for all to the end.
+        let to = if request.length == 0 { u64::MAX } else { request.offset.saturating_add(request.length) };
+        let (mut count, mut is_end) = (0, true);
+        self.visit_extents(request.inode, request.offset, to, |extent| {
+            if count == count_max {
+                is_end = false;
+                return false;
+            }
+            put_message(out, 1, |out| put_extent(out, &extent));
+            count += 1;
+            true
+        })?;
+        put_number(out, 2, u64::from(is_end));
+        put_number(out, 3, inode.size);
+        put_number(out, 4, inode.data_version);
+        Ok(())
+    }
+}

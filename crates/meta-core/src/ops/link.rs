@@ -1,0 +1,68 @@
+//! Link: a further name for a file, or the first one of a file made without a name. Directories have one name.
+//!
+//! With `replace` an existing entry gives way as in a rename.
+use crate::encoding::Dentry;
+use crate::error::{OpError, Result};
+use crate::inode_table::check_entry_name;
+use crate::limits::LINKS_MAX;
+use crate::message::request;
+use crate::message::writer::put_attributes_response;
+use crate::namespace::{Context, Namespace};
+use crate::permission::{check_change, check_delete};
+use cairn_types::ErrorCode;
+
+impl Namespace {
+    pub(crate) fn link(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::Link::decode(bytes)?;
+        check_entry_name(request.name)?;
+        let mut inode = self.live_inode(request.inode)?;
+        let mut directory = self.searchable(request.parent, &context.who)?;
+        let there = self.dentry(request.parent, request.name)?;
+        if there.is_some() && !request.replace {
+            return Err(OpError::EXISTS);
+        }
+        if there.is_some_and(|there| there.inode == request.inode) {
+            put_attributes_response(out, request.inode, &inode);
+            return Ok(());
+        }
+        let victim = match there {
+            Some(there) => {
+                let victim = self.inode(there.inode)?;
+                check_delete(&directory, &victim, &context.who)?;
+                if victim.is_dir() {
+                    return Err(OpError::IS_DIRECTORY);
+                }
+                Some((there.inode, victim))
+            }
+            None => {
+                check_change(&directory, &context.who)?;
+                None
+            }
+        };
+        if inode.is_dir() {
+            return Err(OpError::new(ErrorCode::NotPermitted, "a directory has one name"));
+        }
+        if inode.nlink == 0 && !inode.unnamed {
+            return Err(OpError::new(ErrorCode::NotFound, "the file has lost its last name and gets no new one"));
+        }
+        if inode.nlink >= LINKS_MAX {
+            return Err(OpError::TOO_MANY_LINKS);
+        }
+        inode.nlink += 1;
+        inode.unnamed = false;
+        inode.touch(context.now);
+        self.put_dentry(request.parent, request.name, Dentry { inode: request.inode, d_type: inode.d_type() });
+        self.put_inode(request.inode, &inode);
+        if let Some((id, mut victim)) = victim {
+            victim.nlink -= 1;
+            victim.touch(context.now);
+            self.put_or_bury(id, &victim)?;
+        } else {
+            directory.size += 1;
+        }
+        directory.touch_contents(context.now);
+        self.update_directory(request.parent, &directory);
+        put_attributes_response(out, request.inode, &inode);
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! Mkdir: a directory. Its `..` is a link to the parent.
+use crate::encoding::{Dentry, Inode, NodeType};
+use crate::error::{OpError, Result};
+use crate::inode_table::{check_entry_name, layout_or};
+use crate::limits::LINKS_MAX;
+use crate::message::request;
+use crate::message::writer::put_attributes_response;
+use crate::namespace::{Context, Namespace};
+use crate::permission::{check_change, inherit};
+
+impl Namespace {
+    pub(crate) fn mkdir(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::Mkdir::decode(bytes)?;
+        check_entry_name(request.name)?;
+        layout_or(request.layout, 0)?;
+        let directory = self.directory_for_new(request.parent, request.name, context)?;
+        if directory.nlink >= LINKS_MAX {
+            return Err(OpError::TOO_MANY_LINKS);
+        }
+        // As Linux: setuid and setgid are not taken from the request.
+        let mode = NodeType::Directory as u16 | request.mode as u16 & 0o1777;
+        let (gid, mode) = inherit(&directory, &context.who, mode);
+        let inode = Inode {
+            mode,
+            nlink: 2,
+            uid: context.who.uid,
+            gid,
+            layout: layout_or(request.layout, directory.layout)?,
+            parent: request.parent,
+            ..Inode::at(context.now)
+        };
+        let id = self.add_named(request.parent, directory, request.name, &inode, context)?;
+        put_attributes_response(out, id, &inode);
+        Ok(())
+    }
+
+    /// The directory for a new entry: searchable, without an entry of this name, and `who` may change it.
+    pub(crate) fn directory_for_new(&self, id: u64, name: &[u8], context: &Context<'_>) -> Result<Inode> {
+        let directory = self.searchable(id, &context.who)?;
+        if self.dentry(id, name)?.is_some() {
+            return Err(OpError::EXISTS);
+        }
+        check_change(&directory, &context.who)?;
+        Ok(directory)
+    }
+
+    /// Stores a new inode under a name that is free, and updates its directory. Only a lack of inode ids can fail.
+    pub(crate) fn add_named(
+        &mut self,
+        parent: u64,
+        mut directory: Inode,
+        name: &[u8],
+        inode: &Inode,
+        context: &Context<'_>,
+    ) -> Result<u64> {
+        let id = self.next_inode()?;
+        self.put_dentry(parent, name, Dentry { inode: id, d_type: inode.d_type() });
+        self.add_inode(id, inode);
+        directory.size += 1;
+        directory.nlink += u32::from(inode.is_dir());
+        directory.touch_contents(context.now);
+        self.update_directory(parent, &directory);
+        Ok(id)
+    }
+}

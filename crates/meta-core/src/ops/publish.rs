@@ -1,0 +1,62 @@
+//! Publish: puts extents, whose bytes are durable, in place of what the file has in their ranges.
+//!
+//! All or nothing. With `if_data_version` only if nobody changed the contents since. The writing session has the right
+//! to write by the file's mode, or because it opened the file when the mode gave it.
+use crate::error::{OpError, Result};
+use crate::extent_map::check_incoming;
+use crate::limits::FILE_SIZE_MAX;
+use crate::message::request;
+use crate::message::writer::put_attributes_response;
+use crate::namespace::{Context, Namespace};
+use crate::permission::mode_after_write;
+use cairn_types::ErrorCode;
+
+impl Namespace {
+    pub(crate) fn publish(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::Publish::decode(bytes)?;
+        check_incoming(&request.extents, &mut self.scratch.incoming)?;
+        if request.size > FILE_SIZE_MAX {
+            return Err(OpError::FILE_TOO_LARGE);
+        }
+        let end = self.scratch.incoming.last().map_or(0, |extent| extent.end());
+        if request.set_size && end > request.size {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "an extent goes beyond the size that is set"));
+        }
+        let mut inode = self.live_inode(request.inode)?;
+        if inode.is_dir() {
+            return Err(OpError::IS_DIRECTORY);
+        }
+        if !inode.is_regular() {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "only regular files have contents"));
+        }
+        self.check_writable(request.inode, &inode, context)?;
+        if request.if_data_version != 0 && request.if_data_version != inode.data_version {
+            return Err(OpError::new(
+                ErrorCode::Conflict,
+                "the file's contents were changed meanwhile; read its extents again",
+            ));
+        }
+        let size = if request.set_size { request.size } else { inode.size.max(request.size).max(end) };
+        let version = inode.data_version;
+        if inode.stored == 0 {
+            self.put_first_extents(request.inode);
+            let gained: u64 = self.scratch.incoming.iter().map(|extent| extent.length).sum();
+            inode.stored = gained;
+            self.counters.stored_bytes += gained;
+        } else if !self.scratch.incoming.is_empty() {
+            let change = self.replace_extents(request.inode)?;
+            inode.stored = inode.stored.wrapping_add_signed(change);
+            self.counters.stored_bytes = self.counters.stored_bytes.wrapping_add_signed(change);
+        }
+        self.set_size(request.inode, &mut inode, size)?;
+        inode.data_version = version + 1;
+        inode.mode = mode_after_write(&inode, &context.who);
+        inode.touch_contents(context.now);
+        if request.mtime_ns != 0 {
+            inode.mtime = request.mtime_ns;
+        }
+        self.put_inode(request.inode, &inode);
+        put_attributes_response(out, request.inode, &inode);
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Readdir: a page of a directory in the order of names. `.` and `..` are not listed.
+//!
+//! The cookie of an entry is its name: a page starts behind that name whether it still exists or not, so entries that
+//! come and go neither repeat nor hide others. A page costs what it holds, however large the directory is.
+use crate::encoding::{Dentry, Inode};
+use crate::error::{OpError, Result};
+use crate::key::{self, Kind};
+use crate::limits::{PAGE_ENTRIES_MAX, READDIR_BYTES_MAX};
+use crate::message::request::{self, Who};
+use crate::message::writer::{put_attributes, put_bytes, put_message, put_number};
+use crate::namespace::Namespace;
+use crate::permission::{EXEC, READ, allows};
+use cairn_types::ErrorCode;
+use cairn_types::name::NAME_MAX;
+
+impl Namespace {
+    pub(crate) fn readdir(&self, who: &Who<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::Readdir::decode(bytes)?;
+        if request.after.len() > NAME_MAX {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "not a cookie of this directory"));
+        }
+        let directory = self.directory(request.inode)?;
+        if !allows(&directory, who, READ) {
+            return Err(OpError::READ_DENIED);
+        }
+        // Names may be listed with r alone; what is behind them takes x.
+        let with_attributes = request.attributes && allows(&directory, who, EXEC);
+        let count_max = match request.count_max {
+            0 => PAGE_ENTRIES_MAX,
+            count => count.min(PAGE_ENTRIES_MAX),
+        };
+        let prefix = key::prefix(request.inode, Kind::Dentry);
+        let start = out.len();
+        let mut cursor = self.tree.cursor();
+        let after = key::dentry(request.inode, request.after);
+        let mut found = cursor.seek(after.as_bytes());
+        if found && !request.after.is_empty() && cursor.key() == after.as_bytes() {
+            found = cursor.advance();
+        }
+        let mut count = 0;
+        while found {
+            let Some(name) = cursor.key().strip_prefix(prefix.as_bytes()) else { break };
+            if count == count_max || out.len() - start > READDIR_BYTES_MAX {
+                return Ok(());
+            }
+            let dentry = Dentry::decode(cursor.value()).ok_or(OpError::DAMAGED)?;
+            let inode = if with_attributes { Some(self.inode(dentry.inode)?) } else { None };
+            put_entry(out, name, dentry, inode.as_ref());
+            count += 1;
+            found = cursor.advance();
+        }
+        put_number(out, 2, 1);
+        Ok(())
+    }
+}
+
+fn put_entry(out: &mut Vec<u8>, name: &[u8], dentry: Dentry, inode: Option<&Inode>) {
+    put_message(out, 1, |out| {
+        put_bytes(out, 1, name);
+        put_number(out, 2, dentry.inode);
+        put_number(out, 3, u64::from(dentry.d_type));
+        if let Some(inode) = inode {
+            put_message(out, 4, |out| put_attributes(out, dentry.inode, inode));
+        }
+        put_bytes(out, 5, name);
+    });
+}

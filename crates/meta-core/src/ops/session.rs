@@ -1,0 +1,35 @@
+//! EndSession and ExpireSessions: what a session held is released. From then on none of its requests is executed.
+use crate::dead::Budget;
+use crate::error::Result;
+use crate::limits::INLINE_EXTENTS_MAX;
+use crate::message::request;
+use crate::namespace::Namespace;
+
+/// Holds that are released in the entry that ends a session; the rest is left to `ReclaimBatch`.
+const INLINE_HOLDS: usize = INLINE_EXTENTS_MAX;
+
+impl Namespace {
+    /// Ends a session, known here or not. Repeating it changes nothing.
+    pub(crate) fn end_session(&mut self, session: u64) {
+        if session == 0 || !self.sessions.end(session) || self.counters.holds == 0 {
+            return;
+        }
+        let mut budget = Budget { inodes: INLINE_HOLDS, extents: usize::MAX };
+        // A record that cannot be decoded stays in the list, where it is met and reported again.
+        if !matches!(self.release_holds(session, &mut budget), Ok(true)) {
+            self.list_dead_session(session);
+        }
+    }
+
+    pub(crate) fn expire_sessions(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut sessions = Vec::new();
+        request::ExpireSessions::decode(bytes)?.sessions.visit(|session| {
+            sessions.push(session);
+            true
+        })?;
+        for session in sessions {
+            self.end_session(session);
+        }
+        Ok(())
+    }
+}

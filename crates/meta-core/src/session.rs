@@ -1,0 +1,188 @@
+//! Sessions, slots and kept answers: each request of (session, slot, sequence) is executed once (NFSv4.1, RFC 8881
+//! §2.10.6).
+//!
+//! Sessions and slots arise on first use, slots with sequence 1. Ids ascend at the manager and are never repeated, so
+//! ended sessions are remembered as a set that is cut to a floor when it grows: an unknown session at or below the
+//! floor counts as ended, which at worst makes an old client open a new session.
+//!
+//! Invariant: a request of an ended session is never executed. Cloning is O(1); after it, what changes is copied once.
+use crate::error::{OpError, Result};
+use crate::limits::{ENDED_SESSIONS_MAX, KEPT_ANSWER_MAX, SESSIONS_MAX, SLOTS_MAX};
+use cairn_types::ErrorCode;
+use cairn_wire::error::WireError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+mod image;
+#[cfg(test)]
+mod tests;
+
+const KEPT_OK: u8 = 0;
+const KEPT_ERROR: u8 = 1;
+
+/// What a partition knows of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionState {
+    Live,
+    Ended,
+    /// It has made no mutation here yet.
+    Unknown,
+}
+
+/// What is to be done with a request.
+pub(crate) enum Gate<'a> {
+    Execute,
+    /// It was executed; this is what was kept.
+    Kept(&'a [u8]),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// Last executed; 0 before the first.
+    sequence: u64,
+    /// One byte of outcome, then the answer, or the error's code (u16) and text.
+    answer: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Session {
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SessionTable {
+    live: Arc<BTreeMap<u64, Arc<Session>>>,
+    ended: Arc<BTreeSet<u64>>,
+    /// Every session up to this one that is not live has ended.
+    floor: u64,
+    /// Slots of all live sessions.
+    slots: u64,
+}
+
+impl SessionTable {
+    pub fn state(&self, session: u64) -> SessionState {
+        if self.live.contains_key(&session) {
+            SessionState::Live
+        } else if session <= self.floor || self.ended.contains(&session) {
+            SessionState::Ended
+        } else {
+            SessionState::Unknown
+        }
+    }
+
+    pub fn live(&self) -> impl Iterator<Item = u64> + '_ {
+        self.live.keys().copied()
+    }
+
+    pub fn check_not_ended(&self, session: u64) -> Result<()> {
+        match self.state(session) {
+            SessionState::Ended => Err(ENDED),
+            SessionState::Live | SessionState::Unknown => Ok(()),
+        }
+    }
+
+    /// Decides about a request before anything of it is looked at.
+    #[inline]
+    pub fn gate(&self, session: u64, slot: u32, sequence: u64) -> Result<Gate<'_>> {
+        if slot >= SLOTS_MAX || session == 0 {
+            return Err(OpError::new(
+                ErrorCode::BadRequest,
+                "a mutation names a session and one of its slots 0 to 255",
+            ));
+        }
+        let slot = match self.live.get(&session) {
+            Some(live) => live.slots.get(slot as usize),
+            None => {
+                self.check_not_ended(session)?;
+                if self.live.len() >= SESSIONS_MAX {
+                    return Err(OpError::new(ErrorCode::Overloaded, "the partition has too many live sessions"));
+                }
+                None
+            }
+        };
+        let last = slot.map_or(0, |slot| slot.sequence);
+        match slot {
+            _ if last.checked_add(1) == Some(sequence) => Ok(Gate::Execute),
+            Some(slot) if sequence == last && last > 0 => Ok(Gate::Kept(&slot.answer)),
+            _ => Err(OpError::new(
+                ErrorCode::BadSequence,
+                "the sequence number of the slot is neither the last nor the next one; open a new session",
+            )),
+        }
+    }
+
+    /// Gives a kept answer again.
+    pub fn repeat(kept: &[u8], out: &mut Vec<u8>) -> std::result::Result<(), WireError> {
+        match kept {
+            [KEPT_OK, answer @ ..] => {
+                out.extend_from_slice(answer);
+                Ok(())
+            }
+            [KEPT_ERROR, low, high, text @ ..] => {
+                let code = ErrorCode::from_code(u16::from_le_bytes([*low, *high])).unwrap_or(ErrorCode::Internal);
+                Err(WireError::new(code, String::from_utf8_lossy(text)))
+            }
+            _ => Err(OpError::DAMAGED.to_wire()),
+        }
+    }
+
+    #[inline]
+    pub fn keep_answer(&mut self, session: u64, slot: u32, sequence: u64, answer: &[u8]) {
+        assert!(answer.len() < KEPT_ANSWER_MAX, "answers of mutations are attributes or empty");
+        let kept = self.slot(session, slot, sequence);
+        kept.push(KEPT_OK);
+        kept.extend_from_slice(answer);
+    }
+
+    pub fn keep_error(&mut self, session: u64, slot: u32, sequence: u64, error: OpError) {
+        let text = error.text.as_bytes();
+        let kept = self.slot(session, slot, sequence);
+        kept.push(KEPT_ERROR);
+        kept.extend_from_slice(&error.code.code().to_le_bytes());
+        kept.extend_from_slice(&text[..text.len().min(KEPT_ANSWER_MAX - 3)]);
+    }
+
+    /// Moves a slot on to `sequence` and gives its empty answer.
+    #[inline]
+    fn slot(&mut self, session: u64, slot: u32, sequence: u64) -> &mut Vec<u8> {
+        let slots = &mut Arc::make_mut(Arc::make_mut(&mut self.live).entry(session).or_default()).slots;
+        let at = slot as usize;
+        if slots.len() <= at {
+            self.slots += (at + 1 - slots.len()) as u64;
+            slots.resize_with(at + 1, Slot::default);
+        }
+        let slot = &mut slots[at];
+        slot.sequence = sequence;
+        slot.answer.clear();
+        &mut slot.answer
+    }
+
+    /// Ends a session, known or not. Returns false when it had ended before.
+    pub fn end(&mut self, session: u64) -> bool {
+        let removed = Arc::make_mut(&mut self.live).remove(&session);
+        self.slots -= removed.as_ref().map_or(0, |s| s.slots.len() as u64);
+        let was_live = removed.is_some();
+        if session <= self.floor {
+            return was_live;
+        }
+        let ended = Arc::make_mut(&mut self.ended);
+        let is_new = ended.insert(session);
+        if ended.len() > ENDED_SESSIONS_MAX {
+            let keep_from = ended.iter().nth(ENDED_SESSIONS_MAX / 2).copied().expect("the set is larger than its half");
+            let kept = ended.split_off(&keep_from);
+            self.floor = ended.last().copied().expect("the lower half is not empty");
+            *ended = kept;
+        }
+        was_live || is_new
+    }
+
+    /// Estimate: table entries and kept answers.
+    pub fn memory_bytes(&self) -> u64 {
+        self.live.len() as u64 * 96 + self.ended.len() as u64 * 12 + self.slots * 192
+    }
+}
+
+const ENDED: OpError = OpError::new(
+    ErrorCode::SessionEnded,
+    "the session has ended; whether the request was done before that is not known; open a new session",
+);

@@ -1,0 +1,302 @@
+//! A client of one namespace for tests: builds requests with the generated protobuf code, numbers them, and decodes
+//! answers with it, so that every test holds the hand-written messages against the generated ones.
+use cairn_meta_core::{AppliedAt, Namespace, NamespaceBuilder, NamespaceConfig};
+use cairn_types::{ErrorCode, Layout, PartitionId, VolumeId, WallTime};
+use cairn_wire::Opcode;
+use cairn_wire::common::{Credentials, Empty, Extent};
+use cairn_wire::meta::*;
+use prost::Message;
+use std::collections::BTreeMap;
+
+pub const ROOT: u64 = 1;
+
+/// One logged operation, to be applied again elsewhere.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    pub at: AppliedAt,
+    pub opcode: Opcode,
+    pub request: Vec<u8>,
+}
+
+pub struct Driver {
+    pub namespace: Namespace,
+    pub log: Vec<Logged>,
+    pub session: u64,
+    pub slot: u32,
+    pub who: Credentials,
+    pub now: u64,
+    sequences: BTreeMap<(u64, u32), u64>,
+}
+
+pub type Answer<T> = Result<T, ErrorCode>;
+
+pub fn config() -> NamespaceConfig {
+    let mut config = NamespaceConfig::new(VolumeId(1), PartitionId(1), Layout::replicated(3));
+    config.root_mode = 0o755;
+    config.created = WallTime(1_000);
+    config
+}
+
+pub fn user(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
+    Credentials { uid, gid, groups: groups.to_vec() }
+}
+
+/// An extent of whole or partial blocks in chunk (pg 7, index).
+pub fn extent(file_offset: u64, length: u64, index: u32, chunk_offset: u64) -> Extent {
+    Extent { file_offset, length, pg: 7, index, chunk_offset, flags: 0 }
+}
+
+impl Driver {
+    pub fn new() -> Self {
+        Self::on(Namespace::new(&config()))
+    }
+
+    pub fn on(namespace: Namespace) -> Self {
+        Driver {
+            namespace,
+            log: Vec::new(),
+            session: 1,
+            slot: 0,
+            who: user(0, 0, &[]),
+            now: 1_000_000,
+            sequences: BTreeMap::new(),
+        }
+    }
+
+    pub fn header(&self, sequence: u64) -> Option<MetaHeader> {
+        let who = Some(self.who.clone());
+        Some(MetaHeader { volume: 1, partition: 1, session: self.session, slot: self.slot, sequence, who })
+    }
+
+    /// The header of the next mutation.
+    pub fn next(&mut self) -> Option<MetaHeader> {
+        let sequence = self.sequences.entry((self.session, self.slot)).or_default();
+        *sequence += 1;
+        let sequence = *sequence;
+        self.header(sequence)
+    }
+
+    /// Applies encoded bytes as the next log entry.
+    pub fn log(&mut self, opcode: Opcode, request: Vec<u8>) -> Result<Vec<u8>, ErrorCode> {
+        self.now += 10;
+        let at = AppliedAt { index: self.log.len() as u64 + 1, time: WallTime(self.now) };
+        self.log.push(Logged { at, opcode, request: request.clone() });
+        let mut out = b"before".to_vec();
+        let result = self.namespace.apply(at, opcode, &request, &mut out);
+        assert_eq!(&out[..6], b"before", "what was in the buffer stays");
+        match result {
+            Ok(()) => Ok(out.split_off(6)),
+            Err(error) => {
+                assert_eq!(out.len(), 6, "an error leaves no part of an answer");
+                Err(error.code)
+            }
+        }
+    }
+
+    pub fn mutate<A: Message + Default>(&mut self, opcode: Opcode, request: &impl Message) -> Answer<A> {
+        self.log(opcode, request.encode_to_vec()).map(|bytes| {
+            let answer = A::decode(bytes.as_slice()).expect("the answer is protobuf");
+            assert_eq!(answer.encode_to_vec(), bytes, "the answer is as the generated code writes it");
+            answer
+        })
+    }
+
+    pub fn read<A: Message + Default>(&self, opcode: Opcode, request: &impl Message) -> Answer<A> {
+        let mut out = b"before".to_vec();
+        self.namespace.read(opcode, &request.encode_to_vec(), &mut out).map_err(|error| error.code)?;
+        let answer = A::decode(&out[6..]).expect("the answer is protobuf");
+        assert_eq!(answer.encode_to_vec(), &out[6..], "the answer is as the generated code writes it");
+        Ok(answer)
+    }
+
+    fn attributes(&mut self, opcode: Opcode, request: &impl Message) -> Answer<Attributes> {
+        self.mutate::<AttributesResponse>(opcode, request).map(|a| a.attributes.expect("attributes are answered"))
+    }
+
+    fn done(&mut self, opcode: Opcode, request: &impl Message) -> Answer<()> {
+        self.mutate::<Empty>(opcode, request).map(|_| ())
+    }
+
+    pub fn check(&self) {
+        if let Err(violation) = self.namespace.check_invariants() {
+            panic!("{violation}");
+        }
+    }
+
+    /// The namespace from its own checkpoint.
+    pub fn restored(&self) -> Namespace {
+        restore(&self.pages())
+    }
+
+    pub fn pages(&self) -> Vec<Vec<u8>> {
+        self.namespace.snapshot().pages(16 << 10).collect()
+    }
+}
+
+pub fn restore(pages: &[Vec<u8>]) -> Namespace {
+    let mut builder = NamespaceBuilder::new();
+    for page in pages {
+        builder.push_page(page).expect("a page of a checkpoint");
+    }
+    builder.finish().expect("a whole checkpoint")
+}
+
+/// The operations.
+impl Driver {
+    pub fn mkdir(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {
+        let header = self.next();
+        self.attributes(Opcode::Mkdir, &MkdirRequest { header, parent, name: name.into(), mode, layout: 0 })
+    }
+    pub fn create(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {
+        self.create_with(CreateRequest { parent, name: name.into(), mode, exclusive: true, ..Default::default() })
+    }
+    pub fn create_with(&mut self, request: CreateRequest) -> Answer<Attributes> {
+        let header = self.next();
+        self.attributes(Opcode::Create, &CreateRequest { header, ..request })
+    }
+    pub fn symlink(&mut self, parent: u64, name: &str, target: &str) -> Answer<Attributes> {
+        let header = self.next();
+        let request = SymlinkRequest { header, parent, name: name.into(), target: target.into() };
+        self.attributes(Opcode::Symlink, &request)
+    }
+    pub fn create_unnamed(&mut self, parent: u64, mode: u32) -> Answer<Attributes> {
+        let header = self.next();
+        self.attributes(Opcode::CreateUnnamed, &CreateUnnamedRequest { header, parent, mode, layout: 0 })
+    }
+    pub fn link(&mut self, inode: u64, parent: u64, name: &str, replace: bool) -> Answer<Attributes> {
+        let header = self.next();
+        self.attributes(Opcode::Link, &LinkRequest { header, inode, parent, name: name.into(), replace })
+    }
+    pub fn unlink(&mut self, parent: u64, name: &str) -> Answer<()> {
+        let header = self.next();
+        self.done(Opcode::Unlink, &UnlinkRequest { header, parent, name: name.into() })
+    }
+    pub fn rmdir(&mut self, parent: u64, name: &str) -> Answer<()> {
+        let header = self.next();
+        self.done(Opcode::Rmdir, &RmdirRequest { header, parent, name: name.into() })
+    }
+    pub fn remove_tree(&mut self, parent: u64, name: &str) -> Answer<()> {
+        let header = self.next();
+        self.done(Opcode::RemoveTree, &RemoveTreeRequest { header, parent, name: name.into() })
+    }
+    pub fn rename(&mut self, parent: u64, name: &str, new_parent: u64, new_name: &str, flags: u32) -> Answer<()> {
+        let header = self.next();
+        let (name, new_name) = (name.into(), new_name.into());
+        self.done(Opcode::Rename, &RenameRequest { header, parent, name, new_parent, new_name, flags })
+    }
+    pub fn setattr(&mut self, request: SetattrRequest) -> Answer<Attributes> {
+        let header = self.next();
+        self.attributes(Opcode::Setattr, &SetattrRequest { header, ..request })
+    }
+    pub fn chmod(&mut self, inode: u64, mode: u32) -> Answer<Attributes> {
+        self.setattr(SetattrRequest { inode, valid: 1, mode, ..Default::default() })
+    }
+    pub fn chown(&mut self, inode: u64, uid: Option<u32>, gid: Option<u32>) -> Answer<Attributes> {
+        let valid = u32::from(uid.is_some()) << 1 | u32::from(gid.is_some()) << 2;
+        let (uid, gid) = (uid.unwrap_or(0), gid.unwrap_or(0));
+        self.setattr(SetattrRequest { inode, valid, uid, gid, ..Default::default() })
+    }
+    pub fn truncate(&mut self, inode: u64, size: u64) -> Answer<Attributes> {
+        self.setattr(SetattrRequest { inode, valid: 8, size, ..Default::default() })
+    }
+    pub fn set_xattr(&mut self, inode: u64, name: &str, value: &[u8], flags: u32) -> Answer<()> {
+        let header = self.next();
+        let request = SetXattrRequest { header, inode, name: name.into(), value: value.to_vec(), flags };
+        self.done(Opcode::SetXattr, &request)
+    }
+    pub fn remove_xattr(&mut self, inode: u64, name: &str) -> Answer<()> {
+        let header = self.next();
+        self.done(Opcode::RemoveXattr, &RemoveXattrRequest { header, inode, name: name.into() })
+    }
+    pub fn publish(&mut self, inode: u64, extents: &[Extent]) -> Answer<Attributes> {
+        self.publish_with(PublishRequest { inode, extents: extents.to_vec(), ..Default::default() })
+    }
+    pub fn publish_with(&mut self, request: PublishRequest) -> Answer<Attributes> {
+        let header = self.next();
+        self.attributes(Opcode::Publish, &PublishRequest { header, ..request })
+    }
+    pub fn hold(&mut self, inode: u64, write: bool) -> Answer<Attributes> {
+        let header = self.next();
+        self.attributes(Opcode::Hold, &HoldRequest { header, inode, write })
+    }
+    pub fn release(&mut self, inode: u64) -> Answer<()> {
+        let header = self.next();
+        self.done(Opcode::Release, &ReleaseRequest { header, inode })
+    }
+    pub fn end_session(&mut self) -> Answer<()> {
+        let header = self.header(0);
+        self.done(Opcode::EndSession, &EndSessionRequest { header })
+    }
+    pub fn expire(&mut self, sessions: &[u64]) {
+        self.done(Opcode::ExpireSessions, &ExpireSessions { sessions: sessions.to_vec() }).expect("an internal entry");
+    }
+    pub fn reclaim(&mut self, inodes_max: u32, extents_max: u32) {
+        self.done(Opcode::ReclaimBatch, &ReclaimBatch { inodes_max, extents_max }).expect("an internal entry");
+    }
+    pub fn free_done(&mut self, free_ids: &[u64]) {
+        self.done(Opcode::FreeDone, &FreeDone { free_ids: free_ids.to_vec() }).expect("an internal entry");
+    }
+
+    pub fn lookup(&self, parent: u64, name: &str) -> Answer<Attributes> {
+        let request = LookupRequest { header: self.header(0), parent, name: name.into() };
+        self.read::<AttributesResponse>(Opcode::Lookup, &request).map(|a| a.attributes.expect("attributes"))
+    }
+    pub fn getattr(&self, inode: u64) -> Answer<Attributes> {
+        let request = GetattrRequest { header: self.header(0), inode };
+        self.read::<AttributesResponse>(Opcode::Getattr, &request).map(|a| a.attributes.expect("attributes"))
+    }
+    pub fn resolve(&self, start: u64, path: &str) -> Answer<ResolveResponse> {
+        self.read(Opcode::Resolve, &ResolveRequest { header: self.header(0), start, path: path.into() })
+    }
+    pub fn readlink(&self, inode: u64) -> Answer<Vec<u8>> {
+        let request = ReadlinkRequest { header: self.header(0), inode };
+        self.read::<ReadlinkResponse>(Opcode::Readlink, &request).map(|a| a.target)
+    }
+    pub fn readdir_page(&self, inode: u64, after: &[u8], count_max: u32) -> Answer<ReaddirResponse> {
+        let after = after.to_vec();
+        let request = ReaddirRequest { header: self.header(0), inode, after, count_max, attributes: true };
+        self.read(Opcode::Readdir, &request)
+    }
+    /// All entries, in pages of three.
+    pub fn readdir(&self, inode: u64) -> Answer<Vec<DirEntry>> {
+        let (mut all, mut after) = (Vec::new(), Vec::new());
+        loop {
+            let page = self.readdir_page(inode, &after, 3)?;
+            if let Some(last) = page.entries.last() {
+                after = last.cookie.clone();
+            }
+            all.extend(page.entries);
+            if page.end {
+                return Ok(all);
+            }
+        }
+    }
+    pub fn names(&self, inode: u64) -> Vec<String> {
+        let entries = self.readdir(inode).expect("a readable directory");
+        entries.into_iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect()
+    }
+    pub fn extents(&self, inode: u64) -> Answer<Vec<Extent>> {
+        let request = GetExtentsRequest { header: self.header(0), inode, offset: 0, length: 0, count_max: 0 };
+        self.read::<GetExtentsResponse>(Opcode::GetExtents, &request).map(|a| a.extents)
+    }
+    pub fn get_xattr(&self, inode: u64, name: &str) -> Answer<Vec<u8>> {
+        let request = GetXattrRequest { header: self.header(0), inode, name: name.into() };
+        self.read::<GetXattrResponse>(Opcode::GetXattr, &request).map(|a| a.value)
+    }
+    pub fn list_xattr(&self, inode: u64) -> Answer<Vec<String>> {
+        let request = ListXattrRequest { header: self.header(0), inode };
+        let answer = self.read::<ListXattrResponse>(Opcode::ListXattr, &request)?;
+        Ok(answer.names.into_iter().map(|n| String::from_utf8_lossy(&n).into_owned()).collect())
+    }
+    pub fn access(&self, inode: u64, mask: u32) -> Answer<()> {
+        let request = AccessRequest { header: self.header(0), inode, mask };
+        self.read::<Empty>(Opcode::Access, &request).map(|_| ())
+    }
+    pub fn statfs(&self) -> StatfsResponse {
+        self.read(Opcode::Statfs, &StatfsRequest { header: self.header(0) }).expect("statfs")
+    }
+    /// (index, first block, blocks) of all pending free records.
+    pub fn frees(&self) -> Vec<(u32, u64, u64)> {
+        self.namespace.pending_frees(0, 1 << 20).iter().map(|f| (f.index, f.first_block, f.blocks)).collect()
+    }
+}

@@ -1,0 +1,3 @@
+//! The namespace as its callers see it: protobuf in, protobuf out.
+mod driver;
+mod files;
