@@ -22,13 +22,13 @@
 //! | 25 | 1 | number of members it began with, at most [`MEMBERS_MAX`] |
 //! | 26 | 6 | zero |
 //! | 32 | 32 | their node ids, the rest zero |
-//! | 64 | 8 | layout of the volume's root directory |
+//! | 64 | 8 | layout of the volume's root directory, bits |
 //! | 72 | 8 | time of the root directory, nanoseconds since 1970 |
 //! | 80 | 16 | zero |
 //!
 //! All numbers little-endian. The file is replaced as a whole. Not here: the members of today (the Raft log knows).
 
-use cairn_types::{DiskUuid, NodeId, PartitionId, VolumeId, WallTime, crc32c, crc32c_append};
+use cairn_types::{DiskUuid, Layout, NodeId, PartitionId, VolumeId, WallTime, crc32c, crc32c_append};
 
 use crate::le::{u32_at, u64_at};
 
@@ -59,8 +59,8 @@ pub struct PartitionEntry {
     pub begun: bool,
     /// Members it began with.
     pub members: Vec<NodeId>,
-    /// Of the root directory, as bits.
-    pub layout: u64,
+    /// Of the root directory.
+    pub layout: Layout,
     /// When the volume was made.
     pub created: WallTime,
 }
@@ -154,7 +154,7 @@ impl PartitionEntry {
         for (at, member) in bytes[32..MEMBERS_END].chunks_exact_mut(4).zip(&self.members) {
             at.copy_from_slice(&member.0.to_le_bytes());
         }
-        bytes[64..72].copy_from_slice(&self.layout.to_le_bytes());
+        bytes[64..72].copy_from_slice(&self.layout.to_bits().to_le_bytes());
         bytes[72..80].copy_from_slice(&self.created.0.to_le_bytes());
         bytes
     }
@@ -171,7 +171,7 @@ impl PartitionEntry {
             inodes: (u64_at(bytes, 8), u64_at(bytes, 16)),
             begun: bytes[24] == 1,
             members: members.chunks_exact(4).map(|id| NodeId(u32_at(id, 0))).collect(),
-            layout: u64_at(bytes, 64),
+            layout: Layout::from_bits(u64_at(bytes, 64))?,
             created: WallTime(u64_at(bytes, 72)),
         };
         let sound = entry.partition.0 != 0
@@ -194,7 +194,7 @@ mod tests {
             inodes: (1, u64::MAX),
             begun,
             members: vec![NodeId(16), NodeId(17)],
-            layout: 9,
+            layout: Layout::replicated(3),
             created: WallTime(8),
         };
         PartitionList { node: DiskUuid([5; 16]), entries: vec![entry(3, true), entry(4, false)] }
@@ -211,7 +211,7 @@ mod tests {
             &file[80..104],
             &[255, 255, 255, 255, 255, 255, 255, 255, 1, 2, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 17, 0, 0, 0]
         );
-        assert_eq!(&file[128..144], &[9, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(&file[128..144], &[3, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(PartitionList::decode(&file), Ok(sample()));
         let none = PartitionList { node: DiskUuid([5; 16]), entries: Vec::new() };
         assert_eq!(PartitionList::decode(&none.encode()), Ok(none));

@@ -1,1 +1,29 @@
-//! (being written)
+//! The meta role: meta partitions as Raft groups, served over RPC.
+//!
+//! [`MetaServer`] implements `cairn_rpc::Service` for the operations 0x04xx (reads, answered inline under the leader's
+//! lease) and 0x05xx (mutations, answered once they are in the log and applied), and
+//! `cairn_node_agent::Contributor` for registration, heartbeats and the cluster map.
+//!
+//! Not here: what operations do (meta-core), the log and elections (raft-host), which node has which partition (manager).
+
+mod checkpoint;
+mod config;
+mod contributor;
+mod duties;
+mod error;
+mod free;
+mod header;
+mod leases;
+mod list_file;
+mod machine;
+mod metrics;
+mod partition;
+mod roster;
+mod server;
+mod service;
+mod stats;
+
+pub use config::{MetaConfig, MetaTimings};
+pub use error::MetaError;
+pub use server::MetaServer;
+pub use stats::MetaStats;

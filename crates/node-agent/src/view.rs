@@ -117,6 +117,11 @@ impl MapView {
         self.pgs.get(&pg.get()).and_then(|pg| pg.state.as_ref())
     }
 
+    /// The highest id of a placement group in the map.
+    pub fn pg_newest(&self) -> Option<PgId> {
+        self.pgs.last_key_value().map(|(id, _)| PgId(*id))
+    }
+
     /// All nodes, by id.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()

@@ -1,0 +1,81 @@
+//! [`MetaConfig`] and [`MetaTimings`]: where the role keeps its list of partitions, its timings and bounds.
+
+use std::time::Duration;
+
+use cairn_types::DiskUuid;
+
+/// How a meta role is set up.
+#[derive(Debug, Clone)]
+pub struct MetaConfig {
+    /// Identity of the node's state directory.
+    pub node_uuid: DiskUuid,
+    /// Directory on the node's disk for what this role keeps beside log and checkpoints; made when absent.
+    pub dir: String,
+    /// Timings and bounds.
+    pub timings: MetaTimings,
+}
+
+impl MetaConfig {
+    /// The defaults, in the directory `meta`.
+    pub fn new(node_uuid: DiskUuid) -> Self {
+        Self { node_uuid, dir: "meta".into(), timings: MetaTimings::default() }
+    }
+}
+
+/// Timings and bounds of the leader's duties.
+#[derive(Debug, Clone)]
+pub struct MetaTimings {
+    /// A session that is not heard of for so long ends. Told to clients with each KeepAlive.
+    pub lease: Duration,
+    /// How often leases are looked at; also the resolution of "last heard".
+    pub lease_tick: Duration,
+    /// How often a partition's leader looks for dead inodes and free records when it had nothing to do.
+    pub reclaim_idle: Duration,
+    /// Pause after each reclaiming entry, as a multiple of the time that it took: 4 means at most a fifth of the time.
+    pub reclaim_pause_factor: u32,
+    /// Inodes taken apart by one entry.
+    pub reclaim_inodes: u32,
+    /// Extents freed by one entry.
+    pub reclaim_extents: u32,
+    /// Free records wait so long, so that readers with an old extent map are not hit at once.
+    pub free_grace: Duration,
+    /// Deadline of one `Free` call.
+    pub free_deadline: Duration,
+    /// Free records looked at together, so the memory of a sweep.
+    pub free_page: usize,
+    /// Items of one `Free` call.
+    pub free_items_max: usize,
+    /// Records of which some members have answered already, remembered while the rest cannot be reached. Beyond it
+    /// such records are offered to all their members again later.
+    pub free_partial_max: usize,
+    /// First waiting time after a node failed to free; doubles up to `free_retry_max`.
+    pub free_retry_min: Duration,
+    /// Longest waiting time for a node that fails to free.
+    pub free_retry_max: Duration,
+    /// Between two attempts to open a partition that could not be opened.
+    pub open_retry: Duration,
+    /// How long a partition may take to stop when the role stops.
+    pub stop_grace: Duration,
+}
+
+impl Default for MetaTimings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(20),
+            lease_tick: Duration::from_millis(250),
+            reclaim_idle: Duration::from_millis(250),
+            reclaim_pause_factor: 4,
+            reclaim_inodes: 256,
+            reclaim_extents: 2048,
+            free_grace: Duration::from_secs(5),
+            free_deadline: Duration::from_secs(5),
+            free_page: 4096,
+            free_items_max: 512,
+            free_partial_max: 64 << 10,
+            free_retry_min: Duration::from_secs(1),
+            free_retry_max: Duration::from_secs(30),
+            open_retry: Duration::from_secs(10),
+            stop_grace: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The role's part in the node's registration and heartbeats.
+
+use cairn_node_agent::{Contributor, Registration};
+use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
+
+use crate::server::MetaServer;
+
+impl Contributor for MetaServer {
+    fn registered(&self, registration: &Registration) -> Result<(), String> {
+        if registration.node == self.node() {
+            return Ok(());
+        }
+        Err(format!(
+            "the manager registered this node as {}, but its partitions are those of {}",
+            registration.node,
+            self.node()
+        ))
+    }
+
+    fn map_changed(&self, change: &ClusterMap, _term: u64) {
+        if !self.apply_map(change) {
+            tracing::error!(
+                base = change.base_version,
+                "a change of the map does not connect; waiting for a whole one"
+            );
+        }
+    }
+
+    fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
+        heartbeat.partitions.extend(self.partition_reports());
+    }
+}

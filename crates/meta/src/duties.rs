@@ -1,0 +1,118 @@
+//! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, and gives
+//! freed blocks back. One task a partition, on the role's own runtime; it does nothing while another member leads.
+//!
+//! Invariant: a session ends only after a full lease during which this process was able to hear it: after a stall of
+//! its own, the leader grants everybody a new lease first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_meta_core::SessionState;
+use cairn_rpc::Client;
+use cairn_wire::Opcode;
+use cairn_wire::meta::{ExpireSessions, ReclaimBatch};
+use tokio::time::sleep;
+
+use crate::config::MetaTimings;
+use crate::free::Freer;
+use crate::partition::Partition;
+use crate::stats::{add, count};
+
+/// Sessions ended by one entry.
+const EXPIRE_MAX: usize = 1024;
+/// Ticks that may be late before the process counts as having stalled.
+const STALL_TICKS: u32 = 8;
+/// Pause between two entries that take dead inodes apart, at least.
+const RECLAIM_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Part of the time that sweeps over free records may take: one in this many.
+const SWEEP_SHARE: u32 = 5;
+
+/// Runs the duties until the task is ended.
+pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: MetaTimings) {
+    let freer = Freer::new(partition.clone(), client, timings.clone());
+    tokio::join!(watch_leases(&partition, &timings), reclaim(&partition, &timings), free(freer, &partition, &timings));
+}
+
+async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
+    let state = &partition.state;
+    let mut last = state.common.clock.now();
+    loop {
+        sleep(timings.lease_tick).await;
+        state.common.tick();
+        let now = state.common.coarse_now();
+        let stalled = now.since(last) > timings.lease_tick * STALL_TICKS;
+        last = now;
+        let Some(term) = state.leading_term() else { continue };
+        if stalled {
+            tracing::warn!(partition = %state.id, "this process stood still; all sessions get a new lease");
+            state.lead(term);
+            continue;
+        }
+        let silent = state.leases.expired(now, timings.lease, EXPIRE_MAX);
+        if silent.is_empty() {
+            continue;
+        }
+        let (live, gone): (Vec<u64>, Vec<u64>) = {
+            let namespace = state.namespace.read();
+            silent.into_iter().partition(|session| namespace.session_state(*session) == SessionState::Live)
+        };
+        gone.into_iter().for_each(|session| state.leases.forget(session));
+        if live.is_empty() {
+            continue;
+        }
+        let request = ExpireSessions { sessions: live };
+        match partition.propose_own(Opcode::ExpireSessions, &request).await {
+            Ok(()) => {
+                tracing::info!(partition = %state.id, sessions = ?request.sessions, "sessions fell silent and were ended");
+                add(&state.common.stats.sessions_expired, request.sessions.len() as u64);
+                request.sessions.iter().for_each(|session| state.leases.forget(*session));
+            }
+            Err(error) => {
+                tracing::debug!(partition = %state.id, %error, "sessions could not be ended; will be repeated")
+            }
+        }
+    }
+}
+
+async fn reclaim(partition: &Partition, timings: &MetaTimings) {
+    let state = &partition.state;
+    let request = ReclaimBatch { inodes_max: timings.reclaim_inodes, extents_max: timings.reclaim_extents };
+    loop {
+        if state.leading_term().is_none() || state.namespace.read().reclaimable().is_empty() {
+            sleep(timings.reclaim_idle).await;
+            continue;
+        }
+        let start = state.common.clock.now();
+        if let Err(error) = partition.propose_own(Opcode::ReclaimBatch, &request).await {
+            tracing::debug!(partition = %state.id, %error, "dead inodes could not be reclaimed; will be repeated");
+            sleep(timings.reclaim_idle).await;
+            continue;
+        }
+        count(&state.common.stats.reclaim_entries);
+        let took = state.common.clock.now().since(start);
+        sleep((took * timings.reclaim_pause_factor).max(RECLAIM_PAUSE_MIN)).await;
+    }
+}
+
+async fn free(mut freer: Freer, partition: &Partition, timings: &MetaTimings) {
+    let state = &partition.state;
+    let mut pause = timings.reclaim_idle;
+    loop {
+        sleep(pause).await;
+        let Some(term) = state.leading_term() else {
+            pause = timings.reclaim_idle;
+            continue;
+        };
+        let start = state.common.clock.now();
+        pause = match freer.sweep(term).await {
+            Ok(sweep) if sweep.finished || sweep.is_new => timings.reclaim_idle,
+            Ok(_) => (pause * 2).min(timings.free_retry_max),
+            Err(error) => {
+                tracing::debug!(partition = %state.id, %error, "freed blocks could not be given back; will be repeated");
+                timings.free_retry_min
+            }
+        };
+        let took = state.common.clock.now().since(start);
+        pause = pause.max(took * (SWEEP_SHARE - 1));
+    }
+}

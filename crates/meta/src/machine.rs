@@ -1,0 +1,161 @@
+//! [`PartitionMachine`]: a partition's namespace as the state machine of its Raft group.
+//!
+//! An item of the log is the opcode (u16 little-endian) and the bytes of the request as they came. The namespace's lock
+//! is held for one entry; answers are handed to the connections after it was let go, and each connection is woken once
+//! for all that was committed together.
+//!
+//! Invariant: the outcome of `apply` depends on the log alone: whom to answer is looked at after the namespace changed.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cairn_meta_core as core;
+use cairn_raft_host::{AppliedAt, CheckpointWriter, DropReason, Item, Role, StateMachine};
+use cairn_rpc::ReplyBatch;
+use cairn_store::{CheckpointSource, StoreError};
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+
+use crate::checkpoint;
+use crate::header::Head;
+use crate::partition::{Context, PartitionState};
+use crate::stats::count;
+
+/// Buffers above this size are given back after use.
+const KEEP_BYTES: usize = 1 << 20;
+
+/// The state machine of one member.
+pub(crate) struct PartitionMachine {
+    state: Arc<PartitionState>,
+    /// Answers of the entry at hand, one behind the other.
+    bytes: Vec<u8>,
+    outcomes: Vec<(Context, Result<Range<usize>, WireError>)>,
+    replies: ReplyBatch,
+}
+
+impl PartitionMachine {
+    pub(crate) fn new(state: Arc<PartitionState>) -> Self {
+        Self { state, bytes: Vec::new(), outcomes: Vec::new(), replies: ReplyBatch::new() }
+    }
+
+    /// Hands out what the entry came to.
+    fn answer(&mut self) {
+        let stats = &self.state.common.stats;
+        let now = Instant::now();
+        for (context, outcome) in self.outcomes.drain(..) {
+            match (context, outcome) {
+                (Context::Client { reply, received }, Ok(range)) => {
+                    stats.mutation_took(now.saturating_duration_since(received));
+                    let answer = &self.bytes[range];
+                    self.replies.ok_with(reply, |out| out.extend_from_slice(answer), ());
+                }
+                (Context::Client { reply, received }, Err(error)) => {
+                    stats.mutation_took(now.saturating_duration_since(received));
+                    count(&stats.errors);
+                    self.replies.err(reply, error);
+                }
+                (Context::Own(sender), outcome) => {
+                    // A duty that was given up does not listen any more.
+                    let _ = sender.send(outcome.map(|_| ()));
+                }
+            }
+        }
+        self.bytes.clear();
+        if self.bytes.capacity() > KEEP_BYTES {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+/// Takes an item apart.
+fn split(data: &[u8]) -> Option<(Opcode, &[u8])> {
+    let (code, request) = data.split_first_chunk::<2>()?;
+    Some((Opcode::from_code(u16::from_le_bytes(*code))?, request))
+}
+
+impl StateMachine for PartitionMachine {
+    type Context = Context;
+
+    fn apply(&mut self, at: AppliedAt, items: Vec<Item<Context>>) {
+        let at = core::AppliedAt { index: at.index, time: at.time };
+        let mut namespace = self.state.namespace.write();
+        for item in items {
+            let start = self.bytes.len();
+            let outcome = match split(&item.data) {
+                Some((opcode, request)) => {
+                    let outcome = namespace.apply(at, opcode, request, &mut self.bytes);
+                    if opcode == Opcode::EndSession
+                        && let Some(head) = Head::find(request)
+                    {
+                        self.state.leases.forget(head.session);
+                    }
+                    outcome
+                }
+                None => Err(WireError::new(ErrorCode::UnknownOperation, "an item of the log has no known operation")),
+            };
+            match item.context {
+                Some(context) => {
+                    let end = self.bytes.len();
+                    self.outcomes.push((context, outcome.map(|()| start..end)));
+                }
+                None => self.bytes.truncate(start),
+            }
+        }
+        drop(namespace);
+        self.answer();
+    }
+
+    fn applied_batch(&mut self) {
+        self.replies.flush();
+    }
+
+    fn dropped(&mut self, contexts: Vec<(Context, DropReason)>) {
+        let common = &self.state.common;
+        for (context, reason) in contexts {
+            let error = match reason {
+                DropReason::NotLeader { hint } => common.not_leader(hint),
+                DropReason::Unknown => {
+                    count(&common.stats.unknown);
+                    let text = "leadership ended before the operation was decided; repeat it with the same sequence \
+                                number to learn its outcome";
+                    WireError::new(ErrorCode::DeadlineExceeded, text)
+                }
+            };
+            match context {
+                Context::Client { reply, .. } => self.replies.err(reply, error),
+                Context::Own(sender) => {
+                    // A duty that was given up does not listen any more.
+                    let _ = sender.send(Err(error));
+                }
+            }
+        }
+        self.replies.flush();
+    }
+
+    fn checkpoint(&self) -> CheckpointWriter {
+        let snapshot = self.state.namespace.read().snapshot();
+        Box::new(move |sink| checkpoint::write(&snapshot, sink))
+    }
+
+    fn restore(&mut self, source: &mut dyn CheckpointSource) -> Result<(), StoreError> {
+        let namespace = checkpoint::read(source, self.state.id)?;
+        let before = std::mem::replace(&mut *self.state.namespace.write(), namespace);
+        drop(before);
+        Ok(())
+    }
+
+    fn role_changed(&mut self, role: Role) {
+        match role {
+            Role::Leader { term } => {
+                tracing::info!(partition = %self.state.id, term, "leads the partition");
+                self.state.lead(term);
+            }
+            Role::Follower { leader } => {
+                tracing::info!(partition = %self.state.id, ?leader, "follows");
+                self.state.follow();
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Metrics and health of the role, read when somebody scrapes.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use cairn_telemetry::{HealthCheck, MetricSource, Samples};
+use cairn_wire::Opcode;
+
+use crate::partition::Partition;
+use crate::server::MetaServer;
+use crate::stats::LATENCY_BOUNDS_US;
+
+impl MetaServer {
+    /// The role's metrics. The source does not keep the role alive.
+    pub fn metrics(self: &Arc<Self>) -> MetricSource {
+        let server = Arc::downgrade(self);
+        Arc::new(move |samples| {
+            if let Some(server) = Weak::upgrade(&server) {
+                server.sample(samples);
+            }
+        })
+    }
+
+    /// For `/healthz`: the name, and what is wrong with the next step.
+    pub fn health(self: &Arc<Self>) -> HealthCheck {
+        let server = Arc::downgrade(self);
+        Arc::new(move || {
+            let health = Weak::upgrade(&server).map_or(Err("stopped".to_owned()), |server| server.check());
+            ("meta".to_owned(), health)
+        })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut wrong: Vec<String> = self.failures().into_iter().map(|(id, why)| format!("{id}: {why}")).collect();
+        for (id, partition) in self.partitions().read().iter() {
+            let status = partition.handle.status();
+            if let Some(why) = status.failure {
+                wrong.push(format!("{id} has stopped: {why}; restart the process once the cause is mended"));
+            } else if !status.leads && partition.handle.leader().is_none() {
+                wrong.push(format!("{id} has no leader; check that most of its members run"));
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    }
+
+    fn sample(&self, samples: &mut Samples) {
+        let stats = self.stats();
+        for opcode in Opcode::ALL.iter().filter(|opcode| matches!(opcode.code() >> 8, 0x04 | 0x05)) {
+            let count = stats.ops(*opcode);
+            if count > 0 {
+                samples.counter(
+                    "cairn_meta_operations",
+                    "Requests taken, by operation.",
+                    &[("op", opcode.name())],
+                    count,
+                );
+            }
+        }
+        let counters = [
+            ("cairn_meta_errors", "Operations answered with an error.", &stats.errors),
+            ("cairn_meta_not_leader", "Requests refused because another member leads.", &stats.not_leader),
+            ("cairn_meta_overloaded", "Mutations refused because too much waited.", &stats.overloaded),
+            ("cairn_meta_undecided", "Mutations whose outcome was left open by a change of leaders.", &stats.unknown),
+            ("cairn_meta_sessions_expired", "Sessions ended because they fell silent.", &stats.sessions_expired),
+            ("cairn_meta_free_items", "Items sent to data nodes to be freed.", &stats.frees_sent),
+            ("cairn_meta_free_records_done", "Free records that all members answered.", &stats.frees_done),
+            ("cairn_meta_free_failures", "Requests to free that failed.", &stats.free_failures),
+            ("cairn_meta_reclaim_entries", "Log entries that took dead inodes apart.", &stats.reclaim_entries),
+        ];
+        for (name, help, counter) in counters {
+            samples.counter(name, help, &[], counter.load(Relaxed));
+        }
+        self.sample_latency(samples);
+        for partition in self.partitions().read().values() {
+            sample_partition(partition, samples);
+        }
+    }
+
+    fn sample_latency(&self, samples: &mut Samples) {
+        let (buckets, sum_us) = self.stats().latency();
+        let mut total = 0;
+        for (at, count) in buckets.iter().enumerate() {
+            total += count;
+            let bound = LATENCY_BOUNDS_US.get(at).map_or("+Inf".to_owned(), |us| (*us as f64 / 1e6).to_string());
+            let help = "Mutations answered within so many seconds.";
+            samples.counter("cairn_meta_mutation_seconds_bucket", help, &[("le", &bound)], total);
+        }
+        samples.counter("cairn_meta_mutation_microseconds", "Time of all mutations together.", &[], sum_us);
+    }
+}
+
+fn sample_partition(partition: &Partition, samples: &mut Samples) {
+    let (counters, memory, time) = {
+        let namespace = partition.state.namespace.read();
+        (namespace.counters(), namespace.memory_bytes(), namespace.time())
+    };
+    let id = partition.state.id.to_string();
+    let labels = [("partition", id.as_str())];
+    let status = partition.handle.status();
+    let gauges = [
+        ("cairn_meta_inodes", "Inodes.", counters.inodes as f64),
+        ("cairn_meta_directories", "Directories.", counters.directories as f64),
+        ("cairn_meta_file_bytes", "Sum of the sizes of files.", counters.file_bytes as f64),
+        ("cairn_meta_stored_bytes", "Bytes that extents cover.", counters.stored_bytes as f64),
+        ("cairn_meta_holds", "Files held open.", counters.holds as f64),
+        ("cairn_meta_dead_inodes", "Inodes to be taken apart.", counters.dead_inodes as f64),
+        ("cairn_meta_pending_frees", "Free records that members still have to answer.", counters.free_records as f64),
+        ("cairn_meta_memory_bytes", "Memory of the namespace.", memory as f64),
+        ("cairn_meta_sessions_leased", "Sessions with a lease at this leader.", partition.state.leases.len() as f64),
+        ("cairn_meta_logged_time_seconds", "Newest time in the log.", time.0 as f64 / 1e9),
+        ("cairn_meta_leads", "1 on the member that leads.", f64::from(u8::from(status.leads))),
+        ("cairn_meta_raft_term", "Term.", status.core.term as f64),
+        ("cairn_meta_raft_applied", "Last applied entry.", partition.handle.applied() as f64),
+        ("cairn_meta_checkpoint_bytes", "Size of the last checkpoint.", status.checkpoint_bytes as f64),
+        ("cairn_meta_checkpoint_seconds", "Time of the last checkpoint.", status.checkpoint_time.as_secs_f64()),
+        ("cairn_meta_restore_seconds", "Time to restore the state at the start.", status.restore_time.as_secs_f64()),
+    ];
+    for (name, help, value) in gauges {
+        samples.gauge(name, help, &labels, value);
+    }
+    let counts = [
+        ("cairn_meta_raft_entries", "Log entries proposed here.", status.batches),
+        ("cairn_meta_raft_proposals", "Operations in them.", status.proposals),
+        ("cairn_meta_checkpoints", "Checkpoints written.", status.checkpoints),
+        ("cairn_meta_checkpoint_failures", "Checkpoints that failed.", status.checkpoint_failures),
+    ];
+    for (name, help, value) in counts {
+        samples.counter(name, help, &labels, value);
+    }
+}

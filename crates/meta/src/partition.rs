@@ -1,0 +1,151 @@
+//! [`Partition`]: a member of a meta partition's group on this node, as the service and the duties see it.
+//!
+//! [`PartitionState`] is what it shares with its state machine. Readers hold the namespace's lock for one operation,
+//! the state machine for one log entry, so a reader never sees half an operation.
+//! Not here: applying (`machine.rs`), opening and closing (`roster.rs`), the leader's duties (`duties.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use cairn_env::Clock;
+use cairn_meta_core::Namespace;
+use cairn_node_agent::MapView;
+use cairn_raft_host::GroupHandle;
+use cairn_rpc::Reply;
+use cairn_types::{ErrorCode, NodeId, PartitionId, Time, VolumeId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::manager::PartitionReport;
+use parking_lot::RwLock;
+use prost::Message;
+use tokio::sync::oneshot;
+
+use crate::leases::Leases;
+use crate::stats::MetaStats;
+
+/// Whom an applied entry is answered to.
+pub(crate) enum Context {
+    /// A client.
+    Client {
+        reply: Reply,
+        /// When the request was read from the socket.
+        received: Instant,
+    },
+    /// The leader's own duties.
+    Own(oneshot::Sender<Result<(), WireError>>),
+}
+
+/// What all partitions of a role share.
+pub(crate) struct Common {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) stats: Arc<MetaStats>,
+    pub(crate) map: RwLock<MapView>,
+    /// The monotonic clock at the last tick: exact enough for leases, and free to read.
+    coarse: AtomicU64,
+}
+
+impl Common {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let coarse = AtomicU64::new(clock.now().0);
+        Self { clock, stats: Arc::default(), map: RwLock::default(), coarse }
+    }
+
+    /// The time of the last tick.
+    pub(crate) fn coarse_now(&self) -> Time {
+        Time(self.coarse.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn tick(&self) {
+        self.coarse.store(self.clock.now().0, Ordering::Relaxed);
+    }
+
+    /// The answer of a member that does not lead.
+    #[cold]
+    pub(crate) fn not_leader(&self, hint: Option<NodeId>) -> WireError {
+        crate::stats::count(&self.stats.not_leader);
+        WireError::not_leader(hint.and_then(|node| self.map.read().address(node).map(str::to_owned)))
+    }
+}
+
+/// What the state machine shares with everybody else.
+pub(crate) struct PartitionState {
+    pub(crate) id: PartitionId,
+    pub(crate) volume: VolumeId,
+    pub(crate) namespace: RwLock<Namespace>,
+    pub(crate) leases: Leases,
+    pub(crate) common: Arc<Common>,
+    /// The term in which this member leads and has applied the first entry; 0 otherwise.
+    term: AtomicU64,
+}
+
+impl PartitionState {
+    pub(crate) fn new(namespace: Namespace, common: Arc<Common>) -> Self {
+        Self {
+            id: namespace.partition(),
+            volume: namespace.volume(),
+            namespace: RwLock::new(namespace),
+            leases: Leases::default(),
+            common,
+            term: AtomicU64::new(0),
+        }
+    }
+
+    /// The term in which this member leads, if it does.
+    pub(crate) fn leading_term(&self) -> Option<u64> {
+        Some(self.term.load(Ordering::Acquire)).filter(|term| *term != 0)
+    }
+
+    /// Leads from now on: every live session gets a full lease.
+    pub(crate) fn lead(&self, term: u64) {
+        self.common.tick();
+        let now = self.common.coarse_now();
+        self.leases.grant_all(self.namespace.read().live_sessions(), now);
+        self.term.store(term, Ordering::Release);
+    }
+
+    /// Does not lead any more.
+    pub(crate) fn follow(&self) {
+        self.term.store(0, Ordering::Release);
+        self.leases.grant_all(std::iter::empty(), Time(0));
+    }
+}
+
+/// An open member.
+pub(crate) struct Partition {
+    pub(crate) state: Arc<PartitionState>,
+    pub(crate) handle: GroupHandle<Context>,
+}
+
+impl Partition {
+    /// Puts an operation of the leader's own into the log and waits until it is applied. An error means that it was
+    /// not done, or that nobody here will know.
+    pub(crate) async fn propose_own(&self, opcode: Opcode, message: &impl Message) -> Result<(), WireError> {
+        let (sender, receiver) = oneshot::channel();
+        let mut data = Vec::with_capacity(2 + message.encoded_len());
+        data.extend_from_slice(&opcode.code().to_le_bytes());
+        message.encode(&mut data).expect("a Vec grows as needed");
+        if self.handle.propose(Bytes::from(data), Context::Own(sender)).is_err() {
+            return Err(WireError::new(ErrorCode::Overloaded, "too much waits for the log already"));
+        }
+        receiver.await.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the partition was closed")))
+    }
+
+    /// For the heartbeat.
+    pub(crate) fn report(&self) -> PartitionReport {
+        let (counters, memory_bytes) = {
+            let namespace = self.state.namespace.read();
+            (namespace.counters(), namespace.memory_bytes())
+        };
+        PartitionReport {
+            partition: self.state.id.get(),
+            leader: self.state.leading_term().is_some(),
+            term: self.handle.status().core.term,
+            applied: self.handle.applied(),
+            inodes: counters.inodes,
+            file_bytes: counters.file_bytes,
+            memory_bytes,
+        }
+    }
+}

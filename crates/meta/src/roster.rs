@@ -1,0 +1,229 @@
+//! [`Roster`]: which partitions are open on this node: those of the list on disk at the start, then what the map says.
+//!
+//! | map | list | what is done |
+//! |---|---|---|
+//! | has this node as a member | absent, or not begun | put into the list, group begun (or joined, when somebody leads it already), marked as begun |
+//! | any | begun | opened at the start; its log must be there |
+//! | removed | any | closed, taken off the list, its log and checkpoints dropped |
+//! | absent, or without this node | begun | stays open: only an explicit removal destroys, and Raft knows its members |
+//!
+//! A removed partition's chunks are not freed one by one: its volume is deleted with it, the manager retires all
+//! placement groups of the volume, and data nodes drop retired groups whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cairn_format::partition_list::{MEMBERS_MAX, PartitionEntry};
+use cairn_meta_core::{Namespace, NamespaceConfig};
+use cairn_raft_host::{HostError, RaftHost};
+use cairn_rpc::Client;
+use cairn_types::{GroupId, InodeId, Layout, NodeId, PartitionId, VolumeId, WallTime};
+use cairn_wire::manager;
+use parking_lot::{Mutex, RwLock};
+use tokio::task::AbortHandle;
+
+use crate::config::MetaTimings;
+use crate::duties;
+use crate::error::MetaError;
+use crate::list_file::ListFile;
+use crate::machine::PartitionMachine;
+use crate::partition::{Common, Partition, PartitionState};
+
+/// Open partitions by id.
+pub(crate) type Open = RwLock<BTreeMap<PartitionId, Arc<Partition>>>;
+
+/// What is open on this node, and how it gets there.
+pub(crate) struct Roster {
+    pub(crate) node: NodeId,
+    pub(crate) common: Arc<Common>,
+    pub(crate) open: Open,
+    host: Arc<RaftHost>,
+    client: Client,
+    timings: MetaTimings,
+    runtime: tokio::runtime::Handle,
+    /// Held while something is opened or closed: one at a time.
+    list: Mutex<ListFile>,
+    duties: Mutex<BTreeMap<PartitionId, AbortHandle>>,
+    /// Being opened at this moment.
+    opening: Mutex<BTreeSet<PartitionId>>,
+    /// Why partitions that should be open are not.
+    failures: Mutex<BTreeMap<PartitionId, String>>,
+}
+
+/// What a roster is made of.
+pub(crate) struct RosterParts {
+    pub(crate) node: NodeId,
+    pub(crate) common: Arc<Common>,
+    pub(crate) host: Arc<RaftHost>,
+    pub(crate) client: Client,
+    pub(crate) timings: MetaTimings,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) list: ListFile,
+}
+
+impl Roster {
+    pub(crate) fn new(parts: RosterParts) -> Self {
+        Self {
+            node: parts.node,
+            common: parts.common,
+            open: Open::default(),
+            host: parts.host,
+            client: parts.client,
+            timings: parts.timings,
+            runtime: parts.runtime,
+            list: Mutex::new(parts.list),
+            duties: Mutex::default(),
+            opening: Mutex::default(),
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Opens what the list has, before any manager was heard. Entries that had not begun wait for the map.
+    pub(crate) fn open_listed(&self) -> Result<(), MetaError> {
+        let mut list = self.list.lock();
+        let begun: Vec<PartitionEntry> = list.entries().iter().filter(|entry| entry.begun).cloned().collect();
+        for entry in begun {
+            let partition = entry.partition;
+            self.open_one(&mut list, entry, false).map_err(|source| MetaError::Open { partition, source })?;
+        }
+        for group in self.host.unopened_groups() {
+            if group != GroupId::MANAGER && list.get(PartitionId(group.get())).is_none() {
+                tracing::warn!(%group, "the log has a group that is in no list of this node; it stays closed");
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what is open agree with the map. Blocks; called from one thread at a time.
+    pub(crate) fn reconcile(&self) {
+        let mut list = self.list.lock();
+        let (wanted, removed) = self.wanted();
+        for id in removed {
+            if list.get(id).is_some() {
+                self.destroy(&mut list, id);
+            }
+        }
+        for (entry, led_elsewhere) in wanted {
+            let id = entry.partition;
+            if self.open.read().contains_key(&id) {
+                continue;
+            }
+            // What the list says about its beginning stands; the map may have moved on.
+            let entry = list.get(id).cloned().unwrap_or(entry);
+            match self.open_one(&mut list, entry, led_elsewhere) {
+                Ok(()) => drop(self.failures.lock().remove(&id)),
+                Err(error) => {
+                    tracing::error!(partition = %id, %error, "a partition cannot be opened; will be repeated");
+                    self.failures.lock().insert(id, error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Partitions of this node by the map (and whether somebody else leads them already), and removed ones.
+    fn wanted(&self) -> (Vec<(PartitionEntry, bool)>, Vec<PartitionId>) {
+        let map = self.common.map.read();
+        let mut wanted = Vec::new();
+        for partition in map.partitions().filter(|p| !p.removed && p.nodes.contains(&self.node.get())) {
+            let Some(volume) = map.volume(VolumeId(partition.volume)) else { continue };
+            let led_elsewhere = partition.leader != 0 && partition.leader != self.node.get();
+            wanted.extend(entry(partition, volume).map(|entry| (entry, led_elsewhere)));
+        }
+        let removed = map.partitions().filter(|p| p.removed).map(|p| PartitionId(p.id)).collect();
+        (wanted, removed)
+    }
+
+    fn open_one(&self, list: &mut ListFile, entry: PartitionEntry, join: bool) -> Result<(), HostError> {
+        let id = entry.partition;
+        self.opening.lock().insert(id);
+        let opened = self.open_listed_one(list, entry, join);
+        self.opening.lock().remove(&id);
+        opened
+    }
+
+    fn open_listed_one(&self, list: &mut ListFile, entry: PartitionEntry, join: bool) -> Result<(), HostError> {
+        let (id, group) = (entry.partition, GroupId::from(entry.partition));
+        list.put(entry.clone())?;
+        let state = Arc::new(PartitionState::new(Namespace::new(&namespace_config(&entry)), self.common.clone()));
+        let machine = PartitionMachine::new(state.clone());
+        let handle = if entry.begun {
+            self.host.open_existing(group, machine)?
+        } else {
+            self.host.open_group(group, if join { &[] } else { &entry.members }, machine)?
+        };
+        list.put(PartitionEntry { begun: true, ..entry })?;
+        let partition = Arc::new(Partition { state, handle });
+        let task = duties::run(partition.clone(), self.client.clone(), self.timings.clone());
+        self.duties.lock().insert(id, self.runtime.spawn(task).abort_handle());
+        self.open.write().insert(id, partition);
+        tracing::info!(partition = %id, "the partition is open");
+        Ok(())
+    }
+
+    fn close(&self, id: PartitionId) {
+        if let Some(duties) = self.duties.lock().remove(&id) {
+            duties.abort();
+        }
+        if self.open.write().remove(&id).is_some() {
+            self.host.close_group(GroupId::from(id));
+        }
+    }
+
+    /// The partition's volume was deleted: nothing of it is kept.
+    fn destroy(&self, list: &mut ListFile, id: PartitionId) {
+        tracing::info!(partition = %id, "the partition's volume was deleted; its state is dropped");
+        self.close(id);
+        self.failures.lock().remove(&id);
+        if let Err(error) = list.remove(id) {
+            tracing::error!(partition = %id, %error, "the list of partitions could not be written; will be repeated");
+        }
+    }
+
+    /// Closes everything; the files stay.
+    pub(crate) fn close_all(&self) {
+        let _list = self.list.lock();
+        let ids: Vec<PartitionId> = self.open.read().keys().copied().collect();
+        ids.into_iter().for_each(|id| self.close(id));
+    }
+
+    pub(crate) fn is_opening(&self, id: PartitionId) -> bool {
+        self.opening.lock().contains(&id)
+    }
+
+    /// Why partitions that should be open are not.
+    pub(crate) fn failures(&self) -> BTreeMap<PartitionId, String> {
+        self.failures.lock().clone()
+    }
+}
+
+/// What the list keeps of a partition of the map. `None` for what no manager sends.
+fn entry(partition: &manager::Partition, volume: &manager::Volume) -> Option<PartitionEntry> {
+    let sound = partition.id != 0
+        && partition.volume != 0
+        && partition.inode_first <= partition.inode_last
+        && partition.nodes.len() <= MEMBERS_MAX
+        && !partition.nodes.contains(&0);
+    let layout = Layout::from_bits(volume.layout).filter(|_| sound);
+    let Some(layout) = layout else {
+        tracing::error!(?partition, "the map has a partition that makes no sense; it is not opened");
+        return None;
+    };
+    Some(PartitionEntry {
+        partition: PartitionId(partition.id),
+        volume: VolumeId(partition.volume),
+        inodes: (partition.inode_first, partition.inode_last),
+        begun: false,
+        members: partition.nodes.iter().map(|node| NodeId(*node)).collect(),
+        layout,
+        created: WallTime(volume.created_ns),
+    })
+}
+
+fn namespace_config(entry: &PartitionEntry) -> NamespaceConfig {
+    NamespaceConfig {
+        // Inode 0 does not exist.
+        inodes: entry.inodes.0.max(InodeId::ROOT.0)..=entry.inodes.1,
+        created: entry.created,
+        ..NamespaceConfig::new(entry.volume, entry.partition, entry.layout)
+    }
+}

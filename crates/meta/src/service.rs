@@ -1,0 +1,157 @@
+//! The role as an RPC service: reads answered inline under the leader's lease, mutations handed to the log.
+//!
+//! Invariants: nothing is read without a read permit; nothing is proposed that lacks a session, credentials or a
+//! partition of this node, or that only a leader itself may propose. Everything here runs on the connection's thread
+//! and never waits.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use cairn_meta_core::SessionState;
+use cairn_rpc::{Reply, Request, Service};
+use cairn_types::{ErrorCode, PartitionId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::KeepAliveResponse;
+
+use crate::header::Head;
+use crate::partition::{Context, Partition};
+use crate::server::MetaServer;
+use crate::stats::count;
+
+/// A thread's buffer for answers is given back above this size.
+const KEEP_BYTES: usize = 128 << 10;
+
+thread_local! {
+    static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Service for MetaServer {
+    fn call(&self, request: Request<'_>, reply: Reply) {
+        let opcode = Opcode::from_code(request.opcode);
+        let Some(opcode) = opcode.filter(|opcode| matches!(opcode.code() >> 8, 0x04 | 0x05)) else {
+            let text = format!("operation {:#06x} is none of the meta service", request.opcode);
+            return self.refuse(reply, WireError::new(ErrorCode::UnknownOperation, text));
+        };
+        self.common().stats.op(opcode);
+        let Some(head) = Head::find(request.message) else {
+            let text = format!("the message of {} has no header", opcode.name());
+            return self.refuse(reply, WireError::new(ErrorCode::BadRequest, text));
+        };
+        let partitions = self.partitions().read();
+        let Some(partition) = partitions.get(&PartitionId(head.partition)) else {
+            return self.refuse(reply, self.not_here(PartitionId(head.partition)));
+        };
+        if opcode.is_meta_mutation() {
+            self.mutate(partition, opcode, &head, request, reply);
+        } else {
+            self.read(partition, opcode, &head, request.message, reply);
+        }
+    }
+}
+
+impl MetaServer {
+    #[cold]
+    fn refuse(&self, reply: Reply, error: WireError) {
+        count(&self.common().stats.errors);
+        reply.err(error);
+    }
+
+    #[cold]
+    fn not_here(&self, partition: PartitionId) -> WireError {
+        if self.is_opening(partition) {
+            return WireError::new(ErrorCode::Unavailable, format!("{partition} is being opened here; repeat"));
+        }
+        let text = format!("{partition} is not served by this node; refresh the cluster map");
+        WireError::new(ErrorCode::UnknownPartition, text)
+    }
+
+    fn read(&self, partition: &Partition, opcode: Opcode, head: &Head, message: &[u8], reply: Reply) {
+        if let Err(not_leader) = partition.handle.read_permit() {
+            return reply.err(self.common().not_leader(not_leader.hint));
+        }
+        if head.session != 0 {
+            partition.state.leases.touch(head.session, self.common().coarse_now());
+        }
+        ANSWER.with_borrow_mut(|answer| {
+            answer.clear();
+            let outcome = partition.state.namespace.read().read(opcode, message, answer);
+            match outcome {
+                Ok(()) => reply.ok_with(|out| out.extend_from_slice(answer), ()),
+                Err(error) => self.refuse(reply, error),
+            }
+            if answer.capacity() > KEEP_BYTES {
+                *answer = Vec::new();
+            }
+        });
+    }
+
+    fn mutate(&self, partition: &Partition, opcode: Opcode, head: &Head, request: Request<'_>, reply: Reply) {
+        if let Some(flaw) = flaw(opcode, head, partition) {
+            return self.refuse(reply, flaw);
+        }
+        if opcode == Opcode::KeepAlive {
+            return self.keep_alive(partition, head, reply);
+        }
+        if partition.state.leading_term().is_none() {
+            return reply.err(self.common().not_leader(partition.handle.leader()));
+        }
+        if !partition.state.leases.hear(head.session, self.common().coarse_now()) {
+            return self.overloaded(reply, "the partition has too many sessions");
+        }
+        let mut data = Vec::with_capacity(2 + request.message.len());
+        data.extend_from_slice(&opcode.code().to_le_bytes());
+        data.extend_from_slice(request.message);
+        let context = Context::Client { reply, received: request.received };
+        if let Err(Context::Client { reply, .. }) = partition.handle.propose(Bytes::from(data), context) {
+            self.overloaded(reply, "too much waits for the partition's log; slow down and repeat");
+        }
+    }
+
+    #[cold]
+    fn overloaded(&self, reply: Reply, text: &str) {
+        count(&self.common().stats.overloaded);
+        reply.err(WireError::new(ErrorCode::Overloaded, text));
+    }
+
+    /// Renews a session's lease. One that made no mutation here has none, which is no fault.
+    fn keep_alive(&self, partition: &Partition, head: &Head, reply: Reply) {
+        if let Err(not_leader) = partition.handle.read_permit() {
+            return reply.err(self.common().not_leader(not_leader.hint));
+        }
+        let now = self.common().coarse_now();
+        match partition.state.namespace.read().session_state(head.session) {
+            SessionState::Ended => {
+                let text = "the session has ended; what it held is released; open a new session";
+                return self.refuse(reply, WireError::new(ErrorCode::SessionEnded, text));
+            }
+            SessionState::Live => {
+                partition.state.leases.hear(head.session, now);
+            }
+            SessionState::Unknown => {
+                partition.state.leases.touch(head.session, now);
+            }
+        }
+        let lease_ms = u32::try_from(self.timings().lease.as_millis()).unwrap_or(u32::MAX);
+        reply.ok(&KeepAliveResponse { lease_ms }, ());
+    }
+}
+
+/// Why a mutation is not let into the log.
+fn flaw(opcode: Opcode, head: &Head, partition: &Partition) -> Option<WireError> {
+    let bad = |text: &str| Some(WireError::new(ErrorCode::BadRequest, text));
+    if opcode.is_internal() {
+        return bad("only the partition's leader itself may do this");
+    }
+    if head.session == 0 {
+        return bad("a mutation needs a session; open one at the manager");
+    }
+    if !head.who {
+        return bad("a mutation needs credentials");
+    }
+    if head.volume != partition.state.volume.get() {
+        let text = format!("{} belongs to {}; refresh the cluster map", partition.state.id, partition.state.volume);
+        return Some(WireError::new(ErrorCode::UnknownPartition, text));
+    }
+    None
+}
