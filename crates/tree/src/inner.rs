@@ -12,6 +12,9 @@ use crate::page::{Flat, Page, PageBuf, Scratch, head8_of, insert_entry, remove_e
 /// Most children of an inner node. Copying a shared node touches the counts of all its children, so it is kept small.
 pub(crate) const FANOUT_MAX: usize = 64;
 
+/// Bytes of the separators' prefix kept in the node itself.
+const PREFIX_INLINE: usize = 28;
+
 /// Heads in a cache line.
 const HEADS_A_LINE: usize = 8;
 
@@ -24,6 +27,10 @@ pub(crate) struct Inner {
     /// First eight bytes of each separator behind their common prefix, big-endian, zero-padded: what a descent reads.
     /// Filled up with the greatest number.
     heads: [u64; FANOUT_MAX],
+    /// The prefix of all separators, up to `PREFIX_INLINE` bytes of it: a descent mostly needs no look at their page.
+    prefix: [u8; PREFIX_INLINE],
+    prefix_len: u16,
+    separator_count: u16,
     separators: Separators,
     pub(crate) children: Vec<Node>,
 }
@@ -60,7 +67,7 @@ impl Clone for Inner {
     fn clone(&self) -> Inner {
         let mut children = Vec::with_capacity(self.children.capacity());
         children.extend_from_slice(&self.children);
-        Inner { heads: self.heads, separators: Separators(self.separators.0.clone()), children }
+        Inner { children, separators: Separators(self.separators.0.clone()), ..*self }
     }
 }
 
@@ -69,13 +76,20 @@ impl Inner {
     pub(crate) fn new(children: impl ExactSizeIterator<Item = Node>, separators: &[u8]) -> Inner {
         let mut list = Vec::with_capacity(children.len().max(FANOUT_MAX + 2));
         list.extend(children);
-        let mut inner = Inner { heads: [0; FANOUT_MAX], separators: Separators(Box::from(separators)), children: list };
+        let mut inner = Inner {
+            heads: [0; FANOUT_MAX],
+            prefix: [0; PREFIX_INLINE],
+            prefix_len: 0,
+            separator_count: 0,
+            separators: Separators(Box::from(separators)),
+            children: list,
+        };
         inner.read_heads();
         assert_eq!(inner.separators().count() + 1, inner.children.len(), "a separator between two children");
         inner
     }
 
-    /// Brings `heads` in line with the separators; after each change of these.
+    /// Brings what a descent reads in line with the separators; after each change of these.
     fn read_heads(&mut self) {
         let separators = Page::new(&self.separators.0);
         let count = separators.count().min(FANOUT_MAX);
@@ -83,6 +97,11 @@ impl Inner {
             *head = separators.entry(i).head8();
         }
         self.heads[count..].fill(u64::MAX);
+        let prefix = separators.prefix();
+        let inline = prefix.len().min(PREFIX_INLINE);
+        self.prefix[..inline].copy_from_slice(&prefix[..inline]);
+        self.prefix_len = u16::try_from(prefix.len()).expect("a prefix is no longer than a key");
+        self.separator_count = u16::try_from(count).expect("bounded by the fan-out");
     }
 
     /// The root over a root that was split.
@@ -118,20 +137,24 @@ impl Inner {
     /// The child that holds `key` if any does.
     #[inline]
     pub(crate) fn child_index(&self, key: &[u8]) -> usize {
-        let separators = self.separators();
-        let prefix = separators.prefix();
+        let prefix_len = usize::from(self.prefix_len);
+        let prefix = match self.prefix.get(..prefix_len) {
+            Some(prefix) => prefix,
+            None => self.separators().prefix(),
+        };
+        let count = usize::from(self.separator_count);
         if !starts_with(key, prefix) {
-            return if key < prefix { 0 } else { separators.count() };
+            return if key < prefix { 0 } else { count };
         }
-        let suffix = &key[prefix.len()..];
+        let suffix = &key[prefix_len..];
         let head = head8_of(suffix);
         let at = self.count_heads_below(head);
-        let heads = &self.heads[..separators.count()];
+        let heads = &self.heads[..count];
         if heads.get(at) != Some(&head) {
             return at;
         }
         let equal = heads[at..].partition_point(|&other| other == head);
-        match separators.search_between(suffix, at, at + equal) {
+        match self.separators().search_between(suffix, at, at + equal) {
             Ok(i) => i + 1,
             Err(i) => i,
         }
