@@ -1,3 +1,63 @@
-//! The `cairn` binary.
+//! The `cairn` binary: a cluster in one process, a server process, and every front in one command.
+//!
+//! Not here: what the commands do (`cli`, `bench`), what the roles do (`manager`, `meta`, `data`).
 mod config;
-fn main() {}
+mod dev;
+mod node;
+mod router;
+mod rpc_metrics;
+mod server;
+
+use cairn_bench::{BenchCommand, BenchContext};
+use cairn_cli::{Exit, GlobalArgs, expand_args};
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// A distributed file system: many ordinary machines, one tree of files, cheap redundancy.
+#[derive(Parser, Debug)]
+#[command(name = "cairn", version, propagate_version = true, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: TopCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum TopCommand {
+    #[command(flatten)]
+    Front(cairn_cli::Command),
+    /// Run a whole cluster in this process, kept in one directory
+    Dev(dev::DevArgs),
+    /// Run one server process with the roles of a configuration file
+    Server(server::ServerArgs),
+    /// Measure a cluster
+    Bench {
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
+}
+
+fn main() -> std::process::ExitCode {
+    let cli = Cli::parse_from(expand_args(std::env::args_os()));
+    let exit = match cli.command {
+        TopCommand::Front(command) => cairn_cli::run(command, cli.global, Cli::command),
+        TopCommand::Dev(args) => server::report(dev::run(args)),
+        TopCommand::Server(args) => server::report(server::run(&args)),
+        TopCommand::Bench { command } => bench(command, &cli.global),
+    };
+    std::process::ExitCode::from(exit as u8)
+}
+
+fn bench(command: BenchCommand, global: &GlobalArgs) -> Exit {
+    let text = global.cluster.as_deref().unwrap_or(cairn_client::uri::DEFAULT_CLUSTER);
+    let result = cairn_client::uri::parse_addresses(text)
+        .map_err(|bad| anyhow::anyhow!("--cluster: {bad:?} is no host:port; write for example 127.0.0.1:7400"))
+        .and_then(|cluster| cairn_bench::run(command, &BenchContext { cluster, json: global.json }));
+    match result {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            eprintln!("cairn bench: {error:#}");
+            Exit::Other
+        }
+    }
+}

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,13 +15,13 @@ pub type HealthCheck = Arc<dyn Fn() -> (String, Result<(), String>) + Send + Syn
 #[derive(Clone)]
 struct Shared {
     registry: Registry,
-    checks: Arc<Vec<HealthCheck>>,
+    checks: Arc<Mutex<Vec<HealthCheck>>>,
 }
 
 /// A running HTTP server; stops when dropped.
-#[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
+    shared: Shared,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -42,14 +43,21 @@ impl HttpServer {
                 samples.gauge("cairn_process_uptime_seconds", "Age of the process.", &[], uptime);
             }),
         );
-        let shared = Shared { registry, checks: Arc::new(checks) };
-        let app = axum::Router::new().route("/metrics", get(metrics)).route("/healthz", get(health)).with_state(shared);
+        let shared = Shared { registry, checks: Arc::new(Mutex::new(checks)) };
+        let app = axum::Router::new()
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(health))
+            .with_state(shared.clone());
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, app).await {
                 tracing::error!(%error, "the HTTP port stopped serving; metrics and health are not available until a restart");
             }
         });
-        Ok(HttpServer { address, task })
+        Ok(HttpServer { address, shared, task })
+    }
+    /// Replaces the lines of `/healthz`: roles that came to run.
+    pub fn set_checks(&self, checks: Vec<HealthCheck>) {
+        *self.shared.checks.lock() = checks;
     }
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
@@ -74,7 +82,8 @@ async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
 async fn health(State(shared): State<Shared>) -> impl IntoResponse {
     let mut text = String::new();
     let mut status = StatusCode::OK;
-    for check in shared.checks.iter() {
+    let checks = shared.checks.lock().clone();
+    for check in &checks {
         let (what, result) = check();
         match result {
             Ok(()) => text.push_str(&format!("{what}: ok\n")),
@@ -84,7 +93,7 @@ async fn health(State(shared): State<Shared>) -> impl IntoResponse {
             }
         }
     }
-    if shared.checks.is_empty() {
+    if checks.is_empty() {
         text.push_str("ok\n");
     }
     (status, text)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const SECTIONS: &[(&str, &[&str])] = &[
+pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("node", &["dir", "listen", "advertise", "http", "rack", "host"]),
     ("manager", &["members", "member", "cluster_name"]),
     ("meta", &["enabled"]),

@@ -72,3 +72,18 @@ fn syntax_errors_and_missing_roles_are_told() {
     let none = "[node]\ndir = \"/a\"\nlisten = \"h:1\"\n[manager]\nmembers = [\"1@h:1\"]\n";
     assert!(parse("c.toml", none).expect_err("no role").to_string().contains("has no role"));
 }
+
+/// A reader copies the example of the reference page; it has to be complete and right.
+#[test]
+fn the_reference_page_has_every_key_and_its_example_is_valid() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");
+    let page = std::fs::read_to_string(page).expect("docs/reference/config.md");
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    parse("config.md", example).unwrap_or_else(|errors| panic!("{errors}"));
+    for (section, keys) in super::read::SECTIONS {
+        for key in *keys {
+            assert!(page.contains(&format!("`{section}.{key}`")), "{section}.{key} is not in the table");
+            assert!(example.contains(&format!("\n{key} = ")), "{key} is not in the example");
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! One node: its directory, its RPC port and the roles behind it, started in the order that they need each other.
+//!
+//! Order: directory and lock, port (roles not yet served answer "starting"), data role (its disks are part of the
+//! registration), Raft host and manager for members of the manager's group, registration, then what needs the node's id.
+use crate::router::Router;
+use anyhow::Context;
+use cairn_data::{DataConfig, DataParts, DataServer};
+use cairn_env::{Clock, FastRng, OsRng, RealClock, RealDisk, Rng};
+use cairn_manager::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
+use cairn_meta::{MetaConfig, MetaServer};
+use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
+use cairn_raft_host::{HostConfig, RaftHost, RpcTransport};
+use cairn_rpc::leader::LeaderClient;
+use cairn_rpc::{Client, ClientConfig, Identity, Server, ServerConfig};
+use cairn_store::LabelledDir;
+use cairn_telemetry::{HealthCheck, HttpServer, Registry, Samples};
+use cairn_types::{ClusterId, NodeId};
+use cairn_wire::hello::PeerKind;
+use cairn_wire::manager::ClusterMap;
+use parking_lot::Mutex;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node that is new to the cluster waits so long for the managers before it logs that it still waits.
+const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
+/// Requests in the works get so long when the node stops.
+const STOP_GRACE: Duration = Duration::from_millis(500);
+/// Threads that carry the connections to other nodes.
+const CLIENT_THREADS: usize = 1;
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub struct NodeSpec {
+    pub dir: PathBuf,
+    pub listen: String,
+    pub advertise: Option<String>,
+    /// None: no HTTP port of its own.
+    pub http: Option<String>,
+    pub rack: String,
+    pub host: String,
+    pub managers: Vec<(u32, String)>,
+    /// Its number in the manager's group.
+    pub manager: Option<u32>,
+    pub cluster_name: String,
+    pub meta: bool,
+    pub disks: Vec<PathBuf>,
+    pub direct_reads: bool,
+    /// None: as many as the machine suggests.
+    pub rpc_threads: Option<usize>,
+    pub bootstrap: Option<Bootstrap>,
+}
+
+impl NodeSpec {
+    fn roles(&self) -> Vec<String> {
+        let mut roles = Vec::new();
+        if self.manager.is_some() {
+            roles.push("manager".to_owned());
+        }
+        if self.meta {
+            roles.push("meta".to_owned());
+        }
+        if !self.disks.is_empty() {
+            roles.push("data".to_owned());
+        }
+        roles
+    }
+}
+
+/// A running node.
+pub struct NodeProcess {
+    server: Server,
+    agent: NodeAgent,
+    manager: Option<Arc<ManagerServer>>,
+    meta: Option<Arc<MetaServer>>,
+    data: Option<Arc<DataServer>>,
+    raft: Option<Arc<RaftHost>>,
+    http: Option<HttpServer>,
+    address: String,
+    // Dropped last: the lock of the directory.
+    _dir: Arc<Mutex<LabelledDir>>,
+}
+
+/// What all roles of the node stand on.
+struct Ground {
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+    identity: Identity,
+    client: Client,
+    dir: Arc<Mutex<LabelledDir>>,
+    addresses: Arc<AddressBook>,
+}
+
+impl NodeProcess {
+    /// Starts a node; blocks until its roles serve. The HTTP port runs on `http`.
+    pub fn start(spec: NodeSpec, http: &tokio::runtime::Handle) -> anyhow::Result<NodeProcess> {
+        let ground = Ground::lay(&spec)?;
+        let router = Arc::new(Router { roles: spec.roles(), ..Router::default() });
+        let server = bind(&spec, &ground, router.clone())?;
+        let local = server.local_addr().to_string();
+        let address = spec.advertise.clone().unwrap_or_else(|| advertised(&spec.listen, server.local_addr()));
+        let registry = Registry::new();
+        let web = match &spec.http {
+            Some(listen) => {
+                Some(http.block_on(HttpServer::start(listen, registry.clone(), Vec::new())).with_context(|| {
+                    format!("the HTTP port {listen} cannot be opened; choose another node.http or stop what has it")
+                })?)
+            }
+            None => None,
+        };
+        let http_address = web.as_ref().map(|w| w.address().to_string()).unwrap_or_default();
+        tracing::info!(dir = %spec.dir.display(), listen = local, address, "starting a node");
+        let mut roles = Roles::default();
+        roles.start_early(&spec, &ground, &router, &address)?;
+        let agent = start_agent(&spec, &ground, &roles, (&address, &http_address))?;
+        let registration = wait_registered(&agent);
+        roles.start_late(&spec, &ground, &router, &agent, &registration)?;
+        register_metrics(&registry, &server, &roles);
+        if let Some(web) = &web {
+            web.set_checks(roles.health_checks());
+        }
+        let Roles { manager, meta, data, raft } = roles;
+        Ok(NodeProcess { server, agent, manager, meta, data, raft, http: web, address, _dir: ground.dir })
+    }
+    /// Where others reach it.
+    pub fn address(&self) -> String {
+        self.address.clone()
+    }
+    /// `-` without an HTTP port.
+    pub fn http_address(&self) -> String {
+        self.http.as_ref().map_or_else(|| "-".into(), |h| h.address().to_string())
+    }
+    /// Ends everything in order; what was acknowledged is durable anyway.
+    pub fn stop(self) {
+        self.agent.stop();
+        self.server.shutdown(STOP_GRACE);
+        if let Some(meta) = &self.meta {
+            meta.stop();
+        }
+        if let Some(manager) = &self.manager {
+            manager.stop();
+        }
+        if let Some(data) = &self.data {
+            data.stop();
+        }
+        if let Some(raft) = &self.raft {
+            raft.stop();
+        }
+    }
+}
+
+impl Ground {
+    fn lay(spec: &NodeSpec) -> anyhow::Result<Ground> {
+        let clock: Arc<dyn Clock> = Arc::new(RealClock);
+        let disk = RealDisk::create(&spec.dir)
+            .with_context(|| format!("the node directory {} cannot be used", spec.dir.display()))?;
+        let kind = cairn_format::label::LabelKind::Node;
+        let mut dir = LabelledDir::open(Arc::new(disk), kind, ClusterId::NONE, &OsRng, clock.wall())?;
+        if let Some(member) = spec.manager {
+            let known = dir.label().node;
+            anyhow::ensure!(
+                known == NodeId(0) || known == NodeId(member),
+                "{} belongs to node {known}, manager.member says {member}; use the directory of that member",
+                spec.dir.display()
+            );
+            dir.set_node(NodeId(member))?;
+        }
+        let identity = Identity::new(dir.label().cluster, PeerKind::Server, dir.label().node);
+        let client = Client::with_threads(CLIENT_THREADS, ClientConfig::default(), identity.clone())?;
+        let rng: Arc<dyn Rng> = Arc::new(FastRng::from_os());
+        let transport = Arc::new(RpcTransport::new(client.clone())?);
+        for (number, address) in &spec.managers {
+            transport.set_address(NodeId(*number), address.clone());
+        }
+        let addresses = Arc::new(AddressBook { transport });
+        Ok(Ground { clock, rng, identity, client, dir: Arc::new(Mutex::new(dir)), addresses })
+    }
+    fn managers(&self, spec: &NodeSpec) -> LeaderClient {
+        let addresses = spec.managers.iter().map(|(_, address)| address.clone());
+        LeaderClient::new(self.client.clone(), "the manager", addresses)
+    }
+    fn raft_host(&self, node: NodeId) -> anyhow::Result<Arc<RaftHost>> {
+        let dir = self.dir.lock();
+        let config = HostConfig { cluster: dir.label().cluster, ..HostConfig::new(node, dir.label().uuid) };
+        let transport = self.addresses.transport.clone();
+        let host = RaftHost::start(config, self.clock.clone(), self.rng.clone(), dir.disk().clone(), transport)?;
+        Ok(Arc::new(host))
+    }
+}
+
+/// Keeps the addresses of the other nodes for Raft as the map tells them.
+struct AddressBook {
+    transport: Arc<RpcTransport>,
+}
+
+impl Contributor for AddressBook {
+    fn map_changed(&self, change: &ClusterMap, _term: u64) {
+        for node in change.nodes.iter().filter(|n| !n.address.is_empty()) {
+            self.transport.set_address(NodeId(node.id), node.address.clone());
+        }
+    }
+}
+
+/// Writes what the manager gave the node into its label.
+struct LabelKeeper {
+    dir: Arc<Mutex<LabelledDir>>,
+}
+
+impl Contributor for LabelKeeper {
+    fn registered(&self, registration: &Registration) -> Result<(), String> {
+        let mut dir = self.dir.lock();
+        let known = dir.label().node;
+        if known != NodeId(0) && known != registration.node {
+            let name = dir.disk().name().to_owned();
+            return Err(format!("{name} belongs to node {known}, the manager registered {}", registration.node));
+        }
+        dir.set_cluster(registration.cluster).map_err(|e| e.to_string())?;
+        dir.set_node(registration.node).map_err(|e| e.to_string())
+    }
+}
+
+/// The roles of the node, as far as they run.
+#[derive(Default)]
+struct Roles {
+    manager: Option<Arc<ManagerServer>>,
+    meta: Option<Arc<MetaServer>>,
+    data: Option<Arc<DataServer>>,
+    raft: Option<Arc<RaftHost>>,
+}
+
+impl Roles {
+    /// What does not need a registration: the manager's group and the disks.
+    fn start_early(&mut self, spec: &NodeSpec, ground: &Ground, router: &Router, address: &str) -> anyhow::Result<()> {
+        if let Some(member) = spec.manager {
+            let host = ground.raft_host(NodeId(member))?;
+            serve(&router.raft, host.clone().service());
+            let mut members: Vec<_> =
+                spec.managers.iter().map(|(id, address)| (NodeId(*id), address.clone())).collect();
+            if let [(_, only)] = members.as_mut_slice() {
+                // A port that the system picked is known only now.
+                *only = address.to_owned();
+            }
+            let mut config = ManagerConfig::new(NodeId(member), members);
+            config.cluster_name = spec.cluster_name.clone();
+            config.bootstrap = spec.bootstrap.clone().unwrap_or_default();
+            let parts = ManagerParts {
+                raft: host.clone(),
+                client: ground.client.clone(),
+                identity: ground.identity.clone(),
+                clock: ground.clock.clone(),
+                rng: Arc::new(OsRng),
+            };
+            let manager = ManagerServer::start(config, parts).with_context(|| format!("{}", spec.dir.display()))?;
+            serve(&router.manager, manager.service());
+            self.manager = Some(Arc::new(manager));
+            self.raft = Some(host);
+        }
+        if !spec.disks.is_empty() {
+            let data = self.start_data(spec, ground)?;
+            serve(&router.data, data.clone());
+            self.data = Some(data);
+        }
+        Ok(())
+    }
+
+    fn start_data(&self, spec: &NodeSpec, ground: &Ground) -> anyhow::Result<Arc<DataServer>> {
+        let mut config = DataConfig::new(spec.disks.clone());
+        config.direct_reads = spec.direct_reads;
+        let parts = DataParts {
+            client: ground.client.clone(),
+            manager: ground.managers(spec),
+            identity: ground.identity.clone(),
+            clock: ground.clock.clone(),
+            rng: ground.rng.clone(),
+        };
+        DataServer::start(config, parts).context("the data role cannot start")
+    }
+
+    /// What needs the node's id.
+    fn start_late(
+        &mut self,
+        spec: &NodeSpec,
+        ground: &Ground,
+        router: &Router,
+        agent: &NodeAgent,
+        registration: &Registration,
+    ) -> anyhow::Result<()> {
+        if !spec.meta {
+            return Ok(());
+        }
+        let host = match &self.raft {
+            Some(host) => host.clone(),
+            None => {
+                let host = ground.raft_host(registration.node)?;
+                serve(&router.raft, host.clone().service());
+                self.raft.insert(host).clone()
+            }
+        };
+        let (uuid, disk) = {
+            let dir = ground.dir.lock();
+            (dir.label().uuid, dir.disk().clone())
+        };
+        let config = MetaConfig::new(uuid);
+        let (client, clock) = (ground.client.clone(), ground.clock.clone());
+        let meta = MetaServer::start(config, registration.node, disk, host, client, clock)
+            .with_context(|| format!("the meta role cannot start in {}", spec.dir.display()))?;
+        serve(&router.meta, meta.clone());
+        agent.join(meta.clone());
+        self.meta = Some(meta);
+        Ok(())
+    }
+
+    fn health_checks(&self) -> Vec<HealthCheck> {
+        let mut checks = Vec::new();
+        if let Some(manager) = self.manager.clone() {
+            checks.push(Arc::new(move || ("manager".to_owned(), manager.health())) as HealthCheck);
+        }
+        if let Some(meta) = &self.meta {
+            checks.push(meta.health());
+        }
+        if let Some(data) = self.data.clone() {
+            checks.push(Arc::new(move || ("data".to_owned(), data.health())) as HealthCheck);
+        }
+        checks
+    }
+}
+
+fn serve(slot: &std::sync::OnceLock<Arc<dyn cairn_rpc::Service>>, service: Arc<dyn cairn_rpc::Service>) {
+    assert!(slot.set(service).is_ok(), "a role is started once");
+}
+
+fn bind(spec: &NodeSpec, ground: &Ground, router: Arc<Router>) -> anyhow::Result<Server> {
+    let address = spec
+        .listen
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next())
+        .with_context(|| format!("{:?} cannot be resolved; write an address of this machine", spec.listen))?;
+    let mut config = ServerConfig::default();
+    config.threads = spec.rpc_threads.unwrap_or(config.threads);
+    Ok(Server::bind(address, config, ground.identity.clone(), router)?)
+}
+
+/// The listening address, with the port that the system picked.
+fn advertised(listen: &str, local: SocketAddr) -> String {
+    match listen.rsplit_once(':') {
+        Some((host, "0")) => format!("{host}:{}", local.port()),
+        _ => listen.to_owned(),
+    }
+}
+
+fn start_agent(
+    spec: &NodeSpec,
+    ground: &Ground,
+    roles: &Roles,
+    (address, http_address): (&str, &str),
+) -> anyhow::Result<NodeAgent> {
+    let label = *ground.dir.lock().label();
+    let mut config = AgentConfig::new(label.uuid, address);
+    config.node = label.node;
+    config.roles = spec.roles();
+    config.http_address = http_address.to_owned();
+    config.rack = spec.rack.clone();
+    config.host = spec.host.clone();
+    let manager = ground.managers(spec);
+    if let [_] = spec.managers.as_slice()
+        && spec.manager.is_some()
+    {
+        manager.set_addresses(vec![address.to_owned()]);
+    }
+    let keeper = Arc::new(LabelKeeper { dir: ground.dir.clone() });
+    let mut contributors: Vec<Arc<dyn Contributor>> = vec![keeper, ground.addresses.clone()];
+    if let Some(data) = &roles.data {
+        contributors.push(data.clone());
+    }
+    Ok(NodeAgent::start(config, manager, ground.identity.clone(), contributors)?)
+}
+
+/// Waits as long as it takes: managers may be started later.
+fn wait_registered(agent: &NodeAgent) -> Arc<Registration> {
+    loop {
+        match agent.wait_registered(REGISTER_PATIENCE) {
+            Ok(registration) => return registration,
+            Err(error) => tracing::warn!(%error, "still waiting to be registered"),
+        }
+    }
+}
+
+fn register_metrics(registry: &Registry, server: &Server, roles: &Roles) {
+    let stats = server.stats();
+    registry.register(&[], Arc::new(move |samples| crate::rpc_metrics::sample(&stats, samples)));
+    if let Some(manager) = roles.manager.clone() {
+        registry.register(&[("role", "manager")], Arc::new(move |samples: &mut Samples| manager.sample(samples)));
+    }
+    if let Some(meta) = &roles.meta {
+        registry.register(&[("role", "meta")], meta.metrics());
+    }
+    if let Some(data) = roles.data.clone() {
+        registry.register(&[("role", "data")], Arc::new(move |samples: &mut Samples| data.sample(samples)));
+    }
+}

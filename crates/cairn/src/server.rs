@@ -1,0 +1,120 @@
+//! `cairn server --config FILE`: one process with the roles that the file names, until SIGTERM or SIGINT.
+use crate::config::{self, Config, ConfigErrors};
+use crate::node::{NodeProcess, NodeSpec};
+use cairn_cli::Exit;
+use cairn_telemetry::init_logging;
+use clap::Args;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Arguments of `cairn server`.
+#[derive(Args, Debug)]
+pub struct ServerArgs {
+    /// The configuration; docs/reference/config.md lists its keys
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Why a server ended other than by a signal.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("{0}")]
+    Config(#[from] ConfigErrors),
+    #[error("{path}: {source}; write a configuration as in docs/reference/config.md")]
+    NoConfig { path: String, source: std::io::Error },
+    #[error("{0:#}")]
+    Start(#[from] anyhow::Error),
+}
+
+/// Prints an error as its last line; the exit code.
+pub fn report(result: Result<(), ServeError>) -> Exit {
+    match result {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            eprintln!("cairn: {error}");
+            match error {
+                ServeError::Config(_) | ServeError::NoConfig { .. } => Exit::BadConfig,
+                ServeError::Start(_) => Exit::Other,
+            }
+        }
+    }
+}
+
+/// Runs until a signal ends it.
+pub fn run(args: &ServerArgs) -> Result<(), ServeError> {
+    let path = args.config.display().to_string();
+    let text =
+        std::fs::read_to_string(&args.config).map_err(|source| ServeError::NoConfig { path: path.clone(), source })?;
+    let config = config::parse(&path, &text)?;
+    if let Err(why) = init_logging(&config.log) {
+        return Err(ConfigErrors { file: path, mistakes: vec![(1, format!("log.filter: {why}"))] }.into());
+    }
+    let runtime = http_runtime()?;
+    let signals = Signals::new(&runtime)?;
+    let node = NodeProcess::start(spec(&config), runtime.handle())?;
+    announce(&node.address(), &node.http_address())?;
+    signals.wait(&runtime);
+    tracing::info!("stopping");
+    node.stop();
+    Ok(())
+}
+
+fn spec(config: &Config) -> NodeSpec {
+    let node = &config.node;
+    NodeSpec {
+        dir: node.dir.clone(),
+        listen: node.listen.clone(),
+        advertise: node.advertise.clone(),
+        http: Some(node.http.clone()),
+        rack: node.rack.clone(),
+        host: if node.host.is_empty() { host_name() } else { node.host.clone() },
+        managers: config.manager.members.clone(),
+        manager: config.manager.member,
+        cluster_name: config.manager.cluster_name.clone(),
+        meta: config.meta,
+        disks: config.data.as_ref().map(|d| d.disks.clone()).unwrap_or_default(),
+        direct_reads: config.data.as_ref().is_some_and(|d| d.direct_reads),
+        rpc_threads: None,
+        bootstrap: None,
+    }
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Runtime of the HTTP port and of signals; the roles have their own threads.
+pub fn http_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("http").enable_all().build()?)
+}
+
+/// The one line on standard output that says that the process serves.
+pub fn announce(address: &str, http: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ready cluster={address} http={http}")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// SIGTERM and SIGINT, caught from the start on.
+pub struct Signals {
+    term: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    pub fn new(runtime: &tokio::runtime::Runtime) -> anyhow::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let _inside = runtime.enter();
+        Ok(Signals { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+    pub fn wait(mut self, runtime: &tokio::runtime::Runtime) {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = self.term.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+        });
+    }
+}

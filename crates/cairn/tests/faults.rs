@@ -1,0 +1,158 @@
+//! Real processes and SIGKILL: what was acknowledged is there afterwards, whoever dies in the middle.
+mod support;
+
+use std::fs;
+use std::process::Child;
+use std::time::{Duration, Instant};
+use support::{Cluster, Shape, assert_same_tree, make_tree, noise};
+
+const FULL: Shape = Shape { managers: 3, metas: 3, datas: 4, racks: 4 };
+
+/// Waits until a put has stored something, so that a kill hits its middle.
+fn in_the_middle(cluster: &Cluster, job: &mut Child) {
+    let started = Instant::now();
+    let stored = || {
+        let disks = cluster.dir.path().join("disks");
+        let mut bytes = 0;
+        let mut stack = vec![disks];
+        while let Some(dir) = stack.pop() {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(m) if m.is_dir() => stack.push(entry.path()),
+                    Ok(m) if entry.path().extension().is_some_and(|e| e == "chunk") => bytes += m.len(),
+                    _ => {}
+                }
+            }
+        }
+        bytes
+    };
+    while stored() < 8 << 20 {
+        assert!(job.try_wait().expect("wait").is_none(), "the put ended before anything could be killed in its middle");
+        assert!(started.elapsed() < Duration::from_secs(30), "the put stored nothing");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A put that outlives the death of any one process would be lost or torn if acknowledgements came too early.
+fn killed_during_put(victims: &[&str]) {
+    let mut cluster = Cluster::start(FULL);
+    let tree = cluster.path("tree");
+    make_tree(&tree, 400, 1);
+    for (round, victim) in victims.iter().enumerate() {
+        let target = format!("/tree{round}");
+        let mut job = cluster.command(&["fs", "put", tree.to_str().expect("utf-8"), &target]).spawn().expect("put");
+        in_the_middle(&cluster, &mut job);
+        cluster.kill(victim);
+        let output = job.wait_with_output().expect("put ends");
+        assert!(output.status.success(), "put with {victim} killed: {}", support::text(&output.stderr));
+        let back = cluster.path(&format!("back{round}"));
+        cluster.ok(&["fs", "get", &target, back.to_str().expect("utf-8")]);
+        assert_same_tree(&tree, &back);
+        cluster.start_all();
+    }
+    assert_eq!(cluster.kills, victims.len(), "every fault fired");
+}
+
+#[test]
+fn a_put_survives_the_death_of_data_nodes() {
+    killed_during_put(&["data1", "data2"]);
+}
+
+#[test]
+fn a_put_survives_the_death_of_metas_and_managers() {
+    killed_during_put(&["meta1", "manager1", "meta2", "manager2"]);
+}
+
+/// Losing power everywhere must not lose anything that a finished put stored.
+#[test]
+fn everything_acknowledged_is_there_after_all_processes_were_killed() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    let tree = cluster.path("tree");
+    make_tree(&tree, 200, 2);
+    cluster.ok(&["fs", "put", tree.to_str().expect("utf-8"), "/tree"]);
+    for round in 0..2 {
+        cluster.kill_all();
+        cluster.start_all();
+        cluster.wait_volume();
+        let back = cluster.path(&format!("back{round}"));
+        cluster.ok(&["fs", "get", "/tree", back.to_str().expect("utf-8")]);
+        assert_same_tree(&tree, &back);
+    }
+    assert_eq!(cluster.kills, 10);
+}
+
+/// A flipped bit must neither reach a reader nor stay on the disk.
+#[test]
+fn a_flipped_bit_is_healed_from_another_replica() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    let data = noise(3_000_000, 5);
+    let file = cluster.path("file");
+    fs::write(&file, &data).expect("file");
+    cluster.ok(&["fs", "put", file.to_str().expect("utf-8"), "/file"]);
+    for name in ["data1", "data2", "data3"] {
+        cluster.kill(name);
+    }
+    // The same bytes lie on every disk: damage the copies of the first two, each at another place.
+    let needle = &data[1_000_000..1_000_064];
+    let mut flipped = Vec::new();
+    for (disk, shift) in [("data1", 0), ("data2", 40_000)] {
+        let chunk = find_chunk(&cluster, disk, needle);
+        let mut bytes = fs::read(&chunk).expect("chunk");
+        let at = bytes.windows(needle.len()).position(|w| w == needle).expect("there") + shift;
+        bytes[at] ^= 0x10;
+        fs::write(&chunk, &bytes).expect("damage");
+        flipped.push((chunk, at, bytes[at]));
+    }
+    cluster.start_all();
+    // Each read begins at a copy chosen by chance: enough of them meet the damaged ones.
+    for round in 0..12 {
+        let back = cluster.path(&format!("back{round}"));
+        cluster.ok(&["fs", "get", "/file", back.to_str().expect("utf-8")]);
+        assert!(fs::read(&back).expect("back") == data, "a damaged block reached the reader");
+    }
+    let healed = |(chunk, at, bad): &(std::path::PathBuf, usize, u8)| fs::read(chunk).expect("chunk")[*at] != *bad;
+    let started = Instant::now();
+    while !flipped.iter().all(healed) {
+        assert!(started.elapsed() < Duration::from_secs(20), "the damaged blocks were not healed on the disks");
+        cluster.ok(&["fs", "cat", "/file"]);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The chunk file on a disk that holds these bytes.
+fn find_chunk(cluster: &Cluster, name: &str, needle: &[u8]) -> std::path::PathBuf {
+    let mut stack = vec![cluster.disk(name)];
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(dir).expect("directory").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                stack.push(path);
+            } else if path.extension().is_some_and(|e| e == "chunk")
+                && fs::read(&path).expect("chunk").windows(needle.len()).any(|w| w == needle)
+            {
+                return path;
+            }
+        }
+    }
+    panic!("no chunk of {name} holds the bytes");
+}
+
+/// Deleted files that kept their space would fill the cluster for ever.
+#[test]
+fn deleted_files_give_their_space_back() {
+    let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    let file = cluster.path("file");
+    fs::write(&file, noise(40_000_000, 9)).expect("file");
+    cluster.ok(&["fs", "put", file.to_str().expect("utf-8"), "/file"]);
+    let used = || -> u64 {
+        let output = std::process::Command::new("du").arg("-sk").arg(cluster.path("disks")).output().expect("du");
+        support::text(&output.stdout).split_whitespace().next().and_then(|t| t.parse().ok()).expect("a number")
+    };
+    let full = used();
+    cluster.ok(&["fs", "rm", "/file"]);
+    let started = Instant::now();
+    while used() + 3 * 35_000 > full {
+        assert!(started.elapsed() < Duration::from_secs(60), "{full} KiB before, {} KiB now", used());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}

@@ -1,0 +1,346 @@
+//! Clusters of real processes for tests: started, killed by id, restarted, and gone when the test ends.
+//!
+//! Ports are found free at run time, directories are temporary. A process that logs ERROR without the test having said
+//! that it may fails the test at its end.
+#![allow(dead_code, reason = "each test program uses its own part of the harness")]
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that is not ready by then never will be.
+const READY: Duration = Duration::from_secs(60);
+
+/// The binary under test.
+pub fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_cairn")
+}
+
+/// A running (or killed) server process.
+struct Process {
+    config: PathBuf,
+    child: Option<Child>,
+}
+
+/// A cluster of separate processes.
+pub struct Cluster {
+    pub dir: tempfile::TempDir,
+    processes: BTreeMap<String, Process>,
+    /// `host:port,…` of the managers.
+    pub address: String,
+    members: String,
+    /// Parts of ERROR lines that are expected.
+    allowed: Vec<String>,
+    pub kills: usize,
+}
+
+/// How many of what; racks are filled in turn.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub managers: usize,
+    pub metas: usize,
+    pub datas: usize,
+    pub racks: usize,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until all of it serves.
+    pub fn start(shape: Shape) -> Cluster {
+        let mut cluster = Cluster::prepare(shape);
+        let names: Vec<String> = cluster.processes.keys().cloned().collect();
+        for name in &names {
+            cluster.launch(name);
+        }
+        for name in &names {
+            cluster.wait_ready(name);
+        }
+        cluster.wait_volume();
+        cluster
+    }
+
+    /// Writes the configurations only.
+    pub fn prepare(shape: Shape) -> Cluster {
+        let dir = tempfile::Builder::new().prefix("cairn-test-").tempdir().expect("temporary directory");
+        let ports = free_ports(shape.managers);
+        let members: Vec<String> =
+            ports.iter().enumerate().map(|(i, p)| format!("\"{}@127.0.0.1:{p}\"", i + 1)).collect();
+        let address = ports.iter().map(|p| format!("127.0.0.1:{p}")).collect::<Vec<_>>().join(",");
+        let mut cluster = Cluster {
+            dir,
+            processes: BTreeMap::new(),
+            address,
+            members: members.join(", "),
+            allowed: Vec::new(),
+            kills: 0,
+        };
+        for i in 1..=shape.managers {
+            cluster.add(
+                &format!("manager{i}"),
+                &format!("127.0.0.1:{}", ports[i - 1]),
+                i % shape.racks,
+                &format!("member = {i}\n"),
+            );
+        }
+        for i in 1..=shape.metas {
+            cluster.add(&format!("meta{i}"), "127.0.0.1:0", i % shape.racks, "[meta]\n");
+        }
+        for i in 1..=shape.datas {
+            let disk = cluster.disk(&format!("data{i}"));
+            let section = format!("[data]\ndisks = [{:?}]\n", disk.display().to_string());
+            cluster.add(&format!("data{i}"), "127.0.0.1:0", i % shape.racks, &section);
+        }
+        cluster
+    }
+
+    /// Adds a process; it is not started.
+    pub fn add(&mut self, name: &str, listen: &str, rack: usize, sections: &str) {
+        let node_dir = self.dir.path().join("nodes").join(name);
+        let text = format!(
+            "[node]\ndir = {:?}\nlisten = {listen:?}\nrack = \"rack{rack}\"\nhost = {name:?}\n[manager]\nmembers = [{}]\n{sections}",
+            node_dir.display().to_string(),
+            self.members
+        );
+        let config = self.dir.path().join(format!("{name}.toml"));
+        fs::write(&config, text).expect("configuration");
+        self.processes.insert(name.to_owned(), Process { config, child: None });
+    }
+
+    /// Directory of the only disk of a data process.
+    pub fn disk(&self, name: &str) -> PathBuf {
+        self.dir.path().join("disks").join(name)
+    }
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+    /// ERROR lines that contain this text are expected.
+    pub fn allow_error(&mut self, text: &str) {
+        self.allowed.push(text.to_owned());
+    }
+
+    /// Starts a process without waiting for it.
+    pub fn launch(&mut self, name: &str) {
+        let log = File::options().create(true).append(true).open(self.log(name)).expect("log");
+        let out = File::create(self.out(name)).expect("out");
+        let process = self.processes.get_mut(name).expect("known process");
+        let child = Command::new(binary())
+            .args(["server", "--config"])
+            .arg(&process.config)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(log)
+            .spawn()
+            .expect("the binary starts");
+        process.child = Some(child);
+    }
+    /// Waits for the line `ready …`; panics with the log if the process ends or takes too long.
+    pub fn wait_ready(&mut self, name: &str) {
+        let started = Instant::now();
+        loop {
+            if fs::read_to_string(self.out(name)).is_ok_and(|t| t.lines().any(|l| l.starts_with("ready "))) {
+                return;
+            }
+            let child = self.processes.get_mut(name).and_then(|p| p.child.as_mut()).expect("running process");
+            let ended = child.try_wait().expect("wait");
+            if ended.is_some() || started.elapsed() > READY {
+                let log = fs::read_to_string(self.log(name)).unwrap_or_default();
+                panic!("{name} is not ready (ended: {ended:?}):\n{}", last_lines(&log, 30));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    /// Waits until the default volume can be used.
+    pub fn wait_volume(&self) {
+        let started = Instant::now();
+        loop {
+            let output = self.cairn(&["fs", "ls", "/"]);
+            if output.status.success() {
+                return;
+            }
+            assert!(started.elapsed() < READY, "the volume is not there: {}", text(&output.stderr));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    /// SIGKILL.
+    pub fn kill(&mut self, name: &str) {
+        let mut child = self.processes.get_mut(name).and_then(|p| p.child.take()).expect("running process");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        self.kills += 1;
+    }
+    pub fn is_running(&self, name: &str) -> bool {
+        self.processes.get(name).is_some_and(|p| p.child.is_some())
+    }
+    pub fn kill_all(&mut self) {
+        for name in self.names() {
+            if self.is_running(&name) {
+                self.kill(&name);
+            }
+        }
+    }
+    /// Starts everything that does not run and waits for it.
+    pub fn start_all(&mut self) {
+        let down: Vec<String> = self.names().into_iter().filter(|n| !self.is_running(n)).collect();
+        for name in &down {
+            self.launch(name);
+        }
+        for name in &down {
+            self.wait_ready(name);
+        }
+    }
+    /// Process id of a running process, for signals.
+    pub fn pid(&self, name: &str) -> u32 {
+        self.processes.get(name).and_then(|p| p.child.as_ref()).expect("running process").id()
+    }
+    /// Stops or continues a process.
+    pub fn signal(&self, name: &str, signal: &str) {
+        let status = Command::new("kill").arg(format!("-{signal}")).arg(self.pid(name).to_string()).status();
+        assert!(status.expect("kill runs").success());
+    }
+    pub fn names(&self) -> Vec<String> {
+        self.processes.keys().cloned().collect()
+    }
+    fn log(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.log"))
+    }
+    fn out(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.out"))
+    }
+    pub fn read_log(&self, name: &str) -> String {
+        fs::read_to_string(self.log(name)).unwrap_or_default()
+    }
+
+    /// A command against this cluster that is not started yet.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(args).env("CAIRN_CLUSTER", &self.address).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+    /// Runs `cairn …` against this cluster.
+    pub fn cairn(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the binary starts")
+    }
+    /// Runs `cairn …` that has to succeed; its standard output.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.cairn(args);
+        assert!(output.status.success(), "cairn {args:?}: {}\n{}", output.status, text(&output.stderr));
+        text(&output.stdout)
+    }
+    /// Runs `cairn …` that has to fail with an exit code; its standard error.
+    pub fn fails(&self, args: &[&str], code: i32) -> String {
+        let output = self.cairn(args);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "cairn {args:?}: {error}\n{}", text(&output.stdout));
+        error
+    }
+
+    /// Panics if a log has an ERROR that was not announced.
+    pub fn check_logs(&self) {
+        for name in self.names() {
+            for line in self.read_log(&name).lines() {
+                let bad = line.contains(" ERROR ") || line.contains("panicked at");
+                assert!(
+                    !bad || self.allowed.iter().any(|a| line.contains(a)),
+                    "unexpected in the log of {name}: {line}"
+                );
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in self.processes.values_mut() {
+            if let Some(mut child) = process.child.take() {
+                let _ended = child.kill();
+                let _ended = child.wait();
+            }
+        }
+        if !std::thread::panicking() {
+            self.check_logs();
+        } else {
+            for name in self.names() {
+                eprintln!("--- {name}\n{}", last_lines(&self.read_log(&name), 12));
+            }
+        }
+    }
+}
+
+/// Ports that were free a moment ago.
+pub fn free_ports(count: usize) -> Vec<u16> {
+    let listeners: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+    listeners.iter().map(|l| l.local_addr().expect("address").port()).collect()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// Bytes that differ from file to file and compress badly.
+pub fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        out.extend_from_slice(&(x ^ (x >> 29)).to_le_bytes());
+    }
+    out.truncate(length);
+    out
+}
+
+/// A tree of `count` files of assorted sizes, with directories and a symbolic link.
+pub fn make_tree(root: &Path, count: usize, seed: u64) {
+    const SIZES: [usize; 8] = [0, 1, 100, 4096, 5000, 70_000, 200_000, 1_500_000];
+    for i in 0..count {
+        let dir = root.join(format!("d{}", i % 7)).join(format!("e{}", i % 3));
+        fs::create_dir_all(&dir).expect("directory");
+        fs::write(dir.join(format!("file-{i}")), noise(SIZES[i % SIZES.len()], seed + i as u64)).expect("file");
+    }
+    std::os::unix::fs::symlink("d0/e0/file-0", root.join("link")).expect("link");
+}
+
+/// Every path below `root` with its contents or link target.
+pub fn read_tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    let mut stack = vec![root.to_path_buf()];
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(&dir).expect("directory") {
+            let path = entry.expect("entry").path();
+            let kind = fs::symlink_metadata(&path).expect("metadata").file_type();
+            let name = path.strip_prefix(root).expect("below the root").to_path_buf();
+            if kind.is_dir() {
+                stack.push(path);
+            } else if kind.is_symlink() {
+                out.insert(name, fs::read_link(&path).expect("link").into_os_string().into_encoded_bytes());
+            } else {
+                let mut bytes = Vec::new();
+                File::open(&path).expect("open").read_to_end(&mut bytes).expect("read");
+                out.insert(name, bytes);
+            }
+        }
+    }
+    out
+}
+
+/// Panics with the first difference of two trees.
+pub fn assert_same_tree(left: &Path, right: &Path) {
+    let (a, b) = (read_tree(left), read_tree(right));
+    for (name, bytes) in &a {
+        match b.get(name) {
+            None => panic!("{} is missing in {}", name.display(), right.display()),
+            Some(other) => {
+                assert!(bytes == other, "{} differs: {} and {} bytes", name.display(), bytes.len(), other.len())
+            }
+        }
+    }
+    assert_eq!(a.len(), b.len(), "{} has entries that were not there", right.display());
+}
