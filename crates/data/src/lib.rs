@@ -1,1 +1,5 @@
-//! (being written)
+//! The data service: serves the chunks of placement groups from the disks of a node.
+//!
+//! [`disk`] keeps chunks on one disk, [`server`] speaks with clients, other members and the manager. The rules are in
+//! `cairn-chunk-core`, the formats in `cairn-format`.
+pub mod disk;

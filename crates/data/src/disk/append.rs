@@ -1,0 +1,314 @@
+//! Appends: acceptance in the caller's thread, then the work in a thread of the disk.
+//!
+//! Where bytes go: up to `journal_append_max` through the journal; more than that straight to the file, except a block
+//! that replaces a partial tail, which goes through the journal so that no promised byte is ever torn.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cairn_chunk_core::append::{AppendDecision, judge_append};
+use cairn_env::{DiskError, SharedBuf};
+use cairn_format::chunk_header::{CHUNK_HEADER_LEN, ChunkHeader, DATA_OFFSET};
+use cairn_format::chunk_state::ChunkState;
+use cairn_format::crc_table::PunchedBits;
+use cairn_format::journal_record::{ExtentRecord, JournalRecord};
+use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId};
+
+use super::chunk::{AppendJob, Appended, Chunk, ChunkMem, Done, Job, OverlayBlock};
+use super::files::ChunkFiles;
+use super::journal::{Effect, HomeData, Item};
+use super::{AppendOp, DataError, DiskStore};
+
+impl DiskStore {
+    /// The chunk, made in memory when the append may begin it.
+    pub(super) fn chunk_for_append(&self, op: &AppendOp) -> Result<Arc<Chunk>, DataError> {
+        let id = op.create.chunk;
+        if let Some(chunk) = self.chunk(id) {
+            return Ok(chunk);
+        }
+        if !op.may_create || op.offset != 0 {
+            return Err(DataError::NoChunk { chunk: id });
+        }
+        judge_append(0, false, 0, op.bytes, op.crcs.len())
+            .map_err(|refusal| DataError::Refused { chunk: id, refusal })?;
+        let create = op.create;
+        let header = ChunkHeader {
+            cluster: self.context.cluster,
+            chunk: id,
+            scheme: create.scheme,
+            shard: create.shard,
+            volume: create.volume,
+            creation_epoch: create.creation_epoch,
+            session: create.session,
+        };
+        let mut chunks = self.chunks.write();
+        Ok(chunks.entry(id).or_insert_with(|| Arc::new(Chunk::new(header))).clone())
+    }
+
+    /// Judges an append; `None` when it was answered as a repeat.
+    pub(super) fn accept(
+        &self,
+        chunk: &Arc<Chunk>,
+        state: &mut ChunkMem,
+        op: AppendOp,
+        done: Done<Appended>,
+    ) -> Result<Option<Job>, DataError> {
+        let id = chunk.id;
+        if state.deleted {
+            return Err(DataError::Deleted { chunk: id });
+        }
+        if let Some(broken) = &state.broken {
+            return Err(broken.clone());
+        }
+        let sealed = state.sealed && !op.repair;
+        let decision = judge_append(state.accepted, sealed, op.offset, op.bytes, op.crcs.len())
+            .map_err(|refusal| DataError::Refused { chunk: id, refusal })?;
+        state.last_append = self.context.clock.now();
+        match decision {
+            AppendDecision::Repeat => {
+                self.check_repeat(id, state, &op)?;
+                if op.sync || state.accepted > state.written {
+                    // Behind what is still being written; the answer is that of a sync.
+                    let (end, sync) = (op.offset + op.bytes as u64, op.sync);
+                    let done: Done<u64> =
+                        Box::new(move |outcome| done(outcome.map(|durable| Appended { length: end, durable })));
+                    tracing::trace!(chunk = %id, sync, "repeated append");
+                    return Ok(Some(Job::Sync { done }));
+                }
+                done(Ok(Appended { length: state.written, durable: state.durable }));
+                Ok(None)
+            }
+            AppendDecision::Take { replaces_tail } => {
+                state.accepted = op.offset + op.bytes as u64;
+                let AppendOp { offset, bytes, data, crcs, sync, .. } = op;
+                Ok(Some(Job::Append(AppendJob { offset, bytes, data, crcs, replaces_tail, sync, done })))
+            }
+        }
+    }
+
+    /// A repeat has to be one: whole blocks that are written must have the same checksums.
+    fn check_repeat(&self, id: ChunkId, state: &ChunkMem, op: &AppendOp) -> Result<(), DataError> {
+        let Some(table) = &state.table else { return Ok(()) };
+        let first = (op.offset / BLOCK_SIZE as u64) as usize;
+        let whole = op.bytes / BLOCK_SIZE;
+        for (i, crc) in op.crcs.iter().enumerate().take(whole) {
+            if table.get(first + i).is_some_and(|known| known != crc) {
+                let refusal =
+                    cairn_chunk_core::append::AppendRefusal::NotAtEnd { offset: op.offset, length: state.accepted };
+                return Err(DataError::Refused { chunk: id, refusal });
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries an append out. On an error the chunk takes no more.
+    pub(super) fn run_append(&self, chunk: &Arc<Chunk>, job: AppendJob) {
+        let bytes = job.bytes;
+        match self.write_bulk(chunk, &job) {
+            Ok(journaled) => self.finish_append(chunk, job, journaled),
+            Err(error) => {
+                let mut state = chunk.state.lock();
+                state.accepted = state.written;
+                state.broken = Some(error.clone());
+                drop(state);
+                (job.done)(Err(error));
+            }
+        }
+        self.release_queue(bytes);
+    }
+
+    /// Writes what goes past the journal; returns how many leading blocks go through it.
+    fn write_bulk(&self, chunk: &Arc<Chunk>, job: &AppendJob) -> Result<usize, DataError> {
+        self.check()?;
+        let broken = chunk.state.lock().broken.clone();
+        if let Some(broken) = broken {
+            return Err(broken);
+        }
+        let files = self.ready_file(chunk)?;
+        self.ensure_space(chunk, &files, job.end())?;
+        let blocks = job.data.len() / BLOCK_SIZE;
+        let journaled = match job.bytes {
+            bytes if bytes <= self.config.journal_append_max => blocks,
+            _ => usize::from(job.replaces_tail),
+        };
+        if journaled < blocks {
+            let started = self.context.clock.now();
+            let at = DATA_OFFSET + job.offset + (journaled * BLOCK_SIZE) as u64;
+            let bulk = &job.data[journaled * BLOCK_SIZE..];
+            let written = files.direct().and_then(|file| file.write_at(bulk, at));
+            written.map_err(|error| self.write_failed(chunk.id, &error))?;
+            self.latency(started);
+        } else {
+            self.wait_for_overlay();
+        }
+        Ok(journaled)
+    }
+
+    /// Makes the bytes readable, journals what goes there, answers.
+    fn finish_append(&self, chunk: &Arc<Chunk>, job: AppendJob, journaled: usize) {
+        let (length, sync) = (job.end(), job.sync);
+        let first = (job.offset / BLOCK_SIZE as u64) as u32;
+        let mut done = Some(job.done);
+        let (dirty, durable, rejected) = {
+            let mut state = chunk.state.lock();
+            state.set_crcs(first, &job.crcs);
+            state.written = state.written.max(length);
+            if journaled * BLOCK_SIZE < job.data.len() {
+                state.durability.wrote_bulk(job.offset + (journaled * BLOCK_SIZE) as u64);
+            }
+            let (dirty, durable) = (state.durability.is_dirty(), state.durability.promise(length));
+            let mut rejected = None;
+            if journaled > 0 {
+                let waits = if sync && !dirty { done.take() } else { None };
+                let then = waits.map(|done| -> Done<()> {
+                    Box::new(move |outcome| done(outcome.map(|()| Appended { length, durable })))
+                });
+                let data = job.data.slice(..journaled * BLOCK_SIZE);
+                rejected = self.journal_extent(chunk, &mut state, first, Some(data), then).1;
+            }
+            (dirty, durable, rejected)
+        };
+        self.reject(rejected);
+        let Some(done) = done else { return };
+        if sync && dirty {
+            let then: Done<u64> = Box::new(move |outcome| done(outcome.map(|durable| Appended { length, durable })));
+            self.request_sync(chunk, false, then);
+        } else {
+            let durable = if sync { durable } else { chunk.state.lock().durable };
+            done(Ok(Appended { length, durable }));
+        }
+    }
+
+    /// Journals blocks of a chunk (or only its CRCs, length and seal) and puts the blocks over what is at home. Called
+    /// with the chunk's lock held, so that records stand in the order of the changes. Returns what the record promises,
+    /// and the item if the journal takes no more (to be answered without the lock).
+    pub(super) fn journal_extent(
+        &self,
+        chunk: &Arc<Chunk>,
+        state: &mut ChunkMem,
+        first: u32,
+        data: Option<SharedBuf>,
+        done: Option<Done<()>>,
+    ) -> (u64, Option<Item>) {
+        let count = data.as_ref().map_or(0, |data| data.len() / BLOCK_SIZE) as u32;
+        self.journal_blocks(chunk, state, first..first + count, data, done)
+    }
+
+    /// The same with the blocks whose CRCs go along.
+    pub(super) fn journal_blocks(
+        &self,
+        chunk: &Arc<Chunk>,
+        state: &mut ChunkMem,
+        blocks: Range<u32>,
+        data: Option<SharedBuf>,
+        done: Option<Done<()>>,
+    ) -> (u64, Option<Item>) {
+        state.next_version += 1;
+        let version = state.next_version;
+        if let Some(data) = &data {
+            for (i, block) in blocks.clone().enumerate() {
+                let bytes = data.slice(i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE);
+                state.overlay.insert(block, OverlayBlock { data: bytes, version });
+            }
+            self.overlay_bytes.fetch_add(data.len(), Relaxed);
+        }
+        let (crcs_first, crcs) = if blocks.is_empty() { (0, Vec::new()) } else { state.crc_run(blocks.clone()) };
+        let durable = state.durability.promise(state.written);
+        let (sealed, bytes) = (state.seal_journaled, data.clone());
+        let record = JournalRecord::Extent(ExtentRecord {
+            chunk: chunk.id,
+            length: state.written,
+            durable,
+            sealed,
+            crcs_first,
+            crcs: crcs.clone(),
+            data_offset: u64::from(blocks.start) * BLOCK_SIZE as u64,
+            data: bytes.as_deref().unwrap_or(&[]),
+        });
+        let data = data.map(|data| HomeData { first_block: blocks.start, data, version });
+        let effect = Effect::Extent { chunk: chunk.clone(), durable, sealed, crcs_first, crcs: crcs.into(), data };
+        state.pending += 1;
+        (durable, self.journal.queue.push(Item::new(&record, effect, done)).err())
+    }
+
+    /// Answers an item that the journal did not take.
+    pub(super) fn reject(&self, item: Option<Item>) {
+        if let Some(item) = item {
+            let error = self.check().err().unwrap_or(DataError::Stopping { disk: self.name().into() });
+            item.fail(&error);
+        }
+    }
+
+    /// The chunk's file, made when it is not there. Its creation is durable in the journal by then (see `strand`).
+    fn ready_file(&self, chunk: &Arc<Chunk>) -> Result<Arc<ChunkFiles>, DataError> {
+        if chunk.state.lock().file_made {
+            return self.files.get(chunk.id).map_err(|error| self.write_failed(chunk.id, &error));
+        }
+        let made = self.make_file(chunk).map_err(|error| self.write_failed(chunk.id, &error))?;
+        chunk.state.lock().file_made = true;
+        Ok(made)
+    }
+
+    pub(super) fn make_file(&self, chunk: &Arc<Chunk>) -> Result<Arc<ChunkFiles>, DiskError> {
+        let files = match self.files.create(chunk.id) {
+            Err(DiskError::NotFound { .. }) => {
+                self.context.disk.create_dir_all(&super::paths::pg_dir(chunk.id.pg))?;
+                self.files.create(chunk.id)?
+            }
+            other => other?,
+        };
+        files.cached.write_at(&first_sectors(&chunk.header), 0)?;
+        Ok(files)
+    }
+
+    /// Reserves space ahead of the end, so that nothing is half written for want of it.
+    fn ensure_space(&self, chunk: &Arc<Chunk>, files: &ChunkFiles, end: u64) -> Result<(), DataError> {
+        let (allocated, end) = (chunk.state.lock().allocated, end.next_multiple_of(BLOCK_SIZE as u64));
+        if end <= allocated {
+            return Ok(());
+        }
+        let step = self.config.allocate_step.max(BLOCK_SIZE as u64);
+        let target = end.next_multiple_of(step).min(CHUNK_SIZE_MAX);
+        let wanted = target - allocated;
+        let space = self.context.disk.space().map_err(|error| self.write_failed(chunk.id, &error))?;
+        let no_space = |free| DataError::NoSpace { disk: self.name().into(), chunk: chunk.id, free };
+        if space.free < wanted + self.config.reserve_bytes {
+            return Err(no_space(space.free));
+        }
+        match files.cached.allocate(DATA_OFFSET + allocated, wanted) {
+            Ok(_) => {}
+            Err(DiskError::NoSpace { .. }) => return Err(no_space(space.free)),
+            Err(error) => return Err(self.write_failed(chunk.id, &error)),
+        }
+        chunk.state.lock().allocated = target;
+        Ok(())
+    }
+
+    /// What a failed change of a file means: no space is an answer, everything else takes the disk out of service.
+    pub(super) fn write_failed(&self, chunk: ChunkId, error: &DiskError) -> DataError {
+        match error {
+            DiskError::NoSpace { .. } => {
+                let free = self.context.disk.space().map_or(0, |space| space.free);
+                DataError::NoSpace { disk: self.name().into(), chunk, free }
+            }
+            error => self.fail(error),
+        }
+    }
+}
+
+/// Header and state of a chunk without bytes.
+pub(super) fn first_sectors(header: &ChunkHeader) -> Vec<u8> {
+    let state = ChunkState {
+        chunk: header.chunk,
+        length: 0,
+        sealed: false,
+        punched_blocks: 0,
+        punched_crc: PunchedBits::default().crc(),
+        table_crc: cairn_format::crc_table::table_crc(&[]),
+    };
+    let mut out = Vec::with_capacity(2 * CHUNK_HEADER_LEN);
+    out.extend_from_slice(&header.encode());
+    out.extend_from_slice(&state.encode());
+    out
+}

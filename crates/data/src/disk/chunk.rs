@@ -1,0 +1,225 @@
+//! [`Chunk`]: one chunk of a disk in memory: how far it got, its tables while they are needed, what is on its way.
+//!
+//! Invariants: a change of the table and the journal record that makes it durable are made under one hold of `state`,
+//! so the journal has them in the same order; changes of one chunk are carried out one after the other, in the order in
+//! which they were accepted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use cairn_chunk_core::durability::Durability;
+use cairn_env::SharedBuf;
+use cairn_format::chunk_header::ChunkHeader;
+use cairn_format::crc_table::{PunchedBits, blocks_of, sector_run, table_crc};
+use cairn_types::{ChunkId, Epoch, SessionId, Time};
+use parking_lot::Mutex;
+
+use super::DataError;
+
+/// Called once with the outcome, from a thread of the disk: must not block.
+pub type Done<T> = Box<dyn FnOnce(Result<T, DataError>) + Send>;
+
+/// One chunk of a disk.
+pub struct Chunk {
+    pub(crate) id: ChunkId,
+    pub(crate) header: ChunkHeader,
+    pub(crate) strand: Mutex<Strand>,
+    pub(crate) state: Mutex<ChunkMem>,
+    pub(crate) home: Mutex<HomeView>,
+}
+
+/// Changes of the chunk that wait, in order.
+#[derive(Default)]
+pub(crate) struct Strand {
+    pub(crate) jobs: VecDeque<Job>,
+    /// It is in the ready queue or a thread works on it.
+    pub(crate) scheduled: bool,
+    /// Waits for the creation to be durable in the journal.
+    pub(crate) blocked: bool,
+}
+
+/// A change of a chunk.
+pub(crate) enum Job {
+    Append(AppendJob),
+    Sync { done: Done<u64> },
+    Seal { done: Done<u64> },
+    Punch { ranges: Vec<(u64, u64)>, done: Done<()> },
+    Heal { block: u32, data: SharedBuf, crc: u32, done: Done<()> },
+}
+
+/// An append that was accepted.
+pub(crate) struct AppendJob {
+    pub(crate) offset: u64,
+    /// Payload bytes; `data` is filled up with zeros to whole blocks.
+    pub(crate) bytes: usize,
+    pub(crate) data: SharedBuf,
+    pub(crate) crcs: Vec<u32>,
+    pub(crate) replaces_tail: bool,
+    pub(crate) sync: bool,
+    pub(crate) done: Done<Appended>,
+}
+
+/// Outcome of an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// End of the chunk after it.
+    pub length: u64,
+    /// How much is durable.
+    pub durable: u64,
+}
+
+/// What is known of a chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkInfo {
+    /// The chunk.
+    pub id: ChunkId,
+    /// Bytes written.
+    pub length: u64,
+    /// Bytes promised.
+    pub durable: u64,
+    /// Takes no more.
+    pub sealed: bool,
+    /// Epoch in which it was made.
+    pub creation_epoch: Epoch,
+    /// Who may append.
+    pub session: SessionId,
+    /// Checksum of the CRC table up to the length.
+    pub table_crc: u32,
+    /// Number of freed blocks.
+    pub punched_blocks: u32,
+}
+
+/// A block that is in the journal and not yet home.
+pub(crate) struct OverlayBlock {
+    pub(crate) data: SharedBuf,
+    pub(crate) version: u64,
+}
+
+/// The chunk's state in memory.
+#[derive(Default)]
+pub(crate) struct ChunkMem {
+    /// Length with what is accepted and not written yet.
+    pub(crate) accepted: u64,
+    /// Length as it can be read.
+    pub(crate) written: u64,
+    /// Length as promised in a durable journal record.
+    pub(crate) durable: u64,
+    pub(crate) durability: Durability,
+    /// Takes no more appends.
+    pub(crate) sealed: bool,
+    /// The journal's records say so too.
+    pub(crate) seal_journaled: bool,
+    pub(crate) deleted: bool,
+    /// Its creation is in the journal.
+    pub(crate) created: bool,
+    /// Its file exists.
+    pub(crate) file_made: bool,
+    /// The file's name is durable.
+    pub(crate) named: bool,
+    /// CRCs of all blocks of `written`; `None` while they are only at home.
+    pub(crate) table: Option<Vec<u32>>,
+    /// Checksum of the table at home, valid while `table` is `None`.
+    pub(crate) stored_table_crc: u32,
+    pub(crate) punched: Option<Box<PunchedBits>>,
+    pub(crate) punched_blocks: u32,
+    pub(crate) overlay: BTreeMap<u32, OverlayBlock>,
+    pub(crate) next_version: u64,
+    /// Odd while blocks are being written home.
+    pub(crate) home_gen: u64,
+    /// End of the space reserved, as an offset in the data.
+    pub(crate) allocated: u64,
+    /// Records of this chunk that are not yet home and flushed: the table must stay.
+    pub(crate) pending: u32,
+    /// Why it takes no more appends, if one failed.
+    pub(crate) broken: Option<DataError>,
+    pub(crate) last_append: Time,
+}
+
+impl ChunkMem {
+    pub(crate) fn blocks(&self) -> u32 {
+        blocks_of(self.written)
+    }
+
+    pub(crate) fn is_punched(&self, blocks: std::ops::Range<u32>) -> bool {
+        self.punched.as_ref().is_some_and(|bits| bits.any(blocks))
+    }
+
+    /// The CRCs that a record about `blocks` carries.
+    pub(crate) fn crc_run(&self, blocks: std::ops::Range<u32>) -> (u32, Vec<u32>) {
+        let table = self.table.as_ref().expect("a chunk that changes has its table in memory");
+        let run = sector_run(blocks, table.len() as u32);
+        (run.start, table[run.start as usize..(run.end as usize).min(table.len())].to_vec())
+    }
+
+    /// Puts CRCs in from a block on.
+    pub(crate) fn set_crcs(&mut self, first: u32, crcs: &[u32]) {
+        let table = self.table.as_mut().expect("a chunk that changes has its table in memory");
+        let first = first as usize;
+        if table.len() < first + crcs.len() {
+            table.resize(first + crcs.len(), 0);
+        }
+        table[first..first + crcs.len()].copy_from_slice(crcs);
+    }
+
+    pub(crate) fn table_crc(&self) -> u32 {
+        match &self.table {
+            Some(table) => table_crc(&table[..(self.blocks() as usize).min(table.len())]),
+            None => self.stored_table_crc,
+        }
+    }
+}
+
+/// What is durable in the journal and has to be at home before the journal's space is used again. Owned by the thread
+/// that writes home.
+#[derive(Default)]
+pub(crate) struct HomeView {
+    pub(crate) length: u64,
+    pub(crate) sealed: bool,
+    pub(crate) runs: Vec<(u32, Arc<[u32]>)>,
+    pub(crate) punched: Option<Box<PunchedBits>>,
+    /// Sectors of PUNCHED bits to be written.
+    pub(crate) punched_sectors: Vec<u32>,
+    /// Records since the last flush.
+    pub(crate) records: u32,
+}
+
+impl Chunk {
+    /// A chunk that does not exist on disk yet.
+    pub(crate) fn new(header: ChunkHeader) -> Self {
+        let state = ChunkMem { table: Some(Vec::new()), ..ChunkMem::default() };
+        Self::with_state(header, state, HomeView::default())
+    }
+
+    pub(crate) fn with_state(header: ChunkHeader, state: ChunkMem, home: HomeView) -> Self {
+        Self { id: header.chunk, header, strand: Mutex::default(), state: Mutex::new(state), home: Mutex::new(home) }
+    }
+
+    /// Who may append.
+    pub fn session(&self) -> SessionId {
+        self.header.session
+    }
+
+    /// The group's epoch when it was made.
+    pub fn creation_epoch(&self) -> Epoch {
+        self.header.creation_epoch
+    }
+
+    /// Whether it takes no more appends, and when the last one was.
+    pub fn is_sealed(&self) -> bool {
+        self.state.lock().sealed
+    }
+
+    pub(crate) fn info(&self) -> ChunkInfo {
+        let state = self.state.lock();
+        ChunkInfo {
+            id: self.id,
+            length: state.written,
+            durable: state.durable,
+            sealed: state.sealed,
+            creation_epoch: self.header.creation_epoch,
+            session: self.header.session,
+            table_crc: state.table_crc(),
+            punched_blocks: state.punched_blocks,
+        }
+    }
+}

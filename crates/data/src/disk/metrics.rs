@@ -1,0 +1,78 @@
+//! [`DiskMetrics`]: what a disk counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use cairn_telemetry::Samples;
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $field:ident, $kind:ident, $name:literal, $help:literal;)*) => {
+        /// Counters of one disk.
+        #[derive(Debug, Default)]
+        pub struct DiskMetrics { $($(#[$doc])* pub $field: AtomicU64,)* }
+
+        impl DiskMetrics {
+            /// Appends all samples, labelled with the disk.
+            pub fn sample(&self, disk: &str, out: &mut Samples) {
+                $(metrics!(@$kind out, $name, $help, disk, self.$field.load(Relaxed));)*
+            }
+        }
+    };
+    (@counter $out:ident, $name:literal, $help:literal, $disk:ident, $value:expr) => {
+        $out.counter($name, $help, &[("disk", $disk)], $value);
+    };
+    (@gauge $out:ident, $name:literal, $help:literal, $disk:ident, $value:expr) => {
+        $out.gauge($name, $help, &[("disk", $disk)], $value as f64);
+    };
+}
+
+metrics! {
+    /// Appends taken.
+    appends, counter, "cairn_data_appends", "Appends taken.";
+    /// Their bytes.
+    append_bytes, counter, "cairn_data_append_bytes", "Bytes of appends taken.";
+    /// Reads answered.
+    reads, counter, "cairn_data_reads", "Reads answered.";
+    /// Their bytes.
+    read_bytes, counter, "cairn_data_read_bytes", "Bytes of reads answered.";
+    /// Syncs of chunk files for askers.
+    syncs, counter, "cairn_data_syncs", "Syncs of chunk files.";
+    /// Time in them.
+    sync_ns, counter, "cairn_data_sync_nanoseconds", "Time spent in syncs of chunk files.";
+    /// Group commits of the journal.
+    journal_batches, counter, "cairn_data_journal_batches", "Group commits of the journal.";
+    /// Bytes of them.
+    journal_bytes, counter, "cairn_data_journal_bytes", "Bytes written to the journal.";
+    /// Time in them.
+    journal_ns, counter, "cairn_data_journal_nanoseconds", "Time spent in group commits of the journal.";
+    /// Times that the journal was written home.
+    flushes, counter, "cairn_data_journal_flushes", "Times that the journal's contents were written home and its space freed.";
+    /// Blocks written home from the journal.
+    home_blocks, counter, "cairn_data_home_blocks", "Blocks written home from the journal.";
+    /// Blocks found bad on this disk.
+    crc_errors, counter, "cairn_data_crc_errors", "Blocks that did not match their checksum on this disk.";
+    /// Payloads that arrived damaged.
+    receive_crc_errors, counter, "cairn_data_receive_crc_errors", "Payloads that did not match their checksums on receipt.";
+    /// Blocks healed from another member.
+    heals, counter, "cairn_data_heals", "Blocks healed from another member.";
+    /// Bytes copied to catch up.
+    catch_up_bytes, counter, "cairn_data_catch_up_bytes", "Bytes copied from primaries to catch up.";
+    /// Blocks freed.
+    punched_blocks, counter, "cairn_data_punched_blocks", "Blocks freed.";
+    /// Chunks deleted.
+    deleted_chunks, counter, "cairn_data_deleted_chunks", "Chunks deleted.";
+    /// Errors of the device.
+    io_errors, counter, "cairn_data_io_errors", "Errors of the device.";
+    /// Requests refused because a queue was full.
+    overloads, counter, "cairn_data_overloads", "Requests refused because a queue was full.";
+    /// Changes in the queue.
+    queued_ops, gauge, "cairn_data_queued_operations", "Changes that wait for or are with a thread of the disk.";
+    /// Their bytes.
+    queued_bytes, gauge, "cairn_data_queued_bytes", "Payload bytes of those.";
+    /// Bytes on their way home.
+    overlay_bytes, gauge, "cairn_data_overlay_bytes", "Bytes in the journal that are not written home yet.";
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Relaxed);
+}

@@ -1,0 +1,57 @@
+//! Names of files on a disk: `journal`, `pg/<pg>/state`, `pg/<pg>/<index>.chunk`.
+
+use cairn_types::{ChunkId, PgId};
+
+/// The journal.
+pub const JOURNAL: &str = "journal";
+/// A journal in the making.
+pub const JOURNAL_TEMP: &str = "journal.tmp";
+/// Directory of the placement groups.
+pub const PGS: &str = "pg";
+/// Says that a sync failed, so everything is read again before the disk serves.
+pub const SUSPECT: &str = "suspect";
+
+/// Directory of a placement group.
+pub fn pg_dir(pg: PgId) -> String {
+    format!("{PGS}/{}", pg.0)
+}
+
+/// State of a placement group.
+pub fn pg_state(pg: PgId) -> String {
+    format!("{PGS}/{}/state", pg.0)
+}
+
+/// The same in the making.
+pub fn pg_state_temp(pg: PgId) -> String {
+    format!("{PGS}/{}/state.tmp", pg.0)
+}
+
+/// A chunk file.
+pub fn chunk(chunk: ChunkId) -> String {
+    format!("{PGS}/{}/{:010}.chunk", chunk.pg.0, chunk.index)
+}
+
+/// A chunk file that was set aside.
+pub fn bad_chunk(chunk: ChunkId) -> String {
+    format!("{PGS}/{}/{:010}.bad", chunk.pg.0, chunk.index)
+}
+
+/// The index in the name of a chunk file.
+pub fn chunk_index(name: &str) -> Option<u32> {
+    name.strip_suffix(".chunk").filter(|digits| digits.len() == 10)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chunk would not be found again after a restart.
+    #[test]
+    fn names_round_trip() {
+        let id = ChunkId { pg: PgId(7), index: 42 };
+        assert_eq!(chunk(id), "pg/7/0000000042.chunk");
+        assert_eq!(chunk_index("0000000042.chunk"), Some(42));
+        assert_eq!(chunk_index("0000000042.bad"), None);
+        assert_eq!(chunk_index("42.chunk"), None);
+    }
+}

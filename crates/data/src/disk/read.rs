@@ -1,0 +1,266 @@
+//! Reads: whole blocks with their CRCs, from the file and from what lies over it. Threads of their own, so that a read
+//! never waits behind writes of other chunks.
+//!
+//! Invariant: what is asked is answered wholly or not at all; never zeros for bytes that are not there, never less.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError};
+use cairn_format::chunk_header::{DATA_OFFSET, PUNCHED_OFFSET, TABLE_OFFSET};
+use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs};
+use cairn_types::{BLOCK_SIZE, ChunkId};
+
+use super::chunk::{Chunk, ChunkMem, Done};
+use super::metrics::add;
+use super::{DataError, DiskStore};
+
+/// How long a read waits for memory.
+const MEMORY_WAIT: Duration = Duration::from_millis(500);
+/// How often a read is repeated because its blocks were being written home.
+const RETRIES: usize = 16;
+
+/// What a read found: whole blocks that cover what was asked.
+#[derive(Debug)]
+pub struct ReadBlocks {
+    /// The blocks.
+    pub data: AlignedBuf,
+    /// A checksum of each.
+    pub crcs: Vec<u32>,
+    /// Offset of the first block in the chunk.
+    pub first_block_offset: u64,
+}
+
+pub(super) struct ReadJob {
+    chunk: Arc<Chunk>,
+    offset: u64,
+    length: u64,
+    buffer: Option<AlignedBuf>,
+    done: Done<ReadBlocks>,
+}
+
+impl DiskStore {
+    /// Reads `length` bytes at `offset`. `done` is called from a thread of the disk.
+    pub fn read(&self, id: ChunkId, offset: u64, length: u64, done: Done<ReadBlocks>) -> Result<(), DataError> {
+        self.check()?;
+        let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
+        if self.reads.len() >= self.config.reads_max {
+            add(&self.metrics.overloads, 1);
+            return Err(DataError::Busy { disk: self.name().into() });
+        }
+        let job = ReadJob { chunk, offset, length, buffer: None, done };
+        self.reads.push(job).map_err(|_| DataError::Stopping { disk: self.name().into() })
+    }
+
+    /// Carries out one read. `false` when there is none.
+    pub(super) fn step_read(&self) -> bool {
+        let Some(mut job) = self.reads.pop() else { return false };
+        let outcome = self.read_now(&job.chunk, job.offset, job.length, job.buffer.take());
+        if let Ok(blocks) = &outcome {
+            add(&self.metrics.reads, 1);
+            add(&self.metrics.read_bytes, blocks.data.len() as u64);
+        }
+        (job.done)(outcome);
+        true
+    }
+
+    /// Reads in the caller's thread.
+    pub(crate) fn read_now(
+        &self,
+        chunk: &Arc<Chunk>,
+        offset: u64,
+        length: u64,
+        buffer: Option<AlignedBuf>,
+    ) -> Result<ReadBlocks, DataError> {
+        self.check()?;
+        self.load_tables(chunk)?;
+        let blocks = self.checked_range(chunk, &chunk.state.lock(), offset, length)?;
+        let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
+        let mut data = match buffer {
+            Some(buffer) => buffer,
+            None => self.context.pool.take_blocking(bytes, MEMORY_WAIT).map_err(|error| {
+                tracing::debug!(%error, "no memory for a read");
+                DataError::Busy { disk: self.name().into() }
+            })?,
+        };
+        for _ in 0..RETRIES {
+            data.clear();
+            if let Some(crcs) = self.try_read(chunk, offset, length, &blocks, &mut data)? {
+                let first_block_offset = u64::from(blocks.start) * BLOCK_SIZE as u64;
+                return Ok(ReadBlocks { data, crcs, first_block_offset });
+            }
+            std::thread::yield_now();
+        }
+        Err(DataError::Busy { disk: self.name().into() })
+    }
+
+    /// One attempt; `None` when blocks were written home meanwhile and could be torn.
+    fn try_read(
+        &self,
+        chunk: &Arc<Chunk>,
+        offset: u64,
+        length: u64,
+        blocks: &Range<u32>,
+        data: &mut AlignedBuf,
+    ) -> Result<Option<Vec<u32>>, DataError> {
+        let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
+        let (generation, over, made) = {
+            let state = chunk.state.lock();
+            let over: Vec<_> =
+                state.overlay.range(blocks.clone()).map(|(block, over)| (*block, over.data.clone())).collect();
+            (state.home_gen, over, state.file_made)
+        };
+        if over.len() < blocks.len() {
+            if !made {
+                return Err(self.missing(chunk.id, offset, length, 0));
+            }
+            self.read_file(chunk, blocks, bytes, over.iter().map(|(block, _)| *block).max(), data)?;
+        } else {
+            data.resize(bytes);
+        }
+        for (block, over) in &over {
+            let at = (block - blocks.start) as usize * BLOCK_SIZE;
+            data[at..at + BLOCK_SIZE].copy_from_slice(over);
+        }
+        let state = chunk.state.lock();
+        self.checked_range(chunk, &state, offset, length)?;
+        // A block that was over the file a moment ago was taken from there; any other may have been written meanwhile.
+        let overtaken = state.home_gen != generation
+            || generation % 2 == 1
+            || state.overlay.range(blocks.clone()).count() != over.len();
+        if overtaken && over.len() < blocks.len() {
+            return Ok(None);
+        }
+        match &state.table {
+            Some(table) => Ok(table.get(blocks.start as usize..blocks.end as usize).map(<[u32]>::to_vec)),
+            None => Ok(None),
+        }
+    }
+
+    fn read_file(
+        &self,
+        chunk: &Arc<Chunk>,
+        blocks: &Range<u32>,
+        bytes: usize,
+        last_over: Option<u32>,
+        data: &mut AlignedBuf,
+    ) -> Result<(), DataError> {
+        let unreadable = |error: DiskError| {
+            add(&self.metrics.io_errors, 1);
+            tracing::warn!(chunk = %chunk.id, %error, "a chunk cannot be read here; others have it");
+            DataError::Unreadable { chunk: chunk.id, why: error.to_string() }
+        };
+        let files = self.files.get(chunk.id).map_err(unreadable)?;
+        let file = if self.config.direct_reads { files.direct().map_err(unreadable)? } else { &files.cached };
+        debug_assert!(bytes.is_multiple_of(BUF_ALIGN));
+        let at = DATA_OFFSET + u64::from(blocks.start) * BLOCK_SIZE as u64;
+        let got = file.read_at(&mut data.spare_mut()[..bytes], at).map_err(unreadable)?;
+        if got < bytes {
+            // Blocks at the end may not be home yet; what lies over the file has them, and nothing less will do.
+            let have = blocks.start + (got / BLOCK_SIZE) as u32;
+            let state = chunk.state.lock();
+            let covered = (have..blocks.end).all(|block| state.overlay.contains_key(&block)) && last_over.is_some();
+            if !covered {
+                return Err(unreadable(DiskError::UnexpectedEnd {
+                    path: file.path().into(),
+                    offset: at,
+                    wanted: bytes,
+                    got,
+                }));
+            }
+            data.spare_mut()[got..bytes].fill(0);
+        }
+        data.advance(bytes);
+        Ok(())
+    }
+
+    fn missing(&self, chunk: ChunkId, offset: u64, bytes: u64, length: u64) -> DataError {
+        DataError::Missing { chunk, from: offset, to: offset.saturating_add(bytes), length }
+    }
+
+    /// The blocks of a range if all of it is there.
+    fn checked_range(
+        &self,
+        chunk: &Chunk,
+        state: &ChunkMem,
+        offset: u64,
+        length: u64,
+    ) -> Result<Range<u32>, DataError> {
+        if state.deleted {
+            return Err(DataError::Deleted { chunk: chunk.id });
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= state.written && length > 0);
+        let Some(end) = end else {
+            return Err(self.missing(chunk.id, offset, length, state.written));
+        };
+        let blocks = (offset / BLOCK_SIZE as u64) as u32..blocks_of(end);
+        if state.is_punched(blocks.clone()) {
+            return Err(DataError::Deleted { chunk: chunk.id });
+        }
+        Ok(blocks)
+    }
+
+    /// Brings the chunk's CRC table and PUNCHED bits into memory.
+    pub(crate) fn load_tables(&self, chunk: &Arc<Chunk>) -> Result<(), DataError> {
+        let mut state = chunk.state.lock();
+        if state.table.is_some() {
+            return Ok(());
+        }
+        let failed = |error: DiskError| {
+            add(&self.metrics.io_errors, 1);
+            DataError::Unreadable { chunk: chunk.id, why: error.to_string() }
+        };
+        let files = self.files.get(chunk.id).map_err(failed)?;
+        let table = read_table(files.cached.as_ref(), state.blocks()).map_err(failed)?;
+        if state.punched_blocks > 0 && state.punched.is_none() {
+            state.punched = Some(Box::new(read_punched(files.cached.as_ref()).map_err(failed)?));
+        }
+        if cairn_format::crc_table::table_crc(&table) != state.stored_table_crc {
+            // Every block is still judged by itself; only the sum of the table is off.
+            tracing::warn!(chunk = %chunk.id, "the checksum table is not the one that was written; bad entries are healed as bad blocks");
+            add(&self.metrics.crc_errors, 1);
+        }
+        state.table = Some(table);
+        drop(state);
+        self.note_idle(chunk.id);
+        Ok(())
+    }
+
+    /// The chunk's table may be dropped when nothing is pending; the oldest beyond the bound are.
+    pub(super) fn note_idle(&self, id: ChunkId) {
+        let over: Vec<ChunkId> = {
+            let mut idle = self.idle_tables.lock();
+            idle.push_back(id);
+            let count = idle.len().saturating_sub(self.config.tables_max);
+            idle.drain(..count).collect()
+        };
+        for id in over {
+            let Some(chunk) = self.chunk(id) else { continue };
+            let Some(mut state) = chunk.state.try_lock() else { continue };
+            let quiet = state.seal_journaled
+                && state.pending == 0
+                && state.overlay.is_empty()
+                && !state.durability.is_dirty()
+                && state.accepted == state.written;
+            if quiet && state.table.is_some() {
+                state.stored_table_crc = state.table_crc();
+                state.table = None;
+            }
+        }
+    }
+}
+
+/// The CRCs of the first `blocks` blocks.
+pub(super) fn read_table(file: &dyn cairn_env::File, blocks: u32) -> Result<Vec<u32>, DiskError> {
+    let mut bytes = vec![0; blocks as usize * 4];
+    file.read_exact_at(&mut bytes, TABLE_OFFSET)?;
+    Ok(decode_crcs(&bytes).expect("whole numbers of at most a chunk's blocks"))
+}
+
+/// The PUNCHED bits.
+pub(super) fn read_punched(file: &dyn cairn_env::File) -> Result<PunchedBits, DiskError> {
+    let mut bytes = [0; PUNCHED_LEN];
+    file.read_exact_at(&mut bytes, PUNCHED_OFFSET)?;
+    Ok(PunchedBits::from_bytes(&bytes).expect("exactly the bytes of a chunk"))
+}

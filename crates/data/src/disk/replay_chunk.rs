@@ -1,0 +1,320 @@
+//! Replay of one chunk at a start: the journal's records about it are brought to its file; see the table of
+//! [`cairn_chunk_core::replay`].
+//!
+//! Invariant: redoing is idempotent; the file is synced before the journal's records may go.
+
+use std::collections::BTreeSet;
+
+use cairn_chunk_core::punch::is_dead;
+use cairn_chunk_core::replay::{HomeFile, JournalSays, ReplayPlan, plan, verified_length};
+use cairn_env::{Disk, DiskError, File, OpenOptions};
+use cairn_format::chunk_header::{
+    CHUNK_HEADER_LEN, ChunkHeader, DATA_OFFSET, PUNCHED_OFFSET, STATE_OFFSET, TABLE_OFFSET,
+};
+use cairn_format::chunk_state::{CHUNK_STATE_LEN, ChunkState};
+use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, TABLE_LEN, blocks_of, decode_crcs, encode_crcs, table_crc};
+use cairn_format::journal_record::JournalRecord;
+use cairn_types::{BLOCK_SIZE, CHUNK_BLOCKS_MAX, ChunkId, ClusterId, crc32c};
+
+use super::append::first_sectors;
+use super::chunk::{Chunk, ChunkMem, HomeView};
+use super::{OpenError, paths};
+
+/// What became of the chunk.
+pub(super) enum Outcome {
+    /// It is there.
+    Keep(Box<Chunk>),
+    /// It is not, or not any more.
+    Gone,
+}
+
+/// A file as found.
+struct Seen {
+    kind: HomeFile,
+    header: Option<ChunkHeader>,
+    state: Option<ChunkState>,
+    /// The device failed to read it.
+    unreadable: bool,
+}
+
+/// Brings a chunk up to date; directories whose names changed go into `dirs`.
+pub(super) fn replay_chunk(
+    disk: &dyn Disk,
+    cluster: ClusterId,
+    id: ChunkId,
+    records: &[JournalRecord<'_>],
+    dirs: &mut BTreeSet<String>,
+) -> Result<Outcome, OpenError> {
+    let path = paths::chunk(id);
+    let seen = look(disk, cluster, id, &path)?;
+    let says = summarize(records);
+    let plan = plan(seen.kind, says);
+    match plan {
+        ReplayPlan::Nothing => Ok(Outcome::Gone),
+        ReplayPlan::Lost => {
+            tracing::error!(disk = disk.name(), chunk = %id, "a chunk's file is gone; it is copied from other members");
+            Ok(Outcome::Gone)
+        }
+        ReplayPlan::Remove => remove(disk, id, dirs),
+        // The next start may be able to read it, and nothing in the journal would be missing from it then.
+        ReplayPlan::SetAside if seen.unreadable && records.is_empty() => Ok(Outcome::Gone),
+        ReplayPlan::SetAside => {
+            let bad = paths::bad_chunk(id);
+            tracing::error!(
+                disk = disk.name(),
+                file = path,
+                kept_as = bad,
+                "a chunk's file is damaged; it is copied from other members"
+            );
+            disk.rename(&path, &bad)?;
+            dirs.insert(paths::pg_dir(id.pg));
+            Ok(Outcome::Gone)
+        }
+        ReplayPlan::Make | ReplayPlan::Rewrite | ReplayPlan::Redo if !records.is_empty() => {
+            redo(disk, cluster, id, records, &seen, plan, dirs)
+        }
+        ReplayPlan::Make | ReplayPlan::Rewrite | ReplayPlan::Redo => {
+            let (header, state) = seen.header.zip(seen.state).expect("without records only a good file is used");
+            take_over(disk, header, state, dirs)
+        }
+    }
+}
+
+fn look(disk: &dyn Disk, cluster: ClusterId, id: ChunkId, path: &str) -> Result<Seen, OpenError> {
+    let file = match disk.open(path, OpenOptions::READ) {
+        Err(DiskError::NotFound { .. }) => {
+            return Ok(Seen { kind: HomeFile::Absent, header: None, state: None, unreadable: false });
+        }
+        other => other?,
+    };
+    let mut block = [0; CHUNK_HEADER_LEN + CHUNK_STATE_LEN];
+    let (got, unreadable) = match file.read_at(&mut block, 0) {
+        Ok(got) => (got, false),
+        Err(error) => {
+            tracing::error!(disk = disk.name(), chunk = %id, %error, "the header of a chunk cannot be read");
+            (0, true)
+        }
+    };
+    let header = block.first_chunk().filter(|_| got >= CHUNK_HEADER_LEN).map(ChunkHeader::decode);
+    let header = header.and_then(Result::ok).filter(|header| header.chunk == id && header.cluster == cluster);
+    let state = block.last_chunk().filter(|_| got == block.len()).map(ChunkState::decode);
+    let state = state.and_then(Result::ok).filter(|state| state.chunk == id);
+    let kind = match (&header, &state) {
+        (None, _) => HomeFile::BadHeader,
+        (Some(_), None) => HomeFile::BadState,
+        (Some(_), Some(_)) => HomeFile::Good,
+    };
+    Ok(Seen { kind, header, state, unreadable })
+}
+
+fn summarize(records: &[JournalRecord<'_>]) -> JournalSays {
+    let mut says = JournalSays::default();
+    for record in records {
+        match record {
+            JournalRecord::Create(_) => says.created = true,
+            JournalRecord::Extent(_) => says.extent = true,
+            JournalRecord::Punch { .. } => says.punched = true,
+            JournalRecord::Delete { .. } => says.deleted = true,
+        }
+    }
+    says
+}
+
+fn remove(disk: &dyn Disk, id: ChunkId, dirs: &mut BTreeSet<String>) -> Result<Outcome, OpenError> {
+    disk.remove(&paths::chunk(id))?;
+    dirs.insert(paths::pg_dir(id.pg));
+    Ok(Outcome::Gone)
+}
+
+/// A file that needs nothing.
+fn take_over(
+    disk: &dyn Disk,
+    header: ChunkHeader,
+    state: ChunkState,
+    dirs: &mut BTreeSet<String>,
+) -> Result<Outcome, OpenError> {
+    let id = header.chunk;
+    if is_dead(state.sealed, state.length, state.punched_blocks) || !state.sealed && state.length == 0 {
+        return remove(disk, id, dirs);
+    }
+    let (mut table, mut punched, mut table_sum) = (None, None, state.table_crc);
+    let mut punched_blocks = state.punched_blocks;
+    if !state.sealed || state.punched_blocks > 0 {
+        let file = disk.open(&paths::chunk(id), OpenOptions::READ)?;
+        if !state.sealed {
+            let crcs = super::read::read_table(file.as_ref(), blocks_of(state.length))?;
+            table_sum = table_crc(&crcs);
+            table = Some(crcs);
+        }
+        if state.punched_blocks > 0 {
+            let bits = super::read::read_punched(file.as_ref())?;
+            if bits.crc() == state.punched_crc {
+                punched = Some(Box::new(bits));
+            } else {
+                // Freed blocks then read as bad ones, which nobody asks for; a live block is never taken for freed.
+                tracing::warn!(disk = disk.name(), chunk = %id, "the marks of freed blocks are damaged and left out");
+                punched_blocks = 0;
+            }
+        }
+    }
+    let view = HomeView { length: state.length, sealed: state.sealed, punched: punched.clone(), ..HomeView::default() };
+    let mem = memory(state.length, state.sealed, table, table_sum, punched, punched_blocks);
+    Ok(Outcome::Keep(Box::new(Chunk::with_state(header, mem, view))))
+}
+
+fn memory(
+    length: u64,
+    sealed: bool,
+    table: Option<Vec<u32>>,
+    stored_table_crc: u32,
+    punched: Option<Box<PunchedBits>>,
+    punched_blocks: u32,
+) -> ChunkMem {
+    ChunkMem {
+        accepted: length,
+        written: length,
+        durable: length,
+        sealed,
+        seal_journaled: sealed,
+        created: true,
+        file_made: true,
+        named: true,
+        table,
+        stored_table_crc,
+        punched,
+        punched_blocks,
+        allocated: length.next_multiple_of(BLOCK_SIZE as u64),
+        ..ChunkMem::default()
+    }
+}
+
+/// Everything about a chunk while its records are redone.
+struct Work {
+    table: Vec<u32>,
+    bits: Vec<u8>,
+    length: u64,
+    claimed: u64,
+    sealed: bool,
+}
+
+fn redo(
+    disk: &dyn Disk,
+    cluster: ClusterId,
+    id: ChunkId,
+    records: &[JournalRecord<'_>],
+    seen: &Seen,
+    plan: ReplayPlan,
+    dirs: &mut BTreeSet<String>,
+) -> Result<Outcome, OpenError> {
+    let dir = paths::pg_dir(id.pg);
+    if plan == ReplayPlan::Make {
+        disk.create_dir_all(&dir)?;
+    }
+    dirs.insert(dir);
+    let file = disk.open(&paths::chunk(id), OpenOptions::CREATE)?;
+    let header = match (seen.header, records.first()) {
+        (Some(header), _) => header,
+        (None, Some(JournalRecord::Create(create))) => {
+            let header = ChunkHeader {
+                cluster,
+                chunk: id,
+                scheme: create.scheme,
+                shard: create.shard,
+                volume: create.volume,
+                creation_epoch: create.creation_epoch,
+                session: create.session,
+            };
+            file.write_at(&first_sectors(&header), 0)?;
+            header
+        }
+        (None, _) => {
+            return Err(OpenError::Corrupt {
+                file: format!("{}/{}", disk.name(), paths::JOURNAL),
+                what: format!("changes of {id} stand before its creation"),
+            });
+        }
+    };
+    let mut work = read_work(file.as_ref(), seen.state)?;
+    for record in records {
+        apply(file.as_ref(), record, &mut work)?;
+    }
+    let table = &work.table;
+    let length = verified_length(work.length, work.claimed, |block| block_is_good(file.as_ref(), table, block));
+    if !work.sealed && length == 0 {
+        return remove(disk, id, dirs);
+    }
+    let chunk = finish(file.as_ref(), header, work, length)?;
+    let dead = {
+        let state = chunk.state.lock();
+        is_dead(state.sealed, state.written, state.punched_blocks)
+    };
+    if dead { remove(disk, id, dirs) } else { Ok(Outcome::Keep(Box::new(chunk))) }
+}
+
+fn read_work(file: &dyn File, state: Option<ChunkState>) -> Result<Work, DiskError> {
+    let mut table = vec![0; TABLE_LEN];
+    file.read_at(&mut table, TABLE_OFFSET)?;
+    let mut bits = vec![0; PUNCHED_LEN];
+    file.read_at(&mut bits, PUNCHED_OFFSET)?;
+    let (length, sealed) = state.map_or((0, false), |state| (state.length, state.sealed));
+    let table = decode_crcs(&table).expect("exactly a table");
+    Ok(Work { table, bits, length, claimed: length, sealed })
+}
+
+fn apply(file: &dyn File, record: &JournalRecord<'_>, work: &mut Work) -> Result<(), DiskError> {
+    match record {
+        JournalRecord::Create(_) | JournalRecord::Delete { .. } => {}
+        JournalRecord::Extent(extent) => {
+            let first = extent.crcs_first as usize;
+            work.table[first..first + extent.crcs.len()].copy_from_slice(&extent.crcs);
+            work.length = work.length.max(extent.durable);
+            work.claimed = work.claimed.max(extent.length);
+            work.sealed |= extent.sealed;
+            if !extent.data.is_empty() {
+                file.write_at(extent.data, DATA_OFFSET + extent.data_offset)?;
+            }
+        }
+        JournalRecord::Punch { first_sector, bits, .. } => {
+            let at = *first_sector as usize * 512;
+            work.bits[at..at + bits.len()].copy_from_slice(bits);
+        }
+    }
+    Ok(())
+}
+
+fn block_is_good(file: &dyn File, table: &[u32], block: u32) -> bool {
+    let mut bytes = [0; BLOCK_SIZE];
+    let got = file.read_at(&mut bytes, DATA_OFFSET + u64::from(block) * BLOCK_SIZE as u64);
+    // A file may end within its last block before that was written home whole; the rest of it is zeros.
+    got.is_ok_and(|got| got > 0) && table.get(block as usize) == Some(&crc32c(&bytes))
+}
+
+/// Writes tables and state, redoes the holes, syncs.
+fn finish(file: &dyn File, header: ChunkHeader, work: Work, length: u64) -> Result<Chunk, DiskError> {
+    let Work { mut table, bits, sealed, .. } = work;
+    let blocks = blocks_of(length);
+    table[blocks as usize..CHUNK_BLOCKS_MAX].fill(0);
+    let bits = PunchedBits::from_bytes(&bits).expect("exactly the bytes of a chunk");
+    let mut bytes = Vec::new();
+    encode_crcs(&table, &mut bytes);
+    file.write_at(&bytes, TABLE_OFFSET)?;
+    file.write_at(bits.bytes(), PUNCHED_OFFSET)?;
+    table.truncate(blocks as usize);
+    let punched_blocks = (0..blocks).filter(|block| bits.get(*block)).count() as u32;
+    let table_sum = table_crc(&table);
+    let chunk = header.chunk;
+    let state = ChunkState { chunk, length, sealed, punched_blocks, punched_crc: bits.crc(), table_crc: table_sum };
+    file.write_at(&state.encode(), STATE_OFFSET)?;
+    for block in (0..blocks).filter(|block| bits.get(*block)) {
+        file.punch_hole(DATA_OFFSET + u64::from(block) * BLOCK_SIZE as u64, BLOCK_SIZE as u64)?;
+    }
+    let size = DATA_OFFSET + u64::from(blocks) * BLOCK_SIZE as u64;
+    if file.len()? < size || sealed {
+        file.set_len(size)?;
+    }
+    file.sync_all()?;
+    let punched = (punched_blocks > 0).then(|| Box::new(bits));
+    let view = HomeView { length, sealed, punched: punched.clone(), ..HomeView::default() };
+    let mem = memory(length, sealed, Some(table), table_sum, punched, punched_blocks);
+    Ok(Chunk::with_state(header, mem, view))
+}

@@ -1,0 +1,182 @@
+//! Strands: the changes of one chunk run one after the other, those of different chunks in parallel.
+//!
+//! Invariant: a chunk is with at most one thread, and its jobs run in the order in which they were queued.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_format::journal_record::{CreateRecord, JournalRecord};
+
+use super::chunk::{Chunk, Done, Job};
+use super::journal::{Effect, Item};
+use super::{DataError, DiskStore};
+
+/// Jobs of one chunk that run before other chunks get a turn.
+const TURN: usize = 8;
+/// How often a thread that waits for the journal to be written home looks whether the disk failed.
+const OVERLAY_PAUSE: Duration = Duration::from_millis(20);
+
+impl DiskStore {
+    /// Adds a job to the chunk's strand.
+    pub(super) fn enqueue(&self, chunk: &Arc<Chunk>, job: Job) {
+        let mut strand = chunk.strand.lock();
+        strand.jobs.push_back(job);
+        let idle = !strand.scheduled && !strand.blocked;
+        strand.scheduled |= idle;
+        drop(strand);
+        if idle {
+            self.schedule(chunk.clone());
+        }
+    }
+
+    fn schedule(&self, chunk: Arc<Chunk>) {
+        if let Err(chunk) = self.ready.push(chunk) {
+            // The store is closing: everything that waits is refused.
+            let jobs = std::mem::take(&mut chunk.strand.lock().jobs);
+            let error = self.check().err().unwrap_or(DataError::Stopping { disk: self.name().into() });
+            for job in jobs {
+                self.refuse(job, &error);
+            }
+        }
+    }
+
+    fn refuse(&self, job: Job, error: &DataError) {
+        let bytes = match job {
+            Job::Append(job) => {
+                let bytes = job.bytes;
+                (job.done)(Err(error.clone()));
+                bytes
+            }
+            Job::Sync { done } | Job::Seal { done } => {
+                done(Err(error.clone()));
+                0
+            }
+            Job::Punch { done, .. } | Job::Heal { done, .. } => {
+                done(Err(error.clone()));
+                0
+            }
+        };
+        self.release_queue(bytes);
+    }
+
+    /// Takes one chunk with work and does a turn of it. `false` when there is none.
+    pub(super) fn step_strand(&self) -> bool {
+        let Some(chunk) = self.ready.pop() else { return false };
+        for _ in 0..TURN {
+            let job = {
+                let mut strand = chunk.strand.lock();
+                match strand.jobs.pop_front() {
+                    Some(job) => job,
+                    None => {
+                        strand.scheduled = false;
+                        return true;
+                    }
+                }
+            };
+            if self.needs_creation(&chunk) {
+                let mut strand = chunk.strand.lock();
+                strand.jobs.push_front(job);
+                strand.scheduled = false;
+                strand.blocked = true;
+                drop(strand);
+                self.create(&chunk);
+                return true;
+            }
+            self.run(&chunk, job);
+        }
+        self.schedule(chunk);
+        true
+    }
+
+    fn run(&self, chunk: &Arc<Chunk>, job: Job) {
+        match job {
+            Job::Append(job) => self.run_append(chunk, job),
+            Job::Sync { done } => {
+                self.request_sync(chunk, false, done);
+                self.release_queue(0);
+            }
+            Job::Seal { done } => {
+                self.request_sync(chunk, true, done);
+                self.release_queue(0);
+            }
+            Job::Punch { ranges, done } => {
+                self.run_punch(chunk, &ranges, done);
+                self.release_queue(0);
+            }
+            Job::Heal { block, data, crc, done } => {
+                self.run_heal(chunk, block, data, crc, done);
+                self.release_queue(0);
+            }
+        }
+    }
+
+    fn needs_creation(&self, chunk: &Arc<Chunk>) -> bool {
+        let state = chunk.state.lock();
+        !state.created && !state.deleted && state.broken.is_none() && self.failure().is_none()
+    }
+
+    /// Journals the creation; the strand goes on when that is durable. So a file without a readable header and without
+    /// a record of its creation is damage, never a creation that a crash interrupted.
+    fn create(&self, chunk: &Arc<Chunk>) {
+        let header = &chunk.header;
+        let record = JournalRecord::Create(CreateRecord {
+            chunk: chunk.id,
+            scheme: header.scheme,
+            shard: header.shard,
+            volume: header.volume,
+            creation_epoch: header.creation_epoch,
+            session: header.session,
+        });
+        chunk.state.lock().pending += 1;
+        let item = Item::new(&record, Effect::Create(chunk.clone()), None);
+        let rejected = self.journal.queue.push(item).err();
+        if rejected.is_some() {
+            self.unblock(chunk, Err(DataError::Stopping { disk: self.name().into() }));
+        }
+    }
+
+    /// The creation is durable, or failed.
+    pub(super) fn unblock(&self, chunk: &Arc<Chunk>, outcome: Result<(), DataError>) {
+        {
+            let mut state = chunk.state.lock();
+            match outcome {
+                Ok(()) => state.created = true,
+                Err(error) => state.broken = Some(error),
+            }
+        }
+        let mut strand = chunk.strand.lock();
+        strand.blocked = false;
+        let idle = !strand.scheduled && !strand.jobs.is_empty();
+        strand.scheduled |= idle;
+        drop(strand);
+        if idle {
+            self.schedule(chunk.clone());
+        }
+    }
+
+    /// Replaces a block through the journal. A block that was freed needs no healing.
+    fn run_heal(&self, chunk: &Arc<Chunk>, block: u32, data: cairn_env::SharedBuf, crc: u32, done: Done<()>) {
+        if let Err(error) = self.check().and_then(|()| self.load_tables(chunk)) {
+            done(Err(error));
+            return;
+        }
+        let mut state = chunk.state.lock();
+        if state.deleted || state.is_punched(block..block + 1) || block >= state.blocks() {
+            drop(state);
+            done(Ok(()));
+            return;
+        }
+        state.set_crcs(block, &[crc]);
+        let rejected = self.journal_extent(chunk, &mut state, block, Some(data), Some(done)).1;
+        drop(state);
+        self.reject(rejected);
+    }
+
+    /// Waits while too much is on its way home. Only with threads; a store that is driven by hand does not wait.
+    pub(super) fn wait_for_overlay(&self) {
+        let over = || self.overlay_bytes.load(std::sync::atomic::Ordering::Relaxed) > self.config.overlay_bytes_max;
+        while self.config.write_threads > 0 && over() && self.check().is_ok() {
+            std::thread::sleep(OVERLAY_PAUSE.min(Duration::from_millis(1)));
+        }
+    }
+}

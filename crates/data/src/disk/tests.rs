@@ -1,0 +1,5 @@
+//! Tests of the disk store on the simulated disk: crashes at every step, failures, damage.
+
+mod crash;
+mod faults;
+mod model;

@@ -1,0 +1,1 @@
+//! Failing devices, full disks, damage at rest.

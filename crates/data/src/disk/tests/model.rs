@@ -1,0 +1,292 @@
+//! What a disk was asked and what it promised, and the check of a store against it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cairn_env::{AlignedBuf, BufPool, Disk, RealClock, SharedBuf};
+use cairn_format::journal_record::CreateRecord;
+use cairn_sim::{SimDisk, SimRng};
+use cairn_types::{BLOCK_SIZE, ChunkId, ClusterId, DiskUuid, Epoch, PgId, Scheme, SessionId, VolumeId, crc32c};
+use parking_lot::Mutex;
+
+use crate::disk::{AppendOp, Appended, DataError, DiskConfig, DiskContext, DiskStore, OpenError, ReadBlocks};
+
+pub(super) const CLUSTER: ClusterId = ClusterId([9; 16]);
+pub(super) const UUID: DiskUuid = DiskUuid([8; 16]);
+
+pub(super) fn id(index: u32) -> ChunkId {
+    ChunkId { pg: PgId(1 + index % 2), index }
+}
+
+pub(super) fn config() -> DiskConfig {
+    DiskConfig {
+        journal_bytes: 1 << 20,
+        journal_append_max: 16 << 10,
+        batch_bytes_max: 64 << 10,
+        write_threads: 0,
+        allocate_step: 64 << 10,
+        reserve_bytes: 0,
+        ..DiskConfig::default()
+    }
+}
+
+pub(super) fn open_with(disk: &SimDisk, config: DiskConfig) -> Result<Arc<DiskStore>, OpenError> {
+    let context = DiskContext {
+        disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
+        uuid: UUID,
+        cluster: CLUSTER,
+        clock: Arc::new(RealClock),
+        rng: Arc::new(SimRng::seeded(5)),
+        pool: BufPool::new(64 << 20),
+    };
+    DiskStore::open(context, config)
+}
+
+pub(super) fn open(disk: &SimDisk) -> Result<Arc<DiskStore>, OpenError> {
+    open_with(disk, config())
+}
+
+/// The outcome of an operation once the store was driven.
+pub(super) type Slot<T> = Arc<Mutex<Option<Result<T, DataError>>>>;
+
+pub(super) fn slot<T: Send + 'static>() -> (Slot<T>, crate::disk::Done<T>) {
+    let slot: Slot<T> = Arc::default();
+    let fill = slot.clone();
+    (slot, Box::new(move |outcome| assert!(fill.lock().replace(outcome).is_none(), "answered twice")))
+}
+
+pub(super) fn outcome<T>(store: &DiskStore, slot: &Slot<T>) -> Result<T, DataError> {
+    store.drive();
+    slot.lock().take().expect("driven to the end, everything is answered")
+}
+
+/// What an append writes: `bytes` at `offset`, filled up to whole blocks.
+pub(super) fn append_op(id: ChunkId, offset: u64, bytes: &[u8], sync: bool) -> AppendOp {
+    let mut data = AlignedBuf::unpooled(bytes.len());
+    data.extend_from_slice(bytes);
+    data.pad_to_align();
+    let crcs = data.chunks(BLOCK_SIZE).map(crc32c).collect();
+    let create = CreateRecord {
+        chunk: id,
+        scheme: Scheme::Replicated(3),
+        shard: 0,
+        volume: VolumeId(1),
+        creation_epoch: Epoch(4),
+        session: SessionId(7),
+    };
+    let (may_create, repair) = (true, false);
+    AppendOp { create, may_create, offset, bytes: bytes.len(), data: data.freeze(), crcs, sync, repair }
+}
+
+pub(super) fn append(store: &DiskStore, op: AppendOp) -> Result<Appended, DataError> {
+    let (slot, done) = slot();
+    store.append(op, done)?;
+    outcome(store, &slot)
+}
+
+pub(super) fn read(store: &DiskStore, id: ChunkId, offset: u64, length: u64) -> Result<ReadBlocks, DataError> {
+    let (slot, done) = slot();
+    store.read(id, offset, length, done)?;
+    outcome(store, &slot)
+}
+
+/// One step of a script.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    /// Appends bytes; `replace`: at the partial tail block, else at the next boundary.
+    Append {
+        chunk: u32,
+        bytes: usize,
+        sync: bool,
+        replace: bool,
+    },
+    Sync(u32),
+    Seal(u32),
+    /// Frees blocks.
+    Punch(u32, u32, u32),
+    /// Rewrites a block with its own bytes.
+    Heal(u32, u32),
+    /// Writes everything home.
+    Checkpoint,
+}
+
+/// One chunk as asked and promised.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ModelChunk {
+    /// Every byte ever asked to be written.
+    pub(super) asked: Vec<u8>,
+    /// Bytes that a sync or seal answered.
+    pub(super) promised: usize,
+    pub(super) sealed_asked: bool,
+    pub(super) sealed: bool,
+    pub(super) punched_asked: BTreeSet<u32>,
+    pub(super) punched: BTreeSet<u32>,
+}
+
+/// The whole disk.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Model {
+    pub(super) chunks: BTreeMap<u32, ModelChunk>,
+    fill: u8,
+}
+
+impl Model {
+    /// Carries a step out on both; an error means that the disk went down.
+    pub(super) fn step(&mut self, store: &DiskStore, op: &Op) -> Result<(), DataError> {
+        match *op {
+            Op::Append { chunk, bytes, sync, replace } => self.append(store, chunk, bytes, sync, replace),
+            Op::Sync(chunk) => self.sync(store, chunk, false),
+            Op::Seal(chunk) => self.sync(store, chunk, true),
+            Op::Punch(chunk, from, to) => self.punch(store, chunk, from, to),
+            Op::Heal(chunk, block) => self.heal(store, chunk, block),
+            Op::Checkpoint => {
+                store.checkpoint();
+                store.check()
+            }
+        }
+    }
+
+    fn append(
+        &mut self,
+        store: &DiskStore,
+        chunk: u32,
+        bytes: usize,
+        sync: bool,
+        replace: bool,
+    ) -> Result<(), DataError> {
+        self.fill = self.fill.wrapping_mul(31).wrapping_add(17) | 1;
+        let entry = self.chunks.entry(chunk).or_default();
+        if entry.sealed_asked {
+            return Ok(());
+        }
+        let length = entry.asked.len();
+        let at = if replace { length - length % BLOCK_SIZE } else { length.next_multiple_of(BLOCK_SIZE) };
+        let mut payload = entry.asked[at.min(length)..].to_vec();
+        payload.extend((0..bytes).map(|i| self.fill.wrapping_add((i / 7) as u8)));
+        entry.asked.resize(at, 0);
+        entry.asked.extend_from_slice(&payload);
+        let appended = append(store, append_op(id(chunk), at as u64, &payload, sync))?;
+        assert_eq!(appended.length, (at + payload.len()) as u64);
+        if sync {
+            assert_eq!(appended.durable, appended.length);
+        }
+        entry.promised = entry.promised.max(appended.durable as usize);
+        Ok(())
+    }
+
+    fn sync(&mut self, store: &DiskStore, chunk: u32, seal: bool) -> Result<(), DataError> {
+        let Some(entry) = self.chunks.get_mut(&chunk) else { return Ok(()) };
+        entry.sealed_asked |= seal;
+        let (slot, done) = slot();
+        let submitted = if seal { store.seal(id(chunk), done) } else { store.sync(id(chunk), done) };
+        if matches!(submitted, Err(DataError::Deleted { .. } | DataError::NoChunk { .. })) {
+            return Ok(());
+        }
+        submitted?;
+        let durable = outcome(store, &slot)? as usize;
+        assert_eq!(durable, entry.asked.len(), "everything before it");
+        entry.promised = durable;
+        entry.sealed |= seal;
+        Ok(())
+    }
+
+    fn punch(&mut self, store: &DiskStore, chunk: u32, from: u32, to: u32) -> Result<(), DataError> {
+        let Some(entry) = self.chunks.get_mut(&chunk) else { return Ok(()) };
+        // Metadata frees only what was published, so only what was promised.
+        let to = to.min((entry.promised / BLOCK_SIZE) as u32);
+        entry.punched_asked.extend(from..to);
+        let (slot, done) = slot();
+        let range = (u64::from(from) * BLOCK_SIZE as u64, u64::from(to.saturating_sub(from)) * BLOCK_SIZE as u64);
+        match store.punch(id(chunk), vec![range], done) {
+            Err(DataError::Deleted { .. }) => return Ok(()),
+            other => other?,
+        }
+        outcome(store, &slot)?;
+        entry.punched.extend(from..to);
+        Ok(())
+    }
+
+    fn heal(&mut self, store: &DiskStore, chunk: u32, block: u32) -> Result<(), DataError> {
+        let Some(entry) = self.chunks.get(&chunk) else { return Ok(()) };
+        let at = block as usize * BLOCK_SIZE;
+        let Some(bytes) = entry.asked.get(at..at + BLOCK_SIZE) else { return Ok(()) };
+        let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
+        data.extend_from_slice(bytes);
+        let (slot, done) = slot();
+        match store.heal(id(chunk), block, data.freeze(), crc32c(bytes), done) {
+            Err(DataError::Deleted { .. } | DataError::NoChunk { .. }) => return Ok(()),
+            other => other?,
+        }
+        outcome(store, &slot)
+    }
+
+    /// Holds a store against what was asked and promised.
+    pub(super) fn check(&self, store: &DiskStore, disk: &SimDisk) {
+        let known: BTreeSet<ChunkId> = self.chunks.keys().map(|index| id(*index)).collect();
+        for chunk in [PgId(1), PgId(2)].into_iter().flat_map(|pg| store.list(pg, 0, 1000)) {
+            assert!(known.contains(&chunk.id), "{} was never asked for", chunk.id);
+        }
+        for (&index, asked) in &self.chunks {
+            check_chunk(store, id(index), asked);
+        }
+        for pg in [1, 2] {
+            for entry in disk.list(&format!("pg/{pg}")).unwrap_or_default() {
+                assert!(!entry.name.ends_with(".bad"), "{} was set aside after a mere crash", entry.name);
+            }
+        }
+    }
+
+    /// After a restart unsynced bytes may be gone: what is there now is what counts from here on.
+    pub(super) fn adopt(&mut self, store: &DiskStore) {
+        self.chunks.retain(|index, _| store.chunk(id(*index)).is_some());
+        for (index, entry) in &mut self.chunks {
+            let info = store.chunk(id(*index)).expect("retained").info();
+            entry.asked.truncate(info.length as usize);
+            entry.promised = info.length as usize;
+            (entry.sealed, entry.sealed_asked) = (info.sealed, info.sealed);
+            // What was asked to be freed stays uncertain until it is asked again.
+        }
+    }
+}
+
+fn check_chunk(store: &DiskStore, id: ChunkId, asked: &ModelChunk) {
+    let blocks = asked.asked.len().div_ceil(BLOCK_SIZE) as u32;
+    let may_be_dead = asked.sealed_asked && (0..blocks).all(|block| asked.punched_asked.contains(&block));
+    let Some(chunk) = store.chunk(id) else {
+        assert!(asked.promised == 0 || may_be_dead, "{id} with {} promised bytes is gone", asked.promised);
+        return;
+    };
+    let info = chunk.info();
+    let length = info.length as usize;
+    assert!(length >= asked.promised, "{id}: {length} bytes of {} promised", asked.promised);
+    assert!(length <= asked.asked.len(), "{id}: {length} bytes, {} asked", asked.asked.len());
+    assert!(info.sealed || !asked.sealed, "{id} was sealed");
+    assert!(!info.sealed || asked.sealed_asked, "{id}: nobody sealed it");
+    for block in 0..length.div_ceil(BLOCK_SIZE) as u32 {
+        let at = block as usize * BLOCK_SIZE;
+        let want = (BLOCK_SIZE).min(length - at) as u64;
+        match read(store, id, at as u64, want) {
+            Ok(found) => {
+                assert!(!asked.punched.contains(&block), "{id}: freed block {block} is back");
+                let mut wanted = asked.asked[at..at + want as usize].to_vec();
+                wanted.resize(BLOCK_SIZE, 0);
+                assert!(found.data[..] == wanted[..], "{id}: block {block} of {length} bytes differs");
+                assert_eq!(found.crcs, [crc32c(&wanted)], "{id}: checksum of block {block}");
+            }
+            Err(DataError::Deleted { .. }) => {
+                assert!(asked.punched_asked.contains(&block), "{id}: nobody freed block {block}");
+            }
+            Err(error) => panic!("{id}: block {block}: {error}"),
+        }
+    }
+    let beyond = read(store, id, info.length, 1).expect_err("nothing is there");
+    assert!(matches!(beyond, DataError::Missing { .. } | DataError::Deleted { .. }), "{beyond}");
+}
+
+/// Bytes in memory that outlive nothing: for operations whose content does not matter.
+pub(super) fn block_of(fill: u8) -> (SharedBuf, u32) {
+    let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
+    data.extend_from_slice(&[fill; BLOCK_SIZE]);
+    let crc = crc32c(&data);
+    (data.freeze(), crc)
+}
