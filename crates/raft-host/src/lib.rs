@@ -1,8 +1,27 @@
 //! Hosts Raft groups: owner threads around the sans-I/O cores, the shared log, checkpoints, timers, transport.
 //!
-//! A role implements [`StateMachine`] and talks to its group through a [`GroupHandle`].
+//! A role implements [`StateMachine`], opens its groups with [`RaftHost::open_group`] and talks to them through
+//! [`GroupHandle`]s. Not here: Raft itself (cairn-raft), file formats (cairn-format), what the items mean (the roles).
+pub mod config;
+pub mod error;
+pub mod handle;
+pub mod host;
+mod jobs;
+mod mailbox;
+mod owner;
+mod recovery;
 pub mod state_machine;
+pub mod status;
 pub mod transport;
 
+pub use cairn_raft::{MemberChange, Members, NotLeader};
+pub use config::HostConfig;
+pub use error::HostError;
+pub use handle::GroupHandle;
+pub use host::RaftHost;
 pub use state_machine::{AppliedAt, CheckpointWriter, DropReason, Item, Role, StateMachine};
+pub use status::GroupStatus;
 pub use transport::{FetchError, RaftTransport};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! [`HostConfig`]: timings and bounds of the groups on a node. Timings must be equal on all nodes of a cluster.
+
+use std::time::Duration;
+
+use cairn_raft::CoreConfig;
+use cairn_types::{ClusterId, DiskUuid, GroupId, NodeId};
+
+/// Settings of a node's host.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// This node.
+    pub node: NodeId,
+    /// Uuid of the node's label; the log carries it.
+    pub log: DiskUuid,
+    /// The cluster, or none while it is not known; checkpoints carry it.
+    pub cluster: ClusterId,
+    /// Time between ticks.
+    pub tick: Duration,
+    /// Ticks without a leader before an election (up to twice as many, by chance).
+    pub election_ticks: usize,
+    /// Ticks between heartbeats.
+    pub heartbeat_ticks: usize,
+    /// Taken off leases for clocks of different speed.
+    pub lease_margin: Duration,
+    /// Proposals that may wait in a group's queue.
+    pub proposals_max: usize,
+    /// Their bytes.
+    pub proposal_bytes_max: usize,
+    /// Longest single proposal.
+    pub item_bytes_max: usize,
+    /// Bytes of proposals put into one entry.
+    pub batch_bytes_max: usize,
+    /// Entries proposed and not applied yet, per group.
+    pub batches_in_flight_max: usize,
+    /// Bytes of messages that may wait in a group's queue; more are dropped (and sent again by their senders).
+    pub message_bytes_max: usize,
+    /// Bytes of log entries after which a group makes a checkpoint.
+    pub checkpoint_log_bytes: u64,
+    /// Bytes of log entries in memory beyond which a group takes no proposals until a checkpoint is done.
+    pub log_memory_max: u64,
+    /// Segments of the log beyond which the group that holds the oldest one makes a checkpoint.
+    pub segments_max: u64,
+    /// Bytes of a segment of the log.
+    pub segment_bytes: u64,
+    /// Bytes of one part of a checkpoint that goes to another node.
+    pub fetch_part_bytes: u32,
+}
+
+impl HostConfig {
+    /// The usual settings.
+    pub fn new(node: NodeId, log: DiskUuid) -> Self {
+        Self {
+            node,
+            log,
+            cluster: ClusterId::NONE,
+            tick: Duration::from_millis(50),
+            election_ticks: 10,
+            heartbeat_ticks: 2,
+            lease_margin: Duration::from_millis(50),
+            proposals_max: 64 << 10,
+            proposal_bytes_max: 32 << 20,
+            item_bytes_max: 4 << 20,
+            batch_bytes_max: 1 << 20,
+            batches_in_flight_max: 4,
+            message_bytes_max: 64 << 20,
+            checkpoint_log_bytes: 64 << 20,
+            log_memory_max: 512 << 20,
+            segments_max: 8,
+            segment_bytes: 64 << 20,
+            fetch_part_bytes: 1 << 20,
+        }
+    }
+
+    pub(crate) fn core(&self, group: GroupId, seed: u64) -> CoreConfig {
+        CoreConfig {
+            tick: self.tick,
+            election_ticks: self.election_ticks,
+            heartbeat_ticks: self.heartbeat_ticks,
+            lease_margin: self.lease_margin,
+            seed,
+            ..CoreConfig::new(self.node, group)
+        }
+    }
+}

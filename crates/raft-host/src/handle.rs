@@ -1,0 +1,105 @@
+//! [`GroupHandle`]: how a role talks to its group, from any thread.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cairn_env::Clock;
+use cairn_raft::{MemberChange, NotLeader};
+use cairn_types::{GroupId, NodeId};
+
+use crate::error::HostError;
+use crate::mailbox::{Event, Mailbox};
+use crate::status::{GroupStatus, Shared};
+
+/// A cheap, shareable handle to a group's member on this node.
+pub struct GroupHandle<C> {
+    group: GroupId,
+    mailbox: Arc<Mailbox<C>>,
+    shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+}
+
+impl<C> Clone for GroupHandle<C> {
+    fn clone(&self) -> Self {
+        Self {
+            group: self.group,
+            mailbox: self.mailbox.clone(),
+            shared: self.shared.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+}
+
+impl<C: Send + 'static> GroupHandle<C> {
+    pub(crate) fn new(group: GroupId, mailbox: Arc<Mailbox<C>>, shared: Arc<Shared>, clock: Arc<dyn Clock>) -> Self {
+        Self { group, mailbox, shared, clock }
+    }
+
+    /// The group.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// Proposes an item. The context comes back through the state machine's `apply` or `dropped`, exactly once;
+    /// or from here at once when the queue is full, the item longer than allowed, or the group closed (certainly
+    /// not done). Never blocks.
+    pub fn propose(&self, data: impl Into<Bytes>, context: C) -> Result<(), C> {
+        self.mailbox.propose(data.into(), context)
+    }
+
+    /// Whether reads may be answered from this member's state now: it leads, no other leader can exist at this
+    /// moment, and all that was ever acknowledged is applied. Ask first, then read. Lock-free.
+    pub fn read_permit(&self) -> Result<(), NotLeader> {
+        self.shared.permit(|| self.clock.now())
+    }
+
+    /// Whether this member leads and has applied the first entry of its term.
+    pub fn leads(&self) -> bool {
+        self.shared.leads()
+    }
+
+    /// Who leads, as far as known.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.shared.leader()
+    }
+
+    /// Index of the last applied entry.
+    pub fn applied(&self) -> u64 {
+        self.shared.applied()
+    }
+
+    /// State and counters.
+    pub fn status(&self) -> GroupStatus {
+        self.shared.status()
+    }
+
+    /// Changes the members (leader only); returns when the change was put into the log, not when it is done (see
+    /// `status().core.members`). A member is added as a learner first, made a voter when it has caught up.
+    pub fn change_members(&self, changes: Vec<MemberChange>) -> Result<(), HostError> {
+        self.ask(|answer| Event::ChangeMembers(changes, answer))
+    }
+
+    /// Hands leadership over to a voting member; returns when that has begun.
+    pub fn transfer_leader(&self, to: NodeId) -> Result<(), HostError> {
+        self.ask(|answer| Event::TransferLeader(to, answer))
+    }
+
+    /// Makes a checkpoint soon.
+    pub fn checkpoint_soon(&self) {
+        // A closed group needs none.
+        let _ = self.mailbox.post(Event::Checkpoint);
+    }
+
+    fn ask(&self, event: impl FnOnce(crate::mailbox::Answer) -> Event) -> Result<(), HostError> {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let answer = Box::new(move |result| drop(sender.send(result)));
+        let stopped = || HostError::Stopped {
+            group: self.group,
+            cause: self.shared.failure().unwrap_or_else(|| "the host ends".into()),
+        };
+        if self.mailbox.post(event(answer)).is_err() {
+            return Err(stopped());
+        }
+        receiver.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+}

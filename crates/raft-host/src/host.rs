@@ -1,0 +1,290 @@
+//! [`RaftHost`]: all Raft groups of a node over one log, and what they share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cairn_env::{Clock, Disk, Rng};
+use cairn_raft::{GroupCore, LogClock};
+use cairn_store::checkpoint::Outgoing;
+use cairn_store::{CheckpointStore, RecoveredGroup, StoreError, Wal, WalConfig, WalStats};
+use cairn_types::{GroupId, NodeId, Time, crc32c};
+use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch, RaftMessage};
+use parking_lot::Mutex;
+
+use crate::config::HostConfig;
+use crate::error::HostError;
+use crate::handle::GroupHandle;
+use crate::jobs::Checkpointer;
+use crate::mailbox::{Bounds, Mailbox};
+use crate::owner::{Owner, Parts};
+use crate::recovery::{Beginning, recover};
+use crate::state_machine::StateMachine;
+use crate::status::{GroupStatus, Shared};
+use crate::transport::RaftTransport;
+
+/// Directory of the log, on the node's disk.
+pub const LOG_DIR: &str = "log";
+/// Directory of the checkpoints.
+pub const CHECKPOINT_DIR: &str = "checkpoints";
+/// Checkpoints open for other nodes at a time.
+const OUTGOING_MAX: usize = 8;
+/// After this they are closed when nobody reads on.
+const OUTGOING_IDLE: Duration = Duration::from_secs(60);
+
+/// A group, whatever its state machine.
+trait Port: Send + Sync {
+    fn deliver(&self, messages: Vec<RaftMessage>);
+    fn close(&self);
+    fn status(&self) -> GroupStatus;
+}
+
+struct GroupPort<C> {
+    mailbox: Arc<Mailbox<C>>,
+    shared: Arc<Shared>,
+}
+
+impl<C: Send + 'static> Port for GroupPort<C> {
+    fn deliver(&self, messages: Vec<RaftMessage>) {
+        let dropped = self.mailbox.deliver(messages);
+        self.shared.messages_dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+    }
+
+    fn close(&self) {
+        self.mailbox.close();
+    }
+
+    fn status(&self) -> GroupStatus {
+        self.shared.status()
+    }
+}
+
+struct OpenGroup {
+    port: Arc<dyn Port>,
+    thread: JoinHandle<()>,
+}
+
+struct Lent {
+    file: Arc<Outgoing>,
+    used: Time,
+}
+
+/// The groups of a node.
+pub struct RaftHost {
+    config: HostConfig,
+    dir: String,
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+    wal: Arc<Wal>,
+    store: Arc<CheckpointStore>,
+    transport: Arc<dyn RaftTransport>,
+    recovered: Mutex<BTreeMap<GroupId, RecoveredGroup>>,
+    groups: Mutex<BTreeMap<GroupId, OpenGroup>>,
+    checkpointer: Mutex<Checkpointer>,
+    lent: Mutex<BTreeMap<(GroupId, u64), Lent>>,
+}
+
+impl RaftHost {
+    /// Opens (or creates) the log and the checkpoints in a node's directory, which the caller has locked.
+    pub fn start(
+        config: HostConfig,
+        clock: Arc<dyn Clock>,
+        rng: Arc<dyn Rng>,
+        disk: Arc<dyn Disk>,
+        transport: Arc<dyn RaftTransport>,
+    ) -> Result<Self, StoreError> {
+        let dir = disk.name().to_owned();
+        let wal_config = WalConfig { segment_bytes: config.segment_bytes, ..WalConfig::new(LOG_DIR, config.log) };
+        let started = clock.now();
+        let (wal, recovered) = Wal::open(disk.clone(), wal_config)?;
+        tracing::info!(dir, groups = recovered.len(), took = ?clock.now().since(started), "the log is open");
+        let store = Arc::new(CheckpointStore::new(disk, CHECKPOINT_DIR, config.cluster));
+        let checkpointer = Checkpointer::start(store.clone(), clock.clone())?;
+        Ok(Self {
+            config,
+            dir,
+            clock,
+            rng,
+            wal: Arc::new(wal),
+            store,
+            transport,
+            recovered: Mutex::new(recovered),
+            groups: Mutex::default(),
+            checkpointer: Mutex::new(checkpointer),
+            lent: Mutex::default(),
+        })
+    }
+
+    /// Opens a group: recovers it, or, when nothing of it was ever on this node, begins it with these voters (the
+    /// same on each of them), or, without any, waits as an empty member for its leader.
+    pub fn open_group<S: StateMachine>(
+        &self,
+        group: GroupId,
+        initial_members: &[NodeId],
+        sm: S,
+    ) -> Result<GroupHandle<S::Context>, HostError> {
+        let beginning = if initial_members.is_empty() { Beginning::Join } else { Beginning::Members(initial_members) };
+        self.open(group, beginning, sm)
+    }
+
+    /// Opens a group that must have been on this node before; fails with [`HostError::Missing`] otherwise.
+    pub fn open_existing<S: StateMachine>(&self, group: GroupId, sm: S) -> Result<GroupHandle<S::Context>, HostError> {
+        self.open(group, Beginning::Refused, sm)
+    }
+
+    /// Whether the log or the checkpoints have anything of a group.
+    pub fn knows_group(&self, group: GroupId) -> Result<bool, StoreError> {
+        let logged = self.recovered.lock().get(&group).is_some_and(|found| !found.removed);
+        Ok(logged || self.groups.lock().contains_key(&group) || !self.store.indices(group)?.is_empty())
+    }
+
+    /// Groups that the log has and that are not open yet.
+    pub fn unopened_groups(&self) -> Vec<GroupId> {
+        self.recovered.lock().iter().filter(|(_, found)| !found.removed).map(|(&group, _)| group).collect()
+    }
+
+    fn open<S: StateMachine>(
+        &self,
+        group: GroupId,
+        beginning: Beginning<'_>,
+        mut sm: S,
+    ) -> Result<GroupHandle<S::Context>, HostError> {
+        let mut groups = self.groups.lock();
+        if groups.contains_key(&group) {
+            return Err(HostError::Open(group));
+        }
+        let started = self.clock.now();
+        let log = self.recovered.lock().get(&group).cloned();
+        let start = recover(&self.dir, group, log, &self.store, beginning, &mut sm)?;
+        if !start.records.is_empty() {
+            self.wal.append(start.records)?;
+        }
+        self.recovered.lock().remove(&group);
+        let fresh = start.restored.fresh;
+        let first = start.restored.members.voters.first() == Some(&self.config.node);
+        let mut log_clock = LogClock::default();
+        log_clock.observe(start.time);
+        let core = GroupCore::new(self.config.core(group, self.rng.u64()), start.restored, self.clock.now());
+        let shared = Arc::new(Shared::new(core.status()));
+        let took = self.clock.now().since(started);
+        shared.restore_nanos.store(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        tracing::info!(%group, applied = core.applied().index, ?took, "the group's state is restored");
+        let mailbox = Arc::new(Mailbox::new(Bounds {
+            proposals: self.config.proposals_max,
+            proposal_bytes: self.config.proposal_bytes_max,
+            item_bytes: self.config.item_bytes_max,
+            message_bytes: self.config.message_bytes_max,
+        }));
+        let stopped = |cause: String| HostError::Stopped { group, cause };
+        let jobs = self.checkpointer.lock().jobs().ok_or_else(|| stopped("the host ends".into()))?;
+        let parts = Parts {
+            group,
+            config: self.config.clone(),
+            cluster: self.config.cluster,
+            clock: self.clock.clone(),
+            wal: self.wal.clone(),
+            store: self.store.clone(),
+            transport: self.transport.clone(),
+            jobs,
+            shared: shared.clone(),
+        };
+        let owner =
+            Owner::new(parts, mailbox.clone(), core, sm, log_clock, start.generations, start.log_bytes, fresh && first);
+        let thread = std::thread::Builder::new()
+            .name(format!("cairn-{group}"))
+            .spawn(move || owner.run())
+            .map_err(|error| stopped(error.to_string()))?;
+        let port = Arc::new(GroupPort { mailbox: mailbox.clone(), shared: shared.clone() });
+        groups.insert(group, OpenGroup { port, thread });
+        Ok(GroupHandle::new(group, mailbox, shared, self.clock.clone()))
+    }
+
+    /// Hands over messages of peers, for any groups. Never blocks; what does not fit or is for an unknown group is
+    /// dropped.
+    pub fn deliver(&self, batch: RaftBatch) {
+        let mut by_group: BTreeMap<u32, Vec<RaftMessage>> = BTreeMap::new();
+        for message in batch.messages {
+            by_group.entry(message.group).or_default().push(message);
+        }
+        let groups = self.groups.lock();
+        for (group, messages) in by_group {
+            if let Some(open) = groups.get(&GroupId(group)) {
+                open.port.deliver(messages);
+            }
+        }
+    }
+
+    /// Reads a part of a checkpoint for another node. Blocks on the disk.
+    pub fn fetch_checkpoint(
+        &self,
+        request: &FetchCheckpointRequest,
+    ) -> Result<(FetchCheckpointResponse, Bytes), StoreError> {
+        let file = self.lend(GroupId(request.group), request.index)?;
+        let max = request.length_max.min(self.config.fetch_part_bytes.max(1));
+        let part = Bytes::from(file.read(request.offset, max as usize)?);
+        Ok((FetchCheckpointResponse { total: file.len(), crc: crc32c(&part) }, part))
+    }
+
+    /// A checkpoint that is being given away stays open, so that it can be read to its end although a newer one has
+    /// replaced it.
+    fn lend(&self, group: GroupId, index: u64) -> Result<Arc<Outgoing>, StoreError> {
+        let now = self.clock.now();
+        let mut lent = self.lent.lock();
+        lent.retain(|_, lent| now.since(lent.used) < OUTGOING_IDLE);
+        if let Some(found) = lent.get_mut(&(group, index)) {
+            found.used = now;
+            return Ok(found.file.clone());
+        }
+        let file = Arc::new(self.store.give(group, index)?);
+        if lent.len() >= OUTGOING_MAX
+            && let Some(oldest) = lent.iter().min_by_key(|(_, lent)| lent.used).map(|(&key, _)| key)
+        {
+            lent.remove(&oldest);
+        }
+        lent.insert((group, index), Lent { file: file.clone(), used: now });
+        Ok(file)
+    }
+
+    /// State and counters of a group.
+    pub fn status(&self, group: GroupId) -> Option<GroupStatus> {
+        self.groups.lock().get(&group).map(|open| open.port.status())
+    }
+
+    /// Counters of the log.
+    pub fn wal_stats(&self) -> &WalStats {
+        self.wal.stats()
+    }
+
+    /// Ends a group's thread; its files stay.
+    pub fn close_group(&self, group: GroupId) {
+        let closed = self.groups.lock().remove(&group);
+        if let Some(open) = closed {
+            open.port.close();
+            join(open.thread);
+        }
+    }
+
+    /// Ends all threads. What was acknowledged is durable; nothing else is waited for.
+    pub fn shutdown(&self) {
+        let groups = std::mem::take(&mut *self.groups.lock());
+        groups.values().for_each(|open| open.port.close());
+        groups.into_values().for_each(|open| join(open.thread));
+        self.checkpointer.lock().stop();
+    }
+}
+
+fn join(thread: JoinHandle<()>) {
+    // A state machine may drop its host on its own thread.
+    if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+        tracing::error!("a group's thread panicked");
+    }
+}
+
+impl Drop for RaftHost {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}

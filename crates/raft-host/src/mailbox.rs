@@ -1,0 +1,161 @@
+//! [`Mailbox`]: the one queue in front of a group's thread, bounded in every part.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use cairn_raft::{MemberChange, Position, SnapshotMeta};
+use cairn_store::StoreError;
+use cairn_types::NodeId;
+use cairn_wire::raft::RaftMessage;
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::HostError;
+
+/// Answers a control request.
+pub(crate) type Answer = Box<dyn FnOnce(Result<(), HostError>) + Send>;
+
+/// What is not a message and not a proposal. There are few at a time: each has one cause under way.
+pub(crate) enum Event {
+    /// The log wrote everything up to a number, or failed.
+    Persisted(u64, Result<(), StoreError>),
+    /// A checkpoint was written (with its bytes and the time it took), or not.
+    Checkpointed(SnapshotMeta, Result<(u64, Duration), StoreError>),
+    /// An offered checkpoint was fetched, or not.
+    Fetched(Position, Result<(), String>),
+    ChangeMembers(Vec<MemberChange>, Answer),
+    TransferLeader(NodeId, Answer),
+    Checkpoint,
+}
+
+pub(crate) struct Inbox<C> {
+    pub proposals: Vec<(Bytes, C)>,
+    pub proposal_bytes: usize,
+    pub messages: Vec<RaftMessage>,
+    message_bytes: usize,
+    pub events: Vec<Event>,
+    sleeping: bool,
+    pub closed: bool,
+}
+
+impl<C> Default for Inbox<C> {
+    fn default() -> Self {
+        Self {
+            proposals: Vec::new(),
+            proposal_bytes: 0,
+            messages: Vec::new(),
+            message_bytes: 0,
+            events: Vec::new(),
+            sleeping: false,
+            closed: false,
+        }
+    }
+}
+
+/// Bounds of a mailbox.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub proposals: usize,
+    pub proposal_bytes: usize,
+    pub item_bytes: usize,
+    pub message_bytes: usize,
+}
+
+pub(crate) struct Mailbox<C> {
+    bounds: Bounds,
+    inbox: Mutex<Inbox<C>>,
+    wake: Condvar,
+}
+
+fn weight(message: &RaftMessage) -> usize {
+    128 + message.entries.iter().map(|entry| entry.data.len() + 48).sum::<usize>()
+}
+
+impl<C> Mailbox<C> {
+    pub fn new(bounds: Bounds) -> Self {
+        Self { bounds, inbox: Mutex::default(), wake: Condvar::new() }
+    }
+
+    fn changed(&self, inbox: parking_lot::MutexGuard<'_, Inbox<C>>) {
+        let sleeping = inbox.sleeping;
+        drop(inbox);
+        if sleeping {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Queues a proposal, or gives its context back when the queue is full, the item too long, or the group closed.
+    pub fn propose(&self, data: Bytes, context: C) -> Result<(), C> {
+        let mut inbox = self.inbox.lock();
+        let full = inbox.proposals.len() >= self.bounds.proposals
+            || inbox.proposal_bytes + data.len() > self.bounds.proposal_bytes;
+        if full || inbox.closed || data.len() > self.bounds.item_bytes {
+            return Err(context);
+        }
+        inbox.proposal_bytes += data.len();
+        inbox.proposals.push((data, context));
+        // Later ones find the thread woken already.
+        if inbox.proposals.len() == 1 {
+            self.changed(inbox);
+        }
+        Ok(())
+    }
+
+    /// Queues messages; gives how many were dropped because the queue is full.
+    pub fn deliver(&self, messages: Vec<RaftMessage>) -> usize {
+        let mut dropped = 0;
+        let mut inbox = self.inbox.lock();
+        for message in messages {
+            if inbox.closed || inbox.message_bytes > self.bounds.message_bytes {
+                dropped += 1;
+                continue;
+            }
+            inbox.message_bytes += weight(&message);
+            inbox.messages.push(message);
+        }
+        self.changed(inbox);
+        dropped
+    }
+
+    /// Queues an event; `false` when the group is closed.
+    pub fn post(&self, event: Event) -> Result<(), Event> {
+        let mut inbox = self.inbox.lock();
+        if inbox.closed {
+            return Err(event);
+        }
+        inbox.events.push(event);
+        self.changed(inbox);
+        Ok(())
+    }
+
+    pub fn close(&self) {
+        let mut inbox = self.inbox.lock();
+        inbox.closed = true;
+        drop(inbox);
+        self.wake.notify_one();
+    }
+
+    /// Waits until there is something to do (proposals only count when they are wanted) or the time is over, and
+    /// takes all of it. `into` is empty and keeps its memory.
+    pub fn take(&self, into: &mut Inbox<C>, proposals: bool, timeout: Duration) {
+        let mut inbox = self.inbox.lock();
+        let idle = |inbox: &Inbox<C>| {
+            inbox.messages.is_empty()
+                && inbox.events.is_empty()
+                && !inbox.closed
+                && !(proposals && !inbox.proposals.is_empty())
+        };
+        if idle(&inbox) && !timeout.is_zero() {
+            inbox.sleeping = true;
+            self.wake.wait_while_for(&mut inbox, |inbox| idle(inbox), timeout);
+            inbox.sleeping = false;
+        }
+        std::mem::swap(&mut inbox.messages, &mut into.messages);
+        std::mem::swap(&mut inbox.events, &mut into.events);
+        inbox.message_bytes = 0;
+        if proposals {
+            std::mem::swap(&mut inbox.proposals, &mut into.proposals);
+            into.proposal_bytes = std::mem::take(&mut inbox.proposal_bytes);
+        }
+        into.closed = inbox.closed;
+    }
+}

@@ -1,0 +1,329 @@
+//! The thread that owns a group's core and state machine: takes inputs, steps the core, carries out its outputs.
+//!
+//! Invariants: the lease is published before the outputs of the same step are carried out; ticks are never made up
+//! for, so that real time between two of them is never shorter than a tick; proposals become one entry at a time, and
+//! none is proposed before all entries of earlier leaders were applied (so logged time never goes back).
+
+mod carry;
+mod checkpoints;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cairn_env::Clock;
+use cairn_raft::{BatchBuilder, GroupCore, Input, LogClock, Output, Position, Refused};
+use cairn_store::{CheckpointStore, Wal};
+use cairn_types::{ClusterId, GroupId, NodeId, Time};
+
+use crate::config::HostConfig;
+use crate::error::HostError;
+use crate::jobs::CheckpointJob;
+use crate::mailbox::{Event, Inbox, Mailbox};
+use crate::state_machine::{DropReason, Role, StateMachine};
+use crate::status::Shared;
+use crate::transport::RaftTransport;
+
+/// Ticks during which the first member of a new group tries to lead at once.
+const EAGER_TICKS: u32 = 40;
+
+/// Proposals in the log that wait for being applied.
+struct Pending<C> {
+    at: Position,
+    contexts: Vec<C>,
+}
+
+/// What the thread works with, besides core and state machine.
+pub(crate) struct Parts {
+    pub group: GroupId,
+    pub config: HostConfig,
+    pub cluster: ClusterId,
+    pub clock: Arc<dyn Clock>,
+    pub wal: Arc<Wal>,
+    pub store: Arc<CheckpointStore>,
+    pub transport: Arc<dyn RaftTransport>,
+    pub jobs: Sender<CheckpointJob>,
+    pub shared: Arc<Shared>,
+}
+
+pub(crate) struct Owner<S: StateMachine> {
+    parts: Parts,
+    mailbox: Arc<Mailbox<S::Context>>,
+    core: GroupCore,
+    sm: S,
+    log_clock: LogClock,
+    /// Taken but not proposed yet.
+    waiting: VecDeque<(Bytes, S::Context)>,
+    pending: VecDeque<Pending<S::Context>>,
+    outputs: Vec<Output>,
+    leads: bool,
+    eager: u32,
+    next_tick: Time,
+    failed: bool,
+    checkpoints: checkpoints::Generations,
+}
+
+impl<S: StateMachine> Owner<S> {
+    #[expect(clippy::too_many_arguments, reason = "each is one part of the thread's state, given once")]
+    pub fn new(
+        parts: Parts,
+        mailbox: Arc<Mailbox<S::Context>>,
+        core: GroupCore,
+        sm: S,
+        log_clock: LogClock,
+        generations: Vec<Position>,
+        log_bytes: u64,
+        eager: bool,
+    ) -> Self {
+        Self {
+            parts,
+            mailbox,
+            core,
+            sm,
+            log_clock,
+            waiting: VecDeque::new(),
+            pending: VecDeque::new(),
+            outputs: Vec::new(),
+            leads: false,
+            eager: if eager { EAGER_TICKS } else { 0 },
+            next_tick: Time(0),
+            failed: false,
+            checkpoints: checkpoints::Generations::new(generations, log_bytes),
+        }
+    }
+
+    /// Runs until the mailbox is closed.
+    pub fn run(mut self) {
+        self.start();
+        let mut inbox = Inbox::default();
+        while !inbox.closed {
+            let now = self.parts.clock.now();
+            let timeout = self.next_tick.since(now);
+            self.mailbox.take(&mut inbox, self.wants_proposals(), timeout);
+            self.handle(&mut inbox);
+        }
+        self.end();
+    }
+
+    fn start(&mut self) {
+        let now = self.parts.clock.now();
+        self.next_tick = now + self.parts.config.tick;
+        self.sm.role_changed(Role::Follower { leader: None });
+        if self.eager > 0 || self.core.members().voters == [self.parts.config.node] {
+            self.step_quietly(Input::Campaign);
+            self.carry_out();
+        } else {
+            self.outputs_now();
+        }
+    }
+
+    /// What was committed when the process ended comes out without any input.
+    fn outputs_now(&mut self) {
+        let none = Position::default();
+        self.step_quietly(Input::SnapshotFailed(none));
+        self.carry_out();
+    }
+
+    fn wants_proposals(&self) -> bool {
+        if self.failed || !self.leads {
+            return true;
+        }
+        self.waiting.is_empty() && self.may_propose()
+    }
+
+    fn may_propose(&self) -> bool {
+        self.pending.len() < self.parts.config.batches_in_flight_max
+            && self.core.log_bytes() < self.parts.config.log_memory_max
+    }
+
+    fn handle(&mut self, inbox: &mut Inbox<S::Context>) {
+        for message in inbox.messages.drain(..) {
+            if !self.failed {
+                self.step_quietly(Input::Message(message));
+            }
+        }
+        for event in inbox.events.drain(..) {
+            self.event(event);
+        }
+        self.tick();
+        self.waiting.extend(inbox.proposals.drain(..));
+        if self.leads && !self.failed {
+            self.propose();
+        } else {
+            self.refuse_waiting();
+        }
+        self.carry_out();
+    }
+
+    fn tick(&mut self) {
+        let now = self.parts.clock.now();
+        if now < self.next_tick || self.failed {
+            if self.failed {
+                self.next_tick = now + self.parts.config.tick;
+            }
+            return;
+        }
+        self.next_tick = now + self.parts.config.tick;
+        self.step_quietly(Input::Tick);
+        if self.eager > 0 {
+            self.eager = if self.core.leader().is_some() { 0 } else { self.eager - 1 };
+            self.step_quietly(Input::Campaign);
+        }
+        self.maybe_checkpoint(false);
+        self.parts.shared.set_core(self.core.status());
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Persisted(_, Err(error)) => self.fail(&error.to_string()),
+            Event::Persisted(number, Ok(())) => self.step_quietly(Input::Persisted(number)),
+            Event::Checkpointed(meta, result) => self.checkpointed(meta, result),
+            Event::Fetched(at, result) => {
+                let input = match result {
+                    Ok(()) => Input::SnapshotFetched(at),
+                    Err(error) => {
+                        let group = self.parts.group;
+                        tracing::warn!(%group, index = at.index, error, "an offered checkpoint could not be fetched");
+                        Input::SnapshotFailed(at)
+                    }
+                };
+                self.step_quietly(input);
+            }
+            Event::ChangeMembers(changes, answer) => answer(self.ask(Input::ChangeMembers(changes))),
+            Event::TransferLeader(to, answer) => answer(self.ask(Input::TransferLeader(to))),
+            Event::Checkpoint => self.maybe_checkpoint(true),
+        }
+    }
+
+    fn ask(&mut self, input: Input) -> Result<(), HostError> {
+        if self.failed {
+            let cause = self.parts.shared.failure().unwrap_or_default();
+            return Err(HostError::Stopped { group: self.parts.group, cause });
+        }
+        match self.step(input) {
+            Ok(()) => Ok(()),
+            Err(Refused::NotLeader(error)) => Err(error.into()),
+            Err(other) => Err(HostError::Refused(other.to_string())),
+        }
+    }
+
+    fn step(&mut self, input: Input) -> Result<(), Refused> {
+        let now = self.parts.clock.now();
+        let result = self.core.step(now, input, &mut self.outputs);
+        self.carry_out();
+        result
+    }
+
+    /// Inputs whose refusal is nothing that anybody can act on; the core counts them.
+    fn step_quietly(&mut self, input: Input) {
+        if self.failed {
+            return;
+        }
+        let now = self.parts.clock.now();
+        if let Err(error) = self.core.step(now, input, &mut self.outputs) {
+            tracing::debug!(group = %self.parts.group, %error, "an input had no effect");
+        }
+    }
+
+    /// Puts what waits into entries, as far as bounds allow.
+    fn propose(&mut self) {
+        while !self.waiting.is_empty() && self.may_propose() {
+            let max = self.parts.config.batch_bytes_max;
+            let mut count = 0;
+            let mut bytes = 0;
+            for (data, _) in &self.waiting {
+                if count > 0 && bytes + data.len() > max {
+                    break;
+                }
+                bytes += data.len();
+                count += 1;
+            }
+            let mut batch = BatchBuilder::with_capacity(count, bytes);
+            for (data, _) in self.waiting.iter().take(count) {
+                batch.push(data);
+            }
+            let now = self.parts.clock.now();
+            let time = self.log_clock.next(now, self.parts.clock.wall());
+            match self.core.propose(now, batch.finish(time), &mut self.outputs) {
+                Ok(at) => {
+                    let contexts = self.waiting.drain(..count).map(|(_, context)| context).collect();
+                    self.pending.push_back(Pending { at, contexts });
+                    self.parts.shared.batch(count);
+                }
+                Err(Refused::Full) => return,
+                Err(_) => {
+                    self.refuse_waiting();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn refuse_waiting(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let reason = DropReason::NotLeader { hint: self.hint() };
+        let contexts: Vec<_> = self.waiting.drain(..).map(|(_, context)| (context, reason)).collect();
+        self.parts.shared.dropped.fetch_add(contexts.len() as u64, Ordering::Relaxed);
+        self.sm.dropped(contexts);
+    }
+
+    fn hint(&self) -> Option<NodeId> {
+        if self.failed {
+            return None;
+        }
+        self.core.leader().filter(|&leader| leader != self.parts.config.node)
+    }
+
+    /// Proposals in the log lose their contexts: what becomes of them is not known here any more.
+    fn drop_pending(&mut self) {
+        let contexts: Vec<_> = self
+            .pending
+            .drain(..)
+            .flat_map(|pending| pending.contexts)
+            .map(|context| (context, DropReason::Unknown))
+            .collect();
+        if !contexts.is_empty() {
+            self.parts.shared.dropped.fetch_add(contexts.len() as u64, Ordering::Relaxed);
+            self.sm.dropped(contexts);
+        }
+    }
+
+    /// The member stops for good: it neither leads nor votes nor acknowledges any more.
+    fn fail(&mut self, why: &str) {
+        if self.failed {
+            return;
+        }
+        self.failed = true;
+        self.leads = false;
+        let group = self.parts.group;
+        tracing::error!(%group, why, "this member of the group has stopped; restart the process when the cause is gone");
+        self.parts.shared.set_lease(None);
+        self.parts.shared.set_leader(None, false);
+        self.parts.shared.fail(why.into());
+        self.outputs.clear();
+        self.drop_pending();
+        self.sm.role_changed(Role::Follower { leader: None });
+    }
+
+    fn end(&mut self) {
+        self.parts.shared.set_lease(None);
+        self.parts.shared.set_leader(None, false);
+        self.drop_pending();
+        self.refuse_waiting();
+        let mut rest = Inbox::default();
+        self.mailbox.take(&mut rest, true, Duration::ZERO);
+        self.waiting.extend(rest.proposals.drain(..));
+        self.refuse_waiting();
+        for event in rest.events {
+            if let Event::ChangeMembers(_, answer) | Event::TransferLeader(_, answer) = event {
+                let cause = "the host ends".into();
+                answer(Err(HostError::Stopped { group: self.parts.group, cause }));
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Carries out what the core puts out.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use cairn_raft::{BatchFrame, LogEntry, Output, Position, RoleChange, SnapshotMeta};
+use cairn_store::{Record, StoreError};
+use cairn_types::NodeId;
+use cairn_wire::raft::{RaftBatch, RaftMessage};
+
+use super::Owner;
+use crate::jobs::Fetch;
+use crate::mailbox::Event;
+use crate::recovery::hard_record;
+use crate::state_machine::{AppliedAt, DropReason, Item, Role, StateMachine};
+
+/// Bytes of entries put into one record of the log (a single larger entry goes alone).
+const RECORD_BYTES: usize = 1 << 20;
+
+/// What goes to the log in one submission.
+#[derive(Default)]
+struct Writes {
+    records: Vec<Record>,
+    number: u64,
+}
+
+impl<S: StateMachine> Owner<S> {
+    /// Carries everything out. The lease comes first: a member that gave it up must not be seen to have it when its
+    /// messages arrive.
+    pub(super) fn carry_out(&mut self) {
+        if self.failed {
+            self.outputs.clear();
+            return;
+        }
+        self.parts.shared.set_lease(self.core.lease_until());
+        if self.outputs.is_empty() {
+            return;
+        }
+        let mut writes = Writes::default();
+        let mut messages: BTreeMap<NodeId, Vec<RaftMessage>> = BTreeMap::new();
+        let mut rest = Vec::new();
+        for output in std::mem::take(&mut self.outputs) {
+            match output {
+                Output::Persist { number, reset, hard, entries } => {
+                    writes.number = number;
+                    self.record(&mut writes.records, reset, hard, entries);
+                }
+                Output::Send(message) => {
+                    if let Ok(to) = u32::try_from(message.to) {
+                        messages.entry(NodeId(to)).or_default().push(message);
+                    }
+                }
+                other => rest.push(other),
+            }
+        }
+        // The disk starts first, then the peers, then this thread applies.
+        self.submit(writes);
+        for (to, messages) in messages {
+            self.parts.transport.send(to, RaftBatch { messages });
+        }
+        let mut applied = false;
+        for output in rest {
+            if !self.failed {
+                applied |= self.carry_out_here(output);
+            }
+        }
+        if applied && !self.failed {
+            self.sm.applied_batch();
+            self.parts.shared.set_applied(self.core.applied().index);
+        }
+    }
+
+    fn record(
+        &mut self,
+        records: &mut Vec<Record>,
+        reset: Option<Position>,
+        hard: Option<cairn_raft::HardState>,
+        entries: Vec<LogEntry>,
+    ) {
+        let group = self.parts.group;
+        if let Some(at) = reset {
+            records.push(Record::Reset { group, index: at.index, term: at.term });
+        }
+        if let Some(hard) = hard {
+            records.push(Record::HardState { group, state: hard_record(hard) });
+        }
+        let mut part = Vec::new();
+        let mut bytes = 0;
+        for entry in entries {
+            if bytes > 0 && bytes + entry.data.len() > RECORD_BYTES {
+                records.push(Record::Entries { group, entries: std::mem::take(&mut part) });
+                bytes = 0;
+            }
+            bytes += entry.data.len() + 64;
+            let LogEntry { term, index, kind, data } = entry;
+            part.push(cairn_store::LogEntry { term, index, kind, data });
+        }
+        if !part.is_empty() {
+            records.push(Record::Entries { group, entries: part });
+        }
+    }
+
+    fn submit(&mut self, writes: Writes) {
+        if writes.number == 0 {
+            return;
+        }
+        let mailbox = self.mailbox.clone();
+        let number = writes.number;
+        let done = Box::new(move |result: Result<(), StoreError>| {
+            // A closed group needs it no more.
+            let _ = mailbox.post(Event::Persisted(number, result));
+        });
+        if let Err(error) = self.parts.wal.submit(writes.records, Some(done)) {
+            self.fail(&error.to_string());
+        }
+    }
+
+    /// Gives whether the state changed.
+    fn carry_out_here(&mut self, output: Output) -> bool {
+        match output {
+            Output::Apply { at, data } => {
+                self.checkpoints.log_bytes += data.len() as u64 + 32;
+                return self.apply(at, data);
+            }
+            Output::Restore(meta) => return self.restore(&meta),
+            Output::FetchSnapshot { from, meta } => self.fetch(from, meta),
+            Output::CheckpointWanted => self.maybe_checkpoint(true),
+            Output::Role(role) => self.role(role),
+            Output::MembersChanged(members) => {
+                let group = self.parts.group;
+                tracing::info!(%group, voters = ?members.voters, learners = ?members.learners, "members changed");
+            }
+            Output::Persist { .. } | Output::Send(_) => unreachable!("sorted out before"),
+        }
+        false
+    }
+
+    fn apply(&mut self, at: Position, data: Bytes) -> bool {
+        let contexts = self.contexts_for(at);
+        if data.is_empty() {
+            return false;
+        }
+        let frame = match BatchFrame::decode(&data) {
+            Ok(frame) => frame,
+            Err(error) => {
+                self.fail(&format!("entry {} of group {} cannot be applied: {error}", at.index, self.parts.group));
+                return false;
+            }
+        };
+        self.log_clock.observe(frame.time);
+        let at = AppliedAt { index: at.index, term: at.term, time: frame.time };
+        let items = match contexts {
+            Some(contexts) if contexts.len() == frame.items.len() => frame
+                .items
+                .into_iter()
+                .zip(contexts)
+                .map(|(data, context)| Item { data, context: Some(context) })
+                .collect(),
+            _ => frame.items.into_iter().map(|data| Item { data, context: None }).collect(),
+        };
+        self.sm.apply(at, items);
+        true
+    }
+
+    /// The contexts of the batch that this member proposed at this place. Those whose place was taken by another
+    /// leader's entry were certainly not done.
+    fn contexts_for(&mut self, at: Position) -> Option<Vec<S::Context>> {
+        let mut lost = Vec::new();
+        let mut found = None;
+        while let Some(first) = self.pending.front() {
+            if first.at.index > at.index {
+                break;
+            }
+            let Some(pending) = self.pending.pop_front() else { break };
+            if pending.at == at {
+                found = Some(pending.contexts);
+                break;
+            }
+            let reason = DropReason::NotLeader { hint: self.hint() };
+            lost.extend(pending.contexts.into_iter().map(|context| (context, reason)));
+        }
+        if !lost.is_empty() {
+            self.sm.dropped(lost);
+        }
+        found
+    }
+
+    fn role(&mut self, role: RoleChange) {
+        let group = self.parts.group;
+        match role {
+            RoleChange::Elected { term } => {
+                tracing::info!(%group, term, "elected leader");
+                self.log_clock.new_leadership();
+                self.parts.shared.set_leader(Some(self.parts.config.node), false);
+            }
+            RoleChange::Leader { term } => {
+                self.leads = true;
+                self.eager = 0;
+                self.parts.shared.set_applied(self.core.applied().index);
+                self.parts.shared.set_core(self.core.status());
+                self.sm.applied_batch();
+                self.parts.shared.set_leader(Some(self.parts.config.node), true);
+                self.sm.role_changed(Role::Leader { term });
+            }
+            RoleChange::Follower { term, leader } => {
+                tracing::info!(%group, term, leader = ?leader, "follows");
+                self.leads = false;
+                self.log_clock.new_leadership();
+                self.parts.shared.set_leader(leader, false);
+                self.drop_pending();
+                self.refuse_waiting();
+                self.sm.role_changed(Role::Follower { leader });
+            }
+        }
+    }
+
+    fn fetch(&mut self, from: NodeId, meta: SnapshotMeta) {
+        tracing::info!(group = %self.parts.group, %from, index = meta.at.index, bytes = meta.bytes, "fetching a checkpoint");
+        let fetch = Fetch {
+            store: self.parts.store.clone(),
+            transport: self.parts.transport.clone(),
+            mailbox: self.mailbox.clone(),
+            group: self.parts.group,
+            from,
+            meta,
+            part_bytes: self.parts.config.fetch_part_bytes,
+        };
+        fetch.spawn();
+    }
+}

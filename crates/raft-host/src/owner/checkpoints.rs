@@ -1,0 +1,138 @@
+//! When a group makes checkpoints, what of the log may go then, and taking over a fetched one.
+//!
+//! Invariant: the log is truncated only up to the older of the two checkpoints kept, so that it still reaches back to
+//! it when the newer one turns out to be damaged.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cairn_format::checkpoint::CheckpointHeader;
+use cairn_raft::{Input, Position, SnapshotMeta};
+use cairn_store::{Record, StoreError};
+
+use super::Owner;
+use crate::jobs::CheckpointJob;
+use crate::mailbox::Event;
+use crate::state_machine::StateMachine;
+
+/// Checkpoints kept, and what has been logged since.
+pub(super) struct Generations {
+    /// Newest first.
+    kept: Vec<Position>,
+    /// Bytes applied since the newest.
+    pub log_bytes: u64,
+    /// One is being written.
+    writing: bool,
+}
+
+impl Generations {
+    pub fn new(kept: Vec<Position>, log_bytes: u64) -> Self {
+        Self { kept, log_bytes, writing: false }
+    }
+}
+
+impl<S: StateMachine> Owner<S> {
+    /// Starts a checkpoint when enough was logged, when this group holds back the log, or when it is wanted.
+    pub(super) fn maybe_checkpoint(&mut self, wanted: bool) {
+        let config = &self.parts.config;
+        let at = self.core.applied();
+        let newest = self.checkpoints.kept.first().copied().unwrap_or_default();
+        let members = self.core.members();
+        // A change of several members is short; a checkpoint has no place for it.
+        if self.failed || self.checkpoints.writing || members.joint || members.voters.is_empty() {
+            return;
+        }
+        if at.index <= newest.index && !(wanted && newest.index == 0) {
+            return;
+        }
+        let holds = self.parts.wal.stats().segments() > config.segments_max
+            && self.parts.wal.oldest_holder() == Some(self.parts.group);
+        if !wanted && !holds && self.checkpoints.log_bytes < config.checkpoint_log_bytes {
+            return;
+        }
+        let ids = |nodes: &[cairn_types::NodeId]| nodes.iter().map(|node| u64::from(node.0)).collect();
+        let header = CheckpointHeader {
+            cluster: self.parts.cluster,
+            group: self.parts.group,
+            index: at.index,
+            term: at.term,
+            time: self.log_clock.last(),
+            voters: ids(&members.voters),
+            learners: ids(&members.learners),
+        };
+        let meta = SnapshotMeta { at, members, bytes: 0 };
+        let mailbox = self.mailbox.clone();
+        // A closed group needs the outcome no more.
+        let done = Box::new(move |result| drop(mailbox.post(Event::Checkpointed(meta, result))));
+        self.checkpoints.writing = true;
+        self.checkpoints.log_bytes = 0;
+        if self.parts.jobs.send(CheckpointJob { header, state: self.sm.checkpoint(), done }).is_err() {
+            self.checkpoints.writing = false;
+        }
+    }
+
+    pub(super) fn checkpointed(&mut self, meta: SnapshotMeta, result: Result<(u64, Duration), StoreError>) {
+        self.checkpoints.writing = false;
+        let shared = &self.parts.shared;
+        let group = self.parts.group;
+        let (bytes, took) = match result {
+            Ok(written) => written,
+            Err(error) => {
+                // Tried again after as much has been logged once more; the log is kept meanwhile.
+                shared.checkpoint_failures.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%group, index = meta.at.index, %error, "a checkpoint could not be written");
+                return;
+            }
+        };
+        shared.checkpoints.fetch_add(1, Ordering::Relaxed);
+        shared.checkpoint_bytes.store(bytes, Ordering::Relaxed);
+        shared.checkpoint_nanos.store(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        tracing::info!(%group, index = meta.at.index, bytes, ?took, "checkpoint written");
+        let at = meta.at;
+        if self.checkpoints.kept.first().is_some_and(|newest| newest.index >= at.index) {
+            // Overtaken by a fetched one.
+            return;
+        }
+        self.checkpoints.kept.insert(0, at);
+        self.checkpoints.kept.truncate(cairn_store::checkpoint::GENERATIONS);
+        if let Err(error) = self.parts.store.prune(group) {
+            tracing::warn!(%group, %error, "old checkpoints could not be removed");
+        }
+        if let [_, older, ..] = self.checkpoints.kept[..] {
+            self.truncate(older);
+        }
+        self.step_quietly(Input::Checkpointed(SnapshotMeta { bytes, ..meta }));
+    }
+
+    fn truncate(&mut self, at: Position) {
+        let record = Record::Truncate { group: self.parts.group, index: at.index, term: at.term };
+        if let Err(error) = self.parts.wal.submit(vec![record], None) {
+            self.fail(&error.to_string());
+        }
+    }
+
+    /// The state becomes that of a fetched checkpoint; older ones cannot be continued by the log any more.
+    pub(super) fn restore(&mut self, meta: &SnapshotMeta) -> bool {
+        let (group, at) = (self.parts.group, meta.at);
+        let restored = self.parts.store.open(group, at.index).and_then(|mut file| {
+            self.sm.restore(&mut file)?;
+            Ok(file.header().time)
+        });
+        match restored {
+            Ok(time) => {
+                self.log_clock.observe(time);
+                self.checkpoints.kept = vec![at];
+                self.checkpoints.log_bytes = 0;
+                if let Err(error) = self.parts.store.drop_before(group, at.index) {
+                    tracing::warn!(%group, %error, "old checkpoints could not be removed");
+                }
+                tracing::info!(%group, index = at.index, "took over a checkpoint");
+                true
+            }
+            Err(error) => {
+                self.fail(&error.to_string());
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! [`GroupCore`]: one member of one Raft group, without I/O.
+//!
+//! The leader sends entries while it writes them itself, and batch N + 1 may be taken while batch N is being synced
+//! (the `raft` crate's asynchronous ready); answers of followers wait for their own sync.
+//!
+//! Invariants owned here: outputs come in the order in which they must be carried out; a message that tells a peer of
+//! something persistent comes only after [`Input::Persisted`]; a lease is shown only while no other leader can exist;
+//! nothing that a peer sends makes it panic.
+//!
+//! Not here: files, threads, what entries mean.
+
+mod inputs;
+mod ready;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use cairn_types::{NodeId, Time};
+use raft::eraftpb::{Entry, Message, MessageType};
+use raft::{RawNode, StateRole};
+
+use crate::lease::{Echoes, Promise};
+use crate::log_store::LogStore;
+use crate::translate::entry_in;
+use crate::{CoreConfig, HardState, Input, Members, NotLeader, Output, Position, Refused, Restored, RoleChange};
+
+/// What is being made durable.
+struct Outstanding {
+    number: u64,
+    /// Sent when it is.
+    messages: Vec<Message>,
+    /// Index of a snapshot that takes effect then.
+    snapshot: Option<u64>,
+}
+
+/// A snapshot that a leader offered and that is being fetched.
+struct Offered {
+    at: Position,
+    message: Message,
+}
+
+/// One member of one group.
+pub struct GroupCore {
+    config: CoreConfig,
+    node: RawNode<LogStore>,
+    hard: HardState,
+    hard_put_out: HardState,
+    outstanding: VecDeque<Outstanding>,
+    applied: Position,
+    promise: Promise,
+    echoes: Echoes,
+    /// No votes before this: promises of an earlier process life may still hold.
+    quiet_until: Time,
+    offered: Option<Offered>,
+    role: RoleChange,
+    /// Leadership was to be handed over in this term, so leases are over.
+    handed_over: bool,
+    elections: u64,
+    timeout: (u64, usize),
+    snapshot_ages: BTreeMap<u64, u32>,
+    snapshot_bytes: u64,
+    refused: u64,
+}
+
+/// A member's state, for people and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoreStatus {
+    /// Term.
+    pub term: u64,
+    /// Whether this member leads.
+    pub is_leader: bool,
+    /// Who leads, if known.
+    pub leader: Option<NodeId>,
+    /// Highest committed index.
+    pub commit: u64,
+    /// Last applied entry.
+    pub applied: Position,
+    /// Last entry in the log.
+    pub last: u64,
+    /// Bytes of entries in memory, roughly.
+    pub log_bytes: u64,
+    /// Members after the last applied entry.
+    pub members: Members,
+    /// Per member, the entries that the leader knows it has; empty elsewhere.
+    pub matched: Vec<(NodeId, u64)>,
+    /// Messages refused.
+    pub refused: u64,
+}
+
+fn node_id(id: u64) -> Option<NodeId> {
+    u32::try_from(id).ok().filter(|&id| id != 0).map(NodeId)
+}
+
+impl GroupCore {
+    /// Starts a member from what the disk has. The host must have found it consistent.
+    ///
+    /// # Panics
+    /// When entries do not follow the base, or something was applied that is not there.
+    pub fn new(config: CoreConfig, restored: Restored, now: Time) -> Self {
+        let Restored { hard, base, members, applied, entries, snapshot, fresh } = restored;
+        let entries: Vec<Entry> = entries
+            .into_iter()
+            .map(|entry| entry_in(entry).expect("the host verified entries when it read them"))
+            .collect();
+        let last = entries.last().map_or(base.index, |entry| entry.index);
+        let last_term = entries.last().map_or(base.term, |entry| entry.term);
+        assert!((base.index..=last).contains(&applied.index), "what was applied is in the log");
+        let mut start = hard;
+        if start.term < last_term {
+            // An installed checkpoint was durable before its record in the log: no vote was given in its term.
+            start = HardState { term: last_term, vote: 0, commit: start.commit };
+        }
+        start.commit = start.commit.max(applied.index).min(last);
+        let conf = members.to_conf();
+        let snapshot_bytes = snapshot.as_ref().map_or(0, |meta| meta.bytes);
+        let store = LogStore::new(base, entries, start, conf, snapshot);
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let node = RawNode::new(&raft_config(&config, applied.index), store, &logger)
+            .expect("the configuration is sound and the storage in memory does not fail");
+        let quiet_until = if fresh { now } else { now + config.promise() };
+        let mut core = Self {
+            config,
+            node,
+            hard: start,
+            hard_put_out: hard,
+            outstanding: VecDeque::new(),
+            applied,
+            promise: Promise::default(),
+            echoes: Echoes::default(),
+            quiet_until,
+            offered: None,
+            role: RoleChange::Follower { term: start.term, leader: None },
+            handed_over: false,
+            elections: 0,
+            timeout: (0, 0),
+            snapshot_ages: BTreeMap::new(),
+            snapshot_bytes,
+            refused: 0,
+        };
+        core.fix_timeout();
+        core
+    }
+
+    /// Takes an input at a time (never earlier than before) and appends what is to be done.
+    pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Output>) -> Result<(), Refused> {
+        let result = match input {
+            Input::Message(message) => self.message(now, message, out),
+            Input::Tick => {
+                self.tick();
+                Ok(())
+            }
+            Input::Persisted(number) => {
+                self.persisted(now, number, out);
+                Ok(())
+            }
+            Input::Campaign => {
+                self.campaign();
+                Ok(())
+            }
+            Input::ChangeMembers(changes) => self.change_members(&changes),
+            Input::TransferLeader(to) => self.transfer_leader(to),
+            Input::Checkpointed(meta) => {
+                self.checkpointed(meta);
+                Ok(())
+            }
+            Input::SnapshotFetched(at) => {
+                self.snapshot_fetched(at);
+                Ok(())
+            }
+            Input::SnapshotFailed(at) => {
+                self.offered.take_if(|offered| offered.at == at);
+                Ok(())
+            }
+        };
+        if result.is_err() {
+            self.refused += 1;
+        }
+        self.drain(now, out);
+        result
+    }
+
+    /// Proposes one entry; gives where it will stand if it is committed at all.
+    pub fn propose(&mut self, now: Time, data: Bytes, out: &mut Vec<Output>) -> Result<Position, Refused> {
+        if !self.is_leader() {
+            return Err(NotLeader { hint: self.leader() }.into());
+        }
+        let waiting = self.node.raft.uncommitted_size() as u64;
+        if waiting > 0 && waiting + data.len() as u64 > self.config.uncommitted_bytes_max {
+            return Err(Refused::Full);
+        }
+        let mut entry = Entry::default();
+        entry.data = data;
+        self.propose_entry(entry)?;
+        let at = Position { index: self.node.raft.raft_log.last_index(), term: self.node.raft.term };
+        self.drain(now, out);
+        Ok(at)
+    }
+
+    fn propose_entry(&mut self, entry: Entry) -> Result<(), NotLeader> {
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.node.raft.id;
+        message.set_entries(vec![entry].into());
+        let hint = self.node.raft.lead_transferee.and_then(node_id);
+        self.node.raft.step(message).map_err(|_| NotLeader { hint })
+    }
+
+    /// Whether this member leads (it may not have applied all that was acknowledged before; see
+    /// [`RoleChange::Leader`]).
+    pub fn is_leader(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+
+    /// Who leads, as far as known.
+    pub fn leader(&self) -> Option<NodeId> {
+        node_id(self.node.raft.leader_id)
+    }
+
+    /// The term.
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    /// Last entry handed out for applying.
+    pub fn applied(&self) -> Position {
+        self.applied
+    }
+
+    /// Members after that entry.
+    pub fn members(&self) -> Members {
+        Members::from_conf(self.node.store().conf())
+    }
+
+    /// Writes put out and not confirmed yet.
+    pub fn persisting(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Until when reads may be served from this member's state without asking anybody. The host publishes it before
+    /// it carries out the outputs of the same step.
+    pub fn lease_until(&self) -> Option<Time> {
+        let raft = &self.node.raft;
+        if !self.is_leader() || self.handed_over || self.applied.term != raft.term {
+            return None;
+        }
+        let conf = self.node.store().conf();
+        let lease = self.config.lease();
+        let until = self.echoes.until(raft.id, &conf.voters, lease)?;
+        if conf.voters_outgoing.is_empty() {
+            return Some(until);
+        }
+        Some(until.min(self.echoes.until(raft.id, &conf.voters_outgoing, lease)?))
+    }
+
+    /// A picture of the state.
+    pub fn status(&self) -> CoreStatus {
+        let raft = &self.node.raft;
+        let mut matched: Vec<(NodeId, u64)> = Vec::new();
+        if self.is_leader() {
+            matched.extend(raft.prs().iter().filter_map(|(&id, pr)| Some((node_id(id)?, pr.matched))));
+            matched.sort_unstable();
+        }
+        CoreStatus {
+            term: raft.term,
+            is_leader: self.is_leader(),
+            leader: self.leader(),
+            commit: raft.raft_log.committed,
+            applied: self.applied,
+            last: raft.raft_log.last_index(),
+            log_bytes: self.node.store().bytes(),
+            members: self.members(),
+            matched,
+            refused: self.refused,
+        }
+    }
+
+    /// Bytes of entries in memory, roughly.
+    pub fn log_bytes(&self) -> u64 {
+        self.node.store().bytes()
+    }
+
+    /// Fails when something that must always hold does not.
+    ///
+    /// # Panics
+    /// Then.
+    pub fn check_invariants(&self) {
+        let log = &self.node.raft.raft_log;
+        let store = self.node.store();
+        store.check_invariants();
+        assert!(log.applied <= log.committed && log.committed <= log.last_index(), "{}", log.to_string());
+        assert!(store.base().index <= self.applied.index, "entries to be applied are kept");
+        assert!(store.checkpoint().is_none_or(|meta| meta.at.index >= store.base().index));
+        assert!(self.outstanding.iter().map(|o| o.number).is_sorted_by(|a, b| a < b));
+        assert!(self.hard.term == self.node.raft.term && self.hard.vote == self.node.raft.vote);
+        assert!(self.lease_until().is_none() || (self.is_leader() && !self.handed_over));
+    }
+}
+
+fn raft_config(config: &CoreConfig, applied: u64) -> raft::Config {
+    raft::Config {
+        id: u64::from(config.node.0),
+        election_tick: config.election_ticks,
+        heartbeat_tick: config.heartbeat_ticks,
+        applied,
+        max_size_per_msg: config.message_bytes_max,
+        max_inflight_msgs: config.inflight_max,
+        check_quorum: true,
+        pre_vote: true,
+        max_uncommitted_size: config.uncommitted_bytes_max.max(config.message_bytes_max),
+        max_committed_size_per_ready: 16 << 20,
+        ..raft::Config::default()
+    }
+}
