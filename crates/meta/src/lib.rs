@@ -27,3 +27,6 @@ pub use config::{MetaConfig, MetaTimings};
 pub use error::MetaError;
 pub use server::MetaServer;
 pub use stats::MetaStats;
+
+#[cfg(test)]
+mod tests;

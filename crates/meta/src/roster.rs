@@ -10,7 +10,7 @@
 //! A removed partition's chunks are not freed one by one: its volume is deleted with it, the manager retires all
 //! placement groups of the volume, and data nodes drop retired groups whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cairn_format::partition_list::{MEMBERS_MAX, PartitionEntry};
@@ -44,8 +44,6 @@ pub(crate) struct Roster {
     /// Held while something is opened or closed: one at a time.
     list: Mutex<ListFile>,
     duties: Mutex<BTreeMap<PartitionId, AbortHandle>>,
-    /// Being opened at this moment.
-    opening: Mutex<BTreeSet<PartitionId>>,
     /// Why partitions that should be open are not.
     failures: Mutex<BTreeMap<PartitionId, String>>,
 }
@@ -73,7 +71,6 @@ impl Roster {
             runtime: parts.runtime,
             list: Mutex::new(parts.list),
             duties: Mutex::default(),
-            opening: Mutex::default(),
             failures: Mutex::default(),
         }
     }
@@ -134,14 +131,6 @@ impl Roster {
     }
 
     fn open_one(&self, list: &mut ListFile, entry: PartitionEntry, join: bool) -> Result<(), HostError> {
-        let id = entry.partition;
-        self.opening.lock().insert(id);
-        let opened = self.open_listed_one(list, entry, join);
-        self.opening.lock().remove(&id);
-        opened
-    }
-
-    fn open_listed_one(&self, list: &mut ListFile, entry: PartitionEntry, join: bool) -> Result<(), HostError> {
         let (id, group) = (entry.partition, GroupId::from(entry.partition));
         list.put(entry.clone())?;
         let state = Arc::new(PartitionState::new(Namespace::new(&namespace_config(&entry)), self.common.clone()));
@@ -186,8 +175,10 @@ impl Roster {
         ids.into_iter().for_each(|id| self.close(id));
     }
 
-    pub(crate) fn is_opening(&self, id: PartitionId) -> bool {
-        self.opening.lock().contains(&id)
+    /// Whether the map has this node as a member: then the partition is about to be opened.
+    pub(crate) fn is_expected(&self, id: PartitionId) -> bool {
+        let map = self.common.map.read();
+        map.partition(id).is_some_and(|partition| !partition.removed && partition.nodes.contains(&self.node.get()))
     }
 
     /// Why partitions that should be open are not.

@@ -126,8 +126,8 @@ impl MetaServer {
         &self.timings
     }
 
-    pub(crate) fn is_opening(&self, partition: PartitionId) -> bool {
-        self.roster.is_opening(partition)
+    pub(crate) fn is_expected(&self, partition: PartitionId) -> bool {
+        self.roster.is_expected(partition)
     }
 
     pub(crate) fn failures(&self) -> BTreeMap<PartitionId, String> {

@@ -59,8 +59,8 @@ impl MetaServer {
 
     #[cold]
     fn not_here(&self, partition: PartitionId) -> WireError {
-        if self.is_opening(partition) {
-            return WireError::new(ErrorCode::Unavailable, format!("{partition} is being opened here; repeat"));
+        if self.is_expected(partition) {
+            return WireError::new(ErrorCode::Unavailable, format!("{partition} is not open here yet; repeat"));
         }
         let text = format!("{partition} is not served by this node; refresh the cluster map");
         WireError::new(ErrorCode::UnknownPartition, text)

@@ -1,0 +1,8 @@
+//! The role over loopback: one and three members, real logs in temporary directories, data nodes that only take `Free`.
+
+mod fixture;
+mod frees;
+mod members;
+mod partitions;
+mod sessions;
+mod single;

@@ -1,0 +1,407 @@
+//! Nodes with the meta role in one process, a map made by hand, data nodes that record what they are asked to free.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use cairn_env::{Clock, FastRng, RealClock, RealDisk};
+use cairn_raft_host::{FetchError, HostConfig, RaftHost, RaftTransport};
+use cairn_rpc::{
+    CallError, CallOptions, Client, ClientConfig, Identity, LeaderClient, Repeat, Reply, Request, Server, ServerConfig,
+    Service,
+};
+use cairn_store::StoreError;
+use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId};
+use cairn_wire::Opcode;
+use cairn_wire::common::{Credentials, Extent};
+use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse, PgMember, PgState};
+use cairn_wire::error::WireError;
+use cairn_wire::hello::PeerKind;
+use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
+use cairn_wire::meta::{AttributesResponse, CreateRequest, LookupRequest, MetaHeader, StatfsRequest, StatfsResponse};
+use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch};
+use parking_lot::Mutex;
+use prost::Message;
+
+use crate::{MetaConfig, MetaError, MetaServer, MetaTimings};
+
+pub(super) const CLUSTER: ClusterId = ClusterId([7; 16]);
+pub(super) const VOLUME: u32 = 1;
+pub(super) const PARTITION: u32 = 5;
+pub(super) const PG: u32 = 3;
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+const CALL: Duration = Duration::from_secs(10);
+
+/// Connects the hosts of one process.
+#[derive(Default)]
+pub(super) struct Switch {
+    hosts: Mutex<BTreeMap<NodeId, Weak<RaftHost>>>,
+}
+
+struct Port(Arc<Switch>);
+
+impl Port {
+    fn host(&self, to: NodeId) -> Option<Arc<RaftHost>> {
+        self.0.hosts.lock().get(&to).and_then(Weak::upgrade)
+    }
+}
+
+impl RaftTransport for Port {
+    fn send(&self, to: NodeId, batch: RaftBatch) {
+        if let Some(host) = self.host(to) {
+            host.deliver(batch);
+        }
+    }
+    fn fetch(
+        &self,
+        from: NodeId,
+        request: FetchCheckpointRequest,
+    ) -> Result<(FetchCheckpointResponse, Bytes), FetchError> {
+        let failed = |cause: String| FetchError::Failed { from, cause };
+        let host = self.host(from).ok_or_else(|| failed("down".into()))?;
+        host.fetch_checkpoint(&request).map_err(|error| match error {
+            StoreError::NoCheckpoint { .. } => FetchError::Gone { from },
+            other => failed(other.to_string()),
+        })
+    }
+}
+
+/// A running node.
+pub(super) struct Running {
+    pub(super) meta: Arc<MetaServer>,
+    pub(super) server: Server,
+    host: Arc<RaftHost>,
+}
+
+/// Nodes, by number from 0; node ids from 16.
+pub(super) struct Cluster {
+    switch: Arc<Switch>,
+    dirs: Vec<tempfile::TempDir>,
+    pub(super) nodes: Vec<Option<Running>>,
+    addresses: Vec<String>,
+    pub(super) timings: MetaTimings,
+    pub(super) host_config: fn(HostConfig) -> HostConfig,
+    pub(super) map: ClusterMap,
+    pub(super) client: Client,
+}
+
+/// Quick duties for tests.
+pub(super) fn quick() -> MetaTimings {
+    MetaTimings {
+        lease: Duration::from_secs(60),
+        lease_tick: Duration::from_millis(20),
+        reclaim_idle: Duration::from_millis(5),
+        free_grace: Duration::from_millis(30),
+        free_deadline: Duration::from_secs(2),
+        free_retry_min: Duration::from_millis(20),
+        free_retry_max: Duration::from_millis(100),
+        open_retry: Duration::from_millis(50),
+        ..MetaTimings::default()
+    }
+}
+
+pub(super) fn node_id(number: usize) -> NodeId {
+    NodeId(16 + number as u32)
+}
+
+impl Cluster {
+    /// Nodes that are all members of one partition.
+    pub(super) fn start(count: usize) -> Self {
+        Self::with(count, quick(), |config| config)
+    }
+
+    pub(super) fn with(count: usize, timings: MetaTimings, host_config: fn(HostConfig) -> HostConfig) -> Self {
+        let client = Client::with_threads(1, ClientConfig::default(), Identity::client()).expect("threads");
+        let volume =
+            Volume { id: VOLUME, name: "v".into(), layout: Layout::replicated(3).to_bits(), ..Volume::default() };
+        let partition = Partition {
+            id: PARTITION,
+            volume: VOLUME,
+            inode_first: 1,
+            inode_last: u64::MAX,
+            nodes: (0..count).map(|number| node_id(number).get()).collect(),
+            ..Partition::default()
+        };
+        let map = ClusterMap {
+            cluster: CLUSTER.0.to_vec(),
+            version: 1,
+            volumes: vec![volume],
+            partitions: vec![partition],
+            ..ClusterMap::default()
+        };
+        let mut cluster = Self {
+            switch: Arc::default(),
+            dirs: (0..count).map(|_| tempfile::tempdir().expect("a directory")).collect(),
+            nodes: (0..count).map(|_| None).collect(),
+            addresses: vec![String::new(); count],
+            timings,
+            host_config,
+            map,
+            client,
+        };
+        (0..count).for_each(|number| cluster.run(number));
+        cluster.share_map();
+        cluster
+    }
+
+    /// Starts a node, on what it had before.
+    pub(super) fn run(&mut self, number: usize) {
+        self.try_run(number).expect("a role");
+    }
+
+    fn try_run(&mut self, number: usize) -> Result<(), MetaError> {
+        let node = node_id(number);
+        let uuid = DiskUuid([node.get() as u8; 16]);
+        let config = HostConfig {
+            tick: Duration::from_millis(10),
+            lease_margin: Duration::from_millis(10),
+            segment_bytes: 1 << 20,
+            ..HostConfig::new(node, uuid)
+        };
+        let config = (self.host_config)(config);
+        let clock: Arc<dyn Clock> = Arc::new(RealClock);
+        let disk = Arc::new(RealDisk::open(self.dirs[number].path()).expect("a disk"));
+        let rng = Arc::new(FastRng::from_os());
+        let port = Arc::new(Port(self.switch.clone()));
+        let host = Arc::new(RaftHost::start(config, clock.clone(), rng, disk.clone(), port).expect("a host"));
+        self.switch.hosts.lock().insert(node, Arc::downgrade(&host));
+        let config = MetaConfig { timings: self.timings.clone(), ..MetaConfig::new(uuid) };
+        let meta = MetaServer::start(config, node, disk, host.clone(), self.client.clone(), clock)?;
+        let identity = Identity::new(CLUSTER, PeerKind::Server, node);
+        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let server = Server::bind(listen, config, identity, meta.clone()).expect("a free port");
+        self.addresses[number] = server.local_addr().to_string();
+        self.nodes[number] = Some(Running { meta, server, host });
+        Ok(())
+    }
+
+    /// Stops a node without any farewell to the group.
+    pub(super) fn kill(&mut self, number: usize) {
+        let running = self.nodes[number].take().expect("it runs");
+        running.server.shutdown(Duration::ZERO);
+        running.meta.stop();
+        running.host.shutdown();
+    }
+
+    /// Stops a node, removes its log, and tells why it does not start again.
+    pub(super) fn lose_log(mut self, number: usize) -> String {
+        self.kill(number);
+        std::fs::remove_dir_all(self.dirs[number].path().join("log")).expect("removed");
+        self.try_run(number).err().expect("it must not start").to_string()
+    }
+
+    /// Gives every running node the map, with the present addresses.
+    pub(super) fn share_map(&mut self) {
+        self.map.version += 1;
+        self.map.nodes.retain(|node| node.roles.contains(&"data".to_owned()));
+        for (number, address) in self.addresses.iter().enumerate() {
+            let id = node_id(number).get();
+            self.map.nodes.push(Node { id, address: address.clone(), up: true, ..Node::default() });
+        }
+        for running in self.nodes.iter().flatten() {
+            assert!(running.meta.apply_map(&self.map));
+        }
+    }
+
+    /// A placement group on these data nodes, a disk each.
+    pub(super) fn add_pg(&mut self, data: &[&DataNode]) {
+        let mut members = Vec::new();
+        for (number, data) in data.iter().enumerate() {
+            let (node, disk) = (100 + number as u32, 200 + number as u32);
+            members.push(PgMember { disk, state: 0, node });
+            self.map.disks.push(Disk { id: disk, node, ..Disk::default() });
+            let roles = vec!["data".to_owned()];
+            self.map.nodes.push(Node { id: node, address: data.address.clone(), up: true, roles, ..Node::default() });
+        }
+        let state = PgState { pg: PG, volume: VOLUME, epoch: 1, members, ..PgState::default() };
+        self.map.pgs.push(Pg { state: Some(state), ..Pg::default() });
+        self.share_map();
+    }
+
+    pub(super) fn meta(&self, number: usize) -> &Arc<MetaServer> {
+        &self.nodes[number].as_ref().expect("it runs").meta
+    }
+
+    pub(super) fn address(&self, number: usize) -> &str {
+        &self.addresses[number]
+    }
+
+    /// Waits for a leader among the running nodes.
+    pub(super) fn leader(&self) -> usize {
+        let partition = PartitionId(PARTITION);
+        let found = |running: &Option<Running>| {
+            running.as_ref().is_some_and(|running| running.meta.leads().contains_key(&partition))
+        };
+        eventually("a leader", || self.nodes.iter().any(found));
+        self.nodes.iter().position(found).expect("it was there a moment ago")
+    }
+
+    /// A client that finds the leader.
+    pub(super) fn caller(&self, session: u64) -> Caller {
+        let leader = LeaderClient::new(self.client.clone(), "the partition", self.addresses.iter().cloned());
+        Caller { leader, client: self.client.clone(), session, sequence: 0 }
+    }
+}
+
+/// Waits until something holds.
+pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+/// A session with one slot.
+pub(super) struct Caller {
+    leader: LeaderClient,
+    client: Client,
+    pub(super) session: u64,
+    pub(super) sequence: u64,
+}
+
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(future)
+}
+
+impl Caller {
+    pub(super) fn read_header(&self) -> MetaHeader {
+        let who = Some(Credentials::default());
+        MetaHeader { volume: VOLUME, partition: PARTITION, session: self.session, slot: 0, sequence: 0, who }
+    }
+
+    /// The header of the next mutation.
+    pub(super) fn header(&mut self) -> MetaHeader {
+        self.sequence += 1;
+        MetaHeader { sequence: self.sequence, ..self.read_header() }
+    }
+
+    /// Calls whoever leads.
+    pub(super) fn call<A: Message + Default>(&self, opcode: Opcode, request: &impl Message) -> Result<A, ErrorCode> {
+        let answer = block_on(self.leader.call(opcode, request, CALL, Repeat::Harmless));
+        answer.map_err(|error| error.code().unwrap_or_else(|| panic!("{error}")))
+    }
+
+    /// Calls one node, whatever it answers.
+    pub(super) fn call_at<A: Message + Default>(
+        &self,
+        address: &str,
+        opcode: u16,
+        request: &impl Message,
+    ) -> Result<A, WireError> {
+        let call = self.client.call(address, opcode, request, (), CallOptions::new(CALL));
+        match block_on(call).and_then(|response| response.decode()) {
+            Ok(answer) => Ok(answer),
+            Err(CallError::Remote(error)) => Err(error),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    pub(super) fn create_request(&mut self, name: &str) -> CreateRequest {
+        CreateRequest {
+            header: Some(self.header()),
+            parent: 1,
+            name: name.as_bytes().to_vec(),
+            mode: 0o100_644,
+            exclusive: true,
+            ..CreateRequest::default()
+        }
+    }
+
+    /// Creates a file in the root and answers its inode.
+    pub(super) fn create(&mut self, name: &str) -> Result<u64, ErrorCode> {
+        let request = self.create_request(name);
+        self.call::<AttributesResponse>(Opcode::Create, &request).map(|answer| answer.attributes.expect("some").inode)
+    }
+
+    /// Creates a file with this many blocks of one chunk each.
+    pub(super) fn create_with_chunks(&mut self, name: &str, chunks: u32) -> u64 {
+        let extent = |index: u32| Extent {
+            file_offset: u64::from(index) * 4096,
+            length: 4096,
+            pg: PG,
+            index,
+            chunk_offset: 0,
+            flags: 0,
+        };
+        let request = CreateRequest {
+            size: u64::from(chunks) * 4096,
+            extents: (0..chunks).map(extent).collect(),
+            ..self.create_request(name)
+        };
+        let answer: AttributesResponse = self.call(Opcode::Create, &request).expect("created");
+        answer.attributes.expect("some").inode
+    }
+
+    pub(super) fn lookup(&self, name: &str) -> Result<u64, ErrorCode> {
+        let request = LookupRequest { header: Some(self.read_header()), parent: 1, name: name.as_bytes().to_vec() };
+        self.call::<AttributesResponse>(Opcode::Lookup, &request).map(|answer| answer.attributes.expect("some").inode)
+    }
+
+    pub(super) fn statfs(&self) -> StatfsResponse {
+        let request = StatfsRequest { header: Some(self.read_header()) };
+        self.call(Opcode::Statfs, &request).expect("statfs")
+    }
+}
+
+/// Takes `Free` and nothing else.
+pub(super) struct DataNode {
+    pub(super) address: String,
+    desk: Arc<DataDesk>,
+    _server: Server,
+}
+
+#[derive(Default)]
+struct DataDesk {
+    freed: Mutex<Vec<FreeItem>>,
+    refuses: AtomicBool,
+}
+
+struct DataService(Arc<DataDesk>);
+
+impl Service for DataService {
+    fn call(&self, request: Request<'_>, reply: Reply) {
+        assert_eq!(Opcode::from_code(request.opcode), Some(Opcode::Free));
+        let asked: FreeRequest = request.decode().expect("a request");
+        if self.0.refuses.load(Ordering::SeqCst) {
+            let codes = vec![u32::from(ErrorCode::DiskFailed.code()); asked.items.len()];
+            return reply.ok(&FreeResponse { codes }, ());
+        }
+        let codes = vec![0; asked.items.len()];
+        self.0.freed.lock().extend(asked.items);
+        reply.ok(&FreeResponse { codes }, ());
+    }
+}
+
+impl DataNode {
+    pub(super) fn start() -> Self {
+        let desk = Arc::new(DataDesk::default());
+        let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(99));
+        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let server = Server::bind(listen, config, identity, Arc::new(DataService(desk.clone()))).expect("a free port");
+        Self { address: server.local_addr().to_string(), desk, _server: server }
+    }
+
+    /// Answers with an error from now on, or not any more.
+    pub(super) fn refuse(&self, refuses: bool) {
+        self.desk.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    /// Indices of chunks that were freed, each once.
+    pub(super) fn freed(&self) -> Vec<u32> {
+        let mut indices: Vec<u32> = self.desk.freed.lock().iter().map(|item| item.index).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        indices
+    }
+
+    /// How often a chunk was freed.
+    pub(super) fn times(&self, index: u32) -> usize {
+        self.desk.freed.lock().iter().filter(|item| item.index == index).count()
+    }
+}

@@ -1,0 +1,67 @@
+//! Three members: hints, changes of leaders, exactly once across them.
+
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::meta::{AttributesResponse, LookupRequest};
+
+use super::fixture::{Cluster, eventually};
+
+/// A client would search for the leader blindly, or a follower would answer from old state.
+#[test]
+fn followers_name_the_leader() {
+    let cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let mut caller = cluster.caller(9);
+    caller.create("a").expect("created");
+    let request = LookupRequest { header: Some(caller.read_header()), parent: 1, name: b"a".to_vec() };
+    let mutation = caller.create_request("b");
+    for follower in (0..3).filter(|number| *number != leader) {
+        eventually("a hint", || {
+            let at = cluster.address(follower);
+            let read = caller.call_at::<AttributesResponse>(at, Opcode::Lookup.code(), &request).expect_err("refused");
+            let write =
+                caller.call_at::<AttributesResponse>(at, Opcode::Create.code(), &mutation).expect_err("refused");
+            assert_eq!((read.code, write.code), (ErrorCode::NotLeader, ErrorCode::NotLeader));
+            read.leader_hint.as_deref() == Some(cluster.address(leader))
+                && write.leader_hint.as_deref() == Some(cluster.address(leader))
+        });
+    }
+}
+
+/// A request repeated at the new leader would be executed twice, or what was acknowledged would be lost.
+#[test]
+fn exactly_once_across_a_change_of_leaders() {
+    let mut cluster = Cluster::start(3);
+    let mut kills = 0;
+    for round in 0..3 {
+        let leader = cluster.leader();
+        let mut caller = cluster.caller(10 + round);
+        let names: Vec<String> = (0..20).map(|n| format!("r{round}-{n}")).collect();
+        let inodes: Vec<u64> = names.iter().map(|name| caller.create(name).expect("created")).collect();
+        let last = caller.create_request(&format!("r{round}-last"));
+        let answer: AttributesResponse = caller.call(Opcode::Create, &last).expect("created");
+        cluster.kill(leader);
+        kills += 1;
+        let again: AttributesResponse = caller.call(Opcode::Create, &last).expect("the kept answer");
+        assert_eq!(again, answer, "the same request at the new leader");
+        let found: Vec<u64> = names.iter().map(|name| caller.lookup(name).expect("kept")).collect();
+        assert_eq!(found, inodes);
+        let all = caller.statfs().inodes;
+        assert_eq!(all, 1 + 21 * (round + 1), "nothing twice");
+        cluster.run(leader);
+        cluster.share_map();
+    }
+    assert_eq!(kills, 3);
+}
+
+/// All members down at once, as after a power cut: what was acknowledged would be lost.
+#[test]
+fn a_restart_of_all_members_keeps_everything() {
+    let mut cluster = Cluster::start(3);
+    let mut caller = cluster.caller(9);
+    let inode = caller.create("a").expect("created");
+    (0..3).for_each(|number| cluster.kill(number));
+    (0..3).for_each(|number| cluster.run(number));
+    cluster.share_map();
+    assert_eq!(cluster.caller(10).lookup("a"), Ok(inode));
+}
