@@ -63,6 +63,10 @@ pub(crate) struct Owner<S: StateMachine> {
     eager: u32,
     next_tick: Time,
     failed: bool,
+    ticked: bool,
+    checkpoint_wanted: bool,
+    /// Last entry that the state machine has.
+    applied: Position,
     checkpoints: checkpoints::Generations,
 }
 
@@ -78,6 +82,7 @@ impl<S: StateMachine> Owner<S> {
         log_bytes: u64,
         eager: bool,
     ) -> Self {
+        let applied = core.applied();
         Self {
             parts,
             mailbox,
@@ -91,6 +96,9 @@ impl<S: StateMachine> Owner<S> {
             eager: if eager { EAGER_TICKS } else { 0 },
             next_tick: Time(0),
             failed: false,
+            ticked: false,
+            checkpoint_wanted: false,
+            applied,
             checkpoints: checkpoints::Generations::new(generations, log_bytes),
         }
     }
@@ -156,6 +164,12 @@ impl<S: StateMachine> Owner<S> {
             self.refuse_waiting();
         }
         self.carry_out();
+        // Only now is the state machine where the core is.
+        if self.ticked || self.checkpoint_wanted {
+            self.maybe_checkpoint(self.checkpoint_wanted);
+            self.ticked = false;
+            self.checkpoint_wanted = false;
+        }
     }
 
     fn tick(&mut self) {
@@ -172,7 +186,7 @@ impl<S: StateMachine> Owner<S> {
             self.eager = if self.core.leader().is_some() { 0 } else { self.eager - 1 };
             self.step_quietly(Input::Campaign);
         }
-        self.maybe_checkpoint(false);
+        self.ticked = true;
         self.parts.shared.set_core(self.core.status());
     }
 
@@ -194,7 +208,7 @@ impl<S: StateMachine> Owner<S> {
             }
             Event::ChangeMembers(changes, answer) => answer(self.ask(Input::ChangeMembers(changes))),
             Event::TransferLeader(to, answer) => answer(self.ask(Input::TransferLeader(to))),
-            Event::Checkpoint => self.maybe_checkpoint(true),
+            Event::Checkpoint => self.checkpoint_wanted = true,
         }
     }
 

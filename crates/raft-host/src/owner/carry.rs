@@ -120,11 +120,12 @@ impl<S: StateMachine> Owner<S> {
         match output {
             Output::Apply { at, data } => {
                 self.checkpoints.log_bytes += data.len() as u64 + 32;
+                self.applied = at;
                 return self.apply(at, data);
             }
             Output::Restore(meta) => return self.restore(&meta),
             Output::FetchSnapshot { from, meta } => self.fetch(from, meta),
-            Output::CheckpointWanted => self.maybe_checkpoint(true),
+            Output::CheckpointWanted => self.checkpoint_wanted = true,
             Output::Role(role) => self.role(role),
             Output::MembersChanged(members) => {
                 let group = self.parts.group;

@@ -35,7 +35,7 @@ impl<S: StateMachine> Owner<S> {
     /// Starts a checkpoint when enough was logged, when this group holds back the log, or when it is wanted.
     pub(super) fn maybe_checkpoint(&mut self, wanted: bool) {
         let config = &self.parts.config;
-        let at = self.core.applied();
+        let at = self.applied;
         let newest = self.checkpoints.kept.first().copied().unwrap_or_default();
         let members = self.core.members();
         // A change of several members is short; a checkpoint has no place for it.
@@ -50,6 +50,7 @@ impl<S: StateMachine> Owner<S> {
         if !wanted && !holds && self.checkpoints.log_bytes < config.checkpoint_log_bytes {
             return;
         }
+        assert!(self.outputs.is_empty() && at == self.core.applied(), "the state is that of the core's last entry");
         let ids = |nodes: &[cairn_types::NodeId]| nodes.iter().map(|node| u64::from(node.0)).collect();
         let header = CheckpointHeader {
             cluster: self.parts.cluster,
@@ -121,6 +122,7 @@ impl<S: StateMachine> Owner<S> {
         match restored {
             Ok(time) => {
                 self.log_clock.observe(time);
+                self.applied = at;
                 self.checkpoints.kept = vec![at];
                 self.checkpoints.log_bytes = 0;
                 if let Err(error) = self.parts.store.drop_before(group, at.index) {
