@@ -26,7 +26,7 @@ pub struct HostConfig {
     pub proposals_max: usize,
     /// Their bytes.
     pub proposal_bytes_max: usize,
-    /// Longest single proposal.
+    /// Longest single proposal: its entry has to fit one message on the wire.
     pub item_bytes_max: usize,
     /// Bytes of proposals put into one entry.
     pub batch_bytes_max: usize,
@@ -59,8 +59,8 @@ impl HostConfig {
             lease_margin: Duration::from_millis(50),
             proposals_max: 64 << 10,
             proposal_bytes_max: 32 << 20,
-            item_bytes_max: 4 << 20,
-            batch_bytes_max: 1 << 20,
+            item_bytes_max: 960 << 10,
+            batch_bytes_max: 512 << 10,
             batches_in_flight_max: 4,
             message_bytes_max: 64 << 20,
             checkpoint_log_bytes: 64 << 20,

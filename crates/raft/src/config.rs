@@ -43,7 +43,7 @@ impl CoreConfig {
             election_ticks: 10,
             heartbeat_ticks: 2,
             lease_margin: Duration::from_millis(50),
-            message_bytes_max: 1 << 20,
+            message_bytes_max: 512 << 10,
             inflight_max: 256,
             uncommitted_bytes_max: 64 << 20,
             keep_bytes: 16 << 20,

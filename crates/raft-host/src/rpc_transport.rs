@@ -1,0 +1,187 @@
+//! [`RpcTransport`] carries Raft traffic over the rpc crate, [`RaftService`] takes it in.
+//!
+//! Messages are one-way: the rpc crate drops them when a peer cannot be reached or does not read, and Raft sends what
+//! matters again. Not here: who has which address (the roles tell).
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cairn_env::AlignedBuf;
+use cairn_rpc::{CallError, CallOptions, Client, Peer, Reply, Request, Service};
+use cairn_store::StoreError;
+use cairn_types::{ErrorCode, NodeId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::frame::MESSAGE_MAX;
+use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch};
+use parking_lot::RwLock;
+use prost::Message;
+
+use crate::host::RaftHost;
+use crate::transport::{FetchError, RaftTransport};
+
+/// Bytes of messages put into one frame; leaves room for the frame's own fields.
+const FRAME_BYTES: usize = MESSAGE_MAX - (16 << 10);
+/// How long a part of a checkpoint is waited for.
+const FETCH_DEADLINE: Duration = Duration::from_secs(10);
+/// Requests for parts of checkpoints that wait for the disk; further ones are told to come again.
+const FETCHES_MAX: usize = 64;
+
+/// Sends over a shared client to the addresses it was told.
+pub struct RpcTransport {
+    client: Client,
+    peers: RwLock<BTreeMap<NodeId, (String, Peer)>>,
+}
+
+impl RpcTransport {
+    /// Knows nobody yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, peers: RwLock::default() }
+    }
+
+    /// Where a node is reached ("host:port"). Repeating the known one costs nothing.
+    pub fn set_address(&self, node: NodeId, address: impl Into<String>) {
+        let address = address.into();
+        if self.peers.read().get(&node).is_some_and(|(known, _)| *known == address) {
+            return;
+        }
+        let peer = self.client.peer(&address);
+        self.peers.write().insert(node, (address, peer));
+    }
+
+    /// The address of a node, if known.
+    pub fn address(&self, node: NodeId) -> Option<String> {
+        self.peers.read().get(&node).map(|(address, _)| address.clone())
+    }
+
+    fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.peers.read().get(&node).map(|(_, peer)| peer.clone())
+    }
+}
+
+impl RaftTransport for RpcTransport {
+    fn send(&self, to: NodeId, batch: RaftBatch) {
+        let Some(peer) = self.peer(to) else {
+            tracing::debug!(%to, "no address is known");
+            return;
+        };
+        let mut part = RaftBatch::default();
+        let mut bytes = 0;
+        let send = |part: RaftBatch| {
+            // Lost messages are Raft's everyday.
+            if let Err(error) = peer.send(Opcode::RaftMessages.code(), &part, ()) {
+                tracing::debug!(%to, ?error, "messages were dropped");
+            }
+        };
+        for message in batch.messages {
+            let len = message.encoded_len() + 8;
+            if bytes > 0 && bytes + len > FRAME_BYTES {
+                send(std::mem::take(&mut part));
+                bytes = 0;
+            }
+            bytes += len;
+            part.messages.push(message);
+        }
+        if !part.messages.is_empty() {
+            send(part);
+        }
+    }
+
+    fn fetch(
+        &self,
+        from: NodeId,
+        request: FetchCheckpointRequest,
+    ) -> Result<(FetchCheckpointResponse, Bytes), FetchError> {
+        let failed = |cause: String| FetchError::Failed { from, cause };
+        let peer = self.peer(from).ok_or_else(|| failed("its address is not known".into()))?;
+        let (sender, receiver) = sync_channel(1);
+        let options = CallOptions::new(FETCH_DEADLINE).bulk();
+        peer.call_then(Opcode::FetchCheckpoint.code(), &request, (), options, move |result| {
+            // The receiver waits longer than the deadline.
+            let _ = sender.send(result);
+        });
+        let result = receiver.recv_timeout(FETCH_DEADLINE * 2).map_err(|_| failed("no answer".into()))?;
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(CallError::Remote(error)) if error.code == ErrorCode::NotFound => {
+                return Err(FetchError::Gone { from });
+            }
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        let message = answer.decode::<FetchCheckpointResponse>().map_err(|error| failed(error.to_string()))?;
+        let bytes = answer.payload.map(Bytes::from_owner).unwrap_or_default();
+        Ok((message, bytes))
+    }
+}
+
+type FetchJob = (FetchCheckpointRequest, Reply);
+
+/// Serves the operations of Raft (codes 0x01xx) for a host.
+pub struct RaftService {
+    host: Arc<RaftHost>,
+    fetches: Mutex<SyncSender<FetchJob>>,
+}
+
+impl RaftService {
+    /// Starts the thread that reads checkpoints for other nodes; it ends with this service.
+    pub fn start(host: Arc<RaftHost>) -> std::io::Result<Self> {
+        let (fetches, jobs) = sync_channel::<FetchJob>(FETCHES_MAX);
+        let reader = host.clone();
+        std::thread::Builder::new().name("cairn-ckpt-out".into()).spawn(move || {
+            while let Ok((request, reply)) = jobs.recv() {
+                answer(&reader, &request, reply);
+            }
+        })?;
+        Ok(Self { host, fetches: Mutex::new(fetches) })
+    }
+}
+
+fn answer(host: &RaftHost, request: &FetchCheckpointRequest, reply: Reply) {
+    match host.fetch_checkpoint(request) {
+        Ok((message, part)) => {
+            let mut payload = AlignedBuf::unpooled(part.len());
+            payload.extend_from_slice(&part);
+            reply.ok(&message, payload);
+        }
+        Err(error @ StoreError::NoCheckpoint { .. }) => {
+            reply.err(WireError::new(ErrorCode::NotFound, error.to_string()));
+        }
+        Err(error) => {
+            tracing::error!(%error, "a checkpoint could not be read for another node");
+            reply.err(WireError::new(ErrorCode::Internal, error.to_string()));
+        }
+    }
+}
+
+impl Service for RaftService {
+    fn call(&self, request: Request<'_>, reply: Reply) {
+        match Opcode::from_code(request.opcode) {
+            Some(Opcode::RaftMessages) => match request.decode_sliced::<RaftBatch>() {
+                Ok(batch) => {
+                    self.host.deliver(batch);
+                    reply.ok(&cairn_wire::common::Empty {}, ());
+                }
+                Err(error) => reply.err(error),
+            },
+            Some(Opcode::FetchCheckpoint) => match request.decode::<FetchCheckpointRequest>() {
+                Ok(message) => {
+                    let sender = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    if let Err(TrySendError::Full((_, reply)) | TrySendError::Disconnected((_, reply))) =
+                        sender.try_send((message, reply))
+                    {
+                        let text = "too many parts of checkpoints are being read; try again";
+                        reply.err(WireError::new(ErrorCode::Overloaded, text));
+                    }
+                }
+                Err(error) => reply.err(error),
+            },
+            _ => {
+                let text = format!("operation {:#06x} is not one of Raft's", request.opcode);
+                reply.err(WireError::new(ErrorCode::BadRequest, text));
+            }
+        }
+    }
+}
