@@ -197,6 +197,7 @@ impl Stream {
             chain: chunk.chain.clone(),
             sync,
             scheme: u32::from(chunk.scheme),
+            repair: false,
         };
         let address = self.cluster.disk_address(chunk.primary);
         let (net, sender) = (self.cluster.net.clone(), self.sender.clone());
