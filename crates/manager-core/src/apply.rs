@@ -13,6 +13,7 @@ use cairn_types::{ClusterId, DiskId, ErrorCode, Incarnation, NodeId, PgId, Sessi
 use cairn_wire::error::WireError;
 
 pub use pgs::GROUPS_MAX;
+pub use volumes::unknown_volume;
 
 /// Most session ids of one block.
 pub const SESSION_BLOCK_MAX: u32 = 1 << 20;

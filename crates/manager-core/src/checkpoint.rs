@@ -39,6 +39,16 @@ pub enum CheckpointError {
     Later { format: u32 },
 }
 
+impl CheckpointError {
+    /// Where in the stream it was noticed.
+    pub fn offset(&self) -> u64 {
+        match self {
+            Self::Damaged { at, .. } => *at,
+            Self::Contradiction { .. } | Self::Later { .. } => 0,
+        }
+    }
+}
+
 /// Writes the state in pieces.
 pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
     let mut piece = Vec::with_capacity(PIECE + RECORD_MAX / 8);

@@ -5,11 +5,11 @@
 //! group is complete: then some new ones are made, so that new chunks start with full redundancy. Not here: the log.
 use crate::apply::GROUPS_MAX;
 use crate::command::Disks;
-use crate::config::Key;
+use crate::config::{Key, layout_flaw};
 use crate::soft::Soft;
 use crate::state::State;
 use cairn_placement::{Chooser, DiskCandidate, Domains};
-use cairn_types::{ByteCount, ErrorCode, Scheme, VolumeId};
+use cairn_types::{ByteCount, ErrorCode, Layout, Scheme, VolumeId};
 use cairn_wire::error::WireError;
 
 /// Groups to make for a volume and scheme now: at most [`GROUPS_MAX`], none if there are enough.
@@ -47,6 +47,18 @@ pub fn check_scheme(scheme: Scheme) -> Result<(), WireError> {
     }
     let text = format!("{scheme} needs erasure coding, which this version does not have; use r1 to r5");
     Err(WireError::new(ErrorCode::BadLayout, text))
+}
+
+/// Whether files of this layout can be written in this cluster as it is.
+pub fn check_layout(state: &State, layout: Layout) -> Result<(), WireError> {
+    if let Some(flaw) = layout_flaw(layout) {
+        return Err(WireError::new(ErrorCode::BadLayout, flaw));
+    }
+    let scheme = layout.scheme();
+    match state.disks_in_service() {
+        have if have < scheme.members() => Err(too_few(state, scheme, have)),
+        _ => Ok(()),
+    }
 }
 
 /// Groups of one volume and scheme that should take new chunks.

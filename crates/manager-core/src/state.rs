@@ -102,6 +102,10 @@ impl State {
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values().map(Arc::as_ref)
     }
+    /// Whether a volume was ever made.
+    pub fn had_volumes(&self) -> bool {
+        self.next.volume > 1
+    }
     /// The volume of this name that is not deleted.
     pub fn volume_by_name(&self, name: &str) -> Option<&Volume> {
         self.volumes().find(|v| !v.deleted && v.name == name)

@@ -131,7 +131,7 @@ impl State {
 }
 
 /// "There is no such volume."
-pub(crate) fn unknown_volume(name: &str) -> WireError {
+pub fn unknown_volume(name: &str) -> WireError {
     let shown: String = name.chars().take(80).collect();
     let text = format!("there is no volume {shown:?}; `cairn admin volume list` shows those that exist");
     WireError::new(ErrorCode::UnknownVolume, text)

@@ -1,0 +1,73 @@
+//! What the leader does by itself: the first entries of a cluster, watching nodes, keeping placement groups open,
+//! taking members back, the default volume, its own group.
+//!
+//! One loop, so that one duty is decided at a time; every decision is looked at again on the next round, so nothing
+//! hangs on a single attempt. Not here: what is done on request (`ops/`).
+mod begin;
+mod capacity;
+mod rejoin;
+mod watch;
+
+use crate::manager::Manager;
+use cairn_types::Time;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Between two looks at removed members and full groups.
+const SLOW_ROUND: Duration = Duration::from_secs(1);
+/// Between two looks at whether volumes have enough groups, and at the manager's own members.
+const SLOWER_ROUND: Duration = Duration::from_secs(3);
+
+/// Remembers when something was done last.
+#[derive(Default)]
+struct Every(Option<Time>);
+
+impl Every {
+    fn is_due(&mut self, now: Time, pause: Duration) -> bool {
+        let due = self.0.is_none_or(|last| now.since(last) >= pause);
+        if due {
+            self.0 = Some(now);
+        }
+        due
+    }
+}
+
+impl Manager {
+    /// Runs until the runtime ends.
+    pub(crate) async fn duties(self: Arc<Self>) {
+        let (mut slow, mut slower) = (Every::default(), Every::default());
+        loop {
+            // Woken by a change of leadership, or time for another round.
+            let _ = tokio::time::timeout(self.config.tick, self.wake.notified()).await;
+            self.learn_cluster();
+            if self.permit().is_err() || !self.begin().await {
+                continue;
+            }
+            self.watch().await;
+            self.default_volume().await;
+            if slow.is_due(self.now(), SLOW_ROUND) {
+                self.rejoin().await;
+                self.open_and_close().await;
+            }
+            if slower.is_due(self.now(), SLOWER_ROUND) {
+                self.top_up().await;
+                self.look_after_members().await;
+            }
+        }
+    }
+
+    /// The process learns its cluster from the log.
+    pub(crate) fn learn_cluster(&self) {
+        let Some(cluster) = self.replica.read().cluster().map(|c| c.id) else { return };
+        let label = self.identity.cluster();
+        if !self.identity.set_cluster(cluster) {
+            if !self.foreign.swap(true, Ordering::Relaxed) {
+                tracing::error!(%cluster, %label, "the manager's log belongs to another cluster than this process's label; \
+                    nothing is served: restore the directory that belongs together");
+            }
+        } else if label.is_none() {
+            tracing::info!(%cluster, "this manager belongs to the cluster");
+        }
+    }
+}

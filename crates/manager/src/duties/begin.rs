@@ -1,0 +1,118 @@
+//! The first entries of a cluster: its id, its managers, its first volume.
+//!
+//! Invariant: the cluster id is random, proposed by the first leader of an empty log, and written once by the state
+//! machine.
+use crate::manager::Manager;
+use cairn_env::Rng;
+use cairn_manager_core::command::{Command, InitCluster, PutManager};
+use cairn_manager_core::{Key, Roles};
+use cairn_raft_host::MemberChange;
+use cairn_types::{Layout, NodeId};
+use std::collections::BTreeSet;
+
+/// Name of the volume that a new cluster begins with.
+pub(super) const DEFAULT_VOLUME: &str = "default";
+/// A member that lacks no more entries than this gets its vote.
+const CAUGHT_UP_ENTRIES: u64 = 1000;
+
+impl Manager {
+    /// The cluster has its id and knows its managers. False: not yet.
+    pub(super) async fn begin(&self) -> bool {
+        if self.replica.read().cluster().is_none() {
+            let mut cluster = vec![0; 16];
+            Rng::fill(self.rng.as_ref(), &mut cluster);
+            let name = self.config.cluster_name.clone();
+            if !self.duty("begin of the cluster", Command::InitCluster(InitCluster { cluster, name })).await {
+                return false;
+            }
+            self.learn_cluster();
+        }
+        let voters = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
+        let unknown: Vec<PutManager> = {
+            let state = self.replica.read();
+            let known = |id: NodeId, address: &str| {
+                state
+                    .node(id)
+                    .is_some_and(|n| n.roles.has(Roles::MANAGER) && (!n.uuid.is_none() || n.address == address))
+            };
+            let configured =
+                self.config.members.iter().filter(|(id, address)| voters.contains(id) && !known(*id, address));
+            configured
+                .map(|(id, address)| PutManager { node: id.get(), address: address.clone(), ..PutManager::default() })
+                .collect()
+        };
+        for put in unknown {
+            if !self.duty("manager's address", Command::PutManager(put)).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A new cluster gets a volume as soon as enough nodes are there.
+    pub(super) async fn default_volume(&self) {
+        let now = self.now();
+        let layout = self.look(|state, leading| {
+            if state.had_volumes() || state.cluster().is_none() {
+                return None;
+            }
+            let metas = state.nodes().filter(|n| n.up && n.roles.has(Roles::META)).count();
+            let disks = state.disks().filter(|d| state.is_able(d.id));
+            let data = disks.map(|d| d.node).collect::<BTreeSet<_>>().len();
+            let bootstrap = &self.config.bootstrap;
+            let enough = metas >= bootstrap.meta_nodes.max(1) && data >= bootstrap.data_nodes.max(1);
+            let quiet = leading.registered.is_none_or(|at| now.since(at) >= bootstrap.quiet)
+                && now.since(leading.since) >= bootstrap.quiet;
+            if !(enough || (metas > 0 && data > 0 && quiet)) {
+                return None;
+            }
+            let wanted = state.config().default_layout();
+            // As many copies as there are nodes, if that is less.
+            let copies = wanted.scheme().members().min(data);
+            let fits = copies == wanted.scheme().members();
+            Some(if fits { wanted } else { Layout::replicated(copies as u8) })
+        });
+        let Ok(Some(layout)) = layout else { return };
+        match self.make_volume(DEFAULT_VOLUME.into(), layout).await {
+            Ok(volume) => {
+                if let Err(error) = self.ensure(volume.id, layout.scheme()).await {
+                    tracing::info!(%error, "the default volume has no placement groups yet");
+                }
+            }
+            Err(error) => tracing::info!(%error, "the default volume could not be made yet"),
+        }
+    }
+
+    /// Members of the manager's group: a new one gets its vote when it has caught up; each is asked whether it lives.
+    pub(super) async fn look_after_members(&self) {
+        let Some(log) = self.log.get().cloned() else { return };
+        let core = log.status().core;
+        let matched = |node: NodeId| core.matched.iter().find(|(id, _)| *id == node).map_or(0, |(_, index)| *index);
+        let ready = core.members.learners.iter().find(|node| {
+            matched(**node) > 0 && matched(**node) + CAUGHT_UP_ENTRIES >= core.last && !core.members.joint
+        });
+        if let Some(node) = ready.copied() {
+            let change = tokio::task::spawn_blocking(move || log.change_members(vec![MemberChange::Voter(node)])).await;
+            match change {
+                Ok(Ok(())) => tracing::info!(%node, "a new manager has caught up and gets its vote"),
+                Ok(Err(error)) => tracing::info!(%node, %error, "a new manager could not get its vote yet"),
+                Err(_) => return,
+            }
+        }
+        let others: Vec<(NodeId, String)> = {
+            let state = self.replica.read();
+            let others = core.members.voters.iter().filter(|node| **node != self.config.member);
+            others.filter_map(|node| state.node(*node).map(|n| (*node, n.address.clone()))).collect()
+        };
+        let Ok(deadline) = self.look(|state, _| state.config().duration(Key::ProbeDeadline)) else { return };
+        for (node, address) in others {
+            let Some(me) = self.arc() else { return };
+            self.spawn(async move {
+                let alive =
+                    me.probe_node(&address, deadline).await == cairn_manager_core::liveness::ProbeOutcome::Alive;
+                // No leader any more: the answer is for nobody.
+                let _ = me.look(|_, leading| leading.managers.insert(node, alive));
+            });
+        }
+    }
+}

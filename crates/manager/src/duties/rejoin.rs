@@ -1,0 +1,52 @@
+//! Taking members back that were removed from a group although their node lives.
+//!
+//! Rule: the node is up and heard, the disk in service, another member serves, the removal is `rejoin_delay` ago,
+//! doubled with each removal of this member, and it answers a probe. It comes back as syncing and serves after a
+//! verified catch-up.
+use crate::manager::Manager;
+use cairn_manager_core::Key;
+use cairn_manager_core::command::{Command, MemberAt};
+use cairn_manager_core::liveness::ProbeOutcome;
+use cairn_types::{DiskId, MemberState, PgId};
+use std::time::Duration;
+
+/// Most members taken back in one round: each begins a catch-up.
+const ROUND_MAX: usize = 64;
+/// A node heard within this time is fit to catch up.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
+
+impl Manager {
+    pub(super) async fn rejoin(&self) {
+        let now = self.now();
+        let fit = self.look(|state, leading| {
+            let delay = state.config().duration(Key::RejoinDelay);
+            let mut fit = Vec::new();
+            for pg in state.pgs().filter(|pg| !pg.retired && pg.primary().is_some()) {
+                for member in pg.members.iter().filter(|m| m.state == MemberState::Offline) {
+                    let Some(node) = state.disk(member.disk).map(|d| d.node) else { continue };
+                    let heard = leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN;
+                    if heard && state.is_able(member.disk) && leading.may_rejoin(pg.id, member.disk, now, delay) {
+                        let address = state.node(node).map(|n| n.address.clone()).unwrap_or_default();
+                        let at = MemberAt { pg: pg.id.get(), disk: member.disk.get(), epoch: pg.epoch.get() };
+                        fit.push((at, address));
+                    }
+                }
+                if fit.len() >= ROUND_MAX {
+                    break;
+                }
+            }
+            (fit, state.config().duration(Key::ReportProbeDeadline))
+        });
+        let Ok((fit, deadline)) = fit else { return };
+        for (at, address) in fit {
+            let Some(me) = self.arc() else { return };
+            self.spawn(async move {
+                let outcome = me.probe_member(&address, PgId(at.pg), DiskId(at.disk), deadline).await;
+                if outcome == ProbeOutcome::Alive {
+                    tracing::info!(pg = at.pg, disk = at.disk, "a removed member answers again: it catches up");
+                    me.duty("rejoin", Command::Rejoin(at)).await;
+                }
+            });
+        }
+    }
+}

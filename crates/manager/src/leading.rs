@@ -1,0 +1,107 @@
+//! What the leader knows and does not log. Gone with its leadership; complete again a few heartbeats later.
+use crate::push::Push;
+use cairn_manager_core::{Liveness, Slowness, Soft};
+use cairn_types::{DiskId, NodeId, PartitionId, PgId, Time};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A member that was removed from a group although its node lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Removal {
+    pub at: Time,
+    pub times: u32,
+}
+
+/// Longest wait before a removed member is taken back.
+const REJOIN_DELAY_MAX: Duration = Duration::from_secs(600);
+/// Removals that are remembered; the oldest are forgotten.
+const REMOVALS_MAX: usize = 10_000;
+
+/// The leader's memory.
+pub(crate) struct Leading {
+    pub term: u64,
+    pub since: Time,
+    pub liveness: Liveness,
+    pub slowness: Slowness,
+    pub soft: Soft,
+    /// When each partition's leader reported last.
+    pub partition_heard: BTreeMap<PartitionId, Time>,
+    /// Session ids that may still be handed out.
+    pub sessions: Range<u64>,
+    pub removals: BTreeMap<(PgId, DiskId), Removal>,
+    /// When a node registered last.
+    pub registered: Option<Time>,
+    pub push: Push,
+    /// Members of the manager's group: whether they answered the last ping.
+    pub managers: BTreeMap<NodeId, bool>,
+}
+
+impl Leading {
+    pub(crate) fn new(term: u64, now: Time) -> Self {
+        Self {
+            term,
+            since: now,
+            liveness: Liveness::new(now),
+            slowness: Slowness::default(),
+            soft: Soft::default(),
+            partition_heard: BTreeMap::new(),
+            sessions: 0..0,
+            removals: BTreeMap::new(),
+            registered: None,
+            push: Push::default(),
+            managers: BTreeMap::new(),
+        }
+    }
+
+    /// Remembers that a member was removed.
+    pub(crate) fn removed(&mut self, pg: PgId, disk: DiskId, now: Time) {
+        if self.removals.len() >= REMOVALS_MAX {
+            let oldest = self.removals.iter().min_by_key(|(_, removal)| removal.at).map(|(key, _)| *key);
+            oldest.map(|key| self.removals.remove(&key));
+        }
+        let removal = self.removals.entry((pg, disk)).or_insert(Removal { at: now, times: 0 });
+        *removal = Removal { at: now, times: removal.times + 1 };
+    }
+
+    /// Whether a removed member may be taken back: after `delay`, doubled with each removal. What an earlier leader
+    /// removed waits from this one's beginning.
+    pub(crate) fn may_rejoin(&self, pg: PgId, disk: DiskId, now: Time, delay: Duration) -> bool {
+        let (at, times) = match self.removals.get(&(pg, disk)) {
+            Some(removal) => (removal.at, removal.times),
+            None => (self.since, 1),
+        };
+        let delay = delay.saturating_mul(1 << times.saturating_sub(1).min(16)).min(REJOIN_DELAY_MAX.max(delay));
+        now.since(at) >= delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Time {
+        Time(seconds * 1_000_000_000)
+    }
+
+    /// A disk that stalls again and again would be taken back every ten seconds.
+    #[test]
+    fn rejoin_backs_off() {
+        let (pg, disk) = (PgId(1), DiskId(1));
+        let mut leading = Leading::new(3, at(100));
+        assert!(!leading.may_rejoin(pg, disk, at(105), DELAY), "a new leader does not know when it was removed");
+        assert!(leading.may_rejoin(pg, disk, at(110), DELAY));
+        leading.removed(pg, disk, at(120));
+        assert!(!leading.may_rejoin(pg, disk, at(129), DELAY));
+        assert!(leading.may_rejoin(pg, disk, at(130), DELAY));
+        leading.removed(pg, disk, at(131));
+        assert!(!leading.may_rejoin(pg, disk, at(150), DELAY));
+        assert!(leading.may_rejoin(pg, disk, at(151), DELAY));
+        for _ in 0..40 {
+            leading.removed(pg, disk, at(200));
+        }
+        assert!(leading.may_rejoin(pg, disk, at(800), DELAY), "ten minutes at most");
+    }
+}

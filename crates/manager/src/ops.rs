@@ -1,0 +1,13 @@
+//! Operations of the manager service, one kind a file.
+mod config;
+mod heartbeat;
+mod map;
+mod members;
+mod pgs;
+mod register;
+mod report;
+mod session;
+mod status;
+mod volumes;
+
+pub(crate) use report::TAKEOVER_PATIENCE;

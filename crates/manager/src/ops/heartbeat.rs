@@ -1,0 +1,132 @@
+//! Heartbeat: a node is alive, tells its loads and what changed, and learns what changed in the map.
+//!
+//! Loads stay in the leader's memory. Disks that failed and members that caught up go through the log, begun here and
+//! not waited for. A node that is not known under its incarnation, or was marked down, is told to register again.
+use super::register::load;
+use crate::leading::Leading;
+use crate::manager::Manager;
+use cairn_manager_core::command::{CaughtUp, Command, DiskAt, DiskStates, MemberAt};
+use cairn_manager_core::items::clip;
+use cairn_manager_core::soft::PartitionLoad;
+use cairn_manager_core::{DiskState, Scope, State};
+use cairn_types::{DiskId, DiskUuid, Incarnation, MemberState, NodeId, PartitionId, PgId, Time};
+use cairn_wire::error::WireError;
+use cairn_wire::manager::{DiskReport, HeartbeatRequest, HeartbeatResponse, ReportMemberRequest};
+use std::sync::Arc;
+
+/// What a heartbeat makes the leader do beside answering.
+#[derive(Default)]
+struct Work {
+    disks: Vec<DiskAt>,
+    caught_up: Vec<MemberAt>,
+    suspects: Vec<ReportMemberRequest>,
+}
+
+impl Manager {
+    pub(crate) async fn heartbeat(self: Arc<Self>, request: HeartbeatRequest) -> Result<HeartbeatResponse, WireError> {
+        let node = NodeId(request.node);
+        let (response, work) = self.look_in_cluster(|state, leading| {
+            let known = state.node(node).filter(|n| n.up && n.incarnation == Incarnation(request.incarnation));
+            if known.is_none() {
+                return Ok((
+                    HeartbeatResponse { map: None, term: leading.term, register_again: true },
+                    Work::default(),
+                ));
+            }
+            let now = self.now();
+            leading.liveness.heard(node, now);
+            let work = take(state, leading, &request, now);
+            let news = request.map_version != state.version();
+            let map = news.then(|| state.map(request.map_version, Scope::Node(node), &leading.soft));
+            Ok((HeartbeatResponse { map, term: leading.term, register_again: false }, work))
+        })?;
+        self.metrics.heartbeats.add(1);
+        self.follow_up(node, work);
+        Ok(response)
+    }
+
+    fn follow_up(self: Arc<Self>, node: NodeId, work: Work) {
+        if !work.disks.is_empty() {
+            for disk in &work.disks {
+                tracing::warn!(disk = disk.disk, %node, problem = %disk.problem, "a disk left service");
+            }
+            let me = self.clone();
+            let command = Command::DiskStates(DiskStates { disks: work.disks });
+            self.spawn(async move {
+                me.duty("disk states", command).await;
+            });
+        }
+        if !work.caught_up.is_empty() {
+            let me = self.clone();
+            let command = Command::CaughtUp(CaughtUp { members: work.caught_up });
+            self.spawn(async move {
+                me.duty("members caught up", command).await;
+            });
+        }
+        for suspect in work.suspects {
+            let me = self.clone();
+            self.spawn(async move {
+                if let Err(error) = me.report_member(suspect, u64::from(node.get())).await {
+                    tracing::debug!(%node, %error, "a node's report about a member came to nothing");
+                }
+            });
+        }
+    }
+}
+
+fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: Time) -> Work {
+    let mut work = Work::default();
+    let node = NodeId(request.node);
+    for report in &request.disks {
+        let Some(disk) = disk_of(state, report).and_then(|id| state.disk(id)).filter(|d| d.node == node) else {
+            continue;
+        };
+        leading.soft.disks.insert(disk.id, load(report));
+        let health = DiskState::from_health(report.health);
+        if health != DiskState::InService && disk.state == DiskState::InService {
+            let (state, problem) = (health.code(), clip(&report.problem));
+            work.disks.push(DiskAt { disk: disk.id.get(), incarnation: request.incarnation, state, problem });
+        }
+    }
+    for report in &request.pgs {
+        let (Some(pg), disk) = (state.pg(PgId(report.pg)), DiskId(report.disk)) else { continue };
+        if state.disk(disk).is_none_or(|d| d.node != node) {
+            continue;
+        }
+        if pg.primary() == Some(disk) {
+            leading.soft.pg_used.insert(pg.id, report.used_bytes);
+        }
+        let current = pg.epoch.get() == report.epoch && pg.state_of(disk) == Some(MemberState::Syncing);
+        if report.caught_up && current {
+            work.caught_up.push(MemberAt { pg: report.pg, disk: report.disk, epoch: report.epoch });
+        }
+    }
+    for report in request.partitions.iter().filter(|report| report.leader) {
+        let id = PartitionId(report.partition);
+        let member = state.partition(id).is_some_and(|p| p.members.contains(&node));
+        let newer = leading.soft.partitions.get(&id).is_none_or(|known| known.report.term <= report.term);
+        if member && newer {
+            leading.soft.partitions.insert(id, PartitionLoad { leader: node, report: *report });
+            leading.partition_heard.insert(id, now);
+        }
+    }
+    work.suspects = request
+        .suspects
+        .iter()
+        .map(|suspect| ReportMemberRequest {
+            pg: suspect.pg,
+            epoch: suspect.epoch,
+            disk: suspect.disk,
+            why: suspect.why.clone(),
+            session: 0,
+        })
+        .collect();
+    work
+}
+
+fn disk_of(state: &State, report: &DiskReport) -> Option<DiskId> {
+    match report.disk {
+        0 => state.disk_by_uuid(DiskUuid::from_slice(&report.uuid)?).map(|disk| disk.id),
+        id => Some(DiskId(id)),
+    }
+}

@@ -1,0 +1,67 @@
+//! EnsurePgs: the volume has placement groups of a scheme that take new chunks.
+use super::TAKEOVER_PATIENCE;
+use crate::manager::Manager;
+use cairn_env::Rng;
+use cairn_manager_core::command::{Command, CreatePgs, SetPgsOpen};
+use cairn_manager_core::{Outcome, plan};
+use cairn_types::{ErrorCode, PgId, Scheme, VolumeId};
+use cairn_wire::error::WireError;
+use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
+
+/// Plans that may be overtaken by a change of the cluster before it is given up.
+const PLANS_MAX: usize = 4;
+
+impl Manager {
+    pub(crate) async fn ensure_pgs(&self, request: EnsurePgsRequest) -> Result<EnsurePgsResponse, WireError> {
+        let volume = VolumeId(request.volume);
+        let scheme = u8::try_from(request.scheme).ok().and_then(Scheme::from_code).ok_or_else(|| {
+            let text = format!("scheme {} is not one of this version; use r1 to r5", request.scheme);
+            WireError::new(ErrorCode::BadLayout, text)
+        })?;
+        plan::check_scheme(scheme)?;
+        self.close_full(volume, &request.full).await?;
+        self.ensure(volume, scheme).await?;
+        Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?) })
+    }
+
+    /// A member said that these are full: they take no new chunks until their disks have room again.
+    async fn close_full(&self, volume: VolumeId, full: &[u32]) -> Result<(), WireError> {
+        let closed: Vec<u32> = self.look_in_cluster(|state, _| {
+            let open = |id: &&u32| state.pg(PgId(**id)).is_some_and(|pg| pg.volume == volume && pg.open);
+            Ok(full.iter().filter(open).copied().collect())
+        })?;
+        if closed.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(%volume, ?closed, "placement groups are full");
+        self.execute(Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed })).await.map(drop)
+    }
+
+    /// Makes the groups that are missing, and waits a moment until their members know them. Gives their number.
+    pub(crate) async fn ensure(&self, volume: VolumeId, scheme: Scheme) -> Result<usize, WireError> {
+        let _one_at_a_time = self.planning.lock().await;
+        for _ in 0..PLANS_MAX {
+            let seed = Rng::u64(self.rng.as_ref());
+            let groups =
+                self.look_in_cluster(|state, leading| plan::plan(state, &leading.soft, volume, scheme, seed))?;
+            if groups.is_empty() {
+                return Ok(0);
+            }
+            let scheme_code = u32::from(scheme.code());
+            let command = CreatePgs { volume: volume.get(), scheme: scheme_code, groups };
+            match self.execute(Command::CreatePgs(command)).await {
+                Ok(Outcome::Pgs(made)) => {
+                    tracing::info!(%volume, %scheme, count = made.len(), "placement groups made");
+                    self.push(&made);
+                    self.pushed(&made, TAKEOVER_PATIENCE).await;
+                    return Ok(made.len());
+                }
+                Ok(_) => return Err(WireError::new(ErrorCode::Internal, "a plan came to something else")),
+                // The cluster changed under the plan: plan again.
+                Err(error) if error.code == ErrorCode::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(WireError::new(ErrorCode::Overloaded, "the cluster changes too fast to place data; repeat in a moment"))
+    }
+}

@@ -1,0 +1,108 @@
+//! Register: a node starts and gets its ids, an incarnation, and its map.
+use crate::leading::Leading;
+use crate::manager::Manager;
+use cairn_manager_core::command::{Command, Register, RegisterDisk};
+use cairn_manager_core::items::clip;
+use cairn_manager_core::soft::DiskLoad;
+use cairn_manager_core::{DiskState, Outcome, Registered, Roles, Scope, State};
+use cairn_types::{DiskUuid, ErrorCode, MemberState, NodeId, Time};
+use cairn_wire::error::WireError;
+use cairn_wire::manager::{DiskReport, RegisterRequest, RegisterResponse};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A node that sent a heartbeat within this time counts as living when a fellow member of its groups registers.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
+
+impl Manager {
+    pub(crate) async fn register(&self, request: RegisterRequest) -> Result<RegisterResponse, WireError> {
+        if request.address.is_empty() {
+            let text = "a registration needs the address under which the node is reached";
+            return Err(WireError::new(ErrorCode::BadRequest, text));
+        }
+        let silent = self.look_in_cluster(|state, leading| Ok(silent_fellows(state, leading, &request, self.now())))?;
+        let outcome = self.execute(Command::Register(to_command(&request, silent))).await?;
+        let Outcome::Registered(registered) = outcome else {
+            return Err(WireError::new(ErrorCode::Internal, "a registration came to something else"));
+        };
+        self.metrics.registrations.add(1);
+        self.look(|state, leading| {
+            let now = self.now();
+            leading.liveness.heard(registered.node, now);
+            leading.registered = Some(now);
+            for (disk, report) in registered.disks.iter().zip(&request.disks).filter(|(disk, _)| disk.get() != 0) {
+                leading.soft.disks.insert(*disk, load(report));
+            }
+            tracing::info!(node = %registered.node, incarnation = %registered.incarnation, address = %request.address,
+                disks = registered.disks.len(), refused = registered.problems.len(), "a node registered");
+            answer(state, leading, registered)
+        })
+    }
+}
+
+fn answer(state: &State, leading: &Leading, registered: Registered) -> RegisterResponse {
+    RegisterResponse {
+        node: registered.node.get(),
+        disks: registered.disks.iter().map(|disk| disk.get()).collect(),
+        incarnation: registered.incarnation.get(),
+        term: leading.term,
+        map: Some(state.map(0, Scope::Node(registered.node), &leading.soft)),
+        problems: registered.problems,
+    }
+}
+
+/// Nodes with serving members in this node's groups that count as up but that this leader does not hear.
+fn silent_fellows(state: &State, leading: &Leading, request: &RegisterRequest, now: Time) -> Vec<u32> {
+    let uuids = request.disks.iter().filter_map(|disk| DiskUuid::from_slice(&disk.uuid));
+    let disks = uuids.filter_map(|uuid| state.disk_by_uuid(uuid));
+    let mut silent = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    for pg in disks.flat_map(|disk| state.pgs_of(disk.id)) {
+        for member in pg.members.iter().filter(|m| m.state == MemberState::Serving) {
+            let Some(node) = state.disk(member.disk).map(|disk| disk.node) else { continue };
+            if seen.insert(node) && !is_heard(leading, node, now) {
+                silent.insert(node.get());
+            }
+        }
+    }
+    silent.into_iter().collect()
+}
+
+fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {
+    leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN
+}
+
+fn to_command(request: &RegisterRequest, silent: Vec<u32>) -> Register {
+    let disk = |report: &DiskReport| RegisterDisk {
+        uuid: report.uuid.clone(),
+        disk: report.disk,
+        path: clip(&report.path),
+        total_bytes: report.total_bytes,
+        free_bytes: report.free_bytes,
+        state: DiskState::from_health(report.health).code(),
+        problem: clip(&report.problem),
+    };
+    Register {
+        uuid: request.node_uuid.clone(),
+        node: request.node,
+        roles: Roles::from_names(&request.roles).0,
+        address: clip(&request.address),
+        http_address: clip(&request.http_address),
+        rack: clip(&request.rack),
+        host: clip(&request.host),
+        software: clip(&request.version),
+        disks: request.disks.iter().map(disk).collect(),
+        silent,
+    }
+}
+
+/// What a report says about a disk's load.
+pub(super) fn load(report: &DiskReport) -> DiskLoad {
+    DiskLoad {
+        total_bytes: report.total_bytes,
+        free_bytes: report.free_bytes,
+        queue_depth: report.queue_depth,
+        latency_us: report.latency_us,
+        chunks: report.chunks,
+    }
+}

@@ -1,0 +1,38 @@
+//! Status: the whole cluster on one screen.
+use crate::manager::Manager;
+use cairn_manager_core::{Scope, problems};
+use cairn_types::NodeId;
+use cairn_wire::error::WireError;
+use cairn_wire::manager::StatusResponse;
+
+impl Manager {
+    pub(crate) fn status(&self) -> Result<StatusResponse, WireError> {
+        let now = self.now();
+        let managers = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
+        self.look(|state, leading| {
+            let silence = |node: NodeId| leading.liveness.silence(node, now).as_millis() as u64;
+            leading.soft.silence_ms = state.servers().map(|n| (n.id, silence(n.id))).collect();
+            leading.soft.mute = state.servers().map(|n| (n.id, leading.liveness.is_mute(n.id))).collect();
+            let mut problems = problems::problems(state, &leading.soft, self.clock.wall());
+            for (node, answers) in leading.managers.iter().filter(|(node, _)| managers.contains(node)) {
+                if !answers {
+                    let majority = managers.len() / 2 + 1;
+                    problems.push(format!(
+                        "manager {node} does not answer: the cluster goes on as long as {majority} of {} managers run; \
+                         start it again",
+                        managers.len()
+                    ));
+                }
+            }
+            StatusResponse {
+                map: Some(state.map(0, Scope::All, &leading.soft)),
+                leader_node: self.config.member.get(),
+                term: leading.term,
+                partitions: leading.soft.partitions.values().map(|load| load.report).collect(),
+                problems,
+                pgs: Some(state.pg_counts()),
+                managers: managers.iter().map(|node| node.get()).collect(),
+            }
+        })
+    }
+}

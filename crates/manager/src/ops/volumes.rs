@@ -1,0 +1,106 @@
+//! CreateVolume and DeleteVolume.
+//!
+//! A volume counts as empty when the leader of its partition, in a report that began after the request, holds no
+//! inode but the root. What is created in the very moment of the deletion goes with it.
+use crate::manager::Manager;
+use cairn_manager_core::command::{Command, CreateVolume, DeleteVolume};
+use cairn_manager_core::items::Volume;
+use cairn_manager_core::map::volume_message;
+use cairn_manager_core::{Outcome, plan};
+use cairn_types::{ErrorCode, Layout, PartitionId, Time, VolumeId};
+use cairn_wire::common::Empty;
+use cairn_wire::error::WireError;
+use cairn_wire::manager::{CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest};
+use std::time::Duration;
+
+/// How long a fresh report of a partition is waited for: a few heartbeats.
+const REPORT_PATIENCE: Duration = Duration::from_secs(4);
+const REPORT_PAUSE: Duration = Duration::from_millis(50);
+
+impl Manager {
+    pub(crate) async fn create_volume(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse, WireError> {
+        let layout = self.look_in_cluster(|state, _| {
+            let layout = match request.layout {
+                0 => state.config().default_layout(),
+                bits => Layout::from_bits(bits).ok_or_else(|| {
+                    WireError::new(ErrorCode::BadLayout, "the layout is not one of this version; use r1 to r5")
+                })?,
+            };
+            plan::check_layout(state, layout).map(|()| layout)
+        })?;
+        let volume = self.make_volume(request.name, layout).await?;
+        // Its groups are there before its first file, if possible; else the first writer is told why not.
+        if let Err(error) = self.ensure(volume.id, layout.scheme()).await {
+            tracing::info!(volume = %volume.name, %error, "the new volume has no placement groups yet");
+        }
+        let map = self.client_map(0, volume.id)?;
+        Ok(CreateVolumeResponse { volume: Some(volume_message(&volume)), map: Some(map) })
+    }
+
+    pub(crate) async fn make_volume(&self, name: String, layout: Layout) -> Result<Volume, WireError> {
+        let command = CreateVolume { name, layout: layout.to_bits() };
+        let Outcome::Volume(id) = self.execute(Command::CreateVolume(command)).await? else {
+            return Err(WireError::new(ErrorCode::Internal, "the creation of a volume came to something else"));
+        };
+        let volume = self.look(|state, _| state.volume(id).cloned())?;
+        let volume = volume.ok_or_else(|| WireError::new(ErrorCode::Conflict, "the volume was deleted meanwhile"))?;
+        tracing::info!(volume = %volume.name, id = %id, %layout, "volume made");
+        Ok(volume)
+    }
+
+    pub(crate) async fn delete_volume(&self, request: DeleteVolumeRequest) -> Result<Empty, WireError> {
+        let name = request.name;
+        let volume = self.look_in_cluster(|state, _| {
+            let volume = state.volume_by_name(&name).map(|v| v.id);
+            volume.ok_or_else(|| cairn_manager_core::apply::unknown_volume(&name))
+        })?;
+        if !request.force {
+            self.check_empty(volume, &name).await?;
+        }
+        self.execute(Command::DeleteVolume(DeleteVolume { name: name.clone() })).await?;
+        tracing::warn!(volume = %name, id = %volume, force = request.force, "volume deleted");
+        Ok(Empty {})
+    }
+
+    async fn check_empty(&self, volume: VolumeId, name: &str) -> Result<(), WireError> {
+        let begin = self.now();
+        let fresh = async {
+            loop {
+                match self.inodes(volume, begin)? {
+                    Some(inodes) => return Ok::<u64, WireError>(inodes),
+                    None => tokio::time::sleep(REPORT_PAUSE).await,
+                }
+            }
+        };
+        let Ok(inodes) = tokio::time::timeout(REPORT_PATIENCE, fresh).await else {
+            let text = format!(
+                "volume {name} cannot be seen to be empty: its partition reports no leader; \
+                 repeat when it does, or delete it with its contents by --force"
+            );
+            return Err(WireError::new(ErrorCode::Unavailable, text));
+        };
+        match inodes? {
+            0 | 1 => Ok(()),
+            inodes => {
+                let text = format!(
+                    "volume {name} is not empty: it holds {} files and directories; \
+                     delete them first, or delete the volume with its contents by --force",
+                    inodes - 1
+                );
+                Err(WireError::new(ErrorCode::VolumeNotEmpty, text))
+            }
+        }
+    }
+
+    /// Inodes of a volume, if all its partitions reported after `begin`.
+    fn inodes(&self, volume: VolumeId, begin: Time) -> Result<Option<u64>, WireError> {
+        self.look(|state, leading| {
+            let partitions: Vec<PartitionId> =
+                state.partitions().filter(|p| p.volume == volume && !p.removed).map(|p| p.id).collect();
+            let fresh = |id: &PartitionId| leading.partition_heard.get(id).is_some_and(|at| *at > begin);
+            let all = partitions.iter().all(fresh);
+            let inodes = |id: &PartitionId| leading.soft.partitions.get(id).map_or(0, |load| load.report.inodes);
+            all.then(|| partitions.iter().map(inodes).sum())
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! [`ManagerServer`]: a running member, and its RPC service.
+//!
+//! Requests are decoded on the connection's thread and answered from the manager's own runtime thread: few calls a
+//! node and second, and none of them on the path of data or of names. Bound: [`REQUESTS_MAX`] at a time.
+use crate::config::ManagerConfig;
+use crate::error::ManagerError;
+use crate::machine::{Machine, Replica};
+use crate::manager::Manager;
+use crate::metrics::Metrics;
+use cairn_env::{Clock, Rng};
+use cairn_raft_host::RaftHost;
+use cairn_rpc::{Client, Identity, Reply, Request, Service};
+use cairn_telemetry::Samples;
+use cairn_types::{ErrorCode, GroupId, NodeId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use parking_lot::Mutex;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// Requests that are worked on at a time; more are refused as overload.
+pub const REQUESTS_MAX: usize = 16_384;
+/// Time for requests under way when the manager stops.
+const STOP_GRACE: Duration = Duration::from_millis(200);
+
+/// What a manager stands on.
+pub struct ManagerParts {
+    /// Hosts the manager's group; messages of group 0 are delivered to it by its owner.
+    pub raft: Arc<RaftHost>,
+    /// For probes and for telling members new epochs.
+    pub client: Client,
+    /// Learns the cluster from the log.
+    pub identity: Identity,
+    pub clock: Arc<dyn Clock>,
+    pub rng: Arc<dyn Rng>,
+}
+
+/// A running member of the manager's group.
+pub struct ManagerServer {
+    manager: Arc<Manager>,
+    stop: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+impl ManagerServer {
+    /// Opens the group's log and takes part. Blocks while the state is restored.
+    pub fn start(config: ManagerConfig, parts: ManagerParts) -> Result<Self, ManagerError> {
+        check(&config)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ManagerError::Thread)?;
+        let manager = Arc::new_cyclic(|me| Manager {
+            replica: Arc::new(Replica::default()),
+            client: parts.client,
+            identity: parts.identity,
+            clock: parts.clock,
+            rng: parts.rng,
+            metrics: Metrics::default(),
+            runtime: runtime.handle().clone(),
+            log: OnceLock::new(),
+            leading: Mutex::new(None),
+            wake: Notify::new(),
+            pushed: Notify::new(),
+            planning: tokio::sync::Mutex::new(()),
+            granting: tokio::sync::Mutex::new(()),
+            probes: Mutex::default(),
+            foreign: AtomicBool::new(false),
+            me: me.clone(),
+            config,
+        });
+        let machine = Machine::new(manager.replica.clone(), Arc::downgrade(&manager));
+        let members: Vec<NodeId> = manager.config.members.iter().map(|(id, _)| *id).collect();
+        let log = match (manager.config.join, manager.identity.cluster().is_none()) {
+            (true, _) => parts.raft.open_group(GroupId::MANAGER, &[], machine)?,
+            (false, true) => parts.raft.open_group(GroupId::MANAGER, &members, machine)?,
+            // Its label names a cluster: without its log it would begin a second one.
+            (false, false) => parts.raft.open_existing(GroupId::MANAGER, machine)?,
+        };
+        if manager.log.set(log).is_err() {
+            unreachable!("it is set once, here");
+        }
+        let (stop, stopped) = oneshot::channel::<()>();
+        let duties = manager.clone().duties();
+        let thread = std::thread::Builder::new()
+            .name("cairn-manager".into())
+            .spawn(move || {
+                runtime.spawn(duties);
+                // An error means that the server was dropped, which is the signal as well.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_timeout(STOP_GRACE);
+            })
+            .map_err(ManagerError::Thread)?;
+        Ok(Self { manager, stop: Mutex::new(Some((stop, thread))) })
+    }
+
+    /// Serves operations 0x02xx.
+    pub fn service(&self) -> Arc<dyn Service> {
+        Arc::new(Desk { manager: self.manager.clone(), under_way: Arc::new(AtomicUsize::new(0)) })
+    }
+
+    /// Whether this member leads and may answer.
+    pub fn leads(&self) -> bool {
+        self.manager.permit().is_ok()
+    }
+
+    /// Appends the metrics of this member.
+    pub fn sample(&self, out: &mut Samples) {
+        self.manager.sample(out);
+    }
+
+    /// For `/healthz`: why this member cannot serve or follow, if so.
+    pub fn health(&self) -> Result<(), String> {
+        if self.manager.foreign.load(Ordering::Relaxed) {
+            return Err("the manager's log belongs to another cluster than this process's label".into());
+        }
+        let status = self.manager.log.get().map(|log| log.status());
+        match status {
+            Some(status) => match (status.failure, status.core.leader) {
+                (Some(failure), _) => Err(format!("the manager's group stopped: {failure}")),
+                (None, None) => Err("the manager's group has no leader: a majority of its members has to run".into()),
+                (None, Some(_)) => Ok(()),
+            },
+            None => Err("the manager is starting".into()),
+        }
+    }
+
+    /// Ends duties and requests; the group itself ends with its host.
+    pub fn stop(&self) {
+        let Some((stop, thread)) = self.stop.lock().take() else { return };
+        drop(stop);
+        if thread.join().is_err() {
+            tracing::error!("the manager's thread panicked");
+        }
+    }
+}
+
+impl Drop for ManagerServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn check(config: &ManagerConfig) -> Result<(), ManagerError> {
+    let wrong = |text: String| Err(ManagerError::Config(text));
+    let ids: Vec<NodeId> = config.members.iter().map(|(id, _)| *id).collect();
+    if ids.iter().any(|id| !(1..=15).contains(&id.get())) {
+        return wrong("members have numbers 1 to 15".into());
+    }
+    if !config.join && !matches!(ids.len(), 1 | 3 | 5) {
+        return wrong(format!("there are {} members; use 1, 3 or 5", ids.len()));
+    }
+    if (1..ids.len()).any(|i| ids[..i].contains(&ids[i])) {
+        return wrong("a member is named twice".into());
+    }
+    match ids.contains(&config.member) {
+        true => Ok(()),
+        false => wrong(format!("this is member {}, which the list of members does not name", config.member.get())),
+    }
+}
+
+/// The RPC service.
+struct Desk {
+    manager: Arc<Manager>,
+    under_way: Arc<AtomicUsize>,
+}
+
+/// Counts a request while it lives.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Desk {
+    /// Decodes, works on the manager's runtime, answers.
+    fn serve<Q, A, F>(&self, request: &Request<'_>, reply: Reply, work: impl FnOnce(Arc<Manager>, Q) -> F)
+    where
+        Q: prost::Message + Default,
+        A: prost::Message,
+        F: Future<Output = Result<A, WireError>> + Send + 'static,
+    {
+        let place = Place(self.under_way.clone());
+        if self.under_way.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
+            self.manager.metrics.overloaded.add(1);
+            return reply.err(WireError::new(ErrorCode::Overloaded, "the manager has too many requests; slow down"));
+        }
+        let question = match request.decode::<Q>() {
+            Ok(question) => question,
+            Err(error) => return reply.err(error),
+        };
+        let manager = self.manager.clone();
+        let answer = work(manager.clone(), question);
+        self.manager.spawn(async move {
+            let answer = answer.await;
+            manager.metrics.requests.add(1);
+            manager.metrics.refused.add(u64::from(answer.is_err()));
+            reply.result(answer);
+            drop(place);
+        });
+    }
+}
+
+impl Service for Desk {
+    fn call(&self, request: Request<'_>, reply: Reply) {
+        let r = &request;
+        match Opcode::from_code(request.opcode) {
+            Some(Opcode::Register) => self.serve(r, reply, |m, q| async move { m.register(q).await }),
+            Some(Opcode::Heartbeat) => self.serve(r, reply, |m, q| m.heartbeat(q)),
+            Some(Opcode::GetMap) => self.serve(r, reply, |m, q| async move { m.get_map(q) }),
+            Some(Opcode::OpenSession) => self.serve(r, reply, |m, q| async move { m.open_session(q).await }),
+            Some(Opcode::ReportMember) => {
+                let peer = hash(&request.peer.addr);
+                self.serve(r, reply, move |m, q: cairn_wire::manager::ReportMemberRequest| async move {
+                    let reporter = if q.session == 0 { peer } else { q.session };
+                    m.report_member(q, reporter).await
+                });
+            }
+            Some(Opcode::EnsurePgs) => self.serve(r, reply, |m, q| async move { m.ensure_pgs(q).await }),
+            Some(Opcode::CreateVolume) => self.serve(r, reply, |m, q| async move { m.create_volume(q).await }),
+            Some(Opcode::DeleteVolume) => self.serve(r, reply, |m, q| async move { m.delete_volume(q).await }),
+            Some(Opcode::GetConfig) => {
+                self.serve(r, reply, |m, _: cairn_wire::manager::GetConfigRequest| async move { m.get_config() });
+            }
+            Some(Opcode::SetConfig) => self.serve(r, reply, |m, q| async move { m.set_config(q).await }),
+            Some(Opcode::Status) => {
+                self.serve(r, reply, |m, _: cairn_wire::manager::StatusRequest| async move { m.status() });
+            }
+            Some(Opcode::ChangeMembers) => self.serve(r, reply, |m, q| async move { m.change_members(q).await }),
+            other => {
+                let name = other.map_or("an operation of a later version", Opcode::name);
+                let text = format!("{name} ({:#06x}) is not served by the manager", request.opcode);
+                reply.err(WireError::new(ErrorCode::UnknownOperation, text));
+            }
+        }
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

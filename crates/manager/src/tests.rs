@@ -1,0 +1,6 @@
+//! Managers over loopback with real logs, and nodes that are played by the tests.
+mod cluster;
+mod failures;
+mod node;
+mod single;
+mod triple;

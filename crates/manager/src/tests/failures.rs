@@ -1,0 +1,194 @@
+//! Nodes and members that fail: marked down, reported, probed, taken back.
+use super::cluster::{Managers, eventually};
+use super::node::{Mood, Node, beat, member, told};
+use cairn_types::{Epoch, MemberState};
+use cairn_wire::Opcode;
+use cairn_wire::data::PgState;
+use cairn_wire::manager::*;
+use std::time::{Duration, Instant};
+
+/// Three data nodes and a meta node, one r3 group per test's need; heartbeats are sent by hand.
+fn cluster() -> (Managers, Vec<Node>, Node, PgState) {
+    let managers = Managers::start(1, 1, 3);
+    managers.cluster();
+    managers.set(&[("pgs_per_disk", "1")]);
+    let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    let meta = Node::start(&managers, 4, "meta", 0);
+    let pg = eventually("a group", || managers.map().pgs.first().and_then(|pg| pg.state.clone()));
+    nodes.iter().for_each(|node| drop(told(node, pg.pg, Epoch(1))));
+    beat(&mut nodes);
+    (managers, nodes, meta, pg)
+}
+
+fn report(managers: &Managers, pg: &PgState, disk: u32, session: u64) -> ReportMemberResponse {
+    let request = ReportMemberRequest { pg: pg.pg, epoch: pg.epoch, disk, why: "stalled".into(), session };
+    managers.call(Opcode::ReportMember, &request)
+}
+
+fn pg_now(managers: &Managers) -> PgState {
+    managers.map().pgs[0].state.clone().expect("a state")
+}
+
+fn node_up(managers: &Managers, id: u32) -> bool {
+    managers.map().nodes.iter().any(|n| n.id == id && n.up)
+}
+
+/// A dead node would block writers for ever, or come back with stale data.
+#[test]
+fn a_silent_dead_node_is_marked_down_and_catches_up_when_it_returns() {
+    let (managers, mut nodes, mut meta, pg) = cluster();
+    managers.set(&[("node_timeout", "1s")]);
+    nodes[0].kill();
+    let (dead, disk) = (nodes[0].id(), nodes[0].disk());
+    eventually("the node to be marked down", || {
+        nodes[1..].iter_mut().chain([&mut meta]).for_each(|n| drop(n.heartbeat()));
+        (!node_up(&managers, dead)).then_some(())
+    });
+    for node in &nodes[1..] {
+        let state = told(node, pg.pg, Epoch(2));
+        assert_eq!(member(&state, disk), MemberState::Offline);
+        assert!(node.desk.lock().pushes >= 2, "it was pushed, not only told with a heartbeat");
+    }
+    let problems = managers.status().problems.join("\n");
+    assert!(problems.contains("is down for") && problems.contains("fewer copies"), "{problems}");
+    let old = nodes[0].given.incarnation;
+    let mut late = nodes[0].heartbeat_of();
+    late.incarnation = old;
+    assert!(nodes[0].send(&late).register_again, "a node that was marked down has to register");
+    managers.set(&[("node_timeout", "60s")]);
+    nodes[0].restart();
+    assert!(nodes[0].given.incarnation > old);
+    assert_eq!(member(&pg_now(&managers), disk), MemberState::Syncing);
+    nodes[0].catch_up();
+    let healed = eventually("the member to serve again", || {
+        Some(pg_now(&managers)).filter(|pg| member(pg, disk) == MemberState::Serving)
+    });
+    assert_eq!(healed.epoch, 4);
+    told(&nodes[1], pg.pg, Epoch(4));
+}
+
+/// A node whose heartbeats get lost would be taken out although it serves.
+#[test]
+fn a_silent_node_that_answers_probes_stays() {
+    let (managers, mut nodes, _meta, _) = cluster();
+    managers.set(&[("node_timeout", "1s")]);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        beat(&mut nodes[1..]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(nodes[0].desk.lock().probes > 0, "it was probed");
+    assert!(node_up(&managers, nodes[0].id()));
+    assert!(managers.status().problems.iter().any(|p| p.contains("sends no heartbeats")));
+    assert!(!nodes[0].heartbeat().register_again);
+}
+
+/// A writer would wait for the full timeout of a node that is gone.
+#[test]
+fn a_report_about_a_dead_process_is_settled_at_once() {
+    let (managers, mut nodes, _meta, pg) = cluster();
+    nodes[0].kill();
+    let start = Instant::now();
+    let answer = report(&managers, &pg, nodes[0].disk(), 1);
+    assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
+    let state = answer.state.expect("the new state");
+    assert!(answer.removed);
+    assert_eq!((state.epoch, member(&state, nodes[0].disk())), (2, MemberState::Offline));
+    for node in &nodes[1..] {
+        assert_eq!(node.desk.lock().pgs[&pg.pg].epoch, 2, "the others know it before the reporter goes on");
+    }
+    assert!(!node_up(&managers, nodes[0].id()), "nobody listens: all its members go at once");
+    let again = report(&managers, &pg, nodes[0].disk(), 2);
+    assert!(again.removed && again.state.is_some_and(|pg| pg.epoch == 2), "an old report changes nothing");
+}
+
+/// A stopped process or a failed disk would stall the group until its heartbeats run out.
+#[test]
+fn reports_about_hanging_nodes_and_failed_disks() {
+    let (managers, mut nodes, mut meta, pg) = cluster();
+    managers.set(&[("rejoin_delay", "200ms")]);
+    nodes[0].desk.lock().mood = Mood::DiskFailed;
+    let answer = report(&managers, &pg, nodes[0].disk(), 1);
+    assert!(answer.removed);
+    let state = answer.state.expect("a state");
+    assert_eq!((state.epoch, member(&state, nodes[0].disk())), (2, MemberState::Offline));
+    assert!(node_up(&managers, nodes[0].id()), "the node lives");
+    nodes[0].desk.lock().mood = Mood::Well;
+    let back = eventually("the member to be taken back", || {
+        nodes.iter_mut().chain([&mut meta]).for_each(|n| drop(n.heartbeat()));
+        Some(pg_now(&managers)).filter(|pg| member(pg, nodes[0].disk()) == MemberState::Syncing)
+    });
+    nodes[1].desk.lock().mood = Mood::Hangs;
+    let start = Instant::now();
+    let answer = report(&managers, &back, nodes[1].disk(), 1);
+    assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
+    assert!(answer.removed);
+    let last = answer.state.expect("a state");
+    assert_eq!(member(&last, nodes[2].disk()), MemberState::Serving);
+    nodes[2].desk.lock().mood = Mood::DiskFailed;
+    let answer = report(&managers, &last, nodes[2].disk(), 1);
+    assert!(!answer.removed, "the last serving member is never removed");
+    assert_eq!(answer.state.map(|pg| pg.epoch), Some(last.epoch));
+    nodes[1].desk.lock().mood = Mood::Well;
+}
+
+/// One confused client could take members out; a disk that stalls everybody would stay.
+#[test]
+fn false_alarms_and_slow_members() {
+    let (managers, nodes, _meta, pg) = cluster();
+    let disk = nodes[0].disk();
+    for _ in 0..5 {
+        let answer = report(&managers, &pg, disk, 7);
+        assert!(!answer.removed && answer.state.is_some_and(|pg| pg.epoch == 1), "one reporter is not enough");
+    }
+    let answer = report(&managers, &pg, disk, 8);
+    assert!(answer.removed, "several writers found it slow");
+    assert_eq!(answer.state.map(|pg| member(&pg, disk)), Some(MemberState::Offline));
+    assert!(node_up(&managers, nodes[0].id()));
+}
+
+/// A disk whose sync failed would go on acknowledging writes.
+#[test]
+fn a_disk_that_reports_a_failure_leaves_service() {
+    let (managers, mut nodes, _meta, pg) = cluster();
+    let disk = nodes[1].disk();
+    nodes[1].disks[0].health = 1;
+    nodes[1].disks[0].problem = "sync failed: EIO".into();
+    nodes[1].heartbeat();
+    let state = told(&nodes[0], pg.pg, Epoch(2));
+    assert_eq!(member(&state, disk), MemberState::Offline);
+    let map = managers.map();
+    let entry = map.disks.iter().find(|d| d.id == disk).expect("the disk");
+    assert_eq!((entry.state, entry.problem.as_str()), (1, "sync failed: EIO"));
+    assert!(managers.status().problems.iter().any(|p| p.contains("sync failed: EIO")));
+    nodes[1].disks[0].health = 0;
+    nodes[1].disks[0].problem.clear();
+    nodes[1].restart();
+    assert_eq!(member(&pg_now(&managers), disk), MemberState::Syncing);
+}
+
+/// After a power failure each group would hang on one particular disk.
+#[test]
+fn everybody_restarts() {
+    let (mut managers, mut nodes, mut meta, pg) = cluster();
+    let cluster = managers.cluster();
+    nodes.iter_mut().for_each(Node::kill);
+    meta.kill();
+    managers.kill(0);
+    managers.restart(0, cluster);
+    nodes[0].restart();
+    nodes[1].restart();
+    let state = pg_now(&managers);
+    assert_eq!(state.epoch, 3);
+    let states: Vec<MemberState> = nodes.iter().map(|n| member(&state, n.disk())).collect();
+    assert_eq!(states, [MemberState::Serving; 3], "each holds all that was acknowledged; the third is not missed yet");
+    let answer = report(&managers, &state, nodes[2].disk(), 1);
+    assert!(answer.removed);
+    let state = answer.state.expect("a state");
+    assert_eq!(state.members.iter().filter(|m| m.state == 1).count(), 2, "two serve on: it can be written");
+    let old: Vec<u64> = nodes.iter().map(|n| n.given.incarnation).collect();
+    nodes[2].restart();
+    assert!(nodes[2].given.incarnation > old[0].max(old[1]));
+    assert_eq!(member(&pg_now(&managers), nodes[2].disk()), MemberState::Syncing);
+    assert_eq!(pg.pg, state.pg);
+}

@@ -1,0 +1,243 @@
+//! One manager: registration, volumes, groups, sessions, maps, settings, restart.
+use super::cluster::{Managers, eventually, new_client, wait};
+use super::node::{Node, beat, told};
+use cairn_rpc::{CallOptions, Identity};
+use cairn_types::{ClusterId, Epoch, ErrorCode, NodeId, Scheme};
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::hello::PeerKind;
+use cairn_wire::manager::*;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const R3: u32 = 3;
+
+fn ensure(managers: &Managers, scheme: u32) -> Result<ClusterMap, cairn_rpc::LeaderError> {
+    let request = EnsurePgsRequest { volume: 1, scheme, full: Vec::new() };
+    managers.try_call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request).map(|answer| answer.map.expect("a map"))
+}
+
+/// A new cluster would not come to a usable state by itself.
+#[test]
+fn a_cluster_begins() {
+    let managers = Managers::start(1, 1, 3);
+    let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    assert!(managers.map().volumes.is_empty(), "no meta node yet");
+    let meta = Node::start(&managers, 4, "meta", 0);
+    let map = eventually("the default volume with groups", || {
+        let map = managers.map();
+        (!map.volumes.is_empty() && !map.pgs.is_empty()).then_some(map)
+    });
+    assert_eq!(map.cluster, managers.cluster().0.to_vec());
+    assert_eq!((map.volumes[0].name.as_str(), map.volumes[0].layout), ("default", 3));
+    assert_eq!((map.partitions[0].nodes.as_slice(), map.partitions[0].inode_last), ([meta.id()].as_slice(), u64::MAX));
+    assert_eq!(map.pgs.len(), 4, "pgs_per_disk × disks ÷ copies");
+    assert!(map.pgs.iter().all(|pg| pg.writable && pg.free_bytes > 0));
+    assert_eq!(map.loads.len(), 3);
+    for node in &nodes {
+        assert_eq!(node.id() & !15, 16, "ids of other nodes begin at 16");
+        map.pgs.iter().filter_map(|pg| pg.state.as_ref()).for_each(|pg| drop(told(node, pg.pg, Epoch(1))));
+    }
+    let incarnations: BTreeSet<u64> = nodes.iter().chain([&meta]).map(|n| n.given.incarnation).collect();
+    assert_eq!(incarnations.len(), 4);
+    beat(&mut nodes);
+    let status = managers.status();
+    assert_eq!(status.pgs.as_ref().map(|pgs| (pgs.complete, pgs.degraded)), Some((4, 0)));
+    assert_eq!((status.leader_node, status.managers.as_slice()), (1, [1].as_slice()));
+    assert!(status.problems.iter().all(|p| p.contains("reports no leader")), "{:?}", status.problems);
+}
+
+/// Nodes of another cluster would mix their data into this one.
+#[test]
+fn foreign_clusters_are_refused() {
+    let managers = Managers::start(1, 1, 3);
+    managers.cluster();
+    let foreign = new_client(Identity::new(ClusterId([9; 16]), PeerKind::Server, NodeId(0)));
+    let call = foreign.call(
+        &managers.addresses[0],
+        Opcode::GetMap.code(),
+        &GetMapRequest::default(),
+        (),
+        CallOptions::new(Duration::from_secs(5)),
+    );
+    let error = wait(call).expect_err("another cluster");
+    assert!(error.to_string().contains("cluster"), "{error}");
+    let mut node = Node::new(&managers, 1, "data", 1);
+    node.given.node = 33;
+    let error = node.register().expect_err("a label of another cluster");
+    assert_eq!(error.code(), Some(ErrorCode::WrongCluster));
+    assert!(error.to_string().contains("another cluster"), "{error}");
+    assert!(managers.map().nodes.iter().all(|n| n.id < 16), "nothing was entered");
+}
+
+/// Users would get "no space" without knowing why.
+#[test]
+fn what_cannot_be_placed_says_why() {
+    let managers = Managers::start(1, 1, 1);
+    let _data = Node::start(&managers, 1, "data", 2);
+    let _meta = Node::start(&managers, 2, "meta", 0);
+    eventually("the default volume", || (!managers.map().volumes.is_empty()).then_some(()));
+    assert_eq!(managers.map().volumes[0].layout, 1, "as many copies as there are nodes");
+    let error = ensure(&managers, R3).expect_err("two disks");
+    assert_eq!(error.code(), Some(ErrorCode::NotEnoughDisks));
+    assert!(error.to_string().contains("r3 needs 3 disks in service; this cluster has 2"), "{error}");
+    let erasure = Scheme::Erasure { k: 6, m: 3 }.code();
+    let error = ensure(&managers, u32::from(erasure)).expect_err("erasure");
+    assert!(error.to_string().contains("rs-6-3 needs erasure coding, which this version does not have"), "{error}");
+    let create = |name: &str, layout: u64| {
+        let request = CreateVolumeRequest { name: name.into(), layout };
+        managers.try_call::<CreateVolumeResponse>(Opcode::CreateVolume, &request)
+    };
+    assert_eq!(create("a", 3).expect_err("r3").code(), Some(ErrorCode::NotEnoughDisks));
+    assert_eq!(create("default", 1).expect_err("taken").code(), Some(ErrorCode::Exists));
+    assert_eq!(create("a/b", 1).expect_err("a slash").code(), Some(ErrorCode::InvalidArgument));
+    let made = create("b", 2).expect("two disks do");
+    assert!(made.map.expect("a map").pgs.iter().all(|pg| pg.state.as_ref().is_some_and(|pg| pg.members.len() == 2)));
+}
+
+/// Two clients with one session would take each other's answers.
+#[test]
+fn sessions_and_maps_for_clients() {
+    let managers = Managers::start(1, 1, 3);
+    let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    let _meta = Node::start(&managers, 4, "meta", 0);
+    eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
+    let open = || -> OpenSessionResponse {
+        managers.call(Opcode::OpenSession, &OpenSessionRequest { client: "test".into(), volume: 1 })
+    };
+    let sessions: BTreeSet<u64> = (0..50).map(|_| open().session).collect();
+    assert_eq!(sessions.len(), 50);
+    let version = open().map.expect("a map").version;
+    let full: Vec<u32> = managers.map().pgs.iter().filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg).take(1).collect();
+    let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.clone() };
+    let map = managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request).map.expect("a map");
+    let of =
+        |map: &ClusterMap, id: u32| map.pgs.iter().find(|pg| pg.state.as_ref().is_some_and(|pg| pg.pg == id)).cloned();
+    assert_eq!(of(&map, full[0]).map(|pg| pg.writable), Some(false), "a full one takes no new chunks");
+    assert_eq!(map.pgs.iter().filter(|pg| pg.writable).count(), 4, "and is replaced");
+    let delta: ClusterMap = managers.call(Opcode::GetMap, &GetMapRequest { since_version: version, volume: 1 });
+    assert_eq!((delta.base_version, delta.pgs.len(), delta.volumes.len()), (version, 2, 0));
+    nodes[0].disks[0].free_bytes = 5 << 30;
+    beat(&mut nodes);
+    let loads = managers.map().loads;
+    assert_eq!(loads.iter().find(|l| l.disk == nodes[0].disk()).map(|l| l.free_bytes), Some(5 << 30));
+    eventually("the full group to open again: its disks have room", || {
+        of(&managers.map(), full[0]).filter(|pg| pg.writable)
+    });
+    nodes[0].disks[0].free_bytes = 1 << 20;
+    eventually("groups of a full disk to close", || {
+        beat(&mut nodes);
+        managers.map().pgs.iter().all(|pg| !pg.writable).then_some(())
+    });
+    assert!(managers.status().problems.iter().any(|p| p.contains("full up to the reserve")));
+}
+
+/// A mistyped setting would be taken, or mistakes be told one by one.
+#[test]
+fn settings() {
+    let managers = Managers::start(1, 1, 1);
+    managers.cluster();
+    let item = |key: &str, value: &str| ConfigItem { key: key.into(), value: value.into(), ..ConfigItem::default() };
+    let items = vec![item("node_timeout", "5s"), item("node_timout", "5s"), item("slow_reports", "none")];
+    let answer: SetConfigResponse = managers.call(Opcode::SetConfig, &SetConfigRequest { items });
+    assert_eq!(answer.mistakes.len(), 2, "{:?}", answer.mistakes);
+    let value = |key: &str| {
+        let all: GetConfigResponse = managers.call(Opcode::GetConfig, &GetConfigRequest {});
+        all.items.into_iter().find(|i| i.key == key).expect("a setting").value
+    };
+    assert_eq!(value("node_timeout"), "10s", "nothing is set if anything is wrong");
+    managers.set(&[("node_timeout", "5s")]);
+    assert_eq!(value("node_timeout"), "5s");
+}
+
+/// A volume with files would be deleted by a slip.
+#[test]
+fn volumes_are_deleted_only_when_empty_or_by_force() {
+    let managers = Managers::start(1, 1, 1);
+    let mut data = Node::start(&managers, 1, "data", 1);
+    let mut meta = Node::start(&managers, 2, "meta", 0);
+    eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
+    let delete = |force: bool| {
+        managers.try_call::<Empty>(Opcode::DeleteVolume, &DeleteVolumeRequest { name: "default".into(), force })
+    };
+    let with_heartbeats = |meta: &mut Node, force: bool| {
+        std::thread::scope(|scope| {
+            let deletion = scope.spawn(|| delete(force));
+            while !deletion.is_finished() {
+                meta.heartbeat();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            deletion.join().expect("no panic")
+        })
+    };
+    meta.inodes = 12;
+    let error = with_heartbeats(&mut meta, false).expect_err("it holds files");
+    assert_eq!(error.code(), Some(ErrorCode::VolumeNotEmpty));
+    assert!(error.to_string().contains("holds 11 files and directories"), "{error}");
+    meta.inodes = 1;
+    with_heartbeats(&mut meta, false).expect("empty");
+    let retired =
+        eventually("the retirement to be told", || data.desk.lock().pgs.values().find(|pg| pg.retired).cloned());
+    assert_eq!(retired.epoch, 2);
+    assert!(managers.map().volumes.is_empty() && managers.map().pgs.is_empty());
+    assert_eq!(delete(true).expect_err("gone").code(), Some(ErrorCode::UnknownVolume));
+    std::thread::sleep(Duration::from_millis(300));
+    data.heartbeat();
+    assert!(managers.map().volumes.is_empty(), "the default volume is made once");
+}
+
+/// A restart would forget who belongs to the cluster, or begin a second one.
+#[test]
+fn a_restart_keeps_everything() {
+    let mut managers = Managers::start(1, 1, 3);
+    let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    let _meta = Node::start(&managers, 4, "meta", 0);
+    eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
+    managers.set(&[("node_timeout", "7s")]);
+    let first: OpenSessionResponse = managers.call(Opcode::OpenSession, &OpenSessionRequest::default());
+    let (cluster, before) = (managers.cluster(), managers.map());
+    managers.kill(0);
+    managers.restart(0, cluster);
+    assert_eq!(managers.cluster(), cluster);
+    let after = managers.map();
+    assert_eq!(
+        (after.version, &after.volumes, &after.partitions),
+        (before.version, &before.volumes, &before.partitions)
+    );
+    let states = |map: &ClusterMap| map.pgs.iter().map(|pg| pg.state.clone()).collect::<Vec<_>>();
+    assert_eq!(states(&after), states(&before));
+    let second: OpenSessionResponse = managers.call(Opcode::OpenSession, &OpenSessionRequest::default());
+    assert!(second.session > first.session);
+    beat(&mut nodes);
+    assert_eq!(managers.map().version, before.version, "nobody had to register again");
+}
+
+/// A member whose log was lost would begin a second cluster under the old label.
+#[test]
+fn a_label_without_its_log_does_not_begin_a_cluster() {
+    use crate::{ManagerConfig, ManagerError, ManagerParts, ManagerServer};
+    use cairn_env::{FastRng, RealClock, RealDisk};
+    use std::sync::Arc;
+    struct Nowhere;
+    impl cairn_raft_host::RaftTransport for Nowhere {
+        fn send(&self, _: NodeId, _: cairn_wire::raft::RaftBatch) {}
+        fn fetch(
+            &self,
+            from: NodeId,
+            _: cairn_wire::raft::FetchCheckpointRequest,
+        ) -> Result<(cairn_wire::raft::FetchCheckpointResponse, bytes::Bytes), cairn_raft_host::FetchError> {
+            Err(cairn_raft_host::FetchError::Gone { from })
+        }
+    }
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let disk = Arc::new(RealDisk::open(dir.path()).expect("a disk"));
+    let (clock, rng) = (Arc::new(RealClock), Arc::new(FastRng::from_os()));
+    let host = cairn_raft_host::HostConfig::new(NodeId(1), cairn_types::DiskUuid([1; 16]));
+    let raft =
+        cairn_raft_host::RaftHost::start(host, clock.clone(), rng.clone(), disk, Arc::new(Nowhere)).expect("a log");
+    let identity = Identity::new(ClusterId([5; 16]), PeerKind::Server, NodeId(1));
+    let client = new_client(identity.clone());
+    let parts = ManagerParts { raft: Arc::new(raft), client, identity, clock, rng };
+    let error = ManagerServer::start(ManagerConfig::single("127.0.0.1:1"), parts).err().expect("refused");
+    assert!(matches!(error, ManagerError::Log(cairn_raft_host::HostError::Missing { .. })), "{error}");
+}

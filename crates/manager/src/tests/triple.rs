@@ -1,0 +1,102 @@
+//! Three managers: hints, a leader that dies, nothing forgotten, nothing given twice.
+use super::cluster::{Managers, eventually, new_client, wait};
+use super::node::{Node, beat, told};
+use cairn_rpc::{CallError, CallOptions, Identity};
+use cairn_types::{Epoch, ErrorCode};
+use cairn_wire::Opcode;
+use cairn_wire::manager::*;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+fn sessions(managers: &Managers, count: usize) -> Vec<u64> {
+    let open = |_| -> u64 {
+        let answer: OpenSessionResponse = managers.call(Opcode::OpenSession, &OpenSessionRequest::default());
+        answer.session
+    };
+    (0..count).map(open).collect()
+}
+
+/// Followers would answer from an old state, or clients not find the leader.
+#[test]
+fn followers_point_to_the_leader() {
+    let managers = Managers::start(3, 1, 3);
+    let leader = managers.leader();
+    managers.cluster();
+    let client = new_client(Identity::client());
+    for (i, address) in managers.addresses.iter().enumerate().filter(|(i, _)| *i != leader) {
+        let options = CallOptions::new(Duration::from_secs(5));
+        let call = client.call(address, Opcode::GetMap.code(), &GetMapRequest::default(), (), options);
+        match wait(call) {
+            Err(CallError::Remote(error)) => {
+                assert_eq!(error.code, ErrorCode::NotLeader, "{error}");
+                assert_eq!(error.leader_hint.as_ref(), Some(&managers.addresses[leader]));
+            }
+            other => panic!("member {i} answered {other:?}"),
+        }
+    }
+    let map = eventually("all managers to be in the map", || Some(managers.map()).filter(|map| map.nodes.len() == 3));
+    assert_eq!(map.nodes.iter().map(|n| n.id).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(map.nodes.iter().all(|n| n.roles == ["manager"] && !n.address.is_empty()));
+    for running in managers.running.iter().flatten() {
+        eventually("every member to learn the cluster", || {
+            (running.identity.cluster() == managers.cluster()).then_some(())
+        });
+    }
+}
+
+/// What one leader acknowledged would be lost, or given again, by the next.
+#[test]
+fn a_dead_leader_is_replaced_and_nothing_is_forgotten() {
+    let mut managers = Managers::start(3, 1, 3);
+    let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    let mut meta = Node::start(&managers, 4, "meta", 0);
+    eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
+    managers.set(&[("node_timeout", "9s")]);
+    let mut all = sessions(&managers, 20);
+    let (cluster, mut before) = (managers.cluster(), managers.map());
+    let mut killed = Vec::new();
+    for _ in 0..2 {
+        let leader = managers.leader();
+        managers.kill(leader);
+        killed.push(leader);
+        let next = managers.leader();
+        assert_ne!(next, leader);
+        all.extend(sessions(&managers, 20));
+        let after = managers.map();
+        assert!(after.version >= before.version);
+        assert_eq!((&after.volumes, after.pgs.len()), (&before.volumes, before.pgs.len()));
+        let value: GetConfigResponse = managers.call(Opcode::GetConfig, &GetConfigRequest {});
+        assert!(value.items.iter().any(|i| i.key == "node_timeout" && i.value == "9s"));
+        beat(&mut nodes);
+        beat(std::slice::from_mut(&mut meta));
+        before = after;
+        managers.restart(leader, cluster);
+    }
+    assert_eq!(killed.len(), 2, "faults fired");
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 60, "a session was given twice");
+    assert_eq!(managers.cluster(), cluster);
+    // Epochs go on rising under the new leader, and members are told.
+    let pg = before.pgs[0].state.clone().expect("a state");
+    nodes[0].kill();
+    let request =
+        ReportMemberRequest { pg: pg.pg, epoch: pg.epoch, disk: nodes[0].disk(), why: "gone".into(), session: 1 };
+    let answer: ReportMemberResponse = managers.call(Opcode::ReportMember, &request);
+    assert!(answer.removed);
+    told(&nodes[1], pg.pg, Epoch(pg.epoch + 1));
+}
+
+/// A new leader has heard nobody: it would mark everybody down.
+#[test]
+fn a_new_leader_marks_nobody_down() {
+    let mut managers = Managers::start(3, 1, 3);
+    let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    managers.set(&[("node_timeout", "1s")]);
+    beat(&mut nodes);
+    let leader = managers.leader();
+    managers.kill(leader);
+    managers.leader();
+    std::thread::sleep(Duration::from_millis(2500));
+    let map = managers.map();
+    assert!(map.nodes.iter().filter(|n| n.id >= 16).all(|n| n.up), "they answer probes");
+    beat(&mut nodes);
+}
