@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Between two looks at removed members and full groups.
+/// Between two looks at removed members, full groups and new managers.
 const SLOW_ROUND: Duration = Duration::from_secs(1);
 /// Between two looks at whether volumes have enough groups, and at the manager's own members.
 const SLOWER_ROUND: Duration = Duration::from_secs(3);
@@ -49,10 +49,11 @@ impl Manager {
             if slow.is_due(self.now(), SLOW_ROUND) {
                 self.rejoin().await;
                 self.open_and_close().await;
+                self.promote().await;
             }
             if slower.is_due(self.now(), SLOWER_ROUND) {
                 self.top_up().await;
-                self.look_after_members().await;
+                self.ask_members().await;
             }
         }
     }

@@ -2,6 +2,7 @@
 use super::*;
 use crate::apply::tests::{cluster, empty_cluster, ok};
 use crate::command::{Command, ConfigValue, CreatePgs, Disks, SetConfig};
+use proptest::prelude::*;
 
 fn bytes_of(state: &State) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -73,4 +74,17 @@ fn later_formats_are_refused() {
     let mut bytes = bytes_of(&State::new());
     bytes[8] = 2;
     assert_eq!(read(&bytes), Err(CheckpointError::Later { format: 2 }));
+}
+
+proptest! {
+    /// Foreign bytes would bring a member down.
+    #[test]
+    fn any_bytes_are_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..400), begin: bool) {
+        if begin {
+            let head = bytes_of(&State::new());
+            bytes.splice(0..0, head[..16].iter().copied());
+        }
+        prop_assert!(read(&bytes).is_err());
+        let _ = Command::from_bytes(&bytes);
+    }
 }

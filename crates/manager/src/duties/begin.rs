@@ -83,8 +83,8 @@ impl Manager {
         }
     }
 
-    /// Members of the manager's group: a new one gets its vote when it has caught up; each is asked whether it lives.
-    pub(super) async fn look_after_members(&self) {
+    /// A new member of the manager's group gets its vote when it has caught up.
+    pub(super) async fn promote(&self) {
         let Some(log) = self.log.get().cloned() else { return };
         let core = log.status().core;
         let matched = |node: NodeId| core.matched.iter().find(|(id, _)| *id == node).map_or(0, |(_, index)| *index);
@@ -96,12 +96,18 @@ impl Manager {
             match change {
                 Ok(Ok(())) => tracing::info!(%node, "a new manager has caught up and gets its vote"),
                 Ok(Err(error)) => tracing::info!(%node, %error, "a new manager could not get its vote yet"),
-                Err(_) => return,
+                // The runtime ends.
+                Err(_) => {}
             }
         }
+    }
+
+    /// Asks the other members of the manager's group whether they live.
+    pub(super) async fn ask_members(&self) {
+        let voters = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
         let others: Vec<(NodeId, String)> = {
             let state = self.replica.read();
-            let others = core.members.voters.iter().filter(|node| **node != self.config.member);
+            let others = voters.iter().filter(|node| **node != self.config.member);
             others.filter_map(|node| state.node(*node).map(|n| (*node, n.address.clone()))).collect()
         };
         let Ok(deadline) = self.look(|state, _| state.config().duration(Key::ProbeDeadline)) else { return };

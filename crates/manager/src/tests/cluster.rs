@@ -63,14 +63,17 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// Sends Raft messages through RPC.
 struct Wire {
     client: Client,
-    addresses: BTreeMap<NodeId, String>,
+    addresses: Addresses,
 }
+
+type Addresses = Arc<Mutex<BTreeMap<NodeId, String>>>;
 
 impl RaftTransport for Wire {
     fn send(&self, to: NodeId, batch: RaftBatch) {
-        if let Some(address) = self.addresses.get(&to) {
+        let address = self.addresses.lock().get(&to).cloned();
+        if let Some(address) = address {
             // Lost messages are Raft's daily bread.
-            let _ = self.client.send(address, Opcode::RaftMessages.code(), &batch, ());
+            let _ = self.client.send(&address, Opcode::RaftMessages.code(), &batch, ());
         }
     }
     fn fetch(
@@ -79,9 +82,9 @@ impl RaftTransport for Wire {
         request: FetchCheckpointRequest,
     ) -> Result<(FetchCheckpointResponse, Bytes), FetchError> {
         let failed = |cause: String| FetchError::Failed { from, cause };
-        let address = self.addresses.get(&from).ok_or_else(|| failed("no address".into()))?;
+        let address = self.addresses.lock().get(&from).cloned().ok_or_else(|| failed("no address".into()))?;
         let options = CallOptions::new(Duration::from_secs(3));
-        let call = self.client.call(address, Opcode::FetchCheckpoint.code(), &request, (), options);
+        let call = self.client.call(&address, Opcode::FetchCheckpoint.code(), &request, (), options);
         let answer = wait(call).map_err(|e| failed(e.to_string()))?;
         let message = answer.decode::<FetchCheckpointResponse>().map_err(|e| failed(e.to_string()))?;
         let bytes = answer.payload.map(|payload| Bytes::copy_from_slice(&payload)).unwrap_or_default();
@@ -133,6 +136,9 @@ pub struct Managers {
     pub running: Vec<Option<Running>>,
     pub bootstrap: Bootstrap,
     pub client: LeaderClient,
+    /// Members from this one on are started to join.
+    joining: usize,
+    book: Addresses,
     clients: Mutex<Vec<Client>>,
 }
 
@@ -157,6 +163,8 @@ impl Managers {
             running: (0..count).map(|_| None).collect(),
             bootstrap,
             client,
+            joining: usize::MAX,
+            book: Addresses::default(),
             clients: Mutex::default(),
         };
         for (i, ((server, router), identity)) in servers.into_iter().zip(routers).zip(identities).enumerate() {
@@ -170,7 +178,8 @@ impl Managers {
         let members: Vec<(NodeId, String)> =
             self.addresses.iter().enumerate().map(|(i, a)| (NodeId(i as u32 + 1), a.clone())).collect();
         let client = new_client(identity.clone());
-        let transport = Wire { client: client.clone(), addresses: members.iter().cloned().collect() };
+        self.book.lock().extend(members.iter().cloned());
+        let transport = Wire { client: client.clone(), addresses: self.book.clone() };
         let disk = Arc::new(RealDisk::open(self.dirs[i].path()).expect("a disk"));
         let host = HostConfig {
             segment_bytes: 1 << 20,
@@ -183,6 +192,7 @@ impl Managers {
         let config = ManagerConfig {
             bootstrap: self.bootstrap.clone(),
             tick: Duration::from_millis(50),
+            join: i >= self.joining,
             ..ManagerConfig::new(member, members)
         };
         let parts = ManagerParts { raft: raft.clone(), client: client.clone(), identity: identity.clone(), clock, rng };
@@ -191,6 +201,19 @@ impl Managers {
         assert!(router.manager.set(manager.service()).is_ok());
         self.clients.lock().push(client);
         Running { manager, identity, raft, server }
+    }
+
+    /// Starts one more process that waits to be made a member.
+    pub fn add(&mut self) -> usize {
+        let i = self.running.len();
+        self.joining = self.joining.min(i);
+        let (router, identity) = (Arc::new(Router::default()), identity(ClusterId::NONE, i));
+        let server = Server::bind(any_port(), server_config(), identity.clone(), router.clone()).expect("a port");
+        self.addresses.push(server.local_addr().to_string());
+        self.client.set_addresses(self.addresses.clone());
+        self.dirs.push(TempDir::new().expect("a directory"));
+        self.running.push(Some(self.run(i, server, &router, identity)));
+        i
     }
 
     /// As kill -9 would, except that the process is this one: the port closes, threads end, nothing is said.

@@ -100,3 +100,38 @@ fn a_new_leader_marks_nobody_down() {
     assert!(map.nodes.iter().filter(|n| n.id >= 16).all(|n| n.up), "they answer probes");
     beat(&mut nodes);
 }
+
+/// A cluster that began with one manager could never get a second one.
+#[test]
+fn one_manager_becomes_three() {
+    use cairn_wire::common::Empty;
+    use cairn_wire::data::NodeAddress;
+    let mut managers = Managers::start(1, 1, 3);
+    let cluster = managers.cluster();
+    managers.set(&[("node_timeout", "8s")]);
+    let change = |managers: &Managers, add: Vec<u32>| {
+        let address = |n: &u32| NodeAddress { node: *n, address: managers.addresses[*n as usize - 1].clone() };
+        let addresses = add.iter().map(address).collect();
+        let request = ChangeMembersRequest { group: 0, add, remove: Vec::new(), addresses };
+        managers.try_call::<Empty>(Opcode::ChangeMembers, &request)
+    };
+    let nameless = ChangeMembersRequest { group: 0, add: vec![2], ..ChangeMembersRequest::default() };
+    let error = managers.try_call::<Empty>(Opcode::ChangeMembers, &nameless).expect_err("no address");
+    assert_eq!(error.code(), Some(ErrorCode::InvalidArgument));
+    for number in [2, 3] {
+        managers.add();
+        change(&managers, vec![number]).expect("added");
+        eventually("the new member's vote", || managers.status().managers.contains(&number).then_some(()));
+    }
+    assert_eq!(managers.status().managers, [1, 2, 3]);
+    let first = managers.running.iter().flatten().next().expect("it runs");
+    assert_eq!(first.identity.cluster(), cluster);
+    managers.kill(0);
+    let value: GetConfigResponse = managers.call(Opcode::GetConfig, &GetConfigRequest {});
+    assert!(value.items.iter().any(|i| i.key == "node_timeout" && i.value == "8s"), "the new ones have everything");
+    assert_ne!(managers.leader(), 0);
+    let problem = eventually("the dead manager to be named", || {
+        managers.status().problems.into_iter().find(|p| p.contains("manager n1 does not answer"))
+    });
+    assert!(problem.contains("2 of 3 managers"), "{problem}");
+}
