@@ -4,12 +4,12 @@
 //! registration), Raft host and manager for members of the manager's group, registration, then what needs the node's id.
 use crate::router::Router;
 use anyhow::Context;
-use cairn_data::{DataConfig, DataParts, DataServer};
-use cairn_env::{Clock, FastRng, OsRng, RealClock, RealDisk, Rng};
+use cairn_data::{DataConfig, DataEnv, DataServer};
+use cairn_env::{BufPool, Clock, Disk, FastRng, OsRng, RealClock, RealDisk, Rng};
 use cairn_manager::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
 use cairn_meta::{MetaConfig, MetaServer};
 use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
-use cairn_raft_host::{HostConfig, RaftHost, RpcTransport};
+use cairn_raft_host::{HostConfig, RaftHost, RaftService, RpcTransport};
 use cairn_rpc::leader::LeaderClient;
 use cairn_rpc::{Client, ClientConfig, Identity, Server, ServerConfig};
 use cairn_store::LabelledDir;
@@ -27,6 +27,8 @@ use std::time::Duration;
 const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
 /// Requests in the works get so long when the node stops.
 const STOP_GRACE: Duration = Duration::from_millis(500);
+/// Memory of reads of a data node.
+const READ_POOL_BYTES: usize = 128 << 20;
 /// Threads that carry the connections to other nodes.
 const CLIENT_THREADS: usize = 1;
 
@@ -71,10 +73,10 @@ impl NodeSpec {
 /// A running node.
 pub struct NodeProcess {
     server: Server,
-    agent: NodeAgent,
+    agent: Arc<NodeAgent>,
     manager: Option<Arc<ManagerServer>>,
     meta: Option<Arc<MetaServer>>,
-    data: Option<Arc<DataServer>>,
+    data: Option<DataServer>,
     raft: Option<Arc<RaftHost>>,
     http: Option<HttpServer>,
     address: String,
@@ -114,6 +116,14 @@ impl NodeProcess {
         let mut roles = Roles::default();
         roles.start_early(&spec, &ground, &router, &address)?;
         let agent = start_agent(&spec, &ground, &roles, (&address, &http_address))?;
+        if let Some(data) = &roles.data {
+            let agent = Arc::downgrade(&agent);
+            data.set_poke(Arc::new(move || {
+                if let Some(agent) = agent.upgrade() {
+                    agent.poke();
+                }
+            }));
+        }
         let registration = wait_registered(&agent);
         roles.start_late(&spec, &ground, &router, &agent, &registration)?;
         register_metrics(&registry, &server, &roles);
@@ -145,7 +155,7 @@ impl NodeProcess {
             data.stop();
         }
         if let Some(raft) = &self.raft {
-            raft.stop();
+            raft.shutdown();
         }
     }
 }
@@ -169,7 +179,7 @@ impl Ground {
         let identity = Identity::new(dir.label().cluster, PeerKind::Server, dir.label().node);
         let client = Client::with_threads(CLIENT_THREADS, ClientConfig::default(), identity.clone())?;
         let rng: Arc<dyn Rng> = Arc::new(FastRng::from_os());
-        let transport = Arc::new(RpcTransport::new(client.clone())?);
+        let transport = Arc::new(RpcTransport::new(client.clone()));
         for (number, address) in &spec.managers {
             transport.set_address(NodeId(*number), address.clone());
         }
@@ -225,7 +235,7 @@ impl Contributor for LabelKeeper {
 struct Roles {
     manager: Option<Arc<ManagerServer>>,
     meta: Option<Arc<MetaServer>>,
-    data: Option<Arc<DataServer>>,
+    data: Option<DataServer>,
     raft: Option<Arc<RaftHost>>,
 }
 
@@ -234,7 +244,7 @@ impl Roles {
     fn start_early(&mut self, spec: &NodeSpec, ground: &Ground, router: &Router, address: &str) -> anyhow::Result<()> {
         if let Some(member) = spec.manager {
             let host = ground.raft_host(NodeId(member))?;
-            serve(&router.raft, host.clone().service());
+            serve(&router.raft, Arc::new(RaftService::start(host.clone())?));
             let mut members: Vec<_> =
                 spec.managers.iter().map(|(id, address)| (NodeId(*id), address.clone())).collect();
             if let [(_, only)] = members.as_mut_slice() {
@@ -257,24 +267,11 @@ impl Roles {
             self.raft = Some(host);
         }
         if !spec.disks.is_empty() {
-            let data = self.start_data(spec, ground)?;
-            serve(&router.data, data.clone());
+            let data = start_data(spec, ground)?;
+            serve(&router.data, Arc::new(data.clone()));
             self.data = Some(data);
         }
         Ok(())
-    }
-
-    fn start_data(&self, spec: &NodeSpec, ground: &Ground) -> anyhow::Result<Arc<DataServer>> {
-        let mut config = DataConfig::new(spec.disks.clone());
-        config.direct_reads = spec.direct_reads;
-        let parts = DataParts {
-            client: ground.client.clone(),
-            manager: ground.managers(spec),
-            identity: ground.identity.clone(),
-            clock: ground.clock.clone(),
-            rng: ground.rng.clone(),
-        };
-        DataServer::start(config, parts).context("the data role cannot start")
     }
 
     /// What needs the node's id.
@@ -293,7 +290,7 @@ impl Roles {
             Some(host) => host.clone(),
             None => {
                 let host = ground.raft_host(registration.node)?;
-                serve(&router.raft, host.clone().service());
+                serve(&router.raft, Arc::new(RaftService::start(host.clone())?));
                 self.raft.insert(host).clone()
             }
         };
@@ -326,6 +323,28 @@ impl Roles {
     }
 }
 
+fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
+    let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+    for dir in &spec.disks {
+        match RealDisk::create(dir) {
+            Ok(disk) => disks.push(Arc::new(disk)),
+            // The node starts without it, as without any other disk that cannot be used.
+            Err(error) => tracing::error!(disk = %dir.display(), %error, "a disk cannot be opened and is left out"),
+        }
+    }
+    anyhow::ensure!(!disks.is_empty(), "none of the disks of data.disks can be opened; see the messages above");
+    let mut config = DataConfig::new(disks);
+    config.disk.direct_reads = spec.direct_reads;
+    let env = DataEnv {
+        clock: ground.clock.clone(),
+        rng: Arc::new(OsRng),
+        pool: BufPool::new(READ_POOL_BYTES),
+        client: ground.client.clone(),
+        cluster: ground.identity.cluster(),
+    };
+    DataServer::start(config, env).context("the data role cannot start")
+}
+
 fn serve(slot: &std::sync::OnceLock<Arc<dyn cairn_rpc::Service>>, service: Arc<dyn cairn_rpc::Service>) {
     assert!(slot.set(service).is_ok(), "a role is started once");
 }
@@ -355,7 +374,7 @@ fn start_agent(
     ground: &Ground,
     roles: &Roles,
     (address, http_address): (&str, &str),
-) -> anyhow::Result<NodeAgent> {
+) -> anyhow::Result<Arc<NodeAgent>> {
     let label = *ground.dir.lock().label();
     let mut config = AgentConfig::new(label.uuid, address);
     config.node = label.node;
@@ -372,9 +391,9 @@ fn start_agent(
     let keeper = Arc::new(LabelKeeper { dir: ground.dir.clone() });
     let mut contributors: Vec<Arc<dyn Contributor>> = vec![keeper, ground.addresses.clone()];
     if let Some(data) = &roles.data {
-        contributors.push(data.clone());
+        contributors.push(Arc::new(data.clone()));
     }
-    Ok(NodeAgent::start(config, manager, ground.identity.clone(), contributors)?)
+    Ok(Arc::new(NodeAgent::start(config, manager, ground.identity.clone(), contributors)?))
 }
 
 /// Waits as long as it takes: managers may be started later.
@@ -397,6 +416,6 @@ fn register_metrics(registry: &Registry, server: &Server, roles: &Roles) {
         registry.register(&[("role", "meta")], meta.metrics());
     }
     if let Some(data) = roles.data.clone() {
-        registry.register(&[("role", "data")], Arc::new(move |samples: &mut Samples| data.sample(samples)));
+        registry.register(&[("role", "data")], Arc::new(move |samples: &mut Samples| data.metrics(samples)));
     }
 }

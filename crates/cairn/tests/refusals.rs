@@ -153,7 +153,7 @@ fn a_full_disk_is_told_and_recovers() {
         let disk = cluster.disk(name);
         fs::create_dir_all(&disk).expect("directory");
         let status = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=400m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=700m", "tmpfs"])
             .arg(&disk)
             .stderr(Stdio::null())
             .status();
@@ -177,7 +177,7 @@ fn a_full_disk_is_told_and_recovers() {
             break output;
         }
         stored.push(target);
-        assert!(stored.len() < 20, "400 MB disks took {} MB", stored.len() * 50);
+        assert!(stored.len() < 20, "700 MB disks took {} MB", stored.len() * 50);
     };
     assert_eq!(full.status.code(), Some(6), "{}", text(&full.stderr));
     assert!(!stored.is_empty());
