@@ -1,4 +1,4 @@
-//! The page of on-disk formats names every format of the code, and none that is gone.
+//! Reference pages name what the code has and nothing that is gone: on-disk formats, metrics, settings of the cluster.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -81,4 +81,56 @@ fn every_file_of_the_format_crate_is_named() {
         }
     }
     assert!(checked >= 13, "only {checked} formats were found");
+}
+
+/// Names in quotes that begin with `cairn_`, as metrics have them in the code.
+fn metrics() -> BTreeSet<String> {
+    let mut files = Vec::new();
+    for krate in ["telemetry", "manager", "meta", "data", "rpc", "cairn"] {
+        sources(&root().join("crates").join(krate).join("src"), &mut files);
+    }
+    let name = |word: &&str| word.starts_with("cairn_") && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let mut found = BTreeSet::new();
+    for file in files {
+        found.extend(read(&file).split('"').skip(1).step_by(2).filter(name).map(str::to_owned));
+    }
+    found
+}
+
+/// Somebody who builds a dashboard would not find a metric, or look for one that is gone.
+#[test]
+fn the_page_of_metrics_has_every_metric() {
+    let page = read(&root().join("docs/reference/metrics.md"));
+    let quoted = page.split('`').skip(1).step_by(2);
+    let described: BTreeSet<String> = quoted
+        .map(|word| word.split('{').next().unwrap_or(word))
+        .filter(|w| w.starts_with("cairn_"))
+        .map(str::to_owned)
+        .collect();
+    let metrics = metrics();
+    assert!(metrics.len() >= 60, "the code's metrics were not found: {metrics:?}");
+    let missing: Vec<_> = metrics.difference(&described).collect();
+    let stale: Vec<_> = described.difference(&metrics).collect();
+    assert!(
+        missing.is_empty() && stale.is_empty(),
+        "docs/reference/metrics.md lacks {missing:?} and invents {stale:?}"
+    );
+}
+
+/// An operator would not find a setting, or be told a wrong default.
+#[test]
+fn the_operators_guide_has_every_setting() {
+    let page = read(&root().join("docs/guides/operate.md"));
+    let code = read(&root().join("crates/manager-core/src/config.rs"));
+    let mut checked = 0;
+    for line in code.lines().filter(|line| line.contains(" = \"") && line.contains("Kind::")) {
+        let mut quoted = line.split('"').skip(1).step_by(2);
+        let (Some(name), Some(default)) = (quoted.next(), quoted.next()) else { continue };
+        assert!(
+            page.contains(&format!("| `{name}` | `{default}` |")),
+            "docs/guides/operate.md lacks {name} = {default}"
+        );
+        checked += 1;
+    }
+    assert!(checked >= 10, "only {checked} settings were found");
 }
