@@ -164,3 +164,6 @@ fn write(disk: &dyn Disk, label: &Label) -> Result<(), StoreError> {
     disk.sync_dir("")?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

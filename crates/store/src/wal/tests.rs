@@ -1,1 +1,6 @@
-//! Tests of the log.
+//! Tests of the log: reading back, crashes at every operation, damage, failures of the disk.
+
+mod crash;
+mod damage;
+mod fixture;
+mod plain;
