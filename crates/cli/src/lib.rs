@@ -1,1 +1,31 @@
-//! (being written)
+//! `cairn fs`, `cairn admin`, `cairn inspect` and shell completions: what a person or a script types.
+//!
+//! Everything goes through `cairn_client`. Owns: the command line, what is printed (text and JSON), exit codes. Not here:
+//! rules of the file system (`meta-core`), retries and fail-over (`client`), servers (`cairn dev`, `cairn server`).
+pub mod admin;
+mod args;
+mod completion;
+mod context;
+mod entry;
+mod error;
+mod exit;
+pub mod fs;
+mod glob;
+mod human;
+pub mod inspect;
+mod mode;
+mod output;
+mod owner;
+mod progress;
+mod remote;
+mod report;
+mod run;
+mod table;
+mod transfer;
+mod walk;
+
+pub use args::{GlobalArgs, expand_args};
+pub use context::Context;
+pub use error::CliError;
+pub use exit::Exit;
+pub use run::{Command, run};

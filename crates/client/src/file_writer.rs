@@ -100,7 +100,7 @@ impl FileWriter {
         if length == 0 {
             return Ok(());
         }
-        if self.len() % SEGMENT_MAX as u64 != 0 {
+        if !self.len().is_multiple_of(SEGMENT_MAX as u64) {
             return Err(ClientError::protocol(&shown(&self.path), "a hole begins behind a whole number of parts"));
         }
         if let Some(full) = self.held.take() {

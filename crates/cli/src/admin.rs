@@ -1,0 +1,73 @@
+//! `cairn admin …`: state and settings of the cluster, as the manager's leader tells them. One noun a file.
+mod config;
+mod disk;
+mod node;
+mod partition;
+mod pg;
+mod status;
+mod volume;
+
+use crate::context::Context;
+use crate::error::Result;
+use cairn_wire::Opcode;
+use cairn_wire::manager::{ClusterMap, StatusRequest, StatusResponse};
+use clap::{Args, Subcommand};
+
+/// `cairn admin`
+#[derive(Args, Debug)]
+pub struct AdminArgs {
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Subcommand, Debug)]
+enum Noun {
+    /// The cluster on one screen: what is wrong, what it means, what is being done
+    Status(status::StatusArgs),
+    /// Nodes: processes of the cluster
+    Node(node::NodeArgs),
+    /// Disks of data nodes
+    Disk(disk::DiskArgs),
+    /// Volumes: trees of files
+    Volume(volume::VolumeArgs),
+    /// Placement groups: disks that hold the same chunks
+    Pg(pg::PgArgs),
+    /// Meta partitions: who serves which inodes
+    Partition(partition::PartitionArgs),
+    /// Settings of the whole cluster
+    Config(config::ConfigArgs),
+}
+
+impl AdminArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        match self.noun {
+            Noun::Status(args) => args.run(context).await,
+            Noun::Node(args) => args.run(context).await,
+            Noun::Disk(args) => args.run(context).await,
+            Noun::Volume(args) => args.run(context).await,
+            Noun::Pg(args) => args.run(context).await,
+            Noun::Partition(args) => args.run(context).await,
+            Noun::Config(args) => args.run(context).await,
+        }
+    }
+}
+
+/// All that the manager tells, with its map.
+async fn status(context: &Context) -> Result<(StatusResponse, ClusterMap)> {
+    let client = context.client().await?;
+    let mut status: StatusResponse =
+        client.manager("asking for the state of the cluster", Opcode::Status, &StatusRequest {}).await?;
+    let map = status.map.take().unwrap_or_default();
+    Ok((status, map))
+}
+
+/// `3.2 s`, `4 min`, `2 h`: an age for people.
+fn age(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{:.1} s", ms as f64 / 1000.0),
+        10_000..120_000 => format!("{} s", ms / 1000),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),
+        _ => format!("{} d", ms / 86_400_000),
+    }
+}

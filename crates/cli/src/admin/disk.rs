@@ -1,0 +1,80 @@
+//! `cairn admin disk ls`.
+use super::status;
+use crate::context::Context;
+use crate::error::Result;
+use crate::human::size;
+use crate::table::{Align, Table};
+use cairn_types::DiskUuid;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+#[derive(Args, Debug)]
+pub struct DiskArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// List the disks
+    Ls,
+}
+
+/// Word for the state code of the manager's answers.
+fn state_name(state: u32) -> &'static str {
+    match state {
+        0 => "in service",
+        1 => "failed",
+        2 => "quarantined",
+        3 => "absent",
+        _ => "unknown",
+    }
+}
+
+impl DiskArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        let Verb::Ls = self.verb;
+        let (_, map) = status(context).await?;
+        let mut table = Table::new(&[
+            ("DISK", Align::Right),
+            ("NODE", Align::Right),
+            ("STATE", Align::Left),
+            ("SIZE", Align::Right),
+            ("FREE", Align::Right),
+            ("GROUPS", Align::Right),
+            ("CHUNKS", Align::Right),
+            ("QUEUE", Align::Right),
+            ("WRITE", Align::Right),
+            ("PATH", Align::Left),
+            ("PROBLEM", Align::Left),
+        ]);
+        for disk in &map.disks {
+            if context.out.is_json() {
+                let uuid = DiskUuid::from_slice(&disk.uuid).unwrap_or_default();
+                context.out.json(&json!({
+                    "id": disk.id, "node": disk.node, "uuid": uuid.to_string(), "state": state_name(disk.state),
+                    "total_bytes": disk.total_bytes, "free_bytes": disk.free_bytes, "pgs": disk.pgs,
+                    "chunks": disk.chunks, "queue_depth": disk.queue_depth, "latency_us": disk.latency_us,
+                    "path": disk.path, "problem": disk.problem,
+                }))?;
+            }
+            table.row(vec![
+                disk.id.to_string(),
+                disk.node.to_string(),
+                state_name(disk.state).into(),
+                size(disk.total_bytes, true),
+                size(disk.free_bytes, true),
+                disk.pgs.to_string(),
+                disk.chunks.to_string(),
+                disk.queue_depth.to_string(),
+                format!("{} us", disk.latency_us),
+                disk.path.clone(),
+                disk.problem.clone(),
+            ]);
+        }
+        match context.out.is_json() {
+            true => Ok(()),
+            false => table.print(&context.out),
+        }
+    }
+}

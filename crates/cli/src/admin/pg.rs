@@ -1,0 +1,237 @@
+//! `cairn admin pg ls`, `cairn admin pg N`.
+use super::status;
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::human::size;
+use crate::table::{Align, Table};
+use cairn_client::view::PgView;
+use cairn_types::Scheme;
+use cairn_wire::manager::{ClusterMap, Pg};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub struct PgArgs {
+    /// Show this placement group with its members and their addresses
+    pg: Option<String>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// List placement groups
+    Ls {
+        /// Only those of this volume
+        #[arg(long)]
+        volume: Option<String>,
+        /// Only those of which a member does not serve
+        #[arg(long)]
+        unhealthy: bool,
+    },
+}
+
+impl PgArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        match (self.verb, self.pg) {
+            (Some(Verb::Ls { volume, unhealthy }), _) => list(context, volume.as_deref(), unhealthy).await,
+            (None, Some(text)) => {
+                let digits = text.strip_prefix("pg").unwrap_or(&text);
+                let id = digits.parse().map_err(|_| {
+                    CliError::usage(format!("{text:?} is no placement group: write its number, such as 7, or ls"))
+                })?;
+                show(context, id).await
+            }
+            (None, None) => Err(CliError::usage("write ls, or the number of a placement group")),
+        }
+    }
+}
+
+/// How it is, in a word.
+fn health(view: &PgView) -> &'static str {
+    match (view.is_complete(), view.can_write(), view.serving().next()) {
+        (true, ..) => "complete",
+        (_, true, _) => "degraded",
+        (_, _, Some(_)) => "read-only",
+        (_, _, None) => "waiting",
+    }
+}
+
+/// What that means and what to do.
+fn meaning(view: &PgView) -> String {
+    let (serving, all) = (view.serving().count(), view.scheme.members());
+    let minimum = view.scheme.write_minimum();
+    match health(view) {
+        "complete" => format!("all {all} members serve"),
+        "degraded" => format!(
+            "{serving} of {all} members serve: reads and writes go on; members that come back catch up by themselves"
+        ),
+        "read-only" => format!(
+            "{serving} of {all} members serve, writes need {minimum}: new data goes to other groups; bring the others back"
+        ),
+        _ => {
+            "no member serves: its data cannot be read until the member that served last is back; start its node".into()
+        }
+    }
+}
+
+fn volume_name(map: &ClusterMap, id: u32) -> String {
+    map.volumes.iter().find(|v| v.id == id).map_or_else(|| format!("v{id}"), |v| v.name.clone())
+}
+
+fn pg_json(map: &ClusterMap, pg: &Pg, view: &PgView) -> Value {
+    let state = pg.state.clone().unwrap_or_default();
+    let members: Vec<Value> = view
+        .members
+        .iter()
+        .map(|(disk, state)| {
+            let node = map.disks.iter().find(|d| d.id == *disk).map(|d| d.node);
+            let address = map.nodes.iter().find(|n| Some(n.id) == node).map(|n| n.address.clone());
+            json!({ "disk": disk, "state": state.name(), "node": node, "address": address })
+        })
+        .collect();
+    json!({
+        "pg": view.id.0, "volume": volume_name(map, view.volume), "scheme": view.scheme.to_string(), "epoch": view.epoch.0,
+        "creation_epoch": state.creation_epoch, "health": health(view), "writable": pg.writable,
+        "retired": state.retired, "used_bytes": pg.used_bytes, "free_bytes": pg.free_bytes,
+        "primary": view.primary(), "members": members,
+    })
+}
+
+async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Result<()> {
+    let (_, map) = status(context).await?;
+    let volume = match volume {
+        None => None,
+        Some(name) => {
+            Some(map.volumes.iter().find(|v| v.name == name && !v.deleted).map(|v| v.id).ok_or_else(|| {
+                CliError::refused(
+                    Exit::NotFound,
+                    format!("there is no volume {name:?}; cairn admin volume ls shows them"),
+                )
+            })?)
+        }
+    };
+    let mut table = Table::new(&[
+        ("GROUP", Align::Right),
+        ("VOLUME", Align::Left),
+        ("SCHEME", Align::Left),
+        ("EPOCH", Align::Right),
+        ("HEALTH", Align::Left),
+        ("NEW CHUNKS", Align::Left),
+        ("USED", Align::Right),
+        ("FREE", Align::Right),
+        ("MEMBERS (first serving one is the primary)", Align::Left),
+    ]);
+    for pg in &map.pgs {
+        let Some(view) = PgView::decode(pg) else { continue };
+        if pg.state.as_ref().is_some_and(|state| state.retired)
+            || volume.is_some_and(|volume| volume != view.volume)
+            || unhealthy && view.is_complete()
+        {
+            continue;
+        }
+        if context.out.is_json() {
+            context.out.json(&pg_json(&map, pg, &view))?;
+        }
+        let member = |(disk, state): &(u32, cairn_types::MemberState)| match state {
+            cairn_types::MemberState::Serving => format!("d{disk}"),
+            other => format!("d{disk}:{other}"),
+        };
+        table.row(vec![
+            view.id.0.to_string(),
+            volume_name(&map, view.volume),
+            view.scheme.to_string(),
+            view.epoch.0.to_string(),
+            health(&view).into(),
+            if pg.writable { "yes" } else { "no" }.into(),
+            size(pg.used_bytes, true),
+            size(pg.free_bytes, true),
+            view.members.iter().map(member).collect::<Vec<_>>().join(" "),
+        ]);
+    }
+    match context.out.is_json() {
+        true => Ok(()),
+        false => table.print(&context.out),
+    }
+}
+
+async fn show(context: &Context, id: u32) -> Result<()> {
+    let (_, map) = status(context).await?;
+    let found = map.pgs.iter().find_map(|pg| PgView::decode(pg).filter(|view| view.id.0 == id).map(|view| (pg, view)));
+    let Some((pg, view)) = found else {
+        let text = format!("there is no placement group {id}; cairn admin pg ls shows them");
+        return Err(CliError::refused(Exit::NotFound, text));
+    };
+    if context.out.is_json() {
+        return context.out.json(&pg_json(&map, pg, &view));
+    }
+    let scheme: Scheme = view.scheme;
+    let state = pg.state.clone().unwrap_or_default();
+    for line in [
+        format!("group       {} of volume {}", view.id.0, volume_name(&map, view.volume)),
+        format!("scheme      {scheme} (writes need {} serving members)", scheme.write_minimum()),
+        format!("epoch       {} (made in {})", view.epoch.0, state.creation_epoch),
+        format!("health      {}: {}", health(&view), meaning(&view)),
+        format!("new chunks  {}", if pg.writable { "yes" } else { "no" }),
+        format!("space       {} used, {} free", size(pg.used_bytes, true), size(pg.free_bytes, true)),
+        String::new(),
+    ] {
+        context.out.line(line)?;
+    }
+    let mut table = Table::new(&[
+        ("DISK", Align::Right),
+        ("STATE", Align::Left),
+        ("NODE", Align::Right),
+        ("UP", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("RACK", Align::Left),
+        ("PATH", Align::Left),
+    ]);
+    for (disk_id, state) in &view.members {
+        let disk = map.disks.iter().find(|d| d.id == *disk_id);
+        let node = disk.and_then(|d| map.nodes.iter().find(|n| n.id == d.node));
+        let primary = if view.primary() == Some(*disk_id) { ", primary" } else { "" };
+        table.row(vec![
+            disk_id.to_string(),
+            format!("{state}{primary}"),
+            node.map_or_else(|| "-".into(), |n| n.id.to_string()),
+            node.map_or("-", |n| if n.up { "yes" } else { "no" }).into(),
+            node.map_or_else(|| "-".into(), |n| n.address.clone()),
+            node.map_or_else(|| "-".into(), |n| n.rack.clone()),
+            disk.map_or_else(|| "-".into(), |d| d.path.clone()),
+        ]);
+    }
+    table.print(&context.out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::{Epoch, MemberState, PgId};
+
+    /// A group that has lost its last copy would look as if only one copy were missing.
+    #[test]
+    fn health_follows_the_serving_members() {
+        use MemberState::*;
+        let view = |states: [MemberState; 3]| PgView {
+            id: PgId(1),
+            volume: 1,
+            scheme: Scheme::Replicated(3),
+            epoch: Epoch(1),
+            members: states.iter().zip(1..).map(|(state, disk)| (disk, *state)).collect(),
+            writable: true,
+            free_bytes: 0,
+        };
+        for (states, wanted) in [
+            ([Serving, Serving, Serving], "complete"),
+            ([Serving, Offline, Serving], "degraded"),
+            ([Offline, Syncing, Serving], "read-only"),
+            ([Offline, Offline, Waiting], "waiting"),
+        ] {
+            assert_eq!(health(&view(states)), wanted);
+            assert!(!meaning(&view(states)).is_empty());
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `cairn admin status`: one screen.
+use super::{age, status};
+use crate::context::Context;
+use crate::error::Result;
+use crate::human::bytes;
+use cairn_types::ClusterId;
+use cairn_wire::manager::{ClusterMap, Node, StatusResponse};
+use clap::Args;
+use serde_json::{Value, json};
+
+#[derive(Args, Debug)]
+pub struct StatusArgs {}
+
+impl StatusArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        let (status, map) = status(context).await?;
+        if context.out.is_json() {
+            return context.out.json(&status_json(&status, &map));
+        }
+        lines(&status, &map).iter().try_for_each(|line| context.out.line(line))
+    }
+}
+
+fn cluster_id(map: &ClusterMap) -> String {
+    ClusterId::from_slice(&map.cluster).unwrap_or_default().to_string()
+}
+
+fn disk_sums(map: &ClusterMap) -> (u64, u64) {
+    let in_service = map.disks.iter().filter(|disk| disk.state == 0);
+    in_service.fold((0, 0), |(total, free), disk| (total + disk.total_bytes, free + disk.free_bytes))
+}
+
+fn nodes_of<'a>(map: &'a ClusterMap, role: &str) -> Vec<&'a Node> {
+    map.nodes.iter().filter(|node| node.roles.iter().any(|r| r == role)).collect()
+}
+
+fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
+    let leader = map.nodes.iter().find(|node| node.id == status.leader_node);
+    let leader = leader.map_or_else(|| format!("n{}", status.leader_node), |n| format!("n{} at {}", n.id, n.address));
+    let mut lines = vec![format!("cluster     {}", cluster_id(map))];
+    if !map.name.is_empty() {
+        lines.push(format!("name        {}", map.name));
+    }
+    lines.push(format!("managers    {} voting, led by {leader} (term {})", status.managers.len(), status.term));
+    for role in ["meta", "data"] {
+        let nodes = nodes_of(map, role);
+        let up = nodes.iter().filter(|node| node.up).count();
+        let mut racks: Vec<&str> = nodes.iter().map(|node| node.rack.as_str()).filter(|r| !r.is_empty()).collect();
+        racks.sort_unstable();
+        racks.dedup();
+        let racks = if racks.is_empty() { String::new() } else { format!(", {} racks", racks.len()) };
+        lines.push(format!("{:<11} {} of {} nodes up{racks}", role, up, nodes.len()));
+    }
+    let in_service = map.disks.iter().filter(|disk| disk.state == 0).count();
+    let (total, free) = disk_sums(map);
+    let used = total.saturating_sub(free);
+    let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
+    lines.push(format!(
+        "disks       {in_service} of {} in service; {} in all, {} free ({percent:.0} % used)",
+        map.disks.len(),
+        bytes(total),
+        bytes(free)
+    ));
+    let pgs = status.pgs.unwrap_or_default();
+    let all = pgs.complete + pgs.degraded + pgs.read_only + pgs.waiting;
+    let mut text = format!("groups      {} of {all} complete", pgs.complete);
+    for (count, what) in [
+        (pgs.degraded, "degraded (readable and writable with fewer copies)"),
+        (pgs.read_only, "read-only (too few copies for writes)"),
+        (pgs.waiting, "waiting for their last copy to come back (not readable)"),
+        (pgs.closed, "full"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    lines.push(text);
+    let inodes: u64 = status.partitions.iter().map(|p| p.inodes).sum();
+    let contents: u64 = status.partitions.iter().map(|p| p.file_bytes).sum();
+    let volumes = map.volumes.iter().filter(|volume| !volume.deleted).count();
+    lines.push(format!("volumes     {volumes}, with {inodes} inodes and {} in files", bytes(contents)));
+    let down: Vec<String> = map
+        .nodes
+        .iter()
+        .filter(|node| !node.up)
+        .map(|node| format!("n{} ({}, last heard {} ago)", node.id, node.address, age(node.last_heard_ms)))
+        .collect();
+    if !down.is_empty() {
+        lines.push(format!("down        {}", down.join(", ")));
+    }
+    lines.push(String::new());
+    match status.problems.is_empty() {
+        true => lines.push("healthy: nothing is wrong".into()),
+        false => {
+            lines.push(format!("{} to look at:", status.problems.len()));
+            lines.extend(status.problems.iter().map(|problem| format!("  - {problem}")));
+        }
+    }
+    lines
+}
+
+fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
+    let (total, free) = disk_sums(map);
+    let pgs = status.pgs.unwrap_or_default();
+    let count = |role: &str, up: bool| nodes_of(map, role).iter().filter(|node| !up || node.up).count();
+    json!({
+        "cluster": cluster_id(map), "name": map.name, "map_version": map.version,
+        "leader_node": status.leader_node, "term": status.term, "managers": status.managers,
+        "meta_nodes": count("meta", false), "meta_nodes_up": count("meta", true),
+        "data_nodes": count("data", false), "data_nodes_up": count("data", true),
+        "disks": map.disks.len(), "disks_in_service": map.disks.iter().filter(|d| d.state == 0).count(),
+        "total_bytes": total, "free_bytes": free,
+        "pgs": { "complete": pgs.complete, "degraded": pgs.degraded, "read_only": pgs.read_only,
+                 "waiting": pgs.waiting, "closed": pgs.closed },
+        "volumes": map.volumes.iter().filter(|v| !v.deleted).count(),
+        "inodes": status.partitions.iter().map(|p| p.inodes).sum::<u64>(),
+        "file_bytes": status.partitions.iter().map(|p| p.file_bytes).sum::<u64>(),
+        "healthy": status.problems.is_empty(), "problems": status.problems,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_wire::manager::{Disk, PgCounts};
+
+    /// A person in trouble would not see what is wrong.
+    #[test]
+    fn problems_are_on_the_screen() {
+        let node = |id: u32, up: bool| Node {
+            id,
+            address: format!("h{id}:1"),
+            rack: format!("r{}", id % 2),
+            roles: vec!["data".into()],
+            up,
+            last_heard_ms: 75_000,
+            ..Node::default()
+        };
+        let map = ClusterMap {
+            nodes: vec![node(16, true), node(17, false)],
+            disks: vec![Disk { id: 1, total_bytes: 4 << 30, free_bytes: 1 << 30, ..Disk::default() }],
+            ..ClusterMap::default()
+        };
+        let status = StatusResponse {
+            leader_node: 1,
+            pgs: Some(PgCounts { complete: 3, degraded: 2, ..PgCounts::default() }),
+            problems: vec!["node n17 is down; its groups go on with the others".into()],
+            ..StatusResponse::default()
+        };
+        let text = lines(&status, &map).join("\n");
+        for part in [
+            "data        1 of 2 nodes up, 2 racks",
+            "75 % used",
+            "3 of 5 complete, 2 degraded",
+            "n17 (h17:1, last heard 75 s ago)",
+            "- node n17 is down",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert_eq!(status_json(&status, &map)["healthy"], false);
+    }
+}

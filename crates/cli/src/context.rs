@@ -1,0 +1,169 @@
+//! [`Context`]: what a command works with: options, output, connections made on first use.
+use crate::args::GlobalArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::output::Out;
+use crate::progress::Progress;
+use crate::report::Report;
+use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
+use cairn_client::{Client, ClientError, ConnectOptions, RemotePath, UriError, Volume};
+use cairn_types::ClusterId;
+use cairn_wire::common::Credentials;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// Supplementary groups that requests carry (the bound of the wire's `Credentials`).
+const GROUPS_MAX: usize = 64;
+/// Sessions are ended within this time, or left to expire.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a command works with.
+pub struct Context {
+    pub args: GlobalArgs,
+    pub out: Out,
+    /// File mode mask of the process.
+    pub umask: u32,
+    clients: Mutex<BTreeMap<String, Client>>,
+    volumes: Mutex<BTreeMap<(String, String), Volume>>,
+}
+
+impl Context {
+    pub fn new(args: GlobalArgs) -> Self {
+        let out = Out::new(args.json);
+        // Reading the mask means setting it; nothing else runs yet.
+        let mask = rustix::process::umask(rustix::fs::Mode::empty());
+        rustix::process::umask(mask);
+        Self { args, out, umask: mask.bits(), clients: Mutex::default(), volumes: Mutex::default() }
+    }
+    /// Parses a remote path of the command line.
+    pub fn remote(&self, text: &OsStr) -> Result<RemotePath> {
+        RemotePath::parse(text.as_bytes()).map_err(|error| match error {
+            UriError::NotRemote(text) if text.is_empty() => CliError::from(UriError::NotRemote("".into())),
+            other => CliError::from(other),
+        })
+    }
+    /// The cluster of the options.
+    pub async fn client(&self) -> Result<Client> {
+        self.client_of(None).await
+    }
+    /// The cluster of a path, or of the options if it names none.
+    pub async fn client_of(&self, cluster: Option<&[String]>) -> Result<Client> {
+        let addresses = self.addresses(cluster)?;
+        let key = addresses.join(",");
+        let mut clients = self.clients.lock().await;
+        if let Some(client) = clients.get(&key) {
+            return Ok(client.clone());
+        }
+        let client = self.connect(addresses, &key).await?;
+        clients.insert(key, client.clone());
+        Ok(client)
+    }
+    /// The volume of a path.
+    pub async fn volume(&self, path: &RemotePath) -> Result<Volume> {
+        let key = (self.addresses(path.cluster.as_deref())?.join(","), path.volume.clone());
+        if let Some(volume) = self.volumes.lock().await.get(&key) {
+            return Ok(volume.clone());
+        }
+        let client = self.client_of(path.cluster.as_deref()).await?;
+        let volume = client.volume(&path.volume).await?;
+        Ok(self.volumes.lock().await.entry(key).or_insert(volume).clone())
+    }
+    /// Both paths lie in the same volume of the same cluster.
+    pub fn same_volume(&self, one: &RemotePath, other: &RemotePath) -> Result<bool> {
+        let same = self.addresses(one.cluster.as_deref())? == self.addresses(other.cluster.as_deref())?;
+        Ok(same && one.volume == other.volume)
+    }
+    fn addresses(&self, cluster: Option<&[String]>) -> Result<Vec<String>> {
+        if let Some(cluster) = cluster {
+            return Ok(cluster.to_vec());
+        }
+        let text = self.args.cluster.as_deref().filter(|text| !text.is_empty()).unwrap_or(DEFAULT_CLUSTER);
+        parse_addresses(text).map_err(|bad| CliError::from(UriError::BadAddress(text.into(), bad)))
+    }
+
+    async fn connect(&self, addresses: Vec<String>, key: &str) -> Result<Client> {
+        check_names(&addresses, key).await?;
+        let options = ConnectOptions {
+            who: credentials(),
+            host: host_name(),
+            patience: self.args.patience(),
+            connect_patience: self.args.connect_patience(),
+            ..ConnectOptions::new(addresses)
+        };
+        let client = Client::connect(options).await.map_err(|error| match error {
+            ClientError::Unreachable { tried, seconds, last, .. } => {
+                ClientError::Unreachable { what: format!("cluster {key}"), tried, seconds, last }
+            }
+            other => other,
+        })?;
+        self.check_cluster_id(&client)?;
+        Ok(client)
+    }
+    fn check_cluster_id(&self, client: &Client) -> Result<()> {
+        let Some(text) = self.args.cluster_id.as_deref() else { return Ok(()) };
+        let wanted: ClusterId = text.parse().map_err(|()| {
+            CliError::usage(format!("{text:?} is no cluster id: write the UUID that cairn admin status shows"))
+        })?;
+        let found = client.view().cluster;
+        if found == wanted {
+            return Ok(());
+        }
+        let text = format!(
+            "the cluster that answers is {found}, not {wanted} as asked; check --cluster, --cluster-id and their \
+             environment variables; nothing was done"
+        );
+        Err(CliError::refused(Exit::WrongCluster, text))
+    }
+
+    /// A report with a progress bar on terminals.
+    pub fn report(&self, verb: &'static str, bytes: Option<u64>) -> Report {
+        let shown = !self.args.quiet && !self.args.json;
+        Report::new(self.args.json, Progress::new(verb, shown, bytes))
+    }
+    /// A report for quick work.
+    pub fn plain_report(&self) -> Report {
+        Report::plain(self.args.json)
+    }
+    /// Ends all sessions, so that what they held is released at once.
+    pub async fn close(&self) {
+        let volumes = std::mem::take(&mut *self.volumes.lock().await);
+        let close_all = async {
+            for volume in volumes.values() {
+                volume.close().await;
+            }
+        };
+        if tokio::time::timeout(CLOSE_WITHIN, close_all).await.is_err() {
+            tracing::debug!("sessions were left to expire");
+        }
+    }
+}
+
+/// A name that no resolver knows is a wrong name, not a server that is down.
+async fn check_names(addresses: &[String], key: &str) -> Result<()> {
+    let mut last = None;
+    for address in addresses {
+        match tokio::net::lookup_host(address).await {
+            Ok(_) => return Ok(()),
+            Err(error) => last = Some(error),
+        }
+    }
+    let cause =
+        last.map_or_else(|| "no address was given".to_owned(), |error| format!("the name is not known ({error})"));
+    Err(CliError::UnknownCluster { addresses: key.to_owned(), cause })
+}
+
+/// Effective user and groups of this process.
+fn credentials() -> Credentials {
+    let mut groups: Vec<u32> =
+        rustix::process::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
+    groups.truncate(GROUPS_MAX);
+    Credentials { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), groups }
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,113 @@
+//! `cairn fs …`: one verb a file.
+mod cat;
+mod chmod;
+mod chown;
+mod cp;
+mod df;
+mod du;
+mod find;
+mod get;
+mod layout;
+mod ln;
+mod ls;
+mod mkdir;
+mod mv;
+mod put;
+mod readlink;
+mod rm;
+mod rmdir;
+mod stat;
+mod tail;
+mod touch;
+mod xattr;
+
+use crate::context::Context;
+use crate::error::Result;
+use clap::{Args, Subcommand};
+
+pub(crate) use layout::parse_layout;
+
+/// `cairn fs`
+#[derive(Args, Debug)]
+#[command(after_help = "A remote path is /dir/file (volume \"default\"), volume:/dir/file, or \
+    cairn://host:port[,host:port]/volume/dir/file.\nPatterns (* ? [a-z]) in remote paths are expanded on the remote side; \
+    quote them, or the shell expands them with local names.")]
+pub struct FsArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// List directories
+    Ls(ls::LsArgs),
+    /// Show all attributes
+    Stat(stat::StatArgs),
+    /// Make directories
+    Mkdir(mkdir::MkdirArgs),
+    /// Store local files and trees
+    Put(put::PutArgs),
+    /// Fetch remote files and trees
+    Get(get::GetArgs),
+    /// Print files
+    Cat(cat::CatArgs),
+    /// Copy within or between clusters
+    Cp(cp::CpArgs),
+    /// Move or rename
+    Mv(mv::MvArgs),
+    /// Remove files and trees
+    Rm(rm::RmArgs),
+    /// Remove empty directories
+    Rmdir(rmdir::RmdirArgs),
+    /// Sum sizes of trees
+    Du(du::DuArgs),
+    /// Show what volumes use and what is free
+    Df(df::DfArgs),
+    /// Find files by name, type, size, age
+    Find(find::FindArgs),
+    /// Print the end of a file
+    Tail(tail::TailArgs),
+    /// Make empty files, set times
+    Touch(touch::TouchArgs),
+    /// Make links
+    Ln(ln::LnArgs),
+    /// Print where symbolic links point
+    Readlink(readlink::ReadlinkArgs),
+    /// Change permissions
+    Chmod(chmod::ChmodArgs),
+    /// Change owners
+    Chown(chown::ChownArgs),
+    /// Show or set layouts
+    Layout(layout::LayoutArgs),
+    /// Extended attributes
+    Xattr(xattr::XattrArgs),
+}
+
+impl FsArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        // One of many futures is alive at a time; boxed, the largest does not size them all.
+        match self.verb {
+            Verb::Ls(args) => Box::pin(args.run(context)).await,
+            Verb::Stat(args) => Box::pin(args.run(context)).await,
+            Verb::Mkdir(args) => Box::pin(args.run(context)).await,
+            Verb::Put(args) => Box::pin(args.run(context)).await,
+            Verb::Get(args) => Box::pin(args.run(context)).await,
+            Verb::Cat(args) => Box::pin(args.run(context)).await,
+            Verb::Cp(args) => Box::pin(args.run(context)).await,
+            Verb::Mv(args) => Box::pin(args.run(context)).await,
+            Verb::Rm(args) => Box::pin(args.run(context)).await,
+            Verb::Rmdir(args) => Box::pin(args.run(context)).await,
+            Verb::Du(args) => Box::pin(args.run(context)).await,
+            Verb::Df(args) => Box::pin(args.run(context)).await,
+            Verb::Find(args) => Box::pin(args.run(context)).await,
+            Verb::Tail(args) => Box::pin(args.run(context)).await,
+            Verb::Touch(args) => Box::pin(args.run(context)).await,
+            Verb::Ln(args) => Box::pin(args.run(context)).await,
+            Verb::Readlink(args) => Box::pin(args.run(context)).await,
+            Verb::Chmod(args) => Box::pin(args.run(context)).await,
+            Verb::Chown(args) => Box::pin(args.run(context)).await,
+            Verb::Layout(args) => Box::pin(args.run(context)).await,
+            Verb::Xattr(args) => Box::pin(args.run(context)).await,
+        }
+    }
+}

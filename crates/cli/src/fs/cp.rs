@@ -1,0 +1,258 @@
+//! `cairn fs cp`: copies within a volume, between volumes and between clusters; the bytes pass through this process.
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::fs::layout::parse_layout;
+use crate::mode::{is_directory, is_regular, is_symlink, type_name};
+use crate::remote::{Found, NamedFor, Target, expand_all, remote_target};
+use crate::report::{Done, Report};
+use crate::transfer::rechunk::Rechunk;
+use crate::transfer::remote_dir::{DirShared, RemoteDir};
+use crate::transfer::remote_make::{MakeOptions, Meta, make_dir, make_symlink, ready_of};
+use crate::transfer::{LARGE_IN_FLIGHT, Overwrite, SMALL_IN_FLIGHT, SMALL_MAX, digest};
+use crate::walk::{Node, Step, Walk};
+use cairn_client::{FileReader, RemotePath, Volume};
+use cairn_types::ErrorCode;
+use clap::Args;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::{Semaphore, mpsc};
+
+/// Calls for directories in flight.
+const DIRECTORIES_IN_FLIGHT: usize = 16;
+
+#[derive(Args, Debug)]
+pub struct CpArgs {
+    /// Remote sources (paths or patterns), then the remote target
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]
+    paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Leave what exists as it is, instead of replacing it
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// Keep owner and group too (root may give files away)
+    #[arg(short, long)]
+    preserve: bool,
+    /// Layout of new files and directories; without it that of the target directory
+    #[arg(short, long)]
+    layout: Option<String>,
+    /// Read each copy again and compare it with its source
+    #[arg(short, long)]
+    checksum: bool,
+}
+
+/// What the tasks of one copy share.
+struct Copy {
+    from: Volume,
+    dirs: Arc<DirShared>,
+    options: MakeOptions,
+    report: Arc<Report>,
+}
+
+impl CpArgs {
+    pub async fn run(mut self, context: &Context) -> Result<()> {
+        let Some(last) = self.paths.pop() else { return Ok(()) };
+        let options = MakeOptions {
+            layout: self.layout.as_deref().map(parse_layout).transpose()?,
+            overwrite: if self.no_clobber { Overwrite::Keep } else { Overwrite::Replace },
+            owner: self.preserve,
+            checksum: self.checksum,
+        };
+        let started = Instant::now();
+        let report = Arc::new(context.report("copying", None));
+        let sources = expand_all(context, &self.paths, !self.recursive, &report).await;
+        if !sources.is_empty() {
+            let target = remote_target(context, &last, sources.len().max(self.paths.len())).await?;
+            for source in sources {
+                if let Err(error) = self.copy(context, source, &target, options, &report).await {
+                    report.fail(&error);
+                }
+                if report.is_stopped() {
+                    break;
+                }
+            }
+        }
+        let result = report.finish();
+        let seconds = started.elapsed().as_secs_f64();
+        if context.out.is_json() {
+            context.out.json(&report.json_summary(seconds))?;
+        } else if !context.args.quiet {
+            report.progress().say(&report.text_summary("copied", seconds));
+        }
+        result
+    }
+
+    async fn copy(
+        &self,
+        context: &Context,
+        source: Found,
+        target: &Target<RemotePath>,
+        options: MakeOptions,
+        report: &Arc<Report>,
+    ) -> Result<()> {
+        if source.is_directory() && !self.recursive {
+            let text = format!("{} is a directory; cp -r copies it with all that is in it", source.at);
+            return Err(CliError::refused(Exit::WrongKind, text));
+        }
+        let (into, name) = match target {
+            Target::Into(directory) => (directory.clone(), source.at.name().to_vec()),
+            Target::As(at) => (at.parent(), at.name().to_vec()),
+        };
+        check_not_into_itself(context, &source, &into, &name)?;
+        let volume = context.volume(&into).await?;
+        let found = volume.stat(&into.path, true).await.map_err(|e| e.named_for(&into))?;
+        if !is_directory(found.mode) {
+            return Err(CliError::refused(
+                Exit::WrongKind,
+                format!("{into} is not a directory; check it with cairn fs stat"),
+            ));
+        }
+        let ready = ready_of(&into, &found, false)?;
+        let (running, mut all_done) = mpsc::channel(1);
+        let room = Arc::new(Semaphore::new(DIRECTORIES_IN_FLIGHT));
+        let dirs = Arc::new(DirShared { volume, report: report.clone(), room, running });
+        let root = RemoteDir::existing(dirs.clone(), into, ready);
+        let copy = Arc::new(Copy { from: source.volume.clone(), dirs, options, report: report.clone() });
+        copy.tree(source, root, name).await;
+        // Ends when the last task and the last directory to be finished are gone.
+        let _none = all_done.recv().await;
+        Ok(())
+    }
+}
+
+/// A tree cannot be copied into itself, nor a file onto itself.
+fn check_not_into_itself(context: &Context, source: &Found, into: &RemotePath, name: &[u8]) -> Result<()> {
+    if !context.same_volume(&source.at, into)? {
+        return Ok(());
+    }
+    let to = if name.is_empty() { into.clone() } else { into.join(name) };
+    let below = to.path.strip_prefix(source.at.path.as_slice());
+    let inside = below.is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || source.at.path == b"/");
+    match inside && (source.is_directory() || to.path == source.at.path) {
+        true => {
+            let text =
+                format!("{}: a copy to {to} would be the source or within it; choose a target outside", source.at);
+            Err(CliError::refused(Exit::Usage, text))
+        }
+        false => Ok(()),
+    }
+}
+
+impl Copy {
+    async fn tree(self: Arc<Self>, source: Found, root: Arc<RemoteDir>, name: Vec<u8>) {
+        let small = Arc::new(Semaphore::new(SMALL_IN_FLIGHT));
+        let large = Arc::new(Semaphore::new(LARGE_IN_FLIGHT));
+        let mut walk = Walk::new(&self.from, source.at, source.attributes);
+        let mut open: Vec<Arc<RemoteDir>> = Vec::new();
+        while let Some(step) = walk.next().await {
+            if self.report.is_stopped() {
+                return;
+            }
+            let node = match step {
+                Err(error) => {
+                    self.report.fail(&error);
+                    continue;
+                }
+                Ok(Step::Leave(_)) => {
+                    open.pop();
+                    continue;
+                }
+                Ok(Step::Enter(node)) => node,
+            };
+            let above = open.last().unwrap_or(&root).clone();
+            let name = if node.depth == 0 { name.clone() } else { node.at.name().to_vec() };
+            let copy = self.clone();
+            if node.is_directory() && name.is_empty() {
+                // The root of a volume: what is in it goes right into the target.
+                open.push(above);
+            } else if node.is_directory() {
+                let dir = RemoteDir::pending(&above, &name);
+                open.push(dir.clone());
+                let Ok(permit) = self.dirs.room.clone().acquire_owned().await else { return };
+                tokio::spawn(async move {
+                    let _permit = permit;
+                    make_dir(&copy.dirs, &dir, &meta_of(&node), &copy.options).await;
+                });
+            } else {
+                let room = if node.attributes.size > SMALL_MAX { &large } else { &small };
+                let Ok(permit) = room.clone().acquire_owned().await else { return };
+                tokio::spawn(async move {
+                    let _permit = permit;
+                    copy.entry(&node, &above, &name).await;
+                });
+            }
+        }
+    }
+
+    async fn entry(&self, node: &Node, above: &Arc<RemoteDir>, name: &[u8]) {
+        let result = match node.attributes.mode {
+            mode if is_symlink(mode) => self.symlink(node, above, name).await,
+            mode if is_regular(mode) => self.file(node, above, name).await,
+            mode => {
+                let text =
+                    format!("{}: it is a {}, which has no contents to copy; it was left out", node.at, type_name(mode));
+                Err(CliError::refused(Exit::WrongKind, text))
+            }
+        };
+        match result {
+            Ok(Some(done)) => self.report.done(done),
+            Ok(None) => self.report.skipped(),
+            Err(error) => self.report.fail(&error),
+        }
+    }
+
+    async fn symlink(&self, node: &Node, above: &RemoteDir, name: &[u8]) -> Result<Option<Done>> {
+        let target = self.from.readlink_inode(node.attributes.inode, &node.at.path).await;
+        let target = target.map_err(|e| e.named_for(&node.at))?;
+        let at = above.at.join(name);
+        let made = make_symlink(&self.dirs, above, &at, &target, &meta_of(node), &self.options).await?;
+        Ok(made.then_some(Done::Symlink))
+    }
+
+    async fn file(&self, node: &Node, above: &RemoteDir, name: &[u8]) -> Result<Option<Done>> {
+        let Some(ready) = above.ready().await else { return Ok(None) };
+        let at = above.at.join(name);
+        let options = self.options.write_options(&ready, &meta_of(node));
+        let volume = &self.dirs.volume;
+        if options.exclusive && !ready.is_new && volume.try_stat(&at.path, false).await?.is_some() {
+            return Ok(None);
+        }
+        let mut writer = volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;
+        let mut reader = FileReader::new(&self.from, node.attributes, &node.at.to_string(), 0, u64::MAX);
+        let mut rechunk = Rechunk::default();
+        let mut sum = digest::Digest::default();
+        while let Some(piece) = reader.next().await? {
+            if self.options.checksum {
+                sum.update(&piece.data);
+            }
+            self.report.progress().add_bytes(piece.data.len() as u64);
+            let pushed = match piece.hole {
+                true => rechunk.hole(&mut writer, piece.data).await,
+                false => rechunk.push(&mut writer, piece.data).await,
+            };
+            pushed.map_err(|e| e.named_for(&at))?;
+        }
+        rechunk.finish(&mut writer).await.map_err(|e| e.named_for(&at))?;
+        let made = match writer.finish().await {
+            Err(error) if options.exclusive && error.code() == Some(ErrorCode::Exists) => return Ok(None),
+            result => result.map_err(|e| e.named_for(&at))?,
+        };
+        if self.options.checksum {
+            let reader = FileReader::new(volume, made, &at.to_string(), 0, u64::MAX);
+            let (source, copy) = (sum.finish(), digest::of_remote(reader).await?);
+            if source != copy {
+                let detail = format!("source {source}, copy {copy}");
+                return Err(CliError::Mismatch { what: at.to_string(), verb: "copied", detail });
+            }
+        }
+        Ok(Some(Done::File(node.attributes.size)))
+    }
+}
+
+fn meta_of(node: &Node) -> Meta {
+    let a = &node.attributes;
+    Meta { mode: a.mode & 0o7777, atime_ns: a.atime_ns, mtime_ns: a.mtime_ns, owner: (a.uid, a.gid) }
+}

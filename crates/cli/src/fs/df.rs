@@ -1,0 +1,91 @@
+//! `cairn fs df`: what volumes hold and what the cluster's disks have left.
+use crate::context::Context;
+use crate::entry::layout_text;
+use crate::error::Result;
+use crate::human;
+use crate::table::{Align, Table};
+use cairn_client::RemotePath;
+use cairn_wire::manager::{Disk, StatusRequest, StatusResponse};
+use cairn_wire::meta::StatfsResponse;
+use clap::Args;
+use serde_json::json;
+use std::ffi::OsString;
+
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub struct DfArgs {
+    /// Remote paths: only their volumes
+    paths: Vec<OsString>,
+    /// Sizes such as 1.5M
+    #[arg(short = 'h')]
+    human: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl DfArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        let paths: Vec<RemotePath> =
+            self.paths.iter().map(|text| context.remote(text)).collect::<Result<Vec<RemotePath>>>()?;
+        let cluster = paths.first().and_then(|path| path.cluster.clone());
+        let client = context.client_of(cluster.as_deref()).await?;
+        let status: StatusResponse = client.manager("status", cairn_wire::Opcode::Status, &StatusRequest {}).await?;
+        let map = status.map.unwrap_or_default();
+        let mut table = Table::new(&[
+            ("VOLUME", Align::Left),
+            ("LAYOUT", Align::Left),
+            ("FILES", Align::Right),
+            ("DIRECTORIES", Align::Right),
+            ("SIZE", Align::Right),
+            ("STORED", Align::Right),
+        ]);
+        let in_service = |disk: &&Disk| disk.state == 0;
+        let total: u64 = map.disks.iter().filter(in_service).map(|d| d.total_bytes).sum();
+        let free: u64 = map.disks.iter().filter(in_service).map(|d| d.free_bytes).sum();
+        let report = context.plain_report();
+        for volume in map.volumes.iter().filter(|volume| !volume.deleted) {
+            if !paths.is_empty() && !paths.iter().any(|path| path.volume == volume.name) {
+                continue;
+            }
+            let root = RemotePath { cluster: cluster.clone(), volume: volume.name.clone(), path: b"/".to_vec() };
+            let counts: StatfsResponse = match async { Ok(context.volume(&root).await?.statfs().await?) }.await {
+                Ok(counts) => counts,
+                Err(error) => {
+                    report.fail(&error);
+                    continue;
+                }
+            };
+            report.done(crate::report::Done::Directory);
+            let files = counts.inodes.saturating_sub(counts.directories);
+            if context.out.is_json() {
+                context.out.json(&json!({
+                    "volume": volume.name, "layout": layout_text(volume.layout), "files": files,
+                    "directories": counts.directories, "bytes": counts.file_bytes, "stored_bytes": counts.stored_bytes,
+                    "cluster_total_bytes": total, "cluster_free_bytes": free,
+                }))?;
+            }
+            table.row(vec![
+                volume.name.clone(),
+                layout_text(volume.layout),
+                files.to_string(),
+                counts.directories.to_string(),
+                human::size(counts.file_bytes, self.human),
+                human::size(counts.stored_bytes, self.human),
+            ]);
+        }
+        if !context.out.is_json() {
+            table.print(&context.out)?;
+            let used = total.saturating_sub(free);
+            let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
+            let size = |bytes| human::size(bytes, self.human);
+            context.out.line(format!(
+                "disks: {} in all, {} used ({percent:.0} %), {} free (before copies: a file of layout r3 takes three times its size)",
+                size(total),
+                size(used),
+                size(free)
+            ))?;
+        }
+        report.finish()
+    }
+}

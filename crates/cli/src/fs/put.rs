@@ -1,0 +1,148 @@
+//! `cairn fs put`: local files and trees, or standard input, into the cluster.
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::fs::layout::parse_layout;
+use crate::mode::is_directory;
+use crate::remote::{NamedFor, Target, remote_target};
+use crate::report::Report;
+use crate::transfer::Overwrite;
+use crate::transfer::remote_make::{MakeOptions, ready_of};
+use crate::transfer::upload::{Source, name_of, upload, upload_stdin};
+use cairn_client::RemotePath;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Directories are stored with all that is in them. Into a remote directory that exists, each source \
+    goes under its own name; else the one source becomes TARGET. Modes, times of change and symbolic links are kept; a \
+    link given as SOURCE stands for what it leads to. A file appears under its name when it is complete and synced."
+)]
+pub struct PutArgs {
+    /// Local files and directories (- is standard input), then the remote target
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]
+    paths: Vec<OsString>,
+    /// Directories too (what happens anyway)
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Leave what exists as it is, instead of replacing it
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// Keep owner and group too (root may give files away)
+    #[arg(short, long)]
+    preserve: bool,
+    /// Layout of new files and directories, such as r2; without it that of the directory
+    #[arg(short, long)]
+    layout: Option<String>,
+    /// Read each file again from the cluster and compare it with the local one
+    #[arg(short, long)]
+    checksum: bool,
+}
+
+impl PutArgs {
+    pub async fn run(mut self, context: &Context) -> Result<()> {
+        let Some(last) = self.paths.pop() else { return Ok(()) };
+        let options = MakeOptions {
+            layout: self.layout.as_deref().map(parse_layout).transpose()?,
+            overwrite: if self.no_clobber { Overwrite::Keep } else { Overwrite::Replace },
+            owner: self.preserve,
+            checksum: self.checksum,
+        };
+        let started = Instant::now();
+        let report = Arc::new(context.report("storing", self.bytes_known()));
+        if self.paths.iter().any(|path| path == "-") {
+            self.put_stdin(context, &last, options, &report).await?;
+        } else {
+            self.put_paths(context, &last, options, &report).await?;
+        }
+        let result = report.finish();
+        let seconds = started.elapsed().as_secs_f64();
+        if context.out.is_json() {
+            context.out.json(&report.json_summary(seconds))?;
+        } else if !context.args.quiet {
+            report.progress().say(&report.text_summary("stored", seconds));
+        }
+        result
+    }
+
+    /// The size of the only file.
+    fn bytes_known(&self) -> Option<u64> {
+        let [path] = &self.paths[..] else { return None };
+        std::fs::metadata(path).ok().filter(|found| found.is_file()).map(|found| found.len())
+    }
+
+    async fn put_stdin(&self, context: &Context, last: &OsString, options: MakeOptions, report: &Report) -> Result<()> {
+        if self.paths.len() > 1 {
+            return Err(CliError::usage("- (standard input) goes alone: put - /dir/file"));
+        }
+        match remote_target(context, last, 1).await? {
+            Target::Into(at) => {
+                let text =
+                    format!("{at} is a directory, and standard input has no name; name the file, such as {at}/name");
+                Err(CliError::refused(Exit::WrongKind, text))
+            }
+            Target::As(at) => {
+                let volume = context.volume(&at).await?;
+                upload_stdin(context, &volume, &at, options, report).await
+            }
+        }
+    }
+
+    async fn put_paths(
+        &self,
+        context: &Context,
+        last: &OsString,
+        options: MakeOptions,
+        report: &Arc<Report>,
+    ) -> Result<()> {
+        let locals: Vec<PathBuf> = self.paths.iter().map(PathBuf::from).collect();
+        let target = remote_target(context, last, locals.len()).await?;
+        let (into, sources) = match target {
+            Target::Into(at) => {
+                let source = |local: PathBuf| Source { name: name_of(&local), local };
+                (at, locals.into_iter().map(source).collect())
+            }
+            Target::As(at) => {
+                let sources: Vec<Source> =
+                    locals.into_iter().map(|local| Source { local, name: Some(at.name().to_vec()) }).collect();
+                (at.parent(), sources)
+            }
+        };
+        check_locals(&sources)?;
+        let volume = context.volume(&into).await?;
+        let found = volume.stat(&into.path, true).await.map_err(|error| explain_parent(&into, error))?;
+        if !is_directory(found.mode) {
+            return Err(CliError::refused(
+                Exit::WrongKind,
+                format!("{into} is not a directory; check it with cairn fs stat"),
+            ));
+        }
+        let ready = ready_of(&into, &found, false)?;
+        upload(&volume, into, ready, sources, options, report.clone()).await;
+        Ok(())
+    }
+}
+
+fn explain_parent(into: &RemotePath, error: cairn_client::ClientError) -> CliError {
+    match error.is_not_found() {
+        true => {
+            let text =
+                format!("{into}: there is no such directory to store into; make it with cairn fs mkdir -p {into}");
+            CliError::refused(Exit::NotFound, text)
+        }
+        false => error.named_for(into).into(),
+    }
+}
+
+/// A single source that does not exist fails before anything is asked of the cluster.
+fn check_locals(sources: &[Source]) -> Result<()> {
+    if let [source] = sources {
+        let path: &Path = &source.local;
+        std::fs::metadata(path).map_err(|error| CliError::local(path, "looking at it", error))?;
+    }
+    Ok(())
+}

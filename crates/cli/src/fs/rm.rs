@@ -1,0 +1,139 @@
+//! `cairn fs rm`: files, and with `-r` whole trees, which the servers unlink at once and reclaim behind.
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::remote::{Found, NamedFor, expand};
+use crate::report::{Done, Report};
+use crate::walk::{Node, Step, Walk};
+use cairn_types::ErrorCode;
+use clap::Args;
+use std::ffi::OsString;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Removals in flight when a tree has to be removed entry by entry.
+const IN_FLIGHT_MAX: usize = 32;
+
+#[derive(Args, Debug)]
+pub struct RmArgs {
+    /// Remote paths or patterns
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// What does not exist is fine
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl RmArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        let report = Arc::new(context.plain_report());
+        for text in &self.paths {
+            let found = match expand(context, text, false).await {
+                Ok(found) => found,
+                Err(error) if self.force && error.is_not_found() => continue,
+                Err(error) => {
+                    report.fail(&error);
+                    continue;
+                }
+            };
+            for found in found {
+                if let Err(error) = self.remove(&found, &report).await
+                    && !(self.force && error.is_not_found())
+                {
+                    report.fail(&error);
+                }
+            }
+            if report.is_stopped() {
+                break;
+            }
+        }
+        report.finish()
+    }
+
+    async fn remove(&self, found: &Found, report: &Arc<Report>) -> Result<()> {
+        if found.at.path == b"/" {
+            let text = format!("{}: the root of a volume is not removed; name what is in it, such as '/*'", found.at);
+            return Err(CliError::refused(Exit::Usage, text));
+        }
+        if !found.is_directory() {
+            found.volume.unlink(&found.at.path).await.map_err(|e| e.named_for(&found.at))?;
+            report.done(Done::File(0));
+            return Ok(());
+        }
+        if !self.recursive {
+            let text = format!("{} is a directory; rm -r removes it with all that is in it", found.at);
+            return Err(CliError::refused(Exit::WrongKind, text));
+        }
+        match found.volume.remove_tree(&found.at.path).await {
+            Ok(()) => {
+                report.done(Done::Directory);
+                Ok(())
+            }
+            // The server cannot do it at once (another version, or somebody else's directories below): one by one.
+            Err(error)
+                if matches!(
+                    error.code(),
+                    Some(
+                        ErrorCode::UnknownOperation
+                            | ErrorCode::PermissionDenied
+                            | ErrorCode::NotPermitted
+                            | ErrorCode::CrossVolume
+                    )
+                ) =>
+            {
+                remove_each(found, report).await;
+                Ok(())
+            }
+            Err(error) => Err(error.named_for(&found.at).into()),
+        }
+    }
+}
+
+/// Removes what is in a tree, then the tree: files in parallel, a directory when all in it are gone.
+async fn remove_each(found: &Found, report: &Arc<Report>) {
+    let mut walk = Walk::new(&found.volume, found.at.clone(), found.attributes);
+    let room = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+    let mut tasks = JoinSet::new();
+    while let Some(step) = walk.next().await {
+        if report.is_stopped() {
+            break;
+        }
+        match step {
+            Err(error) => report.fail(&error),
+            Ok(Step::Enter(node)) if node.is_directory() => {}
+            Ok(Step::Enter(node)) => {
+                let Ok(permit) = room.clone().acquire_owned().await else { break };
+                while tasks.try_join_next().is_some() {}
+                let (volume, report) = (found.volume.clone(), report.clone());
+                tasks.spawn(async move {
+                    let _permit = permit;
+                    match volume.unlink_at(node.parent, node.at.name(), &node.at.path).await {
+                        Ok(()) => report.done(Done::File(0)),
+                        Err(error) => report.fail(&error.named_for(&node.at).into()),
+                    }
+                });
+            }
+            Ok(Step::Leave(node)) => {
+                // What is in it has to be gone first.
+                while tasks.join_next().await.is_some() {}
+                match remove_directory(found, &node).await {
+                    Ok(()) => report.done(Done::Directory),
+                    Err(error) => report.fail(&error),
+                }
+            }
+        }
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn remove_directory(found: &Found, node: &Node) -> Result<()> {
+    let result = match node.depth {
+        0 => found.volume.rmdir(&node.at.path).await,
+        _ => found.volume.rmdir_at(node.parent, node.at.name(), &node.at.path).await,
+    };
+    result.map_err(|error| error.named_for(&node.at).into())
+}

@@ -1,0 +1,107 @@
+//! `cairn fs tail`: the end of a file, and with `-f` what is appended later.
+use crate::context::Context;
+use crate::error::Result;
+use crate::exit::Exit;
+use crate::fs::cat;
+use crate::human::parse_size;
+use crate::remote::{Found, NamedFor, expand};
+use clap::Args;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Part that is read at a time when lines are counted from the end.
+const PART: u64 = 64 << 10;
+
+#[derive(Args, Debug)]
+pub struct TailArgs {
+    /// Remote file
+    path: OsString,
+    /// So many bytes; k, m, g are understood
+    #[arg(short = 'c', long, value_parser = parse_size)]
+    bytes: Option<u64>,
+    /// So many lines
+    #[arg(short = 'n', long, default_value_t = 10, conflicts_with = "bytes")]
+    lines: u64,
+    /// Go on with what is appended, until Ctrl-C
+    #[arg(short, long)]
+    follow: bool,
+    /// Seconds between looks at the file with -f
+    #[arg(short = 's', long, default_value_t = 1.0)]
+    sleep: f64,
+}
+
+impl TailArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        let found = expand(context, &self.path, true).await?;
+        for found in found {
+            let size = found.attributes.size;
+            let from = match self.bytes {
+                Some(bytes) => size.saturating_sub(bytes),
+                None => self.start_of_lines(&found).await?,
+            };
+            cat::print(context, &found, from, u64::MAX).await?;
+            if self.follow {
+                return self.follow(context, found).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the last lines begin.
+    async fn start_of_lines(&self, found: &Found) -> Result<u64> {
+        if self.lines == 0 {
+            return Ok(found.attributes.size);
+        }
+        let mut end = found.attributes.size;
+        let mut missing = self.lines;
+        let mut last_byte = true;
+        while end > 0 {
+            let from = end.saturating_sub(PART);
+            let mut reader = cat::open(found, from, end - from)?;
+            let mut part = Vec::new();
+            while let Some(piece) = reader.next().await? {
+                part.extend_from_slice(&piece.data);
+            }
+            for (at, byte) in part.iter().enumerate().rev() {
+                // A line end as the last byte ends the last line and begins none.
+                let counts = *byte == b'\n' && !std::mem::take(&mut last_byte);
+                last_byte = false;
+                if counts {
+                    if missing == 1 {
+                        return Ok(from + at as u64 + 1);
+                    }
+                    missing -= 1;
+                }
+            }
+            end = from;
+        }
+        Ok(0)
+    }
+
+    async fn follow(&self, context: &Context, mut found: Found) -> Result<()> {
+        let pause = Duration::from_secs_f64(self.sleep.clamp(0.05, 3600.0));
+        let report = context.plain_report();
+        loop {
+            tokio::time::sleep(pause).await;
+            let Some(now) = found.volume.try_stat(&found.at.path, true).await.map_err(|e| e.named_for(&found.at))?
+            else {
+                // Removed: another one may come under the name.
+                continue;
+            };
+            let mut from = found.attributes.size;
+            if now.inode != found.attributes.inode || now.size < from {
+                report.warn(&format!("{} was replaced or cut; going on with what is there now", found.at));
+                from = 0;
+            }
+            found.attributes = now;
+            if now.size > from {
+                let mut written = 0;
+                match cat::print_counted(context, &found, from, u64::MAX, &mut written).await {
+                    // It goes on changing: the next look reads what is missing.
+                    Err(error) if error.exit() == Exit::Changed => found.attributes.size = from + written,
+                    other => other?,
+                }
+            }
+        }
+    }
+}

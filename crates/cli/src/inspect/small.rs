@@ -1,0 +1,92 @@
+//! Files of one block or a short table: labels, states of placement groups, lists of partitions.
+use super::Subject;
+use super::printer::Printer;
+use crate::error::Result;
+use crate::human::utc_time;
+use cairn_format::label::{LABEL_LEN, Label};
+use cairn_format::partition_list::PartitionList;
+use cairn_format::pg_state::{PG_STATE_LEN, PgStateRecord};
+use serde_json::{Value, json};
+
+/// A longer list of partitions than any that is written (65,536 entries of 96 bytes) is no list.
+const PARTITION_LIST_MAX: u64 = 8 << 20;
+
+pub fn label(subject: &Subject, printer: &mut Printer) -> Result<()> {
+    let Some(block) = subject.block::<LABEL_LEN>(0)? else {
+        return printer.problem(subject.length, "the label is cut off: it has 4096 bytes");
+    };
+    let label = match Label::decode(&block) {
+        Ok(label) => label,
+        Err(error) => return printer.problem(0, &format!("label: {error}")),
+    };
+    let known = |text: String, is_known: bool| if is_known { text } else { "not known yet".to_owned() };
+    let mut lines = vec![
+        format!("label of a {}", label.kind.name()),
+        format!("uuid            {}", label.uuid),
+        format!("cluster         {}", known(label.cluster.to_string(), !label.cluster.is_none())),
+        format!("node            {}", known(label.node.to_string(), label.node.0 != 0)),
+    ];
+    if label.kind == cairn_format::label::LabelKind::Disk {
+        lines.push(format!("disk            {}", known(label.disk.to_string(), label.disk.0 != 0)));
+    }
+    lines.push(format!("made            {}", utc_time(label.created.0)));
+    let fields = json!({
+        "of": label.kind.name(), "uuid": label.uuid.to_string(), "cluster": label.cluster.to_string(),
+        "node": label.node.0, "disk": label.disk.0, "created_ns": label.created.0,
+    });
+    printer.head("label", &lines.join("\n"), fields)
+}
+
+pub fn pg_state(subject: &Subject, printer: &mut Printer) -> Result<()> {
+    let Some(block) = subject.block::<PG_STATE_LEN>(0)? else {
+        return printer.problem(subject.length, "the state of the placement group is cut off: it has 512 bytes");
+    };
+    match PgStateRecord::decode(&block) {
+        Err(error) => printer.problem(0, &error.to_string()),
+        Ok(state) => {
+            let member = |m: &cairn_format::pg_state::PgStateMember| json!({ "disk": m.disk.0, "node": m.node.0, "state": m.state.name() });
+            let fields = json!({
+                "cluster": state.cluster.to_string(), "pg": state.pg.0, "volume": state.volume.0, "disk": state.disk.0,
+                "high_water": state.high_water, "epoch": state.epoch.0, "creation_epoch": state.creation_epoch.0,
+                "term": state.term, "scheme": state.scheme.to_string(), "retired": state.retired,
+                "members": state.members.iter().map(member).collect::<Vec<Value>>(),
+            });
+            printer.head("pg_state", &state.to_string(), fields)
+        }
+    }
+}
+
+pub fn partition_list(subject: &Subject, printer: &mut Printer) -> Result<()> {
+    if subject.length > PARTITION_LIST_MAX {
+        return printer.problem(0, "the list of partitions is longer than any list is");
+    }
+    let list = match PartitionList::decode(&subject.read(0, subject.length)?) {
+        Ok(list) => list,
+        Err(error) => return printer.problem(0, &error.to_string()),
+    };
+    let text = format!("list of partitions of node directory {}, {} entries", list.node, list.entries.len());
+    printer.head(
+        "partition_list",
+        &text,
+        json!({ "node_uuid": list.node.to_string(), "entries": list.entries.len() }),
+    )?;
+    for entry in &list.entries {
+        let members: Vec<String> = entry.members.iter().map(|node| node.to_string()).collect();
+        let text = format!(
+            "partition {} of {}: inodes {} to {}, began with {}{}",
+            entry.partition,
+            entry.volume,
+            entry.inodes.0,
+            entry.inodes.1,
+            members.join(" "),
+            if entry.begun { "" } else { " (has not begun here)" }
+        );
+        let fields = json!({
+            "partition": entry.partition.0, "volume": entry.volume.0, "inode_first": entry.inodes.0,
+            "inode_last": entry.inodes.1, "begun": entry.begun,
+            "members": entry.members.iter().map(|node| node.0).collect::<Vec<u32>>(),
+        });
+        printer.item("partition", &text, fields)?;
+    }
+    Ok(())
+}

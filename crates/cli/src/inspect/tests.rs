@@ -1,0 +1,87 @@
+//! Tests of inspection: every kind of file is recognised, and damage anywhere is reported, never a panic.
+use super::*;
+use cairn_format::label::{Label, LabelKind};
+use cairn_format::wal_batch::BatchHeader;
+use cairn_format::wal_record::WalRecord;
+use cairn_format::wal_segment::SegmentHeader;
+use cairn_types::{ClusterId, DiskId, DiskUuid, GroupId, NodeId, WallTime};
+
+fn inspect(bytes: &[u8]) -> Result<()> {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("file");
+    std::fs::write(&path, bytes).expect("write");
+    let out = Out::to(true, Box::new(std::io::sink()));
+    InspectArgs { files: Vec::new(), verbose: true }.inspect(&out, &path, false)
+}
+
+fn exit_of(bytes: &[u8]) -> Exit {
+    inspect(bytes).map_or_else(|error| error.exit(), |()| Exit::Done)
+}
+
+fn label() -> Vec<u8> {
+    let label = Label {
+        kind: LabelKind::Disk,
+        cluster: ClusterId([1; 16]),
+        uuid: DiskUuid([2; 16]),
+        node: NodeId(17),
+        disk: DiskId(5),
+        created: WallTime(99),
+    };
+    label.encode().to_vec()
+}
+
+/// A segment with batches of one record each.
+fn segment(batches: u64) -> Vec<u8> {
+    let log = DiskUuid([9; 16]);
+    let mut bytes = SegmentHeader { log, number: 4 }.encode().to_vec();
+    for number in 1..=batches {
+        let mut records = Vec::new();
+        WalRecord::HardState { term: number, vote: 1, commit: number }.encode(GroupId(3), &mut records);
+        let mut batch = vec![0; 4096];
+        batch[64..64 + records.len()].copy_from_slice(&records);
+        BatchHeader::seal(&mut batch, log, 4, number, records.len() as u32, 1);
+        bytes.extend(batch);
+    }
+    bytes.resize(bytes.len() + 3 * 4096, 0);
+    bytes
+}
+
+/// A sound file would be called damaged.
+#[test]
+fn sound_files_are_recognised() {
+    assert_eq!(exit_of(&label()), Exit::Done);
+    assert_eq!(exit_of(&segment(0)), Exit::Done);
+    assert_eq!(exit_of(&segment(3)), Exit::Done);
+}
+
+/// Damage would be printed as if it were contents.
+#[test]
+fn damage_is_reported() {
+    assert_eq!(exit_of(b""), Exit::Damaged);
+    assert_eq!(exit_of(b"something else"), Exit::Damaged);
+    let mut bad = label();
+    bad[60] ^= 1;
+    assert_eq!(exit_of(&bad), Exit::Damaged);
+    assert_eq!(exit_of(&label()[..100]), Exit::Damaged);
+
+    // In the middle: corruption. At the end: a batch torn by a crash, which is no damage.
+    let (mut middle, mut end) = (segment(3), segment(3));
+    middle[4096 + 70] ^= 1;
+    end[3 * 4096 + 70] ^= 1;
+    assert_eq!((exit_of(&middle), exit_of(&end)), (Exit::Damaged, Exit::Done));
+}
+
+/// Hostile bytes behind each magic must not panic or allocate what they say.
+#[test]
+fn hostile_bytes_never_panic() {
+    let mut looked_at = 0;
+    for magic in [b"CAIRNLBL", b"CAIRNPGS", b"CAIRNPTL", b"CAIRNWAL", b"CAIRNCKP", b"CAIRNCHK", b"CAIRNJRN"] {
+        for (length, fill) in [(8, 0u8), (64, 0xff), (512, 0), (4096, 0xff), (9000, 0x5a), (80_000, 0xff)] {
+            let mut bytes = vec![fill; length.max(8)];
+            bytes[..8].copy_from_slice(magic);
+            assert_eq!(exit_of(&bytes), Exit::Damaged, "{} {length}", magic.escape_ascii());
+            looked_at += 1;
+        }
+    }
+    assert_eq!(looked_at, 42);
+}

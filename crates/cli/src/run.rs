@@ -1,0 +1,90 @@
+//! [`run`]: one command from its options to its exit code, with the runtime, signals and the message of a failure.
+use crate::args::GlobalArgs;
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::report::error_line;
+use crate::transfer::temp_file;
+use crate::{admin, completion, fs, inspect};
+use clap::Subcommand;
+use std::io::Write;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Threads of the runtime: small files cost mostly system calls, a few threads carry thousands a second.
+const THREADS_MAX: usize = 4;
+
+/// Commands of this crate; the binary adds its own beside them.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Files and directories
+    Fs(fs::FsArgs),
+    /// State and settings of the cluster
+    Admin(admin::AdminArgs),
+    /// Print a file that Cairn wrote on disk: labels, logs, checkpoints, chunks, journals
+    Inspect(inspect::InspectArgs),
+    /// Print the completion script of a shell
+    Completion(completion::CompletionArgs),
+}
+
+/// Runs a command to its end and tells how it went. `cli` is the whole command line, for completions.
+pub fn run(command: Command, args: GlobalArgs, cli: fn() -> clap::Command) -> Exit {
+    let json = args.json;
+    let result = match command {
+        Command::Completion(completion) => completion.run(cli()),
+        Command::Inspect(inspect) => inspect.run(&Context::new(args)),
+        Command::Fs(command) => block_on(args, async move |context| command.run(context).await),
+        Command::Admin(command) => block_on(args, async move |context| command.run(context).await),
+    };
+    match result {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            if !matches!(error, CliError::Reported { .. } | CliError::BrokenPipe) {
+                // Nobody reads standard error any more: the exit code still tells.
+                drop(writeln!(std::io::stderr(), "{}", error_line(&error, json)));
+            }
+            error.exit()
+        }
+    }
+}
+
+fn block_on(args: GlobalArgs, work: impl AsyncFnOnce(&Context) -> Result<()>) -> Result<()> {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, THREADS_MAX);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::refused(Exit::Other, format!("the runtime cannot start: {error}")))?;
+    let context = Context::new(args);
+    let result = runtime.block_on(async {
+        tokio::select! {
+            result = work(&context) => {
+                let result = result.and_then(|()| context.out.flush());
+                context.close().await;
+                result
+            }
+            () = end_signal() => Err(CliError::Interrupted),
+        }
+    });
+    temp_file::remove_all();
+    // Threads that wait in a read of standard input end with the process.
+    runtime.shutdown_background();
+    result
+}
+
+/// Ctrl-C, SIGTERM or SIGHUP.
+async fn end_signal() {
+    let wait = |kind| async move {
+        match signal(kind) {
+            Ok(mut stream) => drop(stream.recv().await),
+            Err(error) => {
+                tracing::warn!(%error, "a signal cannot be caught; temporary files stay if it comes");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = wait(SignalKind::interrupt()) => {}
+        () = wait(SignalKind::terminate()) => {}
+        () = wait(SignalKind::hangup()) => {}
+    }
+}

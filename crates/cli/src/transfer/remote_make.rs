@@ -1,0 +1,164 @@
+//! Directories and symbolic links at the remote end of a copy, and the options that files get there.
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::mode::is_directory;
+use crate::remote::NamedFor;
+use crate::report::Done;
+use crate::transfer::Overwrite;
+use crate::transfer::remote_dir::{DirShared, Ready, RemoteDir};
+use cairn_client::{RemotePath, RenameMode, WriteOptions};
+use cairn_env::{FastRng, Rng};
+use cairn_types::{ErrorCode, Layout};
+use cairn_wire::meta::{Attributes, SetattrRequest};
+use std::sync::{Arc, LazyLock};
+
+static RNG: LazyLock<FastRng> = LazyLock::new(FastRng::from_os);
+
+const MODE: u32 = 1;
+const OWNER: u32 = 0b110;
+const TIMES: u32 = 0b11_0000;
+
+/// Attributes of a source that its copy gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Permission bits.
+    pub mode: u32,
+    pub atime_ns: u64,
+    pub mtime_ns: u64,
+    pub owner: (u32, u32),
+}
+
+/// Choices for everything that a copy makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MakeOptions {
+    /// Of new files and directories; without it that of the directory above.
+    pub layout: Option<Layout>,
+    pub overwrite: Overwrite,
+    /// Owners too.
+    pub owner: bool,
+    /// Read everything again and compare.
+    pub checksum: bool,
+}
+
+impl MakeOptions {
+    /// For a file in the directory.
+    pub fn write_options(&self, ready: &Ready, meta: &Meta) -> WriteOptions {
+        WriteOptions {
+            mode: meta.mode & 0o7777,
+            // 0 means "now" on the wire.
+            mtime_ns: meta.mtime_ns.max(1),
+            layout: self.layout.unwrap_or(ready.layout),
+            exclusive: self.overwrite == Overwrite::Keep,
+            owner: self.owner.then_some(meta.owner),
+        }
+    }
+    fn last(&self, meta: &Meta, made_mode: u32) -> SetattrRequest {
+        let mut request =
+            SetattrRequest { valid: TIMES, atime_ns: meta.atime_ns, mtime_ns: meta.mtime_ns, ..Default::default() };
+        let mode = meta.mode & 0o7777;
+        if made_mode & 0o7777 != mode {
+            (request.valid, request.mode) = (request.valid | MODE, mode);
+        }
+        if self.owner {
+            (request.valid, (request.uid, request.gid)) = (request.valid | OWNER, meta.owner);
+        }
+        request
+    }
+}
+
+/// A directory that exists, as a target.
+pub fn ready_of(at: &RemotePath, attributes: &Attributes, is_new: bool) -> Result<Ready> {
+    let layout = Layout::from_bits(attributes.layout).ok_or_else(|| {
+        let bits = attributes.layout;
+        CliError::BadLayout(format!("{at}: its layout 0x{bits:x} is not known to this version; give --layout"))
+    })?;
+    Ok(Ready { inode: attributes.inode, layout, is_new })
+}
+
+/// Makes a pending directory, or finds that it is there. Failures are reported, and what was to go into it is left out.
+pub async fn make_dir(shared: &DirShared, dir: &Arc<RemoteDir>, meta: &Meta, options: &MakeOptions) {
+    match try_make_dir(shared, dir, meta, options).await {
+        Ok(Some(ready)) => {
+            dir.set_ready(ready);
+            if ready.is_new {
+                shared.report.done(Done::Directory);
+            }
+        }
+        Ok(None) => dir.set_failed(),
+        Err(error) => {
+            shared.report.fail(&error);
+            dir.set_failed();
+        }
+    }
+}
+
+async fn try_make_dir(
+    shared: &DirShared,
+    dir: &Arc<RemoteDir>,
+    meta: &Meta,
+    options: &MakeOptions,
+) -> Result<Option<Ready>> {
+    let Some(above) = dir.above() else { return Ok(None) };
+    let Some(above) = above.ready().await else { return Ok(None) };
+    let layout = options.layout.map_or(0, Layout::to_bits);
+    // Writable for us as long as we put things into it.
+    let mode = meta.mode & 0o7777 | 0o700;
+    match shared.volume.mkdir_at(above.inode, dir.at.name(), &dir.at.path, mode, layout).await {
+        Ok(made) => {
+            dir.set_last(options.last(meta, made.mode));
+            ready_of(&dir.at, &made, true).map(Some)
+        }
+        Err(error) if error.code() == Some(ErrorCode::Exists) => {
+            let found = shared.volume.stat(&dir.at.path, true).await.map_err(|e| e.named_for(&dir.at))?;
+            if !is_directory(found.mode) {
+                let text = format!("{} exists and is no directory; remove it, or copy to another name", dir.at);
+                return Err(CliError::refused(Exit::WrongKind, text));
+            }
+            ready_of(&dir.at, &found, false).map(Some)
+        }
+        Err(error) => Err(error.named_for(&dir.at).into()),
+    }
+}
+
+/// Makes a symbolic link in the directory; `false`: there was something, and it was to be kept.
+pub async fn make_symlink(
+    shared: &DirShared,
+    dir: &RemoteDir,
+    at: &RemotePath,
+    target: &[u8],
+    meta: &Meta,
+    options: &MakeOptions,
+) -> Result<bool> {
+    let Some(ready) = dir.ready().await else { return Ok(false) };
+    let made = match shared.volume.symlink_at(ready.inode, at.name(), &at.path, target).await {
+        Err(error) if error.code() == Some(ErrorCode::Exists) => {
+            if options.overwrite == Overwrite::Keep {
+                return Ok(false);
+            }
+            replace_by_symlink(shared, ready, at, target).await?
+        }
+        result => result.map_err(|e| e.named_for(at))?,
+    };
+    if options.owner {
+        let request = SetattrRequest { valid: OWNER | TIMES, ..options.last(meta, meta.mode) };
+        shared.volume.setattr(made.inode, &at.path, request).await.map_err(|e| e.named_for(at))?;
+    }
+    Ok(true)
+}
+
+/// Under another name first, then moved over what is there: the name never leads to nothing.
+async fn replace_by_symlink(shared: &DirShared, ready: Ready, at: &RemotePath, target: &[u8]) -> Result<Attributes> {
+    let name = at.name();
+    let mut temp = b".".to_vec();
+    temp.extend_from_slice(&name[..name.len().min(200)]);
+    temp.extend_from_slice(format!(".cairn-{:08x}", RNG.u64() as u32).as_bytes());
+    let temp = at.parent().join(&temp);
+    let made = shared.volume.symlink_at(ready.inode, temp.name(), &temp.path, target).await;
+    let made = made.map_err(|e| e.named_for(at))?;
+    if let Err(error) = shared.volume.rename(&temp.path, &at.path, RenameMode::Replace).await {
+        // What could not be moved is not left behind; if that fails too, the first error tells more.
+        drop(shared.volume.unlink_at(ready.inode, temp.name(), &temp.path).await);
+        return Err(error.named_for(at).into());
+    }
+    Ok(made)
+}
