@@ -42,10 +42,12 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
         let now = state.common.coarse_now();
         let stalled = now.since(last) > timings.lease_tick * STALL_TICKS;
         last = now;
-        let Some(term) = state.leading_term() else { continue };
+        if state.leading_term().is_none() {
+            continue;
+        }
         if stalled {
             tracing::warn!(partition = %state.id, "this process stood still; all sessions get a new lease");
-            state.lead(term);
+            state.leases.renew_all(now);
             continue;
         }
         let silent = state.leases.expired(now, timings.lease, EXPIRE_MAX);
@@ -56,7 +58,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
             let namespace = state.namespace.read();
             silent.into_iter().partition(|session| namespace.session_state(*session) == SessionState::Live)
         };
-        gone.into_iter().for_each(|session| state.leases.forget(session));
+        gone.into_iter().for_each(|session| state.leases.forget_silent(session, now, timings.lease));
         if live.is_empty() {
             continue;
         }

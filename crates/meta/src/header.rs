@@ -83,6 +83,13 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 
 #[inline]
 fn varint(rest: &mut &[u8]) -> Option<u64> {
+    // Tags, lengths and most numbers are one byte.
+    if let [first, left @ ..] = *rest
+        && *first < 0x80
+    {
+        *rest = left;
+        return Some(u64::from(*first));
+    }
     let mut value = 0;
     for (at, byte) in rest.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * at);

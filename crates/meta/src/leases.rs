@@ -1,13 +1,15 @@
 //! [`Leases`]: when the leader of a partition heard of each session last.
 //!
-//! Memory of one leader: a new one grants every live session a full lease from its start. Requests only store a coarse
-//! time under a shared lock, so sessions cost a read next to nothing.
+//! Memory of one leader: a new one grants every live session a full lease from its start. Times are coarse, and a thread
+//! remembers whom it has noted at which time, so a session costs a request next to nothing.
 //!
 //! Invariant: a session is named as expired only if nothing was heard of it for the whole lease while this leader led.
 //! Not here: that a session has ended (a log entry, meta-core).
 
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use cairn_types::Time;
@@ -18,13 +20,43 @@ use parking_lot::RwLock;
 pub(crate) const LEASES_MAX: usize = 2 << 20;
 const SHARDS: usize = 16;
 
+/// Sessions that a thread remembers to have noted.
+const NOTED: usize = 128;
+
+/// Gives each state of each table a number of its own, so that what threads remember never outlives it.
+static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// A session that has a lease in this generation of its table, noted at this time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Note {
+    generation: u64,
+    session: u64,
+    heard: u64,
+}
+
+thread_local! {
+    static NOTES: [Cell<Note>; NOTED] =
+        const { [const { Cell::new(Note { generation: 0, session: 0, heard: 0 }) }; NOTED] };
+}
+
 /// Last heard times by session.
-#[derive(Default)]
 pub(crate) struct Leases {
     shards: [RwLock<HashMap<u64, AtomicU64>>; SHARDS],
+    /// Changes whenever a session loses its lease.
+    generation: AtomicU64,
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self { shards: Default::default(), generation: AtomicU64::new(NEXT_GENERATION.fetch_add(1, Relaxed)) }
+    }
 }
 
 impl Leases {
+    fn next_generation(&self) {
+        self.generation.store(NEXT_GENERATION.fetch_add(1, Relaxed), Release);
+    }
+
     fn shard(&self, session: u64) -> &RwLock<HashMap<u64, AtomicU64>> {
         // Ids ascend, so their low bits spread them.
         &self.shards[session as usize % SHARDS]
@@ -33,6 +65,21 @@ impl Leases {
     /// A session was heard; one that has no lease stays without.
     #[inline]
     pub(crate) fn touch(&self, session: u64, now: Time) -> bool {
+        // Read before the table: a note made after the session lost its lease has the old number and counts for nothing.
+        let note = Note { generation: self.generation.load(Acquire), session, heard: now.0 };
+        NOTES.with(|notes| {
+            let place = &notes[session as usize % NOTED];
+            place.get() == note || {
+                let has_lease = self.touch_shared(session, now);
+                if has_lease {
+                    place.set(note);
+                }
+                has_lease
+            }
+        })
+    }
+
+    fn touch_shared(&self, session: u64, now: Time) -> bool {
         match self.shard(session).read().get(&session) {
             Some(heard) => {
                 // Stored only when it differs: readers of one session on several threads share the cache line.
@@ -66,14 +113,33 @@ impl Leases {
         for shard in &self.shards {
             shard.write().clear();
         }
+        self.next_generation();
         for session in sessions {
             self.add(session, now);
+        }
+    }
+
+    /// This process stood still and may not have heard them: all leases begin anew.
+    pub(crate) fn renew_all(&self, now: Time) {
+        for shard in &self.shards {
+            shard.read().values().for_each(|heard| heard.store(now.0, Relaxed));
+        }
+    }
+
+    /// Forgets a session that nothing was heard of for a whole lease, unless it was heard just now.
+    pub(crate) fn forget_silent(&self, session: u64, now: Time, lease: Duration) {
+        let limit = (now - lease).0;
+        let mut shard = self.shard(session).write();
+        if shard.get(&session).is_some_and(|heard| heard.load(Relaxed) < limit) {
+            shard.remove(&session);
+            self.next_generation();
         }
     }
 
     /// A session ended: nothing is left to watch.
     pub(crate) fn forget(&self, session: u64) {
         self.shard(session).write().remove(&session);
+        self.next_generation();
     }
 
     /// Sessions that nothing was heard of for a whole lease, at most `max`.
@@ -117,8 +183,15 @@ mod tests {
         assert_eq!(leases.expired(at(120), LEASE, 10), [0u64; 0], "the lease is not over yet");
         assert_eq!(leases.expired(at(121), LEASE, 10), [2, 17]);
         assert_eq!(leases.expired(at(121), LEASE, 1).len(), 1);
+        leases.forget_silent(1, at(121), LEASE);
+        assert!(leases.touch(1, at(115)), "it was heard in time");
         leases.forget(2);
+        assert!(!leases.touch(2, at(115)), "what a thread remembers must not outlive the lease");
         assert_eq!(leases.expired(at(200), LEASE, 10), [1, 3, 17]);
+        leases.renew_all(at(200));
+        assert!(leases.expired(at(220), LEASE, 10).is_empty());
+        leases.forget_silent(1, at(221), LEASE);
+        assert_eq!(leases.expired(at(221), LEASE, 10), [3, 17]);
     }
 
     /// A reader with a made-up session could fill the memory.

@@ -22,6 +22,7 @@ mod roster;
 mod server;
 mod service;
 mod stats;
+mod striped;
 
 pub use config::{MetaConfig, MetaTimings};
 pub use error::MetaError;

@@ -1,8 +1,8 @@
 //! [`PartitionMachine`]: a partition's namespace as the state machine of its Raft group.
 //!
 //! An item of the log is the opcode (u16 little-endian) and the bytes of the request as they came. The namespace's lock
-//! is held for one entry; answers are handed to the connections after it was let go, and each connection is woken once
-//! for all that was committed together.
+//! is held for a part of an entry, so that readers wait for a fraction of a millisecond at most; answers are handed to
+//! the connections after it was let go, and each connection is woken once for all that was committed together.
 //!
 //! Invariant: the outcome of `apply` depends on the log alone: whom to answer is looked at after the namespace changed.
 
@@ -23,13 +23,15 @@ use crate::header::Head;
 use crate::partition::{Context, PartitionState};
 use crate::stats::count;
 
+/// Items applied under one hold of the lock.
+const HOLD_ITEMS: usize = 128;
 /// Buffers above this size are given back after use.
 const KEEP_BYTES: usize = 1 << 20;
 
 /// The state machine of one member.
 pub(crate) struct PartitionMachine {
     state: Arc<PartitionState>,
-    /// Answers of the entry at hand, one behind the other.
+    /// Answers of the items at hand, one behind the other.
     bytes: Vec<u8>,
     outcomes: Vec<(Context, Result<Range<usize>, WireError>)>,
     replies: ReplyBatch,
@@ -40,7 +42,34 @@ impl PartitionMachine {
         Self { state, bytes: Vec::new(), outcomes: Vec::new(), replies: ReplyBatch::new() }
     }
 
-    /// Hands out what the entry came to.
+    /// Applies items under one hold of the lock and notes what they came to.
+    fn apply_some(&mut self, at: core::AppliedAt, items: impl Iterator<Item = Item<Context>>) {
+        let mut namespace = self.state.namespace.write();
+        for item in items {
+            let start = self.bytes.len();
+            let outcome = match split(&item.data) {
+                Some((opcode, request)) => {
+                    let outcome = namespace.apply(at, opcode, request, &mut self.bytes);
+                    if opcode == Opcode::EndSession
+                        && let Some(head) = Head::find(request)
+                    {
+                        self.state.leases.forget(head.session);
+                    }
+                    outcome
+                }
+                None => Err(WireError::new(ErrorCode::UnknownOperation, "an item of the log has no known operation")),
+            };
+            match item.context {
+                Some(context) => {
+                    let end = self.bytes.len();
+                    self.outcomes.push((context, outcome.map(|()| start..end)));
+                }
+                None => self.bytes.truncate(start),
+            }
+        }
+    }
+
+    /// Hands out what the items came to.
     fn answer(&mut self) {
         let stats = &self.state.common.stats;
         let now = Instant::now();
@@ -80,31 +109,11 @@ impl StateMachine for PartitionMachine {
 
     fn apply(&mut self, at: AppliedAt, items: Vec<Item<Context>>) {
         let at = core::AppliedAt { index: at.index, time: at.time };
-        let mut namespace = self.state.namespace.write();
-        for item in items {
-            let start = self.bytes.len();
-            let outcome = match split(&item.data) {
-                Some((opcode, request)) => {
-                    let outcome = namespace.apply(at, opcode, request, &mut self.bytes);
-                    if opcode == Opcode::EndSession
-                        && let Some(head) = Head::find(request)
-                    {
-                        self.state.leases.forget(head.session);
-                    }
-                    outcome
-                }
-                None => Err(WireError::new(ErrorCode::UnknownOperation, "an item of the log has no known operation")),
-            };
-            match item.context {
-                Some(context) => {
-                    let end = self.bytes.len();
-                    self.outcomes.push((context, outcome.map(|()| start..end)));
-                }
-                None => self.bytes.truncate(start),
-            }
+        let mut items = items.into_iter();
+        while items.len() > 0 {
+            self.apply_some(at, items.by_ref().take(HOLD_ITEMS));
+            self.answer();
         }
-        drop(namespace);
-        self.answer();
     }
 
     fn applied_batch(&mut self) {

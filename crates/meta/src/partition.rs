@@ -1,7 +1,7 @@
 //! [`Partition`]: a member of a meta partition's group on this node, as the service and the duties see it.
 //!
 //! [`PartitionState`] is what it shares with its state machine. Readers hold the namespace's lock for one operation,
-//! the state machine for one log entry, so a reader never sees half an operation.
+//! the state machine for some whole operations, so a reader never sees half of one.
 //! Not here: applying (`machine.rs`), opening and closing (`roster.rs`), the leader's duties (`duties.rs`).
 
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::leases::Leases;
 use crate::stats::MetaStats;
+use crate::striped::StripedLock;
 
 /// Whom an applied entry is answered to.
 pub(crate) enum Context {
@@ -73,7 +74,7 @@ impl Common {
 pub(crate) struct PartitionState {
     pub(crate) id: PartitionId,
     pub(crate) volume: VolumeId,
-    pub(crate) namespace: RwLock<Namespace>,
+    pub(crate) namespace: StripedLock<Namespace>,
     pub(crate) leases: Leases,
     pub(crate) common: Arc<Common>,
     /// The term in which this member leads and has applied the first entry; 0 otherwise.
@@ -85,7 +86,7 @@ impl PartitionState {
         Self {
             id: namespace.partition(),
             volume: namespace.volume(),
-            namespace: RwLock::new(namespace),
+            namespace: StripedLock::new(namespace),
             leases: Leases::default(),
             common,
             term: AtomicU64::new(0),

@@ -19,7 +19,7 @@ use cairn_raft_host::{HostError, RaftHost};
 use cairn_rpc::Client;
 use cairn_types::{GroupId, InodeId, Layout, NodeId, PartitionId, VolumeId, WallTime};
 use cairn_wire::manager;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use crate::config::MetaTimings;
@@ -28,9 +28,10 @@ use crate::error::MetaError;
 use crate::list_file::ListFile;
 use crate::machine::PartitionMachine;
 use crate::partition::{Common, Partition, PartitionState};
+use crate::striped::StripedLock;
 
 /// Open partitions by id.
-pub(crate) type Open = RwLock<BTreeMap<PartitionId, Arc<Partition>>>;
+pub(crate) type Open = StripedLock<BTreeMap<PartitionId, Arc<Partition>>>;
 
 /// What is open on this node, and how it gets there.
 pub(crate) struct Roster {
@@ -64,7 +65,7 @@ impl Roster {
         Self {
             node: parts.node,
             common: parts.common,
-            open: Open::default(),
+            open: Open::new(BTreeMap::new()),
             host: parts.host,
             client: parts.client,
             timings: parts.timings,

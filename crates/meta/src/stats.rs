@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cairn_wire::Opcode;
 
+use crate::striped::StripedCounters;
+
 /// Upper bounds of the latency buckets, in microseconds; beyond the last is one more.
 pub(crate) const LATENCY_BOUNDS_US: [u64; 10] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
@@ -14,7 +16,7 @@ const COUNT: usize = 0x200;
 /// Counters since the start of the role.
 pub struct MetaStats {
     /// By opcode, from 0x0400 on.
-    ops: Box<[AtomicU64]>,
+    ops: StripedCounters,
     /// Mutations from their arrival to their answer.
     latency: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
     latency_sum_us: AtomicU64,
@@ -32,7 +34,7 @@ pub struct MetaStats {
 impl Default for MetaStats {
     fn default() -> Self {
         Self {
-            ops: (0..COUNT).map(|_| AtomicU64::new(0)).collect(),
+            ops: StripedCounters::new(COUNT),
             latency: Default::default(),
             latency_sum_us: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -60,14 +62,12 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
 
 impl MetaStats {
     pub(crate) fn op(&self, opcode: Opcode) {
-        if let Some(counter) = self.ops.get(usize::from(opcode.code().wrapping_sub(FIRST))) {
-            count(counter);
-        }
+        self.ops.count(usize::from(opcode.code().wrapping_sub(FIRST)));
     }
 
     /// Operations of this kind so far.
     pub fn ops(&self, opcode: Opcode) -> u64 {
-        self.ops.get(usize::from(opcode.code().wrapping_sub(FIRST))).map_or(0, |counter| counter.load(Relaxed))
+        self.ops.sum(usize::from(opcode.code().wrapping_sub(FIRST)))
     }
 
     pub(crate) fn mutation_took(&self, took: Duration) {

@@ -18,6 +18,9 @@ use crate::agent::Shared;
 use crate::config::AgentConfig;
 use crate::contributor::{Contributor, Registration};
 
+/// How much longer than usual it waits before it registers again when a role failed.
+const ROLE_PAUSE_FACTOR: u32 = 10;
+
 /// The agent's thread.
 pub(crate) struct Work {
     config: AgentConfig,
@@ -41,6 +44,8 @@ pub(crate) struct Work {
 enum Fault {
     /// Said, with the reason.
     Failed(String),
+    /// A role could not take the registration over. Each attempt makes a new incarnation, so it is repeated rarely.
+    Role(String),
     /// The owner stops the agent.
     Stopped,
 }
@@ -83,6 +88,11 @@ impl Work {
                 Err(Fault::Failed(why)) => {
                     self.note(registered.clone(), why);
                     self.config.register_pause
+                }
+                Err(Fault::Role(why)) => {
+                    self.note(None, why);
+                    registered = None;
+                    self.config.register_pause * ROLE_PAUSE_FACTOR
                 }
                 Err(Fault::Stopped) => return,
             };
@@ -188,7 +198,7 @@ impl Work {
         let map = answer.map.unwrap_or_default();
         let registration = self.judge(&uuids, &map, answer.node, answer.incarnation, &answer.disks, answer.problems)?;
         for contributor in &self.contributors {
-            contributor.registered(&registration).map_err(Fault::Failed)?;
+            contributor.registered(&registration).map_err(Fault::Role)?;
         }
         self.hand_out(&map);
         tracing::info!(node = %registration.node, incarnation = %registration.incarnation, cluster = %registration.cluster,

@@ -190,7 +190,7 @@ impl Cluster {
     pub(super) fn lose_log(mut self, number: usize) -> String {
         self.kill(number);
         std::fs::remove_dir_all(self.dirs[number].path().join("log")).expect("removed");
-        self.try_run(number).err().expect("it must not start").to_string()
+        self.try_run(number).expect_err("it must not start").to_string()
     }
 
     /// Gives every running node the map, with the present addresses.
