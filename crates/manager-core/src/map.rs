@@ -9,8 +9,9 @@ use crate::items::{DiskState, Partition, Roles, Volume};
 use crate::pg::Pg;
 use crate::soft::Soft;
 use crate::state::State;
-use cairn_types::{MemberState, NodeId, VolumeId};
+use cairn_types::{DiskId, MemberState, NodeId, PgId, VolumeId};
 use cairn_wire::{data, manager as wire};
+use std::collections::BTreeSet;
 
 /// Most disks whose loads are told in an answer; a larger cluster tells this many of them, evenly chosen.
 pub const LOADS_MAX: usize = 4096;
@@ -22,7 +23,7 @@ pub enum Scope {
     All,
     /// Everything but other volumes' placement groups.
     Volume(VolumeId),
-    /// A node: a data node gets the groups of its disks, one with a meta role everything.
+    /// A node: a data node gets the groups of its disks and whom it meets in them, any other one everything.
     Node(NodeId),
 }
 
@@ -37,34 +38,83 @@ impl State {
             base_version: if full { 0 } else { since },
             ..Default::default()
         };
-        let scope = self.resolve(scope);
-        if full {
-            self.nodes().for_each(|n| map.nodes.push(self.node_message(n.id, soft)));
-            self.disks().for_each(|d| map.disks.push(self.disk_message(d.id, soft)));
-            self.volumes().filter(|v| !v.deleted).for_each(|v| map.volumes.push(volume_message(v)));
-            self.partitions().filter(|p| !p.removed).for_each(|p| map.partitions.push(partition_message(p, soft)));
-            for pg in self.pgs().filter(|pg| self.in_scope(pg, scope)) {
-                if !pg.retired || matches!(scope, Scope::Node(_)) {
-                    map.pgs.push(self.pg_message(pg, soft));
-                }
+        match self.resolve(scope) {
+            Scope::Node(node) => self.fill_for_node(node, full, since, soft, &mut map),
+            scope if full => {
+                self.nodes().for_each(|n| map.nodes.push(self.node_message(n.id, soft)));
+                self.disks().for_each(|d| map.disks.push(self.disk_message(d.id, soft)));
+                map.volumes.extend(self.volumes().filter(|v| !v.deleted).map(volume_message));
+                map.partitions.extend(self.partitions().filter(|p| !p.removed).map(|p| partition_message(p, soft)));
+                let pgs = self.pgs().filter(|pg| !pg.retired && in_scope(pg, scope));
+                map.pgs.extend(pgs.map(|pg| self.pg_message(pg, soft)));
             }
-            return map;
-        }
-        for (_, key) in self.changes.range((since + 1, ItemKey::Node(NodeId(0)))..) {
-            match key {
-                ItemKey::Node(id) => map.nodes.push(self.node_message(*id, soft)),
-                ItemKey::Disk(id) => map.disks.push(self.disk_message(*id, soft)),
-                ItemKey::Volume(id) => map.volumes.extend(self.volume(*id).map(volume_message)),
-                ItemKey::Partition(id) => {
-                    map.partitions.extend(self.partition(*id).map(|p| partition_message(p, soft)));
-                }
-                ItemKey::Pg(id) => {
-                    let pg = self.pg(*id).filter(|pg| self.in_scope(pg, scope));
-                    map.pgs.extend(pg.map(|pg| self.pg_message(pg, soft)));
+            scope => {
+                for key in self.changed_since(since) {
+                    self.tell(key, soft, &mut map, |pg| in_scope(pg, scope));
                 }
             }
         }
         map
+    }
+
+    fn changed_since(&self, since: u64) -> impl Iterator<Item = ItemKey> {
+        self.changes.range((since + 1, ItemKey::Node(NodeId(0)))..).map(|(_, key)| *key)
+    }
+
+    fn tell(&self, key: ItemKey, soft: &Soft, map: &mut wire::ClusterMap, wanted: impl Fn(&Pg) -> bool) {
+        match key {
+            ItemKey::Node(id) => map.nodes.push(self.node_message(id, soft)),
+            ItemKey::Disk(id) => map.disks.push(self.disk_message(id, soft)),
+            ItemKey::Volume(id) => map.volumes.extend(self.volume(id).map(volume_message)),
+            ItemKey::Partition(id) => map.partitions.extend(self.partition(id).map(|p| partition_message(p, soft))),
+            ItemKey::Pg(id) => {
+                let pg = self.pg(id).filter(|pg| wanted(pg));
+                map.pgs.extend(pg.map(|pg| self.pg_message(pg, soft)));
+            }
+        }
+    }
+
+    /// A data node's map: its groups (retired ones too), and of nodes and disks those of its groups and the managers.
+    /// A group is always told together with its nodes and disks, which may be older than the change.
+    fn fill_for_node(&self, me: NodeId, full: bool, since: u64, soft: &Soft, map: &mut wire::ClusterMap) {
+        let mine: BTreeSet<DiskId> = self.disks_of(me).map(|d| d.id).collect();
+        let groups: BTreeSet<PgId> = mine.iter().flat_map(|disk| self.pgs_of(*disk)).map(|pg| pg.id).collect();
+        let mut disks = mine;
+        disks.extend(groups.iter().filter_map(|id| self.pg(*id)).flat_map(|pg| &pg.members).map(|m| m.disk));
+        let mut nodes: BTreeSet<NodeId> = disks.iter().filter_map(|id| self.disk(*id)).map(|d| d.node).collect();
+        nodes.extend(self.nodes().filter(|n| n.roles.has(Roles::MANAGER)).map(|n| n.id));
+        nodes.insert(me);
+        let mut told: BTreeSet<ItemKey> = match full {
+            true => {
+                let volumes = self.volumes().filter(|v| !v.deleted).map(|v| ItemKey::Volume(v.id));
+                let partitions = self.partitions().filter(|p| !p.removed).map(|p| ItemKey::Partition(p.id));
+                let groups = groups.iter().map(|id| ItemKey::Pg(*id));
+                let disks = disks.iter().map(|id| ItemKey::Disk(*id));
+                let nodes = nodes.iter().map(|id| ItemKey::Node(*id));
+                volumes.chain(partitions).chain(groups).chain(disks).chain(nodes).collect()
+            }
+            false => {
+                let concerns = |key: &ItemKey| match key {
+                    ItemKey::Node(id) => nodes.contains(id),
+                    ItemKey::Disk(id) => disks.contains(id),
+                    ItemKey::Pg(id) => groups.contains(id),
+                    ItemKey::Volume(_) | ItemKey::Partition(_) => true,
+                };
+                self.changed_since(since).filter(concerns).collect()
+            }
+        };
+        let changed: Vec<&Pg> = told
+            .iter()
+            .filter_map(|key| match key {
+                ItemKey::Pg(id) => self.pg(*id),
+                _ => None,
+            })
+            .collect();
+        for disk in changed.into_iter().flat_map(|pg| &pg.members).filter_map(|m| self.disk(m.disk)) {
+            told.insert(ItemKey::Disk(disk.id));
+            told.insert(ItemKey::Node(disk.node));
+        }
+        told.into_iter().for_each(|key| self.tell(key, soft, map, |_| true));
     }
 
     /// Present loads, for clients that choose where to write.
@@ -89,14 +139,6 @@ impl State {
         }
     }
 
-    fn in_scope(&self, pg: &Pg, scope: Scope) -> bool {
-        match scope {
-            Scope::All => true,
-            Scope::Volume(volume) => pg.volume == volume,
-            Scope::Node(node) => pg.members.iter().any(|m| self.disk(m.disk).is_some_and(|d| d.node == node)),
-        }
-    }
-
     /// A node as others see it.
     pub fn node_message(&self, id: NodeId, soft: &Soft) -> wire::Node {
         let Some(node) = self.node(id) else { return wire::Node { id: id.get(), ..Default::default() } };
@@ -114,7 +156,7 @@ impl State {
         }
     }
 
-    fn disk_message(&self, id: cairn_types::DiskId, soft: &Soft) -> wire::Disk {
+    fn disk_message(&self, id: DiskId, soft: &Soft) -> wire::Disk {
         let Some(disk) = self.disk(id) else { return wire::Disk { id: id.get(), ..Default::default() } };
         let load = soft.disks.get(&id).copied();
         wire::Disk {
@@ -134,7 +176,7 @@ impl State {
     }
 
     /// Free bytes of a disk above the reserve, as last told.
-    pub fn free_above_reserve(&self, disk: cairn_types::DiskId, soft: &Soft) -> u64 {
+    pub fn free_above_reserve(&self, disk: DiskId, soft: &Soft) -> u64 {
         let free = soft.disks.get(&disk).map(|l| l.free_bytes).or_else(|| self.disk(disk).map(|d| d.free_bytes));
         free.unwrap_or(0).saturating_sub(self.config.number(Key::DiskReserve))
     }
@@ -186,6 +228,13 @@ impl State {
     /// Disks that may carry new groups as far as their state goes.
     pub fn disks_in_service(&self) -> usize {
         self.disks().filter(|d| d.state == DiskState::InService && self.is_able(d.id)).count()
+    }
+}
+
+fn in_scope(pg: &Pg, scope: Scope) -> bool {
+    match scope {
+        Scope::All | Scope::Node(_) => true,
+        Scope::Volume(volume) => pg.volume == volume,
     }
 }
 

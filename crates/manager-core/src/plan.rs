@@ -20,13 +20,9 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: 
         let text = format!("there is no volume {volume}; `cairn admin volume list` shows those that exist");
         return Err(WireError::new(ErrorCode::UnknownVolume, text));
     }
-    let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme);
-    let writable = ours().filter(|pg| pg.is_writable()).count();
-    let complete = ours().filter(|pg| pg.is_writable() && pg.is_complete()).count();
-    let target = target(state, scheme);
-    let mut missing = target.saturating_sub(writable);
-    if complete == 0 {
-        missing = missing.max(target.div_ceil(4));
+    let Need { missing, writable } = need(state, volume, scheme);
+    if missing == 0 {
+        return Ok(Vec::new());
     }
     let mut chooser = Chooser::new(candidates(state, soft), seed);
     let mut groups = Vec::new();
@@ -38,6 +34,27 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: 
         }
     }
     Ok(groups)
+}
+
+/// What a volume and scheme lack.
+pub struct Need {
+    /// Groups to make.
+    pub missing: usize,
+    /// Groups that may be written.
+    pub writable: usize,
+}
+
+/// Counts the groups of a volume and scheme: cheap beside planning.
+pub fn need(state: &State, volume: VolumeId, scheme: Scheme) -> Need {
+    let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme);
+    let writable = ours().filter(|pg| pg.is_writable()).count();
+    let complete = ours().filter(|pg| pg.is_writable() && pg.is_complete()).count();
+    let target = target(state, scheme);
+    let mut missing = target.saturating_sub(writable);
+    if complete == 0 {
+        missing = missing.max(target.div_ceil(4));
+    }
+    Need { missing, writable }
 }
 
 /// Only replicated schemes can be written by this version.

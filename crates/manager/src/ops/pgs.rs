@@ -2,7 +2,7 @@
 use super::TAKEOVER_PATIENCE;
 use crate::manager::Manager;
 use cairn_env::Rng;
-use cairn_manager_core::command::{Command, CreatePgs, SetPgsOpen};
+use cairn_manager_core::command::{Command, CreatePgs, Disks, SetPgsOpen};
 use cairn_manager_core::{Outcome, plan};
 use cairn_types::{ErrorCode, PgId, Scheme, VolumeId};
 use cairn_wire::error::WireError;
@@ -41,9 +41,7 @@ impl Manager {
     pub(crate) async fn ensure(&self, volume: VolumeId, scheme: Scheme) -> Result<usize, WireError> {
         let _one_at_a_time = self.planning.lock().await;
         for _ in 0..PLANS_MAX {
-            let seed = Rng::u64(self.rng.as_ref());
-            let groups =
-                self.look_in_cluster(|state, leading| plan::plan(state, &leading.soft, volume, scheme, seed))?;
+            let groups = self.plan(volume, scheme).await?;
             if groups.is_empty() {
                 return Ok(0);
             }
@@ -63,5 +61,19 @@ impl Manager {
             }
         }
         Err(WireError::new(ErrorCode::Overloaded, "the cluster changes too fast to place data; repeat in a moment"))
+    }
+
+    /// Plans on a picture of the state, on another thread: in a large cluster it takes long.
+    async fn plan(&self, volume: VolumeId, scheme: Scheme) -> Result<Vec<Disks>, WireError> {
+        let picture = self.look_in_cluster(|state, leading| {
+            let enough =
+                state.volume(volume).is_some_and(|v| !v.deleted) && plan::need(state, volume, scheme).missing == 0;
+            Ok((!enough).then(|| leading.soft.clone()))
+        })?;
+        let Some(soft) = picture else { return Ok(Vec::new()) };
+        let state = self.replica.read().clone();
+        let seed = Rng::u64(self.rng.as_ref());
+        let planned = tokio::task::spawn_blocking(move || plan::plan(&state, &soft, volume, scheme, seed)).await;
+        planned.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the manager stops; ask another")))
     }
 }

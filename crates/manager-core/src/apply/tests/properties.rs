@@ -128,6 +128,39 @@ impl Kept {
     }
 }
 
+/// A data node that follows its own map.
+#[derive(Default)]
+struct Follower {
+    kept: Kept,
+    version: u64,
+}
+
+impl Follower {
+    const NODE: NodeId = NodeId(16);
+
+    /// It keeps more than it needs after a disk moved, never less and never older.
+    fn follow(&mut self, state: &State, applied: &Applied) {
+        let soft = Soft::default();
+        let registered = matches!(&applied.outcome, Ok(Outcome::Registered(given)) if given.node == Self::NODE);
+        let since = if registered { 0 } else { self.version };
+        let map = state.map(since, Scope::Node(Self::NODE), &soft);
+        self.kept.apply(&map);
+        self.version = map.version;
+        let mut full = Kept::default();
+        full.apply(&state.map(0, Scope::Node(Self::NODE), &soft));
+        let all_in = |full: &BTreeMap<u32, String>, kept: &BTreeMap<u32, String>| {
+            full.iter().all(|(id, item)| kept.get(id) == Some(item))
+        };
+        assert!(all_in(&full.nodes, &self.kept.nodes), "{:?} {:?}", full.nodes, self.kept.nodes);
+        assert!(all_in(&full.disks, &self.kept.disks), "{:?} {:?}", full.disks, self.kept.disks);
+        assert!(all_in(&full.pgs, &self.kept.pgs), "{:?} {:?}", full.pgs, self.kept.pgs);
+        assert!(all_in(&full.volumes, &self.kept.volumes) && all_in(&full.partitions, &self.kept.partitions));
+        for pg in state.map(0, Scope::Node(Self::NODE), &soft).pgs.iter().filter_map(|pg| pg.state.as_ref()) {
+            assert!(pg.members.iter().all(|m| self.kept.nodes.contains_key(&m.node)), "a fellow's address is missing");
+        }
+    }
+}
+
 /// What may never fall or repeat.
 #[derive(Default)]
 struct History {
@@ -185,6 +218,7 @@ proptest! {
         let mut history = History { version: state.version(), ..History::default() };
         history.epochs.extend(state.pgs().map(|pg| (pg.id, pg.epoch)));
         let (mut kept, mut version) = (Kept::default(), 0);
+        let mut follower = Follower::default();
         for (i, (command, pick)) in commands.into_iter().enumerate() {
             let command = aim(&state, command, pick);
             let logged = command.clone().to_bytes();
@@ -192,6 +226,7 @@ proptest! {
             let time = WallTime(i as u64 * SECOND);
             let applied = state.apply(time, &command);
             history.check(&before, &state, &applied);
+            follower.follow(&state, &applied);
             let again = twin.apply(time, &Command::from_bytes(&logged).expect("just encoded"));
             prop_assert_eq!(&again, &applied, "the same log gave another outcome");
             if i % every == 0 {
