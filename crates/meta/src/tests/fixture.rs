@@ -113,6 +113,14 @@ impl Cluster {
     }
 
     pub(super) fn with(count: usize, timings: MetaTimings, host_config: fn(HostConfig) -> HostConfig) -> Self {
+        let mut cluster = Self::prepare(count, timings, host_config);
+        (0..count).for_each(|number| cluster.run(number));
+        cluster.share_map();
+        cluster
+    }
+
+    /// Nothing runs yet.
+    pub(super) fn prepare(count: usize, timings: MetaTimings, host_config: fn(HostConfig) -> HostConfig) -> Self {
         let client = Client::with_threads(1, ClientConfig::default(), Identity::client()).expect("threads");
         let volume =
             Volume { id: VOLUME, name: "v".into(), layout: Layout::replicated(3).to_bits(), ..Volume::default() };
@@ -131,7 +139,7 @@ impl Cluster {
             partitions: vec![partition],
             ..ClusterMap::default()
         };
-        let mut cluster = Self {
+        Self {
             switch: Arc::default(),
             dirs: (0..count).map(|_| tempfile::tempdir().expect("a directory")).collect(),
             nodes: (0..count).map(|_| None).collect(),
@@ -140,10 +148,7 @@ impl Cluster {
             host_config,
             map,
             client,
-        };
-        (0..count).for_each(|number| cluster.run(number));
-        cluster.share_map();
-        cluster
+        }
     }
 
     /// Starts a node, on what it had before.

@@ -4,7 +4,7 @@ use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::meta::{AttributesResponse, LookupRequest};
 
-use super::fixture::{Cluster, eventually};
+use super::fixture::{Cluster, eventually, node_id, quick};
 
 /// A client would search for the leader blindly, or a follower would answer from old state.
 #[test]
@@ -65,5 +65,25 @@ fn a_restart_of_all_members_keeps_everything() {
     (0..3).for_each(|number| cluster.kill(number));
     (0..3).for_each(|number| cluster.run(number));
     cluster.share_map();
+    assert_eq!(cluster.caller(10).lookup("a"), Ok(inode));
+}
+
+/// A member that was down when its partition began, or that replaces one, would begin a second partition of its own or
+/// never get the state.
+#[test]
+fn a_member_that_comes_late_gets_the_state() {
+    let mut cluster = Cluster::prepare(3, quick(), |config| config);
+    cluster.run(0);
+    cluster.run(1);
+    cluster.share_map();
+    let mut caller = cluster.caller(9);
+    let inode = caller.create("a").expect("two of three suffice");
+    let leader = cluster.leader();
+    cluster.map.partitions[0].leader = node_id(leader).get();
+    cluster.run(2);
+    cluster.share_map();
+    let inodes = |number: usize| cluster.meta(number).partition_reports().first().map_or(0, |report| report.inodes);
+    eventually("the state at the third member", || inodes(2) == 2);
+    cluster.kill(leader);
     assert_eq!(cluster.caller(10).lookup("a"), Ok(inode));
 }
