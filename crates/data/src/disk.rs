@@ -39,6 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cairn_env::{BufPool, Clock, Disk, DiskError, SharedBuf, Space};
+use cairn_format::crc_table::PunchedBits;
 use cairn_format::journal_record::CreateRecord;
 use cairn_types::{ChunkId, ClusterId, DiskUuid, PgId};
 use parking_lot::{Mutex, RwLock};
@@ -47,7 +48,7 @@ pub use chunk::{Appended, Chunk, ChunkInfo, Done};
 pub use config::DiskConfig;
 pub use error::{DataError, OpenError};
 pub use metrics::DiskMetrics;
-pub use pg_files::{PgFiles, PgTrouble};
+pub use pg_files::{LOST_MARK_SKIP, PgFiles, PgTrouble};
 pub use read::ReadBlocks;
 
 use chunk::{AppendJob, Job};
@@ -92,6 +93,22 @@ pub struct AppendOp {
     pub repair: bool,
 }
 
+/// Work for the control thread.
+pub(crate) type ControlJob = Box<dyn FnOnce(&DiskStore) + Send>;
+/// Jobs that wait for the control thread; further ones are refused as overload.
+const CONTROL_MAX: usize = 4096;
+
+/// A chunk with its tables.
+#[derive(Debug, Clone)]
+pub struct ChunkTables {
+    /// What is known of it.
+    pub info: ChunkInfo,
+    /// A checksum a block.
+    pub crcs: Vec<u32>,
+    /// Freed blocks.
+    pub punched: PunchedBits,
+}
+
 /// The chunks of a disk.
 pub struct DiskStore {
     pub(crate) context: DiskContext,
@@ -105,6 +122,8 @@ pub struct DiskStore {
     syncs: WorkQueue<sync::SyncRequest>,
     reads: WorkQueue<read::ReadJob>,
     homeward: WorkQueue<journal::Committed>,
+    /// Work that may block for long and is nobody's order: states of groups, verification, tables.
+    control: WorkQueue<ControlJob>,
     home: Mutex<home::HomeState>,
     failed: OnceLock<String>,
     metrics: DiskMetrics,
@@ -279,6 +298,34 @@ impl DiskStore {
                 Err(error)
             }
         }
+    }
+
+    /// Runs `job` on the disk's control thread.
+    pub fn control(&self, job: impl FnOnce(&DiskStore) + Send + 'static) -> Result<(), DataError> {
+        let busy = || DataError::Busy { disk: self.name().into() };
+        if self.control.len() >= CONTROL_MAX {
+            add(&self.metrics.overloads, 1);
+            return Err(busy());
+        }
+        self.control.push(Box::new(job)).map_err(|_| DataError::Stopping { disk: self.name().into() })
+    }
+
+    /// What is known of a chunk.
+    pub fn info(&self, id: ChunkId) -> Option<ChunkInfo> {
+        self.chunk(id).filter(|chunk| !chunk.state.lock().deleted).map(|chunk| chunk.info())
+    }
+
+    /// A chunk with its tables; reads them if they are not in memory.
+    pub fn tables(&self, id: ChunkId) -> Result<ChunkTables, DataError> {
+        self.check()?;
+        let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
+        self.load_tables(&chunk)?;
+        let info = chunk.info();
+        let state = chunk.state.lock();
+        let crcs = state.table.clone().unwrap_or_default();
+        let blocks = (state.blocks() as usize).min(crcs.len());
+        let punched = state.punched.as_deref().cloned().unwrap_or_default();
+        Ok(ChunkTables { info, crcs: crcs[..blocks].to_vec(), punched })
     }
 
     /// Refuses once the disk has failed or the store is closing.

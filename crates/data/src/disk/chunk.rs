@@ -204,12 +204,30 @@ impl Chunk {
         self.header.creation_epoch
     }
 
-    /// Whether it takes no more appends, and when the last one was.
+    /// Whether it takes no more appends.
     pub fn is_sealed(&self) -> bool {
         self.state.lock().sealed
     }
 
-    pub(crate) fn info(&self) -> ChunkInfo {
+    /// Whether its end is in the journal.
+    pub fn is_deleted(&self) -> bool {
+        self.state.lock().deleted
+    }
+
+    /// When the last append came.
+    pub fn last_append(&self) -> Time {
+        self.state.lock().last_append
+    }
+
+    /// Bytes that its file occupies, without what was freed.
+    pub fn used_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let blocks = state.blocks().saturating_sub(state.punched_blocks);
+        u64::from(blocks) * cairn_types::BLOCK_SIZE as u64
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> ChunkInfo {
         let state = self.state.lock();
         ChunkInfo {
             id: self.id,

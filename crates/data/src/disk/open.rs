@@ -98,6 +98,7 @@ impl DiskStore {
             syncs: WorkQueue::default(),
             reads: WorkQueue::default(),
             homeward: WorkQueue::default(),
+            control: WorkQueue::default(),
             home: Mutex::default(),
             failed: OnceLock::new(),
             metrics: DiskMetrics::default(),

@@ -93,8 +93,4 @@ impl<T> WorkQueue<T> {
         self.state.lock().closed = true;
         self.changed.notify_all();
     }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state.lock().closed
-    }
 }

@@ -35,6 +35,7 @@ impl DiskStore {
         start("sync", DiskStore::sync_loop)?;
         start("journal", DiskStore::journal_loop)?;
         start("home", DiskStore::home_loop)?;
+        start("control", DiskStore::control_loop)?;
         *self.threads.lock() = threads;
         Ok(())
     }
@@ -73,6 +74,18 @@ impl DiskStore {
         while self.homeward.wait(nap) {
             while self.step_home(false) {}
         }
+    }
+
+    fn control_loop(&self) {
+        while self.control.wait(NAP) {
+            while self.step_control() {}
+        }
+    }
+
+    fn step_control(&self) -> bool {
+        let Some(job) = self.control.pop() else { return false };
+        job(self);
+        true
     }
 
     /// One group commit. `false` when nothing waits or there is no room.
@@ -134,7 +147,7 @@ impl DiskStore {
                 worked = true;
             }
             worked |= self.step_home(self.journal.queue.len() > 0);
-            while self.step_read() {
+            while self.step_read() || self.step_control() {
                 worked = true;
             }
             if !worked || self.failure().is_some() && self.is_idle() {
@@ -168,6 +181,7 @@ impl DiskStore {
         for close in [
             &(|| self.ready.close()) as &dyn Fn(),
             &|| self.reads.close(),
+            &|| self.control.close(),
             &|| self.syncs.close(),
             &|| self.journal.queue.close(),
             &|| self.homeward.close(),

@@ -1,0 +1,54 @@
+//! [`DataConfig`]: disks, timings and bounds of the data service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_env::Disk;
+
+use crate::disk::DiskConfig;
+
+/// How a data server works.
+#[derive(Clone)]
+pub struct DataConfig {
+    /// Directories, one a disk.
+    pub disks: Vec<Arc<dyn Disk>>,
+    /// Sizes and bounds of each.
+    pub disk: DiskConfig,
+    /// What the last member of a chain may take.
+    pub hop_deadline: Duration,
+    /// What each member before it may take in addition, so that the member nearest to a fault reports it.
+    pub hop_margin: Duration,
+    /// What a sync or seal of a member further down may take.
+    pub sync_deadline: Duration,
+    /// Calls to members that are not on the path of an append (reservations, lists, copies).
+    pub peer_deadline: Duration,
+    /// An open chunk without appends for this long is sealed by its primary.
+    pub idle_seal: Duration,
+    /// Indices made durable on all members at a time.
+    pub reserve_step: u32,
+    /// Pause after a failed attempt to enter an epoch, to seal, to catch up.
+    pub retry_pause: Duration,
+    /// Chunks that all catch-ups of the node copy at the same time.
+    pub catch_up_chunks: usize,
+    /// Groups whose use is reported in one heartbeat, besides those that changed.
+    pub report_sample: usize,
+}
+
+impl DataConfig {
+    /// The defaults for these disks.
+    pub fn new(disks: Vec<Arc<dyn Disk>>) -> Self {
+        Self {
+            disks,
+            disk: DiskConfig::default(),
+            hop_deadline: Duration::from_secs(1),
+            hop_margin: Duration::from_millis(250),
+            sync_deadline: Duration::from_secs(5),
+            peer_deadline: Duration::from_secs(3),
+            idle_seal: Duration::from_secs(60),
+            reserve_step: 256,
+            retry_pause: Duration::from_millis(200),
+            catch_up_chunks: 4,
+            report_sample: 64,
+        }
+    }
+}

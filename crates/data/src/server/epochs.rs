@@ -1,0 +1,276 @@
+//! Epochs: states of groups are taken in durably, then the member does what its new part asks for: the primary brings
+//! all receivers into the epoch and ends what was open, a syncing member catches up.
+//!
+//! Invariant: nothing is answered under an epoch that is not durable on the disk; a primary takes writes only when every
+//! receiver is durably in the epoch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cairn_chunk_core::fence;
+use cairn_format::pg_state::{PG_MEMBERS_MAX, PgStateMember, PgStateRecord};
+use cairn_rpc::{Payload, Reply, Request};
+use cairn_types::{DiskId, Epoch, MemberState, NodeId, PgId, Scheme, VolumeId};
+use cairn_wire::Opcode;
+use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, PgState};
+use cairn_wire::error::WireError;
+use parking_lot::Mutex;
+
+use super::allocate::others;
+use super::member::{Member, bad_request};
+use super::peer::state_message;
+use super::{Inner, Refused};
+use crate::disk::DiskStore;
+use crate::disk::LOST_MARK_SKIP;
+
+/// Groups of one request.
+const PGS_MAX: usize = 65_536;
+
+impl Inner {
+    pub(super) fn apply_pgs(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
+        let asked: ApplyPgsRequest = match request.decode() {
+            Ok(asked) => asked,
+            Err(error) => return Err((reply, error)),
+        };
+        if asked.pgs.len() > PGS_MAX {
+            return Err((reply, bad_request("too many placement groups in one request")));
+        }
+        {
+            let mut addresses = self.addresses.write();
+            for node in asked.nodes.iter().filter(|node| !node.address.is_empty()) {
+                addresses.insert(NodeId(node.node), node.address.clone());
+            }
+        }
+        // One more than the groups, so that nothing is answered before all are begun.
+        let left = Arc::new((AtomicUsize::new(1), Mutex::new(Vec::new()), Mutex::new(Some(reply))));
+        let finish = |left: &(AtomicUsize, Mutex<Vec<u32>>, Mutex<Option<Reply>>)| {
+            if left.0.fetch_sub(1, Ordering::AcqRel) == 1
+                && let Some(reply) = left.2.lock().take()
+            {
+                let mut refused = std::mem::take(&mut *left.1.lock());
+                refused.sort_unstable();
+                refused.dedup();
+                reply.ok(&ApplyPgsResponse { refused }, ());
+            }
+        };
+        for state in &asked.pgs {
+            let members = self.members_here(state);
+            left.0.fetch_add(members, Ordering::AcqRel);
+            let shared = left.clone();
+            let begun = self.take_state(state, asked.term, move |pg, ok| {
+                if !ok {
+                    shared.1.lock().push(pg.get());
+                }
+                finish(&shared);
+            });
+            // What could not be begun is not answered by anybody else.
+            for _ in begun..members {
+                left.1.lock().push(state.pg);
+                finish(&left);
+            }
+        }
+        finish(&left);
+        Ok(())
+    }
+
+    fn members_here(&self, state: &PgState) -> usize {
+        let disks = self.by_id.read();
+        state.members.iter().filter(|member| disks.contains_key(&DiskId(member.disk))).count()
+    }
+
+    /// Takes a state in on every disk of this node that is a member; `then` is called once for each, with whether it is
+    /// durable there. Returns for how many it will be.
+    pub(super) fn take_state(
+        self: &Arc<Self>,
+        state: &PgState,
+        term: u64,
+        then: impl Fn(PgId, bool) + Clone + Send + 'static,
+    ) -> usize {
+        let slots: Vec<_> = {
+            let disks = self.by_id.read();
+            let slot = |member: &cairn_wire::data::PgMember| {
+                disks.get(&DiskId(member.disk)).map(|slot| (DiskId(member.disk), slot.clone()))
+            };
+            state.members.iter().filter_map(slot).collect()
+        };
+        let mut begun = 0;
+        for (disk, slot) in slots {
+            let Some(store) = slot.store().filter(|store| store.failure().is_none()) else { continue };
+            let (pg, inner, state, then) = (state.pg, self.clone(), state.clone(), then.clone());
+            let job = move |store: &DiskStore| {
+                let outcome = inner.apply_state(disk, store, &state, term);
+                if let Err(error) = &outcome {
+                    tracing::warn!(%disk, pg = state.pg, %error, "a placement group was not taken in");
+                }
+                then(PgId(state.pg), outcome.is_ok());
+            };
+            match store.control(job) {
+                Ok(()) => begun += 1,
+                Err(error) => tracing::warn!(%disk, pg, %error, "a placement group was not taken in"),
+            }
+        }
+        begun
+    }
+
+    /// On the disk's control thread: makes the state durable if it is newer, then starts what the epoch asks for.
+    fn apply_state(
+        self: &Arc<Self>,
+        disk: DiskId,
+        store: &DiskStore,
+        state: &PgState,
+        term: u64,
+    ) -> Result<(), WireError> {
+        let cluster = store.context.cluster;
+        let new = decode_state(cluster, disk, state, term)?;
+        let files = store.pg_files();
+        let troubled = files.is_troubled(new.pg);
+        let last = store.list(new.pg, 0, usize::MAX).last().map_or(0, |chunk| chunk.info().id.index + 1);
+        let pg = new.pg;
+        let applied = files.update(pg, |present| match present {
+            Some(present) if present.epoch >= new.epoch => None,
+            Some(present) => Some(PgStateRecord { high_water: present.high_water.max(last), ..new }),
+            None => {
+                let skip = if troubled { LOST_MARK_SKIP } else { 0 };
+                Some(PgStateRecord { high_water: last.saturating_add(skip), ..new })
+            }
+        });
+        let applied = applied.map_err(|error| store.fail(&error).to_wire())?;
+        if let Some(record) = applied
+            && record.epoch.get() == state.epoch
+        {
+            self.begin_epoch(disk, record);
+        }
+        Ok(())
+    }
+
+    /// Starts what a member does in its epoch; once an epoch.
+    fn begin_epoch(self: &Arc<Self>, disk: DiskId, pg: Arc<PgStateRecord>) {
+        let runtime = self.runtime(disk, pg.pg);
+        let first = {
+            let mut state = runtime.state.lock();
+            state.move_to(pg.epoch);
+            !std::mem::replace(&mut state.started, true)
+        };
+        let Ok(store) = self.disk_store(disk) else { return };
+        if !first {
+            return;
+        }
+        let primary = fence::primary(&pg) == Some(disk);
+        let state = fence::state_of(&pg, disk);
+        tracing::debug!(%disk, pg = %pg.pg, epoch = %pg.epoch, primary, ?state, "entered an epoch");
+        let member = Member { disk, store: store.clone(), pg, runtime };
+        let inner = self.clone();
+        match state {
+            Ok(MemberState::Serving) if primary => {
+                self.tasks.spawn(async move { inner.lead_epoch(member).await });
+            }
+            Ok(MemberState::Syncing) => {
+                self.tasks.spawn(async move { inner.catch_up(member).await });
+            }
+            _ => {}
+        }
+        self.heal_found(disk, store);
+    }
+
+    /// Blocks that the re-read after a failed sync found bad are healed once there is somebody to ask.
+    fn heal_found(self: &Arc<Self>, disk: DiskId, store: Arc<DiskStore>) {
+        let bad = store.take_bad_blocks();
+        if bad.is_empty() {
+            return;
+        }
+        let inner = self.clone();
+        self.tasks.spawn(async move {
+            for (id, block) in bad {
+                let Some(pg) = store.pg_files().get(id.pg) else { continue };
+                if let Err(error) = inner.check_and_heal(disk, pg, store.clone(), id, block).await {
+                    tracing::error!(%disk, chunk = %id, block, %error, "a bad block was not healed");
+                }
+            }
+        });
+    }
+
+    /// As primary: brings everybody into the epoch, takes writes from then on, and ends what was open before.
+    async fn lead_epoch(self: Arc<Self>, member: Member) {
+        let mut entered = false;
+        loop {
+            if !self.is_current(&member) {
+                return;
+            }
+            let outcome = if entered { Ok(()) } else { self.bring_all_in(&member).await };
+            let outcome = match outcome {
+                Ok(()) => {
+                    if !entered {
+                        entered = true;
+                        member.runtime.state.lock().entered = true;
+                    }
+                    self.seal_old(&member).await
+                }
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::debug!(pg = %member.pg.pg, epoch = %member.pg.epoch, entered, %error, "an epoch's start is repeated");
+                    self.note_hop(&member.pg, &error);
+                }
+            }
+            tokio::time::sleep(self.config.retry_pause).await;
+        }
+    }
+
+    /// Whether the disk is still in the member's epoch.
+    pub(super) fn is_current(&self, member: &Member) -> bool {
+        let now = member.store.pg_files().get(member.pg.pg);
+        !self.is_stopping() && member.store.failure().is_none() && now.is_some_and(|now| now.epoch == member.pg.epoch)
+    }
+
+    async fn bring_all_in(&self, member: &Member) -> Result<(), WireError> {
+        let request = ApplyPgsRequest {
+            term: member.pg.term,
+            pgs: vec![state_message(&member.pg)],
+            nodes: self.member_addresses(&member.pg),
+        };
+        for other in others(&member.pg, member.disk) {
+            let answer: ApplyPgsResponse =
+                self.ask(&member.pg, other, Opcode::ApplyPgs, &request, Payload::None).await?.0;
+            if !answer.refused.is_empty() {
+                let text = format!("{other} did not take {} in", member.pg.epoch);
+                return Err(WireError::chain_failed(other.get(), text));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks a state from the wire.
+fn decode_state(
+    cluster: cairn_types::ClusterId,
+    disk: DiskId,
+    state: &PgState,
+    term: u64,
+) -> Result<PgStateRecord, WireError> {
+    let scheme = u8::try_from(state.scheme).ok().and_then(Scheme::from_code);
+    let scheme = scheme.ok_or_else(|| bad_request(format!("scheme {} is not known", state.scheme)))?;
+    if state.members.is_empty() || state.members.len() > PG_MEMBERS_MAX || state.epoch == 0 {
+        return Err(bad_request(format!("pg{} has {} members, epoch {}", state.pg, state.members.len(), state.epoch)));
+    }
+    let mut members = Vec::with_capacity(state.members.len());
+    for member in &state.members {
+        let code = u8::try_from(member.state).ok().and_then(MemberState::from_code);
+        let state = code.ok_or_else(|| bad_request(format!("member state {} is not known", member.state)))?;
+        members.push(PgStateMember { disk: DiskId(member.disk), node: NodeId(member.node), state });
+    }
+    Ok(PgStateRecord {
+        cluster,
+        pg: PgId(state.pg),
+        volume: VolumeId(state.volume),
+        disk,
+        high_water: 0,
+        epoch: Epoch(state.epoch),
+        creation_epoch: Epoch(state.creation_epoch),
+        term,
+        scheme,
+        retired: state.retired,
+        members,
+    })
+}

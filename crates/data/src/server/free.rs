@@ -1,0 +1,88 @@
+//! Frees: blocks that no extent names any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cairn_rpc::{Reply, Request};
+use cairn_types::{ChunkId, DiskId, ErrorCode, PgId};
+use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
+use parking_lot::Mutex;
+
+use super::member::bad_request;
+use super::{Inner, Refused};
+
+/// Items of one request.
+const ITEMS_MAX: usize = 4096;
+
+/// Answers a request when its last item is done.
+struct FreeJoin {
+    codes: Mutex<Vec<u32>>,
+    left: AtomicUsize,
+    reply: Mutex<Option<Reply>>,
+}
+
+impl FreeJoin {
+    fn done(&self, item: usize, code: u32) {
+        self.codes.lock()[item] = code;
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(reply) = self.reply.lock().take()
+        {
+            let codes = std::mem::take(&mut *self.codes.lock());
+            reply.ok(&FreeResponse { codes }, ());
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn free(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
+        let asked: FreeRequest = match request.decode() {
+            Ok(asked) => asked,
+            Err(error) => return Err((reply, error)),
+        };
+        if asked.items.len() > ITEMS_MAX {
+            return Err((reply, bad_request(format!("a request frees at most {ITEMS_MAX} items"))));
+        }
+        // One more than the items, so that nothing is answered before all are begun.
+        let join = Arc::new(FreeJoin {
+            codes: Mutex::new(vec![0; asked.items.len()]),
+            left: AtomicUsize::new(asked.items.len() + 1),
+            reply: Mutex::new(Some(reply)),
+        });
+        for (number, item) in asked.items.into_iter().enumerate() {
+            self.free_item(number, item, &join);
+        }
+        if join.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(reply) = join.reply.lock().take()
+        {
+            let codes = std::mem::take(&mut *join.codes.lock());
+            reply.ok(&FreeResponse { codes }, ());
+        }
+        Ok(())
+    }
+
+    fn free_item(self: &Arc<Self>, number: usize, item: FreeItem, join: &Arc<FreeJoin>) {
+        let (disk, pg) = (DiskId(item.disk), PgId(item.pg));
+        let store = match self.disk_store(disk) {
+            Ok(store) => store,
+            Err(error) => return join.done(number, u32::from(error.code.code())),
+        };
+        let id = ChunkId { pg, index: item.index };
+        let ranges = item.ranges.iter().map(|range| (range.offset, range.length)).collect();
+        let (join_done, inner, kept) = (join.clone(), self.clone(), store.clone());
+        let done: crate::disk::Done<()> = Box::new(move |outcome| {
+            let code = outcome.map_or_else(|error| u32::from(error.code().code()), |()| 0);
+            if kept.info(id).is_none() {
+                inner.runtime(disk, pg).state.lock().note_deleted(id.index);
+            }
+            join_done.done(number, code);
+        });
+        if let Err(error) = store.punch(id, ranges, done) {
+            // Deleted meanwhile: there is nothing left to free.
+            let code = match error.code() {
+                ErrorCode::ChunkDeleted => 0,
+                code => u32::from(code.code()),
+            };
+            join.done(number, code);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Healing: a block that a reader or a scan found bad is read at rest; if it is bad, a good copy of another serving
+//! member replaces it through the journal.
+
+use std::sync::Arc;
+
+use cairn_chunk_core::fence;
+use cairn_env::{AlignedBuf, SharedBuf};
+use cairn_format::crc_table::decode_crcs;
+use cairn_format::pg_state::PgStateRecord;
+use cairn_rpc::{Payload, Reply, Request};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, ErrorCode, PgId, crc32c};
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
+use cairn_wire::error::WireError;
+use tokio::sync::oneshot;
+
+use super::member::bad_request;
+use super::{Inner, Refused};
+use crate::disk::metrics::add;
+use crate::disk::{DataError, DiskStore};
+
+/// Blocks that one report makes look at, around an unreadable range.
+const RANGE_MAX: u32 = 1024;
+
+impl Inner {
+    pub(super) fn report_bad_block(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
+        let checked = request.decode().and_then(|asked: ReportBadBlockRequest| {
+            let (member, id) = self.chunk_member(asked.chunk.as_ref(), true)?;
+            let block = u32::try_from(asked.block).map_err(|_| bad_request("a chunk has no such block"))?;
+            Ok((member, id, block))
+        });
+        let (member, id, block) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Err((reply, error)),
+        };
+        tracing::warn!(disk = %member.disk, chunk = %id, block, "a reader reports a bad block");
+        let inner = self.clone();
+        self.tasks.spawn(async move {
+            let outcome = inner.check_and_heal(member.disk, member.pg.clone(), member.store, id, block).await;
+            reply.result(outcome.map(|_| Empty {}));
+        });
+        Ok(())
+    }
+
+    /// Looks after blocks that the device could not read.
+    pub(super) fn heal_range(
+        self: &Arc<Self>,
+        disk: DiskId,
+        pg: PgId,
+        store: Arc<DiskStore>,
+        id: ChunkId,
+        offset: u64,
+        length: u32,
+    ) {
+        let Some(record) = store.pg_files().get(pg) else { return };
+        let first = (offset / BLOCK_SIZE as u64) as u32;
+        let last = ((offset + u64::from(length)).div_ceil(BLOCK_SIZE as u64) as u32).min(first + RANGE_MAX);
+        let inner = self.clone();
+        self.tasks.spawn(async move {
+            for block in first..last {
+                let healed = inner.check_and_heal(disk, record.clone(), store.clone(), id, block).await;
+                if let Err(error) = healed {
+                    tracing::error!(%disk, chunk = %id, block, %error, "a block that cannot be read was not healed");
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Verifies a block at rest and heals it if it is bad. Returns whether it was.
+    pub(super) async fn check_and_heal(
+        self: &Arc<Self>,
+        disk: DiskId,
+        pg: Arc<PgStateRecord>,
+        store: Arc<DiskStore>,
+        id: ChunkId,
+        block: u32,
+    ) -> Result<bool, WireError> {
+        let (sender, verified) = oneshot::channel();
+        let job = move |store: &DiskStore| {
+            // Nobody waits any more if this fails.
+            let _gone = sender.send(store.verify_block(id, block));
+        };
+        store.control(job).map_err(|error| error.to_wire())?;
+        let stopping = || DataError::Stopping { disk: store.name().into() };
+        let good = verified.await.unwrap_or_else(|_| Err(stopping())).map_err(|error| error.to_wire())?;
+        if good {
+            return Ok(false);
+        }
+        let (data, crc) = self.good_copy(disk, &pg, &store, id, block).await?;
+        let (sender, healed) = oneshot::channel();
+        let done: crate::disk::Done<()> = Box::new(move |outcome| {
+            // Nobody waits any more if this fails.
+            let _gone = sender.send(outcome);
+        });
+        store.heal(id, block, data, crc, done).map_err(|error| error.to_wire())?;
+        healed.await.unwrap_or_else(|_| Err(stopping())).map_err(|error| error.to_wire())?;
+        add(&store.metrics().heals, 1);
+        tracing::info!(%disk, chunk = %id, block, "a bad block was healed from another member");
+        Ok(true)
+    }
+
+    /// A copy of a block from another serving member that matches its checksum there; one that matches the checksum here
+    /// as well goes first.
+    async fn good_copy(
+        &self,
+        disk: DiskId,
+        pg: &PgStateRecord,
+        store: &Arc<DiskStore>,
+        id: ChunkId,
+        block: u32,
+    ) -> Result<(SharedBuf, u32), WireError> {
+        let info = store.info(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
+        let known = store.tables(id).ok().and_then(|tables| tables.crcs.get(block as usize).copied());
+        let from = u64::from(block) * BLOCK_SIZE as u64;
+        let length = info.length.saturating_sub(from).min(BLOCK_SIZE as u64);
+        let mut second = None;
+        let mut problems = Vec::new();
+        for other in fence::serving(pg).filter(|other| *other != disk) {
+            match self.fetch(pg, other, id, from, length as u32).await {
+                Ok((data, crcs)) if data.len() == BLOCK_SIZE => {
+                    if known == crcs.first().copied() {
+                        return Ok((data.freeze(), crcs[0]));
+                    }
+                    second = second.or(Some((data, crcs[0])));
+                }
+                Ok(_) => problems.push(format!("{other} sent something else")),
+                Err(error) => problems.push(format!("{other}: {error}")),
+            }
+        }
+        if let Some((data, crc)) = second {
+            return Ok((data.freeze(), crc));
+        }
+        let text = format!("{id}: no other member has a good copy of block {block} ({})", problems.join("; "));
+        tracing::error!(%disk, chunk = %id, block, problems = problems.join("; "), "a bad block cannot be healed now");
+        Err(WireError::new(ErrorCode::ChecksumMismatch, text))
+    }
+
+    /// Reads from another member and verifies what comes.
+    pub(super) async fn fetch(
+        &self,
+        pg: &PgStateRecord,
+        from: DiskId,
+        id: ChunkId,
+        offset: u64,
+        length: u32,
+    ) -> Result<(AlignedBuf, Vec<u32>), WireError> {
+        let header =
+            ChunkHeader { disk: from.get(), pg: id.pg.get(), index: id.index, epoch: pg.epoch.get(), session: 0 };
+        let request = ReadRequest { chunk: Some(header), offset, length, creation_epoch: 0 };
+        let (answer, response): (ReadResponse, _) = self.ask(pg, from, Opcode::Read, &request, Payload::None).await?;
+        let damaged =
+            |what: &str| WireError::new(ErrorCode::ChecksumMismatch, format!("{id}: {what} from {from} at {offset}"));
+        let data = response.payload.ok_or_else(|| damaged("nothing came"))?;
+        let crcs = decode_crcs(&answer.crcs).ok_or_else(|| damaged("bad checksums came"))?;
+        let whole = data.len() == crcs.len() * BLOCK_SIZE && !crcs.is_empty();
+        let matches = || data.chunks(BLOCK_SIZE).zip(&crcs).all(|(block, crc)| crc32c(block) == *crc);
+        if !whole || !matches() {
+            return Err(damaged("damaged blocks came"));
+        }
+        Ok((data, crcs))
+    }
+}

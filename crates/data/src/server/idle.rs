@@ -1,0 +1,54 @@
+//! Idle chunks: a primary seals what got no append for a while, so that the space reserved for it comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_chunk_core::fence;
+use cairn_types::{ChunkId, DiskId};
+
+use super::Inner;
+use super::allocate::others;
+use crate::disk::Chunk;
+
+impl Inner {
+    pub(super) fn start_idle_seals(self: &Arc<Self>) {
+        let inner = Arc::downgrade(self);
+        let pause = (self.config.idle_seal / 4).max(Duration::from_millis(10));
+        self.tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(inner) = inner.upgrade().filter(|inner| !inner.is_stopping()) else { return };
+                inner.seal_idle().await;
+            }
+        });
+    }
+
+    async fn seal_idle(self: &Arc<Self>) {
+        let slots: Vec<_> = self.by_id.read().iter().map(|(id, slot)| (*id, slot.clone())).collect();
+        for (disk, slot) in slots {
+            let Some(store) = slot.store().filter(|store| store.failure().is_none()) else { continue };
+            let now = self.clock.now();
+            let idle = |chunk: &Arc<Chunk>| now.since(chunk.last_append()) >= self.config.idle_seal;
+            for chunk in store.open_chunks().into_iter().filter(idle) {
+                let id = chunk.info().id;
+                if let Err(error) = self.seal_everywhere(disk, id).await {
+                    tracing::debug!(chunk = %id, %error, "an idle chunk is sealed later");
+                }
+            }
+        }
+    }
+
+    /// As primary, seals a chunk on all receiving members.
+    async fn seal_everywhere(self: &Arc<Self>, disk: DiskId, id: ChunkId) -> Result<(), cairn_wire::error::WireError> {
+        let member = self.member(disk.get(), id.pg.get(), 0)?;
+        if fence::primary(&member.pg) != Some(disk) || member.check_entered().is_err() {
+            return Ok(());
+        }
+        // Here first: nothing is appended any more, so the others get no more either.
+        self.seal_member(&member, disk, id).await?;
+        for other in others(&member.pg, disk) {
+            self.seal_member(&member, other, id).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! A member: one disk's part in one placement group, with what is known of it only in memory, and the fences that every
+//! request passes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cairn_chunk_core::fence::{self, Fence};
+use cairn_chunk_core::indices::IndexAllocator;
+use cairn_format::pg_state::PgStateRecord;
+use cairn_rpc::Reply;
+use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, PgId};
+use cairn_wire::data::{ChunkHeader, MemberStamp};
+use cairn_wire::error::WireError;
+use parking_lot::Mutex;
+
+use super::Inner;
+use crate::disk::DiskStore;
+
+/// Indices of chunks deleted in this epoch that are remembered one by one; beyond it all below the lowest are refused.
+const DELETED_MAX: usize = 65_536;
+
+/// What a member keeps in memory about its group.
+#[derive(Default)]
+pub(crate) struct PgRuntime {
+    pub(crate) state: Mutex<PgMemory>,
+}
+
+/// Everything here belongs to one epoch.
+#[derive(Default)]
+pub(crate) struct PgMemory {
+    pub(crate) epoch: Epoch,
+    /// As primary: every receiver is durably in the epoch.
+    pub(crate) entered: bool,
+    pub(crate) allocator: Option<IndexAllocator>,
+    /// Requests for indices that wait for a reservation.
+    pub(crate) waiting: Vec<(u32, Reply)>,
+    pub(crate) reserving: bool,
+    /// As syncing member: verified equal to the primary.
+    pub(crate) caught_up: bool,
+    /// A task of the epoch was started.
+    pub(crate) started: bool,
+    deleted: BTreeSet<u32>,
+    /// Indices below this are not made any more in this epoch.
+    create_from: u32,
+    /// To be reported with the next heartbeat.
+    pub(crate) changed: bool,
+}
+
+impl PgMemory {
+    /// Moves on to an epoch; `false` when it is there already.
+    pub(crate) fn move_to(&mut self, epoch: Epoch) -> bool {
+        if self.epoch == epoch {
+            return false;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        *self = Self { epoch, changed: true, ..Self::default() };
+        let error = || WireError::stale_epoch(epoch, "the placement group moved on; refresh the cluster map");
+        waiting.into_iter().for_each(|(_, reply)| reply.err(error()));
+        true
+    }
+
+    /// A chunk of this epoch is gone: a late repeat of its first append must not make it again.
+    pub(crate) fn note_deleted(&mut self, index: u32) {
+        self.deleted.insert(index);
+        if self.deleted.len() > DELETED_MAX
+            && let Some(lowest) = self.deleted.pop_first()
+        {
+            self.create_from = self.create_from.max(lowest + 1);
+        }
+    }
+
+    pub(crate) fn was_deleted(&self, index: u32) -> bool {
+        index < self.create_from || self.deleted.contains(&index)
+    }
+}
+
+/// A member that passed the first fences.
+pub(crate) struct Member {
+    pub(crate) disk: DiskId,
+    pub(crate) store: Arc<DiskStore>,
+    pub(crate) pg: Arc<PgStateRecord>,
+    pub(crate) runtime: Arc<PgRuntime>,
+}
+
+impl Inner {
+    /// The store of a disk of this node.
+    pub(crate) fn disk_store(&self, disk: DiskId) -> Result<Arc<DiskStore>, WireError> {
+        let slot = self.slot(disk).ok_or_else(|| {
+            WireError::new(ErrorCode::NotServing, format!("{disk} is not on this node; refresh the cluster map"))
+        })?;
+        let store = slot.store().ok_or_else(|| {
+            let problem = slot.problem().unwrap_or_else(|| format!("{disk} is not open"));
+            WireError::new(ErrorCode::DiskFailed, problem)
+        })?;
+        store.check().map_err(|error| error.to_wire())?;
+        Ok(store)
+    }
+
+    /// The member that a request names; `epoch` 0 is not checked.
+    pub(crate) fn member(&self, disk: u32, pg: u32, epoch: u64) -> Result<Member, WireError> {
+        let (disk, pg) = (DiskId(disk), PgId(pg));
+        let store = self.disk_store(disk)?;
+        let Some(record) = store.pg_files().get(pg) else {
+            self.poke();
+            let text = format!("{disk} knows nothing of {pg}; this node asks the manager, repeat");
+            return Err(WireError::new(ErrorCode::UnknownPg, text));
+        };
+        if epoch != 0 {
+            fence::check_epoch(&record, Epoch(epoch)).map_err(|fence| self.refuse(fence))?;
+        }
+        let runtime = self.runtime(disk, pg);
+        Ok(Member { disk, store, pg: record, runtime })
+    }
+
+    /// The member that a chunk request names. `any_epoch`: epoch 0 is not checked.
+    pub(crate) fn chunk_member(
+        &self,
+        header: Option<&ChunkHeader>,
+        any_epoch: bool,
+    ) -> Result<(Member, ChunkId), WireError> {
+        let header = header.ok_or_else(|| bad_request("the request names no chunk"))?;
+        if header.epoch == 0 && !any_epoch {
+            return Err(bad_request("the request names no epoch"));
+        }
+        let member = self.member(header.disk, header.pg, header.epoch)?;
+        Ok((member, ChunkId { pg: PgId(header.pg), index: header.index }))
+    }
+
+    pub(crate) fn runtime(&self, disk: DiskId, pg: PgId) -> Arc<PgRuntime> {
+        self.runtimes.lock().entry((disk, pg)).or_default().clone()
+    }
+
+    /// What a fence means on the wire. A member that is behind asks the manager.
+    pub(crate) fn refuse(&self, fence: Fence) -> WireError {
+        let text = fence.to_string();
+        match fence {
+            Fence::Stale { current, .. } => WireError::stale_epoch(current, text),
+            Fence::Behind { .. } => {
+                self.poke();
+                WireError::new(ErrorCode::NotServing, text)
+            }
+            Fence::NotMember { .. } | Fence::NotServing { .. } | Fence::WrongChain { .. } => {
+                WireError::new(ErrorCode::NotServing, text)
+            }
+            Fence::NotPrimary { .. } => WireError::new(ErrorCode::NotPrimary, text),
+            Fence::BelowMinimum { .. } => WireError::new(ErrorCode::BelowMinimum, text),
+            Fence::Retired { .. } => WireError::new(ErrorCode::PgFull, text),
+            Fence::OtherSession { .. } => WireError::new(ErrorCode::BadRequest, text),
+        }
+    }
+
+    pub(crate) fn stamp(&self, disk: DiskId) -> MemberStamp {
+        MemberStamp { disk: disk.get(), incarnation: self.incarnation().get() }
+    }
+}
+
+impl Member {
+    /// Refuses new data until all receivers are durably in the epoch.
+    pub(crate) fn check_entered(&self) -> Result<(), WireError> {
+        let state = self.runtime.state.lock();
+        if state.epoch == self.pg.epoch && state.entered {
+            return Ok(());
+        }
+        let text = format!("{} is entering {}; repeat in a moment", self.pg.pg, self.pg.epoch);
+        Err(WireError::new(ErrorCode::Overloaded, text))
+    }
+}
+
+pub(crate) fn bad_request(text: impl Into<String>) -> WireError {
+    WireError::new(ErrorCode::BadRequest, text)
+}

@@ -1,0 +1,171 @@
+//! Reads, lists of chunks, tables.
+
+use std::sync::Arc;
+
+use cairn_chunk_core::fence;
+use cairn_format::crc_table::encode_crcs;
+use cairn_rpc::{Payload, Reply, Request};
+use cairn_types::{ChunkId, Epoch, ErrorCode, PgId};
+use cairn_wire::data::{
+    ChunkSummary, ChunkTableRequest, ChunkTableResponse, ListChunksRequest, ListChunksResponse, ReadRequest,
+    ReadResponse,
+};
+use cairn_wire::error::WireError;
+
+use super::member::{Member, bad_request};
+use super::{Inner, Refused};
+use crate::disk::{ChunkInfo, DataError, Done, ReadBlocks};
+
+/// Longest range of one read.
+const READ_MAX: u32 = 4 << 20;
+/// Chunks in one page of a list.
+const LIST_MAX: usize = 1000;
+
+impl Inner {
+    pub(super) fn read(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
+        let checked = request.decode().and_then(|asked: ReadRequest| Ok((self.check_read(&asked)?, asked)));
+        let ((member, id), asked) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Err((reply, error)),
+        };
+        // The reply is given by whoever ends the read; a refusal at once gives it back.
+        let slot = Arc::new(parking_lot::Mutex::new(Some(reply)));
+        let (answer, inner, store) = (slot.clone(), self.clone(), member.store.clone());
+        let (pg, disk) = (member.pg.pg, member.disk);
+        let done: Done<ReadBlocks> = Box::new(move |outcome| {
+            let Some(reply) = answer.lock().take() else { return };
+            match outcome {
+                Ok(blocks) => {
+                    let mut crcs = Vec::new();
+                    encode_crcs(&blocks.crcs, &mut crcs);
+                    let first_block_offset = blocks.first_block_offset;
+                    reply.ok(&ReadResponse { crcs, first_block_offset }, Payload::from(blocks.data));
+                }
+                Err(error) => {
+                    if let DataError::Unreadable { chunk, .. } = &error {
+                        inner.heal_range(disk, pg, store.clone(), *chunk, asked.offset, asked.length);
+                    }
+                    reply.err(error.to_wire());
+                }
+            }
+        });
+        if let Err(error) = member.store.read(id, asked.offset, u64::from(asked.length), done)
+            && let Some(reply) = slot.lock().take()
+        {
+            return Err((reply, self.absent(&member, id, error)));
+        }
+        Ok(())
+    }
+
+    fn check_read(&self, asked: &ReadRequest) -> Result<(Member, ChunkId), WireError> {
+        let (member, id) = self.chunk_member(asked.chunk.as_ref(), true)?;
+        fence::check_read(&member.pg, member.disk).map_err(|fence| self.refuse(fence))?;
+        if asked.length == 0 || asked.length > READ_MAX {
+            return Err(bad_request(format!("a read has 1 byte to {READ_MAX}")));
+        }
+        if asked.creation_epoch != 0
+            && let Some(chunk) = member.store.chunk(id)
+            && chunk.creation_epoch() != Epoch(asked.creation_epoch)
+        {
+            let text = format!("{id} was made in {}, not in e{}", chunk.creation_epoch(), asked.creation_epoch);
+            return Err(WireError::new(ErrorCode::ChunkDeleted, text));
+        }
+        Ok((member, id))
+    }
+
+    /// A chunk that is not here: deleted, if that is known, else only not here.
+    fn absent(&self, member: &Member, id: ChunkId, error: DataError) -> WireError {
+        let known = matches!(error, DataError::NoChunk { .. }) && member.runtime.state.lock().was_deleted(id.index);
+        if known { DataError::Deleted { chunk: id }.to_wire() } else { error.to_wire() }
+    }
+
+    pub(super) fn list_chunks(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
+        // No epoch of its own: the answer names the member's.
+        let checked =
+            request.decode().and_then(|asked: ListChunksRequest| Ok((self.member(asked.disk, asked.pg, 0)?, asked)));
+        let (member, asked) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Err((reply, error)),
+        };
+        // Through the disk's own thread, so that a disk that hangs is seen to hang.
+        self.on_control(member, reply, move |member, reply| reply.ok(&list(member, &asked), ()))
+    }
+
+    pub(super) fn chunk_table(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
+        let checked =
+            request.decode().and_then(|asked: ChunkTableRequest| self.chunk_member(asked.chunk.as_ref(), true));
+        let (member, id) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Err((reply, error)),
+        };
+        self.on_control(member, reply, move |member, reply| match member.store.tables(id) {
+            Ok(tables) => {
+                let mut payload = Vec::new();
+                encode_crcs(&tables.crcs, &mut payload);
+                payload.extend_from_slice(&tables.punched.bytes()[..tables.crcs.len().div_ceil(8)]);
+                let summary = Some(summary(&tables.info));
+                reply.ok(&ChunkTableResponse { summary }, Payload::One(payload.into()));
+            }
+            Err(error) => reply.err(error.to_wire()),
+        })
+    }
+
+    /// Runs the rest of a request on the control thread of its disk.
+    pub(super) fn on_control(
+        &self,
+        member: Member,
+        reply: Reply,
+        job: impl FnOnce(&Member, Reply) + Send + 'static,
+    ) -> Result<(), Refused> {
+        let slot = Arc::new(parking_lot::Mutex::new(Some(reply)));
+        let (taken, store) = (slot.clone(), member.store.clone());
+        let begun = store.control(move |_| {
+            if let Some(reply) = taken.lock().take() {
+                job(&member, reply);
+            }
+        });
+        match begun {
+            Ok(()) => Ok(()),
+            Err(error) => match slot.lock().take() {
+                Some(reply) => Err((reply, error.to_wire())),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// A page of a member's chunks.
+pub(super) fn list(member: &Member, asked: &ListChunksRequest) -> ListChunksResponse {
+    let count = (asked.count_max as usize).clamp(1, LIST_MAX);
+    let from = if asked.from_start { Some(0) } else { asked.after_index.checked_add(1) };
+    let (mut chunks, mut end, mut at) = (Vec::new(), from.is_none(), from.unwrap_or(u32::MAX));
+    while !end && chunks.len() < count {
+        let page = member.store.list(PgId(asked.pg), at, LIST_MAX);
+        end = page.len() < LIST_MAX;
+        at = page.last().map_or(at, |last| last.info().id.index.saturating_add(1));
+        let wanted = page.into_iter().filter(|chunk| !chunk.is_deleted() && (!asked.open_only || !chunk.is_sealed()));
+        for chunk in wanted {
+            if chunks.len() == count {
+                end = false;
+                break;
+            }
+            chunks.push(summary(&chunk.info()));
+        }
+    }
+    ListChunksResponse { chunks, end, high_water: member.pg.high_water, epoch: member.pg.epoch.get() }
+}
+
+/// A chunk as others hear of it.
+pub(super) fn summary(info: &ChunkInfo) -> ChunkSummary {
+    ChunkSummary {
+        index: info.id.index,
+        length: info.length,
+        durable_length: info.durable,
+        sealed: info.sealed,
+        creation_epoch: info.creation_epoch.get(),
+        session: info.session.get(),
+        table_crc: info.table_crc,
+        allocated_bytes: info.length.next_multiple_of(4096),
+        punched_blocks: u64::from(info.punched_blocks),
+    }
+}

@@ -1,0 +1,138 @@
+//! The node's talk with the manager, as a contributor of the node's agent: disks, groups, suspicions, the map.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cairn_node_agent::{Contributor, Registration};
+use cairn_types::{DiskId, MemberState, NodeId, PgId};
+use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest, PgReport};
+
+use super::member::Member;
+use super::{DataServer, Inner};
+
+impl DataServer {
+    /// The cluster that the disks' labels name, if any does.
+    pub fn cluster(&self) -> cairn_types::ClusterId {
+        let known = self.inner.slots.iter().map(|slot| slot.cluster()).find(|cluster| !cluster.is_none());
+        known.unwrap_or(cairn_types::ClusterId::NONE)
+    }
+
+    /// The node that the disks' labels name; 0 if none does.
+    pub fn node(&self) -> NodeId {
+        self.inner.slots.iter().map(|slot| slot.node()).find(|node| node.get() != 0).unwrap_or(NodeId(0))
+    }
+}
+
+impl Contributor for DataServer {
+    fn disks(&self) -> Vec<DiskReport> {
+        self.inner.slots.iter().map(|slot| slot.report()).collect()
+    }
+
+    fn registered(&self, registration: &Registration) -> Result<(), String> {
+        let inner = &self.inner;
+        for slot in &inner.slots {
+            let uuid = slot.uuid();
+            let found = registration.disks.iter().find(|(of, id)| *of == uuid && !uuid.is_none() && id.get() != 0);
+            let Some((_, id)) = found else { continue };
+            slot.register(registration.cluster, registration.node, *id, &inner.parts)?;
+            if slot.store().is_some() {
+                inner.by_id.write().insert(*id, slot.clone());
+            }
+        }
+        inner.incarnation.store(registration.incarnation.get(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn map_changed(&self, change: &ClusterMap, term: u64) {
+        {
+            let mut addresses = self.inner.addresses.write();
+            for node in change.nodes.iter().filter(|node| !node.address.is_empty()) {
+                addresses.insert(NodeId(node.id), node.address.clone());
+            }
+        }
+        for state in change.pgs.iter().filter_map(|pg| pg.state.as_ref()) {
+            self.inner.take_state(state, term, |_, _| {});
+        }
+    }
+
+    fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
+        heartbeat.pgs.extend(self.inner.pg_reports());
+        heartbeat.suspects.extend(self.inner.suspects.lock().iter().cloned());
+    }
+
+    fn heartbeat_taken(&self) {
+        self.inner.suspects.lock().clear();
+    }
+}
+
+impl Inner {
+    /// Groups whose state changed or that caught up, and a sample of the rest in turn.
+    fn pg_reports(&self) -> Vec<PgReport> {
+        let slots: Vec<_> = self.by_id.read().iter().map(|(id, slot)| (*id, slot.clone())).collect();
+        let mut all: Vec<(DiskId, PgId)> = Vec::new();
+        for (disk, slot) in slots {
+            let Some(store) = slot.store() else { continue };
+            all.extend(store.pg_files().all().iter().map(|pg| (disk, pg.pg)));
+        }
+        let start = *self.report_at.lock();
+        let turn = all.partition_point(|at| *at <= start);
+        all.rotate_left(turn);
+        let mut reports = Vec::new();
+        let mut sampled = 0;
+        for (disk, pg) in all {
+            let Ok(member) = self.member(disk.get(), pg.get(), 0) else { continue };
+            let urgent = {
+                let mut state = member.runtime.state.lock();
+                std::mem::take(&mut state.changed) || state.caught_up
+            };
+            if !urgent && sampled >= self.config.report_sample {
+                continue;
+            }
+            if !urgent {
+                sampled += 1;
+                *self.report_at.lock() = (disk, pg);
+            }
+            reports.push(report(&member));
+        }
+        reports
+    }
+}
+
+fn report(member: &Member) -> PgReport {
+    let mut used = 0;
+    let mut open = 0;
+    let mut from = 0;
+    loop {
+        let page = member.store.list(member.pg.pg, from, 1000);
+        for chunk in &page {
+            used += chunk.used_bytes();
+            open += u32::from(!chunk.is_sealed());
+        }
+        match page.last() {
+            Some(last) if page.len() == 1000 => from = last.info().id.index.saturating_add(1),
+            _ => break,
+        }
+    }
+    let caught_up = {
+        let state = member.runtime.state.lock();
+        state.caught_up && state.epoch == member.pg.epoch
+    };
+    let syncing = cairn_chunk_core::fence::state_of(&member.pg, member.disk) == Ok(MemberState::Syncing);
+    PgReport {
+        disk: member.disk.get(),
+        pg: member.pg.pg.get(),
+        epoch: member.pg.epoch.get(),
+        used_bytes: used,
+        open_chunks: open,
+        high_water: member.pg.high_water,
+        caught_up: caught_up && syncing,
+    }
+}
+
+/// Keeps a server as a contributor without a cycle of owners.
+impl DataServer {
+    /// The server as the agent takes it.
+    pub fn contributor(&self) -> Arc<dyn Contributor> {
+        Arc::new(self.clone())
+    }
+}

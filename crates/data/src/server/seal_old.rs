@@ -1,0 +1,245 @@
+//! Ending what was open before an epoch: the primary asks every serving member for its open chunks of earlier epochs,
+//! copies the longest verified prefix to those that have less, and seals them everywhere.
+
+use std::collections::BTreeSet;
+
+use cairn_chunk_core::fence;
+use cairn_chunk_core::seal_plan::{Holding, SealPlan, plan_seal};
+use cairn_env::{AlignedBuf, SharedBuf};
+use cairn_format::crc_table::encode_crcs;
+use cairn_format::journal_record::CreateRecord;
+use cairn_rpc::Payload;
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId};
+use cairn_wire::Opcode;
+use cairn_wire::data::{
+    AppendRequest, AppendResponse, ChunkHeader, ChunkSummary, ListChunksRequest, ListChunksResponse, SealRequest,
+    SealResponse,
+};
+use cairn_wire::error::WireError;
+use tokio::sync::oneshot;
+
+use super::Inner;
+use super::member::Member;
+use super::read::summary;
+use crate::disk::{AppendOp, Appended, DataError, Done};
+
+/// Bytes copied at a time.
+const PIECE: u64 = 1 << 20;
+/// Chunks in one page of a list.
+const PAGE: u32 = 1000;
+
+/// Waits for a callback of a disk.
+pub(super) async fn wait<T>(begin: impl FnOnce(Done<T>) -> Result<(), DataError>) -> Result<T, WireError>
+where
+    T: Send + 'static,
+{
+    let (sender, answer) = oneshot::channel();
+    let done: Done<T> = Box::new(move |outcome| {
+        // Nobody waits any more if this fails.
+        let _gone = sender.send(outcome);
+    });
+    begin(done).map_err(|error| error.to_wire())?;
+    let closed = || WireError::new(ErrorCode::Unavailable, "the disk is being closed");
+    answer.await.map_err(|_| closed())?.map_err(|error| error.to_wire())
+}
+
+impl Inner {
+    /// Ends all open chunks of earlier epochs.
+    pub(super) async fn seal_old(&self, member: &Member) -> Result<(), WireError> {
+        let serving: Vec<DiskId> = fence::serving(&member.pg).collect();
+        let mut open = BTreeSet::new();
+        for disk in &serving {
+            let old = self.list_open(member, *disk).await?;
+            open.extend(old.into_iter().filter(|chunk| chunk.creation_epoch < member.pg.epoch.get()).map(|c| c.index));
+        }
+        for index in open {
+            if !self.is_current(member) {
+                return Ok(());
+            }
+            let id = ChunkId { pg: member.pg.pg, index };
+            self.seal_one(member, &serving, id).await?;
+        }
+        Ok(())
+    }
+
+    async fn list_open(&self, member: &Member, disk: DiskId) -> Result<Vec<ChunkSummary>, WireError> {
+        if disk == member.disk {
+            let open = member.store.open_chunks();
+            let infos = open.iter().map(|chunk| chunk.info()).filter(|info| info.id.pg == member.pg.pg);
+            return Ok(infos.map(|info| summary(&info)).collect());
+        }
+        let mut all: Vec<ChunkSummary> = Vec::new();
+        loop {
+            let request = ListChunksRequest {
+                disk: disk.get(),
+                pg: member.pg.pg.get(),
+                after_index: all.last().map_or(0, |last| last.index),
+                from_start: all.is_empty(),
+                count_max: PAGE,
+                open_only: true,
+            };
+            let answer: ListChunksResponse =
+                self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
+            let end = answer.end || answer.chunks.is_empty();
+            all.extend(answer.chunks);
+            if end {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// What one member has of a chunk.
+    async fn look_up(&self, member: &Member, disk: DiskId, id: ChunkId) -> Result<Option<ChunkSummary>, WireError> {
+        if disk == member.disk {
+            return Ok(member.store.info(id).map(|info| summary(&info)));
+        }
+        let request = ListChunksRequest {
+            disk: disk.get(),
+            pg: id.pg.get(),
+            after_index: id.index.saturating_sub(1),
+            from_start: id.index == 0,
+            count_max: 1,
+            open_only: false,
+        };
+        let answer: ListChunksResponse =
+            self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
+        Ok(answer.chunks.into_iter().find(|chunk| chunk.index == id.index))
+    }
+
+    async fn seal_one(&self, member: &Member, serving: &[DiskId], id: ChunkId) -> Result<(), WireError> {
+        let mut holdings = Vec::new();
+        let mut made = None;
+        for disk in serving {
+            let found = self.look_up(member, *disk, id).await?;
+            if let Some(found) = &found {
+                made = Some((Epoch(found.creation_epoch), SessionId(found.session)));
+            }
+            let sealed = found.as_ref().is_some_and(|found| found.sealed);
+            holdings.push(Holding { disk: *disk, length: found.map(|found| found.length), sealed });
+        }
+        let (Some(plan), Some(made)) = (plan_seal(&holdings), made) else { return Ok(()) };
+        let SealPlan { source, length, copies, seals } = plan;
+        tracing::info!(chunk = %id, epoch = %member.pg.epoch, %source, length, copies = copies.len(), "sealing a chunk of an earlier epoch");
+        for (disk, has) in copies {
+            self.copy_up(member, id, made, source, disk, has..length).await?;
+        }
+        for disk in seals {
+            self.seal_member(member, disk, id).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies what one member has more than another. What cannot be verified ends the prefix: others are sealed there.
+    async fn copy_up(
+        &self,
+        member: &Member,
+        id: ChunkId,
+        made: (Epoch, SessionId),
+        source: DiskId,
+        target: DiskId,
+        range: std::ops::Range<u64>,
+    ) -> Result<(), WireError> {
+        let mut at = range.start - range.start % BLOCK_SIZE as u64;
+        while at < range.end {
+            let end = (at + PIECE).min(range.end);
+            let (data, crcs) = match self.piece(member, source, id, at, (end - at) as u32).await {
+                Ok(piece) => piece,
+                Err(error) if matches!(error.code, ErrorCode::ChecksumMismatch | ErrorCode::Missing) => {
+                    tracing::error!(chunk = %id, %source, at, %error, "the end of a chunk cannot be verified; it ends before");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
+            self.write_piece(member, id, made, target, at, (end - at) as usize, data.freeze(), crcs).await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Verified blocks from any member, this one included.
+    async fn piece(
+        &self,
+        member: &Member,
+        source: DiskId,
+        id: ChunkId,
+        offset: u64,
+        length: u32,
+    ) -> Result<(AlignedBuf, Vec<u32>), WireError> {
+        if source != member.disk {
+            return self.fetch(&member.pg, source, id, offset, length).await;
+        }
+        let blocks = wait(|done| member.store.read(id, offset, u64::from(length), done)).await?;
+        let good = blocks.data.chunks(BLOCK_SIZE).zip(&blocks.crcs).all(|(b, crc)| cairn_types::crc32c(b) == *crc);
+        if !good {
+            let text = format!("{id}: a block at {offset} on {source} does not match its checksum");
+            return Err(WireError::new(ErrorCode::ChecksumMismatch, text));
+        }
+        Ok((blocks.data, blocks.crcs))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call of the wire with all its fields")]
+    async fn write_piece(
+        &self,
+        member: &Member,
+        id: ChunkId,
+        made: (Epoch, SessionId),
+        target: DiskId,
+        offset: u64,
+        bytes: usize,
+        data: SharedBuf,
+        crcs: Vec<u32>,
+    ) -> Result<(), WireError> {
+        let (creation_epoch, session) = made;
+        if target == member.disk {
+            let (scheme, volume) = (member.pg.scheme, member.pg.volume);
+            let create = CreateRecord { chunk: id, scheme, shard: 0, volume, creation_epoch, session };
+            let (may_create, sync, repair) = (true, false, true);
+            let op = AppendOp { create, may_create, offset, bytes, data, crcs, sync, repair };
+            let _appended: Appended = wait(|done| member.store.append(op, done)).await?;
+            return Ok(());
+        }
+        let header = ChunkHeader {
+            disk: target.get(),
+            pg: id.pg.get(),
+            index: id.index,
+            epoch: member.pg.epoch.get(),
+            session: session.get(),
+        };
+        let mut crc_bytes = Vec::new();
+        encode_crcs(&crcs, &mut crc_bytes);
+        let request = AppendRequest {
+            chunk: Some(header),
+            creation_epoch: creation_epoch.get(),
+            offset,
+            crcs: crc_bytes,
+            chain: Vec::new(),
+            sync: false,
+            scheme: u32::from(member.pg.scheme.code()),
+            repair: true,
+        };
+        let payload = Payload::One(data.slice(..bytes));
+        let _answer: AppendResponse = self.ask(&member.pg, target, Opcode::Append, &request, payload).await?.0;
+        Ok(())
+    }
+
+    /// Seals a chunk on one member.
+    pub(super) async fn seal_member(&self, member: &Member, disk: DiskId, id: ChunkId) -> Result<(), WireError> {
+        if disk == member.disk {
+            let _length: u64 = wait(|done| member.store.seal(id, done)).await?;
+            if member.store.info(id).is_none() {
+                member.runtime.state.lock().note_deleted(id.index);
+            }
+            return Ok(());
+        }
+        let header = ChunkHeader {
+            disk: disk.get(),
+            pg: id.pg.get(),
+            index: id.index,
+            epoch: member.pg.epoch.get(),
+            session: 0,
+        };
+        let request = SealRequest { chunk: Some(header), chain: Vec::new() };
+        let _answer: SealResponse = self.ask(&member.pg, disk, Opcode::Seal, &request, Payload::None).await?.0;
+        Ok(())
+    }
+}

@@ -1,0 +1,6 @@
+//! Servers over real TCP on loopback, on real directories, with the manager's part played by the test.
+
+mod appends;
+mod cluster;
+mod failures;
+mod repairs;

@@ -1,0 +1,316 @@
+//! A few data servers, a client, and a map that the test decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_env::{AlignedBuf, BufPool, Disk, OsRng, RealClock, RealDisk};
+use cairn_format::crc_table::{decode_crcs, encode_crcs};
+use cairn_node_agent::{Contributor, Registration};
+use cairn_rpc::{CallError, CallOptions, Client, ClientConfig, Identity, Payload, Server, ServerConfig};
+use cairn_types::{BLOCK_SIZE, ClusterId, DiskId, Incarnation, MemberState, NodeId, crc32c};
+use cairn_wire::Opcode;
+use cairn_wire::data::{
+    AllocateRequest, AllocateResponse, AppendRequest, AppendResponse, ChunkHeader, PgMember, PgState, ReadRequest,
+    ReadResponse, SealRequest, SealResponse, SyncRequest, SyncResponse,
+};
+use cairn_wire::hello::PeerKind;
+use cairn_wire::manager::{ClusterMap, HeartbeatRequest, Node, Pg, PgReport};
+use prost::Message;
+
+use crate::{DataConfig, DataEnv, DataServer, DiskConfig};
+
+pub(super) const CLUSTER: ClusterId = ClusterId([3; 16]);
+pub(super) const PG: u32 = 5;
+pub(super) const SESSION: u64 = 77;
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// One node with one disk: disk 101 is on node 16, and so on.
+pub(super) struct TestNode {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) data: DataServer,
+    pub(super) server: Option<Server>,
+    pub(super) disk: u32,
+    node: u32,
+    address: String,
+}
+
+pub(super) struct Cluster {
+    pub(super) nodes: Vec<TestNode>,
+    pub(super) client: Client,
+    pub(super) epoch: u64,
+    runtime: tokio::runtime::Runtime,
+    incarnation: u64,
+    term: u64,
+}
+
+pub(super) fn config(dirs: &[&std::path::Path]) -> DataConfig {
+    let disk = |dir: &&std::path::Path| Arc::new(RealDisk::open_or_create(dir).expect("a directory")) as Arc<dyn Disk>;
+    let disk_config = DiskConfig {
+        journal_bytes: 4 << 20,
+        batch_bytes_max: 256 << 10,
+        write_threads: 1,
+        read_threads: 1,
+        allocate_step: 1 << 20,
+        reserve_bytes: 0,
+        ..DiskConfig::default()
+    };
+    DataConfig {
+        disk: disk_config,
+        hop_deadline: Duration::from_millis(600),
+        hop_margin: Duration::from_millis(300),
+        retry_pause: Duration::from_millis(20),
+        reserve_step: 8,
+        ..DataConfig::new(dirs.iter().map(disk).collect())
+    }
+}
+
+pub(super) fn env(cluster: ClusterId) -> (DataEnv, Identity) {
+    let identity = Identity::new(cluster, PeerKind::Server, NodeId(0));
+    let client = Client::with_threads(1, ClientConfig::default(), identity.clone()).expect("threads");
+    let env =
+        DataEnv { clock: Arc::new(RealClock), rng: Arc::new(OsRng), pool: BufPool::new(64 << 20), client, cluster };
+    (env, identity)
+}
+
+pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let mut left = PATIENCE;
+    while !holds() {
+        assert!(!left.is_zero(), "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(5));
+        left = left.saturating_sub(Duration::from_millis(5));
+    }
+}
+
+/// Bytes that depend on the seed and on their place.
+pub(super) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (seed.wrapping_mul(31).wrapping_add(i as u64 / 3 * 7) % 251) as u8).collect()
+}
+
+impl TestNode {
+    fn start(dir: tempfile::TempDir, node: u32, disk: u32, tune: &dyn Fn(&mut DataConfig)) -> Self {
+        let mut config = config(&[dir.path()]);
+        tune(&mut config);
+        let (env, identity) = env(CLUSTER);
+        let data = DataServer::start(config, env).expect("a data server");
+        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let server = Server::bind(listen, config, identity, Arc::new(data.clone())).expect("a free port");
+        let address = server.local_addr().to_string();
+        Self { dir, data, server: Some(server), disk, node, address }
+    }
+
+    pub(super) fn file(&self, index: u32) -> std::path::PathBuf {
+        self.dir.path().join(format!("pg/{PG}/{index:010}.chunk"))
+    }
+
+    pub(super) fn store(&self) -> Arc<crate::disk::DiskStore> {
+        self.data.inner.slot(DiskId(self.disk)).expect("registered").store().expect("open")
+    }
+
+    pub(super) fn report(&self) -> Option<PgReport> {
+        let mut heartbeat = HeartbeatRequest::default();
+        self.data.heartbeat(&mut heartbeat);
+        heartbeat.pgs.into_iter().find(|report| report.pg == PG && report.disk == self.disk)
+    }
+}
+
+impl Cluster {
+    /// Nodes that all serve, in epoch 1.
+    pub(super) fn start(count: usize) -> Self {
+        Self::start_tuned(count, &|_| {})
+    }
+
+    pub(super) fn start_tuned(count: usize, tune: &dyn Fn(&mut DataConfig)) -> Self {
+        let node = |i: u32| TestNode::start(tempfile::tempdir().expect("a directory"), 16 + i, 101 + i, tune);
+        let nodes = (0..count as u32).map(node).collect();
+        let identity = Identity::new(CLUSTER, PeerKind::Client, NodeId(0));
+        let client = Client::with_threads(1, ClientConfig::default(), identity).expect("threads");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let mut cluster = Self { nodes, client, epoch: 0, runtime, incarnation: 0, term: 1 };
+        (0..count).for_each(|i| cluster.register(i));
+        cluster.raise(&vec![MemberState::Serving; count]);
+        cluster
+    }
+
+    /// Gives a node its ids.
+    pub(super) fn register(&mut self, i: usize) {
+        self.incarnation += 1;
+        let node = &self.nodes[i];
+        let uuid = node.data.inner.slots[0].uuid();
+        let registration = Registration {
+            node: NodeId(node.node),
+            cluster: CLUSTER,
+            incarnation: Incarnation(self.incarnation),
+            term: self.term,
+            disks: vec![(uuid, DiskId(node.disk))],
+            problems: Vec::new(),
+        };
+        node.data.registered(&registration).expect("registered");
+    }
+
+    /// Ends a node as a crash of its process would, except for what the kernel has.
+    pub(super) fn kill(&mut self, i: usize) {
+        let node = &mut self.nodes[i];
+        if let Some(server) = node.server.take() {
+            server.shutdown(Duration::ZERO);
+        }
+    }
+
+    /// Ends a node and starts it anew on its directory.
+    pub(super) fn restart(&mut self, i: usize) {
+        self.kill(i);
+        let old = self.nodes.remove(i);
+        let TestNode { dir, data, disk, node, .. } = old;
+        data.stop();
+        drop(data);
+        // Tasks and threads of the old one let the lock go when they have ended.
+        self.nodes.insert(i, TestNode::start(dir, node, disk, &|_| {}));
+        self.register(i);
+    }
+
+    pub(super) fn state(&self, states: &[MemberState]) -> PgState {
+        let member = |(node, state): (&TestNode, &MemberState)| PgMember {
+            disk: node.disk,
+            state: u32::from(state.code()),
+            node: node.node,
+        };
+        PgState {
+            pg: PG,
+            volume: 1,
+            scheme: self.nodes.len() as u32,
+            epoch: self.epoch,
+            creation_epoch: 1,
+            members: self.nodes.iter().zip(states).map(member).collect(),
+            retired: false,
+        }
+    }
+
+    /// A new epoch with these states, told to all nodes that run; waits until the primary takes writes.
+    pub(super) fn raise(&mut self, states: &[MemberState]) {
+        self.tell(states);
+        let primary = states.iter().position(|state| *state == MemberState::Serving);
+        if let Some(primary) = primary {
+            eventually("the primary enters the epoch", || {
+                let inner = &self.nodes[primary].data.inner;
+                inner.member(self.nodes[primary].disk, PG, self.epoch).is_ok_and(|m| m.check_entered().is_ok())
+            });
+        }
+    }
+
+    pub(super) fn tell(&mut self, states: &[MemberState]) {
+        self.epoch += 1;
+        let node = |node: &TestNode| Node { id: node.node, address: node.address.clone(), ..Node::default() };
+        let map = ClusterMap {
+            version: self.epoch,
+            nodes: self.nodes.iter().map(node).collect(),
+            pgs: vec![Pg { state: Some(self.state(states)), ..Pg::default() }],
+            ..ClusterMap::default()
+        };
+        for node in self.nodes.iter().filter(|node| node.server.is_some()) {
+            node.data.map_changed(&map, self.term);
+        }
+    }
+
+    pub(super) fn call<M: Message + Default>(
+        &self,
+        i: usize,
+        opcode: Opcode,
+        request: &impl Message,
+        payload: Payload,
+    ) -> Result<(M, Option<AlignedBuf>), CallError> {
+        let options = CallOptions::new(Duration::from_secs(6)).bulk();
+        let call = self.client.call(&self.nodes[i].address, opcode.code(), request, payload, options);
+        let answer = self.runtime.block_on(call)?;
+        let message = answer.decode()?;
+        Ok((message, answer.payload))
+    }
+
+    pub(super) fn header(&self, i: usize, index: u32) -> ChunkHeader {
+        ChunkHeader { disk: self.nodes[i].disk, pg: PG, index, epoch: self.epoch, session: SESSION }
+    }
+
+    pub(super) fn allocate(&self, i: usize) -> Result<u32, CallError> {
+        let request =
+            AllocateRequest { disk: self.nodes[i].disk, pg: PG, epoch: self.epoch, session: SESSION, count: 1 };
+        let answer: AllocateResponse = self.call(i, Opcode::Allocate, &request, Payload::None)?.0;
+        Ok(answer.indices[0])
+    }
+
+    pub(super) fn append_request(&self, i: usize, chain: &[usize], index: u32, at: u64, bytes: &[u8]) -> AppendRequest {
+        let mut crcs = Vec::new();
+        let crc = |block: &[u8]| {
+            let mut whole = block.to_vec();
+            whole.resize(BLOCK_SIZE, 0);
+            crc32c(&whole)
+        };
+        encode_crcs(&bytes.chunks(BLOCK_SIZE).map(crc).collect::<Vec<_>>(), &mut crcs);
+        AppendRequest {
+            chunk: Some(self.header(i, index)),
+            creation_epoch: self.epoch,
+            offset: at,
+            crcs,
+            chain: chain.iter().map(|i| self.nodes[*i].disk).collect(),
+            sync: false,
+            scheme: self.nodes.len() as u32,
+            repair: false,
+        }
+    }
+
+    pub(super) fn send(&self, i: usize, request: &AppendRequest, bytes: &[u8]) -> Result<AppendResponse, CallError> {
+        let payload = Payload::One(bytes.to_vec().into());
+        Ok(self.call(i, Opcode::Append, request, payload)?.0)
+    }
+
+    pub(super) fn append(
+        &self,
+        i: usize,
+        chain: &[usize],
+        index: u32,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<AppendResponse, CallError> {
+        self.send(i, &self.append_request(i, chain, index, at, bytes), bytes)
+    }
+
+    pub(super) fn sync(&self, i: usize, chain: &[usize], index: u32) -> Result<SyncResponse, CallError> {
+        let chain = chain.iter().map(|i| self.nodes[*i].disk).collect();
+        let request = SyncRequest { chunk: Some(self.header(i, index)), chain };
+        Ok(self.call(i, Opcode::Sync, &request, Payload::None)?.0)
+    }
+
+    pub(super) fn seal(&self, i: usize, chain: &[usize], index: u32) -> Result<SealResponse, CallError> {
+        let chain = chain.iter().map(|i| self.nodes[*i].disk).collect();
+        let request = SealRequest { chunk: Some(self.header(i, index)), chain };
+        Ok(self.call(i, Opcode::Seal, &request, Payload::None)?.0)
+    }
+
+    /// Reads and checks the checksums as a client does; a mismatch is `None`.
+    pub(super) fn read(&self, i: usize, index: u32, at: u64, bytes: usize) -> Result<Option<Vec<u8>>, CallError> {
+        let request = ReadRequest {
+            chunk: Some(ChunkHeader { epoch: 0, ..self.header(i, index) }),
+            offset: at,
+            length: bytes as u32,
+            creation_epoch: 0,
+        };
+        let (answer, payload): (ReadResponse, _) = self.call(i, Opcode::Read, &request, Payload::None)?;
+        let payload = payload.expect("whole blocks");
+        let crcs = decode_crcs(&answer.crcs).expect("whole checksums");
+        assert_eq!(payload.len(), crcs.len() * BLOCK_SIZE);
+        if !payload.chunks(BLOCK_SIZE).zip(&crcs).all(|(block, crc)| crc32c(block) == *crc) {
+            return Ok(None);
+        }
+        let from = (at - answer.first_block_offset) as usize;
+        Ok(Some(payload[from..from + bytes].to_vec()))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(server) = node.server.take() {
+                server.shutdown(Duration::ZERO);
+            }
+            node.data.stop();
+        }
+    }
+}

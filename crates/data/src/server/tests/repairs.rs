@@ -1,0 +1,199 @@
+//! Seals at an epoch's change, catching up, healing, freeing, restarts.
+
+use cairn_rpc::Payload;
+use cairn_types::MemberState::{Offline, Serving, Syncing};
+use cairn_types::{ChunkId, ErrorCode, PgId};
+use cairn_wire::Opcode;
+use cairn_wire::common::{ChunkRange, Empty};
+use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse, ReportBadBlockRequest};
+
+use super::cluster::{Cluster, PG, eventually, pattern};
+
+pub(super) fn id(index: u32) -> ChunkId {
+    ChunkId { pg: PgId(PG), index }
+}
+
+fn free(cluster: &Cluster, i: usize, index: u32, offset: u64, length: u64) -> Vec<u32> {
+    let ranges = vec![ChunkRange { offset, length }];
+    let item = FreeItem { disk: cluster.nodes[i].disk, pg: PG, index, ranges };
+    let request = FreeRequest { items: vec![item] };
+    let answer: FreeResponse = cluster.call(i, Opcode::Free, &request, Payload::None).expect("freed").0;
+    answer.codes
+}
+
+/// Bytes that one survivor has would be missing on the others, and so be lost with it.
+#[test]
+fn open_chunks_end_at_the_longest_prefix() {
+    let mut cluster = Cluster::start(3);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 200_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    // The frame after it reached only the second member, and a whole chunk only the third.
+    let at = 200_000usize.next_multiple_of(4096) as u64;
+    let more = pattern(2, 3000);
+    cluster.append(1, &[], index, at, &more).expect("as from the primary");
+    let second = cluster.allocate(0).expect("an index");
+    cluster.append(2, &[], second, 0, &pattern(3, 90_000)).expect("as from the member before");
+    cluster.raise(&[Serving, Serving, Serving]);
+    for i in 0..3 {
+        for (index, length) in [(index, at + 3000), (second, 90_000)] {
+            eventually("the seal", || {
+                let info = cluster.nodes[i].store().info(id(index));
+                info.is_some_and(|info| info.sealed && info.length == length && info.durable == length)
+            });
+        }
+        assert_eq!(cluster.read(i, index, 0, 200_000).expect("read").expect("intact"), bytes);
+        assert_eq!(cluster.read(i, index, at, 3000).expect("read").expect("intact"), more);
+        assert_eq!(cluster.read(i, second, 0, 90_000).expect("read").expect("intact"), pattern(3, 90_000));
+    }
+}
+
+/// A member that was away would come back without what it missed, or with what was deleted meanwhile.
+#[test]
+fn a_member_catches_up_just_what_it_missed() {
+    let mut cluster = Cluster::start(3);
+    let write = |cluster: &Cluster, chain: &[usize], seed: u64, bytes: usize| {
+        let index = cluster.allocate(0).expect("an index");
+        cluster.append(0, chain, index, 0, &pattern(seed, bytes)).expect("appended");
+        cluster.sync(0, chain, index).expect("synced");
+        index
+    };
+    let kept = write(&cluster, &[1, 2], 1, 300_000);
+    let doomed = write(&cluster, &[1, 2], 2, 100_000);
+    let holed = write(&cluster, &[1, 2], 3, 400_000);
+    let open = write(&cluster, &[1, 2], 4, 50_000);
+    cluster.kill(2);
+    cluster.raise(&[Serving, Serving, Offline]);
+    for index in [kept, doomed, holed, open] {
+        eventually("the seal", || cluster.nodes[0].store().info(id(index)).is_some_and(|chunk| chunk.sealed));
+    }
+    let missed = write(&cluster, &[1], 5, 700_000);
+    cluster.seal(0, &[1], missed).expect("sealed");
+    let large = write(&cluster, &[1], 6, 1_000_000);
+    cluster.append(0, &[1], large, 1_003_520, &pattern(7, 900_000)).expect("appended");
+    cluster.seal(0, &[1], large).expect("sealed");
+    for i in 0..2 {
+        assert_eq!(free(&cluster, i, doomed, 0, 1 << 20), [0]);
+        assert_eq!(free(&cluster, i, holed, 40_960, 81_920), [0]);
+        assert_eq!(free(&cluster, i, large, 0, 409_600), [0]);
+    }
+    cluster.restart(2);
+    // A block of what it kept went bad meanwhile without anybody noticing: its table is another one.
+    cluster.raise(&[Serving, Serving, Syncing]);
+    let refused = cluster.read(2, kept, 0, 10).expect_err("it does not serve yet");
+    assert_eq!(refused.code(), Some(ErrorCode::NotServing));
+    // Writing goes on while it catches up, through the chain.
+    let during = write(&cluster, &[1, 2], 8, 200_000);
+    eventually("catching up", || cluster.nodes[2].report().is_some_and(|report| report.caught_up));
+    let copied = cluster.nodes[2].store().metrics().catch_up_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((2_100_000..3_000_000).contains(&copied), "{copied} bytes were copied: too much or too little");
+    cluster.raise(&[Serving, Serving, Serving]);
+    for i in 0..3 {
+        eventually("the seal", || cluster.nodes[i].store().info(id(during)).is_some_and(|chunk| chunk.sealed));
+        for (index, seed, bytes) in [(kept, 1, 300_000), (open, 4, 50_000), (missed, 5, 700_000), (during, 8, 200_000)]
+        {
+            assert_eq!(cluster.read(i, index, 0, bytes).expect("read").expect("intact"), pattern(seed, bytes), "{i}");
+        }
+        let tail = cluster.read(i, large, 1_003_520, 900_000).expect("read").expect("intact");
+        assert_eq!(tail, pattern(7, 900_000));
+        assert_eq!(
+            cluster.read(i, large, 409_600, 590_400).expect("read").expect("intact"),
+            pattern(6, 1_000_000)[409_600..]
+        );
+        let gone = cluster.read(i, holed, 40_960, 10).expect_err("freed");
+        assert_eq!(gone.code(), Some(ErrorCode::ChunkDeleted));
+        assert!(cluster.read(i, doomed, 0, 10).is_err());
+        let mut infos: Vec<_> = cluster.nodes[i].store().list(PgId(PG), 0, 100).iter().map(|c| c.info()).collect();
+        infos.retain(|info| info.sealed);
+        assert_eq!(infos.len(), 6, "{infos:?}");
+    }
+    let tables = |i: usize| -> Vec<_> {
+        cluster.nodes[i]
+            .store()
+            .list(PgId(PG), 0, 100)
+            .iter()
+            .map(|c| (c.info().id, c.info().table_crc, c.info().punched_blocks))
+            .collect()
+    };
+    assert_eq!(tables(2), tables(0));
+}
+
+/// A flipped bit would be served for ever, or healed with something else.
+#[test]
+fn a_bad_block_is_healed_from_another_member() {
+    let cluster = Cluster::start(3);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 200_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    {
+        use std::os::unix::fs::FileExt;
+        let file =
+            std::fs::OpenOptions::new().read(true).write(true).open(cluster.nodes[1].file(index)).expect("a file");
+        let mut byte = [0];
+        let at = 69_632 + 5 * 4096 + 99;
+        file.read_exact_at(&mut byte, at).expect("read");
+        file.write_all_at(&[byte[0] ^ 0x10], at).expect("written");
+        file.sync_all().expect("synced");
+    }
+    assert_eq!(cluster.read(1, index, 0, 200_000).expect("read"), None, "the reader notices");
+    assert!(cluster.read(0, index, 0, 200_000).expect("read").is_some());
+    let request = ReportBadBlockRequest { chunk: Some(cluster.header(1, index)), block: 5 };
+    let _done: (Empty, _) = cluster.call(1, Opcode::ReportBadBlock, &request, Payload::None).expect("healed");
+    assert_eq!(cluster.read(1, index, 0, 200_000).expect("read").expect("intact"), bytes);
+    let metrics = cluster.nodes[1].store();
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!((count(&metrics.metrics().crc_errors), count(&metrics.metrics().heals)), (1, 1));
+    // A report about a good block changes nothing.
+    let request = ReportBadBlockRequest { chunk: Some(cluster.header(0, index)), block: 5 };
+    let _done: (Empty, _) = cluster.call(0, Opcode::ReportBadBlock, &request, Payload::None).expect("looked at");
+    assert_eq!(count(&cluster.nodes[0].store().metrics().heals), 0);
+}
+
+/// Deleted files would keep their space.
+#[test]
+fn freed_space_comes_back() {
+    let cluster = Cluster::start(1);
+    let index = cluster.allocate(0).expect("an index");
+    for piece in 0..4u64 {
+        cluster.append(0, &[], index, piece << 20, &pattern(piece, 1 << 20)).expect("appended");
+    }
+    cluster.seal(0, &[], index).expect("sealed");
+    let used = || {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(cluster.nodes[0].file(index)).map_or(0, |about| about.blocks() * 512)
+    };
+    assert!(used() >= 4 << 20);
+    assert_eq!(free(&cluster, 0, index, 1 << 20, 2 << 20), [0]);
+    eventually("the hole", || used() < 3 << 20);
+    assert_eq!(cluster.read(0, index, 0, 1 << 20).expect("read").expect("intact"), pattern(0, 1 << 20));
+    let gone = cluster.read(0, index, 2 << 20, 10).expect_err("freed");
+    assert_eq!(gone.code(), Some(ErrorCode::ChunkDeleted));
+    assert_eq!(free(&cluster, 0, index, 0, 1 << 20), [0]);
+    assert_eq!(free(&cluster, 0, index, 3 << 20, 1 << 20), [0]);
+    eventually("the file's end", || !cluster.nodes[0].file(index).exists());
+    assert_eq!(free(&cluster, 0, index, 0, 4 << 20), [0], "again");
+    // A late repeat of the first append does not bring it back.
+    let late = cluster.append(0, &[], index, 0, &pattern(0, 100)).expect_err("it is gone");
+    assert_eq!(late.code(), Some(ErrorCode::OffsetMismatch), "{late}");
+    assert_eq!(cluster.read(0, index, 0, 10).expect_err("gone").code(), Some(ErrorCode::ChunkDeleted));
+}
+
+/// A restart would lose what was acknowledged, or answer before it knows its epoch.
+#[test]
+fn everything_is_there_after_a_restart_of_all() {
+    let mut cluster = Cluster::start(2);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 150_000);
+    cluster.append(0, &[1], index, 0, &bytes).expect("appended");
+    cluster.append(0, &[1], index, 151_552, &pattern(2, 700)).expect("appended");
+    cluster.sync(0, &[1], index).expect("synced");
+    cluster.restart(0);
+    cluster.restart(1);
+    cluster.raise(&[Serving, Serving]);
+    for i in 0..2 {
+        eventually("the seal", || cluster.nodes[i].store().info(id(index)).is_some_and(|chunk| chunk.sealed));
+        assert_eq!(cluster.read(i, index, 0, 150_000).expect("read").expect("intact"), bytes);
+        assert_eq!(cluster.read(i, index, 151_552, 700).expect("read").expect("intact"), pattern(2, 700));
+    }
+}
