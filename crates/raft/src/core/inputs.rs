@@ -198,12 +198,21 @@ impl GroupCore {
         if self.node.raft.has_pending_conf() || self.members().joint {
             return Err(Refused::Change("another change is not finished"));
         }
+        if changes.iter().any(|c| matches!(c, MemberChange::Voter(node) if !self.may_vote(*node))) {
+            return Err(Refused::Change("a new voter has to be a learner that has caught up before"));
+        }
         let mut entry = Entry::default();
         entry.set_entry_type(EntryType::EntryConfChangeV2);
         let data = to_conf_change(changes).write_to_bytes();
         entry.data = Bytes::from(data.expect("a message in memory always encodes"));
         entry.context = Bytes::from(encode_changes(changes));
         Ok(self.propose_entry(entry)?)
+    }
+
+    /// A member that would need a checkpoint first could leave the group without a majority for that long.
+    fn may_vote(&self, node: NodeId) -> bool {
+        let base = self.node.store().base().index;
+        self.node.raft.prs().get(u64::from(node.0)).is_some_and(|progress| progress.matched >= base.max(1))
     }
 
     pub(super) fn transfer_leader(&mut self, to: NodeId) -> Result<(), Refused> {

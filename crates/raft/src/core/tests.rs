@@ -1,1 +1,6 @@
-//! Tests of the core.
+//! Tests of the core: simulated clusters under faults, hostile messages, single steps.
+
+mod cluster;
+mod hostile;
+mod member;
+mod scenarios;

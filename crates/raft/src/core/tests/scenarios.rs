@@ -1,0 +1,180 @@
+//! Lives of clusters.
+
+use cairn_types::NodeId;
+
+use super::cluster::{Cluster, Counts, Faults};
+use crate::{Input, MemberChange};
+
+fn add(total: &mut Counts, counts: Counts) {
+    total.lost += counts.lost;
+    total.repeated += counts.repeated;
+    total.cut += counts.cut;
+    total.crashes += counts.crashes;
+    total.writes_lost += counts.writes_lost;
+    total.snapshots += counts.snapshots;
+    total.elections += counts.elections;
+    total.acknowledged += counts.acknowledged;
+    total.reads += counts.reads;
+    total.changes += counts.changes;
+    total.transfers += counts.transfers;
+}
+
+/// A group without faults must elect quickly, acknowledge everything and serve reads.
+#[test]
+fn quiet_groups_work() {
+    for voters in [1, 2, 3, 5] {
+        let mut cluster = Cluster::new(u64::from(voters), voters, 0);
+        cluster.run(3000);
+        let leader = cluster.leader().expect("a leader after 3 s");
+        for _ in 0..100 {
+            cluster.propose();
+            cluster.run(10);
+        }
+        cluster.run(100);
+        assert_eq!(cluster.counts.acknowledged, 100);
+        assert_eq!(cluster.leader(), Some(leader), "the leader stays");
+        assert!(cluster.counts.reads > 0);
+        cluster.settle();
+    }
+}
+
+fn random_life(seed: u64, voters: u32, others: u32, meddling: bool) -> Counts {
+    let mut cluster = Cluster::new(seed, voters, others);
+    cluster.run(2500);
+    for _ in 0..60 {
+        let rng = &cluster.rng;
+        cluster.faults = Faults {
+            loss: if rng.chance(0.5) { 0.1 } else { 0.0 },
+            repeat: if rng.chance(0.5) { 0.1 } else { 0.0 },
+            delay_ms: if rng.chance(0.2) { 300 } else { 5 },
+            disk_ms: if rng.chance(0.2) { 100 } else { 3 },
+        };
+        match cluster.rng.range(0..6) {
+            0 => {
+                // In the middle of something.
+                (0..5).for_each(|_| cluster.propose());
+                let ms = cluster.rng.range(0..8);
+                cluster.run(ms);
+                let leader = cluster.leader().filter(|_| cluster.rng.chance(0.5));
+                let at = leader.unwrap_or_else(|| cluster.rng.index(cluster.members.len()));
+                cluster.crash(at);
+            }
+            1 => {
+                let count = cluster.members.len() as u64;
+                let pair =
+                    (NodeId(1 + cluster.rng.range(0..count) as u32), NodeId(1 + cluster.rng.range(0..count) as u32));
+                cluster.cuts.push(pair);
+            }
+            2 => {
+                // One member is cut off on both sides.
+                let count = cluster.members.len() as u32;
+                let alone = NodeId(1 + cluster.rng.index(count as usize) as u32);
+                for other in (1..=count).map(NodeId) {
+                    cluster.cuts.extend([(alone, other), (other, alone)]);
+                }
+            }
+            3 => cluster.cuts.clear(),
+            4 => {
+                let at = cluster.rng.index(cluster.members.len());
+                cluster.checkpoint(at);
+            }
+            _ => {}
+        }
+        for at in 0..cluster.members.len() {
+            if cluster.members[at].running.is_none() && cluster.rng.chance(0.4) {
+                cluster.start(at);
+            }
+        }
+        if meddling {
+            cluster.meddle();
+        }
+        for _ in 0..10 {
+            cluster.propose();
+            cluster.run(20 + (seed % 3) * 20);
+        }
+    }
+    cluster.settle();
+    cluster.counts
+}
+
+/// No committed entry is lost, logs agree, one leader a term, no stale lease read: three and five members.
+#[test]
+fn random_faults() {
+    let mut total = Counts::default();
+    for seed in 0..200 {
+        add(&mut total, random_life(seed, if seed % 3 == 0 { 5 } else { 3 }, 0, false));
+    }
+    println!("{total:?}");
+    let fired = [total.lost, total.repeated, total.cut, total.crashes, total.writes_lost, total.snapshots];
+    assert!(fired.iter().all(|&count| count > 20), "{total:?}");
+    assert!(total.acknowledged > 5_000 && total.reads > 10_000 && total.elections > 100, "{total:?}");
+}
+
+/// The same while members are added, promoted and removed and leadership is handed over.
+#[test]
+fn random_faults_and_changes_of_members() {
+    let mut total = Counts::default();
+    for seed in 1000..1200 {
+        add(&mut total, random_life(seed, 3, 2, true));
+    }
+    println!("{total:?}");
+    assert!(total.changes > 100 && total.transfers > 50 && total.snapshots > 20, "{total:?}");
+    assert!(total.acknowledged > 5_000, "{total:?}");
+}
+
+/// A member added to a group whose log no longer reaches back must get a checkpoint, then follow.
+#[test]
+fn a_new_member_is_filled_by_a_checkpoint() {
+    let mut cluster = Cluster::new(5, 1, 1);
+    cluster.run(2000);
+    for _ in 0..50 {
+        cluster.propose();
+        cluster.run(5);
+    }
+    cluster.step(0, Input::ChangeMembers(vec![MemberChange::Learner(NodeId(2))]));
+    cluster.run(5000);
+    assert!(cluster.counts.snapshots > 0, "it was filled by a checkpoint");
+    cluster.step(0, Input::ChangeMembers(vec![MemberChange::Voter(NodeId(2))]));
+    cluster.run(1000);
+    let members = cluster.members[0].running.as_ref().map(|r| r.core.members());
+    assert_eq!(members.map(|m| m.voters), Some(vec![NodeId(1), NodeId(2)]));
+    cluster.settle();
+}
+
+/// Several members can be replaced at once; the joint configuration must be left even when the leader changes.
+#[test]
+fn joint_changes_end() {
+    for seed in 0..10 {
+        let mut cluster = Cluster::new(seed, 3, 2);
+        cluster.run(2500);
+        for _ in 0..20 {
+            cluster.propose();
+            cluster.run(5);
+        }
+        let leader = cluster.leader().expect("a leader");
+        let learners = vec![MemberChange::Learner(NodeId(4)), MemberChange::Learner(NodeId(5))];
+        cluster.step(leader, Input::ChangeMembers(learners));
+        cluster.run(6000);
+        assert_eq!(cluster.leader(), Some(leader), "seed {seed}");
+        let out: Vec<u32> = (1..=3).filter(|&id| id as usize != leader + 1).collect();
+        let changes = vec![
+            MemberChange::Voter(NodeId(4)),
+            MemberChange::Voter(NodeId(5)),
+            MemberChange::Remove(NodeId(out[0])),
+            MemberChange::Remove(NodeId(out[1])),
+        ];
+        cluster.step(leader, Input::ChangeMembers(changes));
+        if seed % 2 == 0 {
+            cluster.run(3 + seed);
+            cluster.crash(leader);
+            cluster.run(500);
+            cluster.start(leader);
+        }
+        cluster.settle();
+        let at = cluster.leader().expect("a leader");
+        let members = cluster.members[at].running.as_ref().expect("it runs").core.members();
+        assert!(!members.joint, "seed {seed}: {members:?}");
+        let changed = members.voters.contains(&NodeId(4)) && members.voters.contains(&NodeId(5));
+        assert!(changed || seed % 2 == 0, "seed {seed}: {members:?}");
+    }
+}
