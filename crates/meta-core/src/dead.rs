@@ -28,6 +28,13 @@ impl Reclaimable {
     }
 }
 
+/// What is left of an inode without names and holders.
+#[derive(Default)]
+struct Remains {
+    keys: Vec<Vec<u8>>,
+    extents: Vec<Extent>,
+}
+
 /// What one batch may still do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
@@ -137,21 +144,37 @@ impl Namespace {
         if self.is_held(inode) {
             return Ok(());
         }
-        let mut extents: Vec<Extent> = Vec::new();
-        if attributes.stored > 0 {
-            self.visit_extents(inode, 0, u64::MAX, |extent| {
-                extents.push(extent);
-                extents.len() <= INLINE_EXTENTS_MAX
-            })?;
-        }
-        if extents.len() > INLINE_EXTENTS_MAX {
+        let Some(remains) = self.remains(inode)? else {
             self.put_inode(inode, attributes);
             self.list_dead(inode, attributes);
             return Ok(());
+        };
+        self.free_all(&remains.extents);
+        for key in &remains.keys {
+            self.tree.remove(key);
         }
-        self.free_all(&extents);
-        self.forget_inode(inode, attributes);
+        self.subtract_inode(attributes);
         Ok(())
+    }
+
+    /// All keys of an inode and its extents, if that is little.
+    fn remains(&self, inode: u64) -> Result<Option<Remains>> {
+        let prefix = key::of_inode(inode);
+        let mut remains = Remains::default();
+        let mut cursor = self.tree.cursor();
+        let mut found = cursor.seek(&prefix);
+        while found && cursor.key().starts_with(&prefix) {
+            if remains.keys.len() > INLINE_EXTENTS_MAX {
+                return Ok(None);
+            }
+            if let Some((_, Kind::Extent, suffix)) = key::split(cursor.key()) {
+                let extent = key::file_offset(suffix).and_then(|offset| Extent::decode(offset, cursor.value()));
+                remains.extents.push(extent.ok_or(OpError::DAMAGED)?);
+            }
+            remains.keys.push(cursor.key().to_vec());
+            found = cursor.advance();
+        }
+        Ok(Some(remains))
     }
 
     /// Puts an inode into the list of the dead. Its attributes with nlink 0 are stored by the caller.
@@ -172,13 +195,17 @@ impl Namespace {
 
     /// Removes all keys of an inode whose extents have been freed, and its part of the totals.
     fn forget_inode(&mut self, inode: u64, attributes: &Inode) {
+        self.tree.remove_prefix(&key::of_inode(inode));
+        self.subtract_inode(attributes);
+    }
+
+    fn subtract_inode(&mut self, attributes: &Inode) {
         self.counters.inodes -= 1;
         self.counters.directories -= u64::from(attributes.is_dir());
         if attributes.is_regular() {
             self.counters.file_bytes -= attributes.size;
         }
         self.counters.stored_bytes -= attributes.stored;
-        self.tree.remove_prefix(&key::of_inode(inode));
     }
 
     /// Works off what is dead, as far as the budget goes.

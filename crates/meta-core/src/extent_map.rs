@@ -18,6 +18,9 @@ mod tests;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
+/// Extents that are looked at before anything more clever is tried.
+const SHORT_SCAN: usize = 16;
+
 /// Blocks of a chunk: placement group, index, first block, one past the last.
 type BlockRange = (u32, u32, u64, u64);
 
@@ -46,14 +49,17 @@ pub(crate) fn check_incoming(messages: &RepeatedMessages<'_>, incoming: &mut Vec
     if incoming.windows(2).any(|pair| pair[0].end() > pair[1].file_offset) {
         return Err(OpError::new(ErrorCode::InvalidArgument, "extents of one request overlap"));
     }
-    incoming.dedup_by(|next, before| {
-        let joins = before.is_continued_by(next) && before.length + next.length <= CHUNK_SIZE_MAX;
-        if joins {
-            before.length += next.length;
-        }
-        joins
-    });
+    incoming.dedup_by(|next, before| join(before, next));
     Ok(())
+}
+
+/// Makes one extent of two if the second continues the first. A chunk bounds the sum.
+fn join(before: &mut Extent, next: &Extent) -> bool {
+    let joins = before.is_continued_by(next);
+    if joins {
+        before.length += next.length;
+    }
+    joins
 }
 
 fn check_extent(message: &ExtentMessage) -> Result<Extent> {
@@ -95,10 +101,11 @@ impl Namespace {
         let prefix = key::prefix(inode, Kind::Extent);
         let mut cursor = self.tree.cursor();
         // The extent before may reach into the range.
-        let mut found = cursor.seek_before(key::extent(inode, from).as_bytes());
-        if !found || !cursor.key().starts_with(prefix.as_bytes()) {
-            found = cursor.seek(key::extent(inode, from).as_bytes());
-        }
+        let mut found = match cursor.seek_before(key::extent(inode, from).as_bytes()) {
+            true if cursor.key().starts_with(prefix.as_bytes()) => true,
+            true => cursor.advance(),
+            false => cursor.seek_first(),
+        };
         while found {
             let Some(suffix) = cursor.key().strip_prefix(prefix.as_bytes()) else { break };
             let offset = key::file_offset(suffix).ok_or(OpError::DAMAGED)?;
@@ -135,33 +142,52 @@ impl Namespace {
     /// Returns the bytes that extents covered more (or less) than before.
     pub(crate) fn replace_extents(&mut self, inode: u64) -> Result<i64> {
         let incoming = std::mem::take(&mut self.scratch.incoming);
-        let mut removed = std::mem::take(&mut self.scratch.removed);
-        removed.clear();
-        // Reading comes first and may fail; what follows cannot.
-        for extent in &incoming {
-            let read = self.visit_extents(inode, extent.file_offset, extent.end(), |old| {
-                removed.push(old);
+        let mut touched = std::mem::take(&mut self.scratch.touched);
+        let read = self.collect_touched(inode, &incoming, &mut touched);
+        let change = read.map(|()| self.exchange_extents(inode, &touched, &incoming));
+        (self.scratch.incoming, self.scratch.touched) = (incoming, touched);
+        change
+    }
+
+    /// What overlaps the incoming extents or meets their ends, in order.
+    fn collect_touched(&self, inode: u64, incoming: &[Extent], touched: &mut Vec<Extent>) -> Result<()> {
+        touched.clear();
+        for extent in incoming {
+            let from = extent.file_offset.saturating_sub(1);
+            self.visit_extents(inode, from, extent.end() + 1, |old| {
+                // Two new extents may both touch the same old one.
+                if touched.last().is_none_or(|last| last.file_offset < old.file_offset) {
+                    touched.push(old);
+                }
                 true
-            });
-            if let Err(error) = read {
-                (self.scratch.incoming, self.scratch.removed) = (incoming, removed);
-                return Err(error);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn exchange_extents(&mut self, inode: u64, touched: &[Extent], incoming: &[Extent]) -> i64 {
+        let (mut after, mut pieces) = (incoming.to_vec(), Vec::new());
+        for old in touched {
+            cut_out(old, incoming, &mut after, &mut pieces);
+        }
+        after.sort_unstable_by_key(|extent| extent.file_offset);
+        after.dedup_by(|next, before| join(before, next));
+        let position = |list: &[Extent], offset: u64| list.binary_search_by_key(&offset, |e| e.file_offset);
+        for old in touched {
+            if position(&after, old.file_offset).is_err() {
+                self.tree.remove(key::extent(inode, old.file_offset).as_bytes());
             }
         }
-        // Two new extents may both cut the same old one.
-        removed.dedup();
-        let mut pieces = Vec::new();
-        for old in &removed {
-            self.cut_out(inode, old, &incoming, &mut pieces);
-        }
-        for extent in &incoming {
-            self.insert_joined(inode, *extent);
+        for new in &after {
+            if position(touched, new.file_offset).is_ok_and(|i| touched[i] == *new) {
+                continue;
+            }
+            self.put_extent(inode, new);
         }
         let gained: u64 = incoming.iter().map(|e| e.length).sum();
         let lost: u64 = pieces.iter().map(|e| e.length).sum();
-        self.free_pieces(inode, &pieces, &incoming);
-        (self.scratch.incoming, self.scratch.removed) = (incoming, removed);
-        Ok(gained as i64 - lost as i64)
+        self.free_pieces(inode, &pieces, incoming);
+        gained as i64 - lost as i64
     }
 
     /// Removes all from file offset `size` on; frees blocks. Returns the bytes that extents cover less.
@@ -181,47 +207,6 @@ impl Namespace {
         }
         self.free_pieces(inode, &pieces, &[]);
         Ok(pieces.iter().map(|e| e.length).sum())
-    }
-
-    /// Takes the ranges of `holes` (sorted) out of an extent; what is lost goes to `pieces`.
-    fn cut_out(&mut self, inode: u64, old: &Extent, holes: &[Extent], pieces: &mut Vec<Extent>) {
-        self.tree.remove(key::extent(inode, old.file_offset).as_bytes());
-        let mut at = old.file_offset;
-        let first = holes.partition_point(|hole| hole.end() <= old.file_offset);
-        for hole in holes[first..].iter().take_while(|hole| hole.file_offset < old.end()) {
-            let (from, to) = (hole.file_offset.max(old.file_offset), hole.end().min(old.end()));
-            if at < from {
-                self.put_extent(inode, &old.part(at, from));
-            }
-            pieces.push(old.part(from, to));
-            at = to;
-        }
-        if at < old.end() {
-            self.put_extent(inode, &old.part(at, old.end()));
-        }
-    }
-
-    /// Inserts an extent into a hole, joined with neighbours that it continues or that continue it.
-    fn insert_joined(&mut self, inode: u64, mut extent: Extent) {
-        let (mut before, mut after) = (None, None);
-        let from = extent.file_offset.saturating_sub(1);
-        self.visit_extents(inode, from, extent.end() + 1, |other| {
-            if other.is_continued_by(&extent) {
-                before = Some(other);
-            } else if extent.is_continued_by(&other) {
-                after = Some(other);
-            }
-            true
-        })
-        .expect("the extents around were read in this operation");
-        if let Some(before) = before.filter(|before| before.length + extent.length <= CHUNK_SIZE_MAX) {
-            extent = Extent { length: before.length + extent.length, ..before };
-        }
-        if let Some(after) = after.filter(|after| after.length + extent.length <= CHUNK_SIZE_MAX) {
-            self.tree.remove(key::extent(inode, after.file_offset).as_bytes());
-            extent.length += after.length;
-        }
-        self.put_extent(inode, &extent);
     }
 
     /// Frees the blocks of removed pieces that nothing left in the file touches. `incoming` was put in their place.
@@ -255,20 +240,26 @@ impl Namespace {
             let (first, end) = other.blocks();
             other.is_same_chunk(piece) && (first..end).contains(&block)
         };
+        let (mut used, mut scanned) = (false, 0);
+        let mut scan = |from: u64, to: u64, limit: usize| {
+            scanned = 0;
+            let read = self.visit_extents(inode, from, to, |other| {
+                used |= touches(&other);
+                scanned += 1;
+                !used && scanned <= limit
+            });
+            // What cannot be read counts as used.
+            if used || read.is_err() { Some(true) } else { (scanned <= limit).then_some(false) }
+        };
+        if let Some(answer) = scan(0, u64::MAX, SHORT_SCAN) {
+            return answer;
+        }
         // Nearly always it is the same block of the file that the other part belongs to.
         let file_block = (block * BLOCK + piece.file_offset).saturating_sub(piece.chunk_offset);
-        let mut used = false;
-        let near = self.visit_extents(inode, file_block, file_block + BLOCK, |other| {
-            used |= touches(&other);
-            !used
-        });
-        let mut scanned = 0;
-        let far = self.visit_extents(inode, 0, u64::MAX, |other| {
-            used |= touches(&other);
-            scanned += 1;
-            !used && scanned <= SHARED_BLOCK_SCAN_MAX
-        });
-        used || scanned > SHARED_BLOCK_SCAN_MAX || near.is_err() || far.is_err()
+        if scan(file_block, file_block + BLOCK, SHORT_SCAN) == Some(true) {
+            return true;
+        }
+        scan(0, u64::MAX, SHARED_BLOCK_SCAN_MAX).unwrap_or(true)
     }
 
     /// Removes up to `limit` extents of a dead file from the front and frees all their blocks. Returns how many there
@@ -312,6 +303,23 @@ impl Namespace {
             self.free_next += 1;
             self.counters.free_records += 1;
         }
+    }
+}
+
+/// Takes the ranges of `holes` (sorted) out of an extent; what stays goes to `stays`, what is lost to `lost`.
+fn cut_out(old: &Extent, holes: &[Extent], stays: &mut Vec<Extent>, lost: &mut Vec<Extent>) {
+    let mut at = old.file_offset;
+    let first = holes.partition_point(|hole| hole.end() <= old.file_offset);
+    for hole in holes[first..].iter().take_while(|hole| hole.file_offset < old.end()) {
+        let (from, to) = (hole.file_offset.max(old.file_offset), hole.end().min(old.end()));
+        if at < from {
+            stays.push(old.part(at, from));
+        }
+        lost.push(old.part(from, to));
+        at = to;
+    }
+    if at < old.end() {
+        stays.push(old.part(at, old.end()));
     }
 }
 

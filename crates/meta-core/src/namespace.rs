@@ -75,7 +75,7 @@ pub struct Namespace {
 pub(crate) struct Scratch {
     pub value: Vec<u8>,
     pub incoming: Vec<Extent>,
-    pub removed: Vec<Extent>,
+    pub touched: Vec<Extent>,
 }
 
 /// Circumstances of one mutation.

@@ -43,11 +43,12 @@
 //! | 6 | (no field) made without a name and not linked yet | |
 //! | 7 | zero | |
 use super::varint::{Cursor, unzigzag, zigzag};
-use crate::message::writer::put_varint;
 
 const TAG_PACKED: u8 = 0x11;
 const TAG_DIRECTORY: u8 = 0x12;
 const DIRECTORY_LEN: usize = 80;
+/// Twelve bytes and twelve numbers of at most ten.
+const PACKED_MAX: usize = 12 + 12 * 10;
 
 /// What an inode is: the type bits of its mode, as in `stat(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,20 +188,30 @@ impl Inode {
         for (i, (present, _)) in optional.iter().enumerate() {
             flags |= u8::from(*present) << i;
         }
-        out.extend_from_slice(&[TAG_PACKED, flags]);
-        out.extend_from_slice(&self.mode.to_le_bytes());
-        out.extend_from_slice(&self.btime.to_le_bytes());
-        put_varint(out, u64::from(self.uid));
-        put_varint(out, u64::from(self.gid));
-        put_varint(out, self.size);
-        put_varint(out, self.generation);
-        put_varint(out, self.data_version);
-        put_varint(out, self.layout);
+        let mut bytes = [0u8; PACKED_MAX];
+        bytes[0] = TAG_PACKED;
+        bytes[1] = flags;
+        bytes[2..4].copy_from_slice(&self.mode.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.btime.to_le_bytes());
+        let mut len = 12;
+        let mut put = |mut number: u64| {
+            while number >= 0x80 {
+                bytes[len] = number as u8 | 0x80;
+                number >>= 7;
+                len += 1;
+            }
+            bytes[len] = number as u8;
+            len += 1;
+        };
+        let fixed =
+            [u64::from(self.uid), u64::from(self.gid), self.size, self.generation, self.data_version, self.layout];
+        fixed.into_iter().for_each(&mut put);
         for (present, number) in optional {
             if present {
-                put_varint(out, number);
+                put(number);
             }
         }
+        out.extend_from_slice(&bytes[..len]);
     }
 
     /// Reads a value; `None` if no version wrote it.

@@ -1,1 +1,167 @@
-//! Tests.
+//! On-disk values: golden bytes, round trips, and bytes that nobody wrote.
+use super::*;
+use crate::key;
+use proptest::prelude::*;
+
+fn directory() -> Inode {
+    Inode {
+        mode: 0o042_775,
+        nlink: 3,
+        uid: 1000,
+        gid: 2000,
+        size: 7,
+        layout: 3,
+        generation: 9,
+        parent: 1,
+        mtime: 0x0102_0304_0506_0708,
+        ..Inode::at(0x18A0_0000_0000_0000)
+    }
+}
+
+fn file() -> Inode {
+    Inode {
+        mode: 0o100_644,
+        nlink: 1,
+        uid: 1000,
+        gid: 1000,
+        size: 5000,
+        stored: 5000,
+        layout: 3,
+        generation: 2,
+        data_version: 2,
+        mtime: 0x18A0_0000_0000_0064,
+        ctime: 0x18A0_0000_0000_0064,
+        ..Inode::at(0x18A0_0000_0000_0000)
+    }
+}
+
+fn encoded(inode: &Inode) -> Vec<u8> {
+    let mut value = Vec::new();
+    inode.encode(&mut value);
+    value
+}
+
+/// A change of these bytes makes existing checkpoints unreadable.
+#[test]
+fn golden_bytes() {
+    let packed =
+        [0x11, 0x04, 0xa4, 0x81, 0, 0, 0, 0, 0, 0, 0xa0, 0x18, 0xe8, 0x07, 0xe8, 0x07, 0x88, 0x27, 2, 2, 3, 0xc8, 0x01];
+    assert_eq!(encoded(&file()), packed);
+    let mut fixed = vec![0x12, 0, 0xfd, 0x45, 0xe8, 3, 0, 0, 0xd0, 7, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
+    fixed.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0xa0, 0x18, 8, 7, 6, 5, 4, 3, 2, 1]);
+    fixed.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0xa0, 0x18, 0, 0, 0, 0, 0, 0, 0xa0, 0x18]);
+    fixed.extend_from_slice(&[9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(encoded(&directory()), fixed);
+
+    let mut value = Vec::new();
+    Dentry { inode: 300, d_type: 8 }.encode(&mut value);
+    assert_eq!(value, [0x18, 0xac, 0x02]);
+    value.clear();
+    Extent { file_offset: 5000, length: 200, pg: 300, index: 5, chunk_offset: 8192 + 904, flags: 0 }.encode(&mut value);
+    assert_eq!(value, [0x10, 0xc8, 0x01, 0xac, 0x02, 5, 2]);
+    value.clear();
+    FreeRecord { id: 1, pg: 300, index: 5, first_block: 2, blocks: 130 }.encode(&mut value);
+    assert_eq!(value, [0x10, 0xac, 0x02, 5, 2, 0x82, 0x01]);
+    assert_eq!([Hold { write: false }.encode(), Hold { write: true }.encode()], [[0x10], [0x11]]);
+}
+
+/// A change of these bytes loses entries of existing checkpoints.
+#[test]
+fn golden_keys() {
+    assert_eq!(key::attributes(0x0102).as_bytes(), [0, 0, 0, 0, 0, 0, 1, 2, 0x01]);
+    assert_eq!(key::target(1).as_bytes()[8..], [0x02]);
+    assert_eq!(key::dentry(1, b"ab").as_bytes()[8..], [0x10, b'a', b'b']);
+    assert_eq!(key::extent(1, 0).as_bytes()[8..], [0x20, 0]);
+    assert_eq!(key::extent(1, 0x1000).as_bytes()[8..], [0x20, 2, 0x10, 0]);
+    assert_eq!(key::xattr(1, b"user.a").as_bytes()[8..10], [0x30, b'u']);
+    assert_eq!(key::hold(1, 2).as_bytes()[8..], [0x40, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::session_hold(1, 2).as_bytes()[8..], [0x81, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::dead_inode(2).as_bytes()[7..], [0, 0x82, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::free_record(2).as_bytes()[7..], [0, 0x83, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::dead_session(2).as_bytes()[7..], [0, 0x84, 0, 0, 0, 0, 0, 0, 0, 2]);
+}
+
+/// A typical file within its budget, or memory per file grows unnoticed.
+#[test]
+fn sizes_stay_in_their_budget() {
+    let put = Inode { mtime: 0x1700_0000_0000_0000, atime: 0x1700_0000_0000_0000, ..file() };
+    assert!(encoded(&put).len() <= 56, "{}", encoded(&put).len());
+    assert!(encoded(&file()).len() <= 40);
+    let mut value = Vec::new();
+    let extent = Extent { file_offset: 0, length: 1 << 20, pg: 5000, index: 70_000, chunk_offset: 63 << 20, flags: 0 };
+    extent.encode(&mut value);
+    assert!(value.len() <= 16, "{}", value.len());
+}
+
+fn any_inode() -> impl Strategy<Value = Inode> {
+    let kinds =
+        prop::sample::select(vec![0o010_000u16, 0o020_000, 0o040_000, 0o060_000, 0o100_000, 0o120_000, 0o140_000]);
+    (kinds, any::<[u64; 9]>(), any::<[u32; 4]>(), any::<bool>()).prop_map(|(kind, n, small, unnamed)| {
+        let is_dir = kind == 0o040_000;
+        let other = |value: u64| if is_dir { 0 } else { value };
+        Inode {
+            mode: kind | (n[0] as u16 & 0o7777),
+            nlink: small[0],
+            uid: small[1],
+            gid: small[2],
+            size: n[0] >> (n[1] & 63),
+            atime: n[1],
+            mtime: if n[0] & 1 == 0 { n[1] } else { n[2] },
+            ctime: if n[0] & 2 == 0 { n[2] } else { n[3] },
+            btime: if n[0] & 4 == 0 { n[1] } else { n[4] },
+            layout: n[5] >> 24,
+            generation: n[6],
+            rdev: other(u64::from(small[3])) as u32,
+            stored: other(n[7] >> (n[1] & 63)),
+            data_version: other(n[8]),
+            unnamed: unnamed && !is_dir,
+            parent: if is_dir { n[7] } else { 0 },
+        }
+    })
+}
+
+proptest! {
+    /// Attributes that change on their way through the tree.
+    #[test]
+    fn inodes_round_trip(inode in any_inode()) {
+        prop_assert_eq!(Inode::decode(&encoded(&inode)), Some(inode));
+    }
+
+    /// A value that panics when it is read, or that reads as something it would not be written as.
+    #[test]
+    fn any_bytes_are_refused_or_are_what_would_be_written(mut bytes in prop::collection::vec(any::<u8>(), 0..90), tag in 0u8..4) {
+        if let Some(first) = bytes.first_mut() {
+            *first = 0x10 + tag;
+        }
+        if let Some(inode) = Inode::decode(&bytes) {
+            prop_assert_eq!(Inode::decode(&encoded(&inode)), Some(inode));
+        }
+        if let Some(extent) = Extent::decode(4096 * 3 + 5, &bytes) {
+            prop_assert!(extent.is_valid());
+        }
+        let _ = (Dentry::decode(&bytes), FreeRecord::decode(1, &bytes), Hold::decode(&bytes));
+    }
+
+    /// Extents of a file that are not found in the order of their offsets.
+    #[test]
+    fn offsets_compare_as_their_keys(a in any::<u64>(), b in any::<u64>(), shift in 0u32..64) {
+        let (a, b) = (a >> shift, b >> (shift / 2));
+        let (x, y) = (key::extent(1, a), key::extent(1, b));
+        prop_assert_eq!(a.cmp(&b), x.as_bytes().cmp(y.as_bytes()));
+        prop_assert_eq!(key::file_offset(&x.as_bytes()[9..]), Some(a));
+    }
+}
+
+/// A cut or lengthened value taken for a whole one.
+#[test]
+fn values_of_another_length_are_refused() {
+    for inode in [file(), directory()] {
+        let value = encoded(&inode);
+        for length in 0..value.len() {
+            assert_eq!(Inode::decode(&value[..length]), None);
+        }
+        let mut longer = value;
+        longer.push(0);
+        assert_eq!(Inode::decode(&longer), None);
+    }
+}

@@ -59,30 +59,66 @@ pub(crate) fn put_message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut
     }
 }
 
-/// Appends the fields of `Attributes`.
+/// Bytes of attributes at most: 15 fields with a tag of one byte and a number of at most ten.
+const ATTRIBUTES_MAX: usize = 15 * 11;
+
+/// The fields of `Attributes`, on the stack: appending them one by one to a vector costs a check of its capacity each.
+struct AttributesBytes {
+    bytes: [u8; ATTRIBUTES_MAX],
+    len: usize,
+}
+
+impl AttributesBytes {
+    #[inline]
+    fn new(id: u64, inode: &Inode) -> Self {
+        let fields = [
+            id,
+            u64::from(inode.mode),
+            u64::from(inode.nlink),
+            u64::from(inode.uid),
+            u64::from(inode.gid),
+            inode.size,
+            inode.atime,
+            inode.mtime,
+            inode.ctime,
+            inode.btime,
+            inode.layout,
+            inode.generation,
+            u64::from(inode.rdev),
+            inode.stored,
+            inode.data_version,
+        ];
+        let (mut bytes, mut len) = ([0; ATTRIBUTES_MAX], 0);
+        for (i, field) in fields.into_iter().enumerate() {
+            if field == 0 {
+                continue;
+            }
+            bytes[len] = (i as u8 + 1) << 3;
+            len += 1;
+            let mut rest = field;
+            while rest >= 0x80 {
+                bytes[len] = rest as u8 | 0x80;
+                rest >>= 7;
+                len += 1;
+            }
+            bytes[len] = rest as u8;
+            len += 1;
+        }
+        AttributesBytes { bytes, len }
+    }
+}
+
+/// Appends an `Attributes` message as a field.
 #[inline]
-pub(crate) fn put_attributes(out: &mut Vec<u8>, id: u64, inode: &Inode) {
-    put_number(out, 1, id);
-    put_number(out, 2, u64::from(inode.mode));
-    put_number(out, 3, u64::from(inode.nlink));
-    put_number(out, 4, u64::from(inode.uid));
-    put_number(out, 5, u64::from(inode.gid));
-    put_number(out, 6, inode.size);
-    put_number(out, 7, inode.atime);
-    put_number(out, 8, inode.mtime);
-    put_number(out, 9, inode.ctime);
-    put_number(out, 10, inode.btime);
-    put_number(out, 11, inode.layout);
-    put_number(out, 12, inode.generation);
-    put_number(out, 13, u64::from(inode.rdev));
-    put_number(out, 14, inode.stored);
-    put_number(out, 15, inode.data_version);
+pub(crate) fn put_attributes(out: &mut Vec<u8>, field: u32, id: u64, inode: &Inode) {
+    let attributes = AttributesBytes::new(id, inode);
+    put_element(out, field, &attributes.bytes[..attributes.len]);
 }
 
 /// Appends an `AttributesResponse`.
 #[inline]
 pub(crate) fn put_attributes_response(out: &mut Vec<u8>, id: u64, inode: &Inode) {
-    put_message(out, 1, |out| put_attributes(out, id, inode));
+    put_attributes(out, 1, id, inode);
 }
 
 /// Appends the fields of `common.Extent`.

@@ -60,7 +60,7 @@ fn put_entry(out: &mut Vec<u8>, name: &[u8], dentry: Dentry, inode: Option<&Inod
         put_number(out, 2, dentry.inode);
         put_number(out, 3, u64::from(dentry.d_type));
         if let Some(inode) = inode {
-            put_message(out, 4, |out| put_attributes(out, dentry.inode, inode));
+            put_attributes(out, 4, dentry.inode, inode);
         }
         put_bytes(out, 5, name);
     });

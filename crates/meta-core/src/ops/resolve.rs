@@ -7,7 +7,7 @@ use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;
 use crate::message::request::{self, Who};
-use crate::message::writer::{put_attributes, put_bytes, put_message, put_number};
+use crate::message::writer::{put_attributes, put_bytes, put_number};
 use crate::namespace::Namespace;
 use crate::permission::check_search;
 use cairn_types::ErrorCode;
@@ -48,7 +48,7 @@ impl Namespace {
                 consumed = path.len();
             }
         }
-        put_message(out, 1, |out| put_attributes(out, at.0, &at.1));
+        put_attributes(out, 1, at.0, &at.1);
         put_number(out, 2, consumed as u64);
         put_number(out, 3, parent);
         if at.1.is_symlink() {
