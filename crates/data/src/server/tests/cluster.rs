@@ -44,7 +44,7 @@ pub(super) struct Cluster {
 }
 
 pub(super) fn config(dirs: &[&std::path::Path]) -> DataConfig {
-    let disk = |dir: &&std::path::Path| Arc::new(RealDisk::open_or_create(dir).expect("a directory")) as Arc<dyn Disk>;
+    let disk = |dir: &&std::path::Path| Arc::new(RealDisk::create(dir).expect("a directory")) as Arc<dyn Disk>;
     let disk_config = DiskConfig {
         journal_bytes: 4 << 20,
         batch_bytes_max: 256 << 10,
