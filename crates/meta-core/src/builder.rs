@@ -28,8 +28,8 @@ pub struct NamespaceBuilder {
     sessions: SessionTable,
     tree: TreeBuilder,
     pages: u64,
-    /// Entries that the last page announced.
-    entries: Option<u64>,
+    /// What the last page counted: entries, live and ended sessions.
+    counts: Option<[u64; 3]>,
 }
 
 struct Header {
@@ -53,7 +53,7 @@ impl NamespaceBuilder {
         if (number == 0) != (*kind == PAGE_HEADER) {
             return Err(malformed("the header comes first, and once"));
         }
-        if self.entries.is_some() {
+        if self.counts.is_some() {
             return Err(malformed("nothing follows the end"));
         }
         match *kind {
@@ -62,8 +62,10 @@ impl NamespaceBuilder {
             PAGE_ENDED_SESSIONS => self.sessions.load_ended(body).ok_or(malformed("the list of ended sessions")),
             PAGE_ENTRIES => self.push_leaves(number, body),
             PAGE_END => {
-                let entries = body.try_into().map_err(|_| malformed("the end has one number"))?;
-                self.entries = Some(u64::from_le_bytes(entries));
+                let (numbers, rest) = body.as_chunks::<8>();
+                let counts = numbers.try_into().ok().filter(|_| rest.is_empty());
+                let counts: [[u8; 8]; 3] = counts.ok_or(malformed("the end has three numbers"))?;
+                self.counts = Some(counts.map(u64::from_le_bytes));
                 Ok(())
             }
             _ => Err(malformed("a kind of page that is not known")),
@@ -104,11 +106,12 @@ impl NamespaceBuilder {
 
     /// The namespace, when all pages have come.
     pub fn finish(self) -> Result<Namespace, RestoreError> {
-        let (Some(header), Some(entries)) = (self.header, self.entries) else {
+        let (Some(header), Some(counts)) = (self.header, self.counts) else {
             return Err(RestoreError::Incomplete);
         };
         let tree = self.tree.finish().map_err(|source| RestoreError::Tree { page: self.pages, source })?;
-        if tree.len() != entries {
+        let (live, ended) = self.sessions.counts();
+        if [tree.len(), live, ended] != counts {
             return Err(RestoreError::Incomplete);
         }
         let [inode_last, inode_next, free_next, applied, time] = header.fields;

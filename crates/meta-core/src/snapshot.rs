@@ -8,9 +8,9 @@
 //! | 2 | live sessions | records, see `session/image.rs` |
 //! | 3 | ended sessions, at most one | numbers, see `session/image.rs` |
 //! | 4 | entries | leaf images of the tree one after the other, see `cairn_tree` |
-//! | 5 | end, the last page, one | entries in all pages, u64 |
+//! | 5 | end, the last page, one | number of entries, of live and of ended sessions in all pages, u64 each |
 //!
-//! Header after its kind, 136 bytes, all numbers little-endian:
+//! Header with its kind, 144 bytes, all numbers little-endian:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -163,7 +163,10 @@ impl SnapshotPages<'_> {
                 Stage::End => {
                     self.stage = Stage::Done;
                     page.push(PAGE_END);
-                    page.extend_from_slice(&self.snapshot.tree.len().to_le_bytes());
+                    let (live, ended) = self.snapshot.sessions.counts();
+                    for count in [self.snapshot.tree.len(), live, ended] {
+                        page.extend_from_slice(&count.to_le_bytes());
+                    }
                 }
                 Stage::Done => return false,
             }

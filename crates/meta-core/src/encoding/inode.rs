@@ -217,9 +217,9 @@ impl Inode {
     /// Reads a value; `None` if no version wrote it.
     #[inline]
     pub fn decode(value: &[u8]) -> Option<Inode> {
-        match value.first()? {
-            &TAG_PACKED => Self::decode_packed(value),
-            &TAG_DIRECTORY => Self::decode_directory(value),
+        match *value.first()? {
+            TAG_PACKED => Self::decode_packed(value),
+            TAG_DIRECTORY => Self::decode_directory(value),
             _ => None,
         }
     }

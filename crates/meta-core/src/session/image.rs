@@ -18,6 +18,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 impl SessionTable {
+    /// Live sessions, and ended ones above the floor.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.live.len() as u64, self.ended.len() as u64)
+    }
+
     pub fn floor(&self) -> u64 {
         self.floor
     }

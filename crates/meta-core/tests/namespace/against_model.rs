@@ -126,7 +126,7 @@ impl Pair {
     }
 
     fn layout(&self, number: u32) -> u64 {
-        if number % 32 == 31 { 999_999 } else { u64::from(number % 3 == 0) * 2 }
+        if number % 32 == 31 { 999_999 } else { u64::from(number.is_multiple_of(3)) * 2 }
     }
 
     /// Pieces of a file that a well-behaved writer could publish, and a few that it could not.
@@ -196,8 +196,8 @@ impl Pair {
             10 => Operation::Symlink { parent, name, target: vec![b't'; (n[2] % 4) as usize] },
             11 => Operation::CreateUnnamed { parent, mode: self.mode(n[2]), layout: 0 },
             12..=14 => {
-                let inode = if n[2] % 4 == 0 { self.any_inode(n[3]) } else { self.file(n[3]) };
-                Operation::Link { inode, parent, name, replace: n[4] % 3 == 0 }
+                let inode = if n[2].is_multiple_of(4) { self.any_inode(n[3]) } else { self.file(n[3]) };
+                Operation::Link { inode, parent, name, replace: n[4].is_multiple_of(3) }
             }
             15..=19 => {
                 let (parent, name) = self.entry(n[0], n[1]);
@@ -223,8 +223,8 @@ impl Pair {
                 Operation::Publish(self.publish(inode, pieces, &n))
             }
             36 | 37 => {
-                let inode = if n[1] % 4 == 0 { self.any_inode(n[0]) } else { self.file(n[0]) };
-                Operation::Hold { inode, write: n[2] % 2 == 0 }
+                let inode = if n[1].is_multiple_of(4) { self.any_inode(n[0]) } else { self.file(n[0]) };
+                Operation::Hold { inode, write: n[2].is_multiple_of(2) }
             }
             _ => {
                 let held: Vec<u64> = self.model.holds.keys().map(|(_, inode)| *inode).collect();
@@ -236,7 +236,7 @@ impl Pair {
 
     fn create(&mut self, parent: u64, name: Vec<u8>, n: &[u32; 6]) -> Create {
         let kind = [0, 0, 0, 0, 0o100_000, 0o010_000, 0o140_000, 0o020_000, 0o040_000, 0o120_000][n[2] as usize % 10];
-        let contents = n[3] % 3 == 0;
+        let contents = n[3].is_multiple_of(3);
         let pieces = if contents { self.pieces(0, &n[3..]) } else { Vec::new() };
         Create {
             parent,
@@ -244,13 +244,13 @@ impl Pair {
             mode: kind | self.mode(n[4]),
             rdev: n[5] % 3,
             layout: self.layout(n[5] / 3),
-            exclusive: n[3] / 3 % 2 == 0,
-            replace: n[3] / 6 % 4 == 0,
-            hold: n[3] / 24 % 3 == 0,
-            size: if n[4] / 12 % 4 == 0 { u64::from(n[4] % 20_000) } else { 0 },
+            exclusive: (n[3] / 3).is_multiple_of(2),
+            replace: (n[3] / 6).is_multiple_of(4),
+            hold: (n[3] / 24).is_multiple_of(3),
+            size: if (n[4] / 12).is_multiple_of(4) { u64::from(n[4] % 20_000) } else { 0 },
             pieces,
             mtime: TIMES[n[5] as usize / 16 % 3],
-            owner: (n[5] / 48 % 5 == 0).then_some((1000 + n[5] / 256 % 2, 1000 * (1 + n[5] / 512 % 2))),
+            owner: ((n[5] / 48).is_multiple_of(5)).then_some((1000 + n[5] / 256 % 2, 1000 * (1 + n[5] / 512 % 2))),
         }
     }
 
@@ -258,9 +258,9 @@ impl Pair {
         let version = self.model.nodes.get(&inode).map_or(0, |node| node.data_version);
         Publish {
             inode,
-            pieces: if n[4] % 9 == 0 { Vec::new() } else { pieces },
-            size: if n[4] / 16 % 3 == 0 { u64::from(n[5] % 30_000) } else { 0 },
-            set_size: n[4] / 64 % 8 == 0,
+            pieces: if n[4].is_multiple_of(9) { Vec::new() } else { pieces },
+            size: if (n[4] / 16).is_multiple_of(3) { u64::from(n[5] % 30_000) } else { 0 },
+            set_size: (n[4] / 64).is_multiple_of(8),
             if_data_version: [0, 0, 0, version, version, version + 1][n[5] as usize / 65536 % 6],
             mtime: TIMES[n[4] as usize / 256 % 3],
         }
@@ -270,7 +270,7 @@ impl Pair {
         let some = |bit: u32, value: u32| (n[1] >> (3 * bit) & 3 == 0).then_some(value);
         let id = |number: u32| [0, 1000, 1001, 2000][number as usize % 4];
         Setattr {
-            inode: if n[0] % 3 == 0 { self.any_inode(n[0] / 3) } else { self.file(n[0]) },
+            inode: if n[0].is_multiple_of(3) { self.any_inode(n[0] / 3) } else { self.file(n[0]) },
             mode: some(0, self.mode(n[2])),
             uid: some(1, id(n[3])),
             gid: some(2, id(n[3] / 4)),
@@ -287,7 +287,7 @@ impl Pair {
         let inode = self.any_inode(n[0]);
         let name = ["user.a", "user.b", "trusted.c", "security.d", "system.e", "user."][n[1] as usize % 6];
         let name = name.as_bytes().to_vec();
-        if n[2] % 3 == 0 {
+        if n[2].is_multiple_of(3) {
             Operation::RemoveXattr { inode, name }
         } else {
             Operation::SetXattr { inode, name, value: vec![7; n[3] as usize % 300], flags: n[4] % 4 }
@@ -312,7 +312,7 @@ impl Pair {
         let n = step.numbers;
         let client = usize::from(step.session % 3);
         match step.kind {
-            250..=252 => return self.end_session(client, n[0] % 2 == 0),
+            250..=252 => return self.end_session(client, n[0].is_multiple_of(2)),
             253 => return self.restart(),
             254 => self.checkpoint = (self.driver.pages(), self.driver.log.len()),
             255 => return self.carry_out_frees(n[0]),

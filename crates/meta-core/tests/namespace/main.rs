@@ -1,5 +1,12 @@
 //! The namespace as its callers see it: protobuf in, protobuf out.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test panics")]
 mod against_model;
+mod checkpoints;
+mod contents;
 mod driver;
 mod files;
+mod permissions;
+mod renames;
+mod sessions;
 mod translate;
+mod trees;
