@@ -26,7 +26,7 @@ pub struct HostConfig {
     pub proposals_max: usize,
     /// Their bytes.
     pub proposal_bytes_max: usize,
-    /// Longest single proposal: its entry has to fit one message on the wire.
+    /// Longest single proposal: its entry has to fit one message on the wire. Equal on all nodes.
     pub item_bytes_max: usize,
     /// Bytes of proposals put into one entry.
     pub batch_bytes_max: usize,
@@ -40,7 +40,7 @@ pub struct HostConfig {
     pub log_memory_max: u64,
     /// Segments of the log beyond which the group that holds the oldest one makes a checkpoint.
     pub segments_max: u64,
-    /// Bytes of a segment of the log.
+    /// Bytes of a segment of the log; raised to what the longest proposals need.
     pub segment_bytes: u64,
     /// Bytes of one part of a checkpoint that goes to another node.
     pub fetch_part_bytes: u32,
@@ -69,6 +69,12 @@ impl HostConfig {
             segment_bytes: 64 << 20,
             fetch_part_bytes: 1 << 20,
         }
+    }
+
+    /// A segment takes records of a quarter of its size, and an entry may hold one longest proposal.
+    pub(crate) fn segment(&self) -> u64 {
+        let entry = self.item_bytes_max.max(self.batch_bytes_max) as u64 + (64 << 10);
+        self.segment_bytes.max(4 * entry).next_multiple_of(4096)
     }
 
     pub(crate) fn core(&self, group: GroupId, seed: u64) -> CoreConfig {

@@ -97,7 +97,7 @@ impl RaftHost {
         transport: Arc<dyn RaftTransport>,
     ) -> Result<Self, StoreError> {
         let dir = disk.name().to_owned();
-        let wal_config = WalConfig { segment_bytes: config.segment_bytes, ..WalConfig::new(LOG_DIR, config.log) };
+        let wal_config = WalConfig { segment_bytes: config.segment(), ..WalConfig::new(LOG_DIR, config.log) };
         let started = clock.now();
         let (wal, recovered) = Wal::open(disk.clone(), wal_config)?;
         tracing::info!(dir, groups = recovered.len(), took = ?clock.now().since(started), "the log is open");

@@ -1,4 +1,7 @@
-//! Tests of the host on real threads: a counter replicated on one and three members, restarts, snapshots.
+//! Tests of the host on real threads: a counter replicated on one and three members, restarts, snapshots, failures.
 
+mod damage;
 mod fixture;
+mod rpc;
 mod single;
+mod three;

@@ -92,6 +92,19 @@ pub enum StoreError {
         /// Bytes waiting.
         bytes: u64,
     },
+    /// A record is longer than the log takes; nothing was queued.
+    #[error(
+        "the log in {dir} takes records of up to {max} bytes, not of {bytes}; give all nodes of the cluster the same \
+         segment size"
+    )]
+    TooLong {
+        /// The log's directory.
+        dir: String,
+        /// Bytes of the record.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
     /// The log has no records between the checkpoint and its first entry, so state would be lost silently.
     #[error(
         "{dir}: group {group} has a checkpoint of entry {checkpoint}, but its log starts after entry {log}; restore \

@@ -114,9 +114,6 @@ impl Wal {
 
     /// Queues records; `done` is called when they are durable (or never will be known to be). Waits while the queue
     /// is full. On an error nothing was queued and `done` is dropped.
-    ///
-    /// # Panics
-    /// When a single record is longer than a quarter of a segment.
     pub fn submit(&self, records: Vec<Record>, done: Option<Completion>) -> Result<(), StoreError> {
         self.shared.submit(records, done, true)
     }

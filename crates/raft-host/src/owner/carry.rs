@@ -84,10 +84,11 @@ impl<S: StateMachine> Owner<S> {
         if let Some(hard) = hard {
             records.push(Record::HardState { group, state: hard_record(hard) });
         }
+        let max = RECORD_BYTES.min(self.parts.wal.record_bytes_max() / 2);
         let mut part = Vec::new();
         let mut bytes = 0;
         for entry in entries {
-            if bytes > 0 && bytes + entry.data.len() > RECORD_BYTES {
+            if bytes > 0 && bytes + entry.data.len() > max {
                 records.push(Record::Entries { group, entries: std::mem::take(&mut part) });
                 bytes = 0;
             }

@@ -158,7 +158,7 @@ impl RaftTransport for Port {
 
 /// A running node.
 pub(super) struct Node {
-    pub host: Arc<RaftHost>,
+    pub _host: Arc<RaftHost>,
     pub handle: GroupHandle<Sender<Fate>>,
     pub state: Arc<Mutex<Sum>>,
     pub roles: Arc<Mutex<Vec<Role>>>,
@@ -167,8 +167,8 @@ pub(super) struct Node {
 /// Small files and quick elections.
 pub(super) fn config(node: u32) -> HostConfig {
     HostConfig {
-        tick: Duration::from_millis(10),
-        lease_margin: Duration::from_millis(10),
+        tick: Duration::from_millis(20),
+        lease_margin: Duration::from_millis(20),
         segment_bytes: 1 << 20,
         ..HostConfig::new(NodeId(node), DiskUuid([node as u8; 16]))
     }
@@ -193,7 +193,7 @@ pub(super) fn start(
     let members: Vec<NodeId> = members.iter().map(|&n| NodeId(n)).collect();
     let handle = host.open_group(GROUP, &members, sm).unwrap();
     switch.attach(node, &host);
-    Node { host, handle, state, roles }
+    Node { _host: host, handle, state, roles }
 }
 
 impl Node {

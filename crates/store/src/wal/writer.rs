@@ -80,17 +80,15 @@ impl Shared {
     }
 
     pub(super) fn submit(&self, records: Vec<Record>, done: Option<Completion>, wait: bool) -> Result<(), StoreError> {
-        let bytes = records
-            .iter()
-            .map(Record::encoded_len)
-            .inspect(|&len| {
-                assert!(
-                    len <= self.record_bytes_max,
-                    "a record of {len} bytes is longer than the log's limit of {}",
-                    self.record_bytes_max
-                )
-            })
-            .sum();
+        let mut bytes = 0;
+        for record in &records {
+            let len = record.encoded_len();
+            if len > self.record_bytes_max {
+                let (bytes, max) = (len as u64, self.record_bytes_max as u64);
+                return Err(StoreError::TooLong { dir: self.dir.clone(), bytes, max });
+            }
+            bytes += len;
+        }
         let mut queue = self.queue.lock();
         loop {
             if let Some(failure) = &queue.failure {
@@ -304,7 +302,7 @@ impl Writer {
             }
             batch.done.extend(submission.done);
         }
-        self.commit(batch).map_err(|(error, left)| (error, left))
+        self.commit(batch)
     }
 
     fn commit(&mut self, mut batch: Batch) -> Result<(), (StoreError, Vec<Completion>)> {
