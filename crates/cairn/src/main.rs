@@ -10,6 +10,7 @@ mod server;
 
 use cairn_bench::{BenchCommand, BenchContext};
 use cairn_cli::{Exit, GlobalArgs, expand_args};
+use cairn_telemetry::{LogConfig, init_logging};
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// A distributed file system: many ordinary machines, one tree of files, cheap redundancy.
@@ -39,6 +40,13 @@ enum TopCommand {
 
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse_from(expand_args(std::env::args_os()));
+    if let (TopCommand::Front(_) | TopCommand::Bench { .. }, Ok(filter)) = (&cli.command, std::env::var("CAIRN_LOG")) {
+        let config = LogConfig { filter, ..LogConfig::default() };
+        if let Err(why) = init_logging(&config) {
+            eprintln!("cairn: CAIRN_LOG: {why}");
+            return std::process::ExitCode::from(Exit::Usage as u8);
+        }
+    }
     let exit = match cli.command {
         TopCommand::Front(command) => cairn_cli::run(command, cli.global, Cli::command),
         TopCommand::Dev(args) => server::report(dev::run(args)),

@@ -60,18 +60,22 @@ impl Net {
         self.call_with(address, opcode, request, Payload::None, options).await.map(|(answer, _)| answer)
     }
 
-    /// A call that may carry payloads both ways; calls of one stream arrive in the order of their making.
-    pub(crate) async fn call_with<A: prost::Message + Default>(
+    /// A call that may carry payloads both ways. It is queued before this returns, so calls of one stream arrive in the
+    /// order in which they are made here, whenever their futures are polled.
+    pub(crate) fn call_with<A: prost::Message + Default, R: prost::Message>(
         &self,
         address: &str,
         opcode: Opcode,
-        request: &impl prost::Message,
+        request: &R,
         payload: Payload,
         options: CallOptions,
-    ) -> Result<(A, Option<AlignedBuf>), NetError> {
-        let response = self.client.call(address, opcode.code(), request, payload, options).await?;
-        let answer = response.decode()?;
-        Ok((answer, response.payload))
+    ) -> impl Future<Output = Result<(A, Option<AlignedBuf>), NetError>> + Send + use<A, R> {
+        let call = self.client.call(address, opcode.code(), request, payload, options);
+        async move {
+            let response = call.await?;
+            let answer = response.decode()?;
+            Ok((answer, response.payload))
+        }
     }
 }
 

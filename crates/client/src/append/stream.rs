@@ -203,12 +203,13 @@ impl Stream {
         let (net, sender) = (self.cluster.net.clone(), self.sender.clone());
         let deadline = if sync { SYNC_DEADLINE } else { APPEND_DEADLINE };
         let options = CallOptions::new(deadline).bulk().stream(stream_of(chunk.id));
+        // Queued here and now: appends have to arrive in their order.
+        let call = address.map(|address| {
+            net.call_with::<AppendResponse, _>(&address, Opcode::Append, &request, Payload::One(data), options)
+        });
         tokio::spawn(async move {
-            let result = match address {
-                Ok(address) => net
-                    .call_with::<AppendResponse>(&address, Opcode::Append, &request, Payload::One(data), options)
-                    .await
-                    .map(|(answer, _)| answer),
+            let result = match call {
+                Ok(call) => call.await.map(|(answer, _)| answer),
                 Err(error) => Err(error),
             };
             let _ended = sender.send(Event::Appended { key, offset, synced: sync, result });
