@@ -7,7 +7,7 @@ mod extent;
 mod free_record;
 mod hold;
 mod inode;
-mod varint;
+pub(crate) mod varint;
 
 pub use dentry::Dentry;
 pub use extent::Extent;

@@ -42,13 +42,13 @@
 //! | 5 | stored bytes | equal to the size |
 //! | 6 | (no field) made without a name and not linked yet | |
 //! | 7 | zero | |
-use super::varint::{Cursor, unzigzag, zigzag};
+use super::varint::{self, Cursor, VARINT_MAX, unzigzag, zigzag};
 
 const TAG_PACKED: u8 = 0x11;
 const TAG_DIRECTORY: u8 = 0x12;
 const DIRECTORY_LEN: usize = 80;
 /// Twelve bytes and twelve numbers of at most ten.
-const PACKED_MAX: usize = 12 + 12 * 10;
+const PACKED_MAX: usize = 12 + 12 * VARINT_MAX;
 
 /// What an inode is: the type bits of its mode, as in `stat(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -194,14 +194,10 @@ impl Inode {
         bytes[2..4].copy_from_slice(&self.mode.to_le_bytes());
         bytes[4..12].copy_from_slice(&self.btime.to_le_bytes());
         let mut len = 12;
-        let mut put = |mut number: u64| {
-            while number >= 0x80 {
-                bytes[len] = number as u8 | 0x80;
-                number >>= 7;
-                len += 1;
-            }
-            bytes[len] = number as u8;
-            len += 1;
+        let mut put = |number: u64| {
+            let (digits, length) = varint::encode(number);
+            bytes[len..len + VARINT_MAX].copy_from_slice(&digits);
+            len += length;
         };
         let fixed =
             [u64::from(self.uid), u64::from(self.gid), self.size, self.generation, self.data_version, self.layout];

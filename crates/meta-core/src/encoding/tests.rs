@@ -152,6 +152,37 @@ proptest! {
     }
 }
 
+/// The plain way to write a number.
+fn plain(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+/// A number that is written or read as another one, at every length and with anything behind it.
+#[test]
+fn numbers_of_every_length() {
+    let edges = (0..64)
+        .flat_map(|bit| [1u64 << bit, (1 << bit) - 1, (1 << bit) | 1, u64::MAX >> bit, 0x5a5a_5a5a_5a5a_5a5a >> bit]);
+    for value in edges {
+        let (bytes, length) = varint::encode(value);
+        assert_eq!(bytes[..length], plain(value), "{value:#x}");
+        for behind in [&[][..], &[0], &[0xff; 12]] {
+            let all = [&bytes[..length], behind].concat();
+            assert_eq!(varint::decode(&all), Some((value, length)), "{value:#x}");
+        }
+        for cut in 0..length {
+            assert_eq!(varint::decode(&bytes[..cut]), None);
+        }
+    }
+    assert_eq!(varint::decode(&[&[0xff; 9][..], &[2]].concat()), None, "more than 64 bits");
+    assert_eq!(varint::decode(&[0xff; 12]), None, "no end");
+}
+
 /// A cut or lengthened value taken for a whole one.
 #[test]
 fn values_of_another_length_are_refused() {

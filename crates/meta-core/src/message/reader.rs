@@ -1,4 +1,5 @@
 //! Reading protobuf fields one after the other from borrowed bytes.
+use crate::encoding::varint;
 use crate::error::{OpError, Result};
 
 /// Fields of one message, in the order of the bytes.
@@ -21,7 +22,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field and its value; `None` at the end.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self) -> Result<Option<(u32, Value<'a>)>> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -52,24 +53,16 @@ impl<'a> Reader<'a> {
     /// A base-128 number of at most ten bytes.
     #[inline]
     pub fn varint(&mut self) -> Result<u64> {
+        // Tags, lengths and most numbers.
         if let [first, rest @ ..] = self.rest
             && *first < 0x80
         {
             self.rest = rest;
             return Ok(u64::from(*first));
         }
-        let mut value = 0u64;
-        for (i, byte) in self.rest.iter().take(10).enumerate() {
-            if i == 9 && *byte > 1 {
-                return Err(OpError::BAD_REQUEST);
-            }
-            value |= u64::from(byte & 0x7f) << (7 * i);
-            if *byte < 0x80 {
-                self.rest = &self.rest[i + 1..];
-                return Ok(value);
-            }
-        }
-        Err(OpError::BAD_REQUEST)
+        let (value, length) = varint::decode(self.rest).ok_or(OpError::BAD_REQUEST)?;
+        self.rest = &self.rest[length..];
+        Ok(value)
     }
 
     #[inline]

@@ -1,14 +1,15 @@
 //! Writing protobuf answers straight into the caller's buffer, byte for byte as the generated code would.
+use crate::encoding::varint::{self, VARINT_MAX};
 use crate::encoding::{Extent, Inode};
 
 /// Appends a base-128 number.
 #[inline]
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
+pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
+    if value < 0x80 {
+        return out.push(value as u8);
     }
-    out.push(value as u8);
+    let (bytes, length) = varint::encode(value);
+    out.extend_from_slice(&bytes[..length]);
 }
 
 /// Appends a number field; zero is the default and left out.
@@ -60,7 +61,7 @@ pub(crate) fn put_message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut
 }
 
 /// Bytes of attributes at most: 15 fields with a tag of one byte and a number of at most ten.
-const ATTRIBUTES_MAX: usize = 15 * 11;
+const ATTRIBUTES_MAX: usize = 15 * (1 + VARINT_MAX);
 
 /// The fields of `Attributes`, on the stack: appending them one by one to a vector costs a check of its capacity each.
 struct AttributesBytes {
@@ -95,14 +96,14 @@ impl AttributesBytes {
             }
             bytes[len] = (i as u8 + 1) << 3;
             len += 1;
-            let mut rest = field;
-            while rest >= 0x80 {
-                bytes[len] = rest as u8 | 0x80;
-                rest >>= 7;
+            if field < 0x80 {
+                bytes[len] = field as u8;
                 len += 1;
+                continue;
             }
-            bytes[len] = rest as u8;
-            len += 1;
+            let (number, length) = varint::encode(field);
+            bytes[len..len + VARINT_MAX].copy_from_slice(&number);
+            len += length;
         }
         AttributesBytes { bytes, len }
     }
