@@ -87,7 +87,7 @@ impl<C: Send + 'static> GroupHandle<C> {
     /// Makes a checkpoint soon.
     pub fn checkpoint_soon(&self) {
         // A closed group needs none.
-        let _ = self.mailbox.post(Event::Checkpoint);
+        self.mailbox.post(Event::Checkpoint);
     }
 
     fn ask(&self, event: impl FnOnce(crate::mailbox::Answer) -> Event) -> Result<(), HostError> {
@@ -97,7 +97,7 @@ impl<C: Send + 'static> GroupHandle<C> {
             group: self.group,
             cause: self.shared.failure().unwrap_or_else(|| "the host ends".into()),
         };
-        if self.mailbox.post(event(answer)).is_err() {
+        if !self.mailbox.post(event(answer)) {
             return Err(stopped());
         }
         receiver.recv().unwrap_or_else(|_| Err(stopped()))

@@ -22,12 +22,14 @@ const FETCH_TRIES: u32 = 5;
 /// Pause between them.
 const FETCH_PAUSE: Duration = Duration::from_millis(200);
 
+/// Told the file's length and how long it took, or what went wrong.
+pub(crate) type Written = Box<dyn FnOnce(Result<(u64, Duration), StoreError>) + Send>;
+
 /// A checkpoint to be written.
 pub(crate) struct CheckpointJob {
     pub header: CheckpointHeader,
     pub state: CheckpointWriter,
-    /// Told the file's length and how long it took.
-    pub done: Box<dyn FnOnce(Result<(u64, Duration), StoreError>) + Send>,
+    pub done: Written,
 }
 
 /// The thread that writes checkpoints.
@@ -89,10 +91,10 @@ impl<C: Send + 'static> Fetch<C> {
         let spawned = std::thread::Builder::new().name("cairn-fetch".into()).spawn(move || {
             let result = self.run();
             // A closed group needs it no more.
-            let _ = self.mailbox.post(Event::Fetched(at, result));
+            self.mailbox.post(Event::Fetched(at, result));
         });
         if let Err(error) = spawned {
-            let _ = mailbox.post(Event::Fetched(at, Err(error.to_string())));
+            mailbox.post(Event::Fetched(at, Err(error.to_string())));
         }
     }
 

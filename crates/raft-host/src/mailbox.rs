@@ -117,14 +117,14 @@ impl<C> Mailbox<C> {
     }
 
     /// Queues an event; `false` when the group is closed.
-    pub fn post(&self, event: Event) -> Result<(), Event> {
+    pub fn post(&self, event: Event) -> bool {
         let mut inbox = self.inbox.lock();
         if inbox.closed {
-            return Err(event);
+            return false;
         }
         inbox.events.push(event);
         self.changed(inbox);
-        Ok(())
+        true
     }
 
     pub fn close(&self) {
@@ -142,7 +142,7 @@ impl<C> Mailbox<C> {
             inbox.messages.is_empty()
                 && inbox.events.is_empty()
                 && !inbox.closed
-                && !(proposals && !inbox.proposals.is_empty())
+                && (!proposals || inbox.proposals.is_empty())
         };
         if idle(&inbox) && !timeout.is_zero() {
             inbox.sleeping = true;

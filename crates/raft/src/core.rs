@@ -190,9 +190,7 @@ impl GroupCore {
         if waiting > 0 && waiting + data.len() as u64 > self.config.uncommitted_bytes_max {
             return Err(Refused::Full);
         }
-        let mut entry = Entry::default();
-        entry.data = data;
-        self.propose_entry(entry)?;
+        self.propose_entry(Entry { data, ..Entry::default() })?;
         let at = Position { index: self.node.raft.raft_log.last_index(), term: self.node.raft.term };
         self.drain(now, out);
         Ok(at)

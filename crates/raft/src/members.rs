@@ -47,10 +47,7 @@ impl Members {
 
     pub(crate) fn to_conf(&self) -> ConfState {
         let ids = |nodes: &[NodeId]| nodes.iter().map(|node| u64::from(node.0)).collect();
-        let mut conf = ConfState::default();
-        conf.voters = ids(&self.voters);
-        conf.learners = ids(&self.learners);
-        conf
+        ConfState { voters: ids(&self.voters), learners: ids(&self.learners), ..ConfState::default() }
     }
 
     /// Whether this can be a group's configuration.

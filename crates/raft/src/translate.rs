@@ -42,9 +42,7 @@ const KINDS: [(u32, MessageType); 10] = [
 /// An entry as the `raft` crate has it: a change of members is kept in our encoding as its context, and in the
 /// crate's encoding, made here, as its data.
 pub(crate) fn entry_in(entry: LogEntry) -> Option<Entry> {
-    let mut out = Entry::default();
-    out.term = entry.term;
-    out.index = entry.index;
+    let mut out = Entry { term: entry.term, index: entry.index, ..Entry::default() };
     match entry.kind {
         ENTRY_NORMAL => out.data = entry.data,
         ENTRY_CONFIG => {

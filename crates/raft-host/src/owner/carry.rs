@@ -109,7 +109,7 @@ impl<S: StateMachine> Owner<S> {
         let number = writes.number;
         let done = Box::new(move |result: Result<(), StoreError>| {
             // A closed group needs it no more.
-            let _ = mailbox.post(Event::Persisted(number, result));
+            mailbox.post(Event::Persisted(number, result));
         });
         if let Err(error) = self.parts.wal.submit(writes.records, Some(done)) {
             self.fail(&error.to_string());

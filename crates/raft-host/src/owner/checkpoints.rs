@@ -64,7 +64,9 @@ impl<S: StateMachine> Owner<S> {
         let meta = SnapshotMeta { at, members, bytes: 0 };
         let mailbox = self.mailbox.clone();
         // A closed group needs the outcome no more.
-        let done = Box::new(move |result| drop(mailbox.post(Event::Checkpointed(meta, result))));
+        let done = Box::new(move |result| {
+            mailbox.post(Event::Checkpointed(meta, result));
+        });
         self.checkpoints.writing = true;
         self.checkpoints.log_bytes = 0;
         if self.parts.jobs.send(CheckpointJob { header, state: self.sm.checkpoint(), done }).is_err() {

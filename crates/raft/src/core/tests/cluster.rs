@@ -420,7 +420,7 @@ impl Cluster {
             .filter(|m| members.contains(m.node))
             .filter_map(|m| m.running.as_ref().map(|r| r.state))
             .collect();
-        states.windows(2).all(|pair| pair[0] == pair[1]).then(|| leader.state)
+        states.windows(2).all(|pair| pair[0] == pair[1]).then_some(leader.state)
     }
 
     pub fn leader(&self) -> Option<usize> {
