@@ -47,8 +47,8 @@ pub enum HostError {
         /// What is wrong.
         what: String,
     },
-    /// The group is open already.
-    #[error("group {0} is open already")]
+    /// The group is open already, or was opened before in this process.
+    #[error("group {0} is open, or was before in this process; restart the process to open it again")]
     Open(GroupId),
     /// The group is not open here.
     #[error("group {0} is not open on this node")]

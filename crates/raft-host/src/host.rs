@@ -1,6 +1,6 @@
 //! [`RaftHost`]: all Raft groups of a node over one log, and what they share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use cairn_env::{Clock, Disk, Rng};
 use cairn_raft::{GroupCore, LogClock};
 use cairn_store::checkpoint::Outgoing;
-use cairn_store::{CheckpointStore, RecoveredGroup, StoreError, Wal, WalConfig, WalStats};
+use cairn_store::{CheckpointStore, Record, RecoveredGroup, StoreError, Wal, WalConfig, WalStats};
 use cairn_types::{GroupId, NodeId, Time, crc32c};
 use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch, RaftMessage};
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ use crate::error::HostError;
 use crate::handle::GroupHandle;
 use crate::jobs::Checkpointer;
 use crate::mailbox::{Bounds, Mailbox};
-use crate::owner::{Owner, Parts};
+use crate::owner::{Generations, Owner, Parts};
 use crate::recovery::{Beginning, recover};
 use crate::state_machine::StateMachine;
 use crate::status::{GroupStatus, Shared};
@@ -62,6 +62,26 @@ impl<C: Send + 'static> Port for GroupPort<C> {
     }
 }
 
+/// Runs when a group's thread ends, also by a panic in its state machine: then nobody may read from it any more, and
+/// nobody wait for it.
+struct EndGuard<C> {
+    group: GroupId,
+    mailbox: Arc<Mailbox<C>>,
+    shared: Arc<Shared>,
+}
+
+impl<C> Drop for EndGuard<C> {
+    fn drop(&mut self) {
+        self.shared.set_lease(None);
+        self.shared.set_leader(None, false);
+        if std::thread::panicking() {
+            tracing::error!(group = %self.group, "the group's thread panicked; the member has stopped");
+            self.shared.fail("the group's thread panicked".into());
+        }
+        self.mailbox.abandon();
+    }
+}
+
 struct OpenGroup {
     port: Arc<dyn Port>,
     thread: JoinHandle<()>,
@@ -83,6 +103,9 @@ pub struct RaftHost {
     transport: Arc<dyn RaftTransport>,
     recovered: Mutex<BTreeMap<GroupId, RecoveredGroup>>,
     groups: Mutex<BTreeMap<GroupId, OpenGroup>>,
+    /// Groups opened in this process (or being opened): what the log had of them at the start is out of date, so they
+    /// are not opened twice.
+    opened: Mutex<BTreeSet<GroupId>>,
     checkpointer: Mutex<Checkpointer>,
     lent: Mutex<BTreeMap<(GroupId, u64), Lent>>,
 }
@@ -113,6 +136,7 @@ impl RaftHost {
             transport,
             recovered: Mutex::new(recovered),
             groups: Mutex::default(),
+            opened: Mutex::default(),
             checkpointer: Mutex::new(checkpointer),
             lent: Mutex::default(),
         })
@@ -150,12 +174,24 @@ impl RaftHost {
         &self,
         group: GroupId,
         beginning: Beginning<'_>,
-        mut sm: S,
+        sm: S,
     ) -> Result<GroupHandle<S::Context>, HostError> {
-        let mut groups = self.groups.lock();
-        if groups.contains_key(&group) {
+        if !self.opened.lock().insert(group) {
             return Err(HostError::Open(group));
         }
+        let opened = self.open_now(group, beginning, sm);
+        if opened.is_err() {
+            self.opened.lock().remove(&group);
+        }
+        opened
+    }
+
+    fn open_now<S: StateMachine>(
+        &self,
+        group: GroupId,
+        beginning: Beginning<'_>,
+        mut sm: S,
+    ) -> Result<GroupHandle<S::Context>, HostError> {
         let started = self.clock.now();
         let log = self.recovered.lock().get(&group).cloned();
         let start = recover(&self.dir, group, log, &self.store, beginning, &mut sm)?;
@@ -164,6 +200,7 @@ impl RaftHost {
         }
         self.recovered.lock().remove(&group);
         let fresh = start.restored.fresh;
+        let kept = Generations::new(start.generations, start.restored.base.index, start.log_bytes);
         let first = start.restored.members.voters.first() == Some(&self.config.node);
         let mut log_clock = LogClock::default();
         log_clock.observe(start.time);
@@ -191,14 +228,17 @@ impl RaftHost {
             jobs,
             shared: shared.clone(),
         };
-        let owner =
-            Owner::new(parts, mailbox.clone(), core, sm, log_clock, start.generations, start.log_bytes, fresh && first);
+        let owner = Owner::new(parts, mailbox.clone(), core, sm, log_clock, kept, fresh && first);
+        let guard = EndGuard { group, mailbox: mailbox.clone(), shared: shared.clone() };
         let thread = std::thread::Builder::new()
             .name(format!("cairn-{group}"))
-            .spawn(move || owner.run())
+            .spawn(move || {
+                let _guard = guard;
+                owner.run();
+            })
             .map_err(|error| stopped(error.to_string()))?;
         let port = Arc::new(GroupPort { mailbox: mailbox.clone(), shared: shared.clone() });
-        groups.insert(group, OpenGroup { port, thread });
+        self.groups.lock().insert(group, OpenGroup { port, thread });
         Ok(GroupHandle::new(group, mailbox, shared, self.clock.clone()))
     }
 
@@ -258,7 +298,17 @@ impl RaftHost {
         self.wal.stats()
     }
 
-    /// Ends a group's thread; its files stay.
+    /// Ends a group's thread and forgets the group durably: this node has left it. It may join again later.
+    pub fn remove_group(&self, group: GroupId) -> Result<(), StoreError> {
+        self.close_group(group);
+        self.wal.append(vec![Record::Tombstone { group }])?;
+        self.store.drop_group(group)?;
+        self.recovered.lock().remove(&group);
+        self.opened.lock().remove(&group);
+        Ok(())
+    }
+
+    /// Ends a group's thread; its files stay. It can be opened again after a restart of the process only.
     pub fn close_group(&self, group: GroupId) {
         let closed = self.groups.lock().remove(&group);
         if let Some(open) = closed {

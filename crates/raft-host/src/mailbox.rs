@@ -134,6 +134,16 @@ impl<C> Mailbox<C> {
         self.wake.notify_one();
     }
 
+    /// Closes it and drops what waits: nobody will take it.
+    pub fn abandon(&self) {
+        let mut inbox = self.inbox.lock();
+        let dropped = std::mem::take(&mut *inbox);
+        inbox.closed = true;
+        drop(inbox);
+        // Contexts may do things when they are dropped; not under the lock.
+        drop(dropped);
+    }
+
     /// Waits until there is something to do (proposals only count when they are wanted) or the time is over, and
     /// takes all of it. `into` is empty and keeps its memory.
     pub fn take(&self, into: &mut Inbox<C>, proposals: bool, timeout: Duration) {

@@ -7,6 +7,8 @@
 mod carry;
 mod checkpoints;
 
+pub(crate) use checkpoints::Generations;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,19 +69,17 @@ pub(crate) struct Owner<S: StateMachine> {
     checkpoint_wanted: bool,
     /// Last entry that the state machine has.
     applied: Position,
-    checkpoints: checkpoints::Generations,
+    checkpoints: Generations,
 }
 
 impl<S: StateMachine> Owner<S> {
-    #[expect(clippy::too_many_arguments, reason = "each is one part of the thread's state, given once")]
     pub fn new(
         parts: Parts,
         mailbox: Arc<Mailbox<S::Context>>,
         core: GroupCore,
         sm: S,
         log_clock: LogClock,
-        generations: Vec<Position>,
-        log_bytes: u64,
+        checkpoints: Generations,
         eager: bool,
     ) -> Self {
         let applied = core.applied();
@@ -99,7 +99,7 @@ impl<S: StateMachine> Owner<S> {
             ticked: false,
             checkpoint_wanted: false,
             applied,
-            checkpoints: checkpoints::Generations::new(generations, log_bytes),
+            checkpoints,
         }
     }
 

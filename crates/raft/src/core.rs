@@ -23,8 +23,10 @@ use raft::{RawNode, StateRole};
 
 use crate::lease::{Echoes, Promise};
 use crate::log_store::LogStore;
-use crate::translate::entry_in;
-use crate::{CoreConfig, HardState, Input, Members, NotLeader, Output, Position, Refused, Restored, RoleChange};
+use crate::translate::{entry_in, entry_out};
+use crate::{
+    CoreConfig, HardState, Input, LogEntry, Members, NotLeader, Output, Position, Refused, Restored, RoleChange,
+};
 
 /// What is being made durable.
 struct Outstanding {
@@ -272,6 +274,12 @@ impl GroupCore {
             matched,
             refused: self.refused,
         }
+    }
+
+    /// All entries behind an index, if they are still in memory: for writing them to the log once more, so that old
+    /// segments can go.
+    pub fn entries_after(&self, index: u64) -> Option<Vec<LogEntry>> {
+        self.node.store().after(index).map(|entries| entries.map(entry_out).collect())
     }
 
     /// Bytes of entries in memory, roughly.

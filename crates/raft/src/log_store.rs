@@ -56,6 +56,12 @@ impl LogStore {
         self.base.index + self.entries.len() as u64
     }
 
+    /// All entries behind an index, if they are still in memory.
+    pub(crate) fn after(&self, index: u64) -> Option<impl Iterator<Item = &Entry>> {
+        let from = usize::try_from(index.checked_sub(self.base.index)?).ok()?;
+        (from <= self.entries.len()).then(|| self.entries.range(from..))
+    }
+
     /// The newest checkpoint.
     pub fn checkpoint(&self) -> Option<&SnapshotMeta> {
         self.snapshot.as_ref()

@@ -1,5 +1,8 @@
 //! When a group makes checkpoints, what of the log may go then, and taking over a fetched one.
 //!
+//! A group that is idle holds old segments of the shared log with entries behind its older checkpoint. It writes them
+//! once more, as one record (so that a crash never leaves a part of them), and the old segments go.
+//!
 //! Invariant: the log is truncated only up to the older of the two checkpoints kept, so that it still reaches back to
 //! it when the newer one turns out to be damaged.
 
@@ -7,27 +10,36 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cairn_format::checkpoint::CheckpointHeader;
-use cairn_raft::{Input, Position, SnapshotMeta};
+use cairn_raft::{Input, LogEntry, Position, SnapshotMeta};
 use cairn_store::{Record, StoreError};
+
+use cairn_types::Time;
 
 use super::Owner;
 use crate::jobs::CheckpointJob;
 use crate::mailbox::Event;
 use crate::state_machine::StateMachine;
 
+/// Pause after a checkpoint that failed, or entries that were logged again.
+const PAUSE: Duration = Duration::from_secs(2);
+
 /// Checkpoints kept, and what has been logged since.
-pub(super) struct Generations {
+pub(crate) struct Generations {
     /// Newest first.
     kept: Vec<Position>,
     /// Bytes applied since the newest.
-    pub log_bytes: u64,
+    pub(super) log_bytes: u64,
+    /// Where the log on disk begins.
+    log_base: u64,
     /// One is being written.
     writing: bool,
+    /// Before this nothing is tried again that did not help or failed.
+    pause_until: Time,
 }
 
 impl Generations {
-    pub fn new(kept: Vec<Position>, log_bytes: u64) -> Self {
-        Self { kept, log_bytes, writing: false }
+    pub fn new(kept: Vec<Position>, log_base: u64, log_bytes: u64) -> Self {
+        Self { kept, log_base, log_bytes, writing: false, pause_until: Time(0) }
     }
 }
 
@@ -42,11 +54,17 @@ impl<S: StateMachine> Owner<S> {
         if self.failed || self.checkpoints.writing || members.joint || members.voters.is_empty() {
             return;
         }
+        let now = self.parts.clock.now();
+        let holds = self.parts.wal.stats().segments() > config.segments_max
+            && self.parts.wal.oldest_holder() == Some(self.parts.group)
+            && now >= self.checkpoints.pause_until;
         if at.index <= newest.index && !(wanted && newest.index == 0) {
+            if holds {
+                self.checkpoints.pause_until = now + PAUSE;
+                self.log_again();
+            }
             return;
         }
-        let holds = self.parts.wal.stats().segments() > config.segments_max
-            && self.parts.wal.oldest_holder() == Some(self.parts.group);
         if !wanted && !holds && self.checkpoints.log_bytes < config.checkpoint_log_bytes {
             return;
         }
@@ -81,7 +99,9 @@ impl<S: StateMachine> Owner<S> {
         let (bytes, took) = match result {
             Ok(written) => written,
             Err(error) => {
-                // Tried again after as much has been logged once more; the log is kept meanwhile.
+                // Tried again after as much has been logged once more, or when the log is held back; it is kept
+                // meanwhile.
+                self.checkpoints.pause_until = self.parts.clock.now() + PAUSE;
                 shared.checkpoint_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%group, index = meta.at.index, %error, "a checkpoint could not be written");
                 return;
@@ -107,7 +127,27 @@ impl<S: StateMachine> Owner<S> {
         self.step_quietly(Input::Checkpointed(SnapshotMeta { bytes, ..meta }));
     }
 
+    fn log_again(&mut self) {
+        let group = self.parts.group;
+        let from = self.checkpoints.log_base;
+        let Some(entries) = self.core.entries_after(from).filter(|entries| !entries.is_empty()) else {
+            tracing::debug!(%group, "old segments of the log are held until the next checkpoint");
+            return;
+        };
+        let bytes: usize = entries.iter().map(|entry| entry.data.len() + 64).sum();
+        if bytes > self.parts.wal.record_bytes_max() {
+            return;
+        }
+        let entry = |e: LogEntry| cairn_store::LogEntry { term: e.term, index: e.index, kind: e.kind, data: e.data };
+        let entries: Vec<_> = entries.into_iter().map(entry).collect();
+        tracing::debug!(%group, entries = entries.len(), bytes, "entries are logged again, old segments can go");
+        if let Err(error) = self.parts.wal.submit(vec![Record::Entries { group, entries }], None) {
+            self.fail(&error.to_string());
+        }
+    }
+
     fn truncate(&mut self, at: Position) {
+        self.checkpoints.log_base = at.index;
         let record = Record::Truncate { group: self.parts.group, index: at.index, term: at.term };
         if let Err(error) = self.parts.wal.submit(vec![record], None) {
             self.fail(&error.to_string());
@@ -126,6 +166,7 @@ impl<S: StateMachine> Owner<S> {
                 self.log_clock.observe(time);
                 self.applied = at;
                 self.checkpoints.kept = vec![at];
+                self.checkpoints.log_base = at.index;
                 self.checkpoints.log_bytes = 0;
                 if let Err(error) = self.parts.store.drop_before(group, at.index) {
                     tracing::warn!(%group, %error, "old checkpoints could not be removed");

@@ -130,7 +130,7 @@ fn a_failing_disk_stops_the_member() {
     for _ in 0..10 {
         done += u64::from(matches!(solo.add(), Fate::Done(_)));
     }
-    let rule = disk.inject(FaultRule::io(&[DiskOp::Sync]).on_path("log/*").when(FaultWhen::Nth(3)));
+    let rule = disk.inject(FaultRule::io(&[DiskOp::Sync]).on_path("log/seg-*").when(FaultWhen::Nth(3)));
     let mut unknown = 0;
     for _ in 0..10 {
         match solo.add() {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::fixture::{Fate, Node, Sum, Switch, config, start, wait_for};
+use cairn_types::{GroupId, NodeId};
+
+use super::fixture::{Adder, Fate, GROUP, Node, Sum, Switch, config, start, wait_for};
+use crate::{HostConfig, HostError};
 
 fn leader(dir: &std::path::Path) -> Node {
     let node = start(dir, &Arc::new(Switch::default()), config(1), &[1], 0);
@@ -54,4 +57,59 @@ fn checkpoints_replace_the_log() {
     assert_eq!(node.state.lock().sum, sum);
     let logs = std::fs::read_dir(dir.path().join("log")).unwrap().count();
     assert!(logs <= 12, "{logs} files in the log");
+}
+
+/// An idle group would keep the shared log from ever shrinking while another one is busy.
+#[test]
+fn an_idle_group_does_not_hold_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = HostConfig {
+        checkpoint_log_bytes: 100_000,
+        segment_bytes: 64 << 10,
+        item_bytes_max: 8 << 10,
+        batch_bytes_max: 8 << 10,
+        segments_max: 2,
+        ..config(1)
+    };
+    let idle_group = GroupId(8);
+    for round in 1..=2u64 {
+        let node = start(dir.path(), &Arc::new(Switch::default()), settings.clone(), &[1], 0);
+        let idle_state = Arc::default();
+        let idle = node._host.open_group(idle_group, &[NodeId(1)], Adder::new(&idle_state)).unwrap();
+        wait_for("leadership", || node.handle.leads() && idle.leads());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        idle.propose(5u64.to_le_bytes().to_vec(), sender).unwrap();
+        assert_eq!(receiver.recv(), Ok(Fate::Done(5 * round)));
+        let mut most = 0;
+        for _ in 0..1500 {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let mut item = vec![0; 5000];
+            item[0] = 1;
+            node.handle.propose(item, sender).unwrap();
+            assert!(matches!(receiver.recv(), Ok(Fate::Done(_))));
+            most = most.max(node._host.wal_stats().segments());
+        }
+        wait_for("old segments to go", || node._host.wal_stats().segments() <= 6);
+        println!("at most {most} segments");
+    }
+}
+
+/// A group opened twice in one process would begin anew over its own log; one that was left must be able to join again.
+#[test]
+fn groups_are_opened_once_and_can_be_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = leader(dir.path());
+    assert_eq!(node.add(3), Some(Fate::Done(3)));
+    let again = || node._host.open_group(GROUP, &[NodeId(1)], Adder::new(&Arc::default())).map(|_| ());
+    assert_eq!(again(), Err(HostError::Open(GROUP)));
+    node._host.close_group(GROUP);
+    assert_eq!(again(), Err(HostError::Open(GROUP)));
+    drop(node);
+    let node = leader(dir.path());
+    assert_eq!(node.state.lock().sum, 3);
+    node._host.remove_group(GROUP).unwrap();
+    assert!(!node._host.knows_group(GROUP).unwrap());
+    drop(node);
+    let node = leader(dir.path());
+    assert_eq!(node.add(4), Some(Fate::Done(4)), "nothing of the old group is left");
 }

@@ -128,8 +128,9 @@ fn a_leader_cut_off_loses_its_lease() {
     wait_for("another leader", || (0..3).any(|at| at != old && trio.node(at).handle.leads()));
     wait_for("the old one to notice", || !trio.node(old).handle.leads());
     assert!(trio.node(old).handle.read_permit().is_err());
-    let roles = trio.node(old).roles.lock().clone();
-    assert!(matches!(roles.last(), Some(Role::Follower { .. })), "the state machine is told: {roles:?}");
+    wait_for("the state machine to be told", || {
+        matches!(trio.node(old).roles.lock().last(), Some(Role::Follower { .. }))
+    });
     trio.switch.cut(node, false);
     let sum = trio.add(&mut unknown);
     wait_for("agreement", || trio.node(old).state.lock().sum >= sum);

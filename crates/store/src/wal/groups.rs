@@ -51,7 +51,12 @@ impl Groups {
         match record {
             Record::Entries { entries, .. } => {
                 live.removed = false;
+                let first = entries.first().map_or(0, |entry| entry.index);
                 let last = entries.last().map_or(0, |entry| entry.index);
+                // What earlier segments have from the first one on is replaced.
+                for earlier in live.spans.values_mut() {
+                    *earlier = (*earlier).min(first.saturating_sub(1));
+                }
                 let span = live.spans.entry(segment).or_default();
                 *span = (*span).max(last);
             }

@@ -87,3 +87,28 @@ fn large_submissions_are_cut_into_batches() {
     drop(wal);
     assert_eq!(open(&disk).unwrap().1, model.0);
 }
+
+/// Entries written once more free the segments that had them, and are there exactly once afterwards.
+#[test]
+fn entries_logged_again_free_old_segments() {
+    let disk = SimDisk::new(5);
+    let mut model = Model::default();
+    let (wal, _) = open(&disk).unwrap();
+    let mut write = |records: Vec<Record>| {
+        model.take(&records);
+        wal.append(records).unwrap();
+    };
+    write(vec![hard(9, 3, 0), entries(9, 1, 5, 3, 10)]);
+    for index in 1..60 {
+        write(vec![entries(1, index, 1, 1, 5000), Record::Truncate { group: GroupId(1), index, term: 1 }]);
+    }
+    assert_eq!(wal.oldest_holder(), Some(GroupId(9)));
+    write(vec![entries(9, 1, 5, 3, 10)]);
+    write(vec![hard(9, 3, 5)]);
+    assert_eq!(wal.oldest_holder(), None);
+    drop(wal);
+    disk.crash(cairn_sim::CrashPolicy::LoseAll);
+    let (wal, groups) = open(&disk).unwrap();
+    assert_eq!(groups, model.0);
+    assert_eq!(wal.stats().segments(), 1);
+}
