@@ -198,7 +198,6 @@ impl RaftHost {
         if !start.records.is_empty() {
             self.wal.append(start.records)?;
         }
-        self.recovered.lock().remove(&group);
         let fresh = start.restored.fresh;
         let kept = Generations::new(start.generations, start.restored.base.index, start.log_bytes);
         let first = start.restored.members.voters.first() == Some(&self.config.node);
@@ -238,6 +237,8 @@ impl RaftHost {
             })
             .map_err(|error| stopped(error.to_string()))?;
         let port = Arc::new(GroupPort { mailbox: mailbox.clone(), shared: shared.clone() });
+        // Only now: a try that failed can be repeated.
+        self.recovered.lock().remove(&group);
         self.groups.lock().insert(group, OpenGroup { port, thread });
         Ok(GroupHandle::new(group, mailbox, shared, self.clock.clone()))
     }
