@@ -85,7 +85,7 @@ impl Liveness {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         peer.in_flight = false;
         match outcome {
-            ProbeOutcome::Alive => (peer.failed, peer.mute) = (0, true),
+            ProbeOutcome::Alive | ProbeOutcome::Starting => (peer.failed, peer.mute) = (0, true),
             ProbeOutcome::Silent => (peer.failed, peer.mute) = (peer.failed + 1, false),
             ProbeOutcome::Refused => (peer.failed, peer.mute) = (peer.failed.max(MASS_PROBES), false),
         }
@@ -110,6 +110,8 @@ impl Liveness {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbeOutcome {
     Alive,
+    /// The process answers, but the service that was asked is not open (yet, or any more).
+    Starting,
     /// No answer in time.
     Silent,
     /// Nobody listens there: the process is gone.

@@ -59,7 +59,8 @@ impl Manager {
             Ok(()) => ProbeOutcome::Alive,
             Err(Unreached::Refusal(error)) => match error.code {
                 // The process lives, but this disk does not serve.
-                ErrorCode::DiskFailed | ErrorCode::Unavailable | ErrorCode::Internal => ProbeOutcome::Silent,
+                ErrorCode::DiskFailed | ErrorCode::Internal => ProbeOutcome::Silent,
+                ErrorCode::Unavailable => ProbeOutcome::Starting,
                 _ => ProbeOutcome::Alive,
             },
             Err(Unreached::Silent) => ProbeOutcome::Silent,
@@ -96,7 +97,7 @@ impl Manager {
     }
 
     fn count(&self, outcome: ProbeOutcome) -> ProbeOutcome {
-        if outcome != ProbeOutcome::Alive {
+        if matches!(outcome, ProbeOutcome::Silent | ProbeOutcome::Refused) {
             self.metrics.probes_failed.add(1);
         }
         outcome

@@ -3,7 +3,8 @@
 //! The member is probed at once. Nobody listens at its node's address: the node is marked down, with all its members,
 //! in one entry. No answer, or the disk says that it does not serve: the member leaves this group, and the node is
 //! probed again with more patience and marked down if it stays silent. It answers: nothing changes, unless several
-//! writers report it again and again ([`cairn_manager_core::slowness`]). The last serving member never leaves.
+//! writers report it again and again ([`cairn_manager_core::slowness`]). It says that it is starting: nothing, unless its
+//! node has sent no heartbeat for a while. The last serving member never leaves.
 //! The answer waits a moment until the other members have the new epoch, so that the reporter can go on with them.
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, MemberAt, NodeAt, NodesDown};
@@ -18,6 +19,9 @@ use std::time::Duration;
 pub(crate) const TAKEOVER_PATIENCE: Duration = Duration::from_millis(500);
 /// Silence after which a node that fails two probes in a row is marked down without waiting for the whole timeout.
 const SUSPECT_SILENCE: Duration = Duration::from_millis(2500);
+
+/// A node that was heard within this time and says that it is starting keeps its members: it opens its disks.
+const STARTING_PATIENCE: Duration = Duration::from_secs(8);
 
 /// What is needed to judge a report.
 struct Case {
@@ -46,6 +50,7 @@ impl Manager {
         let outcome = self.probe_member(&case.address, case.pg, case.disk, case.probe_deadline).await;
         let remove = match outcome {
             ProbeOutcome::Alive => self.is_slow(&case, reporter)?,
+            ProbeOutcome::Starting => self.silence(case.node)? > STARTING_PATIENCE,
             ProbeOutcome::Silent | ProbeOutcome::Refused => true,
         };
         tracing::info!(pg = %case.pg, disk = %case.disk, node = %case.node, ?outcome, remove, %why, "a member was reported");
@@ -71,6 +76,10 @@ impl Manager {
         self.push(&[case.pg]);
         self.pushed(&[case.pg], TAKEOVER_PATIENCE).await;
         self.report_answer(&case)
+    }
+
+    fn silence(&self, node: NodeId) -> Result<Duration, WireError> {
+        self.look(|_, leading| leading.liveness.silence(node, self.now()))
     }
 
     fn is_slow(&self, case: &Case, reporter: u64) -> Result<bool, WireError> {
@@ -110,9 +119,9 @@ impl Manager {
             let deadline = me.look(|state, _| state.config().duration(Key::ProbeDeadline));
             let Ok(deadline) = deadline else { return };
             let outcome = me.probe_node(&address, deadline).await;
-            let silence = me.look(|_, leading| leading.liveness.silence(node, me.now())).unwrap_or_default();
+            let silence = me.silence(node).unwrap_or_default();
             let gone = match outcome {
-                ProbeOutcome::Alive => false,
+                ProbeOutcome::Alive | ProbeOutcome::Starting => false,
                 ProbeOutcome::Silent => silence >= SUSPECT_SILENCE,
                 ProbeOutcome::Refused => true,
             };
