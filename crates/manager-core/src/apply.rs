@@ -73,6 +73,7 @@ impl State {
             Command::CreateVolume(c) => self.create_volume(time, c),
             Command::DeleteVolume(c) => self.delete_volume(c, &mut raised),
             Command::SetPartitionMembers(c) => self.set_partition_members(c),
+            Command::PartitionsBegun(c) => self.partitions_begun(c),
             Command::GrantSessions(c) => self.grant_sessions(c.count),
             Command::SetConfig(c) => self.set_config(c),
         };

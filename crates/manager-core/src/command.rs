@@ -14,7 +14,7 @@ pub const FORMAT: u32 = 1;
 pub struct LogItem {
     #[prost(uint32, tag = "1")]
     pub format: u32,
-    #[prost(oneof = "Command", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "Command", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
     pub command: Option<Command>,
 }
 
@@ -51,6 +51,8 @@ pub enum Command {
     GrantSessions(GrantSessions),
     #[prost(message, tag = "16")]
     SetConfig(SetConfig),
+    #[prost(message, tag = "17")]
+    PartitionsBegun(PartitionsBegun),
 }
 
 /// Writes the cluster id, once.
@@ -232,6 +234,22 @@ pub struct SetPartitionMembers {
     pub partition: u32,
     #[prost(uint32, repeated, tag = "2")]
     pub members: Vec<u32>,
+}
+
+/// Members that have opened their partition: from now on they must have its log.
+#[derive(Clone, PartialEq, Message)]
+pub struct PartitionsBegun {
+    #[prost(message, repeated, tag = "1")]
+    pub members: Vec<PartitionAt>,
+}
+
+/// A partition on a node.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct PartitionAt {
+    #[prost(uint32, tag = "1")]
+    pub partition: u32,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
 }
 
 /// A block of session ids for the leader to hand out.

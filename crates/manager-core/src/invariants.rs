@@ -41,6 +41,9 @@ impl State {
             if partition.members.is_empty() || partition.inode_first > partition.inode_last {
                 return Err(format!("{} has no members or no inodes", partition.id));
             }
+            if !partition.begun.iter().all(|node| partition.members.contains(node)) {
+                return Err(format!("{} was begun by a node that is no member", partition.id));
+            }
         }
         self.pgs().try_for_each(|pg| self.check_pg(pg))
     }

@@ -140,6 +140,8 @@ pub struct Partition {
     pub inode_first: u64,
     pub inode_last: u64,
     pub members: Vec<NodeId>,
+    /// Members that are known to have opened it: their logs must not be missing.
+    pub begun: Vec<NodeId>,
     pub removed: bool,
     pub version: u64,
 }

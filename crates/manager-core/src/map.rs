@@ -258,5 +258,6 @@ fn partition_message(partition: &Partition, soft: &Soft) -> wire::Partition {
         nodes: partition.members.iter().map(|n| n.get()).collect(),
         leader: soft.partitions.get(&partition.id).map_or(0, |load| load.leader.get()),
         removed: partition.removed,
+        begun: partition.begun.iter().map(|n| n.get()).collect(),
     }
 }

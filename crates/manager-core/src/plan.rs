@@ -17,7 +17,7 @@ use cairn_wire::error::WireError;
 pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: u64) -> Result<Vec<Disks>, WireError> {
     check_scheme(scheme)?;
     if state.volume(volume).is_none_or(|v| v.deleted) {
-        let text = format!("there is no volume {volume}; `cairn admin volume list` shows those that exist");
+        let text = format!("there is no volume {volume}; `cairn admin volume ls` shows those that exist");
         return Err(WireError::new(ErrorCode::UnknownVolume, text));
     }
     let Need { missing, writable } = need(state, volume, scheme);

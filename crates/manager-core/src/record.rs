@@ -155,6 +155,8 @@ pub(crate) struct PartitionRecord {
     pub removed: bool,
     #[prost(uint64, tag = "7")]
     pub version: u64,
+    #[prost(uint32, repeated, tag = "8")]
+    pub begun: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -335,6 +337,7 @@ impl From<&Partition> for PartitionRecord {
             inode_first: partition.inode_first,
             inode_last: partition.inode_last,
             members: partition.members.iter().map(|n| n.get()).collect(),
+            begun: partition.begun.iter().map(|n| n.get()).collect(),
             removed: partition.removed,
             version: partition.version,
         }
@@ -349,6 +352,7 @@ impl From<PartitionRecord> for Partition {
             inode_first: record.inode_first,
             inode_last: record.inode_last,
             members: record.members.into_iter().map(NodeId).collect(),
+            begun: record.begun.into_iter().map(NodeId).collect(),
             removed: record.removed,
             version: record.version,
         }

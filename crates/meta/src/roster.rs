@@ -3,6 +3,7 @@
 //! | map | list | what is done |
 //! |---|---|---|
 //! | has this node as a member | absent, or not begun | put into the list, group begun (or joined, when somebody leads it already), marked as begun |
+//! | says that this node has begun it | absent, or not begun | opened; its log must be there: without it the member would forget names and votes |
 //! | any | begun | opened at the start; its log must be there |
 //! | removed | any | closed, taken off the list, its log and checkpoints dropped |
 //! | absent, or without this node | begun | stays open: only an explicit removal destroys, and Raft knows its members |
@@ -107,12 +108,16 @@ impl Roster {
                 continue;
             }
             // What the list says about its beginning stands; the map may have moved on.
-            let entry = list.get(id).cloned().unwrap_or(entry);
+            let known = list.get(id).cloned();
+            // The manager remembers that this node had it: list and log may have been lost together.
+            let begun = entry.begun || known.as_ref().is_some_and(|known| known.begun);
+            let entry = PartitionEntry { begun, ..known.unwrap_or(entry) };
             match self.open_one(&mut list, entry, led_elsewhere) {
                 Ok(()) => drop(self.failures.lock().remove(&id)),
                 Err(error) => {
+                    let error = told(id, error);
                     tracing::error!(partition = %id, %error, "a partition cannot be opened; will be repeated");
-                    self.failures.lock().insert(id, error.to_string());
+                    self.failures.lock().insert(id, error);
                 }
             }
         }
@@ -125,7 +130,8 @@ impl Roster {
         for partition in map.partitions().filter(|p| !p.removed && p.nodes.contains(&self.node.get())) {
             let Some(volume) = map.volume(VolumeId(partition.volume)) else { continue };
             let led_elsewhere = partition.leader != 0 && partition.leader != self.node.get();
-            wanted.extend(entry(partition, volume).map(|entry| (entry, led_elsewhere)));
+            let begun = partition.begun.contains(&self.node.get());
+            wanted.extend(entry(partition, volume).map(|entry| (PartitionEntry { begun, ..entry }, led_elsewhere)));
         }
         let removed = map.partitions().filter(|p| p.removed).map(|p| PartitionId(p.id)).collect();
         (wanted, removed)
@@ -133,7 +139,9 @@ impl Roster {
 
     fn open_one(&self, list: &mut ListFile, entry: PartitionEntry, join: bool) -> Result<(), HostError> {
         let (id, group) = (entry.partition, GroupId::from(entry.partition));
-        list.put(entry.clone())?;
+        if !entry.begun {
+            list.put(entry.clone())?;
+        }
         let state = Arc::new(PartitionState::new(Namespace::new(&namespace_config(&entry)), self.common.clone()));
         let machine = PartitionMachine::new(state.clone());
         let handle = if entry.begun {
@@ -185,6 +193,17 @@ impl Roster {
     /// Why partitions that should be open are not.
     pub(crate) fn failures(&self) -> BTreeMap<PartitionId, String> {
         self.failures.lock().clone()
+    }
+}
+
+/// For people: what a partition's failure means and what is next.
+fn told(id: PartitionId, error: HostError) -> String {
+    match error {
+        HostError::Missing { dir, .. } => format!(
+            "the log of partition {id} is missing in {dir} though the partition has begun; \
+             restore the directory or remove this member"
+        ),
+        other => other.to_string(),
     }
 }
 

@@ -303,6 +303,28 @@ fn partitions_spread_over_meta_nodes() {
     assert!(load.values().all(|count| *count == 2), "{load:?}");
 }
 
+/// A member that lost its log would not know that it had one, and begin its partition anew, empty.
+#[test]
+fn members_that_opened_a_partition_are_remembered() {
+    let mut state = cluster(1);
+    let partition = state.partitions().next().expect("the volume's").clone();
+    let member = partition.members[0];
+    let begun = |node: NodeId| {
+        let at = PartitionAt { partition: partition.id.get(), node: node.get() };
+        Command::PartitionsBegun(PartitionsBegun { members: vec![at] })
+    };
+    ok(&mut state, begun(NodeId(99)));
+    assert!(state.partition(partition.id).expect("kept").begun.is_empty(), "it is no member");
+    let version = state.version();
+    ok(&mut state, begun(member));
+    assert_eq!(state.partition(partition.id).expect("kept").begun, [member]);
+    let map = state.map(version, Scope::All, &Soft::default());
+    assert_eq!(map.partitions.iter().map(|p| p.begun.clone()).collect::<Vec<_>>(), [[member.get()]]);
+    let version = state.version();
+    ok(&mut state, begun(member));
+    assert_eq!(state.version(), version, "nothing new");
+}
+
 /// Two leaders that hand out the same session would break exactly-once.
 #[test]
 fn session_blocks_never_overlap() {

@@ -5,7 +5,7 @@
 //! nodes drop the chunks once they have stored the retirement durably. It cannot be undone.
 use super::Outcome;
 use crate::change::ItemKey;
-use crate::command::{CreateVolume, DeleteVolume, SetPartitionMembers};
+use crate::command::{CreateVolume, DeleteVolume, PartitionsBegun, SetPartitionMembers};
 use crate::config::{Key, layout_flaw};
 use crate::items::{Partition, Roles, Volume, volume_name_flaw};
 use crate::state::State;
@@ -44,7 +44,16 @@ impl State {
         self.next.partition += 1;
         let (inode_first, inode_last) = (1, u64::MAX);
         let item =
-            Partition { id: partition, volume: id, inode_first, inode_last, members, removed: false, version: 0 };
+            Partition {
+                id: partition,
+                volume: id,
+                inode_first,
+                inode_last,
+                members,
+                begun: Vec::new(),
+                removed: false,
+                version: 0,
+            };
         self.partitions.insert(partition, Arc::new(item));
         self.touch(ItemKey::Partition(partition));
         Ok(Outcome::Volume(id))
@@ -123,7 +132,25 @@ impl State {
             return Err(WireError::new(ErrorCode::InvalidArgument, text));
         }
         if partition.members != members {
-            Arc::make_mut(self.partitions.get_mut(&id).expect("just found")).members = members;
+            let partition = Arc::make_mut(self.partitions.get_mut(&id).expect("just found"));
+            // A member that was removed comes back with an empty directory.
+            partition.begun.retain(|node| members.contains(node));
+            partition.members = members;
+            self.touch(ItemKey::Partition(id));
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// What is said of a node that is no member, or of a partition that is gone, has no effect.
+    pub(super) fn partitions_begun(&mut self, command: &PartitionsBegun) -> Result<Outcome, WireError> {
+        for at in &command.members {
+            let (id, node) = (PartitionId(at.partition), NodeId(at.node));
+            if self.partition(id).is_none_or(|p| p.removed || !p.members.contains(&node) || p.begun.contains(&node)) {
+                continue;
+            }
+            let partition = Arc::make_mut(self.partitions.get_mut(&id).expect("just found"));
+            partition.begun.push(node);
+            partition.begun.sort_unstable();
             self.touch(ItemKey::Partition(id));
         }
         Ok(Outcome::Done)
@@ -133,6 +160,6 @@ impl State {
 /// "There is no such volume."
 pub fn unknown_volume(name: &str) -> WireError {
     let shown: String = name.chars().take(80).collect();
-    let text = format!("there is no volume {shown:?}; `cairn admin volume list` shows those that exist");
+    let text = format!("there is no volume {shown:?}; `cairn admin volume ls` shows those that exist");
     WireError::new(ErrorCode::UnknownVolume, text)
 }

@@ -28,6 +28,10 @@ fn golden() -> Vec<(Command, &'static str)> {
             "0801520b080110031a050a03010203",
         ),
         (Command::GrantSessions(GrantSessions { count: 1024 }), "08017a03088008"),
+        (
+            Command::PartitionsBegun(PartitionsBegun { members: vec![PartitionAt { partition: 1, node: 16 }] }),
+            "08018a01060a0408011010",
+        ),
     ]
 }
 

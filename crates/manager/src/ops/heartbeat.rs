@@ -5,7 +5,7 @@
 use super::register::load;
 use crate::leading::Leading;
 use crate::manager::Manager;
-use cairn_manager_core::command::{CaughtUp, Command, DiskAt, DiskStates, MemberAt};
+use cairn_manager_core::command::{CaughtUp, Command, DiskAt, DiskStates, MemberAt, PartitionAt, PartitionsBegun};
 use cairn_manager_core::items::clip;
 use cairn_manager_core::soft::PartitionLoad;
 use cairn_manager_core::{DiskState, Scope, State};
@@ -19,6 +19,7 @@ use std::sync::Arc;
 struct Work {
     disks: Vec<DiskAt>,
     caught_up: Vec<MemberAt>,
+    begun: Vec<PartitionAt>,
     suspects: Vec<ReportMemberRequest>,
 }
 
@@ -63,6 +64,13 @@ impl Manager {
                 me.duty("members caught up", command).await;
             });
         }
+        if !work.begun.is_empty() {
+            let me = self.clone();
+            let command = Command::PartitionsBegun(PartitionsBegun { members: work.begun });
+            self.spawn(async move {
+                me.duty("partitions that have begun", command).await;
+            });
+        }
         for suspect in work.suspects {
             let me = self.clone();
             self.spawn(async move {
@@ -101,9 +109,16 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
             work.caught_up.push(MemberAt { pg: report.pg, disk: report.disk, epoch: report.epoch });
         }
     }
-    for report in request.partitions.iter().filter(|report| report.leader) {
+    for report in &request.partitions {
         let id = PartitionId(report.partition);
-        let member = state.partition(id).is_some_and(|p| p.members.contains(&node));
+        let found = state.partition(id).filter(|p| p.members.contains(&node));
+        if found.is_some_and(|p| !p.removed && !p.begun.contains(&node)) {
+            work.begun.push(PartitionAt { partition: report.partition, node: request.node });
+        }
+        if !report.leader {
+            continue;
+        }
+        let member = found.is_some();
         let newer = leading.soft.partitions.get(&id).is_none_or(|known| known.report.term <= report.term);
         if member && newer {
             leading.soft.partitions.insert(id, PartitionLoad { leader: node, report: *report });

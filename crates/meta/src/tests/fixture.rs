@@ -198,6 +198,14 @@ impl Cluster {
         self.try_run(number).expect_err("it must not start").to_string()
     }
 
+    /// Removes directories of a node that does not run.
+    pub(super) fn lose(&self, number: usize, dirs: &[&str]) {
+        assert!(self.nodes[number].is_none(), "it must not run");
+        for dir in dirs.iter().map(|dir| self.dirs[number].path().join(dir)).filter(|dir| dir.exists()) {
+            std::fs::remove_dir_all(dir).expect("removed");
+        }
+    }
+
     /// Gives every running node the map, with the present addresses.
     pub(super) fn share_map(&mut self) {
         self.map.version += 1;

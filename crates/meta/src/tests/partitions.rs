@@ -70,6 +70,28 @@ fn a_lost_log_is_named_and_nothing_begins_anew() {
     assert!(lost.contains(&PARTITION.to_string()) && lost.contains("log"), "{lost}");
 }
 
+/// A node whose log and list were lost would begin its partition anew: all names gone, or votes forgotten.
+#[test]
+fn a_lost_log_and_list_are_named_by_what_the_manager_remembers() {
+    for count in [1, 3] {
+        let mut cluster = Cluster::start(count);
+        cluster.caller(9).create("a").expect("created");
+        cluster.map.partitions[0].begun = (0..count).map(|number| node_id(number).get()).collect();
+        cluster.kill(0);
+        cluster.lose(0, &["log", "meta", "checkpoints"]);
+        cluster.run(0);
+        cluster.share_map();
+        eventually("the failure", || (cluster.meta(0).health())().1.is_err());
+        let error = (cluster.meta(0).health())().1.expect_err("a failure");
+        assert!(error.contains("the log of partition p5 is missing in"), "{error}");
+        assert!(error.contains("restore the directory or remove this member"), "{error}");
+        assert!(cluster.meta(0).partition_reports().is_empty(), "it takes no part");
+        // Nothing of the refusal lasts: the directory can be restored, or the role started again.
+        cluster.kill(0);
+        cluster.run(0);
+    }
+}
+
 /// The role would serve under another node's identity; its partitions would miss in the heartbeat.
 #[test]
 fn takes_part_in_registration_and_heartbeat() {

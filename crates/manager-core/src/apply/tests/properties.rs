@@ -48,6 +48,9 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (1u32..4, prop::collection::vec(16u32..22, 0..4)).prop_map(|(partition, members)| {
             Command::SetPartitionMembers(SetPartitionMembers { partition, members })
         }),
+        2 => (0u32..4, 14u32..24).prop_map(|(partition, node)| {
+            Command::PartitionsBegun(PartitionsBegun { members: vec![PartitionAt { partition, node }] })
+        }),
         1 => (0u32..9).prop_map(|count| Command::GrantSessions(GrantSessions { count })),
         1 => prop::sample::select(vec!["9s", "bad"]).prop_map(|value| {
             let item = ConfigValue { key: "node_timeout".into(), value: value.into() };
