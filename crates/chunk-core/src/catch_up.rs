@@ -7,11 +7,12 @@
 //! | sealed | absent | copy |
 //! | sealed | same length and table, sealed | same |
 //! | sealed | other | copy what differs, then seal |
-//! | absent, index below its high-water mark | made in an earlier epoch | delete |
+//! | absent, index below its high-water mark | made in an earlier epoch | surplus: keep and name it |
 //! | absent | made in this epoch, or index not below the mark | keep |
 //!
-//! Deleting is right because the primary serves: it is complete, and what it no longer has was freed by metadata or was
-//! never acknowledged. Invariant: nothing longer than the primary's chunk is cut; its extra bytes were never acknowledged.
+//! Surplus stays although the primary is complete as far as it knows: it may have lost the chunk's file to damage, and
+//! then this copy is one of the last. What metadata freed is freed here as well when its `Free` comes. Invariants: no
+//! list of a peer ever decides that bytes go; nothing longer than the primary's chunk is cut.
 
 use std::ops::Range;
 
@@ -53,7 +54,7 @@ pub fn judge(primary: &ChunkSum, here: Option<&ChunkSum>, epoch: Epoch) -> Verdi
     if here.is_some_and(same) { Verdict::Same } else { Verdict::Copy }
 }
 
-/// The table's lower part: whether a chunk that the primary does not list is to be deleted here.
+/// The table's lower part: whether a chunk that the primary does not list is one that it once had, or should have.
 pub fn is_surplus(index: u32, creation_epoch: Epoch, high_water: u32, epoch: Epoch) -> bool {
     index < high_water && creation_epoch < epoch
 }

@@ -1,8 +1,9 @@
 //! How the primary ends an open chunk of an earlier epoch: sealed everywhere at the longest verified prefix, which is
 //! first copied to the serving members that have less.
 //!
-//! Invariant: nothing is cut off. A member that is sealed already keeps its length: what it lacks was never acknowledged
-//! by it, so no extent names it.
+//! Invariant: nothing is cut off. A member that is sealed already keeps its length, and one that has not got the chunk at
+//! all does not get it: what a serving member lacks it never acknowledged, so no extent names it, or it was freed there
+//! and must not come back.
 
 use cairn_types::DiskId;
 
@@ -34,9 +35,9 @@ pub struct SealPlan {
 pub fn plan_seal(holdings: &[Holding]) -> Option<SealPlan> {
     let longest = holdings.iter().filter_map(|h| h.length).max()?;
     let source = holdings.iter().find(|h| h.length == Some(longest))?.disk;
-    let open = || holdings.iter().filter(|h| !h.sealed);
-    let copies = open().filter(|h| h.length.unwrap_or(0) < longest).map(|h| (h.disk, h.length.unwrap_or(0))).collect();
-    let seals = open().filter(|h| h.length.is_some() || longest > 0).map(|h| h.disk).collect();
+    let open = || holdings.iter().filter(|h| !h.sealed).filter_map(|h| h.length.map(|length| (h.disk, length)));
+    let copies = open().filter(|(_, length)| *length < longest).collect();
+    let seals = open().map(|(disk, _)| disk).collect();
     Some(SealPlan { source, length: longest, copies, seals })
 }
 
@@ -54,8 +55,8 @@ mod tests {
         let plan = plan_seal(&[holding(1, Some(10), false), holding(2, Some(30), false), holding(3, None, false)]);
         let plan = plan.expect("somebody has it");
         assert_eq!((plan.source, plan.length), (DiskId(2), 30));
-        assert_eq!(plan.copies, [(DiskId(1), 10), (DiskId(3), 0)]);
-        assert_eq!(plan.seals, [DiskId(1), DiskId(2), DiskId(3)]);
+        assert_eq!(plan.copies, [(DiskId(1), 10)]);
+        assert_eq!(plan.seals, [DiskId(1), DiskId(2)], "the third never had it, or freed it");
         let sealed = plan_seal(&[holding(1, Some(10), true), holding(2, Some(30), false)]).expect("somebody has it");
         assert_eq!((sealed.copies, sealed.seals), (vec![], vec![DiskId(2)]));
         assert_eq!(plan_seal(&[holding(1, None, false)]), None);

@@ -202,6 +202,12 @@ impl DiskStore {
         self.chunks.read().range(range).take(max).map(|(_, chunk)| chunk.clone()).collect()
     }
 
+    /// One more than the highest index of a group's chunks.
+    pub fn index_end(&self, pg: PgId) -> u32 {
+        let range = ChunkId { pg, index: 0 }..=ChunkId { pg, index: u32::MAX };
+        self.chunks.read().range(range).next_back().map_or(0, |(id, _)| id.index.saturating_add(1))
+    }
+
     /// Chunks that still take appends.
     pub fn open_chunks(&self) -> Vec<Arc<Chunk>> {
         self.chunks.read().values().filter(|chunk| !chunk.is_sealed()).cloned().collect()

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cairn_env::Clock;
 use cairn_rpc::{Client, Reply, Request, Service};
 use cairn_telemetry::Samples;
-use cairn_types::{DiskId, ErrorCode, Incarnation, NodeId, PgId};
+use cairn_types::{ChunkId, DiskId, ErrorCode, Incarnation, NodeId, PgId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::SuspectReport;
@@ -53,6 +53,14 @@ pub struct DataServer {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// Suspicions for the manager, oldest first.
+#[derive(Default)]
+struct Suspects {
+    waiting: VecDeque<SuspectReport>,
+    /// How many of the oldest are in the heartbeat that was filled last.
+    sent: usize,
+}
+
 pub(crate) struct Inner {
     config: DataConfig,
     clock: Arc<dyn Clock>,
@@ -63,7 +71,9 @@ pub(crate) struct Inner {
     incarnation: AtomicU64,
     addresses: RwLock<BTreeMap<NodeId, String>>,
     runtimes: Mutex<BTreeMap<(DiskId, PgId), Arc<PgRuntime>>>,
-    suspects: Mutex<VecDeque<SuspectReport>>,
+    suspects: Mutex<Suspects>,
+    /// Chunks whose sealing is to be repeated.
+    unsealed: Mutex<Vec<(DiskId, ChunkId)>>,
     /// Asks the agent for a heartbeat now.
     poke: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     report_at: Mutex<(DiskId, PgId)>,
@@ -141,10 +151,11 @@ impl Inner {
         tracing::warn!(disk = report.disk, pg = report.pg, epoch = report.epoch, why = report.why, "a member failed");
         {
             let mut suspects = self.suspects.lock();
-            if suspects.len() >= SUSPECTS_MAX {
-                suspects.pop_front();
+            if suspects.waiting.len() >= SUSPECTS_MAX {
+                suspects.waiting.pop_front();
+                suspects.sent = suspects.sent.saturating_sub(1);
             }
-            suspects.push_back(report);
+            suspects.waiting.push_back(report);
         }
         self.poke();
     }

@@ -204,9 +204,9 @@ impl Chunk {
         self.header.creation_epoch
     }
 
-    /// Whether it takes no more appends.
+    /// Whether it takes no more appends and everything accepted before is written.
     pub fn is_sealed(&self) -> bool {
-        self.state.lock().sealed
+        self.state.lock().seal_journaled
     }
 
     /// Whether its end is in the journal.
@@ -233,7 +233,7 @@ impl Chunk {
             id: self.id,
             length: state.written,
             durable: state.durable,
-            sealed: state.sealed,
+            sealed: state.seal_journaled,
             creation_epoch: self.header.creation_epoch,
             session: self.header.session,
             table_crc: state.table_crc(),

@@ -88,20 +88,4 @@ impl DiskStore {
             tracing::debug!(chunk = %chunk.id, "left to be deleted after the next start");
         }
     }
-
-    /// Deletes a chunk although not all of it was freed: for catch-up, under its rule. `done` when it is durable.
-    pub fn delete(&self, id: cairn_types::ChunkId, done: Done<()>) {
-        let Some(chunk) = self.chunk(id) else {
-            done(Ok(()));
-            return;
-        };
-        let already = {
-            let mut state = chunk.state.lock();
-            std::mem::replace(&mut state.deleted, true)
-        };
-        if !already {
-            self.journal_delete(&chunk);
-        }
-        self.reject(self.journal.queue.push(Item::barrier(done)).err());
-    }
 }

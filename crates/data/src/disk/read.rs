@@ -105,19 +105,26 @@ impl DiskStore {
         data: &mut AlignedBuf,
     ) -> Result<Option<Vec<u32>>, DataError> {
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
-        let (generation, over, made) = {
+        // Checksums and what lies over the file are of one moment.
+        let (generation, over, made, crcs) = {
             let state = chunk.state.lock();
             let over: Vec<_> =
                 state.overlay.range(blocks.clone()).map(|(block, over)| (*block, over.data.clone())).collect();
-            (state.home_gen, over, state.file_made)
+            let crcs = state.table.as_ref().and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
+            (state.home_gen, over, state.file_made, crcs.map(<[u32]>::to_vec))
         };
-        if over.len() < blocks.len() {
-            if !made {
-                return Err(self.missing(chunk.id, offset, length, 0));
-            }
+        let Some(crcs) = crcs else {
+            // Dropped from memory between two looks.
+            self.load_tables(chunk)?;
+            return Ok(None);
+        };
+        let from_file = over.len() < blocks.len();
+        if !from_file {
+            data.resize(bytes);
+        } else if made {
             self.read_file(chunk, blocks, bytes, over.iter().map(|(block, _)| *block).max(), data)?;
         } else {
-            data.resize(bytes);
+            return Err(self.missing(chunk.id, offset, length, 0));
         }
         for (block, over) in &over {
             let at = (block - blocks.start) as usize * BLOCK_SIZE;
@@ -125,17 +132,9 @@ impl DiskStore {
         }
         let state = chunk.state.lock();
         self.checked_range(chunk, &state, offset, length)?;
-        // A block that was over the file a moment ago was taken from there; any other may have been written meanwhile.
-        let overtaken = state.home_gen != generation
-            || generation % 2 == 1
-            || state.overlay.range(blocks.clone()).count() != over.len();
-        if overtaken && over.len() < blocks.len() {
-            return Ok(None);
-        }
-        match &state.table {
-            Some(table) => Ok(table.get(blocks.start as usize..blocks.end as usize).map(<[u32]>::to_vec)),
-            None => Ok(None),
-        }
+        // A newer version that was written home meanwhile would be torn, or not the one of these checksums.
+        let overtaken = state.home_gen != generation || generation % 2 == 1;
+        Ok(if from_file && overtaken { None } else { Some(crcs) })
     }
 
     fn read_file(

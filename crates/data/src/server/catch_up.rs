@@ -41,8 +41,11 @@ struct Theirs {
 
 impl Inner {
     pub(super) async fn catch_up(self: std::sync::Arc<Self>, member: Member) {
+        let mut first_pass = true;
         while self.is_current(&member) {
-            let pause = match self.pass(&member).await {
+            let outcome = self.pass(&member, first_pass).await;
+            first_pass &= outcome.is_err();
+            let pause = match outcome {
                 Ok(true) => {
                     if self.is_current(&member) {
                         let mut state = member.runtime.state.lock();
@@ -66,7 +69,7 @@ impl Inner {
     }
 
     /// One pass over everything that the primary has; `true` when nothing differed.
-    async fn pass(&self, member: &Member) -> Result<bool, WireError> {
+    async fn pass(&self, member: &Member, first_pass: bool) -> Result<bool, WireError> {
         let primary = fence::primary(&member.pg).ok_or_else(|| {
             WireError::new(ErrorCode::NotServing, format!("{} has no primary to catch up from", member.pg.pg))
         })?;
@@ -94,7 +97,9 @@ impl Inner {
             } else {
                 last.unwrap_or(u32::MAX)
             };
-            same &= self.drop_surplus(member, &page, range).await?;
+            if first_pass {
+                self.note_surplus(member, &page, range);
+            }
             for chunk in page.chunks {
                 if !self.is_current(member) {
                     return Ok(false);
@@ -108,30 +113,21 @@ impl Inner {
         }
     }
 
-    /// Deletes what the primary no longer has; `true` when there was nothing.
-    async fn drop_surplus(
-        &self,
-        member: &Member,
-        page: &ListChunksResponse,
-        range: std::ops::RangeInclusive<u32>,
-    ) -> Result<bool, WireError> {
+    /// Names what is here and not at the primary, once an epoch. It stays: a list of a peer never decides that bytes go
+    /// (the primary may have lost the chunk). What metadata freed is freed here too when its `Free` comes, which is
+    /// repeated until every member has answered.
+    fn note_surplus(&self, member: &Member, page: &ListChunksResponse, range: std::ops::RangeInclusive<u32>) {
         let theirs: BTreeSet<u32> = page.chunks.iter().map(|chunk| chunk.index).collect();
         let here = member.store.list(member.pg.pg, *range.start(), usize::MAX);
-        let mut none = true;
-        for info in here.iter().map(|chunk| chunk.info()).take_while(|info| range.contains(&info.id.index)) {
+        let here = here.iter().map(|chunk| chunk.info()).take_while(|info| range.contains(&info.id.index));
+        let surplus = |info: &ChunkInfo| {
             let index = info.id.index;
-            if theirs.contains(&index) || !is_surplus(index, info.creation_epoch, page.high_water, member.pg.epoch) {
-                continue;
-            }
-            tracing::info!(disk = %member.disk, chunk = %info.id, "the primary no longer has this chunk; deleting it");
-            none = false;
-            wait(|done| {
-                member.store.delete(info.id, done);
-                Ok(())
-            })
-            .await?;
+            !theirs.contains(&index) && is_surplus(index, info.creation_epoch, page.high_water, member.pg.epoch)
+        };
+        let extra: Vec<u32> = here.filter(surplus).map(|info| info.id.index).collect();
+        if let Some(first) = extra.first() {
+            tracing::warn!(disk = %member.disk, pg = %member.pg.pg, count = extra.len(), first, "chunks are here that the primary lacks: freed while this member was away, or lost there; they stay until they are freed");
         }
-        Ok(none)
     }
 
     /// Brings one chunk up to the primary's; `true` when it was the same before.
@@ -171,14 +167,13 @@ impl Inner {
         let theirs = self.table_of(member, primary, id).await?;
         let made = (Epoch(theirs.summary.creation_epoch), SessionId(theirs.summary.session));
         if here.as_ref().is_some_and(|here| (here.creation_epoch, here.session) != made) {
-            // One index was never given twice, so one of the two headers is damaged; the primary's counts.
-            tracing::error!(disk = %member.disk, chunk = %id, "this chunk is another one than the primary's; deleting it");
-            wait(|done| {
-                member.store.delete(id, done);
-                Ok(())
-            })
-            .await?;
-            return Ok(false);
+            // An index is never given twice, so one of the two headers is wrong. A person has to look which.
+            let text = format!(
+                "{id} on {} was made in other circumstances than the primary's; this member cannot catch up with it",
+                member.disk
+            );
+            tracing::error!(disk = %member.disk, chunk = %id, "{text}");
+            return Err(WireError::new(ErrorCode::Internal, text));
         }
         let (length, crcs, sealed) = match &here {
             Some(here) => {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use cairn_chunk_core::fence;
 use cairn_format::pg_state::{PG_MEMBERS_MAX, PgStateMember, PgStateRecord};
@@ -25,6 +26,8 @@ use crate::disk::LOST_MARK_SKIP;
 
 /// Groups of one request.
 const PGS_MAX: usize = 65_536;
+/// How long an epoch may fail to begin before the primary reports the member that is in the way.
+const START_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Inner {
     pub(super) fn apply_pgs(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
@@ -55,6 +58,10 @@ impl Inner {
         };
         for state in &asked.pgs {
             let members = self.members_here(state);
+            if members == 0 {
+                // Asked at the address of another node: silence would mean that the member knows the epoch.
+                left.1.lock().push(state.pg);
+            }
             left.0.fetch_add(members, Ordering::AcqRel);
             let shared = left.clone();
             let begun = self.take_state(state, asked.term, move |pg, ok| {
@@ -124,7 +131,7 @@ impl Inner {
         let new = decode_state(cluster, disk, state, term)?;
         let files = store.pg_files();
         let troubled = files.is_troubled(new.pg);
-        let last = store.list(new.pg, 0, usize::MAX).last().map_or(0, |chunk| chunk.info().id.index + 1);
+        let last = store.index_end(new.pg);
         let pg = new.pg;
         let applied = files.update(pg, |present| match present {
             Some(present) if present.epoch >= new.epoch => None,
@@ -192,6 +199,7 @@ impl Inner {
     /// As primary: brings everybody into the epoch, takes writes from then on, and ends what was open before.
     async fn lead_epoch(self: Arc<Self>, member: Member) {
         let mut entered = false;
+        let begun = self.clock.now();
         loop {
             if !self.is_current(&member) {
                 return;
@@ -211,7 +219,10 @@ impl Inner {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::debug!(pg = %member.pg.pg, epoch = %member.pg.epoch, entered, %error, "an epoch's start is repeated");
-                    self.note_hop(&member.pg, &error);
+                    // A member that starts at the same time gets a moment to open its disks.
+                    if self.clock.now().since(begun) >= START_PATIENCE {
+                        self.note_hop(&member.pg, &error);
+                    }
                 }
             }
             tokio::time::sleep(self.config.retry_pause).await;

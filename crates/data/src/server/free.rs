@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cairn_chunk_core::fence;
 use cairn_rpc::{Reply, Request};
-use cairn_types::{ChunkId, DiskId, ErrorCode, PgId};
+use cairn_types::{ChunkId, DiskId, ErrorCode, MemberState, PgId};
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
 use parking_lot::Mutex;
 
 use super::member::bad_request;
 use super::{Inner, Refused};
+use crate::disk::DiskStore;
 
 /// Items of one request.
 const ITEMS_MAX: usize = 4096;
@@ -60,6 +62,15 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether a chunk that is not here is nowhere to come from: this member serves, or is none any more.
+    fn knows_all(&self, disk: DiskId, store: &DiskStore, pg: PgId) -> bool {
+        let Some(record) = store.pg_files().get(pg) else { return false };
+        match fence::state_of(&record, disk) {
+            Ok(state) => state == MemberState::Serving,
+            Err(_) => true,
+        }
+    }
+
     fn free_item(self: &Arc<Self>, number: usize, item: FreeItem, join: &Arc<FreeJoin>) {
         let (disk, pg) = (DiskId(item.disk), PgId(item.pg));
         let store = match self.disk_store(disk) {
@@ -67,6 +78,10 @@ impl Inner {
             Err(error) => return join.done(number, u32::from(error.code.code())),
         };
         let id = ChunkId { pg, index: item.index };
+        if store.info(id).is_none() && !self.knows_all(disk, &store, pg) {
+            // It may yet be copied here from a primary that has not freed it: the free has to come again.
+            return join.done(number, u32::from(ErrorCode::Unavailable.code()));
+        }
         let ranges = item.ranges.iter().map(|range| (range.offset, range.length)).collect();
         let (join_done, inner, kept) = (join.clone(), self.clone(), store.clone());
         let done: crate::disk::Done<()> = Box::new(move |outcome| {

@@ -10,6 +10,9 @@ use super::Inner;
 use super::allocate::others;
 use crate::disk::Chunk;
 
+/// Chunks whose sealing on other members failed and is repeated; a new epoch seals all others as well.
+const UNSEALED_MAX: usize = 10_000;
+
 impl Inner {
     pub(super) fn start_idle_seals(self: &Arc<Self>) {
         let inner = Arc::downgrade(self);
@@ -25,14 +28,19 @@ impl Inner {
 
     async fn seal_idle(self: &Arc<Self>) {
         let slots: Vec<_> = self.by_id.read().iter().map(|(id, slot)| (*id, slot.clone())).collect();
+        let mut due: Vec<(DiskId, ChunkId)> = std::mem::take(&mut *self.unsealed.lock());
         for (disk, slot) in slots {
             let Some(store) = slot.store().filter(|store| store.failure().is_none()) else { continue };
             let now = self.clock.now();
             let idle = |chunk: &Arc<Chunk>| now.since(chunk.last_append()) >= self.config.idle_seal;
-            for chunk in store.open_chunks().into_iter().filter(idle) {
-                let id = chunk.info().id;
-                if let Err(error) = self.seal_everywhere(disk, id).await {
-                    tracing::debug!(chunk = %id, %error, "an idle chunk is sealed later");
+            due.extend(store.open_chunks().into_iter().filter(idle).map(|chunk| (disk, chunk.info().id)));
+        }
+        for (disk, id) in due {
+            if let Err(error) = self.seal_everywhere(disk, id).await {
+                tracing::debug!(chunk = %id, %error, "an idle chunk is sealed later");
+                let mut unsealed = self.unsealed.lock();
+                if unsealed.len() < UNSEALED_MAX {
+                    unsealed.push((disk, id));
                 }
             }
         }

@@ -57,11 +57,16 @@ impl Contributor for DataServer {
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         heartbeat.pgs.extend(self.inner.pg_reports());
-        heartbeat.suspects.extend(self.inner.suspects.lock().iter().cloned());
+        let mut suspects = self.inner.suspects.lock();
+        suspects.sent = suspects.waiting.len();
+        heartbeat.suspects.extend(suspects.waiting.iter().cloned());
     }
 
     fn heartbeat_taken(&self) {
-        self.inner.suspects.lock().clear();
+        // Not those that came after it was filled.
+        let mut suspects = self.inner.suspects.lock();
+        let sent = std::mem::take(&mut suspects.sent);
+        suspects.waiting.drain(..sent);
     }
 }
 

@@ -52,14 +52,19 @@ impl Inner {
             let old = self.list_open(member, *disk).await?;
             open.extend(old.into_iter().filter(|chunk| chunk.creation_epoch < member.pg.epoch.get()).map(|c| c.index));
         }
+        let mut failure = Ok(());
         for index in open {
             if !self.is_current(member) {
                 return Ok(());
             }
             let id = ChunkId { pg: member.pg.pg, index };
-            self.seal_one(member, &serving, id).await?;
+            if let Err(error) = self.seal_one(member, &serving, id).await {
+                // One chunk that resists does not keep the others open.
+                tracing::debug!(chunk = %id, %error, "sealing is repeated");
+                failure = Err(error);
+            }
         }
-        Ok(())
+        failure
     }
 
     async fn list_open(&self, member: &Member, disk: DiskId) -> Result<Vec<ChunkSummary>, WireError> {
@@ -144,6 +149,8 @@ impl Inner {
             let end = (at + PIECE).min(range.end);
             let (data, crcs) = match self.piece(member, source, id, at, (end - at) as u32).await {
                 Ok(piece) => piece,
+                // Freed there: what follows was not needed either, or every serving member has it.
+                Err(error) if error.code == ErrorCode::ChunkDeleted => return Ok(()),
                 Err(error) if matches!(error.code, ErrorCode::ChecksumMismatch | ErrorCode::Missing) => {
                     tracing::error!(chunk = %id, %source, at, %error, "the end of a chunk cannot be verified; it ends before");
                     return Ok(());

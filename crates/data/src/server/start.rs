@@ -1,6 +1,6 @@
 //! Starting a data server: disks are opened, the runtime for long tasks is made. It serves once it is registered.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -98,7 +98,8 @@ impl DataServer {
             incarnation: AtomicU64::new(0),
             addresses: RwLock::default(),
             runtimes: Mutex::new(BTreeMap::new()),
-            suspects: Mutex::new(VecDeque::new()),
+            suspects: Mutex::default(),
+            unsealed: Mutex::default(),
             poke: Mutex::default(),
             report_at: Mutex::new((DiskId(0), PgId(0))),
             copies: tokio::sync::Semaphore::new(config.catch_up_chunks.max(1)),
