@@ -86,15 +86,18 @@ impl CliError {
     }
     /// Nothing else will succeed after it either: a tree stops.
     pub fn is_fatal(&self) -> bool {
-        matches!(
-            self.exit(),
-            Exit::Unreachable
-                | Exit::NoSpace
-                | Exit::WrongCluster
-                | Exit::UnknownCluster
-                | Exit::Interrupted
-                | Exit::BrokenPipe
-        )
+        // No answer for the whole patience: whoever should answer will not answer for the next file either.
+        let silent = matches!(self, Self::Client(ClientError::OutcomeUnknown { .. }));
+        silent
+            || matches!(
+                self.exit(),
+                Exit::Unreachable
+                    | Exit::NoSpace
+                    | Exit::WrongCluster
+                    | Exit::UnknownCluster
+                    | Exit::Interrupted
+                    | Exit::BrokenPipe
+            )
     }
     /// The server's code, if one gave it.
     pub fn code(&self) -> Option<ErrorCode> {
@@ -116,7 +119,7 @@ impl From<UriError> for CliError {
 
 impl From<LayoutError> for CliError {
     fn from(error: LayoutError) -> Self {
-        Self::BadLayout(error.to_string())
+        Self::BadLayout(format!("{error}; this version stores r1, r2, r3, r4 and r5"))
     }
 }
 
@@ -143,11 +146,11 @@ fn next_step(code: ErrorCode) -> Option<&'static str> {
     Some(match code {
         E::NotFound => "check the path with cairn fs ls",
         E::Exists => "choose another name, or remove it first",
-        E::NotDirectory => "a part of the path is a file; check it with cairn fs stat",
+        E::NotDirectory => "look at each part of it with cairn fs stat",
         E::IsDirectory => "name a file, or use the form for directories (-r)",
         E::NotEmpty => "remove what is in it first, or use cairn fs rm -r",
         E::PermissionDenied => "ask its owner for access (cairn fs stat shows owner and mode)",
-        E::NotPermitted => "only its owner or root may do this",
+        E::NotPermitted => "ask its owner or an administrator",
         E::NameTooLong => "names have at most 255 bytes, paths 4096; shorten it",
         E::NoSpace | E::PgFull | E::QuotaExceeded => "remove something or add disks; cairn fs df shows what is free",
         E::NotEnoughDisks => "add disks, or use a layout with fewer copies; cairn admin disk ls shows the disks",

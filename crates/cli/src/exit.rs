@@ -48,6 +48,32 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// The whole table.
+    pub const ALL: &'static [Exit] = &[
+        Exit::Done,
+        Exit::Other,
+        Exit::Usage,
+        Exit::NotFound,
+        Exit::Exists,
+        Exit::Permission,
+        Exit::NoSpace,
+        Exit::Unreachable,
+        Exit::OutcomeUnknown,
+        Exit::Damaged,
+        Exit::Partial,
+        Exit::BadConfig,
+        Exit::Changed,
+        Exit::WrongCluster,
+        Exit::WrongKind,
+        Exit::TooLong,
+        Exit::UnknownCluster,
+        Exit::BadLayout,
+        Exit::BadUri,
+        Exit::NotEmpty,
+        Exit::Interrupted,
+        Exit::BrokenPipe,
+    ];
+
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -152,6 +178,19 @@ mod tests {
 
     fn remote(code: ErrorCode) -> Exit {
         Exit::of_client(&ClientError::Remote { what: "x".into(), error: WireError::new(code, "y") })
+    }
+
+    /// The table that people read would say something else than the program does.
+    #[test]
+    fn the_table_of_the_documentation_is_this_one() {
+        let page = include_str!("../../../docs/reference/cli.md");
+        let table =
+            page.split("## Exit codes").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("the section");
+        let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ") && line.contains('`')).collect();
+        assert_eq!(rows.len(), Exit::ALL.len());
+        for (row, exit) in rows.iter().zip(Exit::ALL) {
+            assert!(row.starts_with(&format!("| {} | `{}` |", exit.code(), exit.name())), "{row}");
+        }
     }
 
     /// A script that tells a missing file from a dead cluster would do the wrong thing if a row moved.

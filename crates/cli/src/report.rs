@@ -8,6 +8,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// A rate is said of so many bytes or more.
+const RATE_BYTES_MIN: u64 = 1 << 20;
+
 /// Counts of a command; shared by its tasks.
 pub struct Report {
     json: bool,
@@ -105,6 +108,12 @@ impl Report {
             "seconds": (seconds * 1000.0).round() / 1000.0,
         })
     }
+    /// Says the summary, unless all there is to say was the one failure.
+    pub fn say_summary(&self, verb: &str, seconds: f64) {
+        if self.total() > 0 || self.skipped.load(Ordering::Relaxed) > 0 || self.failed() > 1 {
+            self.progress.say(&self.text_summary(verb, seconds));
+        }
+    }
     /// As the summary in a sentence.
     pub fn text_summary(&self, verb: &str, seconds: f64) -> String {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
@@ -117,9 +126,10 @@ impl Report {
                 parts.push(count(number, one, many));
             }
         }
-        let rate = crate::human::bytes((bytes as f64 / seconds.max(0.001)) as u64);
-        let mut text =
-            format!("{verb} {}, {} in {seconds:.1} s ({rate}/s)", parts.join(", "), crate::human::bytes(bytes));
+        let mut text = format!("{verb} {}, {} in {seconds:.1} s", parts.join(", "), crate::human::bytes(bytes));
+        if bytes >= RATE_BYTES_MIN {
+            text.push_str(&format!(" ({}/s)", crate::human::bytes((bytes as f64 / seconds.max(0.001)) as u64)));
+        }
         for (number, what) in [(get(&self.skipped), "left as they were"), (get(&self.failed), "failed")] {
             if number > 0 {
                 text.push_str(&format!(", {number} {what}"));
@@ -197,6 +207,6 @@ mod tests {
         let report = Report::plain(false);
         report.done(Done::File(2048));
         report.done(Done::Symlink);
-        assert_eq!(report.text_summary("stored", 1.0), "stored 1 file, 1 link, 2.0 KiB in 1.0 s (2.0 KiB/s)");
+        assert_eq!(report.text_summary("stored", 1.0), "stored 1 file, 1 link, 2.0 KiB in 1.0 s");
     }
 }

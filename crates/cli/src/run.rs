@@ -88,3 +88,64 @@ async fn end_signal() {
         () = wait(SignalKind::hangup()) => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser, Debug)]
+    #[command(name = "cairn")]
+    struct Cli {
+        #[command(flatten)]
+        global: GlobalArgs,
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    /// A command line that contradicts itself is found here and not by a person.
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Scripts that use these forms would break.
+    #[test]
+    fn what_people_type_is_understood() {
+        for line in [
+            "cairn fs ls",
+            "cairn --json fs ls -laRh / v:/x",
+            "cairn fs ls --json --cluster h:1",
+            "cairn fs mkdir -p -m 755 /a",
+            "cairn fs put -rpc --layout r3 a b /t",
+            "cairn fs put - /x",
+            "cairn fs get /a /b .",
+            "cairn fs get /a -",
+            "cairn fs cat --offset 1k --length 5 /a",
+            "cairn fs rm -rf /a",
+            "cairn fs du -sh",
+            "cairn fs find / --name x --size -5k --type f",
+            "cairn fs chmod -R u+x,g-w /a",
+            "cairn fs chmod -w /a",
+            "cairn fs chown :5 /a",
+            "cairn fs tail -f -c 5 /a",
+            "cairn fs touch -d @5 /a",
+            "cairn fs layout set r2 /a",
+            "cairn fs xattr set /a user.x y",
+            "cairn admin status",
+            "cairn admin pg 7",
+            "cairn admin pg ls --unhealthy --volume v",
+            "cairn admin volume create v --layout r2",
+            "cairn admin config set a=b c=d",
+            "cairn inspect -v file",
+            "cairn completion bash",
+        ] {
+            if let Err(error) = Cli::try_parse_from(line.split(' ')) {
+                panic!("{line}: {error}");
+            }
+        }
+        for line in ["cairn fs put a", "cairn fs rm", "cairn fs cat --offset x /a", "cairn admin config set"] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

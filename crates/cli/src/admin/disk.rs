@@ -17,6 +17,7 @@ pub struct DiskArgs {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// List the disks
+    #[command(alias = "list")]
     Ls,
 }
 

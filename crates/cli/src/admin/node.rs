@@ -15,6 +15,7 @@ pub struct NodeArgs {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// List the nodes
+    #[command(alias = "list")]
     Ls,
 }
 

@@ -16,6 +16,7 @@ pub struct PartitionArgs {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// List the meta partitions
+    #[command(alias = "list")]
     Ls,
 }
 

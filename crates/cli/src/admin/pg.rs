@@ -23,6 +23,7 @@ pub struct PgArgs {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// List placement groups
+    #[command(alias = "list")]
     Ls {
         /// Only those of this volume
         #[arg(long)]

@@ -21,6 +21,7 @@ pub struct VolumeArgs {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// List the volumes
+    #[command(alias = "list")]
     Ls,
     /// Make a volume
     Create {

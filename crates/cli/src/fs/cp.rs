@@ -80,7 +80,7 @@ impl CpArgs {
         if context.out.is_json() {
             context.out.json(&report.json_summary(seconds))?;
         } else if !context.args.quiet {
-            report.progress().say(&report.text_summary("copied", seconds));
+            report.say_summary("copied", seconds);
         }
         result
     }
@@ -229,9 +229,10 @@ impl Copy {
                 sum.update(&piece.data);
             }
             self.report.progress().add_bytes(piece.data.len() as u64);
+            let is_last = piece.offset + piece.data.len() as u64 == node.attributes.size;
             let pushed = match piece.hole {
-                true => rechunk.hole(&mut writer, piece.data).await,
-                false => rechunk.push(&mut writer, piece.data).await,
+                true => rechunk.hole(&mut writer, piece.data, is_last).await,
+                false => rechunk.push(&mut writer, piece.data, is_last).await,
             };
             pushed.map_err(|e| e.named_for(&at))?;
         }

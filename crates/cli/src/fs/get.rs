@@ -72,7 +72,7 @@ impl GetArgs {
         if context.out.is_json() {
             context.out.json(&report.json_summary(seconds))?;
         } else if !context.args.quiet {
-            report.progress().say(&report.text_summary("fetched", seconds));
+            report.say_summary("fetched", seconds);
         }
         result
     }
@@ -95,6 +95,8 @@ fn plan(found: Vec<Found>, target: &OsStr, operands: usize) -> Result<Vec<Fetch>
     let kind = match std::fs::metadata(target) {
         Ok(meta) if meta.is_dir() => TargetKind::Directory,
         Ok(_) => TargetKind::Other,
+        // A file with a slash behind its name.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => TargetKind::Other,
         Err(_) => TargetKind::Missing,
     };
     let slash = target.as_bytes().ends_with(b"/");

@@ -64,7 +64,7 @@ impl PutArgs {
         if context.out.is_json() {
             context.out.json(&report.json_summary(seconds))?;
         } else if !context.args.quiet {
-            report.progress().say(&report.text_summary("stored", seconds));
+            report.say_summary("stored", seconds);
         }
         result
     }

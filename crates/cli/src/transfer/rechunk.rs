@@ -9,10 +9,10 @@ pub struct Rechunk {
 }
 
 impl Rechunk {
-    /// Hands on what is full.
-    pub async fn push(&mut self, writer: &mut FileWriter, mut piece: SharedBuf) -> Result<()> {
+    /// Hands on what is full. `is_last`: nothing follows, so that it may be short.
+    pub async fn push(&mut self, writer: &mut FileWriter, mut piece: SharedBuf, is_last: bool) -> Result<()> {
         while !piece.is_empty() {
-            if self.gathered.is_none() && piece.len() == SEGMENT_MAX {
+            if self.gathered.is_none() && (is_last || piece.len() == SEGMENT_MAX) {
                 return writer.push(piece).await;
             }
             let buffer = self.gathered.get_or_insert_with(FileWriter::buffer);
@@ -27,11 +27,11 @@ impl Rechunk {
         Ok(())
     }
     /// A hole: skipped where whole parts of it begin on a part of the file, zeros else.
-    pub async fn hole(&mut self, writer: &mut FileWriter, piece: SharedBuf) -> Result<()> {
-        if self.gathered.is_none() && piece.len() == SEGMENT_MAX {
+    pub async fn hole(&mut self, writer: &mut FileWriter, piece: SharedBuf, is_last: bool) -> Result<()> {
+        if self.gathered.is_none() && (is_last || piece.len() == SEGMENT_MAX) {
             return writer.skip(piece.len() as u64).await;
         }
-        self.push(writer, piece).await
+        self.push(writer, piece, is_last).await
     }
     /// Hands on the rest.
     pub async fn finish(self, writer: &mut FileWriter) -> Result<()> {
