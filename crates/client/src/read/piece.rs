@@ -45,7 +45,9 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
             Ok(data) => return Ok(data),
             Err(failures) => failures,
         };
-        if failures.iter().any(|(_, e)| matches!(e, NetError::Remote(e) if e.code == ErrorCode::ChunkDeleted)) {
+        // One member alone may have lost what the others still have.
+        let deleted = |(_, e): &(u32, NetError)| matches!(e, NetError::Remote(e) if e.code == ErrorCode::ChunkDeleted);
+        if !failures.is_empty() && failures.iter().all(deleted) {
             return Err(ClientError::Changed { what: piece.chunk.to_string() });
         }
         if cluster.clock.now().since(started) > cluster.patience {
