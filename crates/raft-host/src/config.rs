@@ -44,6 +44,9 @@ pub struct HostConfig {
     pub segment_bytes: u64,
     /// Bytes of one part of a checkpoint that goes to another node.
     pub fetch_part_bytes: u32,
+    /// A panic in a group's thread ends the process: its state machine may hold half a change, which must neither be
+    /// read nor written into a checkpoint. `false`: only the member stops (for tests).
+    pub abort_on_panic: bool,
 }
 
 impl HostConfig {
@@ -61,13 +64,14 @@ impl HostConfig {
             proposal_bytes_max: 32 << 20,
             item_bytes_max: 960 << 10,
             batch_bytes_max: 512 << 10,
-            batches_in_flight_max: 4,
+            batches_in_flight_max: 2,
             message_bytes_max: 64 << 20,
             checkpoint_log_bytes: 64 << 20,
             log_memory_max: 512 << 20,
             segments_max: 8,
             segment_bytes: 64 << 20,
             fetch_part_bytes: 1 << 20,
+            abort_on_panic: true,
         }
     }
 

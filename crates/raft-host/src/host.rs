@@ -63,9 +63,10 @@ impl<C: Send + 'static> Port for GroupPort<C> {
 }
 
 /// Runs when a group's thread ends, also by a panic in its state machine: then nobody may read from it any more, and
-/// nobody wait for it.
+/// nobody wait for it; and the process ends, if that is configured.
 struct EndGuard<C> {
     group: GroupId,
+    abort: bool,
     mailbox: Arc<Mailbox<C>>,
     shared: Arc<Shared>,
 }
@@ -77,6 +78,11 @@ impl<C> Drop for EndGuard<C> {
         if std::thread::panicking() {
             tracing::error!(group = %self.group, "the group's thread panicked; the member has stopped");
             self.shared.fail("the group's thread panicked".into());
+            if self.abort {
+                tracing::error!(group = %self.group, "the process ends, so that nothing of a half-changed state is used; \
+                    it recovers from its log when it is started again");
+                std::process::abort();
+            }
         }
         self.mailbox.abandon();
     }
@@ -228,7 +234,8 @@ impl RaftHost {
             shared: shared.clone(),
         };
         let owner = Owner::new(parts, mailbox.clone(), core, sm, log_clock, kept, fresh && first);
-        let guard = EndGuard { group, mailbox: mailbox.clone(), shared: shared.clone() };
+        let guard =
+            EndGuard { group, abort: self.config.abort_on_panic, mailbox: mailbox.clone(), shared: shared.clone() };
         let thread = std::thread::Builder::new()
             .name(format!("cairn-{group}"))
             .spawn(move || {

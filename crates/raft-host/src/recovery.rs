@@ -3,7 +3,7 @@
 //! | checkpoint | log | start |
 //! |---|---|---|
 //! | none | nothing | begin the group with the given members; without members: an empty member that waits for a leader |
-//! | none | a tombstone | as nothing |
+//! | any | a tombstone | the checkpoints are dropped; as nothing |
 //! | none | begins with the group's beginning | the empty state, then the log |
 //! | none | promises alone | the empty member that waits for a leader |
 //! | none | was truncated | error: gap |
@@ -60,6 +60,10 @@ pub(crate) fn recover<S: StateMachine>(
     beginning: Beginning<'_>,
     sm: &mut S,
 ) -> Result<Start, HostError> {
+    if log.as_ref().is_some_and(|log| log.removed) {
+        // The node has left the group; what a crash left of its checkpoints is of before.
+        checkpoints.drop_group(group)?;
+    }
     let (header, bytes, older) = restore_newest(group, checkpoints, sm)?;
     let log = log.filter(|log| !log.removed);
     match (header, log) {

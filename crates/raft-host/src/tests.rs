@@ -2,6 +2,7 @@
 
 mod damage;
 mod fixture;
+mod panics;
 mod rpc;
 mod single;
 mod three;
