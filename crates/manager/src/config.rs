@@ -26,7 +26,8 @@ pub struct ManagerConfig {
     pub member: NodeId,
     /// Every member with its host:port, the same on all members.
     pub members: Vec<(NodeId, String)>,
-    /// This member is added to a cluster that runs: it begins nothing by itself.
+    /// This member is added to a cluster that runs: without a log it begins nothing by itself and has no vote until the
+    /// leader has added it.
     pub join: bool,
     /// Name of a new cluster, for people.
     pub cluster_name: String,

@@ -1,5 +1,6 @@
 //! [`ManagerError`]: why a manager cannot start.
 use cairn_raft_host::HostError;
+use cairn_types::ClusterId;
 
 /// Why a member of the manager's group cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +11,32 @@ pub enum ManagerError {
     /// Its log or checkpoint cannot be opened.
     #[error("the manager's log: {0}")]
     Log(#[from] HostError),
+    /// It was a member, and its log is gone.
+    #[error(
+        "the directory has no log of the manager's group, though member {member} has been part of cluster {cluster}: it \
+         would vote again where it voted before; restore the directory, or, after the group has removed and added the \
+         member, set manager.join = true to let it join anew"
+    )]
+    Forgotten {
+        /// The cluster that the others belong to.
+        cluster: ClusterId,
+        /// Its number.
+        member: u32,
+    },
+    /// Whether it was a member before cannot be found out.
+    #[error(
+        "the directory has no log of the manager's group, and whether member {member} has been part of cluster {cluster} \
+         before only its leader knows, which does not answer ({cause}); start the other managers first, or restore the \
+         directory"
+    )]
+    Unknowable {
+        /// The cluster that the others belong to.
+        cluster: ClusterId,
+        /// Its number.
+        member: u32,
+        /// Why the leader did not answer.
+        cause: String,
+    },
     /// Its thread could not be made.
     #[error("cannot start the manager's thread: {0}")]
     Thread(#[source] std::io::Error),

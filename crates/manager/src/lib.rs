@@ -11,6 +11,7 @@ pub mod error;
 mod leading;
 mod machine;
 mod manager;
+mod memory;
 mod metrics;
 mod ops;
 mod probe;

@@ -6,9 +6,10 @@ use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::machine::{Machine, Replica};
 use crate::manager::Manager;
+use crate::memory;
 use crate::metrics::Metrics;
 use cairn_env::{Clock, Rng};
-use cairn_raft_host::RaftHost;
+use cairn_raft_host::{HostError, RaftHost};
 use cairn_rpc::{Client, Identity, Reply, Request, Service};
 use cairn_telemetry::Samples;
 use cairn_types::{ErrorCode, GroupId, NodeId};
@@ -46,11 +47,17 @@ pub struct ManagerServer {
 }
 
 impl ManagerServer {
-    /// Opens the group's log and takes part. Blocks while the state is restored.
+    /// Opens the group's log and takes part. Blocks while the state is restored, and, without a log, until the other
+    /// members were asked whether there is a cluster already. Not to be called in a tokio runtime.
     pub fn start(config: ManagerConfig, parts: ManagerParts) -> Result<Self, ManagerError> {
         check(&config)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ManagerError::Thread)?;
+        let labelled = !parts.identity.cluster().is_none();
+        let knows = parts.raft.knows_group(GroupId::MANAGER).map_err(HostError::from)?;
+        if !config.join && !labelled && !knows {
+            runtime.block_on(memory::may_begin(&config, &parts.client))?;
+        }
         let manager = Arc::new_cyclic(|me| Manager {
             replica: Arc::new(Replica::default()),
             client: parts.client,
@@ -72,11 +79,11 @@ impl ManagerServer {
         });
         let machine = Machine::new(manager.replica.clone(), Arc::downgrade(&manager));
         let members: Vec<NodeId> = manager.config.members.iter().map(|(id, _)| *id).collect();
-        let log = match (manager.config.join, manager.identity.cluster().is_none()) {
+        let log = match (manager.config.join, labelled) {
             (true, _) => parts.raft.open_group(GroupId::MANAGER, &[], machine)?,
-            (false, true) => parts.raft.open_group(GroupId::MANAGER, &members, machine)?,
+            (false, false) => parts.raft.open_group(GroupId::MANAGER, &members, machine)?,
             // Its label names a cluster: without its log it would begin a second one.
-            (false, false) => parts.raft.open_existing(GroupId::MANAGER, machine)?,
+            (false, true) => parts.raft.open_existing(GroupId::MANAGER, machine)?,
         };
         if manager.log.set(log).is_err() {
             unreachable!("it is set once, here");

@@ -33,9 +33,14 @@ impl State {
         };
         let old = self.node(id);
         let mut node = old.cloned().unwrap_or_else(fresh);
+        let mut freed = None;
         if command.removed {
             node.roles = Roles(node.roles.0 & !Roles::MANAGER.0);
         } else {
+            if !node.roles.has(Roles::MANAGER) && !node.uuid.is_none() {
+                // Added anew: it may come with an empty directory, so its next registration tells its uuid.
+                freed = Some(std::mem::replace(&mut node.uuid, DiskUuid::NONE));
+            }
             node.roles = Roles(node.roles.0 | Roles::MANAGER.0);
             if node.uuid.is_none() {
                 node.address = clip(&command.address);
@@ -45,6 +50,7 @@ impl State {
             self.nodes.insert(id, Arc::new(node));
             self.touch(ItemKey::Node(id));
         }
+        freed.map(|uuid| self.node_by_uuid.remove(&uuid));
         Ok(Outcome::Done)
     }
 

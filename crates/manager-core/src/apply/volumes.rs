@@ -43,17 +43,16 @@ impl State {
         let partition = PartitionId(self.next.partition);
         self.next.partition += 1;
         let (inode_first, inode_last) = (1, u64::MAX);
-        let item =
-            Partition {
-                id: partition,
-                volume: id,
-                inode_first,
-                inode_last,
-                members,
-                begun: Vec::new(),
-                removed: false,
-                version: 0,
-            };
+        let item = Partition {
+            id: partition,
+            volume: id,
+            inode_first,
+            inode_last,
+            members,
+            begun: Vec::new(),
+            removed: false,
+            version: 0,
+        };
         self.partitions.insert(partition, Arc::new(item));
         self.touch(ItemKey::Partition(partition));
         Ok(Outcome::Volume(id))

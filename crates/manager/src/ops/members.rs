@@ -1,10 +1,9 @@
 //! ChangeMembers: of the manager's own group, or of a meta partition.
 //!
 //! The manager's group: a new member has to run already (started with `join`), gets a vote when it has caught up
-//! (`duties.rs` promotes it). A partition: the new members are entered in the map; the partition's leader brings its
-//! group to that membership.
+//! (`duties.rs` promotes it). A partition: refused, for this version cannot do it.
 use crate::manager::Manager;
-use cairn_manager_core::command::{Command, PutManager, SetPartitionMembers};
+use cairn_manager_core::command::{Command, PutManager};
 use cairn_raft_host::MemberChange;
 use cairn_types::{ErrorCode, NodeId, PartitionId};
 use cairn_wire::common::Empty;
@@ -15,7 +14,7 @@ impl Manager {
     pub(crate) async fn change_members(&self, request: ChangeMembersRequest) -> Result<Empty, WireError> {
         match request.group {
             0 => self.change_managers(request).await,
-            _ => self.change_partition(request).await,
+            _ => self.change_partition(&request),
         }
     }
 
@@ -55,18 +54,19 @@ impl Manager {
         Ok(Empty {})
     }
 
-    async fn change_partition(&self, request: ChangeMembersRequest) -> Result<Empty, WireError> {
+    /// Entering other members in the map alone would leave the group as it is and let nodes begin a second one.
+    fn change_partition(&self, request: &ChangeMembersRequest) -> Result<Empty, WireError> {
         let id = PartitionId(request.group);
-        let mut members: Vec<u32> = self.look_in_cluster(|state, _| {
-            let partition = state
+        self.look_in_cluster(|state, _| {
+            state
                 .partition(id)
                 .filter(|p| !p.removed)
                 .ok_or_else(|| WireError::new(ErrorCode::UnknownPartition, format!("there is no {id}")))?;
-            Ok(partition.members.iter().map(|n| n.get()).collect())
-        })?;
-        members.retain(|node| !request.remove.contains(node));
-        members.extend(request.add.iter().filter(|node| !members.contains(node)).copied().collect::<Vec<_>>());
-        let command = SetPartitionMembers { partition: id.get(), members };
-        self.execute(Command::SetPartitionMembers(command)).await.map(|_| Empty {})
+            let text = format!(
+                "changing the members of a meta partition comes in a later version; {id} keeps its members: \
+                 restore the directory of the one that is missing"
+            );
+            Err(WireError::new(ErrorCode::InvalidArgument, text))
+        })
     }
 }

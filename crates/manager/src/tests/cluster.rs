@@ -1,5 +1,5 @@
 //! A cluster of managers in this process: own directories, own ports, real logs.
-use crate::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
+use crate::{Bootstrap, ManagerConfig, ManagerError, ManagerParts, ManagerServer};
 use bytes::Bytes;
 use cairn_env::{BufPool, FastRng, RealClock, RealDisk};
 use cairn_raft_host::{FetchError, HostConfig, RaftHost, RaftTransport};
@@ -137,7 +137,7 @@ pub struct Managers {
     pub bootstrap: Bootstrap,
     pub client: LeaderClient,
     /// Members from this one on are started to join.
-    joining: usize,
+    pub joining: usize,
     book: Addresses,
     clients: Mutex<Vec<Client>>,
 }
@@ -174,6 +174,10 @@ impl Managers {
     }
 
     fn run(&self, i: usize, server: Server, router: &Router, identity: Identity) -> Running {
+        self.try_run(i, server, router, identity).expect("a manager")
+    }
+
+    fn try_run(&self, i: usize, server: Server, router: &Router, identity: Identity) -> Result<Running, ManagerError> {
         let member = NodeId(i as u32 + 1);
         let members: Vec<(NodeId, String)> =
             self.addresses.iter().enumerate().map(|(i, a)| (NodeId(i as u32 + 1), a.clone())).collect();
@@ -197,10 +201,10 @@ impl Managers {
         };
         let parts = ManagerParts { raft: raft.clone(), client: client.clone(), identity: identity.clone(), clock, rng };
         assert!(router.raft.set(raft.clone()).is_ok());
-        let manager = ManagerServer::start(config, parts).expect("a manager");
+        let manager = ManagerServer::start(config, parts)?;
         assert!(router.manager.set(manager.service()).is_ok());
         self.clients.lock().push(client);
-        Running { manager, identity, raft, server }
+        Ok(Running { manager, identity, raft, server })
     }
 
     /// Starts one more process that waits to be made a member.
@@ -226,13 +230,23 @@ impl Managers {
 
     /// Starts a killed member again, under its address, with its label's cluster.
     pub fn restart(&mut self, i: usize, cluster: ClusterId) {
+        self.running[i] = Some(self.try_restart(i, cluster).expect("a manager"));
+    }
+
+    /// A killed member forgets everything.
+    pub fn empty(&mut self, i: usize) {
+        assert!(self.running[i].is_none(), "it must not run");
+        self.dirs[i] = TempDir::new().expect("a directory");
+    }
+
+    pub fn try_restart(&self, i: usize, cluster: ClusterId) -> Result<Running, ManagerError> {
         let router = Arc::new(Router::default());
         let identity = identity(cluster, i);
         let address = self.addresses[i].parse().expect("an address");
         let server = eventually("the old port to be free", || {
             Server::bind(address, server_config(), identity.clone(), router.clone()).ok()
         });
-        self.running[i] = Some(self.run(i, server, &router, identity));
+        self.try_run(i, server, &router, identity)
     }
 
     pub fn leader(&self) -> usize {

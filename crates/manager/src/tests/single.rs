@@ -241,3 +241,35 @@ fn a_label_without_its_log_does_not_begin_a_cluster() {
     let error = ManagerServer::start(ManagerConfig::single("127.0.0.1:1"), parts).err().expect("refused");
     assert!(matches!(error, ManagerError::Log(cairn_raft_host::HostError::Missing { .. })), "{error}");
 }
+
+/// The map would name members that the partition's group does not have.
+#[test]
+fn members_of_a_partition_cannot_be_changed_yet() {
+    let managers = Managers::start(1, 1, 1);
+    let _data = Node::start(&managers, 1, "data", 1);
+    let meta = Node::start(&managers, 2, "meta", 0);
+    eventually("the default volume", || (!managers.map().partitions.is_empty()).then_some(()));
+    let request = ChangeMembersRequest { group: 1, remove: vec![meta.id()], ..ChangeMembersRequest::default() };
+    let error = managers.try_call::<Empty>(Opcode::ChangeMembers, &request).expect_err("refused");
+    assert!(error.to_string().contains("comes in a later version"), "{error}");
+    assert_eq!(managers.map().partitions[0].nodes, [meta.id()]);
+}
+
+/// The manager would not know which members must have a log.
+#[test]
+fn members_that_report_a_partition_are_remembered() {
+    let managers = Managers::start(1, 1, 1);
+    let _data = Node::start(&managers, 1, "data", 1);
+    let meta = Node::start(&managers, 2, "meta", 0);
+    eventually("the default volume", || (!managers.map().partitions.is_empty()).then_some(()));
+    assert!(managers.map().partitions[0].begun.is_empty());
+    let report = PartitionReport { partition: 1, ..PartitionReport::default() };
+    let request = HeartbeatRequest {
+        node: meta.id(),
+        incarnation: meta.given.incarnation,
+        partitions: vec![report],
+        ..HeartbeatRequest::default()
+    };
+    managers.call::<HeartbeatResponse>(Opcode::Heartbeat, &request);
+    eventually("it to be logged", || (managers.map().partitions[0].begun == [meta.id()]).then_some(()));
+}

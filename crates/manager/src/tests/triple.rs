@@ -23,6 +23,9 @@ fn followers_point_to_the_leader() {
     let leader = managers.leader();
     managers.cluster();
     let client = new_client(Identity::client());
+    for running in managers.running.iter().flatten() {
+        eventually("every member to know the leader", || running.manager.health().ok());
+    }
     for (i, address) in managers.addresses.iter().enumerate().filter(|(i, _)| *i != leader) {
         let options = CallOptions::new(Duration::from_secs(5));
         let call = client.call(address, Opcode::GetMap.code(), &GetMapRequest::default(), (), options);
@@ -134,4 +137,44 @@ fn one_manager_becomes_three() {
         managers.status().problems.into_iter().find(|p| p.contains("manager n1 does not answer"))
     });
     assert!(problem.contains("2 of 3 managers"), "{problem}");
+}
+
+/// A member that lost its directory would vote a second time in a term: two leaders, two truths.
+#[test]
+fn a_member_that_lost_its_log_gets_no_vote_by_itself() {
+    use cairn_types::ClusterId;
+    use cairn_wire::common::Empty;
+    use cairn_wire::data::NodeAddress;
+    let mut managers = Managers::start(3, 1, 3);
+    managers.cluster();
+    // As if it was started for the first time long after the others: it never registered, so it never voted.
+    managers.kill(2);
+    managers.empty(2);
+    managers.restart(2, ClusterId::NONE);
+    eventually("it to follow", || managers.running[2].as_ref()?.manager.health().ok());
+    let register = |managers: &Managers, uuid: u8| {
+        let address = managers.addresses[2].clone();
+        let roles = vec!["manager".to_owned()];
+        let request =
+            RegisterRequest { node_uuid: vec![uuid; 16], node: 3, roles, address, ..RegisterRequest::default() };
+        managers.try_call::<RegisterResponse>(Opcode::Register, &request)
+    };
+    register(&managers, 77).expect("registered");
+    managers.kill(2);
+    managers.empty(2);
+    let error = managers.try_restart(2, ClusterId::NONE).err().expect("it must not start").to_string();
+    assert!(error.contains("has no log") && error.contains("member 3 has been part of"), "{error}");
+    assert!(error.contains("restore the directory") && error.contains("manager.join = true"), "{error}");
+    // The way back that the message tells.
+    let address = NodeAddress { node: 3, address: managers.addresses[2].clone() };
+    let remove = ChangeMembersRequest { group: 0, remove: vec![3], ..ChangeMembersRequest::default() };
+    managers.call::<Empty>(Opcode::ChangeMembers, &remove);
+    eventually("its removal", || (managers.status().managers == [1, 2]).then_some(()));
+    managers.joining = 2;
+    managers.restart(2, ClusterId::NONE);
+    let add =
+        ChangeMembersRequest { group: 0, add: vec![3], addresses: vec![address], ..ChangeMembersRequest::default() };
+    managers.call::<Empty>(Opcode::ChangeMembers, &add);
+    eventually("its vote", || (managers.status().managers == [1, 2, 3]).then_some(()));
+    register(&managers, 78).expect("with the uuid of its new directory");
 }
