@@ -172,6 +172,11 @@ impl Roster {
         tracing::info!(partition = %id, "the partition's volume was deleted; its state is dropped");
         self.close(id);
         self.failures.lock().remove(&id);
+        // The list goes last: until then this is repeated.
+        if let Err(error) = self.host.remove_group(GroupId::from(id)) {
+            tracing::error!(partition = %id, %error, "the partition's log could not be dropped; will be repeated");
+            return;
+        }
         if let Err(error) = list.remove(id) {
             tracing::error!(partition = %id, %error, "the list of partitions could not be written; will be repeated");
         }
