@@ -8,7 +8,7 @@ use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::decode_crcs;
 use cairn_format::pg_state::PgStateRecord;
 use cairn_rpc::{Payload, Reply, Request};
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, ErrorCode, PgId, crc32c};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, PgId, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
@@ -88,7 +88,9 @@ impl Inner {
         if good {
             return Ok(false);
         }
-        let (data, crc) = self.good_copy(disk, &pg, &store, id, block).await?;
+        // The blocks under a checksum are the same in every epoch, and this member may know the present one later.
+        let any_epoch = PgStateRecord { epoch: Epoch(0), ..(*pg).clone() };
+        let (data, crc) = self.good_copy(disk, &any_epoch, &store, id, block).await?;
         let (sender, healed) = oneshot::channel();
         let done: crate::disk::Done<()> = Box::new(move |outcome| {
             // Nobody waits any more if this fails.

@@ -25,7 +25,8 @@ impl DataServer {
 
 impl Contributor for DataServer {
     fn disks(&self) -> Vec<DiskReport> {
-        self.inner.slots.iter().map(|slot| slot.report()).collect()
+        // A directory whose label cannot be read has no identity to report: the node serves without it, `health` names it.
+        self.inner.slots.iter().filter(|slot| !slot.uuid().is_none()).map(|slot| slot.report()).collect()
     }
 
     fn registered(&self, registration: &Registration) -> Result<(), String> {
