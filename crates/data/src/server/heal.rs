@@ -119,6 +119,7 @@ impl Inner {
         let length = info.length.saturating_sub(from).min(BLOCK_SIZE as u64);
         let mut second = None;
         let mut problems = Vec::new();
+        let mut unanswered = false;
         for other in fence::serving(pg).filter(|other| *other != disk) {
             match self.fetch(pg, other, id, from, length as u32).await {
                 Ok((data, crcs)) if data.len() == BLOCK_SIZE => {
@@ -128,14 +129,22 @@ impl Inner {
                     second = second.or(Some((data, crcs[0])));
                 }
                 Ok(_) => problems.push(format!("{other} sent something else")),
-                Err(error) => problems.push(format!("{other}: {error}")),
+                Err(error) => {
+                    unanswered |= error.code == ErrorCode::ChainFailed;
+                    problems.push(format!("{other}: {error}"));
+                }
             }
         }
         if let Some((data, crc)) = second {
             return Ok((data.freeze(), crc));
         }
         let text = format!("{id}: no other member has a good copy of block {block} ({})", problems.join("; "));
-        tracing::error!(%disk, chunk = %id, block, problems = problems.join("; "), "a bad block cannot be healed now");
+        let problems = problems.join("; ");
+        if unanswered {
+            tracing::warn!(%disk, chunk = %id, block, problems, "a bad block cannot be healed now; its next reader has it tried again");
+        } else {
+            tracing::error!(%disk, chunk = %id, block, problems, "a bad block cannot be healed: no other member has it intact");
+        }
         Err(WireError::new(ErrorCode::ChecksumMismatch, text))
     }
 
