@@ -1,10 +1,9 @@
 //! What bad input gets: a clear message, a distinct exit code, nothing half-written.
-mod support;
-
+use crate::support::{Cluster, Shape, binary, free_ports, text};
+use crate::trees::noise;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, Shape, binary, free_ports, noise, text};
 
 const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
 
@@ -165,6 +164,7 @@ fn a_full_disk_is_told_and_recovers() {
     }
     cluster.allow_error("space");
     cluster.start_all();
+    cluster.ok(&["admin", "config", "set", "disk_reserve=64m"]);
     cluster.wait_volume();
     let local = cluster.path("local");
     fs::write(&local, noise(50_000_000, 4)).expect("file");
@@ -172,7 +172,7 @@ fn a_full_disk_is_told_and_recovers() {
     let mut stored = Vec::new();
     let full = loop {
         let target = format!("/file{}", stored.len());
-        let output = cluster.cairn(&["fs", "put", &local, &target]);
+        let output = cluster.cairn(&["fs", "put", "--timeout", "5", &local, &target]);
         if !output.status.success() {
             break output;
         }
@@ -188,7 +188,7 @@ fn a_full_disk_is_told_and_recovers() {
         cluster.ok(&["fs", "rm", path]);
     }
     let started = Instant::now();
-    while !cluster.cairn(&["fs", "put", &local, "/again"]).status.success() {
+    while !cluster.cairn(&["fs", "put", "--timeout", "5", &local, "/again"]).status.success() {
         assert!(started.elapsed() < Duration::from_secs(90), "the space did not come back");
     }
     cluster.kill_all();

@@ -2,12 +2,11 @@
 //!
 //! Ports are found free at run time, directories are temporary. A process that logs ERROR without the test having said
 //! that it may fails the test at its end.
-#![allow(dead_code, reason = "each test program uses its own part of the harness")]
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -194,11 +193,6 @@ impl Cluster {
     pub fn pid(&self, name: &str) -> u32 {
         self.processes.get(name).and_then(|p| p.child.as_ref()).expect("running process").id()
     }
-    /// Stops or continues a process.
-    pub fn signal(&self, name: &str, signal: &str) {
-        let status = Command::new("kill").arg(format!("-{signal}")).arg(self.pid(name).to_string()).status();
-        assert!(status.expect("kill runs").success());
-    }
     pub fn names(&self) -> Vec<String> {
         self.processes.keys().cloned().collect()
     }
@@ -269,11 +263,22 @@ impl Drop for Cluster {
     }
 }
 
+/// A port from which on so many were free a moment ago. Below the range that systems give to connections and to port 0,
+/// so that nothing takes them before the process under test does.
+pub fn free_base(count: u16) -> u16 {
+    const FIRST: u16 = 12_000;
+    const SPAN: u16 = 20_000;
+    let seed = RandomState::new().build_hasher().finish();
+    let starts = (0..200).map(|attempt| FIRST + (seed.wrapping_add(attempt * 97) % u64::from(SPAN)) as u16);
+    let free = |base: &u16| (0..count).all(|i| TcpListener::bind(("127.0.0.1", base + i)).is_ok());
+    starts.into_iter().find(free).expect("free ports")
+}
+
 /// Ports that were free a moment ago.
 pub fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    listeners.iter().map(|l| l.local_addr().expect("address").port()).collect()
+    let count = u16::try_from(count).expect("a few");
+    let base = free_base(count);
+    (base..base + count).collect()
 }
 
 pub fn text(bytes: &[u8]) -> String {
@@ -283,64 +288,4 @@ pub fn text(bytes: &[u8]) -> String {
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
-}
-
-/// Bytes that differ from file to file and compress badly.
-pub fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(length + 8);
-    while out.len() < length {
-        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        out.extend_from_slice(&(x ^ (x >> 29)).to_le_bytes());
-    }
-    out.truncate(length);
-    out
-}
-
-/// A tree of `count` files of assorted sizes, with directories and a symbolic link.
-pub fn make_tree(root: &Path, count: usize, seed: u64) {
-    const SIZES: [usize; 8] = [0, 1, 100, 4096, 5000, 70_000, 200_000, 1_500_000];
-    for i in 0..count {
-        let dir = root.join(format!("d{}", i % 7)).join(format!("e{}", i % 3));
-        fs::create_dir_all(&dir).expect("directory");
-        fs::write(dir.join(format!("file-{i}")), noise(SIZES[i % SIZES.len()], seed + i as u64)).expect("file");
-    }
-    std::os::unix::fs::symlink("d0/e0/file-0", root.join("link")).expect("link");
-}
-
-/// Every path below `root` with its contents or link target.
-pub fn read_tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut out = BTreeMap::new();
-    let mut stack = vec![root.to_path_buf()];
-    while let Some(dir) = stack.pop() {
-        for entry in fs::read_dir(&dir).expect("directory") {
-            let path = entry.expect("entry").path();
-            let kind = fs::symlink_metadata(&path).expect("metadata").file_type();
-            let name = path.strip_prefix(root).expect("below the root").to_path_buf();
-            if kind.is_dir() {
-                stack.push(path);
-            } else if kind.is_symlink() {
-                out.insert(name, fs::read_link(&path).expect("link").into_os_string().into_encoded_bytes());
-            } else {
-                let mut bytes = Vec::new();
-                File::open(&path).expect("open").read_to_end(&mut bytes).expect("read");
-                out.insert(name, bytes);
-            }
-        }
-    }
-    out
-}
-
-/// Panics with the first difference of two trees.
-pub fn assert_same_tree(left: &Path, right: &Path) {
-    let (a, b) = (read_tree(left), read_tree(right));
-    for (name, bytes) in &a {
-        match b.get(name) {
-            None => panic!("{} is missing in {}", name.display(), right.display()),
-            Some(other) => {
-                assert!(bytes == other, "{} differs: {} and {} bytes", name.display(), bytes.len(), other.len())
-            }
-        }
-    }
-    assert_eq!(a.len(), b.len(), "{} has entries that were not there", right.display());
 }

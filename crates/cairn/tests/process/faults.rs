@@ -1,10 +1,9 @@
 //! Real processes and SIGKILL: what was acknowledged is there afterwards, whoever dies in the middle.
-mod support;
-
+use crate::support::{self, Cluster, Shape};
+use crate::trees::{assert_same_tree, make_tree, noise};
 use std::fs;
 use std::process::Child;
 use std::time::{Duration, Instant};
-use support::{Cluster, Shape, assert_same_tree, make_tree, noise};
 
 const FULL: Shape = Shape { managers: 3, metas: 3, datas: 4, racks: 4 };
 

@@ -1,12 +1,10 @@
 //! What the documentation says is what the program does: commands are run, tables are compared.
-mod support;
-
+use crate::support::{binary, free_base, text};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{binary, free_ports, text};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the project")
@@ -36,7 +34,7 @@ fn the_deployment_guide_works_as_it_is_written() {
     let page = fs::read_to_string(root().join("docs/guides/deploy.md")).expect("page");
     let script = shell_blocks(&page);
     assert!(script.matches("BASE=7400\n").count() == 1, "the guide sets its ports in one place");
-    let base = free_ports(1)[0].clamp(1024, 60_000);
+    let base = free_base(100);
     let script = script.replace("BASE=7400\n", &format!("BASE={base}\n"));
     let dir = tempfile::tempdir().expect("dir");
     let path = format!(

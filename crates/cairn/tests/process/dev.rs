@@ -1,0 +1,133 @@
+//! `cairn dev`: a whole cluster in one process, kept in one directory.
+use crate::support::{binary, text};
+use crate::trees::{assert_same_tree, make_tree};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A whole cluster that is not ready by then never will be.
+const READY: Duration = Duration::from_secs(45);
+
+/// A running `cairn dev`; killed when dropped.
+struct Dev {
+    child: Child,
+    cluster: String,
+    http: String,
+}
+
+impl Dev {
+    fn start(dir: &Path) -> Dev {
+        let (out, log) = (dir.join("out"), dir.join("log"));
+        let child = Command::new(binary())
+            .args(["dev", "--nodes", "4", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(dir.join("cluster"))
+            .stdin(Stdio::null())
+            .stdout(File::create(&out).expect("out"))
+            .stderr(File::options().create(true).append(true).open(&log).expect("log"))
+            .spawn()
+            .expect("the binary starts");
+        let mut dev = Dev { child, cluster: String::new(), http: String::new() };
+        let started = Instant::now();
+        loop {
+            let said = fs::read_to_string(&out).expect("out");
+            if let Some(line) = said.lines().find(|line| line.starts_with("ready ")) {
+                let word = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key));
+                dev.cluster = word("cluster=").expect("the address").to_owned();
+                dev.http = word("http=").expect("the address of the HTTP port").to_owned();
+                return dev;
+            }
+            let ended = dev.child.try_wait().expect("wait");
+            let log = || fs::read_to_string(&log).unwrap_or_default();
+            assert!(ended.is_none() && started.elapsed() < READY, "not ready (ended: {ended:?}):\n{}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn cairn(&self, args: &[&str]) -> Output {
+        Command::new(binary()).args(args).env("CAIRN_CLUSTER", &self.cluster).output().expect("the binary starts")
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.cairn(args);
+        assert!(output.status.success(), "cairn {args:?}: {}\n{}", output.status, text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Waits until nothing is wrong any more: every group has all its members.
+    fn wait_healthy(&self) {
+        let started = Instant::now();
+        loop {
+            let status = self.cairn(&["admin", "status"]);
+            let said = text(&status.stdout);
+            if status.status.success() && said.contains("healthy: nothing is wrong") {
+                return;
+            }
+            assert!(started.elapsed() < Duration::from_secs(30), "not healthy: {said}{}", text(&status.stderr));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// The whole answer of the HTTP port.
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.http).expect("the HTTP port");
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: cairn\r\nconnection: close\r\n\r\n").expect("request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answer");
+        answer
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("kill");
+        self.child.wait().expect("wait");
+    }
+
+    /// SIGTERM; the exit code.
+    fn terminate(mut self) -> Option<i32> {
+        let signal = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(signal.expect("kill runs").success());
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                return status.code();
+            }
+            assert!(started.elapsed() < Duration::from_secs(20), "SIGTERM did not end it");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+/// Somebody who tries the program out would lose what he stored, or stay with a cluster that never becomes whole.
+#[test]
+fn a_cluster_in_one_process_keeps_everything_across_a_kill() {
+    let dir = tempfile::Builder::new().prefix("cairn-dev-").tempdir().expect("temporary directory");
+    let (tree, back) = (dir.path().join("tree"), dir.path().join("back"));
+    make_tree(&tree, 60, 7);
+    let dev = Dev::start(dir.path());
+    dev.wait_healthy();
+    let health = dev.get("/healthz");
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    let metrics = dev.get("/metrics");
+    for family in ["cairn_rpc_", "cairn_manager_", "cairn_meta_"] {
+        assert!(metrics.contains(family), "no {family}… in {metrics}");
+    }
+    dev.ok(&["fs", "put", tree.to_str().expect("utf-8"), "/tree"]);
+    dev.kill();
+
+    let dev = Dev::start(dir.path());
+    dev.ok(&["fs", "get", "/tree", back.to_str().expect("utf-8")]);
+    assert_same_tree(&tree, &back);
+    dev.wait_healthy();
+    dev.ok(&["fs", "put", tree.join("d0").to_str().expect("utf-8"), "/more"]);
+    assert_eq!(dev.terminate(), Some(0), "a request to end is no failure");
+}

@@ -1,0 +1,10 @@
+//! Tests of the program as a whole: real processes, real ports, real directories.
+//!
+//! One test program, so that the harness is compiled once and all of it is used. Each test has its own cluster.
+
+mod dev;
+mod docs;
+mod faults;
+mod refusals;
+mod support;
+mod trees;
