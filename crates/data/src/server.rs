@@ -19,6 +19,7 @@ mod member;
 mod peer;
 mod read;
 mod report;
+mod retired;
 mod seal_old;
 mod slot;
 mod start;
@@ -82,6 +83,8 @@ pub(crate) struct Inner {
     task_thread: Mutex<Option<start::TaskThread>>,
     parts: slot::StoreParts,
     stopping: AtomicBool,
+    /// Chunks of retired groups are being deleted.
+    dropping: AtomicBool,
 }
 
 impl DataServer {

@@ -57,6 +57,7 @@ impl Contributor for DataServer {
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
+        self.inner.drop_retired();
         heartbeat.pgs.extend(self.inner.pg_reports());
         let mut suspects = self.inner.suspects.lock();
         suspects.sent = suspects.waiting.len();

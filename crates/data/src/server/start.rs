@@ -106,6 +106,7 @@ impl DataServer {
             tasks,
             task_thread: Mutex::new(Some(thread)),
             stopping: AtomicBool::new(false),
+            dropping: AtomicBool::new(false),
             parts,
             config,
         });

@@ -199,11 +199,22 @@ impl Cluster {
 
     pub(super) fn tell(&mut self, states: &[MemberState]) {
         self.epoch += 1;
+        self.tell_state(self.state(states));
+    }
+
+    /// The volume was deleted.
+    pub(super) fn retire(&mut self) {
+        self.epoch += 1;
+        let states = vec![MemberState::Serving; self.nodes.len()];
+        self.tell_state(PgState { retired: true, ..self.state(&states) });
+    }
+
+    fn tell_state(&self, state: PgState) {
         let node = |node: &TestNode| Node { id: node.node, address: node.address.clone(), ..Node::default() };
         let map = ClusterMap {
             version: self.epoch,
             nodes: self.nodes.iter().map(node).collect(),
-            pgs: vec![Pg { state: Some(self.state(states)), ..Pg::default() }],
+            pgs: vec![Pg { state: Some(state), ..Pg::default() }],
             ..ClusterMap::default()
         };
         for node in self.nodes.iter().filter(|node| node.server.is_some()) {

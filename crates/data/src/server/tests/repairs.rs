@@ -221,3 +221,29 @@ fn a_primary_that_lost_a_chunk_deletes_nobodys_copy() {
     assert!(cluster.read(0, index, 0, 10).is_err(), "it was set aside");
     assert_eq!(cluster.read(1, index, 0, 100_000).expect("read").expect("intact"), bytes);
 }
+
+/// The space of a deleted volume would stay in use for ever; of any other group nothing may go.
+#[test]
+fn the_chunks_of_a_retired_group_go() {
+    let mut cluster = Cluster::start(2);
+    let sealed = cluster.allocate(0).expect("an index");
+    cluster.append(0, &[1], sealed, 0, &pattern(1, 300_000)).expect("appended");
+    cluster.seal(0, &[1], sealed).expect("sealed");
+    let open = cluster.allocate(0).expect("an index");
+    cluster.append(0, &[1], open, 0, &pattern(2, 5000)).expect("appended");
+    let left = |cluster: &Cluster| -> Vec<usize> {
+        (0..2).map(|i| cluster.nodes[i].store().list(PgId(PG), 0, 100).len()).collect()
+    };
+    assert_eq!(cluster.nodes.iter().filter(|node| node.report().is_some()).count(), 2);
+    assert_eq!(left(&cluster), [2, 2], "nothing is retired yet");
+    cluster.retire();
+    eventually("the chunks are gone", || {
+        let reported = cluster.nodes.iter().filter(|node| node.report().is_some()).count();
+        reported <= 2 && left(&cluster) == [0, 0]
+    });
+    for i in 0..2 {
+        eventually("the files are gone", || {
+            !cluster.nodes[i].file(sealed).exists() && !cluster.nodes[i].file(open).exists()
+        });
+    }
+}
