@@ -40,6 +40,8 @@ pub struct ManagerSection {
     pub members: Vec<(u32, String)>,
     /// The member that this process is.
     pub member: Option<u32>,
+    /// It waits without a vote until the group has added it.
+    pub join: bool,
     /// Name of the cluster, for people; used when it is made.
     pub cluster_name: String,
 }

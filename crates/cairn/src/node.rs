@@ -32,6 +32,9 @@ const READ_POOL_BYTES: usize = 128 << 20;
 /// Threads that carry the connections to other nodes.
 const CLIENT_THREADS: usize = 1;
 
+#[cfg(test)]
+mod tests;
+
 /// What a node is.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
@@ -45,6 +48,8 @@ pub struct NodeSpec {
     pub managers: Vec<(u32, String)>,
     /// Its number in the manager's group.
     pub manager: Option<u32>,
+    /// It joins the group of managers, instead of beginning with a vote.
+    pub manager_joins: bool,
     pub cluster_name: String,
     pub meta: bool,
     pub disks: Vec<PathBuf>,
@@ -105,7 +110,7 @@ impl NodeProcess {
         let registry = Registry::new();
         let web = match &spec.http {
             Some(listen) => {
-                Some(http.block_on(HttpServer::start(listen, registry.clone(), Vec::new())).with_context(|| {
+                Some(http.block_on(HttpServer::start(listen, registry.clone(), vec![starting()])).with_context(|| {
                     format!("the HTTP port {listen} cannot be opened; choose another node.http or stop what has it")
                 })?)
             }
@@ -124,12 +129,17 @@ impl NodeProcess {
                 }
             }));
         }
+        let show = |roles: &Roles| {
+            if let Some(web) = &web {
+                web.set_checks(roles.health_checks(&agent));
+            }
+        };
+        // Before it is registered a node does not serve, and says so.
+        show(&roles);
         let registration = wait_registered(&agent);
         roles.start_late(&spec, &ground, &router, &agent, &registration)?;
         register_metrics(&registry, &server, &roles);
-        if let Some(web) = &web {
-            web.set_checks(roles.health_checks());
-        }
+        show(&roles);
         let Roles { manager, meta, data, raft } = roles;
         Ok(NodeProcess { server, agent, manager, meta, data, raft, http: web, address, _dir: ground.dir })
     }
@@ -252,6 +262,7 @@ impl Roles {
                 *only = address.to_owned();
             }
             let mut config = ManagerConfig::new(NodeId(member), members);
+            config.join = spec.manager_joins;
             config.cluster_name = spec.cluster_name.clone();
             config.bootstrap = spec.bootstrap.clone().unwrap_or_default();
             let parts = ManagerParts {
@@ -308,8 +319,10 @@ impl Roles {
         Ok(())
     }
 
-    fn health_checks(&self) -> Vec<HealthCheck> {
-        let mut checks = Vec::new();
+    /// Of the node itself and the roles that run by now.
+    fn health_checks(&self, agent: &Arc<NodeAgent>) -> Vec<HealthCheck> {
+        let agent = agent.clone();
+        let mut checks = vec![Arc::new(move || ("node".to_owned(), agent.health())) as HealthCheck];
         if let Some(manager) = self.manager.clone() {
             checks.push(Arc::new(move || ("manager".to_owned(), manager.health())) as HealthCheck);
         }
@@ -321,6 +334,11 @@ impl Roles {
         }
         checks
     }
+}
+
+/// Of a node whose roles do not run yet: states are restored, other managers asked.
+fn starting() -> HealthCheck {
+    Arc::new(|| ("node".to_owned(), Err("starting: directories are opened and states restored".to_owned())))
 }
 
 fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {

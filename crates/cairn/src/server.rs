@@ -70,6 +70,7 @@ fn spec(config: &Config) -> NodeSpec {
         host: if node.host.is_empty() { host_name() } else { node.host.clone() },
         managers: config.manager.members.clone(),
         manager: config.manager.member,
+        manager_joins: config.manager.join,
         cluster_name: config.manager.cluster_name.clone(),
         meta: config.meta,
         disks: config.data.as_ref().map(|d| d.disks.clone()).unwrap_or_default(),

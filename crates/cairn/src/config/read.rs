@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("node", &["dir", "listen", "advertise", "http", "rack", "host"]),
-    ("manager", &["members", "member", "cluster_name"]),
+    ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
     ("data", &["disks", "direct_reads"]),
     ("log", &["format", "filter"]),
@@ -200,7 +200,11 @@ impl<'a> Reader<'a> {
             self.mistake(section.at, format!("manager.member is {number}, which manager.members does not name"));
         }
         let cluster_name = self.text(section, "cluster_name").unwrap_or_else(|| "cairn".into());
-        Some(ManagerSection { members, member, cluster_name })
+        let join = self.flag(section, "join").unwrap_or(false);
+        if join && member.is_none() {
+            self.mistake(section.at, "manager.join is only for a process with manager.member".into());
+        }
+        Some(ManagerSection { members, member, join, cluster_name })
     }
 
     fn data(&mut self, section: &Section<'a>) -> Option<DataSection> {

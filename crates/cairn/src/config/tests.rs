@@ -25,9 +25,19 @@ fn a_good_file_gives_all_roles() {
     let config = parse("cairn.toml", GOOD).expect("good");
     assert_eq!(config.manager.member, Some(1));
     assert_eq!(config.manager.members.len(), 3);
+    assert!(!config.manager.join);
     assert!(config.meta);
     assert_eq!(config.data.expect("data").disks.len(), 2);
     assert_eq!(config.node.rack, "a");
+}
+
+#[test]
+fn a_manager_can_be_told_to_join() {
+    let text = GOOD.replace("member = 1\n", "member = 1\njoin = true\n");
+    assert!(parse("cairn.toml", &text).expect("good").manager.join);
+    let text = GOOD.replace("member = 1\n", "join = true\n");
+    let shown = parse("cairn.toml", &text).expect_err("nobody joins").to_string();
+    assert!(shown.contains("manager.join is only for a process with manager.member"), "{shown}");
 }
 
 #[test]
