@@ -107,9 +107,20 @@ fn groups_are_opened_once_and_can_be_left() {
     drop(node);
     let node = leader(dir.path());
     assert_eq!(node.state.lock().sum, 3);
+    node.handle.checkpoint_soon();
+    wait_for("a checkpoint", || node.handle.status().checkpoints > 0);
+    let files = || -> Vec<_> {
+        let group = dir.path().join("checkpoints").join(format!("{:010}", GROUP.0));
+        std::fs::read_dir(group).unwrap().map(|file| file.unwrap().path()).collect()
+    };
+    let kept: Vec<_> = files().into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    assert_eq!(kept.len(), 1);
     node._host.remove_group(GROUP).unwrap();
+    assert!(files().is_empty());
     assert!(!node._host.knows_group(GROUP).unwrap());
     drop(node);
+    // As if the process had been killed before the checkpoint was dropped.
+    kept.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
     let node = leader(dir.path());
     assert_eq!(node.add(4), Some(Fate::Done(4)), "nothing of the old group is left");
 }
