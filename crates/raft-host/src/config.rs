@@ -64,7 +64,7 @@ impl HostConfig {
             proposal_bytes_max: 32 << 20,
             item_bytes_max: 960 << 10,
             batch_bytes_max: 512 << 10,
-            batches_in_flight_max: 2,
+            batches_in_flight_max: 4,
             message_bytes_max: 64 << 20,
             checkpoint_log_bytes: 64 << 20,
             log_memory_max: 512 << 20,
