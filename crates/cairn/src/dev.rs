@@ -2,7 +2,7 @@
 //!
 //! Node 1 is manager and meta; every other node is a data node with its own directory, port and rack.
 use crate::node::{NodeProcess, NodeSpec};
-use crate::server::{ServeError, Signals, announce, http_runtime};
+use crate::server::{ServeError, Signals, announce, http_runtime, raise_file_limit};
 use anyhow::Context;
 use cairn_client::{Client, ConnectOptions};
 use cairn_manager::Bootstrap;
@@ -46,6 +46,7 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
     }
     std::fs::create_dir_all(&args.data_dir)
         .with_context(|| format!("{} cannot be made; choose another --data-dir", args.data_dir.display()))?;
+    raise_file_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;
     let nodes = start_nodes(&args, &runtime)?;
@@ -95,6 +96,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
         meta: true,
         disks: Vec::new(),
         direct_reads: false,
+        compact: true,
         rpc_threads: None,
         bootstrap: Some(Bootstrap { meta_nodes: 1, data_nodes: args.nodes, quiet: Duration::from_secs(3) }),
     }
@@ -116,6 +118,7 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         meta: false,
         disks: vec![dir.join(format!("data{number}")).join("disk")],
         direct_reads: false,
+        compact: true,
         rpc_threads: Some(1),
         bootstrap: None,
     }

@@ -27,6 +27,8 @@ use std::time::Duration;
 const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
 /// Requests in the works get so long when the node stops.
 const STOP_GRACE: Duration = Duration::from_millis(500);
+/// Journal of a disk of a compact node.
+const COMPACT_JOURNAL_BYTES: u64 = 16 << 20;
 /// Memory of reads of a data node.
 const READ_POOL_BYTES: usize = 128 << 20;
 /// Threads that carry the connections to other nodes.
@@ -54,6 +56,8 @@ pub struct NodeSpec {
     pub meta: bool,
     pub disks: Vec<PathBuf>,
     pub direct_reads: bool,
+    /// One of many nodes in a process: fewer threads, a smaller journal.
+    pub compact: bool,
     /// None: as many as the machine suggests.
     pub rpc_threads: Option<usize>,
     pub bootstrap: Option<Bootstrap>,
@@ -110,9 +114,9 @@ impl NodeProcess {
         let registry = Registry::new();
         let web = match &spec.http {
             Some(listen) => {
-                Some(http.block_on(HttpServer::start(listen, registry.clone(), vec![starting()])).with_context(|| {
-                    format!("the HTTP port {listen} cannot be opened; choose another node.http or stop what has it")
-                })?)
+                Some(http.block_on(HttpServer::start(listen, registry.clone(), vec![starting()])).with_context(
+                    || format!("the HTTP port {listen} cannot be opened; choose another node.http or stop what has it"),
+                )?)
             }
             None => None,
         };
@@ -353,6 +357,11 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
     anyhow::ensure!(!disks.is_empty(), "none of the disks of data.disks can be opened; see the messages above");
     let mut config = DataConfig::new(disks);
     config.disk.direct_reads = spec.direct_reads;
+    if spec.compact {
+        config.disk.journal_bytes = COMPACT_JOURNAL_BYTES;
+        config.disk.write_threads = 1;
+        config.disk.read_threads = 1;
+    }
     let env = DataEnv {
         clock: ground.clock.clone(),
         rng: Arc::new(OsRng),

@@ -49,6 +49,7 @@ pub fn run(args: &ServerArgs) -> Result<(), ServeError> {
     if let Err(why) = init_logging(&config.log) {
         return Err(ConfigErrors { file: path, mistakes: vec![(1, format!("log.filter: {why}"))] }.into());
     }
+    raise_file_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;
     let node = NodeProcess::start(spec(&config), runtime.handle())?;
@@ -75,6 +76,7 @@ fn spec(config: &Config) -> NodeSpec {
         meta: config.meta,
         disks: config.data.as_ref().map(|d| d.disks.clone()).unwrap_or_default(),
         direct_reads: config.data.as_ref().is_some_and(|d| d.direct_reads),
+        compact: false,
         rpc_threads: None,
         bootstrap: None,
     }
@@ -88,6 +90,15 @@ fn host_name() -> String {
 /// Runtime of the HTTP port and of signals; the roles have their own threads.
 pub fn http_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("http").enable_all().build()?)
+}
+
+/// Lets the process open as many files as it may: each chunk in use and each connection is one.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!(%error, ?limit, "the limit of open files cannot be raised");
+    }
 }
 
 /// The one line on standard output that says that the process serves.
