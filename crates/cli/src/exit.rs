@@ -147,7 +147,8 @@ impl Exit {
             ClientError::Unreachable { .. } => Exit::Unreachable,
             ClientError::OutcomeUnknown { .. } => Exit::OutcomeUnknown,
             ClientError::Unreadable { .. } => Exit::Damaged,
-            ClientError::NoWritableGroup { .. } => Exit::NoSpace,
+            ClientError::NoWritableGroup { full: true, .. } => Exit::NoSpace,
+            ClientError::NoWritableGroup { full: false, .. } => Exit::Unreachable,
             ClientError::Changed { .. } => Exit::Changed,
             ClientError::Protocol { .. } => Exit::Other,
             ClientError::Uri(UriError::NameTooLong(_) | UriError::PathTooLong) => Exit::TooLong,
@@ -228,12 +229,14 @@ mod tests {
             ClientError::Unreachable { what: what.clone(), tried: "h:1".into(), seconds: 1, last: last.clone() };
         let unknown = ClientError::OutcomeUnknown { what: what.clone(), seconds: 1, last };
         let unreadable = ClientError::Unreadable { what: what.clone(), offset: 0, length: 1, detail: "z".into() };
-        let full = ClientError::NoWritableGroup { what: what.clone(), detail: "z".into() };
+        let group = |full| ClientError::NoWritableGroup { what: what.clone(), detail: "z".into(), full };
+        let (full, silent) = (group(true), group(false));
         let exits = [
             (unreachable, 7),
             (unknown, 8),
             (unreadable, 9),
             (full, 6),
+            (silent, 7),
             (ClientError::Changed { what }, 12),
             (ClientError::Uri(UriError::PathTooLong), 15),
             (ClientError::Uri(UriError::NotRemote("a".into())), 18),

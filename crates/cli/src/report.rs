@@ -7,9 +7,14 @@ use crate::progress::Progress;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// A rate is said of so many bytes or more.
 const RATE_BYTES_MIN: u64 = 1 << 20;
+
+/// What is on its way when a fatal failure comes gets so long to end.
+const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// Counts of a command; shared by its tasks.
 pub struct Report {
@@ -22,6 +27,7 @@ pub struct Report {
     skipped: AtomicU64,
     failed: AtomicU64,
     stopped: AtomicBool,
+    stop: Notify,
     first: Mutex<Option<Exit>>,
 }
 
@@ -45,6 +51,7 @@ impl Report {
             skipped: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            stop: Notify::new(),
             first: Mutex::new(None),
         }
     }
@@ -80,6 +87,7 @@ impl Report {
         if error.is_fatal() {
             *self.first.lock() = Some(error.exit());
             self.stopped.store(true, Ordering::Relaxed);
+            self.stop.notify_waiters();
         }
         if !matches!(error, CliError::Reported { .. } | CliError::BrokenPipe) {
             self.progress.say(&error_line(error, self.json));
@@ -92,6 +100,20 @@ impl Report {
     /// A fatal failure came: begin nothing new.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
+    }
+    /// Waits for work to end; after a fatal failure only for a moment, then what is on its way is given up.
+    pub async fn or_stopped(&self, work: impl Future<Output = ()>) {
+        let mut work = std::pin::pin!(work);
+        let stop = self.stop.notified();
+        if !self.is_stopped() {
+            tokio::select! {
+                () = &mut work => return,
+                () = stop => {}
+            }
+        }
+        if tokio::time::timeout(STOP_GRACE, work).await.is_err() {
+            tracing::debug!("what was on its way was given up");
+        }
     }
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
@@ -200,6 +222,19 @@ mod tests {
         assert!(report.is_stopped());
         assert_eq!(report.finish().map_err(|e| e.exit()), Err(Exit::Unreachable));
         assert_eq!(report.json_summary(1.0)["failed"], 2);
+    }
+
+    /// A command would wait for each of many files that nobody answers for.
+    #[tokio::test(start_paused = true)]
+    async fn after_a_fatal_failure_nothing_is_waited_for() {
+        let report = Report::plain(false);
+        let work = async {
+            report.fail(&failing(Exit::Unreachable));
+            std::future::pending::<()>().await;
+        };
+        report.or_stopped(work).await;
+        report.or_stopped(std::future::pending()).await;
+        assert!(report.is_stopped());
     }
 
     #[test]

@@ -20,6 +20,15 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 /// Two refreshes of the map are at least so far apart.
 const REFRESH_APART: Duration = Duration::from_millis(20);
 
+/// The last fetches of the map.
+#[derive(Default)]
+struct Refreshed {
+    /// When one succeeded; 0: never.
+    succeeded: cairn_types::Time,
+    /// When one failed since, and why.
+    failed: Option<(cairn_types::Time, ClientError)>,
+}
+
 /// What the client knows and whom it talks to.
 pub(crate) struct Cluster {
     pub(crate) net: Net,
@@ -31,7 +40,7 @@ pub(crate) struct Cluster {
     /// Manager that answered last.
     current: AtomicUsize,
     view: RwLock<Arc<ClusterView>>,
-    refreshing: tokio::sync::Mutex<cairn_types::Time>,
+    refreshing: tokio::sync::Mutex<Refreshed>,
     /// Longest time that a call tries.
     pub(crate) patience: Duration,
 }
@@ -52,7 +61,7 @@ impl Cluster {
             managers: RwLock::new(managers),
             current: AtomicUsize::new(0),
             view: RwLock::new(Arc::default()),
-            refreshing: tokio::sync::Mutex::new(cairn_types::Time(0)),
+            refreshing: tokio::sync::Mutex::default(),
             patience,
         }
     }
@@ -137,18 +146,31 @@ impl Cluster {
         pause / 2 + pause.mul_f64((self.rng.u64() % 1000) as f64 / 2000.0)
     }
 
-    /// Fetches what changed since the known version; concurrent callers share one fetch.
+    /// Fetches what changed since the known version; concurrent callers share one fetch, also one that failed.
     pub(crate) async fn refresh(&self) -> Result<()> {
         let asked = self.clock.now();
         let mut last = self.refreshing.lock().await;
-        if last.0 != 0 && (*last >= asked || asked.since(*last) < REFRESH_APART) {
+        if last.succeeded.0 != 0 && (last.succeeded >= asked || asked.since(last.succeeded) < REFRESH_APART) {
             return Ok(());
         }
+        // Whoever waited while one failed for the whole patience does not wait as long once more.
+        if let Some((at, error)) = &last.failed
+            && *at >= asked
+        {
+            return Err(error.clone());
+        }
         let request = GetMapRequest { since_version: self.view().version, volume: 0 };
-        let map: ClusterMap = self.manager("fetching the cluster map", Opcode::GetMap, &request).await?;
-        self.learn(map);
-        *last = self.clock.now();
-        Ok(())
+        match self.manager::<ClusterMap>("fetching the cluster map", Opcode::GetMap, &request).await {
+            Ok(map) => {
+                self.learn(map);
+                *last = Refreshed { succeeded: self.clock.now(), failed: None };
+                Ok(())
+            }
+            Err(error) => {
+                last.failed = Some((self.clock.now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     /// Tells the manager that a member failed or stalled; learns the placement group's new state.

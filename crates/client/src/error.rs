@@ -24,9 +24,12 @@ pub enum ClientError {
     /// Bytes that should exist could be had from no member.
     #[error("{what}: {length} bytes at offset {offset} cannot be read from any copy: {detail}")]
     Unreadable { what: String, offset: u64, length: u64, detail: String },
-    /// Nothing in the cluster takes new data.
-    #[error("{what}: no placement group takes new data: {detail}")]
-    NoWritableGroup { what: String, detail: String },
+    /// Nothing in the cluster takes new data: there is no room (`full`), or nobody answers.
+    #[error(
+        "{what}: no placement group takes new data: {detail}; {}",
+        if *full { "remove something or add disks (cairn fs df)" } else { "look at cairn admin status" }
+    )]
+    NoWritableGroup { what: String, detail: String, full: bool },
     #[error(transparent)]
     Uri(#[from] UriError),
     /// The file was changed or replaced while it was read.
@@ -42,7 +45,7 @@ impl ClientError {
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Remote { error, .. } => Some(error.code),
-            Self::NoWritableGroup { .. } => Some(ErrorCode::NoSpace),
+            Self::NoWritableGroup { full: true, .. } => Some(ErrorCode::NoSpace),
             _ => None,
         }
     }
@@ -51,7 +54,13 @@ impl ClientError {
         match self {
             Self::Remote { error, .. } => error.code.errno(),
             Self::Unreachable { .. } | Self::OutcomeUnknown { .. } => 110,
-            Self::NoWritableGroup { .. } => 28,
+            Self::NoWritableGroup { full, .. } => {
+                if *full {
+                    28
+                } else {
+                    110
+                }
+            }
             Self::Uri(UriError::NameTooLong(_) | UriError::PathTooLong) => 36,
             Self::Uri(_) => 22,
             Self::Changed { .. } => 116,
@@ -77,7 +86,7 @@ impl ClientError {
             Self::Unreachable { tried, seconds, last, .. } => Self::Unreachable { what: name, tried, seconds, last },
             Self::OutcomeUnknown { seconds, last, .. } => Self::OutcomeUnknown { what: name, seconds, last },
             Self::Unreadable { offset, length, detail, .. } => Self::Unreadable { what: name, offset, length, detail },
-            Self::NoWritableGroup { detail, .. } => Self::NoWritableGroup { what: name, detail },
+            Self::NoWritableGroup { detail, full, .. } => Self::NoWritableGroup { what: name, detail, full },
             Self::Changed { .. } => Self::Changed { what: name },
             Self::Protocol { detail, .. } => Self::Protocol { what: name, detail },
             Self::Uri(error) => Self::Uri(error),

@@ -29,6 +29,10 @@ impl NetError {
             Self::Unknown(last) => ClientError::OutcomeUnknown { what, seconds, last },
         }
     }
+    /// There is no room, as opposed to nobody who answers.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Remote(error) if matches!(error.code, ErrorCode::NoSpace | ErrorCode::PgFull))
+    }
     pub(crate) fn text(&self) -> String {
         match self {
             Self::NotSent(text) | Self::Unknown(text) => text.clone(),

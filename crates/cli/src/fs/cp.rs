@@ -116,9 +116,12 @@ impl CpArgs {
         let dirs = Arc::new(DirShared { volume, report: report.clone(), room, running });
         let root = RemoteDir::existing(dirs.clone(), into, ready);
         let copy = Arc::new(Copy { from: source.volume.clone(), dirs, options, report: report.clone() });
-        copy.tree(source, root, name).await;
-        // Ends when the last task and the last directory to be finished are gone.
-        let _none = all_done.recv().await;
+        let work = async {
+            copy.tree(source, root, name).await;
+            // Ends when the last task and the last directory to be finished are gone.
+            let _none = all_done.recv().await;
+        };
+        report.or_stopped(work).await;
         Ok(())
     }
 }

@@ -52,15 +52,18 @@ pub(super) struct Download {
 pub async fn download(fetches: Vec<Fetch>, options: FetchOptions, report: Arc<Report>) {
     let download = Arc::new(Download {
         options,
-        report,
+        report: report.clone(),
         small: Arc::new(Semaphore::new(SMALL_IN_FLIGHT)),
         large: Arc::new(Semaphore::new(LARGE_IN_FLIGHT)),
     });
-    let mut tasks = JoinSet::new();
-    for fetch in fetches {
-        download.tree(fetch, &mut tasks).await;
-    }
-    while tasks.join_next().await.is_some() {}
+    let work = async {
+        let mut tasks = JoinSet::new();
+        for fetch in fetches {
+            download.tree(fetch, &mut tasks).await;
+        }
+        while tasks.join_next().await.is_some() {}
+    };
+    report.or_stopped(work).await;
 }
 
 impl Download {

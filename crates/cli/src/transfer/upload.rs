@@ -76,13 +76,16 @@ pub async fn upload(
     let dirs = Arc::new(DirShared { volume: volume.clone(), report: report.clone(), room, running });
     let root = RemoteDir::existing(dirs.clone(), into, ready);
     let pool = BufPool::new(POOL_BYTES);
-    let upload = Arc::new(Upload { volume: volume.clone(), options, report, pool, dirs });
+    let upload = Arc::new(Upload { volume: volume.clone(), options, report: report.clone(), pool, dirs });
     let (jobs, receiver) = mpsc::channel(QUEUE_MAX);
     walker::start(&upload, root, sources, jobs, READERS);
-    run_jobs(upload, receiver).await;
-    // Ends when the last task and the last directory to be finished are gone.
-    let none = all_done.recv().await;
-    debug_assert!(none.is_none(), "nothing is ever sent");
+    let work = async {
+        run_jobs(upload, receiver).await;
+        // Ends when the last task and the last directory to be finished are gone.
+        let none = all_done.recv().await;
+        debug_assert!(none.is_none(), "nothing is ever sent");
+    };
+    report.or_stopped(work).await;
 }
 
 async fn run_jobs(upload: Arc<Upload>, mut jobs: mpsc::Receiver<Job>) {

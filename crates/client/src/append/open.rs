@@ -50,15 +50,22 @@ pub(crate) struct Target {
     pub session: SessionId,
 }
 
+/// Why there is no chunk yet.
+struct Refusal {
+    text: String,
+    /// Because there is no room or there are too few disks, and not because nobody answers.
+    full: bool,
+}
+
 /// Opens a chunk; tries until the cluster's patience ends.
 pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<OpenChunk> {
     let started = cluster.clock.now();
-    let mut last = "the volume has no placement group".to_owned();
+    let mut last = Refusal { text: "the volume has no placement group".to_owned(), full: false };
     loop {
         let now = cluster.clock.now();
         if now.since(started) > cluster.patience {
             let what = format!("writing with {}", target.scheme);
-            return Err(ClientError::NoWritableGroup { what, detail: last });
+            return Err(ClientError::NoWritableGroup { what, detail: last.text, full: last.full });
         }
         let avoid = avoided.current(now);
         let Some(pg) = pick(&cluster, target.volume, target.scheme, &avoid) else {
@@ -73,14 +80,14 @@ pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: A
         match allocate(&cluster, target, &pg).await {
             Ok(chunk) => return Ok(chunk),
             Err(error) => {
-                last = format!("{}: {}", pg.id, error.text());
+                last = Refusal { text: format!("{}: {}", pg.id, error.text()), full: error.is_full() };
                 after_failure(&cluster, target, &avoided, &pg, error).await;
             }
         }
     }
 }
 
-async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: &mut String) -> Result<()> {
+async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: &mut Refusal) -> Result<()> {
     let request = EnsurePgsRequest { volume: target.volume, scheme: u32::from(target.scheme.code()), full };
     let what = format!("making placement groups for {}", target.scheme);
     match cluster.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
@@ -94,7 +101,7 @@ async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: 
         Err(ClientError::Remote { error, .. })
             if matches!(error.code, ErrorCode::NotEnoughDisks | ErrorCode::NoSpace) =>
         {
-            *last = error.message;
+            *last = Refusal { text: error.message, full: true };
             Ok(())
         }
         Err(error) => Err(error),

@@ -313,7 +313,7 @@ impl Stream {
         for segment in dead {
             let what = format!("writing to {}", chunk.id);
             let detail = format!("{ATTEMPTS_MAX} chunks failed, the last with: {}", error.text());
-            let _gone = segment.done.send(Err(ClientError::NoWritableGroup { what, detail }));
+            let _gone = segment.done.send(Err(ClientError::NoWritableGroup { what, detail, full: error.is_full() }));
         }
         for segment in back.into_iter().rev() {
             self.pending.push_front(segment);
