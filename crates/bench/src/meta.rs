@@ -16,7 +16,7 @@ use cairn_wire::Opcode;
 use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
 use clap::Args;
 use driver::{Job, Limit, Worker};
-use ops::Operation;
+use ops::{Operation, Target};
 use std::time::Duration;
 
 /// Arguments of `cairn bench meta`.
@@ -36,6 +36,12 @@ pub struct MetaArgs {
     pub threads: usize,
     #[arg(long, value_delimiter = ',', default_value = "create,stat,readdir,rename,unlink")]
     pub operations: Vec<Operation>,
+    /// Create each file with one extent of 4 KiB, as a file with contents has it (it names no stored bytes)
+    #[arg(long)]
+    pub extents: bool,
+    /// Leave the files there at the end
+    #[arg(long)]
+    pub keep: bool,
     #[arg(long, default_value = "default")]
     pub volume: String,
 }
@@ -76,7 +82,9 @@ async fn round(
         let request = OpenSessionRequest { client: "cairn-bench".into(), volume: volume.id() };
         let session: OpenSessionResponse = client.manager("opening a session", Opcode::OpenSession, &request).await?;
         let directory = volume.mkdir(format!("{root}/{i}").as_bytes(), 0o755, 0).await?.inode;
-        workers.push(Worker::new(volume.id(), partition, session.session, directory, args.in_flight));
+        let (session, extent) = (session.session, args.extents);
+        let target = Target { volume: volume.id(), partition, session, directory, extent };
+        workers.push(Worker::new(target, args.in_flight));
     }
     for &operation in &args.operations {
         let limit = match operation {
@@ -97,6 +105,9 @@ async fn round(
         if let Some(error) = outcome.first_error {
             eprintln!("first error of {}: {error}", operation.name());
         }
+    }
+    if args.keep {
+        return Ok(());
     }
     volume.remove_tree(root.as_bytes()).await.context("removing the benchmark's files")?;
     Ok(())

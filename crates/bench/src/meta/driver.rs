@@ -53,9 +53,9 @@ pub struct Outcome {
 }
 
 impl Worker {
-    pub fn new(volume: u32, partition: u32, session: u64, directory: u64, in_flight: usize) -> Self {
+    pub fn new(target: Target, in_flight: usize) -> Self {
         let slots = (0..in_flight).map(|_| Slot { sequence: 0, created: 0, done: 0 }).collect();
-        Self { target: Target { volume, partition, session, directory }, slots, renamed: false }
+        Self { target, slots, renamed: false }
     }
 }
 

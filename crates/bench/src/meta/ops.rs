@@ -1,7 +1,7 @@
 //! The measured operations: which request the n-th call of a slot is.
 use cairn_rpc::{Connection, ConnectionError};
 use cairn_wire::Opcode;
-use cairn_wire::common::Credentials;
+use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::frame::CallHeader;
 use cairn_wire::meta::*;
 use clap::ValueEnum;
@@ -25,6 +25,8 @@ pub struct Target {
     pub partition: u32,
     pub session: u64,
     pub directory: u64,
+    /// Files are created with one extent.
+    pub extent: bool,
 }
 
 impl Operation {
@@ -63,8 +65,11 @@ impl Operation {
         let name = file_name(slot, number, renamed);
         match self {
             Self::Create => {
+                let extents = if target.extent { vec![extent(target.session, slot, number)] } else { Vec::new() };
+                let size = extents.iter().map(|extent| extent.length).sum();
+                let mode = 0o100_644;
                 let request =
-                    CreateRequest { header, parent, name, mode: 0o100_644, exclusive: true, ..Default::default() };
+                    CreateRequest { header, parent, name, mode, exclusive: true, size, extents, ..Default::default() };
                 connection.send(Opcode::Create.code(), CALL, &request, ())
             }
             Self::Stat => {
@@ -87,6 +92,13 @@ impl Operation {
             }
         }
     }
+}
+
+/// An extent as a small file has one, 4 KiB somewhere in a chunk. There is no placement group 0, and what is in it counts
+/// as gone: removing the file frees nothing on any data node.
+fn extent(session: u64, slot: u32, number: u64) -> Extent {
+    let index = (session as u32) << 12 | slot << 6 | (number >> 14) as u32;
+    Extent { length: 4096, index, chunk_offset: number % (1 << 14) * 4096, ..Default::default() }
 }
 
 /// 16 bytes: a letter, the slot, the number.
