@@ -49,6 +49,8 @@ fn killed_during_put(victims: &[&str]) {
         assert_same_tree(&tree, &back);
         cluster.start_all();
     }
+    // Whoever came back has caught up.
+    cluster.wait_healthy();
     assert_eq!(cluster.kills, victims.len(), "every fault fired");
 }
 

@@ -162,6 +162,19 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(100));
         }
     }
+    /// Waits until nothing is wrong any more: every node is up, every group has all its members.
+    pub fn wait_healthy(&self) {
+        let started = Instant::now();
+        loop {
+            let status = self.cairn(&["admin", "status"]);
+            let said = text(&status.stdout);
+            if status.status.success() && said.contains("healthy: nothing is wrong") {
+                return;
+            }
+            assert!(started.elapsed() < READY, "not healthy: {said}{}", text(&status.stderr));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
     /// SIGKILL.
     pub fn kill(&mut self, name: &str) {
         let mut child = self.processes.get_mut(name).and_then(|p| p.child.take()).expect("running process");
