@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 const UID: u32 = 1 << 1;
 const GID: u32 = 1 << 2;
 /// Changes in flight.
-const IN_FLIGHT_MAX: usize = 32;
+const IN_FLIGHT_MAX: usize = 64;
 
 #[derive(Args, Debug)]
 pub struct ChownArgs {

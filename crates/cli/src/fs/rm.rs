@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// Removals in flight when a tree has to be removed entry by entry.
-const IN_FLIGHT_MAX: usize = 32;
+const IN_FLIGHT_MAX: usize = 64;
 
 #[derive(Args, Debug)]
 pub struct RmArgs {

@@ -22,6 +22,9 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+/// Threads that write small files: more only spin on the lock of the directory that they all create in.
+const WRITERS: usize = 4;
+
 /// Choices for everything that is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchOptions {
@@ -46,6 +49,8 @@ pub(super) struct Download {
     pub report: Arc<Report>,
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
+    /// Small files being written to the local disk.
+    pub writers: Semaphore,
 }
 
 /// Fetches all; failures are in the report.
@@ -55,6 +60,7 @@ pub async fn download(fetches: Vec<Fetch>, options: FetchOptions, report: Arc<Re
         report: report.clone(),
         small: Arc::new(Semaphore::new(SMALL_IN_FLIGHT)),
         large: Arc::new(Semaphore::new(LARGE_IN_FLIGHT)),
+        writers: Semaphore::new(WRITERS),
     });
     let work = async {
         let mut tasks = JoinSet::new();

@@ -104,6 +104,7 @@ async fn small(download: &Download, mut reader: FileReader, job: Job) -> Result<
         pieces.push(piece);
     }
     download.report.progress().add_bytes(job.size);
+    let _writer = download.writers.acquire().await;
     let writing = tokio::task::spawn_blocking(move || {
         let mut writing = Writing::begin(job)?;
         pieces.iter().try_for_each(|piece| writing.write(piece))?;
