@@ -1,7 +1,7 @@
 //! Typed calls over RPC: a message goes out, a message comes back, errors keep their three outcomes apart.
 use crate::error::ClientError;
 use cairn_env::buf::AlignedBuf;
-use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload};
+use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload, next_trace_id};
 use cairn_types::{ChunkId, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
@@ -74,11 +74,15 @@ impl Net {
         payload: Payload,
         options: CallOptions,
     ) -> impl Future<Output = Result<(A, Option<AlignedBuf>), NetError>> + Send + use<A, R> {
-        let call = self.client.call(address, opcode.code(), request, payload, options);
+        let trace_id = next_trace_id();
+        let call = self.client.call(address, opcode.code(), request, payload, options.trace(trace_id));
         async move {
-            let response = call.await?;
-            let answer = response.decode()?;
-            Ok((answer, response.payload))
+            let outcome = call.await.and_then(|response| Ok((response.decode()?, response.payload)));
+            outcome.map_err(|error| {
+                let trace = format_args!("{trace_id:016x}");
+                tracing::debug!(%trace, operation = opcode.name(), %error, "a call failed");
+                NetError::from(error)
+            })
         }
     }
 }

@@ -18,6 +18,7 @@ mod payload;
 mod reader;
 mod server;
 mod socket;
+mod trace;
 mod watch;
 
 pub use client::{Call, CallError, CallOptions, Client, Lane, NotSent, Peer, Response, SendError, Unknown};
@@ -27,6 +28,7 @@ pub use identity::Identity;
 pub use leader::{LeaderClient, LeaderError, Repeat};
 pub use payload::Payload;
 pub use server::{CloseReason, PeerInfo, Reply, ReplyBatch, Request, Server, ServerError, ServerStats, Service};
+pub use trace::next_trace_id;
 
 #[cfg(test)]
 mod tests;

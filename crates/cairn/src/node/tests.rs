@@ -35,6 +35,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         meta: true,
         disks: Vec::new(),
         direct_reads: false,
+        compact: true,
         rpc_threads: Some(1),
         bootstrap: None,
     };

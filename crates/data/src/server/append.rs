@@ -69,7 +69,7 @@ impl Inner {
                 None => Ok(()),
             };
         }
-        self.forward(&member, id, asked, payload, &join);
+        self.forward((&member, id), asked, payload, &join, request.call.trace_id);
         Ok(())
     }
 
@@ -167,11 +167,11 @@ impl Inner {
 
     fn forward(
         self: &Arc<Self>,
-        member: &Member,
-        id: ChunkId,
+        (member, id): (&Member, ChunkId),
         asked: AppendRequest,
         payload: SharedBuf,
         join: &Arc<ChainJoin>,
+        trace_id: u64,
     ) {
         let Some((&next, rest)) = asked.chain.split_first() else { return };
         let next = DiskId(next);
@@ -183,7 +183,7 @@ impl Inner {
         let deadline = self.hop_deadline(asked.chain.len(), base);
         let header = asked.chunk.map(|header| ChunkHeader { disk: next.get(), ..header });
         let request = AppendRequest { chunk: header, chain: rest.to_vec(), ..asked };
-        let options = CallOptions::new(deadline).bulk().stream(stream_of(id));
+        let options = CallOptions::new(deadline).bulk().stream(stream_of(id)).trace(trace_id);
         let (inner, pg, join) = (self.clone(), member.pg.clone(), join.clone());
         let peer = self.client.peer(&address);
         peer.call_then(Opcode::Append.code(), &request, Payload::One(payload), options, move |outcome| {

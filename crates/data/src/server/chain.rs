@@ -98,6 +98,7 @@ struct Along {
     opcode: Opcode,
     header: ChunkHeader,
     chain: Vec<u32>,
+    trace_id: u64,
 }
 
 impl Inner {
@@ -106,7 +107,8 @@ impl Inner {
             Ok(asked) => asked,
             Err(error) => return Err((reply, error)),
         };
-        let along = Along { opcode: Opcode::Sync, header: asked.chunk.unwrap_or_default(), chain: asked.chain };
+        let (header, trace_id) = (asked.chunk.unwrap_or_default(), request.call.trace_id);
+        let along = Along { opcode: Opcode::Sync, header, chain: asked.chain, trace_id };
         self.go_along(along, reply)
     }
 
@@ -115,7 +117,8 @@ impl Inner {
             Ok(asked) => asked,
             Err(error) => return Err((reply, error)),
         };
-        let along = Along { opcode: Opcode::Seal, header: asked.chunk.unwrap_or_default(), chain: asked.chain };
+        let (header, trace_id) = (asked.chunk.unwrap_or_default(), request.call.trace_id);
+        let along = Along { opcode: Opcode::Seal, header, chain: asked.chain, trace_id };
         self.go_along(along, reply)
     }
 
@@ -192,7 +195,7 @@ impl Inner {
         let header = ChunkHeader { disk: next.get(), ..along.header };
         let deadline = self.hop_deadline(along.chain.len(), self.config.sync_deadline);
         // Behind the appends of the same chunk, on the same connection.
-        let options = CallOptions::new(deadline).bulk().stream(stream_of(id));
+        let options = CallOptions::new(deadline).bulk().stream(stream_of(id)).trace(along.trace_id);
         let (inner, pg, join) = (self.clone(), member.pg.clone(), join.clone());
         let peer = self.client.peer(&address);
         if along.opcode == Opcode::Seal {

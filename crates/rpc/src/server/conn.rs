@@ -196,7 +196,7 @@ impl Conn {
                     let FrameHeader { opcode, request_id, flags, .. } = header;
                     let (oneway, received) = (flags.is_oneway(), self.received);
                     self.dispatched += 1;
-                    let reply = Reply::new(self.sink.clone(), request_id, opcode, oneway);
+                    let reply = Reply::new(self.sink.clone(), request_id, opcode, oneway, call.trace_id);
                     let request = Request { opcode, message, payload, call, oneway, received, peer };
                     self.shared.service.call(request, reply);
                 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Waker;
 
 use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::Flags;
 use parking_lot::Mutex;
@@ -135,6 +136,7 @@ struct RequestId {
     request_id: u64,
     opcode: u16,
     oneway: bool,
+    trace_id: u64,
 }
 
 /// The right and the duty to answer one request. Dropped unanswered, it answers with an internal error (of a one-way
@@ -146,8 +148,8 @@ pub struct Reply {
 }
 
 impl Reply {
-    pub(crate) fn new(sink: Arc<ReplySink>, request_id: u64, opcode: u16, oneway: bool) -> Self {
-        Self { sink: Some(sink), id: RequestId { request_id, opcode, oneway } }
+    pub(crate) fn new(sink: Arc<ReplySink>, request_id: u64, opcode: u16, oneway: bool, trace_id: u64) -> Self {
+        Self { sink: Some(sink), id: RequestId { request_id, opcode, oneway, trace_id } }
     }
 
     /// Answers with a message and a payload.
@@ -174,6 +176,9 @@ impl Reply {
     }
 
     fn err_in(self, error: WireError, batch: Option<&mut ReplyBatch>) {
+        let name = Opcode::from_code(self.id.opcode).map_or("unknown", Opcode::name);
+        let trace = format_args!("{:016x}", self.id.trace_id);
+        tracing::debug!(%trace, operation = name, %error, "answered with an error");
         let info = error.to_info();
         self.finish(Flags::ERROR, Payload::None, |out| encode(&info, out), batch);
     }
