@@ -8,7 +8,7 @@ use crate::append::stream::StreamHandle;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{Volume, shown};
 use cairn_env::buf::{AlignedBuf, SharedBuf};
-use cairn_types::Layout;
+use cairn_types::{ErrorCode, Layout};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::{Attributes, CreateRequest, PublishRequest, SetattrRequest};
 use std::collections::VecDeque;
@@ -155,8 +155,19 @@ impl FileWriter {
         Ok(())
     }
 
+    /// What an ended session wrote may be collected as garbage, so another session never publishes it.
+    async fn check_session(&self) -> Result<()> {
+        if self.volume.caller.session().await?.id == self.stream.session {
+            return Ok(());
+        }
+        let text =
+            "the session that wrote the file ended before it was complete; nothing was made visible, write it again";
+        Err(ClientError::remote(&shown(&self.path), ErrorCode::Unavailable, text))
+    }
+
     /// Puts the extents so far into the file without a name, which then has at least `size_min` bytes.
     async fn publish_part(&mut self, size_min: u64) -> Result<()> {
+        self.check_session().await?;
         let inode = match self.unnamed {
             Some(inode) => inode,
             None => {
@@ -179,6 +190,7 @@ impl FileWriter {
         while !self.placing.is_empty() {
             self.take_place().await?;
         }
+        self.check_session().await?;
         if self.unnamed.is_some() {
             return self.finish_unnamed().await;
         }

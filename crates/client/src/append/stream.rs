@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::{NetError, stream_of};
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AppendRequest, AppendResponse, ChunkHeader, SealRequest, SealResponse, SyncRequest, SyncResponse,
@@ -45,6 +45,8 @@ pub(crate) struct StreamHandle {
     segments: mpsc::Sender<Segment>,
     /// A permit is a KiB.
     pub(crate) window: Arc<Semaphore>,
+    /// Whose chunks it writes.
+    pub(crate) session: SessionId,
 }
 
 impl StreamHandle {
@@ -104,7 +106,7 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target) -> StreamHandle {
         opening: false,
     };
     tokio::spawn(stream.run());
-    StreamHandle { segments, window: Arc::new(Semaphore::new(WINDOW_BYTES / 1024)) }
+    StreamHandle { segments, window: Arc::new(Semaphore::new(WINDOW_BYTES / 1024)), session: target.session }
 }
 
 impl Stream {
