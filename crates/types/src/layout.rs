@@ -4,6 +4,7 @@
 //! bits 0–7 scheme code, 8–23 stripe width (0 = not striped over chunks), 24–31 log2 of the stripe unit (0 = none),
 //! 32–39 code of the scheme that it is encoded to later (0 = none), 40–63 zero.
 use crate::scheme::Scheme;
+use crate::stripe::Stripe;
 use crate::units::ByteCount;
 use std::fmt;
 use std::str::FromStr;
@@ -54,6 +55,14 @@ impl Layout {
     /// Bytes of a stripe unit, if striped.
     pub fn stripe_unit(self) -> Option<u64> {
         (self.unit_log2 > 0).then(|| 1 << self.unit_log2)
+    }
+    /// How whole rows lie on columns: the k data shards, or the chunks of a stripe set.
+    pub fn stripe(self) -> Option<Stripe> {
+        let columns = match self.scheme {
+            Scheme::Erasure { k, .. } => u16::from(k),
+            Scheme::Replicated(_) => self.width,
+        };
+        Stripe::new(columns, self.stripe_unit()?)
     }
     /// Scheme that the file is encoded to later.
     pub fn staged(self) -> Option<Scheme> {

@@ -8,6 +8,7 @@ pub mod layout;
 pub mod member;
 pub mod name;
 pub mod scheme;
+pub mod stripe;
 pub mod time;
 pub mod units;
 
@@ -20,5 +21,6 @@ pub use ids::{
 pub use layout::{Layout, LayoutError};
 pub use member::MemberState;
 pub use scheme::Scheme;
+pub use stripe::{ColumnPart, ExtentKind, Stripe};
 pub use time::{Time, WallTime};
 pub use units::{BLOCK_SIZE, ByteCount, CHUNK_BLOCKS_MAX, CHUNK_SIZE_MAX};

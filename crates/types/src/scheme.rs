@@ -62,6 +62,20 @@ impl Scheme {
     pub fn is_replicated(self) -> bool {
         matches!(self, Self::Replicated(_))
     }
+    /// Members from which every byte can be read: one copy, or k shards.
+    pub fn read_minimum(self) -> usize {
+        match self {
+            Self::Replicated(_) => 1,
+            Self::Erasure { k, .. } => usize::from(k),
+        }
+    }
+    /// Scheme of what is too short for a row of this one (small files, tails): copies that survive as many losses.
+    pub fn short_scheme(self) -> Scheme {
+        match self {
+            Self::Replicated(_) => self,
+            Self::Erasure { m, .. } => Self::Replicated(m + 1),
+        }
+    }
 }
 
 impl fmt::Display for Scheme {
@@ -102,5 +116,15 @@ mod tests {
         let minimums: Vec<usize> = (1..=5).map(|n| Scheme::Replicated(n).write_minimum()).collect();
         assert_eq!(minimums, [1, 1, 2, 2, 3]);
         assert_eq!(Scheme::Erasure { k: 6, m: 3 }.write_minimum(), 7);
+    }
+
+    /// A small file would survive fewer losses than a large one of the same directory.
+    #[test]
+    fn short_files_survive_as_much() {
+        for scheme in Scheme::all() {
+            let short = scheme.short_scheme();
+            assert!(short.is_replicated() && Scheme::from_code(short.code()) == Some(short));
+            assert_eq!(short.tolerated_losses(), scheme.tolerated_losses());
+        }
     }
 }

@@ -200,6 +200,7 @@ impl Stream {
             sync,
             scheme: u32::from(chunk.scheme),
             repair: false,
+            row_crcs: Vec::new(),
         };
         let address = self.cluster.disk_address(chunk.primary);
         let (net, sender) = (self.cluster.net.clone(), self.sender.clone());

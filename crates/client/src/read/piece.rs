@@ -114,7 +114,7 @@ async fn read_member(
     let address = cluster.disk_address(disk)?;
     let header = ChunkHeader { disk, pg: piece.chunk.pg.0, index: piece.chunk.index, epoch: 0, session: 0 };
     let length = u32::try_from(piece.length).map_err(|_| NetError::NotSent("the piece is too long".into()))?;
-    let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, creation_epoch: 0 };
+    let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, creation_epoch: 0, row_crcs: false };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().stream(cluster.rng.u64() as u32);
     let (answer, payload): (ReadResponse, _) =
@@ -174,7 +174,7 @@ mod tests {
     use cairn_types::PgId;
 
     fn answer(data: &[u8], first: u64) -> ReadResponse {
-        ReadResponse { crcs: block_crcs(data), first_block_offset: first }
+        ReadResponse { crcs: block_crcs(data), first_block_offset: first, row_crcs: Vec::new() }
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Inner {
     ) -> Result<(AlignedBuf, Vec<u32>), WireError> {
         let header =
             ChunkHeader { disk: from.get(), pg: id.pg.get(), index: id.index, epoch: pg.epoch.get(), session: 0 };
-        let request = ReadRequest { chunk: Some(header), offset, length, creation_epoch: 0 };
+        let request = ReadRequest { chunk: Some(header), offset, length, creation_epoch: 0, row_crcs: false };
         let (answer, response): (ReadResponse, _) = self.ask(pg, from, Opcode::Read, &request, Payload::None).await?;
         let damaged =
             |what: &str| WireError::new(ErrorCode::ChecksumMismatch, format!("{id}: {what} from {from} at {offset}"));

@@ -39,7 +39,7 @@ impl Inner {
                     let mut crcs = Vec::new();
                     encode_crcs(&blocks.crcs, &mut crcs);
                     let first_block_offset = blocks.first_block_offset;
-                    reply.ok(&ReadResponse { crcs, first_block_offset }, Payload::from(blocks.data));
+                    reply.ok(&ReadResponse { crcs, first_block_offset, row_crcs: Vec::new() }, Payload::from(blocks.data));
                 }
                 Err(error) => {
                     if let DataError::Unreadable { chunk, .. } = &error {

@@ -223,6 +223,7 @@ impl Inner {
             sync: false,
             scheme: u32::from(member.pg.scheme.code()),
             repair: true,
+            row_crcs: Vec::new(),
         };
         let payload = Payload::One(data.slice(..bytes));
         let _answer: AppendResponse = self.ask(&member.pg, target, Opcode::Append, &request, payload).await?.0;

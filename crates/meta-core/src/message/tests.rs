@@ -46,6 +46,7 @@ fn requests_read_as_the_generated_code_wrote_them() {
         set_owner: true,
         uid: 7,
         gid: 8,
+        sets: Vec::new(),
     }
     .encode_to_vec();
     let r = request::Create::decode(&bytes).unwrap();
@@ -97,6 +98,7 @@ fn requests_read_as_the_generated_code_wrote_them() {
         set_size: true,
         if_data_version: 3,
         mtime_ns: 4,
+        sets: Vec::new(),
     }
     .encode_to_vec();
     let r = request::Publish::decode(&bytes).unwrap();
