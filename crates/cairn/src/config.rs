@@ -6,6 +6,7 @@ mod read;
 mod tests;
 
 use cairn_telemetry::LogConfig;
+use cairn_types::DiskUuid;
 use std::path::PathBuf;
 
 pub use read::parse;
@@ -51,6 +52,8 @@ pub struct ManagerSection {
 pub struct DataSection {
     /// A directory a disk.
     pub disks: Vec<PathBuf>,
+    /// Disks that are lost for good: an empty directory where one of them was becomes a new disk.
+    pub replaced_disks: Vec<DiskUuid>,
     /// Reads bypass the page cache.
     pub direct_reads: bool,
 }

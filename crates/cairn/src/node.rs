@@ -12,9 +12,9 @@ use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
 use cairn_raft_host::{HostConfig, RaftHost, RaftService, RpcTransport};
 use cairn_rpc::leader::LeaderClient;
 use cairn_rpc::{Client, ClientConfig, Identity, Server, ServerConfig};
-use cairn_store::LabelledDir;
+use cairn_store::{KnownDisks, LabelledDir};
 use cairn_telemetry::{HealthCheck, HttpServer, Registry, Samples};
-use cairn_types::{ClusterId, NodeId};
+use cairn_types::{ClusterId, DiskUuid, NodeId};
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::ClusterMap;
 use parking_lot::Mutex;
@@ -55,6 +55,8 @@ pub struct NodeSpec {
     pub cluster_name: String,
     pub meta: bool,
     pub disks: Vec<PathBuf>,
+    /// Disks that are lost for good, whose directories may become new ones.
+    pub replaced_disks: Vec<DiskUuid>,
     pub direct_reads: bool,
     /// One of many nodes in a process: fewer threads, a smaller journal.
     pub compact: bool,
@@ -348,7 +350,9 @@ fn starting() -> HealthCheck {
 fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
     let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
     for dir in &spec.disks {
-        match RealDisk::create(dir) {
+        // The disk is known by its path, which must not depend on where the process was started.
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+        match RealDisk::create(&dir) {
             Ok(disk) => disks.push(Arc::new(disk)),
             // The node starts without it, as without any other disk that cannot be used.
             Err(error) => tracing::error!(disk = %dir.display(), %error, "a disk cannot be opened and is left out"),
@@ -356,6 +360,7 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
     }
     anyhow::ensure!(!disks.is_empty(), "none of the disks of data.disks can be opened; see the messages above");
     let mut config = DataConfig::new(disks);
+    config.known = Some(Arc::new(known_disks(spec, ground)?));
     config.disk.direct_reads = spec.direct_reads;
     if spec.compact {
         config.disk.journal_bytes = COMPACT_JOURNAL_BYTES;
@@ -370,6 +375,12 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
         cluster: ground.identity.cluster(),
     };
     DataServer::start(config, env).context("the data role cannot start")
+}
+
+/// The disks that the node had; one that is gone from its directory is not replaced by an empty one.
+fn known_disks(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<KnownDisks> {
+    let dir = ground.dir.lock();
+    Ok(KnownDisks::open(dir.disk().clone(), dir.label().uuid, spec.replaced_disks.iter().copied())?)
 }
 
 fn serve(slot: &std::sync::OnceLock<Arc<dyn cairn_rpc::Service>>, service: Arc<dyn cairn_rpc::Service>) {

@@ -75,6 +75,7 @@ fn spec(config: &Config) -> NodeSpec {
         cluster_name: config.manager.cluster_name.clone(),
         meta: config.meta,
         disks: config.data.as_ref().map(|d| d.disks.clone()).unwrap_or_default(),
+        replaced_disks: config.data.as_ref().map(|d| d.replaced_disks.clone()).unwrap_or_default(),
         direct_reads: config.data.as_ref().is_some_and(|d| d.direct_reads),
         compact: false,
         rpc_threads: None,

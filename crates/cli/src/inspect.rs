@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Recognised are labels, segments of the write-ahead log, checkpoints, chunks, disk journals, states \
-    of placement groups and lists of partitions. Files of a running server change while they are read: what looks damaged \
+    of placement groups, lists of partitions and of disks. Files of a running server change while they are read: what looks damaged \
     at the end of a log or chunk may be on its way."
 )]
 pub struct InspectArgs {
@@ -101,6 +101,7 @@ impl InspectArgs {
             b"CAIRNLBL" => small::label(&subject, &mut printer)?,
             b"CAIRNPGS" => small::pg_state(&subject, &mut printer)?,
             b"CAIRNPTL" => small::partition_list(&subject, &mut printer)?,
+            b"CAIRNDSK" => small::disk_list(&subject, &mut printer)?,
             b"CAIRNWAL" => wal::inspect(&subject, &mut printer)?,
             b"CAIRNCKP" => checkpoint::inspect(&subject, &mut printer)?,
             b"CAIRNCHK" => chunk::inspect(&subject, &mut printer)?,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_env::Disk;
+use cairn_store::KnownDisks;
 
 use crate::disk::DiskConfig;
 
@@ -12,6 +13,8 @@ use crate::disk::DiskConfig;
 pub struct DataConfig {
     /// Directories, one a disk.
     pub disks: Vec<Arc<dyn Disk>>,
+    /// Which disks the node had and where; none: every empty directory becomes a new disk.
+    pub known: Option<Arc<KnownDisks>>,
     /// Sizes and bounds of each.
     pub disk: DiskConfig,
     /// What the last member of a chain may take.
@@ -39,6 +42,7 @@ impl DataConfig {
     pub fn new(disks: Vec<Arc<dyn Disk>>) -> Self {
         Self {
             disks,
+            known: None,
             disk: DiskConfig::default(),
             hop_deadline: Duration::from_secs(1),
             hop_margin: Duration::from_millis(250),

@@ -5,6 +5,7 @@ pub mod checkpoint;
 pub mod chunk_header;
 pub mod chunk_state;
 pub mod crc_table;
+pub mod disk_list;
 pub mod journal_batch;
 pub mod journal_header;
 pub mod journal_record;

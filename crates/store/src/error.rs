@@ -1,9 +1,9 @@
-//! [`StoreError`]: what can go wrong with labels, the write-ahead log and checkpoints, cut by what the caller does.
+//! [`StoreError`]: what can go wrong with labels, the list of disks, the write-ahead log and checkpoints, cut by what the caller does.
 //!
 //! Invariant: every error names the file or directory and, where a person has to act, the next step.
 
 use cairn_env::DiskError;
-use cairn_types::ClusterId;
+use cairn_types::{ClusterId, DiskUuid};
 
 /// Why a durable building block failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +55,25 @@ pub enum StoreError {
         dir: String,
         /// A name found in it.
         example: String,
+    },
+    /// A disk was here, and now the directory is empty.
+    #[error(
+        "{dir} is empty, but disk {uuid} was here: mount its device and start the node again; only if the disk is lost \
+         for good, put replaced_disks = [\"{uuid}\"] under [data] of the configuration, and a new disk is made here"
+    )]
+    DiskAbsent {
+        /// The directory, most likely a mount point.
+        dir: String,
+        /// The disk that was there last.
+        uuid: DiskUuid,
+    },
+    /// The list of a node's disks is full, or a path is too long for it.
+    #[error("{dir} has no room to note the disk {path:?}; a node has up to 1024 disks with paths of up to 4096 bytes")]
+    TooManyDisks {
+        /// The node's directory.
+        dir: String,
+        /// The path that is one too many.
+        path: String,
     },
     /// Bytes on the disk are not what was written. Data fault: a person or a replica has to help.
     #[error("{file} is corrupt at offset {offset}: {what}")]

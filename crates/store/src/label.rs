@@ -11,7 +11,7 @@ use cairn_env::{AlignedBuf, Disk, DiskError, LockGuard, OpenOptions, Rng};
 use cairn_format::label::{LABEL_LEN, LABEL_VERSION, Label, LabelError, LabelKind};
 use cairn_types::{ClusterId, DiskId, DiskUuid, NodeId, WallTime};
 
-use crate::StoreError;
+use crate::{KnownDisks, StoreError};
 
 /// Name of the label file.
 pub const LABEL_FILE: &str = "label";
@@ -84,6 +84,26 @@ impl LabelledDir {
         if !cluster.is_none() {
             dir.set_cluster(cluster)?;
         }
+        Ok(dir)
+    }
+
+    /// Opens a disk of a node that knows its disks: an empty directory where one was is refused, and what is opened
+    /// is noted before it is used.
+    pub fn open_disk(
+        disk: Arc<dyn Disk>,
+        known: &KnownDisks,
+        cluster: ClusterId,
+        rng: &dyn Rng,
+        now: WallTime,
+    ) -> Result<Self, StoreError> {
+        if let Some(uuid) = known.expected(disk.name())
+            && read_label(disk.as_ref())?.is_none()
+        {
+            refuse_foreign(disk.as_ref())?;
+            return Err(StoreError::DiskAbsent { dir: disk.name().into(), uuid });
+        }
+        let dir = Self::open(disk, LabelKind::Disk, cluster, rng, now)?;
+        known.note(dir.disk.name(), dir.label.uuid)?;
         Ok(dir)
     }
 

@@ -1,6 +1,7 @@
 //! Reads `cairn.toml` key by key, collecting mistakes instead of stopping at the first.
 use super::{Config, ConfigErrors, DataSection, ManagerSection, NodeConfig};
 use cairn_telemetry::LogConfig;
+use cairn_types::DiskUuid;
 use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -9,7 +10,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("node", &["dir", "listen", "advertise", "http", "rack", "host"]),
     ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
-    ("data", &["disks", "direct_reads"]),
+    ("data", &["disks", "replaced_disks", "direct_reads"]),
     ("log", &["format", "filter"]),
 ];
 
@@ -136,6 +137,23 @@ impl<'a> Reader<'a> {
         out
     }
 
+    fn uuids(&mut self, section: &Section<'a>, key: &str) -> Vec<DiskUuid> {
+        let mut uuids = Vec::new();
+        for (at, text) in self.texts(section, key) {
+            match text.parse() {
+                Ok(uuid) => uuids.push(uuid),
+                Err(_) => self.mistake(
+                    at,
+                    format!(
+                        "{}.{key}: {text:?} is no uuid of a disk; the log and the label of the disk tell it",
+                        section.name
+                    ),
+                ),
+            }
+        }
+        uuids
+    }
+
     fn wrong_type(&mut self, value: &Spanned<DeValue<'a>>, section: &str, key: &str, wanted: &str) {
         let found = value.get_ref().type_str();
         self.mistake(value.span().start, format!("{section}.{key} is {wanted}, not a value of type {found}"));
@@ -219,7 +237,9 @@ impl<'a> Reader<'a> {
             }
         }
         let direct_reads = self.flag(section, "direct_reads").unwrap_or(false);
-        Some(DataSection { disks: disks.into_iter().map(|(_, d)| PathBuf::from(d)).collect(), direct_reads })
+        let replaced_disks = self.uuids(section, "replaced_disks");
+        let disks = disks.into_iter().map(|(_, d)| PathBuf::from(d)).collect();
+        Some(DataSection { disks, replaced_disks, direct_reads })
     }
 
     fn log(&mut self, section: &Section<'a>) -> LogConfig {

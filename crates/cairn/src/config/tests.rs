@@ -15,6 +15,7 @@ member = 1
 
 [data]
 disks = ["/mnt/d1", "/mnt/d2"]
+replaced_disks = ["0102030405060708090a0b0c0d0e0f10"]
 
 [log]
 format = "json"
@@ -27,7 +28,9 @@ fn a_good_file_gives_all_roles() {
     assert_eq!(config.manager.members.len(), 3);
     assert!(!config.manager.join);
     assert!(config.meta);
-    assert_eq!(config.data.expect("data").disks.len(), 2);
+    let data = config.data.expect("data");
+    assert_eq!(data.disks.len(), 2);
+    assert_eq!(data.replaced_disks[0].0[..2], [1, 2]);
     assert_eq!(config.node.rack, "a");
 }
 
@@ -57,6 +60,7 @@ x = 1
 [data]
 disks = ["/a", "/a"]
 direct_reads = "yes"
+replaced_disks = ["/a"]
 "#;
     let errors = parse("c.toml", text).expect_err("bad");
     let shown = errors.to_string();
@@ -70,6 +74,7 @@ direct_reads = "yes"
         "line 10: unknown section \"date\"; did you mean \"data\"?",
         "line 14: data.disks names /a twice",
         "line 15: data.direct_reads is true or false",
+        "line 16: data.replaced_disks: \"/a\" is no uuid of a disk",
     ] {
         assert!(shown.contains(wanted), "{wanted:?} is not in\n{shown}");
     }

@@ -34,6 +34,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         cluster_name: "test".into(),
         meta: true,
         disks: Vec::new(),
+        replaced_disks: Vec::new(),
         direct_reads: false,
         compact: true,
         rpc_threads: Some(1),

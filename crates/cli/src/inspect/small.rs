@@ -1,8 +1,9 @@
-//! Files of one block or a short table: labels, states of placement groups, lists of partitions.
+//! Files of one block or a short table: labels, states of placement groups, lists of partitions and of disks.
 use super::Subject;
 use super::printer::Printer;
 use crate::error::Result;
 use crate::human::utc_time;
+use cairn_format::disk_list::{DISK_LIST_LEN_MAX, DiskList};
 use cairn_format::label::{LABEL_LEN, Label};
 use cairn_format::partition_list::PartitionList;
 use cairn_format::pg_state::{PG_STATE_LEN, PgStateRecord};
@@ -87,6 +88,23 @@ pub fn partition_list(subject: &Subject, printer: &mut Printer) -> Result<()> {
             "members": entry.members.iter().map(|node| node.0).collect::<Vec<u32>>(),
         });
         printer.item("partition", &text, fields)?;
+    }
+    Ok(())
+}
+
+pub fn disk_list(subject: &Subject, printer: &mut Printer) -> Result<()> {
+    if subject.length > DISK_LIST_LEN_MAX as u64 {
+        return printer.problem(0, "the list of disks is longer than any list is");
+    }
+    let list = match DiskList::decode(&subject.read(0, subject.length)?) {
+        Ok(list) => list,
+        Err(error) => return printer.problem(0, &error.to_string()),
+    };
+    let text = format!("list of disks of node directory {}, {} entries", list.node, list.disks.len());
+    let fields = json!({ "node_uuid": list.node.to_string(), "entries": list.disks.len() });
+    printer.head("disk_list", &text, fields)?;
+    for (path, uuid) in &list.disks {
+        printer.item("disk", &format!("{path}: disk {uuid}"), json!({ "path": path, "uuid": uuid.to_string() }))?;
     }
     Ok(())
 }

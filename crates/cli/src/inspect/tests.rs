@@ -1,5 +1,6 @@
 //! Tests of inspection: every kind of file is recognised, and damage anywhere is reported, never a panic.
 use super::*;
+use cairn_format::disk_list::DiskList;
 use cairn_format::label::{Label, LabelKind};
 use cairn_format::wal_batch::BatchHeader;
 use cairn_format::wal_record::WalRecord;
@@ -30,6 +31,11 @@ fn label() -> Vec<u8> {
     label.encode().to_vec()
 }
 
+fn disk_list() -> Vec<u8> {
+    let disks = [("/mnt/d1".to_owned(), DiskUuid([3; 16]))].into();
+    DiskList { node: DiskUuid([2; 16]), disks }.encode()
+}
+
 /// A segment with batches of one record each.
 fn segment(batches: u64) -> Vec<u8> {
     let log = DiskUuid([9; 16]);
@@ -50,6 +56,7 @@ fn segment(batches: u64) -> Vec<u8> {
 #[test]
 fn sound_files_are_recognised() {
     assert_eq!(exit_of(&label()), Exit::Done);
+    assert_eq!(exit_of(&disk_list()), Exit::Done);
     assert_eq!(exit_of(&segment(0)), Exit::Done);
     assert_eq!(exit_of(&segment(3)), Exit::Done);
 }

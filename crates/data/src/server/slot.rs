@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cairn_env::{BufPool, Clock, Disk, Rng};
 use cairn_format::label::LabelKind;
-use cairn_store::label::LabelledDir;
+use cairn_store::{KnownDisks, LabelledDir};
 use cairn_types::{ClusterId, DiskId, DiskUuid, NodeId};
 use cairn_wire::manager::DiskReport;
 use parking_lot::{Mutex, RwLock};
@@ -29,6 +29,7 @@ pub(crate) struct Slot {
 /// What stores are made with.
 pub(crate) struct StoreParts {
     pub(crate) config: DiskConfig,
+    pub(crate) known: Option<Arc<KnownDisks>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) pool: BufPool,
@@ -37,7 +38,11 @@ pub(crate) struct StoreParts {
 impl Slot {
     /// Locks the directory and reads its label; a problem is kept and reported.
     pub(crate) fn open(disk: Arc<dyn Disk>, cluster: ClusterId, parts: &StoreParts) -> Self {
-        let dir = LabelledDir::open(disk.clone(), LabelKind::Disk, cluster, parts.rng.as_ref(), parts.clock.wall());
+        let (at, rng, now) = (disk.clone(), parts.rng.as_ref(), parts.clock.wall());
+        let dir = match &parts.known {
+            Some(known) => LabelledDir::open_disk(at, known, cluster, rng, now),
+            None => LabelledDir::open(at, LabelKind::Disk, cluster, rng, now),
+        };
         let slot = Self { disk, dir: Mutex::default(), store: RwLock::default(), problem: Mutex::default() };
         match dir {
             Ok(dir) => {

@@ -116,7 +116,13 @@ impl DataServer {
 }
 
 fn store_parts(config: &DataConfig, env: &DataEnv) -> StoreParts {
-    StoreParts { config: config.disk.clone(), clock: env.clock.clone(), rng: env.rng.clone(), pool: env.pool.clone() }
+    StoreParts {
+        config: config.disk.clone(),
+        known: config.known.clone(),
+        clock: env.clock.clone(),
+        rng: env.rng.clone(),
+        pool: env.pool.clone(),
+    }
 }
 
 /// Disks of two clusters, or of two nodes, in one process are a mistake of the configuration that nothing else notices.

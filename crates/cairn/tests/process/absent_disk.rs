@@ -1,0 +1,60 @@
+//! A disk whose device is not mounted: its empty mount point is not taken for a new disk.
+use crate::support::{Cluster, Shape, text};
+use crate::trees::noise;
+use std::fs;
+
+const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
+
+fn uuid_of(cluster: &Cluster, disk: &str) -> String {
+    let label = cluster.disk(disk).join("label");
+    let printed = cluster.ok(&["inspect", "--json", label.to_str().expect("utf-8")]);
+    let (_, rest) = printed.split_once("\"uuid\":").expect("a uuid");
+    rest.split('"').nth(1).expect("a text").to_owned()
+}
+
+/// The empty directory below an unmounted disk would become a new disk: the real one would count as lost, and new chunks
+/// would fill the file system of the machine.
+#[test]
+fn an_unmounted_disk_is_not_replaced_by_its_mount_point() {
+    let mut cluster = Cluster::start(SMALL);
+    cluster.allow_error("was here");
+    let local = cluster.path("local");
+    let bytes = noise(3_000_000, 5);
+    fs::write(&local, &bytes).expect("file");
+    cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), "/file"]);
+    let uuid = uuid_of(&cluster, "data1");
+    let (disk, device) = (cluster.disk("data1"), cluster.path("device"));
+
+    // What umount shows: an empty directory.
+    cluster.kill("data1");
+    fs::rename(&disk, &device).expect("unmounted");
+    fs::create_dir(&disk).expect("mount point");
+    cluster.launch("data1");
+    cluster.wait_ready("data1");
+    let log = cluster.read_log("data1");
+    for wanted in [disk.to_str().expect("utf-8"), &uuid, "mount its device", "replaced_disks"] {
+        assert!(log.contains(wanted), "{wanted:?} is not in the log: {log}");
+    }
+    assert_eq!(fs::read_dir(&disk).expect("listed").count(), 0, "something was made in the mount point");
+    let read = cluster.cairn(&["fs", "cat", "/file"]);
+    assert!(read.status.success() && read.stdout == bytes, "{}", text(&read.stderr));
+
+    // Mounted again: it is the disk that it was.
+    cluster.kill("data1");
+    fs::remove_dir(&disk).expect("mount point");
+    fs::rename(&device, &disk).expect("mounted");
+    cluster.launch("data1");
+    cluster.wait_ready("data1");
+    assert_eq!(uuid_of(&cluster, "data1"), uuid);
+
+    // Lost for good, and declared so: a new disk.
+    cluster.kill("data1");
+    fs::remove_dir_all(&disk).expect("lost");
+    let config = cluster.path("data1.toml");
+    let mut lines = fs::read_to_string(&config).expect("configuration");
+    lines.push_str(&format!("replaced_disks = [{uuid:?}]\n"));
+    fs::write(&config, lines).expect("configuration");
+    cluster.launch("data1");
+    cluster.wait_ready("data1");
+    assert_ne!(uuid_of(&cluster, "data1"), uuid);
+}
