@@ -3,7 +3,8 @@ use crate::counters::Counters;
 use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, NodeType};
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
-use cairn_types::InodeId;
+use crate::stripe_set::{Columns, decode_part};
+use cairn_types::{ExtentKind, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broken invariant: which one, and where.
@@ -23,6 +24,7 @@ struct Found {
     entries: BTreeMap<u64, u64>,
     subdirectories: BTreeMap<u64, u64>,
     extents: BTreeMap<u64, Vec<Extent>>,
+    sets: BTreeMap<(u64, u32, u32), Columns>,
     targets: BTreeSet<u64>,
     /// Inodes of which there are keys other than attributes.
     owners: BTreeSet<u64>,
@@ -164,6 +166,12 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
             let extent = Extent::decode(key::file_offset(suffix)?, value)?;
             found.extents.entry(inode).or_default().push(extent);
         }
+        Kind::StripeSet => {
+            let (set, part) = suffix.split_at_checked(8)?;
+            let (pg, index) = set.split_at_checked(4)?;
+            let set = (inode, u32::from_be_bytes(pg.try_into().ok()?), u32::from_be_bytes(index.try_into().ok()?));
+            decode_part(value, found.sets.entry(set).or_default()).filter(|()| part.len() == 2)?;
+        }
         Kind::Xattr => {}
         Kind::Hold => {
             Hold::decode(value)?;
@@ -200,14 +208,28 @@ fn check_extents(found: &Found) -> Result<(), Violation> {
         ensure(extents.last().is_none_or(|e| e.end() <= inode.size), *id, "an extent goes beyond the size")?;
         for pair in extents.windows(2) {
             ensure(pair[0].end() <= pair[1].file_offset, *id, "extents overlap")?;
-            let fits = pair[0].length + pair[1].length <= cairn_types::CHUNK_SIZE_MAX;
-            ensure(!(pair[0].is_continued_by(&pair[1]) && fits), *id, "neighbours that could be one extent")?;
+            ensure(!pair[0].is_continued_by(&pair[1]), *id, "neighbours that could be one extent")?;
         }
         for extent in extents {
-            let (first, end) = extent.blocks();
-            let freed = found.free.range((extent.pg, extent.index, first)..(extent.pg, extent.index, end)).next();
-            ensure(freed.is_none(), *id, "a block that an extent names is to be freed")?;
+            check_free(found, *id, extent)?;
         }
+    }
+    Ok(())
+}
+
+/// Nothing that an extent names is to be freed, on any of its columns.
+fn check_free(found: &Found, id: u64, extent: &Extent) -> Result<(), Violation> {
+    let (first, end) = extent.blocks();
+    let mut chunks = vec![(extent.pg, extent.index)];
+    if let ExtentKind::Set(stripe) = extent.kind {
+        let columns = found.sets.get(&(id, extent.pg, extent.index)).cloned().unwrap_or_default();
+        ensure(columns.len() == usize::from(stripe.columns()), id, "an extent lacks its stripe set")?;
+        ensure(columns[0] == chunks[0], id, "a stripe set is not named by its first chunk")?;
+        chunks = columns;
+    }
+    for (pg, index) in chunks {
+        let freed = found.free.range((pg, index, first)..(pg, index, end)).next();
+        ensure(freed.is_none(), id, "a block that an extent names is to be freed")?;
     }
     Ok(())
 }

@@ -149,7 +149,7 @@ impl Namespace {
             self.list_dead(inode, attributes);
             return Ok(());
         };
-        self.free_all(&remains.extents);
+        self.free_all(inode, &remains.extents);
         for key in &remains.keys {
             self.tree.remove(key);
         }

@@ -2,8 +2,8 @@
 //! more.
 //!
 //! Invariants: extents of a file never overlap; neighbours that continue each other in file and chunk are one extent;
-//! a block of a chunk is freed only if no extent that stays in the same file touches it (different files never share a
-//! block). Data behind these maps is never looked at.
+//! a block of a chunk (a row of a striped one) is freed only if no extent that stays in the same file touches it
+//! (different files never share one). Data behind these maps is never looked at.
 use crate::encoding::{Extent, FreeRecord};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
@@ -11,7 +11,8 @@ use crate::limits::{PUBLISH_EXTENTS_MAX, SHARED_BLOCK_SCAN_MAX};
 use crate::message::reader::RepeatedMessages;
 use crate::message::request::ExtentMessage;
 use crate::namespace::Namespace;
-use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ErrorCode};
+use crate::stripe_set::set_of;
+use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind};
 
 #[cfg(test)]
 mod tests;
@@ -21,15 +22,8 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Extents that are looked at before anything more clever is tried.
 const SHORT_SCAN: usize = 16;
 
-/// Blocks of a chunk: placement group, index, first block, one past the last.
+/// Blocks in the members' files of a chunk: placement group, index, first block, one past the last.
 type BlockRange = (u32, u32, u64, u64);
-
-impl Extent {
-    fn block_range(&self) -> BlockRange {
-        let (first, end) = self.blocks();
-        (self.pg, self.index, first, end)
-    }
-}
 
 /// Checks the extents of a request and gives them sorted, joined where they continue each other.
 pub(crate) fn check_incoming(messages: &RepeatedMessages<'_>, incoming: &mut Vec<Extent>) -> Result<()> {
@@ -67,14 +61,14 @@ fn check_extent(message: &ExtentMessage) -> Result<Extent> {
     if message.length == 0 {
         return invalid("an extent is empty");
     }
-    if message.length > CHUNK_SIZE_MAX || message.chunk_offset > CHUNK_SIZE_MAX - message.length {
+    let Some(kind) = ExtentKind::from_flags(message.flags) else {
+        return invalid("an extent has flags that are reserved or a stripe that cannot be");
+    };
+    if message.length > kind.capacity() || message.chunk_offset > kind.capacity() - message.length {
         return invalid("an extent goes beyond the largest chunk");
     }
     if message.chunk_offset % BLOCK != message.file_offset % BLOCK {
         return invalid("an extent's offsets in file and chunk differ modulo 4096");
-    }
-    if message.flags != 0 {
-        return invalid("an extent has flags that are reserved");
     }
     if message.file_offset > crate::limits::FILE_SIZE_MAX - message.length {
         return Err(OpError::FILE_TOO_LARGE);
@@ -85,7 +79,7 @@ fn check_extent(message: &ExtentMessage) -> Result<Extent> {
         pg: message.pg,
         index: message.index,
         chunk_offset: message.chunk_offset,
-        flags: 0,
+        kind,
     })
 }
 
@@ -144,7 +138,7 @@ impl Namespace {
         let incoming = std::mem::take(&mut self.scratch.incoming);
         let mut touched = std::mem::take(&mut self.scratch.touched);
         let read = self.collect_touched(inode, &incoming, &mut touched);
-        let change = read.map(|()| self.exchange_extents(inode, &touched, &incoming));
+        let change = read.and_then(|()| self.exchange_extents(inode, &touched, &incoming));
         (self.scratch.incoming, self.scratch.touched) = (incoming, touched);
         change
     }
@@ -165,7 +159,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn exchange_extents(&mut self, inode: u64, touched: &[Extent], incoming: &[Extent]) -> i64 {
+    fn exchange_extents(&mut self, inode: u64, touched: &[Extent], incoming: &[Extent]) -> Result<i64> {
         let (mut after, mut pieces) = (incoming.to_vec(), Vec::new());
         for old in touched {
             cut_out(old, incoming, &mut after, &mut pieces);
@@ -187,7 +181,8 @@ impl Namespace {
         let gained: u64 = incoming.iter().map(|e| e.length).sum();
         let lost: u64 = pieces.iter().map(|e| e.length).sum();
         self.free_pieces(inode, &pieces, incoming);
-        gained as i64 - lost as i64
+        self.drop_unused_sets(inode, &pieces)?;
+        Ok(gained as i64 - lost as i64)
     }
 
     /// Removes all from file offset `size` on; frees blocks. Returns the bytes that extents cover less.
@@ -206,39 +201,55 @@ impl Namespace {
             pieces.push(old.part(old.file_offset.max(size), old.end()));
         }
         self.free_pieces(inode, &pieces, &[]);
+        self.drop_unused_sets(inode, &pieces)?;
         Ok(pieces.iter().map(|e| e.length).sum())
     }
 
-    /// Frees the blocks of removed pieces that nothing left in the file touches. `incoming` was put in their place.
+    /// Frees the granules of removed pieces that nothing left in the file touches. `incoming` was put in their place.
     fn free_pieces(&mut self, inode: u64, pieces: &[Extent], incoming: &[Extent]) {
         let mut kept: Vec<BlockRange> = Vec::new();
         if !pieces.is_empty() {
-            kept.extend(incoming.iter().map(Extent::block_range));
+            incoming.iter().for_each(|extent| self.add_blocks(inode, extent, extent.granules(), &mut kept));
         }
         let mut freed: Vec<BlockRange> = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            let (pg, index, mut first, mut end) = piece.block_range();
-            // Only blocks at the ends can have bytes of another part of the file.
-            if piece.chunk_offset % BLOCK != 0 && self.is_block_used(inode, piece, first) {
+            let granule = piece.granule();
+            let (mut first, mut end) = piece.granules();
+            // Only granules at the ends can have bytes of another part of the file.
+            if piece.chunk_offset % granule != 0 && self.is_granule_used(inode, piece, first) {
                 first += 1;
             }
-            if piece.chunk_end() % BLOCK != 0 && first < end && self.is_block_used(inode, piece, end - 1) {
+            if piece.chunk_end() % granule != 0 && first < end && self.is_granule_used(inode, piece, end - 1) {
                 end -= 1;
             }
             if first < end {
-                freed.push((pg, index, first, end));
+                self.add_blocks(inode, piece, (first, end), &mut freed);
             }
         }
         subtract(&mut freed, &mut kept);
         self.add_free_records(&mut freed);
     }
 
-    /// Whether an extent of the file touches a block of the piece's chunk. True when that would take too long to find
+    /// The blocks of some granules of an extent, of every column of a stripe set.
+    fn add_blocks(&self, inode: u64, extent: &Extent, (first, end): (u64, u64), to: &mut Vec<BlockRange>) {
+        let (first, end) = (first * extent.granule_blocks(), end * extent.granule_blocks());
+        match set_of(extent) {
+            None => to.push((extent.pg, extent.index, first, end)),
+            // What cannot be read is left to the garbage scan.
+            Some((pg, index)) => {
+                let columns = self.set_columns(inode, pg, index).unwrap_or_default();
+                to.extend(columns.into_iter().map(|(pg, index)| (pg, index, first, end)));
+            }
+        }
+    }
+
+    /// Whether an extent of the file touches a granule of the piece's chunk. True when that would take too long to find
     /// out: a block too many is found by the garbage scan, a block too few would be lost data.
-    fn is_block_used(&self, inode: u64, piece: &Extent, block: u64) -> bool {
+    fn is_granule_used(&self, inode: u64, piece: &Extent, granule: u64) -> bool {
+        let bytes = granule * piece.granule()..(granule + 1) * piece.granule();
         let touches = |other: &Extent| {
-            let (first, end) = other.blocks();
-            other.is_same_chunk(piece) && (first..end).contains(&block)
+            let (from, to) = (other.chunk_offset, other.chunk_end());
+            other.is_same_chunk(piece) && from < bytes.end && to > bytes.start
         };
         let (mut used, mut scanned) = (false, 0);
         let mut scan = |from: u64, to: u64, limit: usize| {
@@ -254,9 +265,9 @@ impl Namespace {
         if let Some(answer) = scan(0, u64::MAX, SHORT_SCAN) {
             return answer;
         }
-        // Nearly always it is the same block of the file that the other part belongs to.
-        let file_block = (block * BLOCK + piece.file_offset).saturating_sub(piece.chunk_offset);
-        if scan(file_block, file_block + BLOCK, SHORT_SCAN) == Some(true) {
+        // Nearly always it is the same part of the file that the other one belongs to.
+        let around = (bytes.start + piece.file_offset).saturating_sub(piece.chunk_offset);
+        if scan(around, around + piece.granule(), SHORT_SCAN) == Some(true) {
             return true;
         }
         scan(0, u64::MAX, SHARED_BLOCK_SCAN_MAX).unwrap_or(true)
@@ -274,13 +285,14 @@ impl Namespace {
             self.tree.remove(key::extent(inode, extent.file_offset).as_bytes());
         }
         let bytes = taken.iter().map(|e| e.length).sum();
-        self.free_all(&taken);
+        self.free_all(inode, &taken);
         Ok((taken.len(), bytes))
     }
 
     /// Frees all blocks of extents whose file is gone.
-    pub(crate) fn free_all(&mut self, extents: &[Extent]) {
-        let mut freed: Vec<BlockRange> = extents.iter().map(Extent::block_range).collect();
+    pub(crate) fn free_all(&mut self, inode: u64, extents: &[Extent]) {
+        let mut freed: Vec<BlockRange> = Vec::with_capacity(extents.len());
+        extents.iter().for_each(|extent| self.add_blocks(inode, extent, extent.granules(), &mut freed));
         self.add_free_records(&mut freed);
     }
 

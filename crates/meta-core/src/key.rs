@@ -7,6 +7,7 @@
 //! | 0x02 target | nothing | 0x10, then the target of the symbolic link |
 //! | 0x10 dentry | name | [`crate::encoding::Dentry`] |
 //! | 0x20 extent | file offset, as an ordered number | [`crate::encoding::Extent`] |
+//! | 0x21 stripe set | placement group, index (u32), part (u16), big-endian | columns, 64 in a part |
 //! | 0x30 xattr | name | 0x10, then the value |
 //! | 0x40 hold | session, u64 big-endian | [`crate::encoding::Hold`] |
 //!
@@ -37,6 +38,7 @@ pub enum Kind {
     Target = 0x02,
     Dentry = 0x10,
     Extent = 0x20,
+    StripeSet = 0x21,
     Xattr = 0x30,
     Hold = 0x40,
     SessionHold = 0x81,
@@ -52,6 +54,7 @@ impl Kind {
             0x02 => Kind::Target,
             0x10 => Kind::Dentry,
             0x20 => Kind::Extent,
+            0x21 => Kind::StripeSet,
             0x30 => Kind::Xattr,
             0x40 => Kind::Hold,
             0x81 => Kind::SessionHold,
@@ -130,6 +133,15 @@ pub fn extent(inode: u64, file_offset: u64) -> Key<NUMBERED> {
     let bytes = file_offset.to_be_bytes();
     let skip = file_offset.leading_zeros() as usize / 8;
     Key::new(inode, Kind::Extent).with(&[(8 - skip) as u8]).with(&bytes[skip..])
+}
+
+/// Prefix of the parts of a stripe set.
+pub fn stripe_set_prefix(inode: u64, pg: u32, index: u32) -> Key<19> {
+    Key::new(inode, Kind::StripeSet).with(&pg.to_be_bytes()).with(&index.to_be_bytes())
+}
+
+pub fn stripe_set(inode: u64, pg: u32, index: u32, part: u16) -> Key<19> {
+    stripe_set_prefix(inode, pg, index).with(&part.to_be_bytes())
 }
 
 pub fn hold(inode: u64, session: u64) -> Key<NUMBERED> {

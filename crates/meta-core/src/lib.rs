@@ -30,6 +30,7 @@ mod ops;
 mod permission;
 mod session;
 mod snapshot;
+mod stripe_set;
 
 pub use builder::{NamespaceBuilder, RestoreError};
 pub use check::Violation;

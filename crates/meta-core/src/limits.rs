@@ -22,6 +22,8 @@ pub const READDIR_BYTES_MAX: usize = 512 << 10;
 pub const INLINE_EXTENTS_MAX: usize = 64;
 /// Extents of one publish.
 pub const PUBLISH_EXTENTS_MAX: usize = 4096;
+/// Columns of all stripe sets of one publish.
+pub const SET_COLUMNS_PUBLISH_MAX: usize = 8192;
 /// Extents that are looked through to prove that a partly covered block is not used by another part of the file. In a
 /// file with more, such a block is left to the garbage scan.
 pub const SHARED_BLOCK_SCAN_MAX: usize = 1024;

@@ -76,6 +76,7 @@ pub(crate) struct Scratch {
     pub value: Vec<u8>,
     pub incoming: Vec<Extent>,
     pub touched: Vec<Extent>,
+    pub sets: Vec<crate::stripe_set::Columns>,
 }
 
 /// Circumstances of one mutation.

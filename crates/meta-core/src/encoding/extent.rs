@@ -1,17 +1,22 @@
-//! An extent: part of a file and where its bytes are. Value of the key (inode, extent, file offset). 5–16 bytes,
+//! An extent: part of a file and where its bytes are. Value of the key (inode, extent, file offset). 5–19 bytes,
 //! 9–11 in a typical file.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | 0x10 + flags (four bits) |
+//! | 0 | 1 | 0x10 + kind: 0 plain, 1 erasure, 2 stripe set |
 //! | 1 | varints | length, placement group, index of the chunk, block of the chunk |
+//! | | varints | of the striped kinds only: log2 of the stripe unit, columns |
 //!
-//! The offset in the chunk is block × 4096 + file offset modulo 4096: file and chunk are congruent.
+//! The offset in the chunk is block × 4096 + file offset modulo 4096: file and chunk are congruent. In a striped chunk
+//! it counts in the logical space (see [`cairn_types::stripe`]). A stripe set is named by the chunk of its first column.
 use super::varint::Cursor;
 use crate::message::writer::put_varint;
-use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX};
+use cairn_types::{BLOCK_SIZE, ExtentKind, Stripe};
 
 const VERSION: u8 = 1;
+const PLAIN: u8 = 0;
+const ERASURE: u8 = 1;
+const SET: u8 = 2;
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Part of a file. Invariants: not empty, inside a chunk, congruent to the file offset modulo 4096.
@@ -22,8 +27,7 @@ pub struct Extent {
     pub pg: u32,
     pub index: u32,
     pub chunk_offset: u64,
-    /// Bit 0: appending (reserved).
-    pub flags: u8,
+    pub kind: ExtentKind,
 }
 
 impl Extent {
@@ -35,9 +39,28 @@ impl Extent {
     pub const fn chunk_end(&self) -> u64 {
         self.chunk_offset + self.length
     }
-    /// Blocks of the chunk that it touches: first, and one past the last.
+    /// What is freed as a whole: a block of a plain chunk, a row of a striped one (parity covers rows).
+    pub const fn granule(&self) -> u64 {
+        match self.kind.stripe() {
+            None => BLOCK,
+            Some(stripe) => stripe.row(),
+        }
+    }
+    /// Granules that it touches: first, and one past the last.
+    pub const fn granules(&self) -> (u64, u64) {
+        (self.chunk_offset / self.granule(), self.chunk_end().div_ceil(self.granule()))
+    }
+    /// Blocks of a granule in the file of one member (of each column, if striped).
+    pub const fn granule_blocks(&self) -> u64 {
+        match self.kind.stripe() {
+            None => 1,
+            Some(stripe) => stripe.unit() / BLOCK,
+        }
+    }
+    /// Blocks in the file of one member that it touches, whole rows of a striped chunk: first, and one past the last.
     pub const fn blocks(&self) -> (u64, u64) {
-        (self.chunk_offset / BLOCK, self.chunk_end().div_ceil(BLOCK))
+        let (first, end) = self.granules();
+        (first * self.granule_blocks(), end * self.granule_blocks())
     }
     pub const fn is_same_chunk(&self, other: &Extent) -> bool {
         self.pg == other.pg && self.index == other.index
@@ -47,7 +70,7 @@ impl Extent {
         self.is_same_chunk(next)
             && self.end() == next.file_offset
             && self.chunk_end() == next.chunk_offset
-            && self.flags == next.flags
+            && self.kind.to_flags() == next.kind.to_flags()
     }
     /// The part between two file offsets inside it.
     pub const fn part(&self, from: u64, to: u64) -> Extent {
@@ -63,21 +86,29 @@ impl Extent {
     /// True when the invariants hold.
     pub const fn is_valid(&self) -> bool {
         self.length > 0
-            && self.length <= CHUNK_SIZE_MAX
-            && self.chunk_offset <= CHUNK_SIZE_MAX - self.length
+            && self.length <= self.kind.capacity()
+            && self.chunk_offset <= self.kind.capacity() - self.length
             && self.chunk_offset % BLOCK == self.file_offset % BLOCK
             && self.file_offset <= crate::limits::FILE_SIZE_MAX - self.length
-            && self.flags < 16
     }
 
     /// Appends the value.
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION << 4 | self.flags);
+        let tag = match self.kind {
+            ExtentKind::Plain => PLAIN,
+            ExtentKind::Erasure(_) => ERASURE,
+            ExtentKind::Set(_) => SET,
+        };
+        out.push(VERSION << 4 | tag);
         put_varint(out, self.length);
         put_varint(out, u64::from(self.pg));
         put_varint(out, u64::from(self.index));
         put_varint(out, self.chunk_offset / BLOCK);
+        if let Some(stripe) = self.kind.stripe() {
+            put_varint(out, u64::from(stripe.unit().trailing_zeros()));
+            put_varint(out, u64::from(stripe.columns()));
+        }
     }
 
     /// Reads a value; `None` if no version wrote it.
@@ -88,9 +119,20 @@ impl Extent {
         let length = cursor.varint()?;
         let (pg, index) = (cursor.varint_u32()?, cursor.varint_u32()?);
         let block = cursor.varint()?;
+        let kind = match tag & 0xf {
+            PLAIN => ExtentKind::Plain,
+            ERASURE => ExtentKind::Erasure(stripe(&mut cursor)?),
+            SET => ExtentKind::Set(stripe(&mut cursor)?),
+            _ => return None,
+        };
         cursor.end()?;
         let chunk_offset = block.checked_mul(BLOCK)?.checked_add(file_offset % BLOCK)?;
-        let extent = Extent { file_offset, length, pg, index, chunk_offset, flags: tag & 0xf };
+        let extent = Extent { file_offset, length, pg, index, chunk_offset, kind };
         (tag >> 4 == VERSION && extent.is_valid()).then_some(extent)
     }
+}
+
+fn stripe(cursor: &mut Cursor<'_>) -> Option<Stripe> {
+    let unit = 1u64.checked_shl(cursor.varint_u32()?)?;
+    Stripe::new(u16::try_from(cursor.varint_u32()?).ok()?, unit)
 }

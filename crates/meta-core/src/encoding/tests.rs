@@ -1,6 +1,7 @@
 //! On-disk values: golden bytes, round trips, and bytes that nobody wrote.
 use super::*;
 use crate::key;
+use cairn_types::ExtentKind;
 use proptest::prelude::*;
 
 fn directory() -> Inode {
@@ -57,8 +58,26 @@ fn golden_bytes() {
     Dentry { inode: 300, d_type: 8 }.encode(&mut value);
     assert_eq!(value, [0x18, 0xac, 0x02]);
     value.clear();
-    Extent { file_offset: 5000, length: 200, pg: 300, index: 5, chunk_offset: 8192 + 904, flags: 0 }.encode(&mut value);
+    Extent { file_offset: 5000, length: 200, pg: 300, index: 5, chunk_offset: 8192 + 904, kind: ExtentKind::Plain }
+        .encode(&mut value);
     assert_eq!(value, [0x10, 0xc8, 0x01, 0xac, 0x02, 5, 2]);
+    value.clear();
+    let stripe = cairn_types::Stripe::new(6, 64 << 10).unwrap();
+    let striped = Extent {
+        file_offset: 0,
+        length: 200,
+        pg: 300,
+        index: 5,
+        chunk_offset: 8192,
+        kind: ExtentKind::Erasure(stripe),
+    };
+    striped.encode(&mut value);
+    assert_eq!(value, [0x11, 0xc8, 0x01, 0xac, 0x02, 5, 2, 16, 6]);
+    assert_eq!(Extent::decode(0, &value), Some(striped));
+    value[0] = 0x12;
+    assert_eq!(Extent::decode(0, &value), Some(Extent { kind: ExtentKind::Set(stripe), ..striped }));
+    value[0] = 0x13;
+    assert_eq!(Extent::decode(0, &value), None);
     value.clear();
     FreeRecord { id: 1, pg: 300, index: 5, first_block: 2, blocks: 130 }.encode(&mut value);
     assert_eq!(value, [0x10, 0xac, 0x02, 5, 2, 0x82, 0x01]);
@@ -88,7 +107,14 @@ fn sizes_stay_in_their_budget() {
     assert!(encoded(&put).len() <= 56, "{}", encoded(&put).len());
     assert!(encoded(&file()).len() <= 40);
     let mut value = Vec::new();
-    let extent = Extent { file_offset: 0, length: 1 << 20, pg: 5000, index: 70_000, chunk_offset: 63 << 20, flags: 0 };
+    let extent = Extent {
+        file_offset: 0,
+        length: 1 << 20,
+        pg: 5000,
+        index: 70_000,
+        chunk_offset: 63 << 20,
+        kind: ExtentKind::Plain,
+    };
     extent.encode(&mut value);
     assert!(value.len() <= 16, "{}", value.len());
 }

@@ -11,7 +11,7 @@ fn namespace() -> Namespace {
 }
 
 fn piece(file_offset: u64, length: u64, index: u32, chunk_offset: u64) -> Extent {
-    Extent { file_offset, length, pg: 1, index, chunk_offset, flags: 0 }
+    Extent { file_offset, length, pg: 1, index, chunk_offset, kind: ExtentKind::Plain }
 }
 
 fn freed(namespace: &Namespace) -> Vec<(u32, u64, u64)> {
@@ -89,7 +89,7 @@ fn a_replaced_tail_block_stays() {
 #[test]
 fn free_records_are_joined() {
     let mut n = namespace();
-    n.free_all(&[piece(0, 4097, 1, 0), piece(8192 + 5, 4096, 1, 4096 + 5), piece(40960, 10, 2, 0)]);
+    n.free_all(1, &[piece(0, 4097, 1, 0), piece(8192 + 5, 4096, 1, 4096 + 5), piece(40960, 10, 2, 0)]);
     assert_eq!(freed(&n), [(1, 0, 3), (2, 0, 1)]);
     assert_eq!(n.counters.free_records, 2);
 }

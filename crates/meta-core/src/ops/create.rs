@@ -43,6 +43,7 @@ impl Namespace {
         let inode = self.new_file(&request, &directory, mode, context);
         self.add_inode(id, &inode);
         if !request.extents.is_empty {
+            self.put_sets(id);
             self.put_first_extents(id);
         }
         directory.touch_contents(context.now);
@@ -87,6 +88,7 @@ impl Namespace {
             return Err(OpError::FILE_TOO_LARGE);
         }
         check_incoming(&request.extents, &mut self.scratch.incoming)?;
+        self.check_sets(&request.sets, None)?;
         Ok(node_type as u16 | permissions)
     }
 

@@ -6,6 +6,7 @@ use crate::message::request::{self, Header};
 use crate::message::writer::{put_extent, put_message, put_number};
 use crate::namespace::Namespace;
 use crate::permission::{EXEC, READ, allows, check_owner};
+use crate::stripe_set::set_of;
 use cairn_types::ErrorCode;
 
 impl Namespace {
@@ -32,18 +33,21 @@ impl Namespace {
         // Length 0 asks for all to the end.
         let to = if request.length == 0 { u64::MAX } else { request.offset.saturating_add(request.length) };
         let (mut count, mut is_end) = (0, true);
+        let mut sets = Vec::new();
         self.visit_extents(request.inode, request.offset, to, |extent| {
             if count == count_max {
                 is_end = false;
                 return false;
             }
             put_message(out, 1, |out| put_extent(out, &extent));
+            // A long run of extents of one set names it once.
+            sets.extend(set_of(&extent).filter(|set| sets.last() != Some(set)));
             count += 1;
             true
         })?;
         put_number(out, 2, u64::from(is_end));
         put_number(out, 3, inode.size);
         put_number(out, 4, inode.data_version);
-        Ok(())
+        self.answer_sets(request.inode, 5, sets, out)
     }
 }

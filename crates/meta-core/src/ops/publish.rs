@@ -36,6 +36,8 @@ impl Namespace {
                 "the file's contents were changed meanwhile; read its extents again",
             ));
         }
+        self.check_sets(&request.sets, Some(request.inode))?;
+        self.put_sets(request.inode);
         let size = if request.set_size { request.size } else { inode.size.max(request.size).max(end) };
         let version = inode.data_version;
         if inode.stored == 0 {
