@@ -1,0 +1,89 @@
+//! AVX2: products are looked up by nibble with shuffles of twice 16 bytes.
+use crate::gf::NIBBLES;
+use crate::kernel::Group;
+use crate::kernel::lanes::{self, Lanes};
+use std::arch::x86_64::*;
+
+#[derive(Clone, Copy)]
+struct Bytes32(__m256i);
+
+// SAFETY: a vector is 32 bytes. All methods but `load`, `store` and `stream` touch no memory of the caller; they use
+// AVX2, which the caller vouches for.
+unsafe impl Lanes for Bytes32 {
+    const BYTES: usize = 32;
+    /// Products with the low and with the high nibbles.
+    type Factor = (__m256i, __m256i);
+    /// The low and the high nibbles.
+    type Parts = (__m256i, __m256i);
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller's.
+        Self(unsafe { _mm256_setzero_si256() })
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: the caller's; this load takes any alignment.
+        Self(unsafe { _mm256_loadu_si256(from.cast()) })
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller's; this store takes any alignment.
+        unsafe { _mm256_storeu_si256(to.cast(), self.0) }
+    }
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        // SAFETY: the caller's, who also vouches for the alignment and for the fence.
+        unsafe { _mm256_stream_si256(to.cast(), self.0) }
+    }
+    #[inline(always)]
+    unsafe fn fence() {
+        // SAFETY: the caller's.
+        unsafe { _mm_sfence() }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(from: *const u8) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn xor(self, other: Self) -> Self {
+        // SAFETY: the caller's.
+        Self(unsafe { _mm256_xor_si256(self.0, other.0) })
+    }
+    #[inline(always)]
+    unsafe fn factor(factor: u8) -> Self::Factor {
+        let products = &NIBBLES[usize::from(factor)];
+        // SAFETY: the caller's; each half of the table has 16 bytes.
+        unsafe {
+            let low = _mm_loadu_si128(products.low.as_ptr().cast());
+            let high = _mm_loadu_si128(products.high.as_ptr().cast());
+            (_mm256_broadcastsi128_si256(low), _mm256_broadcastsi128_si256(high))
+        }
+    }
+    #[inline(always)]
+    unsafe fn parts(self) -> Self::Parts {
+        // SAFETY: the caller's.
+        unsafe {
+            let nibble = _mm256_set1_epi8(15);
+            (_mm256_and_si256(self.0, nibble), _mm256_and_si256(_mm256_srli_epi64::<4>(self.0), nibble))
+        }
+    }
+    #[inline(always)]
+    unsafe fn add_product(self, factor: Self::Factor, parts: Self::Parts) -> Self {
+        // SAFETY: the caller's.
+        unsafe {
+            let low = _mm256_shuffle_epi8(factor.0, parts.0);
+            let high = _mm256_shuffle_epi8(factor.1, parts.1);
+            Self(_mm256_xor_si256(self.0, _mm256_xor_si256(low, high)))
+        }
+    }
+}
+
+/// # Safety
+/// The invariant of [`Group`] holds and the processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn run(group: &Group) {
+    // SAFETY: the caller's.
+    unsafe { lanes::run::<Bytes32, 2>(group) }
+}
