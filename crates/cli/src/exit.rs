@@ -121,7 +121,9 @@ impl Exit {
             E::DeadlineExceeded | E::SessionEnded => Exit::OutcomeUnknown,
             E::ChecksumMismatch | E::Missing | E::DiskFailed | E::OffsetMismatch => Exit::Damaged,
             E::BadConfig => Exit::BadConfig,
-            E::Conflict | E::Stale | E::ChunkDeleted | E::StaleEpoch | E::WrongIncarnation => Exit::Changed,
+            E::Conflict | E::WrongSession | E::Stale | E::ChunkDeleted | E::StaleEpoch | E::WrongIncarnation => {
+                Exit::Changed
+            }
             E::WrongCluster => Exit::WrongCluster,
             E::NotDirectory | E::IsDirectory => Exit::WrongKind,
             E::NameTooLong | E::FileTooLarge | E::OutOfRange => Exit::TooLong,

@@ -155,14 +155,15 @@ impl FileWriter {
         Ok(())
     }
 
-    /// What an ended session wrote may be collected as garbage, so another session never publishes it.
+    /// What an ended session wrote may be collected as garbage, so another session never publishes it. The partition
+    /// refuses it as well; this only tells it before more is written.
     async fn check_session(&self) -> Result<()> {
         if self.volume.caller.session().await?.id == self.stream.session {
             return Ok(());
         }
         let text =
             "the session that wrote the file ended before it was complete; nothing was made visible, write it again";
-        Err(ClientError::remote(&shown(&self.path), ErrorCode::Unavailable, text))
+        Err(ClientError::remote(&shown(&self.path), ErrorCode::WrongSession, text))
     }
 
     /// Puts the extents so far into the file without a name, which then has at least `size_min` bytes.
@@ -178,7 +179,13 @@ impl FileWriter {
         };
         let extents = std::mem::take(&mut self.extents);
         let size = extents.last().map_or(0, |e| e.file_offset + e.length).max(size_min);
-        let request = PublishRequest { extents, size, mtime_ns: self.options.mtime_ns, ..Default::default() };
+        let request = PublishRequest {
+            extents,
+            size,
+            mtime_ns: self.options.mtime_ns,
+            written_by: self.stream.session.0,
+            ..Default::default()
+        };
         self.volume.publish(inode, &self.path, request).await.map(|_| ())
     }
 
@@ -206,6 +213,7 @@ impl FileWriter {
             set_owner: self.options.owner.is_some(),
             uid,
             gid,
+            written_by: self.stream.session.0,
             ..Default::default()
         };
         match self.parent {

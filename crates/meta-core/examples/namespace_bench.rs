@@ -18,6 +18,7 @@ use prost::Message;
 use std::hint::black_box;
 use std::time::Instant;
 
+const SESSION: u64 = 77;
 const PER_DIRECTORY: usize = 1000;
 /// Directories that are filled at the same time.
 const OPEN_DIRECTORIES: usize = 64;
@@ -51,7 +52,7 @@ impl Bench {
         self.sequence += u64::from(write);
         let who = Some(Credentials { uid: 1000, gid: 1000, groups: vec![4, 24, 1000] });
         let sequence = if write { self.sequence } else { 0 };
-        Some(MetaHeader { volume: 1, partition: 1, session: 77, slot: 3, sequence, who })
+        Some(MetaHeader { volume: 1, partition: 1, session: SESSION, slot: 3, sequence, who })
     }
 
     fn apply(&mut self, opcode: Opcode, request: &[u8]) {
@@ -109,6 +110,7 @@ impl Bench {
             exclusive: true,
             size: length,
             extents: vec![extent],
+            written_by: SESSION,
             mtime_ns: 1_780_000_000_000_000_000 + self.random() % (1 << 50),
             ..Default::default()
         };
@@ -226,7 +228,8 @@ fn mutate(bench: &mut Bench, names: &[(u64, Vec<u8>, u64)]) {
         let inode = names[i * (names.len() / count)].2;
         let extent = Extent { file_offset: 0, length: 9000, pg: 1, index: 1 << 20, chunk_offset: 0, flags: 0 };
         let header = bench.header(true);
-        let request = PublishRequest { header, inode, extents: vec![extent], ..Default::default() };
+        let request =
+            PublishRequest { header, inode, extents: vec![extent], written_by: SESSION, ..Default::default() };
         publishes.push((Opcode::Publish, request.encode_to_vec()));
     }
     let (mut publish, mut unlink) = (Batches::default(), Batches::default());

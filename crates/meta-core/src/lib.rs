@@ -8,7 +8,8 @@
 //! the same log gives the same bytes on every replica (no clock, no randomness: times are in the log, inode ids come
 //! from a counter); a request of (session, slot, sequence) is executed once; nlink is the number of names (of a
 //! directory: 2 + subdirectories); an inode without a name is held open or on its way to being reclaimed; extents of a
-//! file never overlap; every chunk block that no extent of its file names any more has a free record.
+//! file never overlap; every chunk block that no extent of its file names any more has a free record;
+//! extents are named by the session that wrote them, and not after its end.
 //!
 //! What it does not do: no leases' clock ([`lease`] is told the time), no network, no files, no threads. Who leads and
 //! what is durable is decided by `raft-host`; `meta` serves this crate over RPC.
@@ -31,6 +32,7 @@ mod permission;
 mod session;
 mod snapshot;
 mod stripe_set;
+mod writer_session;
 
 pub use builder::{NamespaceBuilder, RestoreError};
 pub use check::Violation;

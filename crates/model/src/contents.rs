@@ -46,6 +46,11 @@ pub(crate) fn check_pieces(pieces: &[Piece]) -> Result<(), ErrorCode> {
     Ok(())
 }
 
+/// A session names what it wrote itself.
+pub(crate) fn check_writer(written_by: u64, pieces: &[Piece], request: &Request) -> Result<(), ErrorCode> {
+    if pieces.is_empty() || written_by == request.session { Ok(()) } else { Err(ErrorCode::WrongSession) }
+}
+
 /// Puts pieces into a file.
 pub(crate) fn write_pieces(bytes: &mut Vec<Option<Place>>, pieces: &[Piece]) {
     for piece in pieces {
@@ -119,9 +124,10 @@ impl Model {
     }
 
     pub(crate) fn publish(&mut self, request: &Request, publish: &Publish) -> Result<(), ErrorCode> {
-        let Publish { inode, pieces, size, set_size, if_data_version, mtime } = publish;
+        let Publish { inode, pieces, size, set_size, if_data_version, mtime, written_by } = publish;
         let (inode, size, set_size) = (*inode, *size, *set_size);
         check_pieces(pieces)?;
+        check_writer(*written_by, pieces, request)?;
         if size > i64::MAX as u64 {
             return Err(ErrorCode::FileTooLarge);
         }

@@ -1,5 +1,5 @@
 //! Operations on names: mkdir, create, symlink, link, unlink, rmdir, remove_tree, rename.
-use crate::contents::{Piece, check_pieces, write_pieces};
+use crate::contents::{Piece, check_pieces, check_writer, write_pieces};
 use crate::node::{Body, Node};
 use crate::operation::Create;
 use crate::state::{Model, ROOT, Request};
@@ -405,6 +405,7 @@ fn check_create(request: &Request, create: &Create) -> Result<u32, ErrorCode> {
         return Err(ErrorCode::FileTooLarge);
     }
     check_pieces(&create.pieces)?;
+    check_writer(create.written_by, &create.pieces, request)?;
     debug_assert!(create.pieces.iter().all(|piece: &Piece| piece.length > 0), "checked above");
     Ok(kind)
 }

@@ -17,6 +17,8 @@ pub struct Create {
     pub size: u64,
     pub pieces: Vec<Piece>,
     pub mtime: u64,
+    /// Session that wrote the pieces.
+    pub written_by: u64,
     pub owner: Option<(u32, u32)>,
 }
 
@@ -44,6 +46,8 @@ pub struct Publish {
     pub set_size: bool,
     pub if_data_version: u64,
     pub mtime: u64,
+    /// Session that wrote the pieces.
+    pub written_by: u64,
 }
 
 /// A mutation.

@@ -28,7 +28,7 @@ fn held_files_stay() {
     let create = Create { parent: 1, name: b"f".to_vec(), mode: 0o600, hold: true, ..Default::default() };
     model.apply(&request(5, 1), &Operation::Create(create)).unwrap();
     let pieces = vec![Piece { file_offset: 0, length: 4097, pg: 1, index: 1, chunk_offset: 4096 }];
-    let publish = Operation::Publish(Publish { inode: 2, pieces, ..Default::default() });
+    let publish = Operation::Publish(Publish { inode: 2, pieces, written_by: 1, ..Default::default() });
     model.apply(&request(5, 2), &publish).unwrap();
     model.apply(&request(5, 3), &Operation::Unlink { parent: 1, name: b"f".to_vec() }).unwrap();
     assert_eq!(model.attributes(2).nlink, 0);

@@ -81,6 +81,8 @@ codes! {
     UnknownOperation = 11, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
     /// The sequence number of the slot is not the next one.
     BadSequence = 12, Never, 22, "InvalidRequest", "java.io.IOException";
+    /// The extents were written under another session than the one that names them; nothing was changed.
+    WrongSession = 13, Never, 116, "OperationAborted", "java.io.IOException";
     NotFound = 20, Never, 2, "NoSuchKey", "java.io.FileNotFoundException";
     Exists = 21, Never, 17, "PreconditionFailed", "org.apache.hadoop.fs.FileAlreadyExistsException";
     NotDirectory = 22, Never, 20, "InvalidRequest", "org.apache.hadoop.fs.ParentNotDirectoryException";

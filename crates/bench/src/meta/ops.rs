@@ -68,8 +68,18 @@ impl Operation {
                 let extents = if target.extent { vec![extent(target.session, slot, number)] } else { Vec::new() };
                 let size = extents.iter().map(|extent| extent.length).sum();
                 let mode = 0o100_644;
-                let request =
-                    CreateRequest { header, parent, name, mode, exclusive: true, size, extents, ..Default::default() };
+                let written_by = target.session;
+                let request = CreateRequest {
+                    header,
+                    parent,
+                    name,
+                    mode,
+                    exclusive: true,
+                    size,
+                    extents,
+                    written_by,
+                    ..Default::default()
+                };
                 connection.send(Opcode::Create.code(), CALL, &request, ())
             }
             Self::Stat => {

@@ -7,5 +7,6 @@ mod dev;
 mod docs;
 mod faults;
 mod refusals;
+mod sessions;
 mod support;
 mod trees;

@@ -179,7 +179,7 @@ requests! {
     Create<'a> {
         parent: u64 = 2, name: bytes = 3, mode: u32 = 4, rdev: u32 = 5, layout: u64 = 6, exclusive: bool = 7,
         replace: bool = 8, hold: bool = 9, size: u64 = 10, extents: messages = 11, mtime_ns: u64 = 12,
-        set_owner: bool = 13, uid: u32 = 14, gid: u32 = 15, sets: messages = 16,
+        set_owner: bool = 13, uid: u32 = 14, gid: u32 = 15, sets: messages = 16, written_by: u64 = 17,
     }
     Symlink<'a> { parent: u64 = 2, name: bytes = 3, target: bytes = 4 }
     CreateUnnamed { parent: u64 = 2, mode: u32 = 3, layout: u64 = 4 }
@@ -196,7 +196,8 @@ requests! {
     RemoveXattr<'a> { inode: u64 = 2, name: bytes = 3 }
     Publish<'a> {
         inode: u64 = 2, extents: messages = 3, size: u64 = 4, set_size: bool = 5, if_data_version: u64 = 6,
-        mtime_ns: u64 = 7, sets: messages = 8,
+        mtime_ns: u64 = 7, sets: messages = 8, written_by: u64 = 9,
+        layout: u64 = 10,
     }
     Hold { inode: u64 = 2, write: bool = 3 }
     Release { inode: u64 = 2 }

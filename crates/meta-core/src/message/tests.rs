@@ -47,12 +47,13 @@ fn requests_read_as_the_generated_code_wrote_them() {
         uid: 7,
         gid: 8,
         sets: Vec::new(),
+        written_by: 9,
     }
     .encode_to_vec();
     let r = request::Create::decode(&bytes).unwrap();
     assert_eq!(
-        (r.parent, r.name, r.mode, r.rdev, r.layout, r.size, r.mtime_ns, r.uid, r.gid),
-        (1, &b"name"[..], 2, 3, 4, 5, 6, 7, 8)
+        (r.parent, r.name, r.mode, r.rdev, r.layout, r.size, r.mtime_ns, r.uid, r.gid, r.written_by),
+        (1, &b"name"[..], 2, 3, 4, 5, 6, 7, 8, 9)
     );
     assert!(r.exclusive && r.replace && r.hold && r.set_owner && !r.extents.is_empty);
     let mut seen = Vec::new();
@@ -98,11 +99,12 @@ fn requests_read_as_the_generated_code_wrote_them() {
         set_size: true,
         if_data_version: 3,
         mtime_ns: 4,
-        sets: Vec::new(),
+        written_by: 5,
+        ..Default::default()
     }
     .encode_to_vec();
     let r = request::Publish::decode(&bytes).unwrap();
-    assert_eq!((r.inode, r.size, r.set_size, r.if_data_version, r.mtime_ns), (1, 2, true, 3, 4));
+    assert_eq!((r.inode, r.size, r.set_size, r.if_data_version, r.mtime_ns, r.written_by), (1, 2, true, 3, 4, 5));
     let bytes = SetXattrRequest { header: header(), inode: 1, name: name.clone(), value: b"v".to_vec(), flags: 2 }
         .encode_to_vec();
     let r = request::SetXattr::decode(&bytes).unwrap();

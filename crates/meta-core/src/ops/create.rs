@@ -12,6 +12,7 @@ use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
 use crate::permission::{EXEC, READ, WRITE, allows, check_change, check_delete, inherit};
+use crate::writer_session::check_writer;
 use cairn_types::ErrorCode;
 
 impl Namespace {
@@ -88,6 +89,7 @@ impl Namespace {
             return Err(OpError::FILE_TOO_LARGE);
         }
         check_incoming(&request.extents, &mut self.scratch.incoming)?;
+        check_writer(request.written_by, !request.extents.is_empty, context)?;
         self.check_sets(&request.sets, None)?;
         Ok(node_type as u16 | permissions)
     }

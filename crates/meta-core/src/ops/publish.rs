@@ -1,20 +1,25 @@
 //! Publish: puts extents, whose bytes are durable, in place of what the file has in their ranges.
 //!
 //! All or nothing. With `if_data_version` only if nobody changed the contents since. The writing session has the right
-//! to write by the file's mode, or because it opened the file when the mode gave it.
+//! to write by the file's mode, or because it opened the file when the mode gave it. A conversion to another layout is a
+//! publish of the same bytes in other places: for the owner, only on top of the version that it read.
+use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::extent_map::check_incoming;
+use crate::inode_table::layout_or;
 use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
-use crate::permission::mode_after_write;
+use crate::permission::{check_owner, mode_after_write};
+use crate::writer_session::check_writer;
 use cairn_types::ErrorCode;
 
 impl Namespace {
     pub(crate) fn publish(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Publish::decode(bytes)?;
         check_incoming(&request.extents, &mut self.scratch.incoming)?;
+        check_writer(request.written_by, !request.extents.is_empty, context)?;
         if request.size > FILE_SIZE_MAX {
             return Err(OpError::FILE_TOO_LARGE);
         }
@@ -36,6 +41,7 @@ impl Namespace {
                 "the file's contents were changed meanwhile; read its extents again",
             ));
         }
+        check_conversion(&request, &inode, context)?;
         self.check_sets(&request.sets, Some(request.inode))?;
         self.put_sets(request.inode);
         let size = if request.set_size { request.size } else { inode.size.max(request.size).max(end) };
@@ -52,7 +58,11 @@ impl Namespace {
         }
         self.set_size(request.inode, &mut inode, size)?;
         inode.data_version = version + 1;
-        inode.mode = mode_after_write(&inode, &context.who);
+        if request.layout == 0 {
+            inode.mode = mode_after_write(&inode, &context.who);
+        } else {
+            inode.layout = request.layout;
+        }
         inode.touch_contents(context.now);
         if request.mtime_ns != 0 {
             inode.mtime = request.mtime_ns;
@@ -61,4 +71,15 @@ impl Namespace {
         put_attributes_response(out, request.inode, &inode);
         Ok(())
     }
+}
+
+fn check_conversion(request: &request::Publish<'_>, inode: &Inode, context: &Context<'_>) -> Result<()> {
+    if request.layout == 0 {
+        return Ok(());
+    }
+    layout_or(request.layout, 0)?;
+    if request.if_data_version == 0 {
+        return Err(OpError::new(ErrorCode::InvalidArgument, "a change of layout names the version that was read"));
+    }
+    check_owner(inode, &context.who)
 }

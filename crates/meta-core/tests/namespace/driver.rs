@@ -76,6 +76,11 @@ impl Driver {
         self.header(sequence)
     }
 
+    /// Where a test does not say who wrote the extents, the session did.
+    fn writer(&self, said: u64) -> u64 {
+        if said == 0 { self.session } else { said }
+    }
+
     /// Applies encoded bytes as the next log entry.
     pub fn log(&mut self, opcode: Opcode, request: Vec<u8>) -> Result<Vec<u8>, ErrorCode> {
         self.now += 10;
@@ -151,8 +156,8 @@ impl Driver {
         self.create_with(CreateRequest { parent, name: name.into(), mode, exclusive: true, ..Default::default() })
     }
     pub fn create_with(&mut self, request: CreateRequest) -> Answer<Attributes> {
-        let header = self.next();
-        self.attributes(Opcode::Create, &CreateRequest { header, ..request })
+        let (header, written_by) = (self.next(), self.writer(request.written_by));
+        self.attributes(Opcode::Create, &CreateRequest { header, written_by, ..request })
     }
     pub fn symlink(&mut self, parent: u64, name: &str, target: &str) -> Answer<Attributes> {
         let header = self.next();
@@ -212,8 +217,8 @@ impl Driver {
         self.publish_with(PublishRequest { inode, extents: extents.to_vec(), ..Default::default() })
     }
     pub fn publish_with(&mut self, request: PublishRequest) -> Answer<Attributes> {
-        let header = self.next();
-        self.attributes(Opcode::Publish, &PublishRequest { header, ..request })
+        let (header, written_by) = (self.next(), self.writer(request.written_by));
+        self.attributes(Opcode::Publish, &PublishRequest { header, written_by, ..request })
     }
     pub fn hold(&mut self, inode: u64, write: bool) -> Answer<Attributes> {
         let header = self.next();

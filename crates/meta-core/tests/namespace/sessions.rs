@@ -50,6 +50,40 @@ fn what_cannot_be_read_uses_no_number() {
     d.mkdir(ROOT, "d", 0o755).unwrap();
 }
 
+/// What an ended session wrote may be garbage already: under another session it must not come into a file, whoever says
+/// so and in whatever way.
+#[test]
+fn extents_are_named_by_the_session_that_wrote_them() {
+    let mut d = Driver::new();
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    let extents = vec![extent(0, 100, 1, 0)];
+    d.session = 2;
+    let publish = PublishRequest { inode: file, extents: extents.clone(), ..Default::default() };
+    let create = CreateRequest { parent: ROOT, name: b"g".to_vec(), extents: extents.clone(), ..Default::default() };
+    for other in [1, 3, u64::MAX] {
+        assert_eq!(d.publish_with(PublishRequest { written_by: other, ..publish.clone() }), Err(E::WrongSession));
+        assert_eq!(d.create_with(CreateRequest { written_by: other, ..create.clone() }), Err(E::WrongSession));
+    }
+    // A writer that says nothing is no exception.
+    let header = d.next();
+    let silent = PublishRequest { header, ..publish.clone() }.encode_to_vec();
+    assert_eq!(d.log(Opcode::Publish, silent), Err(E::WrongSession));
+    let header = d.next();
+    let silent = CreateRequest { header, ..create.clone() }.encode_to_vec();
+    assert_eq!(d.log(Opcode::Create, silent), Err(E::WrongSession));
+    assert_eq!(d.extents(file), Ok(vec![]));
+    assert_eq!(d.names(ROOT), ["f"]);
+    // Without extents there is no writer to tell.
+    let header = d.next();
+    let grow = PublishRequest { header, inode: file, size: 10, ..Default::default() }.encode_to_vec();
+    d.log(Opcode::Publish, grow).unwrap();
+    // The writer itself may, until it has ended.
+    d.publish_with(PublishRequest { written_by: 2, ..publish.clone() }).unwrap();
+    d.end_session().unwrap();
+    assert_eq!(d.publish_with(PublishRequest { written_by: 2, ..publish }), Err(E::SessionEnded));
+    d.check();
+}
+
 /// A file whose last name is gone lives until the last session that holds it lets go.
 #[test]
 fn held_files_outlive_their_names() {

@@ -73,7 +73,8 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
                 set_size: publish.set_size,
                 if_data_version: publish.if_data_version,
                 mtime_ns: publish.mtime,
-                sets: Vec::new(),
+                written_by: publish.written_by,
+                ..Default::default()
             };
             (Opcode::Publish, message.encode_to_vec())
         }
@@ -100,7 +101,8 @@ fn create_request(header: Option<MetaHeader>, create: model::Create) -> CreateRe
         set_owner: create.owner.is_some(),
         uid,
         gid,
-        sets: Vec::new(),
+        written_by: create.written_by,
+        ..Default::default()
     }
 }
 

@@ -344,6 +344,7 @@ impl Caller {
         let request = CreateRequest {
             size: u64::from(chunks) * 4096,
             extents: (0..chunks).map(extent).collect(),
+            written_by: self.session,
             ..self.create_request(name)
         };
         let answer: AttributesResponse = self.call(Opcode::Create, &request).expect("created");
