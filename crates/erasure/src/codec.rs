@@ -1,6 +1,6 @@
 //! [`Codec`]: parity of data, verified and kept up to date.
 use crate::error::{ErasureError, Role};
-use crate::kernel::{Factors, Kernel, Product, Stores, multiply};
+use crate::kernel::{Factors, Kernel, Product, multiply};
 use crate::matrix::{coefficient, column};
 use crate::shards::{Inputs, Outputs};
 use crate::{DecodePlan, SHARDS_MAX, ShardSet};
@@ -16,7 +16,6 @@ pub struct Codec {
     k: usize,
     m: usize,
     kernel: Kernel,
-    stores: Stores,
     factors: Factors,
 }
 
@@ -43,12 +42,7 @@ impl Codec {
             return Err(ErasureError::KernelUnavailable { kernel });
         }
         let factors = Factors::new(m, k, coefficient);
-        Ok(Codec { k, m, kernel, stores: Stores::Auto, factors })
-    }
-
-    /// How large outputs are stored; decode plans made afterwards inherit it.
-    pub fn with_stores(self, stores: Stores) -> Codec {
-        Codec { stores, ..self }
+        Ok(Codec { k, m, kernel, factors })
     }
 
     /// Data shards.
@@ -180,7 +174,7 @@ impl Codec {
             return Err(ErasureError::NotEnoughShards { needed: self.k, have: present.len(), present });
         }
         let sources: ShardSet = present.iter().take(self.k).collect();
-        Ok(DecodePlan::new(self.k, sources, wanted, self.kernel, self.stores))
+        Ok(DecodePlan::new(self.k, sources, wanted, self.kernel))
     }
 
     fn check_data_index(&self, index: usize) -> Result<(), ErasureError> {
@@ -190,6 +184,6 @@ impl Codec {
         Factors::column(column(index, self.m))
     }
     fn product(&self, add: bool) -> Product {
-        Product { kernel: self.kernel, stores: self.stores, add }
+        Product { kernel: self.kernel, add }
     }
 }

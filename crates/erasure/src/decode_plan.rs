@@ -1,7 +1,7 @@
 //! [`DecodePlan`]: what to read and by what to multiply it, for one pattern of losses.
 use crate::ShardSet;
 use crate::error::{ErasureError, Role};
-use crate::kernel::{Factors, Kernel, Product, Stores, multiply};
+use crate::kernel::{Factors, Kernel, Product, multiply};
 use crate::matrix::Decoder;
 use crate::shards::{Inputs, Outputs};
 
@@ -16,14 +16,14 @@ pub struct DecodePlan {
 }
 
 impl DecodePlan {
-    pub(crate) fn new(k: usize, sources: ShardSet, wanted: &[usize], kernel: Kernel, stores: Stores) -> Self {
+    pub(crate) fn new(k: usize, sources: ShardSet, wanted: &[usize], kernel: Kernel) -> Self {
         let decoder = Decoder::new(k, sources);
         let rows: Vec<Vec<u8>> = wanted.iter().map(|shard| decoder.row(*shard)).collect();
         DecodePlan {
             sources: sources.iter().collect(),
             wanted: wanted.into(),
             factors: Factors::new(wanted.len(), k, |row, source| rows[row][source]),
-            product: Product { kernel, stores, add: false },
+            product: Product { kernel, add: false },
         }
     }
 

@@ -21,9 +21,6 @@ const GROUP_ROWS: usize = 4;
 /// in the second-level cache.
 const BLOCK: usize = 16 << 10;
 
-/// Bytes of sources and outputs from which [`Stores::Auto`] stores past the caches.
-const STREAMING_FROM: usize = 4 << 20;
-
 /// A set of instructions that multiplication can run on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kernel {
@@ -107,18 +104,6 @@ pub(crate) fn names(kernels: &[Kernel]) -> String {
     kernels.iter().map(|kernel| kernel.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// How outputs are stored.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Stores {
-    /// Past the caches when a call moves more than the caches of one core hold.
-    #[default]
-    Auto,
-    /// Into the caches.
-    Cached,
-    /// Past the caches, where outputs are aligned to the vectors of the kernel.
-    Streaming,
-}
-
 /// A matrix of factors, a row for each output and a column for each source, in groups of [`GROUP_ROWS`] rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Factors {
@@ -162,7 +147,6 @@ impl Factors {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub kernel: Kernel,
-    pub stores: Stores,
     /// Add to what the outputs hold, instead of replacing it.
     pub add: bool,
 }
@@ -180,7 +164,6 @@ struct Group<'a> {
     start: usize,
     end: usize,
     add: bool,
-    streaming: bool,
 }
 
 /// outputs = (outputs +) factors × sources. All slices have one length, as many as the factors have rows and columns.
@@ -191,11 +174,6 @@ pub(crate) fn multiply(factors: &Factors, sources: &[&[u8]], outputs: &mut [&mut
     assert_eq!(factors.bytes().len(), factors.rows * factors.columns);
     assert!(sources.len() <= SHARDS_MAX && outputs.len() <= SHARDS_MAX);
     assert!(sources.iter().all(|s| s.len() == length) && outputs.iter().all(|o| o.len() == length));
-    let streaming = match product.stores {
-        Stores::Auto => length * (sources.len() + outputs.len()) >= STREAMING_FROM,
-        Stores::Cached => false,
-        Stores::Streaming => true,
-    };
     let mut source_pointers = [std::ptr::null(); SHARDS_MAX];
     for (pointer, source) in source_pointers.iter_mut().zip(sources) {
         *pointer = source.as_ptr();
@@ -215,7 +193,6 @@ pub(crate) fn multiply(factors: &Factors, sources: &[&[u8]], outputs: &mut [&mut
                 start,
                 end: length.min(start + block),
                 add: product.add,
-                streaming: streaming && !product.add,
             };
             // SAFETY: the pointers come from slices of `length` bytes that are borrowed until this function returns, the
             // outputs mutably, so they overlap nothing; the counts were asserted.

@@ -23,7 +23,7 @@ mod shards;
 pub use codec::Codec;
 pub use decode_plan::DecodePlan;
 pub use error::{ErasureError, Role};
-pub use kernel::{Kernel, Stores};
+pub use kernel::Kernel;
 pub use matrix::coefficient;
 pub use shard_set::ShardSet;
 

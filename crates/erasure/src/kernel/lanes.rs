@@ -31,13 +31,6 @@ pub(super) unsafe trait Lanes: Copy {
     /// # Safety
     /// `BYTES` bytes can be written, at any alignment.
     unsafe fn store(self, to: *mut u8);
-    /// Past the caches.
-    ///
-    /// # Safety
-    /// `BYTES` bytes can be written, and `to` is aligned to `BYTES`. [`Lanes::fence`] comes before the bytes are read.
-    unsafe fn stream(self, to: *mut u8);
-    /// Orders streaming stores before later ones.
-    unsafe fn fence();
     /// Asks for the line at `from`, which need not be readable.
     unsafe fn prefetch(from: *const u8);
     unsafe fn xor(self, other: Self) -> Self;
@@ -75,21 +68,16 @@ pub(super) unsafe fn run<L: Lanes, const UNROLL: usize>(group: &Group) {
 /// As of [`run`], and the group has `R` outputs. With `PLAIN`, the factors of the first are ones.
 #[inline(always)]
 unsafe fn rows<L: Lanes, const R: usize, const UNROLL: usize, const PLAIN: bool>(group: &Group) {
-    let aligned = group.outputs.iter().all(|output| (*output as usize + group.start).is_multiple_of(L::BYTES));
-    let streaming = group.streaming && aligned;
     let mut at = group.start;
     // SAFETY: `at` never passes `end` minus what a step touches; passed on.
     unsafe {
         while group.end - at >= UNROLL * L::BYTES {
-            step::<L, R, UNROLL, PLAIN>(group, at, streaming);
+            step::<L, R, UNROLL, PLAIN>(group, at);
             at += UNROLL * L::BYTES;
         }
         while group.end - at >= L::BYTES {
-            step::<L, R, 1, PLAIN>(group, at, streaming);
+            step::<L, R, 1, PLAIN>(group, at);
             at += L::BYTES;
-        }
-        if streaming {
-            L::fence();
         }
         if at < group.end {
             last::<L, R, PLAIN>(group, at);
@@ -100,9 +88,9 @@ unsafe fn rows<L: Lanes, const R: usize, const UNROLL: usize, const PLAIN: bool>
 /// Computes `U` vectors of each output.
 ///
 /// # Safety
-/// As of [`rows`], and `at + U * BYTES` is not beyond the end. With `streaming`, all outputs are aligned at `at`.
+/// As of [`rows`], and `at + U * BYTES` is not beyond the end.
 #[inline(always)]
-unsafe fn step<L: Lanes, const R: usize, const U: usize, const PLAIN: bool>(group: &Group, at: usize, streaming: bool) {
+unsafe fn step<L: Lanes, const R: usize, const U: usize, const PLAIN: bool>(group: &Group, at: usize) {
     // SAFETY: by the invariant of the group each source and output has the bytes at..at + U * BYTES, the factors have R
     // bytes for each source, and the prefetched addresses need not be readable.
     unsafe {
@@ -127,8 +115,7 @@ unsafe fn step<L: Lanes, const R: usize, const U: usize, const PLAIN: bool>(grou
         }
         for (sums, output) in sums.iter().zip(group.outputs) {
             for (u, sum) in sums.iter().enumerate() {
-                let to = output.add(at + u * L::BYTES);
-                if streaming { sum.stream(to) } else { sum.store(to) }
+                sum.store(output.add(at + u * L::BYTES));
             }
         }
     }

@@ -7,7 +7,7 @@ use std::arch::aarch64::*;
 #[derive(Clone, Copy)]
 struct Bytes16(uint8x16_t);
 
-// SAFETY: a vector is 16 bytes. All methods but `load`, `store` and `stream` touch no memory of the caller; they use
+// SAFETY: a vector is 16 bytes. All methods but `load` and `store` touch no memory of the caller; they use
 // NEON, which every aarch64 processor of our targets has.
 unsafe impl Lanes for Bytes16 {
     const BYTES: usize = 16;
@@ -31,13 +31,6 @@ unsafe impl Lanes for Bytes16 {
         // SAFETY: the caller's; this store takes any alignment.
         unsafe { vst1q_u8(to, self.0) }
     }
-    #[inline(always)]
-    unsafe fn stream(self, to: *mut u8) {
-        // SAFETY: the caller's. There is no intrinsic for non-temporal stores.
-        unsafe { self.store(to) }
-    }
-    #[inline(always)]
-    unsafe fn fence() {}
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
     #[inline(always)]

@@ -41,13 +41,6 @@ unsafe impl Lanes for Words {
         unsafe { to.cast::<[u64; WORDS]>().write_unaligned(self.0) }
     }
     #[inline(always)]
-    unsafe fn stream(self, to: *mut u8) {
-        // SAFETY: the caller's.
-        unsafe { self.store(to) }
-    }
-    #[inline(always)]
-    unsafe fn fence() {}
-    #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
     #[inline(always)]
     unsafe fn xor(self, other: Self) -> Self {

@@ -42,12 +42,6 @@ unsafe impl Lanes for SoftGfni {
         // SAFETY: the caller's.
         unsafe { to.cast::<[u8; 64]>().write_unaligned(self.0) }
     }
-    unsafe fn stream(self, to: *mut u8) {
-        assert!((to as usize).is_multiple_of(Self::BYTES), "a streaming store faults when it is not aligned");
-        // SAFETY: the caller's.
-        unsafe { self.store(to) }
-    }
-    unsafe fn fence() {}
     unsafe fn prefetch(_: *const u8) {}
     unsafe fn xor(self, other: Self) -> Self {
         SoftGfni(std::array::from_fn(|i| self.0[i] ^ other.0[i]))
@@ -89,7 +83,6 @@ fn the_loop_of_the_gfni_kernels_multiplies() {
                 start: 0,
                 end: length,
                 add: false,
-                streaming: true,
             };
             // SAFETY: sources and outputs have `length` bytes, none overlaps another.
             unsafe { lanes::run::<SoftGfni, 4>(&group) };
@@ -112,7 +105,7 @@ fn kernels_multiply_all_pairs() {
                 let factors = Factors::new(rows, 1, |r, _| if r == row { factor } else { 1 });
                 let mut outputs = vec![vec![0; 256]; rows];
                 let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(|o| &mut o[..]).collect();
-                multiply(&factors, &[&every_byte], &mut slices, Product { kernel, stores: Stores::Auto, add: false });
+                multiply(&factors, &[&every_byte], &mut slices, Product { kernel, add: false });
                 assert_eq!(outputs[row], expected, "{kernel}, factor {factor}, row {row} of {rows}");
             }
         }

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 struct Bytes32(__m256i);
 
-// SAFETY: a vector is 32 bytes. All methods but `load`, `store` and `stream` touch no memory of the caller; they use
+// SAFETY: a vector is 32 bytes. All methods but `load` and `store` touch no memory of the caller; they use
 // AVX2, which the caller vouches for.
 unsafe impl Lanes for Bytes32 {
     const BYTES: usize = 32;
@@ -30,16 +30,6 @@ unsafe impl Lanes for Bytes32 {
     unsafe fn store(self, to: *mut u8) {
         // SAFETY: the caller's; this store takes any alignment.
         unsafe { _mm256_storeu_si256(to.cast(), self.0) }
-    }
-    #[inline(always)]
-    unsafe fn stream(self, to: *mut u8) {
-        // SAFETY: the caller's, who also vouches for the alignment and for the fence.
-        unsafe { _mm256_stream_si256(to.cast(), self.0) }
-    }
-    #[inline(always)]
-    unsafe fn fence() {
-        // SAFETY: the caller's.
-        unsafe { _mm_sfence() }
     }
     #[inline(always)]
     unsafe fn prefetch(from: *const u8) {

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 struct Bytes64(__m512i);
 
-// SAFETY: a vector is 64 bytes. All methods but `load`, `store` and `stream` touch no memory of the caller; they use
+// SAFETY: a vector is 64 bytes. All methods but `load` and `store` touch no memory of the caller; they use
 // GFNI, AVX-512 F and BW, which the caller vouches for.
 unsafe impl Lanes for Bytes64 {
     const BYTES: usize = 64;
@@ -29,16 +29,6 @@ unsafe impl Lanes for Bytes64 {
     unsafe fn store(self, to: *mut u8) {
         // SAFETY: the caller's; this store takes any alignment.
         unsafe { _mm512_storeu_si512(to.cast(), self.0) }
-    }
-    #[inline(always)]
-    unsafe fn stream(self, to: *mut u8) {
-        // SAFETY: the caller's, who also vouches for the alignment and for the fence.
-        unsafe { _mm512_stream_si512(to.cast(), self.0) }
-    }
-    #[inline(always)]
-    unsafe fn fence() {
-        // SAFETY: the caller's.
-        unsafe { _mm_sfence() }
     }
     #[inline(always)]
     unsafe fn prefetch(from: *const u8) {

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 struct Bytes16(__m128i);
 
-// SAFETY: a vector is 16 bytes. All methods but `load`, `store` and `stream` touch no memory of the caller; they use
+// SAFETY: a vector is 16 bytes. All methods but `load` and `store` touch no memory of the caller; they use
 // SSSE3, which the caller vouches for.
 unsafe impl Lanes for Bytes16 {
     const BYTES: usize = 16;
@@ -30,16 +30,6 @@ unsafe impl Lanes for Bytes16 {
     unsafe fn store(self, to: *mut u8) {
         // SAFETY: the caller's; this store takes any alignment.
         unsafe { _mm_storeu_si128(to.cast(), self.0) }
-    }
-    #[inline(always)]
-    unsafe fn stream(self, to: *mut u8) {
-        // SAFETY: the caller's, who also vouches for the alignment and for the fence.
-        unsafe { _mm_stream_si128(to.cast(), self.0) }
-    }
-    #[inline(always)]
-    unsafe fn fence() {
-        // SAFETY: the caller's.
-        unsafe { _mm_sfence() }
     }
     #[inline(always)]
     unsafe fn prefetch(from: *const u8) {
