@@ -1,22 +1,23 @@
-//! A file being written: 1 MiB segments into an append stream, then one metadata operation that makes it visible.
+//! A file being written: parts into append streams and striped streams (`body`), then one metadata operation that makes
+//! it visible.
 //!
 //! Invariant: nothing appears under the file's name before all of its bytes are durable. Files up to [`INLINE_EXTENTS_MAX`]
 //! extents are created with their contents in one operation; larger ones grow as a file without a name, which is linked
 //! at the end and vanishes with the session if the writer dies.
-use crate::append::segment::{Placed, SEGMENT_MAX, Segment, block_crcs};
-use crate::append::stream::StreamHandle;
+mod body;
+mod places;
+
+use crate::append::SEGMENT_MAX;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{Volume, shown};
+use body::Body;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
-use cairn_types::{ErrorCode, Layout};
-use cairn_wire::common::Extent;
+use cairn_types::Layout;
 use cairn_wire::meta::{Attributes, CreateRequest, PublishRequest, SetattrRequest};
-use std::collections::VecDeque;
-use tokio::sync::oneshot;
 
 /// Extents that a create carries; a file with more is published in parts.
 const INLINE_EXTENTS_MAX: usize = 256;
-/// Segments whose places are awaited before more are taken into account.
+/// Parts whose places are not awaited yet.
 const PLACES_BEHIND: usize = 512;
 /// Mode bit of a regular file.
 const REGULAR: u32 = 0o100_000;
@@ -41,12 +42,9 @@ pub struct FileWriter {
     /// Inode of the directory, where the caller knows it.
     parent: Option<u64>,
     options: WriteOptions,
-    stream: StreamHandle,
-    /// Filled, not yet handed on: the last segment asks for a sync.
-    held: Option<SharedBuf>,
-    written: u64,
-    placing: VecDeque<(u64, u64, oneshot::Receiver<Result<Placed>>)>,
-    extents: Vec<Extent>,
+    body: Body,
+    /// The last push was a short one: nothing may follow.
+    short: bool,
     unnamed: Option<u64>,
 }
 
@@ -57,17 +55,14 @@ impl FileWriter {
         parent: Option<u64>,
         options: WriteOptions,
     ) -> Result<FileWriter> {
-        let stream = volume.stream(options.layout.scheme()).await?;
+        let body = Body::new(volume, options.layout).await?;
         Ok(FileWriter {
             volume: volume.clone(),
             path: path.to_vec(),
             parent,
             options,
-            stream,
-            held: None,
-            written: 0,
-            placing: VecDeque::new(),
-            extents: Vec::new(),
+            body,
+            short: false,
             unnamed: None,
         })
     }
@@ -80,16 +75,15 @@ impl FileWriter {
         if data.is_empty() {
             return Ok(());
         }
-        if data.len() > SEGMENT_MAX || self.held.as_ref().is_some_and(|h| h.len() != SEGMENT_MAX) {
+        if data.len() > SEGMENT_MAX || self.short {
             return Err(ClientError::protocol(&shown(&self.path), "only the last part of a file may be short"));
         }
-        if let Some(full) = self.held.replace(data) {
-            self.send(full, false).await?;
-        }
-        while self.placing.len() > PLACES_BEHIND {
+        self.short = data.len() != SEGMENT_MAX;
+        self.body.push(data).await.map_err(|e| e.named(&shown(&self.path)))?;
+        while self.body.places.awaited() > PLACES_BEHIND {
             self.take_place().await?;
         }
-        if self.extents.len() >= INLINE_EXTENTS_MAX {
+        if self.body.places.extents.len() >= INLINE_EXTENTS_MAX {
             self.publish_part(0).await?;
         }
         Ok(())
@@ -103,67 +97,26 @@ impl FileWriter {
         if !self.len().is_multiple_of(SEGMENT_MAX as u64) {
             return Err(ClientError::protocol(&shown(&self.path), "a hole begins behind a whole number of parts"));
         }
-        if let Some(full) = self.held.take() {
-            // It may be the last data of the file, so nobody else would ask for its sync.
-            self.send(full, true).await?;
-        }
-        self.written += length;
+        // It may be the last data of the file, so nobody else would ask for its sync.
+        self.body.flush().await.map_err(|e| e.named(&shown(&self.path)))?;
+        self.body.seek(self.len() + length);
+        self.short = false;
         Ok(())
     }
     /// Bytes pushed so far.
     pub fn len(&self) -> u64 {
-        self.written + self.held.as_ref().map_or(0, |h| h.len() as u64)
+        self.body.len()
     }
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    async fn send(&mut self, data: SharedBuf, sync: bool) -> Result<()> {
-        let length = data.len() as u64;
-        let permit = self.stream.reserve(data.len()).await?;
-        let (done, place) = oneshot::channel();
-        let crcs = block_crcs(&data);
-        self.stream.push(Segment { data, lead: 0, crcs, sync, done, attempts: 0, _permit: permit }).await?;
-        self.placing.push_back((self.written, length, place));
-        self.written += length;
-        Ok(())
-    }
-
     async fn take_place(&mut self) -> Result<()> {
-        let Some((file_offset, length, place)) = self.placing.pop_front() else { return Ok(()) };
-        let placed = match place.await {
-            Ok(placed) => placed.map_err(|e| e.named(&shown(&self.path)))?,
-            Err(_) => return Err(ClientError::protocol(&shown(&self.path), "the append stream ended")),
-        };
-        if let Some(last) = self.extents.last_mut()
-            && last.pg == placed.chunk.pg.0
-            && last.index == placed.chunk.index
-            && last.chunk_offset + last.length == placed.offset
-            && last.file_offset + last.length == file_offset
-        {
-            last.length += length;
-            return Ok(());
-        }
-        self.extents.push(Extent {
-            file_offset,
-            length,
-            pg: placed.chunk.pg.0,
-            index: placed.chunk.index,
-            chunk_offset: placed.offset,
-            flags: 0,
-        });
-        Ok(())
+        self.body.places.take_one(&shown(&self.path)).await
     }
 
-    /// What an ended session wrote may be collected as garbage, so another session never publishes it. The partition
-    /// refuses it as well; this only tells it before more is written.
     async fn check_session(&self) -> Result<()> {
-        if self.volume.caller.session().await?.id == self.stream.session {
-            return Ok(());
-        }
-        let text =
-            "the session that wrote the file ended before it was complete; nothing was made visible, write it again";
-        Err(ClientError::remote(&shown(&self.path), ErrorCode::WrongSession, text))
+        self.body.check_current_session().await.map_err(|e| e.named(&shown(&self.path)))
     }
 
     /// Puts the extents so far into the file without a name, which then has at least `size_min` bytes.
@@ -177,13 +130,13 @@ impl FileWriter {
                 *self.unnamed.insert(made.inode)
             }
         };
-        let extents = std::mem::take(&mut self.extents);
+        let extents = std::mem::take(&mut self.body.places.extents);
         let size = extents.last().map_or(0, |e| e.file_offset + e.length).max(size_min);
         let request = PublishRequest {
             extents,
             size,
             mtime_ns: self.options.mtime_ns,
-            written_by: self.stream.session.0,
+            written_by: self.body.session.0,
             ..Default::default()
         };
         self.volume.publish(inode, &self.path, request).await.map(|_| ())
@@ -191,10 +144,8 @@ impl FileWriter {
 
     /// Makes everything durable, then the file visible under its name.
     pub async fn finish(mut self) -> Result<Attributes> {
-        if let Some(last) = self.held.take() {
-            self.send(last, true).await?;
-        }
-        while !self.placing.is_empty() {
+        self.body.flush().await.map_err(|e| e.named(&shown(&self.path)))?;
+        while self.body.places.awaited() > 0 {
             self.take_place().await?;
         }
         self.check_session().await?;
@@ -207,13 +158,13 @@ impl FileWriter {
             layout: self.options.layout.to_bits(),
             exclusive: self.options.exclusive,
             replace: !self.options.exclusive,
-            size: self.written,
-            extents: std::mem::take(&mut self.extents),
+            size: self.len(),
+            extents: std::mem::take(&mut self.body.places.extents),
             mtime_ns: self.options.mtime_ns,
             set_owner: self.options.owner.is_some(),
             uid,
             gid,
-            written_by: self.stream.session.0,
+            written_by: self.body.session.0,
             ..Default::default()
         };
         match self.parent {
@@ -227,7 +178,7 @@ impl FileWriter {
 
     async fn finish_unnamed(&mut self) -> Result<Attributes> {
         // Again without extents when the file ends with a hole.
-        self.publish_part(self.written).await?;
+        self.publish_part(self.len()).await?;
         let inode = self.unnamed.ok_or_else(|| ClientError::protocol(&shown(&self.path), "the file was not begun"))?;
         if let Some((uid, gid)) = self.options.owner {
             let request = SetattrRequest { valid: 0b110, uid, gid, ..Default::default() };

@@ -11,6 +11,7 @@ pub mod file_writer;
 mod meta;
 mod net;
 mod read;
+mod stripe;
 pub mod uri;
 pub mod view;
 

@@ -4,7 +4,8 @@ use super::pick::pick;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
-use crate::view::PgView;
+use crate::stripe::suspects::Suspects;
+use crate::view::{ClusterView, PgView};
 use cairn_types::{ChunkId, ErrorCode, PgId, Scheme, SessionId, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{AllocateRequest, AllocateResponse};
@@ -13,11 +14,13 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Deadline of one request for an index.
-const ALLOCATE_DEADLINE: Duration = Duration::from_secs(3);
+/// Deadline of one request for an index: more than the second that the primary gives the other members.
+const ALLOCATE_DEADLINE: Duration = Duration::from_millis(1500);
 /// A group that failed is left out so long.
 const AVOID_FOR: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
+/// While the manager looks into a failure, the map is looked at so often.
+const SUSPECT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Groups that failed lately, with the time of it and whether they were full. Bounded by the groups of the volume.
 #[derive(Default)]
@@ -57,8 +60,32 @@ struct Refusal {
     full: bool,
 }
 
-/// Opens a chunk; tries until the cluster's patience ends.
+/// A chunk that is there to be written.
+pub(crate) struct Opened {
+    pub pg: PgView,
+    pub index: u32,
+    pub creation_epoch: u64,
+}
+
+/// Opens a replicated chunk; tries until the cluster's patience ends.
 pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<OpenChunk> {
+    let Opened { pg, index, creation_epoch } = open_index(&cluster, target, &avoided, &Suspects::default()).await?;
+    let view = cluster.view();
+    let mut chain = pg.followers();
+    cluster.sort_by_nearness(&view, &mut chain);
+    let primary = pg.primary().ok_or_else(|| ClientError::protocol("a new chunk", "its group has no primary"))?;
+    let members = (primary, chain, pg.serving().collect());
+    let id = ChunkId { pg: pg.id, index };
+    Ok(OpenChunk::new(id, pg.epoch, creation_epoch, pg.scheme.code(), members))
+}
+
+/// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends.
+pub(crate) async fn open_index(
+    cluster: &Arc<Cluster>,
+    target: Target,
+    avoided: &Avoided,
+    suspects: &Suspects,
+) -> Result<Opened> {
     let started = cluster.clock.now();
     let mut last = Refusal { text: "the volume has no placement group".to_owned(), full: false };
     loop {
@@ -67,24 +94,38 @@ pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: A
             let what = format!("writing with {}", target.scheme);
             return Err(ClientError::NoWritableGroup { what, detail: last.text, full: last.full });
         }
-        let avoid = avoided.current(now);
-        let Some(pg) = pick(&cluster, target.volume, target.scheme, &avoid) else {
-            ensure_groups(&cluster, target, avoided.full(), &mut last).await?;
-            if pick(&cluster, target.volume, target.scheme, &avoid).is_none() {
+        let looked_into = !suspects.is_empty(now);
+        let mut avoid = avoided.current(now);
+        if looked_into {
+            avoid.extend(with_suspects(&cluster.view(), suspects));
+        }
+        let Some(pg) = pick(cluster, target.volume, target.scheme, &avoid) else {
+            if looked_into {
+                tokio::time::sleep(SUSPECT_PAUSE).await;
+                continue;
+            }
+            ensure_groups(cluster, target, avoided.full(), &mut last).await?;
+            if pick(cluster, target.volume, target.scheme, &avoid).is_none() {
                 // Nothing else there: those that failed get another chance.
                 avoided.clear();
                 tokio::time::sleep(cluster.jitter(PAUSE)).await;
             }
             continue;
         };
-        match allocate(&cluster, target, &pg).await {
-            Ok(chunk) => return Ok(chunk),
+        match allocate(cluster, target, &pg).await {
+            Ok((index, creation_epoch)) => return Ok(Opened { pg, index, creation_epoch }),
             Err(error) => {
                 last = Refusal { text: format!("{}: {}", pg.id, error.text()), full: error.is_full() };
-                after_failure(&cluster, target, &avoided, &pg, error).await;
+                after_failure(cluster, target, avoided, &pg, error).await;
             }
         }
     }
+}
+
+/// Groups that a suspect takes writes in.
+fn with_suspects(view: &ClusterView, suspects: &Suspects) -> Vec<PgId> {
+    let has = |pg: &&PgView| pg.members.iter().any(|(d, state)| state.receives_writes() && suspects.contains(*d));
+    view.pgs.values().filter(has).map(|pg| pg.id).collect()
 }
 
 async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: &mut Refusal) -> Result<()> {
@@ -108,26 +149,22 @@ async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: 
     }
 }
 
-async fn allocate(cluster: &Cluster, target: Target, pg: &PgView) -> std::result::Result<OpenChunk, NetError> {
+/// Index and creation epoch from the group's primary.
+async fn allocate(cluster: &Cluster, target: Target, pg: &PgView) -> std::result::Result<(u32, u64), NetError> {
     let primary = pg.primary().ok_or_else(|| NetError::NotSent(format!("{} has no primary", pg.id)))?;
     let address = cluster.disk_address(primary)?;
     let request =
         AllocateRequest { disk: primary, pg: pg.id.0, epoch: pg.epoch.0, session: target.session.0, count: 1 };
     let answer: AllocateResponse = cluster.net.call(&address, Opcode::Allocate, &request, ALLOCATE_DEADLINE).await?;
     let index = *answer.indices.first().ok_or_else(|| NetError::Unknown(format!("{}: no index was given", pg.id)))?;
-    let view = cluster.view();
-    let mut chain = pg.followers();
-    cluster.sort_by_nearness(&view, &mut chain);
-    let members = (primary, chain, pg.serving().collect());
-    let id = ChunkId { pg: pg.id, index };
-    Ok(OpenChunk::new(id, pg.epoch, answer.creation_epoch, pg.scheme.code(), members))
+    Ok((index, answer.creation_epoch))
 }
 
 async fn after_failure(cluster: &Cluster, target: Target, avoided: &Avoided, pg: &PgView, error: NetError) {
     let now = cluster.clock.now();
-    let code = match &error {
-        NetError::Remote(error) => Some(error.code),
-        _ => None,
+    let (code, failed_disk) = match &error {
+        NetError::Remote(error) => (Some(error.code), error.failed_disk),
+        _ => (None, None),
     };
     match code {
         Some(ErrorCode::StaleEpoch | ErrorCode::NotPrimary | ErrorCode::NotServing | ErrorCode::UnknownPg) => {
@@ -137,6 +174,12 @@ async fn after_failure(cluster: &Cluster, target: Target, avoided: &Avoided, pg:
             }
         }
         Some(ErrorCode::PgFull | ErrorCode::NoSpace) => avoided.add(pg.id, now, true),
+        Some(ErrorCode::ChainFailed) => {
+            avoided.add(pg.id, now, false);
+            if let Some(disk) = failed_disk {
+                cluster.report_member(target.session, pg.id.0, pg.epoch.0, disk, error.text()).await;
+            }
+        }
         Some(_) => avoided.add(pg.id, now, false),
         None => {
             avoided.add(pg.id, now, false);

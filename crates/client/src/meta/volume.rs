@@ -10,7 +10,9 @@ use crate::error::{ClientError, Result};
 use crate::file_writer::{FileWriter, WriteOptions};
 use crate::read::file_reader::FileReader;
 use crate::read::latency::Latency;
-use cairn_types::{ErrorCode, InodeId, Scheme};
+use crate::stripe::stream::StripedHandle;
+use crate::stripe::streams::StripedStreams;
+use cairn_types::{ErrorCode, InodeId, Scheme, Stripe};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty, Extent};
 use cairn_wire::meta::*;
@@ -40,6 +42,7 @@ pub struct Volume {
     pub(crate) caller: Arc<MetaCaller>,
     name: Arc<str>,
     streams: Arc<Mutex<Streams>>,
+    striped: Arc<StripedStreams>,
     latency: Arc<Latency>,
 }
 
@@ -49,6 +52,7 @@ impl Volume {
             caller: MetaCaller::new(cluster, id, who),
             name: name.into(),
             streams: Arc::default(),
+            striped: Arc::default(),
             latency: Arc::default(),
         }
     }
@@ -64,6 +68,7 @@ impl Volume {
     /// Ends the session: waits for nothing, releases what was held. Writers have to be finished before.
     pub async fn close(&self) {
         self.streams.lock().clear();
+        self.striped.clear();
         self.caller.end_session().await;
     }
 
@@ -86,6 +91,13 @@ impl Volume {
         let stream = start(self.cluster().clone(), target);
         list.push(stream.clone());
         Ok(stream)
+    }
+
+    /// The striped stream with the most room.
+    pub(crate) async fn striped_stream(&self, scheme: Scheme, stripe: Stripe) -> Result<StripedHandle> {
+        let session = self.caller.session().await?.id;
+        let target = Target { volume: self.caller.volume, scheme, session };
+        self.striped.get(self.cluster(), target, stripe)
     }
 
     /// Attributes of a path; `follow`: of what a symbolic link at the end points at.

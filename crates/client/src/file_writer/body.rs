@@ -1,0 +1,170 @@
+//! The bytes of a file on their way into chunks, by its layout: whole rows striped, the rest in replicated chunks.
+//!
+//! What is pushed is gathered into parts: a row group of an erasure layout, a segment of a replicated one. The last part
+//! is held back, because it asks for the sync. Memory: one part, and what the streams' windows hold.
+use super::places::{Places, Placing};
+use crate::append::segment::{SEGMENT_MAX, Segment, block_crcs};
+use crate::append::stream::StreamHandle;
+use crate::error::{ClientError, Result};
+use crate::meta::volume::Volume;
+use crate::stripe::group::{Gather, RowGroup, rows_of_group};
+use crate::stripe::stream::StripedHandle;
+use cairn_env::buf::{AlignedBuf, SharedBuf};
+use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Layout, SessionId, Stripe};
+use tokio::sync::oneshot;
+
+/// Writes parts of one file.
+pub(crate) struct Body {
+    volume: Volume,
+    layout: Layout,
+    /// Whose chunks all of it lies in.
+    pub(crate) session: SessionId,
+    plain: Option<StreamHandle>,
+    striped: Option<StripedHandle>,
+    gather: Gather,
+    /// File offset of the first gathered byte.
+    written: u64,
+    pub(crate) places: Places,
+}
+
+impl Body {
+    pub(crate) async fn new(volume: &Volume, layout: Layout) -> Result<Body> {
+        let session = volume.caller.session().await?.id;
+        Ok(Body {
+            volume: volume.clone(),
+            layout,
+            session,
+            plain: None,
+            striped: None,
+            gather: Gather::default(),
+            written: 0,
+            places: Places::default(),
+        })
+    }
+    /// The stripe of an erasure layout, where rows may begin: chunk offsets are congruent to the file's.
+    fn rows(&self) -> Option<Stripe> {
+        let striped = !self.layout.scheme().is_replicated() && self.written.is_multiple_of(BLOCK_SIZE as u64);
+        self.layout.stripe().filter(|_| striped)
+    }
+    /// Bytes so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.written + self.gather.len() as u64
+    }
+    /// Goes on at another place of the file. What was gathered has to be flushed before.
+    pub(crate) fn seek(&mut self, offset: u64) {
+        assert!(self.gather.len() == 0, "gathered bytes belong before the seek");
+        self.written = offset;
+    }
+
+    /// Takes the next bytes; buffers of [`SEGMENT_MAX`] are never copied.
+    pub(crate) async fn push(&mut self, data: SharedBuf) -> Result<()> {
+        self.gather.push(data);
+        match self.rows() {
+            Some(stripe) => {
+                let rows = rows_of_group(stripe);
+                while self.gather.len() as u64 > rows * stripe.row() {
+                    self.send_rows(stripe, rows, false).await?;
+                }
+            }
+            None => {
+                while self.gather.len() > SEGMENT_MAX {
+                    self.send_plain(false).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+    /// Sends what was gathered; it becomes durable soon.
+    pub(crate) async fn flush(&mut self) -> Result<()> {
+        if let Some(stripe) = self.rows() {
+            let rows = self.gather.len() as u64 / stripe.row();
+            if rows > 0 {
+                self.send_rows(stripe, rows, true).await?;
+            }
+        }
+        while self.gather.len() > 0 {
+            self.send_plain(true).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_rows(&mut self, stripe: Stripe, rows: u64, sync: bool) -> Result<()> {
+        let bytes = rows * stripe.row();
+        let stream = self.striped_stream(stripe).await?;
+        let permit = stream.reserve(bytes as usize).await?;
+        let units = self.gather.take_units(rows as usize * usize::from(stripe.columns()), stripe.unit() as usize);
+        let (done, place) = oneshot::channel();
+        stream.push(RowGroup { units, sync, done, attempts: 0, _permit: permit }).await?;
+        self.placing(bytes, ExtentKind::Erasure(stripe), place);
+        Ok(())
+    }
+
+    /// Sends up to a segment that lies in one buffer. Between parts of a file it is whole blocks.
+    async fn send_plain(&mut self, sync: bool) -> Result<()> {
+        let stream = self.plain_stream().await?;
+        let Some(data) = self.gather.take_part(SEGMENT_MAX) else { return Ok(()) };
+        let bytes = data.len() as u64;
+        let permit = stream.reserve(data.len()).await?;
+        let (done, place) = oneshot::channel();
+        // A chunk offset is congruent to the file's, so a part that begins within a block has filler before it.
+        let (data, lead) = with_lead(data, self.written);
+        let crcs = block_crcs(&data);
+        stream.push(Segment { data, lead, crcs, sync, done, attempts: 0, _permit: permit }).await?;
+        self.placing(bytes, ExtentKind::Plain, place);
+        Ok(())
+    }
+
+    fn placing(
+        &mut self,
+        length: u64,
+        kind: ExtentKind,
+        place: oneshot::Receiver<Result<crate::append::segment::Placed>>,
+    ) {
+        self.places.push(Placing { file_offset: self.written, length, kind, place });
+        self.written += length;
+    }
+
+    async fn plain_stream(&mut self) -> Result<StreamHandle> {
+        let stream = match &self.plain {
+            Some(stream) => stream.clone(),
+            None => self.volume.stream(self.layout.scheme().short_scheme()).await?,
+        };
+        self.check_session(stream.session)?;
+        Ok(self.plain.insert(stream).clone())
+    }
+    async fn striped_stream(&mut self, stripe: Stripe) -> Result<StripedHandle> {
+        let stream = match &self.striped {
+            Some(stream) => stream.clone(),
+            None => self.volume.striped_stream(self.layout.scheme(), stripe).await?,
+        };
+        self.check_session(stream.session)?;
+        Ok(self.striped.insert(stream).clone())
+    }
+
+    /// What an ended session wrote may be collected as garbage, so another session never publishes it. The partition
+    /// refuses it as well; this only tells it before more is written.
+    fn check_session(&self, now: SessionId) -> Result<()> {
+        if now == self.session {
+            return Ok(());
+        }
+        let text =
+            "the session that wrote the file ended before it was complete; nothing was made visible, write it again";
+        Err(ClientError::remote("file", ErrorCode::WrongSession, text))
+    }
+    /// The session that wrote it is still the volume's.
+    pub(crate) async fn check_current_session(&self) -> Result<()> {
+        self.check_session(self.volume.caller.session().await?.id)
+    }
+}
+
+/// `data` for a file offset within a block gets filler up to it.
+fn with_lead(data: SharedBuf, file_offset: u64) -> (SharedBuf, usize) {
+    let lead = (file_offset % BLOCK_SIZE as u64) as usize;
+    if lead == 0 {
+        return (data, 0);
+    }
+    let mut moved = AlignedBuf::unpooled(lead + data.len());
+    moved.resize(lead);
+    moved.extend_from_slice(&data);
+    (moved.freeze(), lead)
+}
