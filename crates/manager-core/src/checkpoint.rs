@@ -12,6 +12,7 @@
 //! Not here: the file around it (the store).
 use crate::config::Config;
 use crate::items::{Disk, Node, Volume};
+use crate::job::Job;
 use crate::pg::Pg;
 use crate::record::{Body, HeadRecord, Record, SettingRecord};
 use crate::state::State;
@@ -80,7 +81,8 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         .chain(state.disks().map(|i| Body::Disk(i.into())))
         .chain(state.volumes().map(|i| Body::Volume(i.into())))
         .chain(state.partitions().map(|i| Body::Partition(i.into())))
-        .chain(state.pgs().map(|i| Body::Pg(i.into())));
+        .chain(state.pgs().map(|i| Body::Pg(i.into())))
+        .chain(state.jobs().map(|i| Body::Job(i.into())));
     for body in bodies {
         records += 1;
         put(body)?;
@@ -198,6 +200,10 @@ impl Reader {
             Body::Pg(record) => {
                 let item = Pg::try_from(record)?;
                 state.pgs.insert(item.id, Arc::new(item));
+            }
+            Body::Job(record) => {
+                let item = Job::try_from(record)?;
+                state.jobs.insert(item.id, Arc::new(item));
             }
             Body::End(records) => {
                 if records != self.records {

@@ -8,6 +8,7 @@
 use crate::change::ItemKey;
 use crate::config::Config;
 use crate::items::{Cluster, Disk, NODE_ID_FIRST, Node, Partition, Volume};
+use crate::job::Job;
 use crate::pg::Pg;
 use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +24,12 @@ pub struct Counters {
     pub pg: u32,
     pub incarnation: u64,
     pub session: u64,
+    pub job: u64,
 }
 
 impl Default for Counters {
     fn default() -> Self {
-        Self { node: NODE_ID_FIRST, disk: 1, volume: 1, partition: 1, pg: 1, incarnation: 1, session: 1 }
+        Self { node: NODE_ID_FIRST, disk: 1, volume: 1, partition: 1, pg: 1, incarnation: 1, session: 1, job: 1 }
     }
 }
 
@@ -50,6 +52,8 @@ pub struct State {
     pub(crate) volumes: BTreeMap<VolumeId, Arc<Volume>>,
     pub(crate) partitions: BTreeMap<PartitionId, Arc<Partition>>,
     pub(crate) pgs: BTreeMap<PgId, Arc<Pg>>,
+    /// Not part of the cluster map.
+    pub(crate) jobs: BTreeMap<u64, Arc<Job>>,
     // Derived from the items.
     pub(crate) node_by_uuid: BTreeMap<DiskUuid, NodeId>,
     pub(crate) disk_by_uuid: BTreeMap<DiskUuid, DiskId>,

@@ -1,6 +1,7 @@
 //! Operations of the manager service, one kind a file.
 mod config;
 mod heartbeat;
+mod jobs;
 mod map;
 mod members;
 mod pgs;

@@ -236,6 +236,11 @@ impl Service for Desk {
             Some(Opcode::Status) => {
                 self.serve(r, reply, |m, _: cairn_wire::manager::StatusRequest| async move { m.status() });
             }
+            Some(Opcode::StartJob) => self.serve(r, reply, |m, q| async move { m.start_job(q).await }),
+            Some(Opcode::ListJobs) => self.serve(r, reply, |m, q| async move { m.list_jobs(&q) }),
+            Some(Opcode::CancelJob) => self.serve(r, reply, |m, q| async move { m.cancel_job(q).await }),
+            Some(Opcode::TakeJob) => self.serve(r, reply, |m, q| async move { m.take_job(q).await }),
+            Some(Opcode::ReportJob) => self.serve(r, reply, |m, q| async move { m.report_job(q).await }),
             Some(Opcode::ChangeMembers) => self.serve(r, reply, |m, q| async move { m.change_members(q).await }),
             other => {
                 let name = other.map_or("an operation of a later version", Opcode::name);

@@ -37,6 +37,7 @@ opcodes! {
 
     RaftMessages = 0x0101, raft::RaftBatch => common::Empty;
     FetchCheckpoint = 0x0102, raft::FetchCheckpointRequest => raft::FetchCheckpointResponse;
+    GroupMembers = 0x0103, raft::GroupMembersRequest => raft::GroupMembersResponse;
 
     Register = 0x0201, manager::RegisterRequest => manager::RegisterResponse;
     Heartbeat = 0x0202, manager::HeartbeatRequest => manager::HeartbeatResponse;
@@ -50,6 +51,12 @@ opcodes! {
     SetConfig = 0x020a, manager::SetConfigRequest => manager::SetConfigResponse;
     Status = 0x020b, manager::StatusRequest => manager::StatusResponse;
     ChangeMembers = 0x020c, manager::ChangeMembersRequest => common::Empty;
+
+    StartJob = 0x0220, manager::StartJobRequest => manager::JobResponse;
+    ListJobs = 0x0221, manager::ListJobsRequest => manager::ListJobsResponse;
+    CancelJob = 0x0222, manager::CancelJobRequest => manager::JobResponse;
+    TakeJob = 0x0223, manager::TakeJobRequest => manager::JobResponse;
+    ReportJob = 0x0224, manager::ReportJobRequest => manager::ReportJobResponse;
 
     Allocate = 0x0301, data::AllocateRequest => data::AllocateResponse;
     ReserveIndices = 0x0302, data::ReserveIndicesRequest => data::ReserveIndicesResponse;

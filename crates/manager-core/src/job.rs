@@ -1,0 +1,219 @@
+//! Jobs: long work on a tree that servers do in somebody's name (at present: conversion to another layout).
+//!
+//! | is | becomes | when |
+//! |---|---|---|
+//! | queued | running | given to a node |
+//! | running | running, other node | given to another node: the one before was silent |
+//! | running | done, failed | its node says so |
+//! | queued, running | cancelled | on request |
+//!
+//! Invariants: at most [`LIVE_MAX`] jobs are queued or running, at most [`KEPT_MAX`] ended ones are kept (the oldest
+//! go); what a node reports counts only while the job is its own. A job may be begun again from its start at any time:
+//! files that have the layout already are passed over.
+use crate::apply::Outcome;
+use crate::command::{AssignJob, CancelJob, ReportJob, StartJob};
+use crate::items::clip;
+use crate::state::State;
+use cairn_types::{ErrorCode, Incarnation, Layout, NodeId, VolumeId, WallTime};
+use cairn_wire::common::Credentials;
+use cairn_wire::error::WireError;
+use cairn_wire::manager::{Job as JobMessage, JobProgress};
+use std::sync::Arc;
+
+/// Jobs that are queued or running.
+pub const LIVE_MAX: usize = 256;
+/// Ended jobs that are kept for people to look at.
+pub const KEPT_MAX: usize = 256;
+/// Longest path of a job.
+const PATH_MAX: usize = 4096;
+/// Supplementary groups of the credentials.
+const GROUPS_MAX: usize = 64;
+
+/// The numbers are in the log and on the wire: add, never edit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum JobState {
+    Queued = 0,
+    Running = 1,
+    Done = 2,
+    Failed = 3,
+    Cancelled = 4,
+}
+
+impl JobState {
+    pub fn from_code(code: u32) -> Option<JobState> {
+        Some(match code {
+            0 => Self::Queued,
+            1 => Self::Running,
+            2 => Self::Done,
+            3 => Self::Failed,
+            4 => Self::Cancelled,
+            _ => return None,
+        })
+    }
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// One job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Job {
+    pub id: u64,
+    pub volume: VolumeId,
+    pub path: Vec<u8>,
+    pub layout: Layout,
+    pub who: Credentials,
+    pub state: JobState,
+    /// Who works on it, in which of its starts.
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    pub progress: JobProgress,
+    pub message: String,
+    pub created: WallTime,
+    pub finished: WallTime,
+}
+
+impl Job {
+    /// For the wire, and for the checkpoint beside the incarnation.
+    pub fn to_message(&self) -> JobMessage {
+        JobMessage {
+            id: self.id,
+            volume: self.volume.get(),
+            path: self.path.clone(),
+            layout: self.layout.to_bits(),
+            who: Some(self.who.clone()),
+            state: self.state as u32,
+            node: self.node.get(),
+            progress: Some(self.progress.clone()),
+            message: self.message.clone(),
+            created_ns: self.created.0,
+            finished_ns: self.finished.0,
+        }
+    }
+    /// What `to_message` gave.
+    pub fn from_message(message: JobMessage, incarnation: Incarnation) -> Option<Job> {
+        Some(Job {
+            id: message.id,
+            volume: VolumeId(message.volume),
+            path: message.path,
+            layout: Layout::from_bits(message.layout)?,
+            who: message.who?,
+            state: JobState::from_code(message.state)?,
+            node: NodeId(message.node),
+            incarnation,
+            progress: message.progress?,
+            message: message.message,
+            created: WallTime(message.created_ns),
+            finished: WallTime(message.finished_ns),
+        })
+    }
+}
+
+/// The answer about a job that is not there.
+pub fn unknown_job(id: u64) -> WireError {
+    let text = format!("there is no job {id}; `cairn fs layout jobs` shows those that are kept");
+    WireError::new(ErrorCode::NotFound, text)
+}
+
+impl State {
+    pub fn job(&self, id: u64) -> Option<&Job> {
+        self.jobs.get(&id).map(Arc::as_ref)
+    }
+    /// In the order in which they were started.
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Job> {
+        self.jobs.values().map(Arc::as_ref)
+    }
+
+    pub(crate) fn start_job(&mut self, time: WallTime, command: &StartJob) -> Result<Outcome, WireError> {
+        let volume = VolumeId(command.volume);
+        if self.volume(volume).is_none_or(|v| v.deleted) {
+            return Err(WireError::new(ErrorCode::UnknownVolume, format!("there is no volume {volume}")));
+        }
+        let layout = Layout::from_bits(command.layout)
+            .ok_or_else(|| WireError::new(ErrorCode::BadLayout, "the layout is not one of this version"))?;
+        if command.path.is_empty() || command.path.len() > PATH_MAX || command.groups.len() > GROUPS_MAX {
+            return Err(WireError::new(ErrorCode::InvalidArgument, "a job has a path of 1 to 4096 bytes"));
+        }
+        if self.jobs().filter(|job| job.state.is_live()).count() >= LIVE_MAX {
+            let text = format!("{LIVE_MAX} jobs are queued or running; wait for some to end, or cancel some");
+            return Err(WireError::new(ErrorCode::Overloaded, text));
+        }
+        let id = self.next.job;
+        self.next.job += 1;
+        let who = Credentials { uid: command.uid, gid: command.gid, groups: command.groups.clone() };
+        let job = Job {
+            id,
+            volume,
+            path: command.path.clone(),
+            layout,
+            who,
+            state: JobState::Queued,
+            node: NodeId(0),
+            incarnation: Incarnation(0),
+            progress: JobProgress::default(),
+            message: String::new(),
+            created: time,
+            finished: WallTime(0),
+        };
+        self.jobs.insert(id, Arc::new(job));
+        Ok(Outcome::Job(id))
+    }
+
+    pub(crate) fn assign_job(&mut self, command: &AssignJob) -> Result<Outcome, WireError> {
+        let job = self.jobs.get_mut(&command.job).ok_or_else(|| unknown_job(command.job))?;
+        if !job.state.is_live() || job.node != NodeId(command.from) {
+            return Err(WireError::new(ErrorCode::Conflict, "the job was given away or ended meanwhile"));
+        }
+        let job = Arc::make_mut(job);
+        job.state = JobState::Running;
+        job.node = NodeId(command.node);
+        job.incarnation = Incarnation(command.incarnation);
+        Ok(Outcome::Job(command.job))
+    }
+
+    pub(crate) fn report_job(&mut self, time: WallTime, command: &ReportJob) -> Result<Outcome, WireError> {
+        let job = self.jobs.get_mut(&command.job).ok_or_else(|| unknown_job(command.job))?;
+        let own = job.node == NodeId(command.node) && job.incarnation == Incarnation(command.incarnation);
+        if job.state != JobState::Running || !own {
+            return Err(WireError::new(ErrorCode::Conflict, "the job is not this server's any more"));
+        }
+        let state = match JobState::from_code(command.state) {
+            Some(state @ (JobState::Running | JobState::Done | JobState::Failed)) => state,
+            _ => return Err(WireError::new(ErrorCode::InvalidArgument, "a job is reported running, done or failed")),
+        };
+        let job = Arc::make_mut(job);
+        job.state = state;
+        job.progress = command.progress.clone().unwrap_or_default();
+        job.progress.at.truncate(PATH_MAX);
+        job.progress.last_failure = clip(&job.progress.last_failure);
+        job.message = clip(&command.message);
+        self.end_job(time, command.job);
+        Ok(Outcome::Done)
+    }
+
+    pub(crate) fn cancel_job(&mut self, time: WallTime, command: &CancelJob) -> Result<Outcome, WireError> {
+        let job = self.jobs.get_mut(&command.job).ok_or_else(|| unknown_job(command.job))?;
+        if job.state.is_live() {
+            Arc::make_mut(job).state = JobState::Cancelled;
+            self.end_job(time, command.job);
+        }
+        Ok(Outcome::Job(command.job))
+    }
+
+    /// Notes when a job ended; forgets the oldest of those that ended.
+    fn end_job(&mut self, time: WallTime, id: u64) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && !job.state.is_live()
+        {
+            Arc::make_mut(job).finished = time;
+        }
+        let ended: Vec<u64> = self.jobs().filter(|job| !job.state.is_live()).map(|job| job.id).collect();
+        for id in ended.iter().take(ended.len().saturating_sub(KEPT_MAX)) {
+            self.jobs.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

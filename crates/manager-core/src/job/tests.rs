@@ -1,0 +1,102 @@
+//! Jobs: who may report, what is kept, what a checkpoint gives back.
+use super::*;
+use crate::apply::tests::{cluster, ok, refused};
+use crate::checkpoint;
+use crate::command::Command;
+
+fn start(path: &str) -> Command {
+    Command::StartJob(StartJob { volume: 1, path: path.into(), layout: 3, uid: 7, gid: 8, groups: vec![9] })
+}
+
+fn started(state: &mut State, path: &str) -> u64 {
+    match ok(state, start(path)) {
+        Outcome::Job(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn assign(job: u64, from: u32, node: u32) -> Command {
+    Command::AssignJob(AssignJob { job, from, node, incarnation: 5 })
+}
+
+fn report(job: u64, node: u32, state: JobState) -> Command {
+    let progress = Some(JobProgress { files_done: 3, ..JobProgress::default() });
+    Command::ReportJob(ReportJob { job, node, incarnation: 5, state: state as u32, progress, message: "m".into() })
+}
+
+/// Two servers would work on one job, or a slow one would overwrite what its successor said.
+#[test]
+fn only_the_server_that_has_a_job_reports_it() {
+    let mut state = cluster(3);
+    let id = started(&mut state, "/a");
+    refused(&mut state, report(id, 16, JobState::Done));
+    ok(&mut state, assign(id, 0, 16));
+    refused(&mut state, assign(id, 0, 17));
+    ok(&mut state, assign(id, 16, 17));
+    refused(&mut state, report(id, 16, JobState::Done));
+    refused(&mut state, report(id, 17, JobState::Queued));
+    ok(&mut state, report(id, 17, JobState::Running));
+    ok(&mut state, report(id, 17, JobState::Done));
+    let job = state.job(id).expect("kept");
+    assert_eq!((job.state, job.progress.files_done, job.who.uid), (JobState::Done, 3, 7));
+    assert!(job.finished.0 > 0);
+    refused(&mut state, assign(id, 17, 16));
+}
+
+#[test]
+fn a_cancelled_job_stays_cancelled() {
+    let mut state = cluster(3);
+    let id = started(&mut state, "/a");
+    ok(&mut state, assign(id, 0, 16));
+    ok(&mut state, Command::CancelJob(CancelJob { job: id }));
+    refused(&mut state, report(id, 16, JobState::Done));
+    assert_eq!(state.job(id).map(|job| job.state), Some(JobState::Cancelled));
+    refused(&mut state, Command::CancelJob(CancelJob { job: 99 }));
+}
+
+/// The manager's memory would grow with every job that anybody ever started.
+#[test]
+fn jobs_are_bounded() {
+    let mut state = cluster(3);
+    for _ in 0..LIVE_MAX {
+        started(&mut state, "/a");
+    }
+    refused(&mut state, start("/b"));
+    for round in 0..3 {
+        let live: Vec<u64> = state.jobs().filter(|job| job.state.is_live()).map(|job| job.id).collect();
+        for id in live {
+            ok(&mut state, Command::CancelJob(CancelJob { job: id }));
+        }
+        if round < 2 {
+            for _ in 0..LIVE_MAX {
+                started(&mut state, "/a");
+            }
+        }
+    }
+    assert_eq!(state.jobs().count(), KEPT_MAX);
+}
+
+#[test]
+fn jobs_survive_a_checkpoint() {
+    let mut state = cluster(3);
+    let id = started(&mut state, "/a");
+    ok(&mut state, assign(id, 0, 16));
+    ok(&mut state, report(id, 16, JobState::Running));
+    let mut reader = checkpoint::Reader::new();
+    checkpoint::write(&state, |piece| reader.feed(piece)).expect("written and read");
+    assert_eq!(reader.finish().expect("a state"), state);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let mut state = cluster(3);
+    let bad = |change: fn(&mut StartJob)| {
+        let mut job = StartJob { volume: 1, path: b"/a".to_vec(), layout: 3, ..StartJob::default() };
+        change(&mut job);
+        Command::StartJob(job)
+    };
+    refused(&mut state, bad(|job| job.volume = 99));
+    refused(&mut state, bad(|job| job.layout = 0));
+    refused(&mut state, bad(|job| job.path.clear()));
+    refused(&mut state, bad(|job| job.path = vec![b'a'; 5000]));
+}
