@@ -25,6 +25,7 @@ mod pg_files;
 mod punch;
 mod queue;
 mod read;
+mod read_pipe;
 mod replay_chunk;
 mod ring;
 mod strand;
@@ -49,7 +50,7 @@ pub use config::DiskConfig;
 pub use error::{DataError, OpenError};
 pub use metrics::DiskMetrics;
 pub use pg_files::{LOST_MARK_SKIP, PgFiles, PgTrouble};
-pub use read::ReadBlocks;
+pub use read::{BlockData, ReadBlocks};
 
 use chunk::{AppendJob, Job};
 use files::FileCache;
@@ -121,6 +122,9 @@ pub struct DiskStore {
     ready: WorkQueue<Arc<Chunk>>,
     syncs: WorkQueue<sync::SyncRequest>,
     reads: WorkQueue<read::ReadJob>,
+    /// The last read waited for the device.
+    reads_cold: AtomicBool,
+    pipes: cairn_env::PipePool,
     homeward: WorkQueue<journal::Committed>,
     /// Work that may block for long and is nobody's order: states of groups, verification, tables.
     control: WorkQueue<ControlJob>,

@@ -30,6 +30,8 @@ pub use error::{DiskError, DiskOp};
 pub use path::{check_path, parent};
 pub use real::RealDisk;
 
+use crate::pipe::Pipe;
+
 /// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenOptions {
@@ -139,6 +141,16 @@ pub trait File: Send + Sync {
         }
         Err(DiskError::UnexpectedEnd { path: self.path().into(), offset, wanted: buf.len(), got })
     }
+
+    /// Puts up to `len` bytes from `offset` into an empty pipe without copying them; fewer (the count is returned) only
+    /// where the file ends or the pipe is full. `None` where the file cannot: then they are read. Waits for the device
+    /// as a read does.
+    fn splice_at(&self, _pipe: &mut Pipe, _offset: u64, _len: usize) -> Result<Option<usize>, DiskError> {
+        Ok(None)
+    }
+
+    /// Says that a range is going to be read, so that the system may begin to. A hint: nothing depends on it.
+    fn will_need(&self, _offset: u64, _len: u64) {}
 
     /// Writes all of `buf` at `offset`, extending the file as needed. On an error any part may have been written.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError>;

@@ -11,11 +11,13 @@
 pub mod buf;
 pub mod clock;
 pub mod disk;
+pub mod pipe;
 pub mod rng;
 pub mod transport;
 
 pub use buf::{AlignedBuf, BUF_ALIGN, BufError, BufPool, SharedBuf};
 pub use clock::{Clock, RealClock};
 pub use disk::{DirEntry, Disk, DiskError, DiskOp, File, LockGuard, OpenOptions, RealDisk, Space};
+pub use pipe::{PIPE_BYTES, Pipe, PipePool};
 pub use rng::{FastRng, OsRng, Rng};
 pub use transport::Transport;

@@ -1,15 +1,17 @@
 //! [`OutBuf`], frames waiting to be written, and [`Writer`], which writes them with as few system calls as it can.
 //!
 //! Headers, messages and small payloads of all waiting frames lie in one byte string; larger payloads stay where they
-//! are and are interleaved by vectored writes. Invariant: bytes leave in the order in which frames were pushed.
+//! are and are interleaved by vectored writes, or go from a pipe into the socket without a copy. Invariant: bytes leave
+//! in the order in which frames were pushed, and as many as their headers say.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use cairn_env::Pipe;
 use cairn_env::buf::SharedBuf;
 use cairn_wire::frame::{Flags, FrameError, begin_frame, finish_frame};
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::TcpStream;
 
 use crate::payload::Payload;
@@ -21,12 +23,18 @@ const SLICES_MAX: usize = 64;
 /// Memory that a drained buffer keeps for the next frames.
 const KEEP_CAPACITY: usize = 32 << 10;
 
+/// A payload, or a part of one, that is not among the bytes of its buffer.
+enum Piece {
+    Memory(SharedBuf),
+    Pipe(Pipe),
+}
+
 /// Frames in the order in which they are to be written.
 #[derive(Default)]
 pub(crate) struct OutBuf {
     bytes: Vec<u8>,
     /// Payload pieces and the positions in `bytes` before which they are written, ascending.
-    pieces: Vec<(usize, SharedBuf)>,
+    pieces: Vec<(usize, Piece)>,
     piece_bytes: usize,
 }
 
@@ -71,6 +79,10 @@ impl OutBuf {
         match payload {
             Payload::None => {}
             Payload::One(piece) => self.push_piece(piece),
+            Payload::Piped(pipe) => {
+                self.piece_bytes += pipe.len();
+                self.pieces.push((self.bytes.len(), Piece::Pipe(pipe)));
+            }
             Payload::Many(pieces) => pieces.into_iter().for_each(|piece| self.push_piece(piece)),
         }
     }
@@ -80,7 +92,7 @@ impl OutBuf {
             self.bytes.extend_from_slice(&piece);
         } else {
             self.piece_bytes += piece.len();
-            self.pieces.push((self.bytes.len(), piece));
+            self.pieces.push((self.bytes.len(), Piece::Memory(piece)));
         }
     }
 
@@ -131,19 +143,9 @@ impl Writer {
     pub(crate) fn flush(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> io::Result<Flushed> {
         let mut written = 0;
         while self.left > 0 {
-            let poll = if self.piece == self.current.pieces.len() {
-                Pin::new(&mut *stream).poll_write(cx, &self.current.bytes[self.byte_at..])
-            } else {
-                let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-                let count = self.gather(&mut slices);
-                Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count])
-            };
-            match poll {
+            match self.write_some(cx, stream) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(count)) => {
-                    self.advance(count);
-                    written += count;
-                }
+                Poll::Ready(Ok(count)) => written += count,
                 Poll::Ready(Err(e)) => return Err(e),
                 Poll::Pending => return Ok(Flushed { written, done: false }),
             }
@@ -156,6 +158,31 @@ impl Writer {
         Ok(Flushed { written, done: true })
     }
 
+    /// One system call's worth.
+    fn write_some(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> Poll<io::Result<usize>> {
+        let last = self.piece + 1 >= self.current.pieces.len() && self.byte_at == self.current.bytes.len();
+        if let Some((before, Piece::Pipe(pipe))) = self.current.pieces.get_mut(self.piece)
+            && *before == self.byte_at
+        {
+            let count = std::task::ready!(poll_pipe(cx, stream, pipe, !last))?;
+            self.left -= count;
+            self.piece += usize::from(pipe.is_empty());
+            return Poll::Ready(Ok(count));
+        }
+        let poll = if self.piece == self.current.pieces.len() {
+            Pin::new(&mut *stream).poll_write(cx, &self.current.bytes[self.byte_at..])
+        } else {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = self.gather(&mut slices);
+            Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count])
+        };
+        if let Poll::Ready(Ok(count)) = &poll {
+            self.advance(*count);
+        }
+        poll
+    }
+
+    /// What comes before the next pipe, or a part of it.
     fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         let (mut count, mut at, mut skip) = (0, self.byte_at, self.piece_at);
         for (before, piece) in &self.current.pieces[self.piece..] {
@@ -167,6 +194,7 @@ impl Writer {
                 at = *before;
                 count += 1;
             }
+            let Piece::Memory(piece) = piece else { return count };
             slices[count] = IoSlice::new(&piece[skip..]);
             skip = 0;
             count += 1;
@@ -189,7 +217,10 @@ impl Writer {
             if count == 0 {
                 break;
             }
-            let len = self.current.pieces[self.piece].1.len();
+            let (_, Piece::Memory(piece)) = &self.current.pieces[self.piece] else {
+                unreachable!("what was gathered ends before a pipe");
+            };
+            let len = piece.len();
             let taken = count.min(len - self.piece_at);
             self.piece_at += taken;
             count -= taken;
@@ -197,6 +228,17 @@ impl Writer {
                 self.piece += 1;
                 self.piece_at = 0;
             }
+        }
+    }
+}
+
+/// Moves bytes from a pipe into the socket; registers the task when it takes none.
+fn poll_pipe(cx: &mut Context<'_>, stream: &TcpStream, pipe: &mut Pipe, more: bool) -> Poll<io::Result<usize>> {
+    loop {
+        std::task::ready!(stream.poll_write_ready(cx))?;
+        match stream.try_io(Interest::WRITABLE, || pipe.send(stream, more)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            outcome => return Poll::Ready(outcome),
         }
     }
 }

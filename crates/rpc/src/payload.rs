@@ -1,9 +1,10 @@
-//! [`Payload`]: the raw bytes that follow a message, held by reference so that sending copies nothing.
+//! [`Payload`]: the raw bytes that follow a message, held by reference so that joining them copies nothing.
 
+use cairn_env::Pipe;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 
 /// What follows the message of a frame. The bytes stay shared with their owner until the kernel has them.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub enum Payload {
     /// Nothing.
     #[default]
@@ -12,6 +13,8 @@ pub enum Payload {
     One(SharedBuf),
     /// Several pieces, sent one after the other without being joined in memory.
     Many(Vec<SharedBuf>),
+    /// What a pipe holds, which goes to the socket without being copied.
+    Piped(Pipe),
 }
 
 impl Payload {
@@ -20,6 +23,7 @@ impl Payload {
         match self {
             Self::None => 0,
             Self::One(piece) => piece.len(),
+            Self::Piped(pipe) => pipe.len(),
             Self::Many(pieces) => pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.len())),
         }
     }
@@ -39,6 +43,12 @@ impl From<()> for Payload {
 impl From<SharedBuf> for Payload {
     fn from(piece: SharedBuf) -> Self {
         Self::One(piece)
+    }
+}
+
+impl From<Pipe> for Payload {
+    fn from(pipe: Pipe) -> Self {
+        Self::Piped(pipe)
     }
 }
 

@@ -4,6 +4,7 @@ mod basic;
 mod bounds;
 mod hostile;
 mod outage;
+mod piped;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -97,6 +97,8 @@ impl DiskStore {
             ready: WorkQueue::default(),
             syncs: WorkQueue::default(),
             reads: WorkQueue::default(),
+            reads_cold: AtomicBool::new(false),
+            pipes: cairn_env::PipePool::new(super::read_pipe::PIPES_MAX),
             homeward: WorkQueue::default(),
             control: WorkQueue::default(),
             home: Mutex::default(),

@@ -59,6 +59,11 @@ impl<T> WorkQueue<T> {
         }
     }
 
+    /// What `look` says about up to `max` of the oldest items.
+    pub(crate) fn visit<R>(&self, max: usize, look: impl FnMut(&mut T) -> R) -> Vec<R> {
+        self.state.lock().items.iter_mut().take(max).map(look).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.state.lock().items.len()
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError};
+use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError, Pipe};
 use cairn_format::chunk_header::{DATA_OFFSET, PUNCHED_OFFSET, TABLE_OFFSET};
 use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs};
 use cairn_types::{BLOCK_SIZE, ChunkId};
@@ -23,67 +23,114 @@ const RETRIES: usize = 16;
 
 /// What a read found: whole blocks that cover what was asked.
 #[derive(Debug)]
-pub struct ReadBlocks {
+pub struct ReadBlocks<D = AlignedBuf> {
     /// The blocks.
-    pub data: AlignedBuf,
+    pub data: D,
     /// A checksum of each.
     pub crcs: Vec<u32>,
     /// Offset of the first block in the chunk.
     pub first_block_offset: u64,
 }
 
+/// Blocks to be sent on.
+#[derive(Debug)]
+pub enum BlockData {
+    /// A copy.
+    Memory(AlignedBuf),
+    /// Pages of the page cache.
+    Pipe(Pipe),
+}
+
 pub(super) struct ReadJob {
-    chunk: Arc<Chunk>,
-    offset: u64,
-    length: u64,
-    buffer: Option<AlignedBuf>,
-    done: Done<ReadBlocks>,
+    pub(super) chunk: Arc<Chunk>,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    /// The system was told of it.
+    pub(super) announced: bool,
+    done: Wanted,
+}
+
+/// Who gets the blocks, and in what form.
+enum Wanted {
+    Memory(Done<ReadBlocks>),
+    Any(Done<ReadBlocks<BlockData>>),
 }
 
 impl DiskStore {
     /// Reads `length` bytes at `offset`. `done` is called from a thread of the disk.
     pub fn read(&self, id: ChunkId, offset: u64, length: u64, done: Done<ReadBlocks>) -> Result<(), DataError> {
+        self.queue_read(id, offset, length, Wanted::Memory(done))
+    }
+
+    /// Reads blocks to be sent on, which need not be copied for that.
+    pub fn read_to_send(
+        &self,
+        id: ChunkId,
+        offset: u64,
+        length: u64,
+        done: Done<ReadBlocks<BlockData>>,
+    ) -> Result<(), DataError> {
+        self.queue_read(id, offset, length, Wanted::Any(done))
+    }
+
+    fn queue_read(&self, id: ChunkId, offset: u64, length: u64, done: Wanted) -> Result<(), DataError> {
         self.check()?;
         let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
         if self.reads.len() >= self.config.reads_max {
             add(&self.metrics.overloads, 1);
             return Err(DataError::Busy { disk: self.name().into() });
         }
-        let job = ReadJob { chunk, offset, length, buffer: None, done };
+        let job = ReadJob { chunk, offset, length, announced: false, done };
         self.reads.push(job).map_err(|_| DataError::Stopping { disk: self.name().into() })
     }
 
     /// Carries out one read. `false` when there is none.
     pub(super) fn step_read(&self) -> bool {
-        let Some(mut job) = self.reads.pop() else { return false };
-        let outcome = self.read_now(&job.chunk, job.offset, job.length, job.buffer.take());
-        if let Ok(blocks) = &outcome {
+        let Some(job) = self.reads.pop() else { return false };
+        self.announce_reads();
+        let started = self.context.clock.now();
+        let ReadJob { chunk, offset, length, done, .. } = job;
+        let blocks = match done {
+            Wanted::Memory(done) => {
+                let outcome = self.read_now(&chunk, offset, length);
+                let blocks = outcome.as_ref().map_or(0, |blocks| blocks.crcs.len());
+                done(outcome);
+                blocks
+            }
+            Wanted::Any(done) => {
+                let outcome = self.read_any(&chunk, offset, length);
+                let blocks = outcome.as_ref().map_or(0, |blocks| blocks.crcs.len());
+                done(outcome);
+                blocks
+            }
+        };
+        if blocks > 0 {
             add(&self.metrics.reads, 1);
-            add(&self.metrics.read_bytes, blocks.data.len() as u64);
+            add(&self.metrics.read_bytes, (blocks * BLOCK_SIZE) as u64);
         }
-        (job.done)(outcome);
+        self.note_read_time(self.context.clock.now().since(started));
         true
     }
 
+    /// References to pages where that is possible, else a copy.
+    fn read_any(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks<BlockData>, DataError> {
+        if let Some(blocks) = self.pipe_now(chunk, offset, length)? {
+            return Ok(blocks);
+        }
+        let ReadBlocks { data, crcs, first_block_offset } = self.read_now(chunk, offset, length)?;
+        Ok(ReadBlocks { data: BlockData::Memory(data), crcs, first_block_offset })
+    }
+
     /// Reads in the caller's thread.
-    pub(crate) fn read_now(
-        &self,
-        chunk: &Arc<Chunk>,
-        offset: u64,
-        length: u64,
-        buffer: Option<AlignedBuf>,
-    ) -> Result<ReadBlocks, DataError> {
+    pub(crate) fn read_now(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks, DataError> {
         self.check()?;
         self.load_tables(chunk)?;
         let blocks = self.checked_range(chunk, &chunk.state.lock(), offset, length)?;
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
-        let mut data = match buffer {
-            Some(buffer) => buffer,
-            None => self.context.pool.take_blocking(bytes, MEMORY_WAIT).map_err(|error| {
-                tracing::debug!(%error, "no memory for a read");
-                DataError::Busy { disk: self.name().into() }
-            })?,
-        };
+        let mut data = self.context.pool.take_blocking(bytes, MEMORY_WAIT).map_err(|error| {
+            tracing::debug!(%error, "no memory for a read");
+            DataError::Busy { disk: self.name().into() }
+        })?;
         for _ in 0..RETRIES {
             data.clear();
             if let Some(crcs) = self.try_read(chunk, offset, length, &blocks, &mut data)? {
@@ -179,7 +226,7 @@ impl DiskStore {
     }
 
     /// The blocks of a range if all of it is there.
-    fn checked_range(
+    pub(super) fn checked_range(
         &self,
         chunk: &Chunk,
         state: &ChunkMem,

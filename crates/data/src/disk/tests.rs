@@ -3,3 +3,4 @@
 mod crash;
 mod faults;
 mod model;
+mod pipes;

@@ -14,7 +14,7 @@ use cairn_wire::error::WireError;
 
 use super::member::{Member, bad_request};
 use super::{Inner, Refused};
-use crate::disk::{ChunkInfo, DataError, Done, ReadBlocks};
+use crate::disk::{BlockData, ChunkInfo, DataError, Done, ReadBlocks};
 
 /// Longest range of one read.
 const READ_MAX: u32 = 4 << 20;
@@ -32,14 +32,14 @@ impl Inner {
         let slot = Arc::new(parking_lot::Mutex::new(Some(reply)));
         let (answer, inner, store) = (slot.clone(), self.clone(), member.store.clone());
         let (pg, disk) = (member.pg.pg, member.disk);
-        let done: Done<ReadBlocks> = Box::new(move |outcome| {
+        let done: Done<ReadBlocks<BlockData>> = Box::new(move |outcome| {
             let Some(reply) = answer.lock().take() else { return };
             match outcome {
                 Ok(blocks) => {
                     let mut crcs = Vec::new();
                     encode_crcs(&blocks.crcs, &mut crcs);
                     let first_block_offset = blocks.first_block_offset;
-                    reply.ok(&ReadResponse { crcs, first_block_offset, row_crcs: Vec::new() }, Payload::from(blocks.data));
+                    reply.ok(&ReadResponse { crcs, first_block_offset, row_crcs: Vec::new() }, payload(blocks.data));
                 }
                 Err(error) => {
                     if let DataError::Unreadable { chunk, .. } = &error {
@@ -49,7 +49,7 @@ impl Inner {
                 }
             }
         });
-        if let Err(error) = member.store.read(id, asked.offset, u64::from(asked.length), done)
+        if let Err(error) = member.store.read_to_send(id, asked.offset, u64::from(asked.length), done)
             && let Some(reply) = slot.lock().take()
         {
             return Err((reply, self.absent(&member, id, error)));
@@ -131,6 +131,13 @@ impl Inner {
                 None => Ok(()),
             },
         }
+    }
+}
+
+fn payload(data: BlockData) -> Payload {
+    match data {
+        BlockData::Memory(data) => data.into(),
+        BlockData::Pipe(pipe) => pipe.into(),
     }
 }
 

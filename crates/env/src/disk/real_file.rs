@@ -5,7 +5,7 @@
 //! happens to need 4096). Not here: names and directories (`real.rs`).
 
 use std::io::IoSlice;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ use super::error::{DiskError, DiskOp};
 use super::real::{failed, retry};
 use super::{File, OpenOptions};
 use crate::buf::BUF_ALIGN;
+use crate::pipe::Pipe;
 
 /// Slices handed to the kernel in one call (`IOV_MAX`).
 const IOV_MAX: usize = 1024;
@@ -123,6 +124,25 @@ impl File for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn splice_at(&self, pipe: &mut Pipe, offset: u64, len: usize) -> Result<Option<usize>, DiskError> {
+        if self.direct {
+            return Ok(None);
+        }
+        assert!(pipe.is_empty(), "a pipe takes one range at a time");
+        match pipe.fill(self.fd.as_fd(), offset, len) {
+            // File systems that cannot say so before they took anything.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) if pipe.is_empty() => Ok(None),
+            outcome => outcome.map(Some).map_err(self.failed(DiskOp::Read)),
+        }
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        if let Some(len) = std::num::NonZeroU64::new(len).filter(|_| !self.direct) {
+            // A hint that is not taken costs time only.
+            let _unheard = rustix::fs::fadvise(&self.fd, offset, Some(len), rustix::fs::Advice::WillNeed);
+        }
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {

@@ -31,8 +31,12 @@ pub(super) fn config() -> DiskConfig {
 }
 
 pub(super) fn open_with(disk: &SimDisk, config: DiskConfig) -> Result<Arc<DiskStore>, OpenError> {
+    open_on(Arc::new(disk.clone()), config)
+}
+
+pub(super) fn open_on(disk: Arc<dyn Disk>, config: DiskConfig) -> Result<Arc<DiskStore>, OpenError> {
     let context = DiskContext {
-        disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
+        disk,
         uuid: UUID,
         cluster: CLUSTER,
         clock: Arc::new(RealClock),
