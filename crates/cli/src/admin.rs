@@ -1,6 +1,8 @@
 //! `cairn admin …`: state and settings of the cluster, as the manager's leader tells them. One noun a file.
 mod config;
 mod disk;
+mod listing;
+mod members;
 mod node;
 mod partition;
 mod pg;

@@ -2,6 +2,7 @@
 //!
 //! A refused command changes nothing. Not here: one file per kind of command below `apply/`.
 mod nodes;
+mod partitions;
 mod pgs;
 mod register;
 mod volumes;
@@ -12,6 +13,7 @@ use crate::state::State;
 use cairn_types::{ClusterId, DiskId, ErrorCode, Incarnation, NodeId, PgId, SessionId, VolumeId, WallTime};
 use cairn_wire::error::WireError;
 
+pub use partitions::unknown_partition;
 pub use pgs::GROUPS_MAX;
 pub use volumes::unknown_volume;
 
@@ -40,6 +42,7 @@ pub enum Outcome {
     Volume(VolumeId),
     /// First of so many.
     Sessions(SessionId, u32),
+    Job(u64),
     /// Nothing was set.
     Mistakes(Vec<String>),
 }
@@ -74,8 +77,13 @@ impl State {
             Command::DeleteVolume(c) => self.delete_volume(c, &mut raised),
             Command::SetPartitionMembers(c) => self.set_partition_members(c),
             Command::PartitionsBegun(c) => self.partitions_begun(c),
+            Command::PartitionSettled(c) => self.partition_settled(c),
             Command::GrantSessions(c) => self.grant_sessions(c.count),
             Command::SetConfig(c) => self.set_config(c),
+            Command::StartJob(c) => self.start_job(time, c),
+            Command::AssignJob(c) => self.assign_job(c),
+            Command::ReportJob(c) => self.report_job(time, c),
+            Command::CancelJob(c) => self.cancel_job(time, c),
         };
         self.seal_version();
         raised.sort_unstable();

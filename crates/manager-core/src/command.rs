@@ -14,7 +14,7 @@ pub const FORMAT: u32 = 1;
 pub struct LogItem {
     #[prost(uint32, tag = "1")]
     pub format: u32,
-    #[prost(oneof = "Command", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
+    #[prost(oneof = "Command", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 30, 31, 32, 33")]
     pub command: Option<Command>,
 }
 
@@ -53,6 +53,72 @@ pub enum Command {
     SetConfig(SetConfig),
     #[prost(message, tag = "17")]
     PartitionsBegun(PartitionsBegun),
+    #[prost(message, tag = "18")]
+    PartitionSettled(PartitionSettled),
+    #[prost(message, tag = "30")]
+    StartJob(StartJob),
+    #[prost(message, tag = "31")]
+    AssignJob(AssignJob),
+    #[prost(message, tag = "32")]
+    ReportJob(ReportJob),
+    #[prost(message, tag = "33")]
+    CancelJob(CancelJob),
+}
+
+/// Queues long work on a tree.
+#[derive(Clone, PartialEq, Message)]
+pub struct StartJob {
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: Vec<u8>,
+    /// Layout bits that everything below gets.
+    #[prost(uint64, tag = "3")]
+    pub layout: u64,
+    #[prost(uint32, tag = "4")]
+    pub uid: u32,
+    #[prost(uint32, tag = "5")]
+    pub gid: u32,
+    #[prost(uint32, repeated, tag = "6")]
+    pub groups: Vec<u32>,
+}
+
+/// Gives a job to a node.
+#[derive(Clone, PartialEq, Message)]
+pub struct AssignJob {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// Who had it when that was decided; 0: nobody.
+    #[prost(uint32, tag = "2")]
+    pub from: u32,
+    #[prost(uint32, tag = "3")]
+    pub node: u32,
+    #[prost(uint64, tag = "4")]
+    pub incarnation: u64,
+}
+
+/// What the node of a job says about it.
+#[derive(Clone, PartialEq, Message)]
+pub struct ReportJob {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "4")]
+    pub state: u32,
+    #[prost(message, optional, tag = "5")]
+    pub progress: Option<cairn_wire::manager::JobProgress>,
+    #[prost(string, tag = "6")]
+    pub message: String,
+}
+
+/// Ends a job that is queued or running.
+#[derive(Clone, PartialEq, Message)]
+pub struct CancelJob {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
 }
 
 /// Writes the cluster id, once.
@@ -228,12 +294,22 @@ pub struct DeleteVolume {
     pub name: String,
 }
 
+/// Who shall be a member from now on; the change itself takes its time.
 #[derive(Clone, PartialEq, Message)]
 pub struct SetPartitionMembers {
     #[prost(uint32, tag = "1")]
     pub partition: u32,
     #[prost(uint32, repeated, tag = "2")]
     pub members: Vec<u32>,
+}
+
+/// The partition's group has exactly the members that were wished for.
+#[derive(Clone, PartialEq, Message)]
+pub struct PartitionSettled {
+    #[prost(uint32, tag = "1")]
+    pub partition: u32,
+    #[prost(uint64, tag = "2")]
+    pub wish: u64,
 }
 
 /// Members that have opened their partition: from now on they must have its log.

@@ -44,6 +44,12 @@ impl State {
             if !partition.begun.iter().all(|node| partition.members.contains(node)) {
                 return Err(format!("{} was begun by a node that is no member", partition.id));
             }
+            if !partition.target.iter().all(|node| partition.members.contains(node)) {
+                return Err(format!("{} shall have a member that it does not let in", partition.id));
+            }
+            if partition.left.iter().any(|node| partition.members.contains(node)) {
+                return Err(format!("{} was left by a node that is a member", partition.id));
+            }
         }
         self.pgs().try_for_each(|pg| self.check_pg(pg))
     }

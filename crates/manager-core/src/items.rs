@@ -139,7 +139,16 @@ pub struct Partition {
     pub volume: VolumeId,
     pub inode_first: u64,
     pub inode_last: u64,
+    /// All that have it or shall have it.
     pub members: Vec<NodeId>,
+    /// Who shall be a member, while that differs; part of `members`.
+    pub target: Vec<NodeId>,
+    /// The version of the last wish for other members: what was decided for an older one is void.
+    pub wish: u64,
+    /// No members any more: they drop what they have.
+    pub left: Vec<NodeId>,
+    /// Its members were changed once: from then on nobody may begin it, only join it.
+    pub changed: bool,
     /// Members that are known to have opened it: their logs must not be missing.
     pub begun: Vec<NodeId>,
     pub removed: bool,

@@ -259,5 +259,8 @@ fn partition_message(partition: &Partition, soft: &Soft) -> wire::Partition {
         leader: soft.partitions.get(&partition.id).map_or(0, |load| load.leader.get()),
         removed: partition.removed,
         begun: partition.begun.iter().map(|n| n.get()).collect(),
+        changed: partition.changed,
+        target: partition.target.iter().map(|n| n.get()).collect(),
+        left: partition.left.iter().map(|n| n.get()).collect(),
     }
 }

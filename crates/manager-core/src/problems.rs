@@ -105,6 +105,38 @@ fn partitions(state: &State, soft: &Soft, out: &mut Vec<String>) {
             partition.id
         ));
     }
+    for partition in state.partitions().filter(|p| !p.removed && !p.target.is_empty()) {
+        let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
+        let goes = partition.members.iter().filter(|node| !partition.target.contains(node));
+        let how = soft.changes.get(&partition.id).map_or("it begins", String::as_str);
+        out.push(format!(
+            "{} (volume {volume}) is getting the members {}; {} leave when that is done: {how}; `cairn admin partition` \
+             takes another wish at any time",
+            partition.id,
+            names(partition.target.iter().map(|n| n.to_string())),
+            names(goes.map(|n| n.to_string())),
+        ));
+    }
+}
+
+/// What its partitions lack while a node is down, and what to do if it never comes back.
+fn missed(state: &State, node: &Node) -> String {
+    let mine = state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.contains(&node.id));
+    let mine: Vec<_> = mine.collect();
+    let alone = mine.iter().any(|p| p.members.len() == 1);
+    match mine.len() {
+        0 => String::new(),
+        _ if alone => format!(
+            "{} cannot be used without it, it is the only member",
+            names(mine.iter().filter(|p| p.members.len() == 1).map(|p| p.id.to_string()))
+        ),
+        _ => format!(
+            "{} run on their other members; if it never comes back, put another meta node in its place: \
+             `cairn admin partition move all {} NODE`",
+            names(mine.iter().map(|p| p.id.to_string())),
+            node.id
+        ),
+    }
 }
 
 fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
@@ -117,11 +149,19 @@ fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
         } else if !node.up {
             let seconds = now.0.saturating_sub(node.since.0) / 1_000_000_000;
             let pgs = state.disks_of(node.id).flat_map(|d| state.pgs_of(d.id)).filter(|pg| !pg.retired).count();
-            let means = match (node.roles.has(Roles::DATA), pgs) {
+            let mut means = match (node.roles.has(Roles::DATA), pgs) {
                 (true, 0) => "none of its disks holds data".to_string(),
                 (true, n) => format!("{} lack it; its copies catch up when it returns", groups(n)),
-                (false, _) => "its partitions run on their other members".to_string(),
+                (false, _) => String::new(),
             };
+            let missed = missed(state, node);
+            if !missed.is_empty() && !means.is_empty() {
+                means.push_str("; ");
+            }
+            means.push_str(&missed);
+            if means.is_empty() {
+                means.push_str("nothing needs it now");
+            }
             out.push(format!("{name} is down for {seconds} s: {means}; start `cairn server` there"));
         }
     }

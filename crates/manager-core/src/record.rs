@@ -2,6 +2,7 @@
 //!
 //! Reading checks every value: a record that no build of this format can have written is an error.
 use crate::items::{Cluster, Disk, DiskState, Node, Partition, Roles, Volume};
+use crate::job::Job;
 use crate::pg::{Member, Pg};
 use crate::state::Counters;
 use cairn_types::{
@@ -12,7 +13,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub body: Option<Body>,
 }
 
@@ -35,6 +36,8 @@ pub(crate) enum Body {
     /// The number of records before it.
     #[prost(uint64, tag = "8")]
     End(u64),
+    #[prost(message, tag = "9")]
+    Job(JobRecord),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -63,6 +66,31 @@ pub(crate) struct HeadRecord {
     pub next_incarnation: u64,
     #[prost(uint64, tag = "12")]
     pub next_session: u64,
+    /// Jobs begun so far: none in states that were written before there were jobs.
+    #[prost(uint64, tag = "13")]
+    pub jobs_begun: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct JobRecord {
+    #[prost(message, optional, tag = "1")]
+    pub job: Option<cairn_wire::manager::Job>,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+}
+
+impl From<&Job> for JobRecord {
+    fn from(job: &Job) -> Self {
+        Self { job: Some(job.to_message()), incarnation: job.incarnation.0 }
+    }
+}
+
+impl TryFrom<JobRecord> for Job {
+    type Error = &'static str;
+    fn try_from(record: JobRecord) -> Result<Self, Self::Error> {
+        let job = record.job.ok_or("a job")?;
+        Job::from_message(job, Incarnation(record.incarnation)).ok_or("a job")
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -157,6 +185,14 @@ pub(crate) struct PartitionRecord {
     pub version: u64,
     #[prost(uint32, repeated, tag = "8")]
     pub begun: Vec<u32>,
+    #[prost(uint32, repeated, tag = "9")]
+    pub target: Vec<u32>,
+    #[prost(uint64, tag = "10")]
+    pub wish: u64,
+    #[prost(uint32, repeated, tag = "11")]
+    pub left: Vec<u32>,
+    #[prost(bool, tag = "12")]
+    pub changed: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -202,6 +238,7 @@ impl HeadRecord {
             next_pg: next.pg,
             next_incarnation: next.incarnation,
             next_session: next.session,
+            jobs_begun: next.job - 1,
         }
     }
 
@@ -222,6 +259,7 @@ impl HeadRecord {
             pg: self.next_pg,
             incarnation: self.next_incarnation,
             session: self.next_session,
+            job: self.jobs_begun.saturating_add(1),
         }
     }
 }
@@ -338,6 +376,10 @@ impl From<&Partition> for PartitionRecord {
             inode_last: partition.inode_last,
             members: partition.members.iter().map(|n| n.get()).collect(),
             begun: partition.begun.iter().map(|n| n.get()).collect(),
+            target: partition.target.iter().map(|n| n.get()).collect(),
+            wish: partition.wish,
+            left: partition.left.iter().map(|n| n.get()).collect(),
+            changed: partition.changed,
             removed: partition.removed,
             version: partition.version,
         }
@@ -353,6 +395,10 @@ impl From<PartitionRecord> for Partition {
             inode_last: record.inode_last,
             members: record.members.into_iter().map(NodeId).collect(),
             begun: record.begun.into_iter().map(NodeId).collect(),
+            target: record.target.into_iter().map(NodeId).collect(),
+            wish: record.wish,
+            left: record.left.into_iter().map(NodeId).collect(),
+            changed: record.changed,
             removed: record.removed,
             version: record.version,
         }

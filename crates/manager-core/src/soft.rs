@@ -30,6 +30,8 @@ pub struct Soft {
     /// Largest used bytes that any member reported.
     pub pg_used: BTreeMap<PgId, u64>,
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
+    /// How each change of a partition's members stands, in words.
+    pub changes: BTreeMap<PartitionId, String>,
     /// Milliseconds since each node was heard.
     pub silence_ms: BTreeMap<NodeId, u64>,
     /// Whether the nodes that should send heartbeats but do not, answer probes.

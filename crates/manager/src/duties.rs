@@ -5,6 +5,7 @@
 //! hangs on a single attempt. Not here: what is done on request (`ops/`).
 mod begin;
 mod capacity;
+mod members;
 mod rejoin;
 mod watch;
 
@@ -46,6 +47,7 @@ impl Manager {
             }
             self.watch().await;
             self.default_volume().await;
+            self.change_partitions();
             if slow.is_due(self.now(), SLOW_ROUND) {
                 self.rejoin().await;
                 self.open_and_close().await;

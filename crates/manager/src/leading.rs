@@ -2,7 +2,7 @@
 use crate::push::Push;
 use cairn_manager_core::{Liveness, Slowness, Soft};
 use cairn_types::{DiskId, NodeId, PartitionId, PgId, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ pub(crate) struct Removal {
 const REJOIN_DELAY_MAX: Duration = Duration::from_secs(600);
 /// Removals that are remembered; the oldest are forgotten.
 const REMOVALS_MAX: usize = 10_000;
+
+/// A partition whose leader reported nothing for so long has none as far as is known: heartbeats come each second.
+const PARTITION_SILENCE: Duration = Duration::from_secs(6);
 
 /// The leader's memory.
 pub(crate) struct Leading {
@@ -33,8 +36,12 @@ pub(crate) struct Leading {
     /// When a node registered last.
     pub registered: Option<Time>,
     pub push: Push,
+    /// When the server of a running job reported last, or got it.
+    pub jobs_heard: BTreeMap<u64, Time>,
     /// Members of the manager's group: whether they answered the last ping.
     pub managers: BTreeMap<NodeId, bool>,
+    /// Partitions whose change of members is being looked at.
+    pub changing: BTreeSet<PartitionId>,
 }
 
 impl Leading {
@@ -50,8 +57,17 @@ impl Leading {
             removals: BTreeMap::new(),
             registered: None,
             push: Push::default(),
+            jobs_heard: BTreeMap::new(),
             managers: BTreeMap::new(),
+            changing: BTreeSet::new(),
         }
+    }
+
+    /// Forgets who led partitions that nobody reports to lead any more.
+    pub(crate) fn forget_silent_leaders(&mut self, now: Time) {
+        let silent =
+            |id: &PartitionId| self.partition_heard.get(id).is_none_or(|at| now.since(*at) > PARTITION_SILENCE);
+        self.soft.partitions.retain(|id, _| !silent(id));
     }
 
     /// Remembers that a member was removed.

@@ -5,7 +5,9 @@
 //! | has this node as a member | absent, or not begun | put into the list, group begun (or joined, when somebody leads it already), marked as begun |
 //! | says that this node has begun it | absent, or not begun | opened; its log must be there: without it the member would forget names and votes |
 //! | any | begun | opened at the start; its log must be there |
+//! | has this node, and its members were changed once | absent, or not begun | joined: an empty member that the group's leader fills |
 //! | removed | any | closed, taken off the list, its log and checkpoints dropped |
+//! | says that this node has left it | any | the same; it may join again later |
 //! | absent, or without this node | begun | stays open: only an explicit removal destroys, and Raft knows its members |
 //!
 //! A removed partition's chunks are not freed one by one: its volume is deleted with it, the manager retires all
@@ -97,12 +99,13 @@ impl Roster {
     pub(crate) fn reconcile(&self) {
         let mut list = self.list.lock();
         let (wanted, removed) = self.wanted();
-        for id in removed {
+        for (id, why) in removed {
             if list.get(id).is_some() {
+                tracing::info!(partition = %id, why, "the state of a partition is dropped");
                 self.destroy(&mut list, id);
             }
         }
-        for (entry, led_elsewhere) in wanted {
+        for (entry, join) in wanted {
             let id = entry.partition;
             if self.open.read().contains_key(&id) {
                 continue;
@@ -112,7 +115,7 @@ impl Roster {
             // The manager remembers that this node had it: list and log may have been lost together.
             let begun = entry.begun || known.as_ref().is_some_and(|known| known.begun);
             let entry = PartitionEntry { begun, ..known.unwrap_or(entry) };
-            match self.open_one(&mut list, entry, led_elsewhere) {
+            match self.open_one(&mut list, entry, join) {
                 Ok(()) => drop(self.failures.lock().remove(&id)),
                 Err(error) => {
                     let error = told(id, error);
@@ -123,17 +126,25 @@ impl Roster {
         }
     }
 
-    /// Partitions of this node by the map (and whether somebody else leads them already), and removed ones.
-    fn wanted(&self) -> (Vec<(PartitionEntry, bool)>, Vec<PartitionId>) {
+    /// Partitions of this node by the map (and whether it joins them instead of beginning them), and those that are
+    /// gone, with the reason.
+    fn wanted(&self) -> (Vec<(PartitionEntry, bool)>, Vec<(PartitionId, &'static str)>) {
         let map = self.common.map.read();
         let mut wanted = Vec::new();
         for partition in map.partitions().filter(|p| !p.removed && p.nodes.contains(&self.node.get())) {
             let Some(volume) = map.volume(VolumeId(partition.volume)) else { continue };
             let led_elsewhere = partition.leader != 0 && partition.leader != self.node.get();
+            let join = partition.changed || led_elsewhere;
             let begun = partition.begun.contains(&self.node.get());
-            wanted.extend(entry(partition, volume).map(|entry| (PartitionEntry { begun, ..entry }, led_elsewhere)));
+            wanted.extend(entry(partition, volume).map(|entry| (PartitionEntry { begun, ..entry }, join)));
         }
-        let removed = map.partitions().filter(|p| p.removed).map(|p| PartitionId(p.id)).collect();
+        let gone =
+            |p: &manager::Partition| match p.left.contains(&self.node.get()) && !p.nodes.contains(&self.node.get()) {
+                _ if p.removed => Some("its volume was deleted"),
+                true => Some("this node is no member any more"),
+                false => None,
+            };
+        let removed = map.partitions().filter_map(|p| Some((PartitionId(p.id), gone(p)?))).collect();
         (wanted, removed)
     }
 
@@ -167,9 +178,8 @@ impl Roster {
         }
     }
 
-    /// The partition's volume was deleted: nothing of it is kept.
+    /// Nothing of it is kept.
     fn destroy(&self, list: &mut ListFile, id: PartitionId) {
-        tracing::info!(partition = %id, "the partition's volume was deleted; its state is dropped");
         self.close(id);
         self.failures.lock().remove(&id);
         // The list goes last: until then this is repeated.
@@ -205,8 +215,9 @@ impl Roster {
 fn told(id: PartitionId, error: HostError) -> String {
     match error {
         HostError::Missing { dir, .. } => format!(
-            "the log of partition {id} is missing in {dir} though the partition has begun; \
-             restore the directory or remove this member"
+            "the log of partition {id} is missing in {dir} though the partition has begun; restore the directory, or put \
+             another meta node in the place of this one: `cairn admin partition move {} THIS OTHER`",
+            id.get()
         ),
         other => other.to_string(),
     }

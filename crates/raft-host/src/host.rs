@@ -19,7 +19,8 @@ use crate::config::HostConfig;
 use crate::error::HostError;
 use crate::handle::GroupHandle;
 use crate::jobs::Checkpointer;
-use crate::mailbox::{Bounds, Mailbox};
+use crate::mailbox::{Bounds, Event, Mailbox, MembersAnswer};
+use crate::members::MembersAsk;
 use crate::owner::{Generations, Owner, Parts};
 use crate::recovery::{Beginning, recover};
 use crate::state_machine::StateMachine;
@@ -40,6 +41,8 @@ trait Port: Send + Sync {
     fn deliver(&self, messages: Vec<RaftMessage>);
     fn close(&self);
     fn status(&self) -> GroupStatus;
+    /// False: the group is closed.
+    fn ask_members(&self, ask: MembersAsk, answer: MembersAnswer) -> bool;
 }
 
 struct GroupPort<C> {
@@ -59,6 +62,10 @@ impl<C: Send + 'static> Port for GroupPort<C> {
 
     fn status(&self) -> GroupStatus {
         self.shared.status()
+    }
+
+    fn ask_members(&self, ask: MembersAsk, answer: MembersAnswer) -> bool {
+        self.mailbox.post(Event::Members(ask, answer))
     }
 }
 
@@ -262,6 +269,15 @@ impl RaftHost {
             if let Some(open) = groups.get(&GroupId(group)) {
                 open.port.deliver(messages);
             }
+        }
+    }
+
+    /// Asks a group's member on this node for the members, and to change them; `then` runs on the group's thread.
+    pub(crate) fn ask_members(&self, group: GroupId, ask: MembersAsk, then: MembersAnswer) {
+        let port = self.groups.lock().get(&group).map(|open| open.port.clone());
+        let posted = port.is_some_and(|port| port.ask_members(ask, then));
+        if !posted {
+            tracing::debug!(%group, "somebody asked for the members of a group that is not open");
         }
     }
 

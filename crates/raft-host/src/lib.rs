@@ -8,6 +8,7 @@ pub mod handle;
 pub mod host;
 mod jobs;
 mod mailbox;
+pub mod members;
 mod owner;
 mod recovery;
 pub mod rpc_transport;

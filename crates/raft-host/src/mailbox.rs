@@ -6,13 +6,16 @@ use bytes::Bytes;
 use cairn_raft::{MemberChange, Position, SnapshotMeta};
 use cairn_store::StoreError;
 use cairn_types::NodeId;
-use cairn_wire::raft::RaftMessage;
+use cairn_wire::raft::{GroupMembersResponse, RaftMessage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::HostError;
+use crate::members::MembersAsk;
 
 /// Answers a control request.
 pub(crate) type Answer = Box<dyn FnOnce(Result<(), HostError>) + Send>;
+/// Answers a question for the members.
+pub(crate) type MembersAnswer = Box<dyn FnOnce(Result<GroupMembersResponse, HostError>) + Send>;
 
 /// What is not a message and not a proposal. There are few at a time: each has one cause under way.
 pub(crate) enum Event {
@@ -24,6 +27,7 @@ pub(crate) enum Event {
     Fetched(Position, Result<(), String>),
     ChangeMembers(Vec<MemberChange>, Answer),
     TransferLeader(NodeId, Answer),
+    Members(MembersAsk, MembersAnswer),
     Checkpoint,
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cairn_env::Clock;
-use cairn_raft::{BatchBuilder, GroupCore, Input, LogClock, Output, Position, Refused};
+use cairn_raft::{BatchBuilder, CoreStatus, GroupCore, Input, LogClock, MemberChange, Output, Position, Refused};
 use cairn_store::{CheckpointStore, Wal};
 use cairn_types::{ClusterId, GroupId, NodeId, Time};
 
@@ -206,17 +206,42 @@ impl<S: StateMachine> Owner<S> {
                 };
                 self.step_quietly(input);
             }
-            Event::ChangeMembers(changes, answer) => answer(self.ask(Input::ChangeMembers(changes))),
-            Event::TransferLeader(to, answer) => answer(self.ask(Input::TransferLeader(to))),
+            Event::ChangeMembers(changes, answer) => answer(self.change_members(changes)),
+            Event::TransferLeader(to, answer) => answer(self.transfer_leader(to)),
+            Event::Members(ask, answer) => answer(self.members(ask)),
             Event::Checkpoint => self.checkpoint_wanted = true,
         }
     }
 
-    fn ask(&mut self, input: Input) -> Result<(), HostError> {
-        if self.failed {
-            let cause = self.parts.shared.failure().unwrap_or_default();
-            return Err(HostError::Stopped { group: self.parts.group, cause });
+    pub(crate) fn change_members(&mut self, changes: Vec<MemberChange>) -> Result<(), HostError> {
+        self.ask(Input::ChangeMembers(changes))
+    }
+
+    pub(crate) fn transfer_leader(&mut self, to: NodeId) -> Result<(), HostError> {
+        self.ask(Input::TransferLeader(to))
+    }
+
+    pub(crate) fn status(&self) -> CoreStatus {
+        self.core.status()
+    }
+
+    /// No other leader can exist at this moment.
+    pub(crate) fn holds_lease(&self) -> bool {
+        self.leads && self.core.lease_until().is_some_and(|until| self.parts.clock.now() < until)
+    }
+
+    pub(crate) fn running(&self) -> Result<(), HostError> {
+        match self.failed {
+            false => Ok(()),
+            true => {
+                let cause = self.parts.shared.failure().unwrap_or_default();
+                Err(HostError::Stopped { group: self.parts.group, cause })
+            }
         }
+    }
+
+    fn ask(&mut self, input: Input) -> Result<(), HostError> {
+        self.running()?;
         match self.step(input) {
             Ok(()) => Ok(()),
             Err(Refused::NotLeader(error)) => Err(error.into()),
@@ -286,7 +311,7 @@ impl<S: StateMachine> Owner<S> {
         self.sm.dropped(contexts);
     }
 
-    fn hint(&self) -> Option<NodeId> {
+    pub(crate) fn hint(&self) -> Option<NodeId> {
         if self.failed {
             return None;
         }
@@ -333,10 +358,12 @@ impl<S: StateMachine> Owner<S> {
         self.mailbox.take(&mut rest, true, Duration::ZERO);
         self.waiting.extend(rest.proposals.drain(..));
         self.refuse_waiting();
+        let stopped = HostError::Stopped { group: self.parts.group, cause: "the host ends".into() };
         for event in rest.events {
-            if let Event::ChangeMembers(_, answer) | Event::TransferLeader(_, answer) = event {
-                let cause = "the host ends".into();
-                answer(Err(HostError::Stopped { group: self.parts.group, cause }));
+            match event {
+                Event::ChangeMembers(_, answer) | Event::TransferLeader(_, answer) => answer(Err(stopped.clone())),
+                Event::Members(_, answer) => answer(Err(stopped.clone())),
+                _ => {}
             }
         }
     }

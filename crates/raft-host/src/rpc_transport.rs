@@ -12,15 +12,17 @@ use bytes::Bytes;
 use cairn_env::AlignedBuf;
 use cairn_rpc::{CallError, CallOptions, Client, Peer, Reply, Request, Service};
 use cairn_store::StoreError;
-use cairn_types::{ErrorCode, NodeId};
+use cairn_types::{ErrorCode, GroupId, NodeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::MESSAGE_MAX;
-use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch};
+use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, GroupMembersRequest, RaftBatch};
 use parking_lot::RwLock;
 use prost::Message;
 
+use crate::error::HostError;
 use crate::host::RaftHost;
+use crate::members::MembersAsk;
 use crate::transport::{FetchError, RaftTransport};
 
 /// Bytes of messages put into one frame; leaves room for the frame's own fields.
@@ -139,6 +141,27 @@ impl RaftService {
     }
 }
 
+impl RaftService {
+    /// Answered from the group's own thread. A group that is not open here: `NotFound`.
+    fn group_members(&self, request: &GroupMembersRequest, reply: Reply) {
+        let group = GroupId(request.group);
+        let Some(ask) = MembersAsk::decode(request) else {
+            return reply.err(WireError::new(ErrorCode::BadRequest, "a change of members that makes no sense"));
+        };
+        if self.host.status(group).is_none() {
+            return reply.err(WireError::new(ErrorCode::NotFound, format!("group {group} is not open on this node")));
+        }
+        let then = Box::new(move |result: Result<_, HostError>| match result {
+            Ok(members) => reply.ok(&members, ()),
+            Err(error @ (HostError::Refused(_) | HostError::NotLeader(_))) => {
+                reply.err(WireError::new(ErrorCode::Conflict, error.to_string()));
+            }
+            Err(error) => reply.err(WireError::new(ErrorCode::Unavailable, error.to_string())),
+        });
+        self.host.ask_members(group, ask, then);
+    }
+}
+
 fn answer(host: &RaftHost, request: &FetchCheckpointRequest, reply: Reply) {
     match host.fetch_checkpoint(request) {
         Ok((message, part)) => {
@@ -176,6 +199,10 @@ impl Service for RaftService {
                         reply.err(WireError::new(ErrorCode::Overloaded, text));
                     }
                 }
+                Err(error) => reply.err(error),
+            },
+            Some(Opcode::GroupMembers) => match request.decode::<GroupMembersRequest>() {
+                Ok(message) => self.group_members(&message, reply),
                 Err(error) => reply.err(error),
             },
             _ => {

@@ -51,6 +51,8 @@ pub struct GroupCore {
     hard_put_out: HardState,
     outstanding: VecDeque<Outstanding>,
     applied: Position,
+    /// Index of the last change of members that this process applied (at its start: of the last applied entry).
+    members_at: u64,
     promise: Promise,
     echoes: Echoes,
     /// No votes before this: promises of an earlier process life may still hold.
@@ -85,6 +87,10 @@ pub struct CoreStatus {
     pub log_bytes: u64,
     /// Members after the last applied entry.
     pub members: Members,
+    /// With the term, names these members: no later members of this group have the same pair.
+    pub members_at: u64,
+    /// A change of members is in the log or not finished yet.
+    pub changing: bool,
     /// Per member, the entries that the leader knows it has; empty elsewhere.
     pub matched: Vec<(NodeId, u64)>,
     /// Messages refused.
@@ -129,6 +135,7 @@ impl GroupCore {
             hard_put_out: hard,
             outstanding: VecDeque::new(),
             applied,
+            members_at: applied.index,
             promise: Promise::default(),
             echoes: Echoes::default(),
             quiet_until,
@@ -271,6 +278,8 @@ impl GroupCore {
             last: raft.raft_log.last_index(),
             log_bytes: self.node.store().bytes(),
             members: self.members(),
+            members_at: self.members_at,
+            changing: raft.has_pending_conf() || self.members().joint,
             matched,
             refused: self.refused,
         }

@@ -1,9 +1,17 @@
-//! `cairn admin partition ls`.
-use super::status;
+//! `cairn admin partition ls|add|remove|move`: meta partitions and their members.
+//!
+//! A change is a wish that the manager keeps and carries out step by step; these commands wait until it is done, and
+//! it goes on without them.
+use super::members::{Wait, node_number};
+use super::{listing, status};
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
 use crate::human::size;
-use crate::table::{Align, Table};
+use crate::table::Align;
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, Partition};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -18,58 +26,159 @@ enum Verb {
     /// List the meta partitions
     #[command(alias = "list")]
     Ls,
+    /// Give a partition more members: 1 to 3, or 3 to 5
+    Add {
+        /// Its number, such as 1
+        partition: String,
+        /// Meta nodes that become members, such as n19
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Take members from a partition: 5 to 3, or 3 to 1
+    Remove {
+        /// Its number, such as 1
+        partition: String,
+        /// Members that leave; they drop what they have of it
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Put a meta node in the place of a member, which may be lost for good
+    Move {
+        /// Its number, such as 1, or all: every partition that the old node has
+        partition: String,
+        /// The member that leaves, such as n18
+        old: String,
+        /// The meta node that takes its place, such as n19
+        new: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
 }
 
 impl PartitionArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
-        let Verb::Ls = self.verb;
-        let (status, map) = status(context).await?;
-        let mut table = Table::new(&[
-            ("PARTITION", Align::Right),
-            ("VOLUME", Align::Left),
-            ("INODES FROM", Align::Right),
-            ("TO", Align::Right),
-            ("MEMBERS", Align::Left),
-            ("LEADER", Align::Right),
-            ("TERM", Align::Right),
-            ("APPLIED", Align::Right),
-            ("INODES", Align::Right),
-            ("MEMORY", Align::Right),
-        ]);
-        for partition in map.partitions.iter().filter(|partition| !partition.removed) {
-            let volume = map.volumes.iter().find(|v| v.id == partition.volume);
-            let volume = volume.map_or_else(|| format!("v{}", partition.volume), |v| v.name.clone());
-            let report = status.partitions.iter().find(|report| report.partition == partition.id);
-            let report = report.copied().unwrap_or_default();
-            if context.out.is_json() {
-                context.out.json(&json!({
-                    "id": partition.id, "volume": volume, "inode_first": partition.inode_first,
-                    "inode_last": partition.inode_last, "nodes": partition.nodes, "leader": partition.leader,
-                    "term": report.term, "applied": report.applied, "inodes": report.inodes,
-                    "file_bytes": report.file_bytes, "memory_bytes": report.memory_bytes,
-                }))?;
-            }
-            let members: Vec<String> = partition.nodes.iter().map(|node| format!("n{node}")).collect();
-            let last = match partition.inode_last {
-                u64::MAX => "no end".to_owned(),
-                last => last.to_string(),
-            };
-            table.row(vec![
-                partition.id.to_string(),
-                volume,
-                partition.inode_first.to_string(),
-                last,
-                members.join(" "),
-                if partition.leader == 0 { "-".into() } else { format!("n{}", partition.leader) },
-                report.term.to_string(),
-                report.applied.to_string(),
-                report.inodes.to_string(),
-                size(report.memory_bytes, true),
-            ]);
+        match self.verb {
+            Verb::Ls => list(context).await,
+            Verb::Add { partition, nodes, wait } => change(context, &partition, &nodes, &[], &wait).await,
+            Verb::Remove { partition, nodes, wait } => change(context, &partition, &[], &nodes, &wait).await,
+            Verb::Move { partition, old, new, wait } => change(context, &partition, &[new], &[old], &wait).await,
         }
+    }
+}
+
+async fn list(context: &Context) -> Result<()> {
+    let (status, map) = status(context).await?;
+    let rows = map.partitions.iter().filter(|partition| !partition.removed).map(|partition| {
+        let volume = map.volumes.iter().find(|v| v.id == partition.volume);
+        let volume = volume.map_or_else(|| format!("v{}", partition.volume), |v| v.name.clone());
+        let report = status.partitions.iter().find(|report| report.partition == partition.id);
+        let report = report.copied().unwrap_or_default();
+        let value = json!({
+            "id": partition.id, "volume": volume, "inode_first": partition.inode_first,
+            "inode_last": partition.inode_last, "nodes": partition.nodes, "target": partition.target,
+            "leader": partition.leader, "term": report.term, "applied": report.applied, "inodes": report.inodes,
+            "file_bytes": report.file_bytes, "memory_bytes": report.memory_bytes,
+        });
+        let last = match partition.inode_last {
+            u64::MAX => "no end".to_owned(),
+            last => last.to_string(),
+        };
+        let cells = vec![
+            partition.id.to_string(),
+            volume,
+            partition.inode_first.to_string(),
+            last,
+            members_text(partition),
+            if partition.leader == 0 { "-".into() } else { format!("n{}", partition.leader) },
+            report.term.to_string(),
+            report.applied.to_string(),
+            report.inodes.to_string(),
+            size(report.memory_bytes, true),
+        ];
+        (value, cells)
+    });
+    let columns = [
+        ("PARTITION", Align::Right),
+        ("VOLUME", Align::Left),
+        ("INODES FROM", Align::Right),
+        ("TO", Align::Right),
+        ("MEMBERS (+ comes, - goes)", Align::Left),
+        ("LEADER", Align::Right),
+        ("TERM", Align::Right),
+        ("APPLIED", Align::Right),
+        ("INODES", Align::Right),
+        ("MEMORY", Align::Right),
+    ];
+    listing::print(context, &columns, rows)
+}
+
+/// `n16 n17 n18- n19+`: who leaves, and who has not opened it yet.
+fn members_text(partition: &Partition) -> String {
+    let mark = |node: &u32| {
+        let changing = !partition.target.is_empty();
+        match (changing && !partition.target.contains(node), changing && !partition.begun.contains(node)) {
+            (true, _) => format!("n{node}-"),
+            (_, true) => format!("n{node}+"),
+            _ => format!("n{node}"),
+        }
+    };
+    partition.nodes.iter().map(mark).collect::<Vec<_>>().join(" ")
+}
+
+async fn change(context: &Context, partition: &str, add: &[String], remove: &[String], wait: &Wait) -> Result<()> {
+    let numbers = |nodes: &[String]| nodes.iter().map(|node| node_number(node)).collect::<Result<Vec<u32>>>();
+    let (add, remove) = (numbers(add)?, numbers(remove)?);
+    let (_, map) = status(context).await?;
+    let partitions = chosen(&map, partition, &remove)?;
+    let client = context.client().await?;
+    for id in &partitions {
+        let request =
+            ChangeMembersRequest { group: *id, add: add.clone(), remove: remove.clone(), ..Default::default() };
+        let what = format!("changing the members of partition {id}");
+        let _taken: Empty = client.manager(&what, Opcode::ChangeMembers, &request).await?;
+    }
+    let settled = |map: &ClusterMap| {
+        let busy = map.partitions.iter().find(|p| partitions.contains(&p.id) && !p.removed && !p.target.is_empty());
+        busy.map(|p| format!("partition {}: {}", p.id, members_text(p)))
+    };
+    let done = wait.until(context, settled).await?;
+    let (_, map) = status(context).await?;
+    for p in map.partitions.iter().filter(|p| partitions.contains(&p.id)) {
         match context.out.is_json() {
-            true => Ok(()),
-            false => table.print(&context.out),
+            true => context.out.json(&json!({ "id": p.id, "nodes": p.nodes, "target": p.target, "done": done }))?,
+            false if done => context.out.line(format!("partition {} has the members {}", p.id, members_text(p)))?,
+            false => context.out.line(format!("partition {} is changing: {}", p.id, members_text(p)))?,
         }
+    }
+    Ok(())
+}
+
+/// The partitions that are meant.
+fn chosen(map: &ClusterMap, text: &str, remove: &[u32]) -> Result<Vec<u32>> {
+    let used = map.partitions.iter().filter(|p| !p.removed);
+    if text == "all" {
+        let mine: Vec<u32> = used.filter(|p| remove.iter().any(|node| p.nodes.contains(node))).map(|p| p.id).collect();
+        return match mine.is_empty() {
+            true => {
+                Err(CliError::refused(Exit::NotFound, "no partition has that member; see cairn admin partition ls"))
+            }
+            false => Ok(mine),
+        };
+    }
+    let digits = text.strip_prefix('p').unwrap_or(text);
+    let id: Option<u32> = digits.parse().ok();
+    let Some(id) = id else {
+        return Err(CliError::usage(format!("{text:?} is no partition: write its number, such as 1; see ls")));
+    };
+    match used.clone().any(|p| p.id == id) {
+        true => Ok(vec![id]),
+        false => Err(CliError::refused(
+            Exit::NotFound,
+            format!("there is no partition {id}; cairn admin partition ls shows those that exist"),
+        )),
     }
 }

@@ -1,4 +1,5 @@
 //! Scenes of the whole state machine, and properties of random sequences of commands.
+mod members;
 mod properties;
 
 use super::*;

@@ -1,11 +1,11 @@
-//! Volumes and their meta partitions.
+//! Volumes, made and deleted with their meta partitions.
 //!
 //! Deleting a volume marks it deleted (its name is free again at once), marks its partitions removed (their members
 //! stop serving and drop them) and retires its placement groups under a new epoch: clients are fenced off, and data
 //! nodes drop the chunks once they have stored the retirement durably. It cannot be undone.
 use super::Outcome;
 use crate::change::ItemKey;
-use crate::command::{CreateVolume, DeleteVolume, PartitionsBegun, SetPartitionMembers};
+use crate::command::{CreateVolume, DeleteVolume};
 use crate::config::{Key, layout_flaw};
 use crate::items::{Partition, Roles, Volume, volume_name_flaw};
 use crate::state::State;
@@ -49,6 +49,10 @@ impl State {
             inode_first,
             inode_last,
             members,
+            target: Vec::new(),
+            wish: 0,
+            left: Vec::new(),
+            changed: false,
             begun: Vec::new(),
             removed: false,
             version: 0,
@@ -106,7 +110,9 @@ impl State {
         self.touch(ItemKey::Volume(id));
         let partitions: Vec<PartitionId> = self.partitions().filter(|p| p.volume == id).map(|p| p.id).collect();
         for partition in partitions {
-            Arc::make_mut(self.partitions.get_mut(&partition).expect("just listed")).removed = true;
+            let item = Arc::make_mut(self.partitions.get_mut(&partition).expect("just listed"));
+            item.removed = true;
+            item.target.clear();
             self.touch(ItemKey::Partition(partition));
         }
         let pgs: Vec<PgId> = self.pgs().filter(|p| p.volume == id && !p.retired).map(|p| p.id).collect();
@@ -116,43 +122,6 @@ impl State {
             raised.push(pg);
         }
         Ok(Outcome::Volume(id))
-    }
-
-    pub(super) fn set_partition_members(&mut self, command: &SetPartitionMembers) -> Result<Outcome, WireError> {
-        let id = PartitionId(command.partition);
-        let members: Vec<NodeId> = command.members.iter().copied().map(NodeId).collect();
-        let Some(partition) = self.partition(id).filter(|p| !p.removed) else {
-            return Err(WireError::new(ErrorCode::UnknownPartition, format!("there is no {id}")));
-        };
-        let distinct = (1..members.len()).all(|i| !members[..i].contains(&members[i]));
-        let meta = members.iter().all(|n| self.node(*n).is_some_and(|n| n.roles.has(Roles::META)));
-        if !matches!(members.len(), 1..=5) || !distinct || !meta {
-            let text = format!("{id} needs 1 to 5 distinct meta nodes as members");
-            return Err(WireError::new(ErrorCode::InvalidArgument, text));
-        }
-        if partition.members != members {
-            let partition = Arc::make_mut(self.partitions.get_mut(&id).expect("just found"));
-            // A member that was removed comes back with an empty directory.
-            partition.begun.retain(|node| members.contains(node));
-            partition.members = members;
-            self.touch(ItemKey::Partition(id));
-        }
-        Ok(Outcome::Done)
-    }
-
-    /// What is said of a node that is no member, or of a partition that is gone, has no effect.
-    pub(super) fn partitions_begun(&mut self, command: &PartitionsBegun) -> Result<Outcome, WireError> {
-        for at in &command.members {
-            let (id, node) = (PartitionId(at.partition), NodeId(at.node));
-            if self.partition(id).is_none_or(|p| p.removed || !p.members.contains(&node) || p.begun.contains(&node)) {
-                continue;
-            }
-            let partition = Arc::make_mut(self.partitions.get_mut(&id).expect("just found"));
-            partition.begun.push(node);
-            partition.begun.sort_unstable();
-            self.touch(ItemKey::Partition(id));
-        }
-        Ok(Outcome::Done)
     }
 }
 

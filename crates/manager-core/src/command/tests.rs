@@ -32,6 +32,7 @@ fn golden() -> Vec<(Command, &'static str)> {
             Command::PartitionsBegun(PartitionsBegun { members: vec![PartitionAt { partition: 1, node: 16 }] }),
             "08018a01060a0408011010",
         ),
+        (Command::PartitionSettled(PartitionSettled { partition: 1, wish: 300 }), "08019201050801"),
     ]
 }
 

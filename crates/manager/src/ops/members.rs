@@ -1,9 +1,12 @@
 //! ChangeMembers: of the manager's own group, or of a meta partition.
 //!
 //! The manager's group: a new member has to run already (started with `join`), gets a vote when it has caught up
-//! (`duties.rs` promotes it). A partition: refused, for this version cannot do it.
+//! (`duties.rs` promotes it). A partition: the wish is logged if it can come true, and carried out by the duties.
+use crate::group::Group;
 use crate::manager::Manager;
-use cairn_manager_core::command::{Command, PutManager};
+use cairn_manager_core::apply::unknown_partition;
+use cairn_manager_core::command::{Command, PutManager, SetPartitionMembers};
+use cairn_manager_core::{Roles, State};
 use cairn_raft_host::MemberChange;
 use cairn_types::{ErrorCode, NodeId, PartitionId};
 use cairn_wire::common::Empty;
@@ -14,7 +17,7 @@ impl Manager {
     pub(crate) async fn change_members(&self, request: ChangeMembersRequest) -> Result<Empty, WireError> {
         match request.group {
             0 => self.change_managers(request).await,
-            _ => self.change_partition(&request),
+            _ => self.change_partition(request).await,
         }
     }
 
@@ -54,19 +57,91 @@ impl Manager {
         Ok(Empty {})
     }
 
-    /// Entering other members in the map alone would leave the group as it is and let nodes begin a second one.
-    fn change_partition(&self, request: &ChangeMembersRequest) -> Result<Empty, WireError> {
+    /// Logs who shall be a member; the duties do the rest (`duties/members.rs`).
+    async fn change_partition(&self, request: ChangeMembersRequest) -> Result<Empty, WireError> {
         let id = PartitionId(request.group);
-        self.look_in_cluster(|state, _| {
-            state
-                .partition(id)
-                .filter(|p| !p.removed)
-                .ok_or_else(|| WireError::new(ErrorCode::UnknownPartition, format!("there is no {id}")))?;
-            let text = format!(
-                "changing the members of a meta partition comes in a later version; {id} keeps its members: \
-                 restore the directory of the one that is missing"
-            );
-            Err(WireError::new(ErrorCode::InvalidArgument, text))
-        })
+        let (target, group) = self.look_in_cluster(|state, leading| {
+            let leader = leading.soft.partitions.get(&id).map(|load| load.leader);
+            let target = wanted_members(state, id, &request)?;
+            let group = Group::of(state, id, leader).ok_or_else(|| unknown_partition(id))?;
+            Ok((target, group))
+        })?;
+        if let Err(why) = self.ask_group(&group).await {
+            return Err(self.look_in_cluster(|state, _| Ok(leaderless(state, id, &why)))?);
+        }
+        let members: Vec<u32> = target.iter().map(|node| node.get()).collect();
+        self.execute(Command::SetPartitionMembers(SetPartitionMembers { partition: id.get(), members })).await?;
+        tracing::warn!(partition = %id, ?target, "somebody wants other members for a partition");
+        self.wake.notify_one();
+        Ok(Empty {})
     }
+}
+
+/// The members that a partition is to have, if that makes sense.
+fn wanted_members(state: &State, id: PartitionId, request: &ChangeMembersRequest) -> Result<Vec<NodeId>, WireError> {
+    let partition = state.partition(id).filter(|p| !p.removed).ok_or_else(|| unknown_partition(id))?;
+    let refused = |text: String| Err(WireError::new(ErrorCode::InvalidArgument, text));
+    let now = if partition.target.is_empty() { &partition.members } else { &partition.target };
+    let (add, remove) = (nodes(&request.add), nodes(&request.remove));
+    if let Some(node) = remove.iter().find(|node| !now.contains(node)) {
+        return refused(format!("{node} is no member of {id}; its members are {}", names(now)));
+    }
+    for node in &add {
+        let known = state.node(*node).filter(|n| n.roles.has(Roles::META));
+        match known {
+            None => {
+                let others = state.nodes().filter(|n| n.up && n.roles.has(Roles::META) && !now.contains(&n.id));
+                let others: Vec<NodeId> = others.map(|n| n.id).collect();
+                let choice = if others.is_empty() {
+                    "there is none that is no member yet: start one".to_owned()
+                } else {
+                    format!("choose one of {}", names(&others))
+                };
+                return refused(format!("{node} is no meta node of this cluster; {choice}"));
+            }
+            Some(_) if now.contains(node) => return refused(format!("{node} is a member of {id} already")),
+            Some(n) if !n.up => return refused(format!("{node} is down; a new member has to run: start it first")),
+            Some(_) => {}
+        }
+    }
+    let mut target: Vec<NodeId> = now.iter().copied().filter(|node| !remove.contains(node)).collect();
+    target.extend(add);
+    if !matches!(target.len(), 1 | 3 | 5) {
+        return refused(format!(
+            "{id} would have {} members; it needs 1, 3 or 5, for an even number survives no more losses than one less: \
+             add or remove another one, or put a new one in the place of an old one with `cairn admin partition move`",
+            target.len()
+        ));
+    }
+    let up = target.iter().filter(|node| state.node(**node).is_some_and(|n| n.up)).count();
+    if up <= target.len() / 2 {
+        return refused(format!(
+            "only {up} of the {} members that {id} would have run, too few to go on: start the others first, or keep \
+             those that run",
+            target.len()
+        ));
+    }
+    Ok(target)
+}
+
+/// Why a partition's members cannot be changed now.
+fn leaderless(state: &State, id: PartitionId, why: &str) -> WireError {
+    let Some(partition) = state.partition(id) else { return unknown_partition(id) };
+    let down: Vec<NodeId> =
+        partition.members.iter().copied().filter(|node| state.node(*node).is_none_or(|n| !n.up)).collect();
+    let down = if down.is_empty() { String::new() } else { format!(" ({} down)", names(&down)) };
+    let text = format!(
+        "{id} has no leader now ({why}): a majority of its members {}{down} has to run before they can be changed; \
+         start them. Names of which no majority is left can only come from a copy of their directories",
+        names(&partition.members)
+    );
+    WireError::new(ErrorCode::Conflict, text)
+}
+
+fn nodes(ids: &[u32]) -> Vec<NodeId> {
+    ids.iter().copied().map(NodeId).collect()
+}
+
+fn names(nodes: &[NodeId]) -> String {
+    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
 }

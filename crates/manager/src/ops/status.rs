@@ -10,6 +10,7 @@ impl Manager {
         let now = self.now();
         let managers = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
         self.look(|state, leading| {
+            leading.forget_silent_leaders(now);
             let silence = |node: NodeId| leading.liveness.silence(node, now).as_millis() as u64;
             leading.soft.silence_ms = state.servers().map(|n| (n.id, silence(n.id))).collect();
             leading.soft.mute = state.servers().map(|n| (n.id, leading.liveness.is_mute(n.id))).collect();

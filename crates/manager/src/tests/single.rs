@@ -242,17 +242,45 @@ fn a_label_without_its_log_does_not_begin_a_cluster() {
     assert!(matches!(error, ManagerError::Log(cairn_raft_host::HostError::Missing { .. })), "{error}");
 }
 
-/// The map would name members that the partition's group does not have.
+/// A wish that cannot come true would leave a partition half-changed for ever, or without a majority.
 #[test]
-fn members_of_a_partition_cannot_be_changed_yet() {
-    let managers = Managers::start(1, 1, 1);
+fn impossible_members_of_a_partition_are_refused() {
+    let managers = Managers::start(1, 3, 1);
+    managers.set(&[("meta_members", "3")]);
     let _data = Node::start(&managers, 1, "data", 1);
-    let meta = Node::start(&managers, 2, "meta", 0);
+    let metas: Vec<Node> = (2..=4).map(|n| Node::start(&managers, n, "meta", 0)).collect();
     eventually("the default volume", || (!managers.map().partitions.is_empty()).then_some(()));
-    let request = ChangeMembersRequest { group: 1, remove: vec![meta.id()], ..ChangeMembersRequest::default() };
-    let error = managers.try_call::<Empty>(Opcode::ChangeMembers, &request).expect_err("refused");
-    assert!(error.to_string().contains("comes in a later version"), "{error}");
-    assert_eq!(managers.map().partitions[0].nodes, [meta.id()]);
+    let members = managers.map().partitions[0].nodes.clone();
+    let mut spare = Node::start(&managers, 5, "meta", 0);
+    let data = managers.map().nodes.iter().find(|n| n.roles == ["data"]).expect("there").id;
+    let refused = |group: u32, add: &[u32], remove: &[u32]| {
+        let (add, remove) = (add.to_vec(), remove.to_vec());
+        let request = ChangeMembersRequest { group, add, remove, ..ChangeMembersRequest::default() };
+        managers.try_call::<Empty>(Opcode::ChangeMembers, &request).expect_err("refused").to_string()
+    };
+    let first = members[0];
+    for (group, add, remove, wanted) in [
+        (9, &[spare.id()][..], &[first][..], "there is no p9".to_owned()),
+        (1, &[data], &[first], format!("n{data} is no meta node of this cluster; choose one of n{}", spare.id())),
+        (1, &[members[1]], &[first], format!("n{} is a member of p1 already", members[1])),
+        (1, &[spare.id()], &[spare.id()], format!("n{} is no member of p1", spare.id())),
+        (1, &[spare.id()], &[], "p1 would have 4 members; it needs 1, 3 or 5".to_owned()),
+        (1, &[], &members, "p1 would have 0 members".to_owned()),
+        // These nodes serve no partition: nobody says that he leads.
+        (1, &[spare.id()], &[first], "has no leader now".to_owned()),
+    ] {
+        let error = refused(group, add, remove);
+        assert!(error.contains(&wanted), "{wanted}: {error}");
+    }
+    spare.kill();
+    eventually("the spare one to be marked down", || {
+        managers.map().nodes.iter().any(|n| n.id == spare.id() && !n.up).then_some(())
+    });
+    let error = refused(1, &[spare.id()], &[first]);
+    assert!(error.contains("is down; a new member has to run"), "{error}");
+    assert_eq!(managers.map().partitions[0].nodes, members);
+    assert!(managers.map().partitions[0].target.is_empty());
+    drop(metas);
 }
 
 /// The manager would not know which members must have a log.

@@ -1,6 +1,7 @@
 //! Three members: hints, changes of leaders, exactly once across them.
 
-use cairn_types::ErrorCode;
+use cairn_raft_host::MemberChange;
+use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::meta::{AttributesResponse, LookupRequest};
 
@@ -86,4 +87,70 @@ fn a_member_that_comes_late_gets_the_state() {
     eventually("the state at the third member", || inodes(2) == 2);
     cluster.kill(leader);
     assert_eq!(cluster.caller(10).lookup("a"), Ok(inode));
+}
+
+/// The members' change as the manager steers it: a new member is filled, another leaves and drops its state, and comes
+/// back with nothing. A member that began anew instead of joining would be a second partition; one that kept its old
+/// state would vote where it has no vote.
+#[test]
+fn a_member_is_replaced_and_may_come_back() {
+    let mut cluster = Cluster::prepare(4, quick(), |config| config);
+    cluster.map.partitions[0].nodes.pop();
+    (0..4).for_each(|number| cluster.run(number));
+    cluster.share_map();
+    let mut caller = cluster.caller(9);
+    let inode = caller.create("a").expect("created");
+    assert!(cluster.meta(3).partition_reports().is_empty(), "it is no member yet");
+    let leader = cluster.leader();
+    let gone = (leader + 1) % 3;
+    let (old, new) = (node_id(gone), node_id(3));
+    let id = PartitionId(cluster.map.partitions[0].id);
+    let change = |cluster: &Cluster, what: &str, changes: Vec<MemberChange>| {
+        // Refused until the one before is finished and the new member has caught up.
+        eventually(what, || {
+            let handle = cluster.meta(leader).partitions().read().get(&id).expect("open").handle.clone();
+            handle.change_members(changes.clone()).is_ok()
+        });
+    };
+    let open = |cluster: &Cluster, number: usize| !cluster.meta(number).partition_reports().is_empty();
+    let inodes = |cluster: &Cluster, number: usize| {
+        cluster.meta(number).partition_reports().first().map_or(0, |report| report.inodes)
+    };
+    let wish = |cluster: &mut Cluster, nodes: [usize; 4]| {
+        cluster.map.partitions[0].nodes = nodes.map(|number| node_id(number).get()).to_vec();
+        cluster.map.partitions[0].changed = true;
+        cluster.map.partitions[0].left.clear();
+        cluster.share_map();
+    };
+    wish(&mut cluster, [0, 1, 2, 3]);
+    eventually("the new member to open it", || open(&cluster, 3));
+    change(&cluster, "the learner", vec![MemberChange::Learner(new)]);
+    eventually("the state at the new member", || inodes(&cluster, 3) == 2);
+    change(&cluster, "the change of votes", vec![MemberChange::Voter(new), MemberChange::Remove(old)]);
+    // A map without it alone destroys nothing.
+    cluster.map.partitions[0].nodes.retain(|node| *node != old.get());
+    cluster.share_map();
+    assert!(open(&cluster, gone), "only an explicit removal destroys");
+    cluster.map.partitions[0].left = vec![old.get()];
+    cluster.share_map();
+    eventually("its state to be dropped", || !open(&cluster, gone));
+    cluster.kill(gone);
+    cluster.run(gone);
+    cluster.share_map();
+    caller.create("b").expect("created by those that stay");
+    assert!(!open(&cluster, gone));
+    // It comes back, and starts again in the middle.
+    wish(&mut cluster, [0, 1, 2, 3]);
+    eventually("it to be open again", || open(&cluster, gone));
+    cluster.kill(gone);
+    cluster.run(gone);
+    cluster.share_map();
+    change(&cluster, "the learner again", vec![MemberChange::Learner(old)]);
+    eventually("the state at the member that came back", || inodes(&cluster, gone) == 3);
+    change(&cluster, "the vote again", vec![MemberChange::Voter(old), MemberChange::Remove(new)]);
+    cluster.kill(gone);
+    cluster.run(gone);
+    cluster.share_map();
+    eventually("the state after a restart", || inodes(&cluster, gone) == 3);
+    assert_eq!(caller.lookup("a"), Ok(inode));
 }

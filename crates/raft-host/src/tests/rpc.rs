@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use cairn_env::{Clock, FastRng, RealClock, RealDisk};
-use cairn_rpc::{Client, ClientConfig, Identity, Server, ServerConfig};
-use cairn_types::{ClusterId, NodeId};
+use cairn_rpc::{CallError, CallOptions, Client, ClientConfig, Identity, Server, ServerConfig};
+use cairn_types::{ClusterId, ErrorCode, NodeId};
+use cairn_wire::Opcode;
 use cairn_wire::hello::PeerKind;
+use cairn_wire::raft::{GroupMembersRequest, GroupMembersResponse};
 
 use super::fixture::{Adder, Fate, GROUP, Sum, config, wait_for};
 use crate::{HostConfig, MemberChange, RaftHost, RaftService, RpcTransport};
@@ -67,4 +69,48 @@ fn a_member_joins_over_the_network() {
     wait_for("the entries over the network", || states[1].lock().sum == 6);
     wait_for("the hint", || second.leader() == Some(NodeId(1)));
     assert!(second.read_permit().is_err());
+}
+
+/// A change that was decided on older members, and came late, would undo what was decided since.
+#[test]
+fn a_change_decided_on_other_members_has_no_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = member(dir.path(), config(1));
+    let identity = Identity::new(ClusterId([1; 16]), PeerKind::Server, NodeId(9));
+    let client = Client::with_threads(1, ClientConfig::default(), identity).unwrap();
+    let address = one.server.local_addr().to_string();
+    let ask = |request: &GroupMembersRequest| -> Result<GroupMembersResponse, ErrorCode> {
+        let options = CallOptions::new(std::time::Duration::from_secs(10));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let then = move |result| sender.send(result).unwrap();
+        client.peer(&address).call_then(Opcode::GroupMembers.code(), request, (), options, then);
+        match receiver.recv().unwrap() {
+            Ok(answer) => Ok(answer.decode().unwrap()),
+            Err(CallError::Remote(error)) => Err(error.code),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let question = GroupMembersRequest { group: GROUP.0, ..GroupMembersRequest::default() };
+    assert_eq!(ask(&question), Err(ErrorCode::NotFound), "the group is not open");
+    let handle = one.host.open_group(GROUP, &[NodeId(1)], Adder::new(&Arc::default())).unwrap();
+    wait_for("leadership", || handle.read_permit().is_ok());
+    let seen = ask(&question).unwrap();
+    assert!(seen.leads && !seen.changing && seen.leader == 1 && seen.members.len() == 1 && seen.members[0].votes);
+    let change = |kind: u32, node: u32, seen: &GroupMembersResponse| GroupMembersRequest {
+        term: seen.term,
+        index: seen.index,
+        changes: vec![cairn_wire::raft::MemberChange { node, kind }],
+        ..question.clone()
+    };
+    assert_eq!(ask(&change(9, 2, &seen)), Err(ErrorCode::BadRequest));
+    ask(&change(2, 2, &seen)).unwrap();
+    wait_for("the learner", || handle.status().core.members.learners == [NodeId(2)]);
+    // The same once more, late; and one decided on the new members.
+    assert_eq!(ask(&change(2, 3, &seen)), Err(ErrorCode::Conflict));
+    let newer = ask(&question).unwrap();
+    assert!((newer.term, newer.index) > (seen.term, seen.index) && newer.members.len() == 2);
+    assert_eq!(ask(&change(1, 2, &newer)), Err(ErrorCode::Conflict), "a vote for a member that knows nothing");
+    ask(&change(3, 2, &newer)).unwrap();
+    wait_for("the removal", || handle.status().core.members.learners.is_empty());
+    assert_eq!(ask(&change(3, 2, &newer)), Err(ErrorCode::Conflict));
 }

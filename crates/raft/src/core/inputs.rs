@@ -40,7 +40,9 @@ impl GroupCore {
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
                 let forced = message.context == TRANSFER;
                 let silent = now < self.quiet_until || self.promise.forbids(from, now);
-                if silent && !forced {
+                // A member that waits to be filled does not know of which group it is, or was.
+                let blank = self.node.store().conf().voters.is_empty();
+                if blank || (silent && !forced) {
                     return Ok(());
                 }
             }
@@ -67,10 +69,15 @@ impl GroupCore {
         Ok(())
     }
 
-    /// If the sender is this term's leader, this member has just promised it something.
+    /// If the sender is this term's leader, this member has just promised it something. Whoever did not vote in the
+    /// term gives the leader its vote: it has won already, and a member that left the group, forgot its votes and
+    /// joined again can so never help another candidate of the same term.
     fn promised(&mut self, now: Time, from: u64, term: u64, stamp: u64) {
-        let raft = &self.node.raft;
+        let raft = &mut self.node.raft;
         if raft.term == term && raft.leader_id == from && raft.state == StateRole::Follower {
+            if raft.vote == raft::INVALID_ID {
+                raft.vote = from;
+            }
             self.promise.renew(from, term, stamp, now + self.config.promise());
         }
     }

@@ -72,6 +72,7 @@ impl GroupCore {
         let members = Members::from_conf(meta.get_conf_state());
         let meta = SnapshotMeta { at, members: members.clone(), bytes: self.snapshot_bytes };
         self.applied = at;
+        self.members_at = at.index;
         self.node.mut_store().reset(at, members.to_conf());
         self.node.mut_store().set_checkpoint(meta.clone());
         meta
@@ -98,6 +99,7 @@ impl GroupCore {
         // A change that makes no sense with the present members (the same everywhere) has no effect.
         let Ok(conf) = self.node.apply_conf_change(&change) else { return };
         self.node.mut_store().set_conf(conf);
+        self.members_at = entry.index;
         let members = self.members();
         let raft = &mut self.node.raft;
         if raft.state == raft::StateRole::Leader && !members.voters.contains(&self.config.node) {

@@ -2,6 +2,7 @@
 //! that give the same state back.
 use super::*;
 use crate::checkpoint;
+use cairn_types::PartitionId;
 use cairn_wire::manager::ClusterMap;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,9 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (1u32..4, prop::collection::vec(16u32..22, 0..4)).prop_map(|(partition, members)| {
             Command::SetPartitionMembers(SetPartitionMembers { partition, members })
         }),
+        1 => (1u32..4, 0u64..40).prop_map(|(partition, wish)| {
+            Command::PartitionSettled(PartitionSettled { partition, wish })
+        }),
         2 => (0u32..4, 14u32..24).prop_map(|(partition, node)| {
             Command::PartitionsBegun(PartitionsBegun { members: vec![PartitionAt { partition, node }] })
         }),
@@ -82,6 +86,20 @@ fn aim(state: &State, command: Command, pick: u64) -> Command {
         Command::MemberFailed(at) => Command::MemberFailed(pg(&at)),
         Command::Rejoin(at) => Command::Rejoin(pg(&at)),
         Command::CaughtUp(c) => Command::CaughtUp(CaughtUp { members: c.members.iter().map(pg).collect() }),
+        // One in four is for another wish.
+        Command::PartitionSettled(settled) => {
+            let wish = state.partition(PartitionId(settled.partition)).map(|p| p.wish);
+            let wish = wish.filter(|_| !pick.is_multiple_of(4)).unwrap_or(settled.wish);
+            Command::PartitionSettled(PartitionSettled { wish, ..settled })
+        }
+        // Members that can be.
+        Command::SetPartitionMembers(set) => {
+            let metas: Vec<u32> = state.nodes().filter(|n| n.roles.has(Roles::META)).map(|n| n.id.get()).collect();
+            let size = [1, 3, 5][pick as usize % 3];
+            let some = metas.iter().cycle().skip((pick >> 4) as usize % 6).take(size.min(metas.len()));
+            let members: Vec<u32> = some.copied().collect();
+            Command::SetPartitionMembers(SetPartitionMembers { members, ..set })
+        }
         other => other,
     }
 }

@@ -1,0 +1,101 @@
+//! Wishes for other members of a meta partition, and their settlement.
+use super::*;
+use cairn_types::PartitionId;
+
+const P: PartitionId = PartitionId(1);
+
+/// Five meta nodes (n16 to n20), a volume whose partition has n16 to n18.
+fn metas() -> State {
+    let mut state = empty_cluster();
+    for number in 0..3 {
+        ok(&mut state, Command::Register(register(number, Roles::META, 0)));
+    }
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "default".into(), layout: 0 }));
+    for number in 3..5 {
+        ok(&mut state, Command::Register(register(number, Roles::META, 0)));
+    }
+    state
+}
+
+fn nodes(ids: &[u32]) -> Vec<NodeId> {
+    ids.iter().copied().map(NodeId).collect()
+}
+
+fn wish(members: &[u32]) -> Command {
+    Command::SetPartitionMembers(SetPartitionMembers { partition: 1, members: members.to_vec() })
+}
+
+fn settle(state: &mut State) {
+    let wish = state.partition(P).expect("there").wish;
+    ok(state, Command::PartitionSettled(PartitionSettled { partition: 1, wish }));
+}
+
+fn begun(state: &mut State, node: u32) {
+    let members = vec![PartitionAt { partition: 1, node }];
+    ok(state, Command::PartitionsBegun(PartitionsBegun { members }));
+}
+
+/// A member that left too early would take its vote along; one that came too early would begin a second group.
+#[test]
+fn a_member_is_replaced() {
+    let mut state = metas();
+    let mut first = state.partition(P).expect("there").members.clone();
+    first.sort_unstable();
+    assert_eq!(first, nodes(&[16, 17, 18]));
+    for node in 16..=18 {
+        begun(&mut state, node);
+    }
+    ok(&mut state, wish(&[16, 17, 19]));
+    let p = state.partition(P).expect("there").clone();
+    assert!(p.changed && p.members.len() == 4 && p.left.is_empty());
+    assert_eq!((p.target.clone(), p.begun.clone()), (nodes(&[16, 17, 19]), nodes(&[16, 17, 18])));
+    let version = state.version();
+    ok(&mut state, wish(&[16, 17, 19]));
+    assert_eq!(state.version(), version, "the same wish again is no news");
+    begun(&mut state, 19);
+    settle(&mut state);
+    let p = state.partition(P).expect("there").clone();
+    assert_eq!((p.members, p.left, p.begun), (nodes(&[16, 17, 19]), nodes(&[18]), nodes(&[16, 17, 19])));
+    assert!(p.target.is_empty() && p.changed);
+    // It may come back, with nothing.
+    ok(&mut state, wish(&[16, 18, 19]));
+    let p = state.partition(P).expect("there");
+    assert!(p.left.is_empty() && !p.begun.contains(&NodeId(18)));
+    let map = state.map(0, Scope::All, &Soft::default());
+    assert!(map.partitions[0].changed && map.partitions[0].target == [16, 18, 19]);
+}
+
+/// A settlement that was seen for an older wish would drop the state of a member that votes.
+#[test]
+fn what_was_seen_for_an_older_wish_is_void() {
+    let mut state = metas();
+    ok(&mut state, wish(&[16, 17, 19]));
+    let older = state.partition(P).expect("there").wish;
+    ok(&mut state, wish(&[16, 17, 18]));
+    ok(&mut state, Command::PartitionSettled(PartitionSettled { partition: 1, wish: older }));
+    let p = state.partition(P).expect("there");
+    assert_eq!((p.target.clone(), p.members.len()), (nodes(&[16, 17, 18]), 4), "n19 has to go first");
+    settle(&mut state);
+    let p = state.partition(P).expect("there");
+    assert_eq!((p.left.clone(), p.members.len()), (nodes(&[19]), 3));
+    let version = state.version();
+    settle(&mut state);
+    assert_eq!(state.version(), version, "settled once");
+    ok(&mut state, wish(&[18, 17, 16]));
+    assert_eq!(state.version(), version, "as it is already");
+}
+
+/// A partition could get members that cannot carry it, or too few to go on.
+#[test]
+fn members_that_make_no_sense_are_refused() {
+    let mut state = metas();
+    for members in [&[][..], &[16, 17], &[16, 16, 17], &[16, 17, 99], &[16, 17, 18, 19], &[1]] {
+        let error = refused(&mut state, wish(members));
+        assert!(error.message.contains("1, 3 or 5 distinct meta nodes"), "{}", error.message);
+    }
+    let none = Command::SetPartitionMembers(SetPartitionMembers { partition: 7, members: vec![16] });
+    assert_eq!(refused(&mut state, none).code, ErrorCode::UnknownPartition);
+    ok(&mut state, wish(&[16, 19, 20]));
+    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "default".into() }));
+    assert!(state.partition(P).expect("told").target.is_empty(), "nobody works for a deleted volume");
+}
