@@ -115,7 +115,7 @@ impl NamespaceBuilder {
             return Err(RestoreError::Incomplete);
         }
         let [inode_last, inode_next, free_next, applied, time] = header.fields;
-        Ok(Namespace {
+        let mut namespace = Namespace {
             volume: header.volume,
             partition: header.partition,
             inode_last,
@@ -124,9 +124,12 @@ impl NamespaceBuilder {
             applied,
             time,
             counters: header.counters,
+            cuts: 0,
             tree,
             sessions: self.sessions,
             scratch: Scratch::default(),
-        })
+        };
+        namespace.cuts = namespace.count_cuts();
+        Ok(namespace)
     }
 }

@@ -1,5 +1,6 @@
 //! All that must hold between two operations, checked by reading everything. For tests and for `fsck`.
 use crate::counters::Counters;
+use crate::cut::decode_mark;
 use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, NodeType};
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
@@ -32,6 +33,8 @@ struct Found {
     session_holds: BTreeSet<(u64, u64)>,
     dead: BTreeMap<u64, bool>,
     dead_sessions: BTreeSet<u64>,
+    /// Marks of files that are being cut.
+    cuts: BTreeMap<u64, u64>,
     free: BTreeSet<(u32, u32, u64)>,
     free_records: u64,
 }
@@ -117,6 +120,14 @@ impl Namespace {
         for id in &found.owners {
             ensure(found.inodes.contains_key(id), *id, "has keys and no attributes")?;
         }
+        for id in found.cuts.keys() {
+            let is_file = found.inodes.get(id).is_some_and(Inode::is_regular);
+            ensure(
+                is_file && !found.dead.contains_key(id),
+                *id,
+                "is being cut and is no file, or is reclaimed as a whole",
+            )?;
+        }
         ensure(found.holds == found.session_holds, 0, "holds by inode and by session differ")?;
         for (_, session) in &found.holds {
             let known = self.sessions.state(*session) == crate::SessionState::Live;
@@ -138,6 +149,7 @@ impl Namespace {
             dead_sessions: found.dead_sessions.len() as u64,
             free_records: found.free_records,
         };
+        ensure(self.cuts == found.cuts.len() as u64, 0, "files that are being cut are counted wrong")?;
         ensure(counted == self.counters, 0, &format!("counted {counted:?}, kept {:?}", self.counters))
     }
 }
@@ -190,6 +202,9 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
             found.free.extend(blocks.map(|block| (record.pg, record.index, block)));
             found.free_records += 1;
         }
+        Kind::Cut => {
+            found.cuts.insert(key::number(suffix)?, decode_mark(value)?);
+        }
         Kind::DeadSession => {
             found.dead_sessions.insert(key::number(suffix)?);
         }
@@ -205,7 +220,12 @@ fn check_extents(found: &Found) -> Result<(), Violation> {
             continue;
         }
         ensure(inode.stored == extents.iter().map(|e| e.length).sum::<u64>(), *id, "stored bytes are not its extents")?;
-        ensure(extents.last().is_none_or(|e| e.end() <= inode.size), *id, "an extent goes beyond the size")?;
+        let mark = found.cuts.get(id).copied().unwrap_or(u64::MAX);
+        ensure(inode.size <= mark, *id, "the size goes beyond the mark of its cut")?;
+        for extent in extents {
+            let part_or_stale = extent.end() <= inode.size || extent.file_offset >= mark;
+            ensure(part_or_stale, *id, "an extent goes beyond the size, or crosses the mark of a cut")?;
+        }
         for pair in extents.windows(2) {
             ensure(pair[0].end() <= pair[1].file_offset, *id, "extents overlap")?;
             ensure(!pair[0].is_continued_by(&pair[1]), *id, "neighbours that could be one extent")?;

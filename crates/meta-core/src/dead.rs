@@ -20,11 +20,13 @@ pub struct Reclaimable {
     pub inodes: u64,
     /// Ended sessions with holds.
     pub sessions: u64,
+    /// Files that were cut and have extents behind their end.
+    pub cuts: u64,
 }
 
 impl Reclaimable {
     pub const fn is_empty(&self) -> bool {
-        self.inodes == 0 && self.sessions == 0
+        self.inodes == 0 && self.sessions == 0 && self.cuts == 0
     }
 }
 
@@ -46,7 +48,7 @@ impl Budget {
     pub fn is_used_up(&self) -> bool {
         self.inodes == 0 || self.extents == 0
     }
-    fn take_inode(&mut self) {
+    pub fn take_inode(&mut self) {
         self.inodes = self.inodes.saturating_sub(1);
     }
 }
@@ -54,7 +56,7 @@ impl Budget {
 impl Namespace {
     /// What waits for `ReclaimBatch`; the leader proposes batches until it is empty.
     pub fn reclaimable(&self) -> Reclaimable {
-        Reclaimable { inodes: self.counters.dead_inodes, sessions: self.counters.dead_sessions }
+        Reclaimable { inodes: self.counters.dead_inodes, sessions: self.counters.dead_sessions, cuts: self.cuts }
     }
 
     /// Free records with ids greater than `after`, at most `max`, ascending.
@@ -144,6 +146,7 @@ impl Namespace {
         if self.is_held(inode) {
             return Ok(());
         }
+        self.forget_cut(inode);
         let Some(remains) = self.remains(inode)? else {
             self.put_inode(inode, attributes);
             self.list_dead(inode, attributes);
@@ -220,14 +223,14 @@ impl Namespace {
                 } else {
                     self.reclaim_file(inode, attributes, &mut budget)?;
                 }
-            } else {
+            } else if !self.reclaim_cut(&mut budget)? {
                 break;
             }
         }
         Ok(())
     }
 
-    fn first_listed(&self, kind: Kind) -> Option<u64> {
+    pub(crate) fn first_listed(&self, kind: Kind) -> Option<u64> {
         let prefix = key::prefix(0, kind);
         let mut cursor = self.tree.cursor();
         cursor.seek(prefix.as_bytes());

@@ -7,7 +7,7 @@
 use crate::encoding::{Extent, FreeRecord};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
-use crate::limits::{PUBLISH_EXTENTS_MAX, SHARED_BLOCK_SCAN_MAX};
+use crate::limits::{PUBLISH_EXTENTS_MAX, REPLACED_EXTENTS_MAX, SHARED_BLOCK_SCAN_MAX};
 use crate::message::reader::RepeatedMessages;
 use crate::message::request::ExtentMessage;
 use crate::namespace::Namespace;
@@ -153,8 +153,14 @@ impl Namespace {
                 if touched.last().is_none_or(|last| last.file_offset < old.file_offset) {
                     touched.push(old);
                 }
-                true
+                touched.len() <= REPLACED_EXTENTS_MAX
             })?;
+        }
+        if touched.len() > REPLACED_EXTENTS_MAX {
+            return Err(OpError::new(
+                ErrorCode::InvalidArgument,
+                "the extents replace more than 65536 others; publish them in smaller parts",
+            ));
         }
         Ok(())
     }
@@ -185,15 +191,11 @@ impl Namespace {
         Ok(gained as i64 - lost as i64)
     }
 
-    /// Removes all from file offset `size` on; frees blocks. Returns the bytes that extents cover less.
-    pub(crate) fn truncate_extents(&mut self, inode: u64, size: u64) -> Result<u64> {
-        let mut removed = Vec::new();
-        self.visit_extents(inode, size, u64::MAX, |old| {
-            removed.push(old);
-            true
-        })?;
+    /// Removes what these extents of the file have from file offset `size` on; frees blocks. Returns the bytes that
+    /// extents cover less.
+    pub(crate) fn remove_behind(&mut self, inode: u64, size: u64, removed: &[Extent]) -> Result<u64> {
         let mut pieces = Vec::with_capacity(removed.len());
-        for old in &removed {
+        for old in removed {
             self.tree.remove(key::extent(inode, old.file_offset).as_bytes());
             if old.file_offset < size {
                 self.put_extent(inode, &old.part(old.file_offset, size));

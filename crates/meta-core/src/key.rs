@@ -19,6 +19,7 @@
 //! | 0x82 dead inode | inode, u64 big-endian | 0x10 file, 0x11 directory |
 //! | 0x83 free record | id, u64 big-endian | [`crate::encoding::FreeRecord`] |
 //! | 0x84 dead session | session, u64 big-endian | 0x10 |
+//! | 0x85 cut | inode, u64 big-endian | 0x10, then the mark, a varint: see `cut` |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -45,6 +46,7 @@ pub enum Kind {
     DeadInode = 0x82,
     FreeRecord = 0x83,
     DeadSession = 0x84,
+    Cut = 0x85,
 }
 
 impl Kind {
@@ -61,6 +63,7 @@ impl Kind {
             0x82 => Kind::DeadInode,
             0x83 => Kind::FreeRecord,
             0x84 => Kind::DeadSession,
+            0x85 => Kind::Cut,
             _ => return None,
         })
     }
@@ -167,6 +170,10 @@ pub fn free_record(id: u64) -> Key<NUMBERED> {
 
 pub fn dead_session(session: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::DeadSession).with(&session.to_be_bytes())
+}
+
+pub fn cut(inode: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Cut).with(&inode.to_be_bytes())
 }
 
 /// Takes a key apart: inode, kind, suffix.

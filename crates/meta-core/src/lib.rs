@@ -17,6 +17,7 @@
 mod builder;
 mod check;
 mod counters;
+mod cut;
 mod dead;
 pub mod encoding;
 mod error;

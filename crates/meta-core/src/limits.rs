@@ -20,6 +20,11 @@ pub const READDIR_BYTES_MAX: usize = 512 << 10;
 /// A file with at most so many extents is taken apart in the entry that removes its last name or holder; a larger one
 /// is left to `ReclaimBatch`.
 pub const INLINE_EXTENTS_MAX: usize = 64;
+/// Extents that a smaller size takes out of a file at once, and stale ones that a write frees in its way. More are left
+/// to `ReclaimBatch`. Few in unit tests, so that small files show what happens with large ones.
+pub const CUT_EXTENTS_MAX: usize = if cfg!(test) { 3 } else { 256 };
+/// Extents of the file that one publish replaces or meets.
+pub const REPLACED_EXTENTS_MAX: usize = 64 << 10;
 /// Extents of one publish.
 pub const PUBLISH_EXTENTS_MAX: usize = 4096;
 /// Columns of all stripe sets of one publish.

@@ -65,6 +65,8 @@ pub struct Namespace {
     pub(crate) applied: u64,
     pub(crate) time: u64,
     pub(crate) counters: Counters,
+    /// Files that are being cut, counted when a checkpoint is loaded.
+    pub(crate) cuts: u64,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
@@ -102,6 +104,7 @@ impl Namespace {
             applied: 0,
             time: config.created.0,
             counters: Counters::default(),
+            cuts: 0,
             tree: Tree::new(),
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
@@ -161,7 +164,7 @@ impl Namespace {
             Ok(()) => self.sessions.keep_answer(header.session, header.slot, header.sequence, &out[start..]),
             Err(error) => {
                 out.truncate(start);
-                if !matches!(error.code, ErrorCode::BadRequest | ErrorCode::UnknownOperation) {
+                if !matches!(error.code, ErrorCode::BadRequest | ErrorCode::UnknownOperation | ErrorCode::Overloaded) {
                     self.sessions.keep_error(header.session, header.slot, header.sequence, error);
                 }
             }

@@ -28,6 +28,18 @@ fn file(namespace: &mut Namespace, extents: &[Extent]) -> u64 {
     id
 }
 
+impl Namespace {
+    /// Everything at once, whatever it costs.
+    pub(crate) fn truncate_extents(&mut self, inode: u64, size: u64) -> Result<u64> {
+        let mut all = Vec::new();
+        self.visit_extents(inode, size, u64::MAX, |extent| {
+            all.push(extent);
+            true
+        })?;
+        self.remove_behind(inode, size, &all)
+    }
+}
+
 proptest! {
     /// A block freed that is still named, or one forgotten.
     #[test]

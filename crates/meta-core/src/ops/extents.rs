@@ -30,8 +30,9 @@ impl Namespace {
             0 => PAGE_ENTRIES_MAX,
             count => count.min(PAGE_ENTRIES_MAX),
         };
-        // Length 0 asks for all to the end.
+        // Length 0 asks for all to the end. What may be behind it is being freed.
         let to = if request.length == 0 { u64::MAX } else { request.offset.saturating_add(request.length) };
+        let to = to.min(inode.size);
         let (mut count, mut is_end) = (0, true);
         let mut sets = Vec::new();
         self.visit_extents(request.inode, request.offset, to, |extent| {

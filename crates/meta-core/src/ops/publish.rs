@@ -46,6 +46,7 @@ impl Namespace {
         self.put_sets(request.inode);
         let size = if request.set_size { request.size } else { inode.size.max(request.size).max(end) };
         let version = inode.data_version;
+        self.clear_stale(request.inode, &mut inode, size.max(end))?;
         if inode.stored == 0 {
             self.put_first_extents(request.inode);
             let gained: u64 = self.scratch.incoming.iter().map(|extent| extent.length).sum();

@@ -82,10 +82,11 @@ impl Namespace {
 
     /// Cuts a regular file, or lengthens it by a hole.
     pub(crate) fn set_size(&mut self, id: u64, inode: &mut Inode, size: u64) -> Result<()> {
-        if size < inode.size && inode.stored > 0 {
-            let lost = self.truncate_extents(id, size)?;
-            inode.stored -= lost;
-            self.counters.stored_bytes -= lost;
+        if inode.stored > 0 {
+            match size < inode.size {
+                true => self.cut_off(id, inode, size)?,
+                false => self.clear_stale(id, inode, size)?,
+            }
         }
         self.counters.file_bytes = self.counters.file_bytes - inode.size + size;
         inode.size = size;
