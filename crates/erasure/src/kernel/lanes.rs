@@ -8,7 +8,8 @@ use super::{GROUP_ROWS, Group};
 /// The longest vector, in bytes.
 pub(super) const VECTOR_MAX: usize = 64;
 
-/// Bytes that a source is prefetched ahead of its use; processors' own prefetchers stop at each page.
+/// Bytes that a source is prefetched ahead of its use; processors' own prefetchers stop at each page. With one output
+/// there is so little to compute that it only costs.
 const PREFETCH: usize = 1024;
 
 /// A vector of bytes of an instruction set.
@@ -108,7 +109,9 @@ unsafe fn step<L: Lanes, const R: usize, const U: usize, const PLAIN: bool>(grou
             let mut data = [L::zero(); U];
             for (u, data) in data.iter_mut().enumerate() {
                 *data = L::load(from.add(u * L::BYTES));
-                L::prefetch(from.wrapping_add(PREFETCH + u * L::BYTES));
+                if R > 1 {
+                    L::prefetch(from.wrapping_add(PREFETCH + u * L::BYTES));
+                }
             }
             accumulate::<L, R, U, PLAIN>(&mut sums, data, factors);
             factors = factors.add(R);
