@@ -1,6 +1,8 @@
 //! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
 use crate::error::{ClientError, Result};
 use crate::net::{Net, NetError};
+use crate::read::health::HedgeBounds;
+use crate::read::rows::ShardReads;
 use crate::view::ClusterView;
 use cairn_env::{Clock, Rng};
 use cairn_placement::{Place, sort_by_nearness};
@@ -43,6 +45,8 @@ pub(crate) struct Cluster {
     refreshing: tokio::sync::Mutex<Refreshed>,
     /// Longest time that a call tries.
     pub(crate) patience: Duration,
+    /// State of striped reads.
+    pub(crate) shards: ShardReads,
 }
 
 impl Cluster {
@@ -63,6 +67,7 @@ impl Cluster {
             view: RwLock::new(Arc::default()),
             refreshing: tokio::sync::Mutex::default(),
             patience,
+            shards: ShardReads::new(HedgeBounds::default()),
         }
     }
     /// The map as known now.

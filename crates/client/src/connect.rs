@@ -3,6 +3,8 @@ use crate::cluster::Cluster;
 use crate::error::Result;
 use crate::meta::volume::Volume;
 use crate::net::Net;
+use crate::read::health::HedgeBounds;
+use crate::read::rows::ShardReads;
 use crate::view::ClusterView;
 use cairn_env::{FastRng, RealClock};
 use cairn_rpc::{ClientConfig, Identity};
@@ -27,6 +29,8 @@ pub struct ConnectOptions {
     pub connect_patience: Duration,
     /// Bulk connections to each data node.
     pub bulk_connections: usize,
+    /// When a striped read no longer waits for a slow member.
+    pub hedge: HedgeBounds,
 }
 
 impl ConnectOptions {
@@ -39,6 +43,7 @@ impl ConnectOptions {
             patience: Duration::from_secs(30),
             connect_patience: Duration::from_secs(30),
             bulk_connections: 2,
+            hedge: HedgeBounds::default(),
         }
     }
 }
@@ -60,6 +65,7 @@ impl Client {
         let mut cluster = Cluster::new(net, env, options.managers, place, options.connect_patience);
         cluster.refresh().await?;
         cluster.patience = options.patience;
+        cluster.shards = ShardReads::new(options.hedge);
         Ok(Client { cluster: Arc::new(cluster), who: options.who })
     }
     /// The cluster map as known now.

@@ -24,4 +24,5 @@ pub use error::{ClientError, Result};
 pub use file_writer::{FileWriter, WriteOptions};
 pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};
 pub use read::file_reader::{FilePiece, FileReader, READ_AHEAD};
+pub use read::health::HedgeBounds;
 pub use uri::{RemotePath, UriError};

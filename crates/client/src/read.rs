@@ -1,4 +1,10 @@
 //! Reading data: extents become pieces, pieces come from members in parallel, every block is checked against its CRC.
+//! Whole pieces of replicated chunks come from one member (`piece`), rows of striped ones from several (`rows`).
+pub(crate) mod decode;
 pub mod file_reader;
+pub(crate) mod health;
 pub(crate) mod latency;
 pub(crate) mod piece;
+pub(crate) mod row_read;
+pub(crate) mod rows;
+pub(crate) mod shard;

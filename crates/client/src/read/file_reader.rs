@@ -1,12 +1,16 @@
-//! A file opened for reading: extents by pages, pieces of up to 1 MiB read ahead, in the order of the file.
+//! A file opened for reading: extents by pages, pieces of up to 1 MiB and groups of striped rows read ahead, in the order
+//! of the file.
 //!
-//! Bounds: [`READ_AHEAD`] pieces are in memory or on their way; a page of extents is at most 1,024.
+//! Bounds: [`READ_AHEAD`] pieces and row groups, of no more than [`AHEAD_BYTES_MAX`] and one more, are in memory or on
+//! their way; a page of extents is at most 1,024.
 use super::latency::Latency;
 use super::piece::{PIECE_MAX, Piece, read_piece};
+use super::rows::{Rows, read_rows};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
+use crate::stripe::group::rows_of_group;
 use cairn_env::buf::SharedBuf;
-use cairn_types::{BLOCK_SIZE, ChunkId, PgId};
+use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind, PgId, Stripe};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::Attributes;
 use std::collections::VecDeque;
@@ -15,6 +19,8 @@ use tokio::task::JoinHandle;
 
 /// Pieces in flight of one reader.
 pub const READ_AHEAD: usize = 8;
+/// Bytes in flight of one reader, beyond which no more are asked for.
+pub const AHEAD_BYTES_MAX: u64 = 24 << 20;
 
 static ZEROS: LazyLock<SharedBuf> = LazyLock::new(|| SharedBuf::from_owner(vec![0u8; PIECE_MAX as usize]));
 
@@ -39,11 +45,23 @@ pub struct FileReader {
     extents: VecDeque<Extent>,
     extents_end: bool,
     planned_extents_to: u64,
-    ahead: VecDeque<JoinHandle<Result<FilePiece>>>,
+    ahead: VecDeque<Ahead>,
+    ahead_bytes: u64,
+    /// Parts of the row group that is being handed on.
+    ready: VecDeque<FilePiece>,
+}
+
+/// Bytes that are being read: the parts of a piece or row group.
+struct Ahead {
+    offset: u64,
+    length: u64,
+    hole: bool,
+    task: JoinHandle<Result<Vec<SharedBuf>>>,
 }
 
 enum Plan {
     Data(Piece),
+    Rows(Rows),
     Hole(u64),
 }
 
@@ -62,6 +80,8 @@ impl FileReader {
             extents_end: false,
             planned_extents_to: offset,
             ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            ready: VecDeque::new(),
         }
     }
     pub fn attributes(&self) -> &Attributes {
@@ -70,32 +90,49 @@ impl FileReader {
 
     /// The next bytes; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<FilePiece>> {
-        while self.ahead.len() < READ_AHEAD && self.at < self.end {
-            let offset = self.at;
-            let plan = self.plan().await?;
-            let task = match plan {
-                Plan::Hole(length) => {
-                    self.at += length;
-                    let data = ZEROS.slice(..length as usize);
-                    tokio::spawn(std::future::ready(Ok(FilePiece { offset, data, hole: true })))
-                }
-                Plan::Data(piece) => {
-                    self.at += piece.length;
-                    let (cluster, latency) = (self.volume.cluster().clone(), self.latency.clone());
-                    tokio::spawn(async move {
-                        let data = read_piece(&cluster, &latency, piece).await?;
-                        Ok(FilePiece { offset, data, hole: false })
-                    })
+        self.read_ahead().await?;
+        while self.ready.is_empty() {
+            let Some(Ahead { mut offset, length, hole, task }) = self.ahead.pop_front() else { return Ok(None) };
+            self.ahead_bytes -= length;
+            let parts = match task.await {
+                Ok(Ok(parts)) => parts,
+                Ok(Err(error)) => return Err(self.explain(error).await),
+                Err(join) => {
+                    return Err(ClientError::protocol(&self.shown_as, format!("a read task ended: {join}")));
                 }
             };
-            self.ahead.push_back(task);
+            for data in parts {
+                let next = offset + data.len() as u64;
+                self.ready.push_back(FilePiece { offset, data, hole });
+                offset = next;
+            }
         }
-        let Some(task) = self.ahead.pop_front() else { return Ok(None) };
-        match task.await {
-            Ok(Ok(piece)) => Ok(Some(piece)),
-            Ok(Err(error)) => Err(self.explain(error).await),
-            Err(join) => Err(ClientError::protocol(&self.shown_as, format!("a read task ended: {join}"))),
+        Ok(self.ready.pop_front())
+    }
+
+    async fn read_ahead(&mut self) -> Result<()> {
+        while self.ahead.len() < READ_AHEAD && self.ahead_bytes < AHEAD_BYTES_MAX && self.at < self.end {
+            let offset = self.at;
+            let cluster = self.volume.cluster().clone();
+            let (length, hole, task) = match self.plan().await? {
+                Plan::Hole(length) => {
+                    let zeros = ZEROS.slice(..length as usize);
+                    (length, true, tokio::spawn(std::future::ready(Ok(vec![zeros]))))
+                }
+                Plan::Data(piece) => {
+                    let latency = self.latency.clone();
+                    let read = async move { Ok(vec![read_piece(&cluster, &latency, piece).await?]) };
+                    (piece.length, false, tokio::spawn(read))
+                }
+                Plan::Rows(rows) => {
+                    (rows.to - rows.from, false, tokio::spawn(async move { read_rows(&cluster, rows).await }))
+                }
+            };
+            self.at += length;
+            self.ahead_bytes += length;
+            self.ahead.push_back(Ahead { offset, length, hole, task });
         }
+        Ok(())
     }
 
     /// Data that is gone because the file was changed is no damage.
@@ -117,7 +154,14 @@ impl FileReader {
                 if extent.file_offset > self.at {
                     return Ok(Plan::Hole((extent.file_offset.min(self.end) - self.at).min(PIECE_MAX)));
                 }
-                return Ok(Plan::Data(self.piece_of(&extent)));
+                return match ExtentKind::from_flags(extent.flags) {
+                    Some(ExtentKind::Plain) => Ok(Plan::Data(self.piece_of(&extent))),
+                    Some(ExtentKind::Erasure(stripe)) => Ok(Plan::Rows(self.rows_of(&extent, stripe))),
+                    _ => Err(ClientError::protocol(
+                        &self.shown_as,
+                        format!("an extent has flags {:#x}, which this version does not know", extent.flags),
+                    )),
+                };
             }
             if self.extents_end {
                 return Ok(Plan::Hole((self.end - self.at).min(PIECE_MAX)));
@@ -133,6 +177,16 @@ impl FileReader {
         let left = (extent.length - into).min(self.end - self.at);
         let room = PIECE_MAX - offset % BLOCK_SIZE as u64;
         Piece { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, offset, length: left.min(room) }
+    }
+
+    /// Rows are read up to the next whole group of them in the chunk, or to the end of the extent.
+    fn rows_of(&self, extent: &Extent, stripe: Stripe) -> Rows {
+        let into = self.at - extent.file_offset;
+        let from = extent.chunk_offset + into;
+        let left = (extent.length - into).min(self.end - self.at);
+        let group = rows_of_group(stripe) * stripe.row();
+        let room = group - from % group;
+        Rows { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, stripe, from, to: from + left.min(room) }
     }
 
     async fn fetch_extents(&mut self) -> Result<()> {
@@ -154,8 +208,8 @@ impl FileReader {
 
 impl Drop for FileReader {
     fn drop(&mut self) {
-        for task in &self.ahead {
-            task.abort();
+        for ahead in &self.ahead {
+            ahead.task.abort();
         }
     }
 }

@@ -1,0 +1,280 @@
+//! Reading a range of a striped chunk: the shards that hold it in parallel, parity for those that fail or are slow.
+//!
+//! What to ask and when it is enough is decided by `row_read`; this asks, waits and decodes. Reads that are no longer
+//! needed are cancelled. Bytes come back in the order of the file, as views of what was received where units are large.
+use super::decode::Decoding;
+use super::health::{Health, HedgeBounds};
+use super::row_read::{RowRead, ShardBytes, Standing, Step};
+use super::shard::{ShardRange, read_shard};
+use crate::append::open::refresh_quietly;
+use crate::cluster::Cluster;
+use crate::error::{ClientError, Result};
+use crate::net::NetError;
+use crate::view::PgView;
+use cairn_env::buf::{AlignedBuf, BufPool, SharedBuf};
+use cairn_erasure::Codec;
+use cairn_types::{ChunkId, ErrorCode, MemberState, Stripe};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Pages that decoded columns keep; what is beyond is allocated as it is needed.
+const DECODE_POOL_BYTES: usize = 32 << 20;
+/// Units below this are put together into buffers of [`JOINED_BYTES`]; larger ones are handed on as they came.
+const UNIT_JOINED_BELOW: u64 = 64 << 10;
+const JOINED_BYTES: usize = 1 << 20;
+
+/// What all striped reads of a client share.
+pub(crate) struct ShardReads {
+    pub health: Health,
+    pool: BufPool,
+}
+
+impl ShardReads {
+    pub(crate) fn new(bounds: HedgeBounds) -> Self {
+        Self { health: Health::new(bounds), pool: BufPool::new(DECODE_POOL_BYTES) }
+    }
+}
+
+/// A range of the logical space of a striped chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rows {
+    pub chunk: ChunkId,
+    pub stripe: Stripe,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// Why an attempt gave no bytes.
+struct Failure {
+    detail: String,
+    /// Everybody says that the chunk was deleted.
+    deleted: bool,
+}
+
+/// Reads it; tries until the cluster's patience ends or all members say that the chunk was deleted.
+pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Result<Vec<SharedBuf>> {
+    let started = cluster.clock.now();
+    let mut pause = PAUSE_MIN;
+    loop {
+        let failure = match attempt(cluster, rows).await {
+            Ok(parts) => return Ok(parts),
+            Err(failure) => failure,
+        };
+        let what = rows.chunk.to_string();
+        if failure.deleted {
+            return Err(ClientError::Changed { what });
+        }
+        if cluster.clock.now().since(started) > cluster.patience {
+            let (offset, length) = (rows.from, rows.to - rows.from);
+            return Err(ClientError::Unreadable { what, offset, length, detail: failure.detail });
+        }
+        tokio::time::sleep(cluster.jitter(pause)).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+        refresh_quietly(cluster).await;
+    }
+}
+
+fn failed(detail: impl Into<String>) -> Failure {
+    Failure { detail: detail.into(), deleted: false }
+}
+
+/// One pass over the members as they are known now.
+async fn attempt(cluster: &Arc<Cluster>, rows: Rows) -> std::result::Result<Vec<SharedBuf>, Failure> {
+    let view = cluster.view();
+    let pg = view.pgs.get(&rows.chunk.pg.0).ok_or_else(|| failed(format!("the map has no {}", rows.chunk.pg)))?;
+    let codec = Codec::for_scheme(pg.scheme).map_err(|e| failed(format!("{}: {e}", pg.id)))?;
+    if codec.k() != usize::from(rows.stripe.columns()) || pg.members.len() != codec.shards() {
+        return Err(failed(format!("{} is {} and cannot hold {} columns", pg.id, pg.scheme, rows.stripe.columns())));
+    }
+    Attempt { cluster, rows, pg, codec, running: JoinSet::new(), deleted: 0, refused: 0 }.run().await
+}
+
+type ShardAnswer = std::result::Result<ShardBytes, NetError>;
+
+struct Attempt<'a> {
+    cluster: &'a Arc<Cluster>,
+    rows: Rows,
+    pg: &'a PgView,
+    codec: Codec,
+    running: JoinSet<(usize, ShardAnswer)>,
+    /// Members that said that the chunk was deleted, and all that failed.
+    deleted: usize,
+    refused: usize,
+}
+
+impl Attempt<'_> {
+    async fn run(mut self) -> std::result::Result<Vec<SharedBuf>, Failure> {
+        let standing = (0..self.pg.members.len()).map(|shard| self.standing(shard)).collect();
+        let mut read = RowRead::new(self.rows.stripe, self.rows.from, self.rows.to, standing);
+        let health = &self.cluster.shards.health;
+        loop {
+            let (now, late_after) = (self.cluster.clock.now(), health.late_after(read.length));
+            for shard in read.asks(now, late_after, || health.may_hedge()) {
+                self.ask(shard, &read);
+            }
+            match read.step() {
+                Step::Wait => {}
+                Step::Complete => return Ok(self.assemble(&read, Vec::new())),
+                Step::Decode { present, missing } => {
+                    // Whoever was not needed in the end was too slow.
+                    read.outstanding().iter().for_each(|shard| health.mark_slow(self.pg.members[shard].0, now));
+                    let present = present.iter().filter_map(|s| Some((s, read.bytes(s)?.clone()))).collect();
+                    match self.decode(present, missing.clone(), read.length).await {
+                        Ok(columns) => return Ok(self.assemble(&read, missing.into_iter().zip(columns).collect())),
+                        Err((text, Some(parity))) => read.answered(parity, Err(text)),
+                        Err((text, None)) => return Err(failed(text)),
+                    }
+                    continue;
+                }
+                Step::Failed => return Err(self.failure(&read)),
+            }
+            let patience = read.next_late(now, late_after).map_or(late_after, |at| at.since(now));
+            match tokio::time::timeout(patience, self.running.join_next()).await {
+                Ok(Some(Ok((shard, answer)))) => self.take(&mut read, shard, answer),
+                Ok(Some(Err(join))) => return Err(failed(format!("a read task ended: {join}"))),
+                // Nothing runs, or nothing came in time: what is to be done is decided above.
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
+    fn standing(&self, shard: usize) -> Standing {
+        let (disk, state) = self.pg.members[shard];
+        if state != MemberState::Serving {
+            return Standing::Absent(format!("it is {state}"));
+        }
+        match self.cluster.shards.health.is_slow(disk, self.cluster.clock.now()) {
+            true => Standing::Slow,
+            false => Standing::Good,
+        }
+    }
+    fn ask(&mut self, shard: usize, read: &RowRead) {
+        let k = self.codec.k();
+        let range = ShardRange {
+            chunk: self.rows.chunk,
+            disk: self.pg.members[shard].0,
+            offset: read.offset,
+            length: read.length,
+            row_crcs: (shard >= k).then_some(k),
+        };
+        let cluster = self.cluster.clone();
+        self.running.spawn(async move { (shard, read_shard(&cluster, range).await) });
+    }
+    fn take(&mut self, read: &mut RowRead, shard: usize, answer: ShardAnswer) {
+        let answer = answer.map_err(|error| {
+            self.refused += 1;
+            match &error {
+                NetError::Remote(remote) => self.deleted += usize::from(remote.code == ErrorCode::ChunkDeleted),
+                // Nobody there: others need not find that out one by one.
+                NetError::NotSent(_) => {
+                    self.cluster.shards.health.mark_slow(self.pg.members[shard].0, self.cluster.clock.now());
+                }
+                NetError::Unknown(_) => {}
+            }
+            tracing::debug!(chunk = %self.rows.chunk, shard, error = error.text(), "a shard is read around");
+            error.text()
+        });
+        read.answered(shard, answer);
+    }
+
+    async fn decode(
+        &self,
+        present: Vec<(usize, ShardBytes)>,
+        missing: Vec<usize>,
+        length: u64,
+    ) -> super::decode::Decoded {
+        let pool = self.cluster.shards.pool.clone();
+        let decoding = Decoding { codec: self.codec.clone(), pool, present, missing, length: length as usize };
+        match tokio::task::spawn_blocking(move || decoding.run()).await {
+            Ok(decoded) => decoded,
+            Err(join) => Err((format!("the decoding ended: {join}"), None)),
+        }
+    }
+
+    /// The bytes in the order of the file.
+    fn assemble(&self, read: &RowRead, decoded: Vec<(usize, SharedBuf)>) -> Vec<SharedBuf> {
+        let column = |column: u16| {
+            let shard = usize::from(column);
+            let computed = decoded.iter().find(|(s, _)| *s == shard).map(|(_, bytes)| bytes);
+            computed.or_else(|| read.bytes(shard).map(|b| &b.data)).expect("every column that is wanted is there")
+        };
+        in_file_order(self.rows, read.offset, column)
+    }
+
+    fn failure(&self, read: &RowRead) -> Failure {
+        let name =
+            |(shard, text): (usize, String)| format!("shard {shard} on disk d{}: {text}", self.pg.members[shard].0);
+        let missing: Vec<String> = read.failures().into_iter().map(name).collect();
+        let have = self.pg.members.len() - missing.len();
+        let detail = format!("{} of {} shards needed are there; {}", have, self.codec.k(), missing.join("; "));
+        Failure { detail, deleted: self.refused > 0 && self.deleted == self.refused }
+    }
+}
+
+/// Cuts the columns' units and puts them one after the other; small ones are copied together.
+fn in_file_order<'a>(rows: Rows, offset: u64, column: impl Fn(u16) -> &'a SharedBuf) -> Vec<SharedBuf> {
+    let stripe = rows.stripe;
+    let mut parts = Vec::new();
+    let mut joined: Option<AlignedBuf> = None;
+    let mut at = rows.from;
+    while at < rows.to {
+        let (number, in_column) = stripe.locate(at);
+        let length = (stripe.unit() - at % stripe.unit()).min(rows.to - at) as usize;
+        let skip = (in_column - offset) as usize;
+        let bytes = column(number);
+        at += length as u64;
+        if stripe.unit() >= UNIT_JOINED_BELOW {
+            parts.push(bytes.slice(skip..skip + length));
+            continue;
+        }
+        let left = (rows.to - at) as usize + length;
+        let into = joined.get_or_insert_with(|| AlignedBuf::unpooled(left.min(JOINED_BYTES)));
+        let first = length.min(into.remaining());
+        into.extend_from_slice(&bytes[skip..skip + first]);
+        if into.remaining() == 0 || at == rows.to {
+            parts.extend(joined.take().map(AlignedBuf::freeze));
+        }
+        if first < length {
+            let mut next = AlignedBuf::unpooled((left - first).min(JOINED_BYTES));
+            next.extend_from_slice(&bytes[skip + first..skip + length]);
+            joined = Some(next);
+        }
+    }
+    parts.extend(joined.map(AlignedBuf::freeze));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::PgId;
+
+    /// A reader would get the units in another order than that of the file.
+    #[test]
+    fn columns_come_back_in_the_order_of_the_file() {
+        for (columns, unit, rows, cut) in [(3u16, 4096u64, 200u64, 777u64), (2, 65536, 5, 100_000), (5, 8192, 90, 1)] {
+            let stripe = Stripe::new(columns, unit).expect("valid");
+            let logical = |i: u64| (i % 251) as u8;
+            let total = stripe.row() * rows;
+            let mut shards = vec![vec![0u8; (unit * rows) as usize]; usize::from(columns)];
+            for i in 0..total {
+                let (column, offset) = stripe.locate(i);
+                shards[usize::from(column)][offset as usize] = logical(i);
+            }
+            let (from, to) = (cut, total - cut);
+            let chunk = ChunkId { pg: PgId(1), index: 1 };
+            let offset = from / stripe.row() * unit;
+            let shards: Vec<SharedBuf> =
+                shards.into_iter().map(|s| SharedBuf::from_owner(s[offset as usize..].to_vec())).collect();
+            let parts = in_file_order(Rows { chunk, stripe, from, to }, offset, |c| &shards[usize::from(c)]);
+            let bytes: Vec<u8> = parts.iter().flat_map(|p| p.to_vec()).collect();
+            assert_eq!(bytes.len() as u64, to - from);
+            assert!(bytes.iter().zip(from..).all(|(b, i)| *b == logical(i)));
+            let small = unit < UNIT_JOINED_BELOW;
+            assert!(!small || parts.len() == (to - from).div_ceil(JOINED_BYTES as u64) as usize, "{}", parts.len());
+        }
+    }
+}
