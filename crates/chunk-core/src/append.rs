@@ -24,7 +24,9 @@ pub enum AppendDecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AppendRefusal {
     /// The request makes no sense.
-    #[error("an append has 1 to {APPEND_MAX} bytes at a multiple of 4096 within 64 MiB, and a checksum a block")]
+    #[error(
+        "an append has 1 to {APPEND_MAX} bytes at a multiple of 4096 within 64 MiB, a checksum a block, and to a parity shard those of its rows"
+    )]
     Malformed,
     /// The chunk takes no more.
     #[error("the chunk is sealed at {length} bytes; go on in a new chunk")]

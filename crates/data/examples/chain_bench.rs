@@ -134,6 +134,7 @@ impl Writer {
                 crc32c_blocks(data, &mut crcs);
                 encode_crcs(&crcs, &mut encoded);
                 let request = AppendRequest {
+                    row_crcs: Vec::new(),
                     chunk: Some(self.header(0, index)),
                     creation_epoch: 1,
                     offset: at,
@@ -193,6 +194,7 @@ impl Writer {
             let mut at = 0;
             while at < CHUNK && left > 0 {
                 let request = ReadRequest {
+                    row_crcs: false,
                     chunk: Some(self.header(0, *index)),
                     offset: at,
                     length: FRAME as u32,

@@ -39,13 +39,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use cairn_chunk_core::append::AppendRefusal;
 use cairn_env::{BufPool, Clock, Disk, DiskError, SharedBuf, Space};
 use cairn_format::crc_table::PunchedBits;
 use cairn_format::journal_record::CreateRecord;
 use cairn_types::{ChunkId, ClusterId, DiskUuid, PgId};
 use parking_lot::{Mutex, RwLock};
 
-pub use chunk::{Appended, Chunk, ChunkInfo, Done};
+pub use chunk::{Appended, Chunk, ChunkInfo, Done, GoodBlock};
 pub use config::DiskConfig;
 pub use error::{DataError, OpenError};
 pub use metrics::DiskMetrics;
@@ -88,6 +89,8 @@ pub struct AppendOp {
     pub data: SharedBuf,
     /// A checksum a block, verified by the caller.
     pub crcs: Vec<u32>,
+    /// To a parity shard: the checksums of the k data blocks of each block's row, block by block; else none.
+    pub row_crcs: Vec<u32>,
     /// Durable before it is answered.
     pub sync: bool,
     /// From the primary: the chunk may be sealed (catch-up, copying up before a seal).
@@ -274,14 +277,18 @@ impl DiskStore {
     }
 
     /// Replaces a block by good bytes, through the journal.
-    pub fn heal(&self, id: ChunkId, block: u32, data: SharedBuf, crc: u32, done: Done<()>) -> Result<(), DataError> {
+    pub fn heal(&self, id: ChunkId, block: u32, good: GoodBlock, done: Done<()>) -> Result<(), DataError> {
+        let rows = self.chunk(id).map_or(0, |chunk| chunk.header.row_tables());
+        if good.row_crcs.len() != rows {
+            return Err(DataError::Refused { chunk: id, refusal: AppendRefusal::Malformed });
+        }
         self.submit(id, |state| {
             if block >= cairn_format::crc_table::blocks_of(state.accepted) {
                 let length = state.accepted;
                 let from = u64::from(block) * 4096;
                 return Err(DataError::Missing { chunk: id, from, to: from + 4096, length });
             }
-            Ok(Job::Heal { block, data, crc, done })
+            Ok(Job::Heal { block, good, done })
         })
     }
 

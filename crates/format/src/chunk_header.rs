@@ -9,7 +9,8 @@
 //! | 1024 | 1024 | zero |
 //! | 2048 | 2048 | one bit per block: PUNCHED (see [`crc_table`](crate::crc_table)) |
 //! | 4096 | 65536 | CRC-32C per 4 KiB block (see [`crc_table`](crate::crc_table)) |
-//! | 69632 | up to 64 MiB | data; the last block is filled up with zeros |
+//! | 69632 | 65536 × k | parity shards only: for each of the k data shards a CRC-32C per 4 KiB block (row CRCs) |
+//! | 69632, parity shards 69632 + 65536 × k | up to 64 MiB | data; the last block is filled up with zeros |
 //!
 //! The header itself:
 //!
@@ -34,6 +35,7 @@
 
 use cairn_types::{ChunkId, ClusterId, Epoch, PgId, Scheme, SessionId, VolumeId, crc32c, crc32c_append};
 
+use crate::crc_table::TABLE_LEN;
 use crate::le::{u32_at, u64_at};
 
 /// Bytes of the header sector.
@@ -46,7 +48,8 @@ pub const STATE_OFFSET: u64 = 512;
 pub const PUNCHED_OFFSET: u64 = 2048;
 /// Offset of the CRC table in the file.
 pub const TABLE_OFFSET: u64 = 4096;
-/// Offset of the data in the file, aligned for direct I/O.
+/// Where the tables end that every chunk has: the data of all but parity shards begins there. See
+/// [`ChunkHeader::data_offset`].
 pub const DATA_OFFSET: u64 = 69_632;
 
 const MAGIC: &[u8; 8] = b"CAIRNCHK";
@@ -93,7 +96,30 @@ fn checksum(sector: &[u8; CHUNK_HEADER_LEN]) -> u32 {
     crc32c_append(crc32c_append(crc32c(&sector[..12]), &[0; 4]), &sector[16..])
 }
 
+/// Tables of row CRCs in a shard's file: k in parity shards, none in others.
+pub fn row_tables(scheme: Scheme, shard: u8) -> usize {
+    match scheme {
+        Scheme::Erasure { k, .. } if shard >= k => usize::from(k),
+        _ => 0,
+    }
+}
+
+/// Offset of a table of CRCs in the file: 0 is that of the file's own blocks, 1 and on those of the data shards.
+pub fn table_offset(table: usize) -> u64 {
+    TABLE_OFFSET + (table * TABLE_LEN) as u64
+}
+
 impl ChunkHeader {
+    /// Tables of row CRCs in the file.
+    pub fn row_tables(&self) -> usize {
+        row_tables(self.scheme, self.shard)
+    }
+
+    /// Offset of the data in the file, aligned for direct I/O.
+    pub fn data_offset(&self) -> u64 {
+        table_offset(1 + self.row_tables())
+    }
+
     /// The sector as it goes to disk.
     pub fn encode(&self) -> [u8; CHUNK_HEADER_LEN] {
         let mut out = [0; CHUNK_HEADER_LEN];
@@ -177,6 +203,23 @@ mod tests {
         assert_eq!(u32_at(&sector, 12), 0x2817_F3B3);
         assert_eq!(ChunkHeader::decode(&sector), Ok(SAMPLE));
         assert!(SAMPLE.to_string().contains("pg3/c9"));
+    }
+
+    /// Data would be read from tables, or tables from data, if places changed or overlapped.
+    #[test]
+    fn parity_shards_have_tables_for_their_rows() {
+        assert_eq!(SAMPLE.data_offset(), DATA_OFFSET);
+        let shard = |shard| ChunkHeader { scheme: Scheme::Erasure { k: 6, m: 3 }, shard, ..SAMPLE };
+        assert_eq!((shard(5).row_tables(), shard(5).data_offset()), (0, DATA_OFFSET));
+        assert_eq!((shard(6).row_tables(), shard(6).data_offset()), (6, 69_632 + 6 * 65_536));
+        assert_eq!((table_offset(0), table_offset(6)), (TABLE_OFFSET, shard(8).data_offset() - 65_536));
+        for scheme in Scheme::all() {
+            for shard in 0..scheme.members() as u8 {
+                let header = ChunkHeader { scheme, shard, ..SAMPLE };
+                assert!(header.data_offset().is_multiple_of(4096));
+                assert_eq!(ChunkHeader::decode(&header.encode()), Ok(header));
+            }
+        }
     }
 
     /// A chunk could be taken for another one if a flipped bit went unnoticed.

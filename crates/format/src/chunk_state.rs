@@ -12,7 +12,8 @@
 //! | 32 | 4 | blocks marked PUNCHED |
 //! | 36 | 4 | CRC-32C of the 2048 bytes of PUNCHED bits |
 //! | 40 | 4 | CRC-32C of the CRC table up to the length |
-//! | 44 | 468 | zero |
+//! | 44 | 4 | parity shards: CRC-32C of the tables of row CRCs, each up to the length, one behind the other; others: zero |
+//! | 48 | 464 | zero |
 //!
 //! All numbers little-endian.
 
@@ -42,6 +43,8 @@ pub struct ChunkState {
     pub punched_crc: u32,
     /// Checksum of the CRC table up to the length.
     pub table_crc: u32,
+    /// Checksum of the tables of row CRCs up to the length; 0 where there are none.
+    pub row_crc: u32,
 }
 
 /// Why a sector is no chunk state.
@@ -70,6 +73,7 @@ impl ChunkState {
         out[32..36].copy_from_slice(&self.punched_blocks.to_le_bytes());
         out[36..40].copy_from_slice(&self.punched_crc.to_le_bytes());
         out[40..44].copy_from_slice(&self.table_crc.to_le_bytes());
+        out[44..48].copy_from_slice(&self.row_crc.to_le_bytes());
         let crc = crc32c(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
         out
@@ -91,11 +95,12 @@ impl ChunkState {
             punched_blocks: u32_at(sector, 32),
             punched_crc: u32_at(sector, 36),
             table_crc: u32_at(sector, 40),
+            row_crc: u32_at(sector, 44),
         };
         let fine = flags & !SEALED == 0
             && state.length <= CHUNK_SIZE_MAX
             && state.punched_blocks <= blocks_of(state.length)
-            && sector[44..].iter().all(|&b| b == 0);
+            && sector[48..].iter().all(|&b| b == 0);
         if fine { Ok(state) } else { Err(ChunkStateError::Shape) }
     }
 }
@@ -105,7 +110,11 @@ impl std::fmt::Display for ChunkState {
         writeln!(f, "length          {} ({} blocks)", self.length, blocks_of(self.length))?;
         writeln!(f, "sealed          {}", if self.sealed { "yes" } else { "no" })?;
         writeln!(f, "punched blocks  {} (crc {:08x})", self.punched_blocks, self.punched_crc)?;
-        write!(f, "table crc       {:08x}", self.table_crc)
+        write!(f, "table crc       {:08x}", self.table_crc)?;
+        if self.row_crc != 0 {
+            write!(f, "\nrow crcs        {:08x}", self.row_crc)?;
+        }
+        Ok(())
     }
 }
 
@@ -120,6 +129,7 @@ mod tests {
         punched_blocks: 2,
         punched_crc: 0x1122_3344,
         table_crc: 0x5566_7788,
+        row_crc: 0,
     };
 
     /// An old chunk could not be read any more if the bytes changed without a new version.
@@ -137,6 +147,9 @@ mod tests {
         assert_eq!(u32_at(&sector, 8), 0x3887_7718);
         assert_eq!(ChunkState::decode(&sector), Ok(SAMPLE));
         assert!(SAMPLE.to_string().contains("10000"));
+        let parity = ChunkState { row_crc: 0x99aa_bbcc, ..SAMPLE };
+        assert_eq!(&parity.encode()[44..52], &[0xcc, 0xbb, 0xaa, 0x99, 0, 0, 0, 0]);
+        assert_eq!(ChunkState::decode(&parity.encode()), Ok(parity));
     }
 
     /// A wrong length would be believed if a flipped bit went unnoticed.

@@ -3,6 +3,7 @@
 //! | table | offset in the file | bytes | entry of block n |
 //! |---|---|---|---|
 //! | CRCs | 4096 | 65536 | `u32` little-endian at 4 n: CRC-32C of the whole block, a partial last one filled up with zeros |
+//! | row CRCs of data shard j | 69632 + 65536 j, parity shards only | 65536 each | the same: CRC-32C of block n of data shard j |
 //! | PUNCHED | 2048 | 2048 | bit n % 8 of byte n / 8: the block was freed, its bytes may be gone |
 //!
 //! PUNCHED is a bit beside the CRC and no special CRC value, so that every CRC stays possible. The CRC of a punched block
@@ -14,7 +15,7 @@
 
 use std::ops::Range;
 
-use cairn_types::{BLOCK_SIZE, CHUNK_BLOCKS_MAX, crc32c};
+use cairn_types::{BLOCK_SIZE, CHUNK_BLOCKS_MAX, crc32c, crc32c_append};
 
 /// Bytes of the PUNCHED bits.
 pub const PUNCHED_LEN: usize = CHUNK_BLOCKS_MAX / 8;
@@ -50,6 +51,23 @@ pub fn table_crc(crcs: &[u32]) -> u32 {
     let mut bytes = Vec::new();
     encode_crcs(crcs, &mut bytes);
     crc32c(&bytes)
+}
+
+/// Checksum of the tables of row CRCs, one behind the other; 0 when there are none.
+pub fn row_tables_crc<'a>(tables: impl IntoIterator<Item = &'a [u32]>) -> u32 {
+    let mut bytes = Vec::new();
+    let mut sum = 0;
+    for table in tables {
+        bytes.clear();
+        encode_crcs(table, &mut bytes);
+        sum = crc32c_append(sum, &bytes);
+    }
+    sum
+}
+
+/// Row CRCs of `blocks` blocks as they come with an append, the k of a block together, as k tables.
+pub fn rows_to_tables(rows: &[u32], k: usize) -> Vec<Vec<u32>> {
+    (0..k).map(|j| rows.iter().skip(j).step_by(k).copied().collect()).collect()
 }
 
 /// The blocks around `blocks` whose CRCs lie in the same sectors, up to `end`.
@@ -135,6 +153,14 @@ mod tests {
         assert_eq!(bits.bytes()[..3], [0b1111_1000, 0b0000_0111, 0]);
         assert_eq!((bits.count(), bits.any(0..3), bits.any(0..4), bits.get(11)), (8, false, true, false));
         assert_eq!(PunchedBits::from_bytes(bits.bytes()), Some(bits));
+    }
+
+    /// A decoded block would be held against the CRC of another one.
+    #[test]
+    fn rows_become_tables() {
+        assert_eq!(rows_to_tables(&[1, 2, 3, 4, 5, 6], 3), [[1, 4], [2, 5], [3, 6]]);
+        assert_eq!(row_tables_crc([&[1, 4][..], &[2, 5]]), table_crc(&[1, 4, 2, 5]));
+        assert_eq!(row_tables_crc([]), 0);
     }
 
     /// Hostile lengths must not make the reader index or allocate beyond a chunk.

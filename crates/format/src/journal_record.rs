@@ -14,7 +14,7 @@
 //! | kind | body |
 //! |---|---|
 //! | create | scheme code `u8`, shard `u8`, 2 zero bytes, volume `u32`, epoch of creation `u64`, session `u64` |
-//! | extent | length of the chunk after it `u64`, bytes that are promised once this is durable `u64`, offset of the data in the chunk `u64` (a multiple of 4096), first block of the CRCs `u32`, number of CRCs `u32`, bytes of data `u32`, 4 zero bytes; CRCs `u32` each; data (whole blocks) |
+//! | extent | length of the chunk after it `u64`, bytes that are promised once this is durable `u64`, offset of the data in the chunk `u64` (a multiple of 4096), first block of the CRCs `u32`, number of CRCs `u32`, bytes of data `u32`, tables of row CRCs `u32` (k in parity shards, else 0); CRCs `u32` each; for each table of row CRCs as many, of the same blocks; data (whole blocks) |
 //! | punch | first sector of the PUNCHED bits `u32`, 4 zero bytes, whole sectors of 512 bytes |
 //! | delete | nothing |
 //!
@@ -31,6 +31,8 @@ pub const RECORD_HEAD_LEN: usize = 16;
 const CREATE_LEN: usize = 24;
 const EXTENT_LEN: usize = 40;
 const PUNCH_LEN: usize = 8;
+/// Most data shards of a scheme.
+const ROW_TABLES_MAX: usize = 31;
 const SECTOR: usize = 512;
 const SEALED: u8 = 1;
 
@@ -89,6 +91,8 @@ pub struct ExtentRecord<'a> {
     pub crcs_first: u32,
     /// Checksums of the blocks from there.
     pub crcs: Vec<u32>,
+    /// In parity shards: for each data shard the checksums of the same blocks of it; else none.
+    pub row_tables: Vec<Vec<u32>>,
     /// Where `data` goes in the chunk, a multiple of 4096.
     pub data_offset: u64,
     /// Whole blocks, or nothing.
@@ -137,7 +141,8 @@ impl JournalRecord<'_> {
                 out.extend(create.session.0.to_le_bytes());
             }
             Self::Extent(extent) => {
-                let body = EXTENT_LEN + extent.crcs.len() * 4 + extent.data.len();
+                let tables = 1 + extent.row_tables.len();
+                let body = EXTENT_LEN + extent.crcs.len() * tables * 4 + extent.data.len();
                 head(out, 2, if extent.sealed { SEALED } else { 0 }, body, extent.chunk);
                 out.extend(extent.length.to_le_bytes());
                 out.extend(extent.durable.to_le_bytes());
@@ -145,8 +150,12 @@ impl JournalRecord<'_> {
                 out.extend(extent.crcs_first.to_le_bytes());
                 out.extend((extent.crcs.len() as u32).to_le_bytes());
                 out.extend((extent.data.len() as u32).to_le_bytes());
-                out.extend([0; 4]);
+                out.extend((extent.row_tables.len() as u32).to_le_bytes());
                 encode_crcs(&extent.crcs, out);
+                for table in &extent.row_tables {
+                    assert_eq!(table.len(), extent.crcs.len(), "row CRCs of {} are of other blocks", extent.chunk);
+                    encode_crcs(table, out);
+                }
                 out.extend_from_slice(extent.data);
             }
             Self::Punch { chunk, first_sector, bits } => {
@@ -206,12 +215,16 @@ fn decode_extent(chunk: ChunkId, sealed: bool, body: &[u8]) -> Result<JournalRec
     }
     let (length, durable, data_offset) = (u64_at(body, 0), u64_at(body, 8), u64_at(body, 16));
     let (crcs_first, crcs_count, data_len) = (u32_at(body, 24), u32_at(body, 28) as usize, u32_at(body, 32) as usize);
+    let row_tables = u32_at(body, 36) as usize;
     let rest = &body[EXTENT_LEN..];
-    let crc_bytes = crcs_count.checked_mul(4).ok_or(RecordError::Shape)?;
-    if crc_bytes.checked_add(data_len) != Some(rest.len()) || u32_at(body, 36) != 0 {
+    let table_bytes = crcs_count.checked_mul(4).ok_or(RecordError::Shape)?;
+    let crc_bytes = row_tables.checked_add(1).and_then(|tables| table_bytes.checked_mul(tables));
+    let crc_bytes = crc_bytes.ok_or(RecordError::Shape)?;
+    if crc_bytes.checked_add(data_len) != Some(rest.len()) || row_tables > ROW_TABLES_MAX {
         return Err(RecordError::Shape);
     }
     let (crcs, data) = rest.split_at(crc_bytes);
+    let (crcs, rows) = crcs.split_at(table_bytes);
     let last_crc = u64::from(crcs_first) + crcs_count as u64;
     let data_end = data_offset.checked_add(data_len as u64).ok_or(RecordError::Shape)?;
     let fine = length <= CHUNK_SIZE_MAX
@@ -225,7 +238,11 @@ fn decode_extent(chunk: ChunkId, sealed: bool, body: &[u8]) -> Result<JournalRec
         return Err(RecordError::Shape);
     }
     let crcs = crate::crc_table::decode_crcs(crcs).ok_or(RecordError::Shape)?;
-    Ok(JournalRecord::Extent(ExtentRecord { chunk, length, durable, sealed, crcs_first, crcs, data_offset, data }))
+    let table = |i: usize| crate::crc_table::decode_crcs(&rows[i * table_bytes..(i + 1) * table_bytes]);
+    let row_tables: Option<Vec<_>> = (0..row_tables).map(table).collect();
+    let row_tables = row_tables.ok_or(RecordError::Shape)?;
+    let extent = ExtentRecord { chunk, length, durable, sealed, crcs_first, crcs, row_tables, data_offset, data };
+    Ok(JournalRecord::Extent(extent))
 }
 
 fn decode_punch(chunk: ChunkId, body: &[u8]) -> Result<JournalRecord<'_>, RecordError> {
@@ -254,6 +271,9 @@ impl std::fmt::Display for JournalRecord<'_> {
                 write!(f, "extent {} length {} durable {}", e.chunk, e.length, e.durable)?;
                 write!(f, " data {}+{}", e.data_offset, e.data.len())?;
                 write!(f, " crcs of blocks {}+{}", e.crcs_first, e.crcs.len())?;
+                if !e.row_tables.is_empty() {
+                    write!(f, " rows of {} shards", e.row_tables.len())?;
+                }
                 f.write_str(if e.sealed { " sealed" } else { "" })
             }
             Self::Punch { chunk, first_sector, bits } => {
@@ -270,7 +290,7 @@ mod tests {
 
     const CHUNK: ChunkId = ChunkId { pg: PgId(1), index: 2 };
 
-    fn samples() -> [JournalRecord<'static>; 4] {
+    fn samples() -> [JournalRecord<'static>; 5] {
         [
             JournalRecord::Create(CreateRecord {
                 chunk: CHUNK,
@@ -287,11 +307,23 @@ mod tests {
                 sealed: true,
                 crcs_first: 0,
                 crcs: vec![8, 9],
+                row_tables: Vec::new(),
                 data_offset: 4096,
                 data: &[7; BLOCK_SIZE],
             }),
             JournalRecord::Punch { chunk: CHUNK, first_sector: 3, bits: &[5; 512] },
             JournalRecord::Delete { chunk: CHUNK },
+            JournalRecord::Extent(ExtentRecord {
+                chunk: CHUNK,
+                length: 8192,
+                durable: 8192,
+                sealed: false,
+                crcs_first: 0,
+                crcs: vec![8, 9],
+                row_tables: vec![vec![1, 2], vec![3, 4], vec![5, 6]],
+                data_offset: 0,
+                data: &[],
+            }),
         ]
     }
 
@@ -306,6 +338,10 @@ mod tests {
         assert_eq!(&extent[..8], &[2, 1, 0, 0, 0x30, 0x10, 0, 0]);
         assert_eq!(&extent[16..24], &[4, 16, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&extent[40..64], &[0, 0, 0, 0, 2, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0]);
+        let parity = &out[out.len() - 88..];
+        assert_eq!(&parity[..8], &[2, 0, 0, 0, 72, 0, 0, 0]);
+        assert_eq!(&parity[52..64], &[3, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!(&parity[64..], &[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0]);
         let mut rest = &out[..];
         for record in samples() {
             assert_eq!(decode_record(&mut rest), Ok(record));

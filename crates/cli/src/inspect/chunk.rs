@@ -1,12 +1,12 @@
-//! A chunk file: header, state, CRC table; every block is compared with its CRC.
+//! A chunk file: header, state, CRC tables; every block is compared with its CRC.
 use super::Subject;
 use super::printer::Printer;
 use crate::error::Result;
 use cairn_format::chunk_header::{
-    CHUNK_HEADER_LEN, ChunkHeader, DATA_OFFSET, PUNCHED_OFFSET, STATE_OFFSET, TABLE_OFFSET,
+    CHUNK_HEADER_LEN, ChunkHeader, PUNCHED_OFFSET, STATE_OFFSET, TABLE_OFFSET, table_offset,
 };
 use cairn_format::chunk_state::{CHUNK_STATE_LEN, ChunkState};
-use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs, table_crc};
+use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs, row_tables_crc, table_crc};
 use cairn_types::{BLOCK_SIZE, crc32c};
 use serde_json::json;
 
@@ -46,7 +46,9 @@ pub fn inspect(subject: &Subject, printer: &mut Printer) -> Result<()> {
         )?;
     }
     let Some((crcs, punched)) = tables(subject, printer, &state)? else { return Ok(()) };
-    let (good, bad) = blocks(subject, printer, &state, &crcs, &punched)?;
+    row_tables(subject, printer, &header, &state)?;
+    let found = Found { data: header.data_offset(), blocks: blocks_of(state.length), crcs, punched };
+    let (good, bad) = blocks(subject, printer, &found)?;
     let text = format!("{good} blocks match their CRC, {bad} do not, {} are punched", state.punched_blocks);
     printer.item(
         "end",
@@ -73,25 +75,50 @@ fn tables(subject: &Subject, printer: &mut Printer, state: &ChunkState) -> Resul
     Ok(Some((crcs, bits)))
 }
 
-fn blocks(
-    subject: &Subject,
-    printer: &mut Printer,
-    state: &ChunkState,
-    crcs: &[u32],
-    punched: &PunchedBits,
-) -> Result<(u64, u64)> {
+/// The row CRCs of a parity shard.
+fn row_tables(subject: &Subject, printer: &mut Printer, header: &ChunkHeader, state: &ChunkState) -> Result<()> {
+    let mut tables = Vec::new();
+    for number in 1..=header.row_tables() {
+        let bytes = subject.read(table_offset(number), u64::from(blocks_of(state.length)) * 4)?;
+        let table = decode_crcs(&bytes).filter(|crcs| crcs.len() == blocks_of(state.length) as usize);
+        let Some(table) = table else {
+            return printer.problem(table_offset(number), "a table of row CRCs is cut off");
+        };
+        tables.push(table);
+    }
+    let sum = row_tables_crc(tables.iter().map(|table| &table[..]));
+    if sum != state.row_crc {
+        let text = format!("the tables of row CRCs do not match their checksum; {JOURNAL}");
+        printer.problem(table_offset(1), &text)?;
+    } else if !tables.is_empty() {
+        let text = format!("row CRCs of {} data shards match their checksum", tables.len());
+        printer.item("rows", &text, json!({ "data_shards": tables.len(), "row_crc": format!("{sum:08x}") }))?;
+    }
+    Ok(())
+}
+
+/// Where the blocks are and what they should be.
+struct Found {
+    data: u64,
+    blocks: u32,
+    crcs: Vec<u32>,
+    punched: PunchedBits,
+}
+
+fn blocks(subject: &Subject, printer: &mut Printer, found: &Found) -> Result<(u64, u64)> {
+    let Found { data: data_offset, blocks: count, crcs, punched } = found;
+    let (data_offset, count) = (*data_offset, *count);
     let (mut good, mut bad) = (0, 0);
-    let count = blocks_of(state.length);
     let mut first = 0;
     while first < count {
         let here = BLOCKS_AT_ONCE.min(count - first);
-        let offset = DATA_OFFSET + u64::from(first) * BLOCK_SIZE as u64;
+        let offset = data_offset + u64::from(first) * BLOCK_SIZE as u64;
         let mut data = subject.read(offset, u64::from(here) * BLOCK_SIZE as u64)?;
         let stored = data.len();
         // A trimmed tail reads as zeros.
         data.resize(here as usize * BLOCK_SIZE, 0);
         for (block, bytes) in (first..).zip(data.chunks_exact(BLOCK_SIZE)) {
-            let at = DATA_OFFSET + u64::from(block) * BLOCK_SIZE as u64;
+            let at = data_offset + u64::from(block) * BLOCK_SIZE as u64;
             let (wanted, found) = (crcs[block as usize], crc32c(bytes));
             let is_punched = punched.get(block);
             if printer.is_verbose() {

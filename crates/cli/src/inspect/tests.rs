@@ -1,11 +1,16 @@
 //! Tests of inspection: every kind of file is recognised, and damage anywhere is reported, never a panic.
 use super::*;
+use cairn_format::chunk_header::{ChunkHeader, table_offset};
+use cairn_format::chunk_state::ChunkState;
+use cairn_format::crc_table::{PunchedBits, encode_crcs, row_tables_crc, table_crc};
 use cairn_format::disk_list::DiskList;
 use cairn_format::label::{Label, LabelKind};
 use cairn_format::wal_batch::BatchHeader;
 use cairn_format::wal_record::WalRecord;
 use cairn_format::wal_segment::SegmentHeader;
-use cairn_types::{ClusterId, DiskId, DiskUuid, GroupId, NodeId, WallTime};
+use cairn_types::{
+    ChunkId, ClusterId, DiskId, DiskUuid, Epoch, GroupId, NodeId, PgId, SessionId, VolumeId, WallTime, crc32c,
+};
 
 fn inspect(bytes: &[u8]) -> Result<()> {
     let dir = tempfile::tempdir().expect("dir");
@@ -52,6 +57,43 @@ fn segment(batches: u64) -> Vec<u8> {
     bytes
 }
 
+/// A parity shard of two blocks, with the checksums of the three data shards.
+fn parity_shard() -> Vec<u8> {
+    let chunk = ChunkId { pg: PgId(1), index: 2 };
+    let scheme = "rs-3-2".parse().expect("in the table");
+    let header = ChunkHeader {
+        cluster: ClusterId([1; 16]),
+        chunk,
+        scheme,
+        shard: 4,
+        volume: VolumeId(1),
+        creation_epoch: Epoch(1),
+        session: SessionId(9),
+    };
+    let (blocks, rows) = ([[3u8; 4096], [4; 4096]], [[1, 2], [3, 4], [5, 6]]);
+    let crcs = blocks.map(|block| crc32c(&block));
+    let state = ChunkState {
+        chunk,
+        length: 8192,
+        sealed: true,
+        punched_blocks: 0,
+        punched_crc: PunchedBits::default().crc(),
+        table_crc: table_crc(&crcs),
+        row_crc: row_tables_crc(rows.iter().map(|row| &row[..])),
+    };
+    let mut bytes = vec![0; header.data_offset() as usize];
+    bytes[..512].copy_from_slice(&header.encode());
+    bytes[512..1024].copy_from_slice(&state.encode());
+    for (number, table) in [crcs].iter().chain(&rows).enumerate() {
+        let mut encoded = Vec::new();
+        encode_crcs(table, &mut encoded);
+        let at = table_offset(number) as usize;
+        bytes[at..at + encoded.len()].copy_from_slice(&encoded);
+    }
+    bytes.extend(blocks.concat());
+    bytes
+}
+
 /// A sound file would be called damaged.
 #[test]
 fn sound_files_are_recognised() {
@@ -59,6 +101,7 @@ fn sound_files_are_recognised() {
     assert_eq!(exit_of(&disk_list()), Exit::Done);
     assert_eq!(exit_of(&segment(0)), Exit::Done);
     assert_eq!(exit_of(&segment(3)), Exit::Done);
+    assert_eq!(exit_of(&parity_shard()), Exit::Done);
 }
 
 /// Damage would be printed as if it were contents.
@@ -70,6 +113,12 @@ fn damage_is_reported() {
     bad[60] ^= 1;
     assert_eq!(exit_of(&bad), Exit::Damaged);
     assert_eq!(exit_of(&label()[..100]), Exit::Damaged);
+
+    for at in [4096, 69_632 + 4, 69_632 + 2 * 65_536, 69_632 + 3 * 65_536 + 5000] {
+        let mut bad = parity_shard();
+        bad[at] ^= 1;
+        assert_eq!(exit_of(&bad), Exit::Damaged, "a CRC, a row CRC, or a block at {at}");
+    }
 
     // In the middle: corruption. At the end: a batch torn by a crash, which is no damage.
     let (mut middle, mut end) = (segment(3), segment(3));

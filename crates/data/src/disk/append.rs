@@ -7,15 +7,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cairn_chunk_core::append::{AppendDecision, judge_append};
+use cairn_chunk_core::append::{AppendDecision, AppendRefusal, judge_append};
 use cairn_env::{DiskError, SharedBuf};
-use cairn_format::chunk_header::{CHUNK_HEADER_LEN, ChunkHeader, DATA_OFFSET};
+use cairn_format::chunk_header::{CHUNK_HEADER_LEN, ChunkHeader, row_tables};
 use cairn_format::chunk_state::ChunkState;
-use cairn_format::crc_table::PunchedBits;
+use cairn_format::crc_table::{CRCS_A_SECTOR, PunchedBits, TABLE_LEN};
 use cairn_format::journal_record::{ExtentRecord, JournalRecord};
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId};
 
-use super::chunk::{AppendJob, Appended, Chunk, ChunkMem, Done, Job, OverlayBlock};
+use super::chunk::{AppendJob, Appended, Chunk, ChunkMem, CrcRun, Done, Job, OverlayBlock};
 use super::files::ChunkFiles;
 use super::journal::{Effect, HomeData, Item};
 use super::{AppendOp, DataError, DiskStore};
@@ -30,9 +30,10 @@ impl DiskStore {
         if !op.may_create || op.offset != 0 {
             return Err(DataError::NoChunk { chunk: id });
         }
-        judge_append(0, false, 0, op.bytes, op.crcs.len())
-            .map_err(|refusal| DataError::Refused { chunk: id, refusal })?;
         let create = op.create;
+        check_rows(row_tables(create.scheme, create.shard), op)
+            .and_then(|()| judge_append(0, false, 0, op.bytes, op.crcs.len()))
+            .map_err(|refusal| DataError::Refused { chunk: id, refusal })?;
         let header = ChunkHeader {
             cluster: self.context.cluster,
             chunk: id,
@@ -62,7 +63,8 @@ impl DiskStore {
             return Err(broken.clone());
         }
         let sealed = state.sealed && !op.repair;
-        let decision = judge_append(state.accepted, sealed, op.offset, op.bytes, op.crcs.len())
+        let decision = check_rows(chunk.header.row_tables(), &op)
+            .and_then(|()| judge_append(state.accepted, sealed, op.offset, op.bytes, op.crcs.len()))
             .map_err(|refusal| DataError::Refused { chunk: id, refusal })?;
         state.last_append = self.context.clock.now();
         match decision {
@@ -81,8 +83,8 @@ impl DiskStore {
             }
             AppendDecision::Take { replaces_tail } => {
                 state.accepted = op.offset + op.bytes as u64;
-                let AppendOp { offset, bytes, data, crcs, sync, .. } = op;
-                Ok(Some(Job::Append(AppendJob { offset, bytes, data, crcs, replaces_tail, sync, done })))
+                let AppendOp { offset, bytes, data, crcs, row_crcs, sync, .. } = op;
+                Ok(Some(Job::Append(AppendJob { offset, bytes, data, crcs, row_crcs, replaces_tail, sync, done })))
             }
         }
     }
@@ -92,10 +94,12 @@ impl DiskStore {
         let Some(table) = &state.table else { return Ok(()) };
         let first = (op.offset / BLOCK_SIZE as u64) as usize;
         let whole = op.bytes / BLOCK_SIZE;
+        let k = state.rows.len();
         for (i, crc) in op.crcs.iter().enumerate().take(whole) {
-            if table.get(first + i).is_some_and(|known| known != crc) {
-                let refusal =
-                    cairn_chunk_core::append::AppendRefusal::NotAtEnd { offset: op.offset, length: state.accepted };
+            let mut rows = state.rows.iter().zip(&op.row_crcs[i * k..(i + 1) * k]);
+            let other_row = rows.any(|(row, crc)| row.get(first + i).is_some_and(|known| known != crc));
+            if other_row || table.get(first + i).is_some_and(|known| known != crc) {
+                let refusal = AppendRefusal::NotAtEnd { offset: op.offset, length: state.accepted };
                 return Err(DataError::Refused { chunk: id, refusal });
             }
         }
@@ -134,7 +138,7 @@ impl DiskStore {
         };
         if journaled < blocks {
             let started = self.context.clock.now();
-            let at = DATA_OFFSET + job.offset + (journaled * BLOCK_SIZE) as u64;
+            let at = chunk.header.data_offset() + job.offset + (journaled * BLOCK_SIZE) as u64;
             let bulk = &job.data[journaled * BLOCK_SIZE..];
             let written = files.direct().and_then(|file| file.write_at(bulk, at));
             written.map_err(|error| self.write_failed(chunk.id, &error))?;
@@ -152,7 +156,7 @@ impl DiskStore {
         let mut done = Some(job.done);
         let (dirty, durable, rejected) = {
             let mut state = chunk.state.lock();
-            state.set_crcs(first, &job.crcs);
+            state.set_crcs(first, &job.crcs, &job.row_crcs);
             state.written = state.written.max(length);
             if journaled * BLOCK_SIZE < job.data.len() {
                 state.durability.wrote_bulk(job.offset + (journaled * BLOCK_SIZE) as u64);
@@ -213,9 +217,37 @@ impl DiskStore {
             }
             self.overlay_bytes.fetch_add(data.len(), Relaxed);
         }
-        let (crcs_first, crcs) = if blocks.is_empty() { (0, Vec::new()) } else { state.crc_run(blocks.clone()) };
         let durable = state.durability.promise(state.written);
-        let (sealed, bytes) = (state.seal_journaled, data.clone());
+        let data = data.map(|data| HomeData { first_block: blocks.start, data, version });
+        let mut first = blocks.start;
+        let most = crcs_a_record(state.rows.len());
+        while data.is_none() && blocks.end - first > most {
+            // A record of bounded size; what it carries is promised by the last one.
+            let end = (first + most) / CRCS_A_SECTOR * CRCS_A_SECTOR;
+            let promised = (state.durable, false);
+            // A journal that takes no more does not take the last one either, which has somebody to be told.
+            let _closed = self.journal_record(chunk, state, first..end, promised, None, None);
+            first = end;
+        }
+        let sealed = state.seal_journaled;
+        (durable, self.journal_record(chunk, state, first..blocks.end, (durable, sealed), data, done))
+    }
+
+    /// Hands one record to the journal; gives the item back if it takes no more.
+    fn journal_record(
+        &self,
+        chunk: &Arc<Chunk>,
+        state: &mut ChunkMem,
+        blocks: Range<u32>,
+        (durable, sealed): (u64, bool),
+        data: Option<HomeData>,
+        done: Option<Done<()>>,
+    ) -> Option<Item> {
+        let (crcs_first, crcs, row_tables) = match blocks.is_empty() {
+            true => (0, Vec::new(), vec![Vec::new(); state.rows.len()]),
+            false => state.crc_run(blocks.clone()),
+        };
+        let bytes = data.as_ref().map(|data| data.data.clone());
         let record = JournalRecord::Extent(ExtentRecord {
             chunk: chunk.id,
             length: state.written,
@@ -223,13 +255,16 @@ impl DiskStore {
             sealed,
             crcs_first,
             crcs: crcs.clone(),
+            row_tables: row_tables.clone(),
             data_offset: u64::from(blocks.start) * BLOCK_SIZE as u64,
             data: bytes.as_deref().unwrap_or(&[]),
         });
-        let data = data.map(|data| HomeData { first_block: blocks.start, data, version });
-        let effect = Effect::Extent { chunk: chunk.clone(), durable, sealed, crcs_first, crcs: crcs.into(), data };
+        let tables = std::iter::once(crcs).chain(row_tables).enumerate().filter(|(_, crcs)| !crcs.is_empty());
+        let run = |(table, crcs): (usize, Vec<u32>)| CrcRun { table, first: crcs_first, crcs: crcs.into() };
+        let runs = tables.map(run).collect();
+        let effect = Effect::Extent { chunk: chunk.clone(), durable, sealed, runs, data };
         state.pending += 1;
-        (durable, self.journal.queue.push(Item::new(&record, effect, done)).err())
+        self.journal.queue.push(Item::new(&record, effect, done)).err()
     }
 
     /// Answers an item that the journal did not take.
@@ -276,7 +311,7 @@ impl DiskStore {
         if space.free < wanted + self.config.reserve_bytes {
             return Err(no_space(space.free));
         }
-        match files.cached.allocate(DATA_OFFSET + allocated, wanted) {
+        match files.cached.allocate(chunk.header.data_offset() + allocated, wanted) {
             Ok(_) => {}
             Err(DiskError::NoSpace { .. }) => return Err(no_space(space.free)),
             Err(error) => return Err(self.write_failed(chunk.id, &error)),
@@ -297,6 +332,18 @@ impl DiskStore {
     }
 }
 
+/// Checksums of rows come with every block of a parity shard, and with no other.
+fn check_rows(row_tables: usize, op: &AppendOp) -> Result<(), AppendRefusal> {
+    let whole = op.row_crcs.len() == row_tables * op.crcs.len();
+    if whole { Ok(()) } else { Err(AppendRefusal::Malformed) }
+}
+
+/// Blocks whose CRCs one record carries at most without data: 64 KiB of CRCs, whatever the tables.
+fn crcs_a_record(row_tables: usize) -> u32 {
+    let blocks = (TABLE_LEN / 4 / (1 + row_tables)) as u32;
+    (blocks / CRCS_A_SECTOR - 1) * CRCS_A_SECTOR
+}
+
 /// Header and state of a chunk without bytes.
 pub(super) fn first_sectors(header: &ChunkHeader) -> Vec<u8> {
     let state = ChunkState {
@@ -306,6 +353,7 @@ pub(super) fn first_sectors(header: &ChunkHeader) -> Vec<u8> {
         punched_blocks: 0,
         punched_crc: PunchedBits::default().crc(),
         table_crc: cairn_format::crc_table::table_crc(&[]),
+        row_crc: 0,
     };
     let mut out = Vec::with_capacity(2 * CHUNK_HEADER_LEN);
     out.extend_from_slice(&header.encode());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cairn_chunk_core::durability::Durability;
 use cairn_env::SharedBuf;
 use cairn_format::chunk_header::ChunkHeader;
-use cairn_format::crc_table::{PunchedBits, blocks_of, sector_run, table_crc};
+use cairn_format::crc_table::{PunchedBits, blocks_of, row_tables_crc, rows_to_tables, sector_run, table_crc};
 use cairn_types::{ChunkId, Epoch, SessionId, Time};
 use parking_lot::Mutex;
 
@@ -44,7 +44,18 @@ pub(crate) enum Job {
     Sync { done: Done<u64> },
     Seal { done: Done<u64> },
     Punch { ranges: Vec<(u64, u64)>, done: Done<()> },
-    Heal { block: u32, data: SharedBuf, crc: u32, done: Done<()> },
+    Heal { block: u32, good: GoodBlock, done: Done<()> },
+}
+
+/// What a bad block is replaced by.
+#[derive(Debug, Clone)]
+pub struct GoodBlock {
+    /// The whole block.
+    pub data: SharedBuf,
+    /// Its checksum.
+    pub crc: u32,
+    /// In parity shards: the checksums of the k data blocks of its row; else none.
+    pub row_crcs: Vec<u32>,
 }
 
 /// An append that was accepted.
@@ -54,6 +65,8 @@ pub(crate) struct AppendJob {
     pub(crate) bytes: usize,
     pub(crate) data: SharedBuf,
     pub(crate) crcs: Vec<u32>,
+    /// Of parity shards: k a block.
+    pub(crate) row_crcs: Vec<u32>,
     pub(crate) replaces_tail: bool,
     pub(crate) sync: bool,
     pub(crate) done: Done<Appended>,
@@ -118,8 +131,12 @@ pub(crate) struct ChunkMem {
     pub(crate) named: bool,
     /// CRCs of all blocks of `written`; `None` while they are only at home.
     pub(crate) table: Option<Vec<u32>>,
+    /// In parity shards, while `table` is in memory: for each data shard the CRCs of the same blocks of it.
+    pub(crate) rows: Vec<Vec<u32>>,
     /// Checksum of the table at home, valid while `table` is `None`.
     pub(crate) stored_table_crc: u32,
+    /// The same of the tables of row CRCs.
+    pub(crate) stored_row_crc: u32,
     pub(crate) punched: Option<Box<PunchedBits>>,
     pub(crate) punched_blocks: u32,
     pub(crate) overlay: BTreeMap<u32, OverlayBlock>,
@@ -144,21 +161,34 @@ impl ChunkMem {
         self.punched.as_ref().is_some_and(|bits| bits.any(blocks))
     }
 
-    /// The CRCs that a record about `blocks` carries.
-    pub(crate) fn crc_run(&self, blocks: std::ops::Range<u32>) -> (u32, Vec<u32>) {
+    /// The CRCs that a record about `blocks` carries: its first block, those of the blocks, those of their rows.
+    pub(crate) fn crc_run(&self, blocks: std::ops::Range<u32>) -> (u32, Vec<u32>, Vec<Vec<u32>>) {
         let table = self.table.as_ref().expect("a chunk that changes has its table in memory");
         let run = sector_run(blocks, table.len() as u32);
-        (run.start, table[run.start as usize..(run.end as usize).min(table.len())].to_vec())
+        let range = run.start as usize..(run.end as usize).min(table.len());
+        (run.start, table[range.clone()].to_vec(), self.rows.iter().map(|row| row[range.clone()].to_vec()).collect())
     }
 
-    /// Puts CRCs in from a block on.
-    pub(crate) fn set_crcs(&mut self, first: u32, crcs: &[u32]) {
+    /// Puts CRCs in from a block on; `row_crcs` has one of each data shard for each block in parity shards.
+    pub(crate) fn set_crcs(&mut self, first: u32, crcs: &[u32], row_crcs: &[u32]) {
+        assert_eq!(row_crcs.len(), self.rows.len() * crcs.len(), "checksums of rows belong to parity shards");
         let table = self.table.as_mut().expect("a chunk that changes has its table in memory");
-        let first = first as usize;
-        if table.len() < first + crcs.len() {
-            table.resize(first + crcs.len(), 0);
+        put(table, first as usize, crcs);
+        for (row, crcs) in self.rows.iter_mut().zip(rows_to_tables(row_crcs, row_crcs.len() / crcs.len().max(1))) {
+            put(row, first as usize, &crcs);
         }
-        table[first..first + crcs.len()].copy_from_slice(crcs);
+    }
+
+    /// The CRCs of the data blocks of the rows of `blocks`, block by block; none but in parity shards, `None` if a block
+    /// has none.
+    pub(crate) fn row_crcs(&self, blocks: std::ops::Range<u32>) -> Option<Vec<u32>> {
+        let mut crcs = Vec::with_capacity(blocks.len() * self.rows.len());
+        for block in blocks {
+            for row in &self.rows {
+                crcs.push(*row.get(block as usize)?);
+            }
+        }
+        Some(crcs)
     }
 
     pub(crate) fn table_crc(&self) -> u32 {
@@ -167,6 +197,29 @@ impl ChunkMem {
             None => self.stored_table_crc,
         }
     }
+
+    pub(crate) fn row_crc(&self) -> u32 {
+        if self.table.is_none() {
+            return self.stored_row_crc;
+        }
+        let blocks = self.blocks() as usize;
+        row_tables_crc(self.rows.iter().map(|row| &row[..blocks.min(row.len())]))
+    }
+}
+
+fn put(table: &mut Vec<u32>, first: usize, crcs: &[u32]) {
+    if table.len() < first + crcs.len() {
+        table.resize(first + crcs.len(), 0);
+    }
+    table[first..first + crcs.len()].copy_from_slice(crcs);
+}
+
+/// CRCs to be written home.
+pub(crate) struct CrcRun {
+    /// 0: of the chunk's own blocks; j + 1: of data shard j.
+    pub(crate) table: usize,
+    pub(crate) first: u32,
+    pub(crate) crcs: Arc<[u32]>,
 }
 
 /// What is durable in the journal and has to be at home before the journal's space is used again. Owned by the thread
@@ -175,7 +228,7 @@ impl ChunkMem {
 pub(crate) struct HomeView {
     pub(crate) length: u64,
     pub(crate) sealed: bool,
-    pub(crate) runs: Vec<(u32, Arc<[u32]>)>,
+    pub(crate) runs: Vec<CrcRun>,
     pub(crate) punched: Option<Box<PunchedBits>>,
     /// Sectors of PUNCHED bits to be written.
     pub(crate) punched_sectors: Vec<u32>,
@@ -186,7 +239,8 @@ pub(crate) struct HomeView {
 impl Chunk {
     /// A chunk that does not exist on disk yet.
     pub(crate) fn new(header: ChunkHeader) -> Self {
-        let state = ChunkMem { table: Some(Vec::new()), ..ChunkMem::default() };
+        let rows = vec![Vec::new(); header.row_tables()];
+        let state = ChunkMem { table: Some(Vec::new()), rows, ..ChunkMem::default() };
         Self::with_state(header, state, HomeView::default())
     }
 
@@ -202,6 +256,21 @@ impl Chunk {
     /// The group's epoch when it was made.
     pub fn creation_epoch(&self) -> Epoch {
         self.header.creation_epoch
+    }
+
+    /// Which shard of its row it is; 0 in replicated groups.
+    pub fn shard(&self) -> u8 {
+        self.header.shard
+    }
+
+    /// Whether it is a shard that has checksums of the data blocks of its rows.
+    pub fn is_parity(&self) -> bool {
+        self.header.row_tables() > 0
+    }
+
+    /// Where a block is in the file.
+    pub(crate) fn place_of(&self, block: u32) -> u64 {
+        self.header.data_offset() + u64::from(block) * cairn_types::BLOCK_SIZE as u64
     }
 
     /// Whether it takes no more appends and everything accepted before is written.

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cairn_env::{DiskError, SharedBuf};
-use cairn_format::chunk_header::{DATA_OFFSET, PUNCHED_OFFSET, STATE_OFFSET, TABLE_OFFSET};
+use cairn_format::chunk_header::{PUNCHED_OFFSET, STATE_OFFSET, table_offset};
 use cairn_format::chunk_state::ChunkState;
-use cairn_format::crc_table::{CRCS_A_SECTOR, PunchedBits, blocks_of, encode_crcs, table_crc};
+use cairn_format::crc_table::{CRCS_A_SECTOR, PunchedBits, blocks_of, encode_crcs, row_tables_crc, table_crc};
 use cairn_types::{BLOCK_SIZE, ChunkId, Time};
 
-use super::chunk::{Chunk, HomeView};
+use super::chunk::{Chunk, CrcRun, HomeView};
 use super::journal::{Committed, Effect, HomeData};
 use super::metrics::add;
 use super::{DiskStore, paths};
@@ -99,15 +99,13 @@ impl DiskStore {
                 home.dirty.insert(chunk.id, chunk.clone());
                 chunk.home.lock().records += 1;
             }
-            Effect::Extent { chunk, durable, sealed, crcs_first, crcs, data } => {
+            Effect::Extent { chunk, durable, sealed, runs, data } => {
                 {
                     let mut view = chunk.home.lock();
                     view.length = view.length.max(durable);
                     view.sealed |= sealed;
                     view.records += 1;
-                    if !crcs.is_empty() {
-                        view.runs.push((crcs_first, crcs));
-                    }
+                    view.runs.extend(runs);
                 }
                 {
                     let mut state = chunk.state.lock();
@@ -150,7 +148,7 @@ impl DiskStore {
         let mut first = 0;
         let write = |first: u32, run: &mut Vec<IoSlice<'_>>| -> Result<(), DiskError> {
             if !run.is_empty() {
-                files.cached.write_vectored_at(run, DATA_OFFSET + u64::from(first) * BLOCK_SIZE as u64)?;
+                files.cached.write_vectored_at(run, chunk.place_of(first))?;
                 run.clear();
             }
             Ok(())
@@ -185,8 +183,8 @@ impl DiskStore {
         }
         let files = self.files.get(chunk.id)?;
         for range in blocks {
-            let (from, to) = (u64::from(range.start) * BLOCK_SIZE as u64, u64::from(range.end) * BLOCK_SIZE as u64);
-            files.cached.punch_hole(DATA_OFFSET + from, to - from)?;
+            let (from, to) = (chunk.place_of(range.start), chunk.place_of(range.end));
+            files.cached.punch_hole(from, to - from)?;
         }
         Ok(())
     }
@@ -243,11 +241,12 @@ impl DiskStore {
             let (runs, sectors) = (std::mem::take(&mut view.runs), std::mem::take(&mut view.punched_sectors));
             (runs, view.punched.clone().unwrap_or_default(), sectors, length, sealed, records)
         };
-        let (made, table_crc) = {
+        let (made, table_crc, row_crc) = {
             let state = chunk.state.lock();
-            let table =
-                state.table.as_ref().map(|table| table_crc(&table[..table.len().min(blocks_of(length) as usize)]));
-            (state.file_made, table.unwrap_or(state.stored_table_crc))
+            let blocks = blocks_of(length) as usize;
+            let table = state.table.as_ref().map(|table| table_crc(&table[..table.len().min(blocks)]));
+            let rows = table.map(|_| row_tables_crc(state.rows.iter().map(|row| &row[..row.len().min(blocks)])));
+            (state.file_made, table.unwrap_or(state.stored_table_crc), rows.unwrap_or(state.stored_row_crc))
         };
         // A creation without any byte yet: its file may not be there; it has to be before the journal forgets it.
         let files = if made {
@@ -257,21 +256,23 @@ impl DiskStore {
             chunk.state.lock().file_made = true;
             files
         };
-        for (first, crcs) in runs {
-            files.cached.write_at(&run_bytes(&crcs), TABLE_OFFSET + u64::from(first) * 4)?;
+        for CrcRun { table, first, crcs } in runs {
+            files.cached.write_at(&run_bytes(&crcs), table_offset(table) + u64::from(first) * 4)?;
         }
         for sector in sectors {
             let at = sector as usize * SECTOR;
             files.cached.write_at(&bits.bytes()[at..at + SECTOR], PUNCHED_OFFSET + at as u64)?;
         }
         let punched_blocks = bits.count().min(blocks_of(length));
-        let state = ChunkState { chunk: chunk.id, length, sealed, punched_blocks, punched_crc: bits.crc(), table_crc };
+        let (id, punched_crc) = (chunk.id, bits.crc());
+        let state = ChunkState { chunk: id, length, sealed, punched_blocks, punched_crc, table_crc, row_crc };
         files.cached.write_at(&state.encode(), STATE_OFFSET)?;
         files.cached.sync_data()?;
         let mut state = chunk.state.lock();
         state.pending -= records.min(state.pending);
         if sealed {
             state.stored_table_crc = table_crc;
+            state.stored_row_crc = row_crc;
         }
         Ok(())
     }

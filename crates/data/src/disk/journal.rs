@@ -14,7 +14,7 @@ use cairn_format::journal_record::JournalRecord;
 use cairn_types::DiskUuid;
 use parking_lot::Mutex;
 
-use super::chunk::{Chunk, Done};
+use super::chunk::{Chunk, CrcRun, Done};
 use super::queue::WorkQueue;
 use super::ring::Ring;
 
@@ -25,7 +25,7 @@ pub(crate) enum Effect {
     /// The chunk's file name has to be made durable.
     Create(Arc<Chunk>),
     /// Bytes, CRCs, length, seal.
-    Extent { chunk: Arc<Chunk>, durable: u64, sealed: bool, crcs_first: u32, crcs: Arc<[u32]>, data: Option<HomeData> },
+    Extent { chunk: Arc<Chunk>, durable: u64, sealed: bool, runs: Vec<CrcRun>, data: Option<HomeData> },
     /// Freed blocks, with the sectors of bits that they are in.
     Punch { chunk: Arc<Chunk>, blocks: Vec<std::ops::Range<u32>>, first_sector: u32, bits: Vec<u8> },
     /// The file goes.

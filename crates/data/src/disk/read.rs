@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError, Pipe};
-use cairn_format::chunk_header::{DATA_OFFSET, PUNCHED_OFFSET, TABLE_OFFSET};
-use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs};
+use cairn_format::chunk_header::{ChunkHeader, PUNCHED_OFFSET, table_offset};
+use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs, row_tables_crc};
 use cairn_types::{BLOCK_SIZE, ChunkId};
 
 use super::chunk::{Chunk, ChunkMem, Done};
@@ -21,6 +21,9 @@ const MEMORY_WAIT: Duration = Duration::from_millis(500);
 /// How often a read is repeated because its blocks were being written home.
 const RETRIES: usize = 16;
 
+/// Checksums of blocks, and of the data blocks of their rows.
+type Sums = (Vec<u32>, Vec<u32>);
+
 /// What a read found: whole blocks that cover what was asked.
 #[derive(Debug)]
 pub struct ReadBlocks<D = AlignedBuf> {
@@ -28,6 +31,8 @@ pub struct ReadBlocks<D = AlignedBuf> {
     pub data: D,
     /// A checksum of each.
     pub crcs: Vec<u32>,
+    /// Of parity shards: of each the checksums of the k data blocks of its row.
+    pub row_crcs: Vec<u32>,
     /// Offset of the first block in the chunk.
     pub first_block_offset: u64,
 }
@@ -117,8 +122,8 @@ impl DiskStore {
         if let Some(blocks) = self.pipe_now(chunk, offset, length)? {
             return Ok(blocks);
         }
-        let ReadBlocks { data, crcs, first_block_offset } = self.read_now(chunk, offset, length)?;
-        Ok(ReadBlocks { data: BlockData::Memory(data), crcs, first_block_offset })
+        let ReadBlocks { data, crcs, row_crcs, first_block_offset } = self.read_now(chunk, offset, length)?;
+        Ok(ReadBlocks { data: BlockData::Memory(data), crcs, row_crcs, first_block_offset })
     }
 
     /// Reads in the caller's thread.
@@ -133,9 +138,9 @@ impl DiskStore {
         })?;
         for _ in 0..RETRIES {
             data.clear();
-            if let Some(crcs) = self.try_read(chunk, offset, length, &blocks, &mut data)? {
+            if let Some((crcs, row_crcs)) = self.try_read(chunk, offset, length, &blocks, &mut data)? {
                 let first_block_offset = u64::from(blocks.start) * BLOCK_SIZE as u64;
-                return Ok(ReadBlocks { data, crcs, first_block_offset });
+                return Ok(ReadBlocks { data, crcs, row_crcs, first_block_offset });
             }
             std::thread::yield_now();
         }
@@ -150,7 +155,7 @@ impl DiskStore {
         length: u64,
         blocks: &Range<u32>,
         data: &mut AlignedBuf,
-    ) -> Result<Option<Vec<u32>>, DataError> {
+    ) -> Result<Option<Sums>, DataError> {
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
         // Checksums and what lies over the file are of one moment.
         let (generation, over, made, crcs) = {
@@ -158,7 +163,7 @@ impl DiskStore {
             let over: Vec<_> =
                 state.overlay.range(blocks.clone()).map(|(block, over)| (*block, over.data.clone())).collect();
             let crcs = state.table.as_ref().and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
-            (state.home_gen, over, state.file_made, crcs.map(<[u32]>::to_vec))
+            (state.home_gen, over, state.file_made, crcs.map(<[u32]>::to_vec).zip(state.row_crcs(blocks.clone())))
         };
         let Some(crcs) = crcs else {
             // Dropped from memory between two looks.
@@ -200,7 +205,7 @@ impl DiskStore {
         let files = self.files.get(chunk.id).map_err(unreadable)?;
         let file = if self.config.direct_reads { files.direct().map_err(unreadable)? } else { &files.cached };
         debug_assert!(bytes.is_multiple_of(BUF_ALIGN));
-        let at = DATA_OFFSET + u64::from(blocks.start) * BLOCK_SIZE as u64;
+        let at = chunk.place_of(blocks.start);
         let got = file.read_at(&mut data.spare_mut()[..bytes], at).map_err(unreadable)?;
         if got < bytes {
             // Blocks at the end may not be home yet; what lies over the file has them, and nothing less will do.
@@ -258,7 +263,8 @@ impl DiskStore {
             DataError::Unreadable { chunk: chunk.id, why: error.to_string() }
         };
         let files = self.files.get(chunk.id).map_err(failed)?;
-        let table = read_table(files.cached.as_ref(), state.blocks()).map_err(failed)?;
+        let table = read_table(files.cached.as_ref(), 0, state.blocks()).map_err(failed)?;
+        let rows = read_rows(files.cached.as_ref(), &chunk.header, state.blocks()).map_err(failed)?;
         if state.punched_blocks > 0 && state.punched.is_none() {
             state.punched = Some(Box::new(read_punched(files.cached.as_ref()).map_err(failed)?));
         }
@@ -267,7 +273,12 @@ impl DiskStore {
             tracing::warn!(chunk = %chunk.id, "the checksum table is not the one that was written; bad entries are healed as bad blocks");
             add(&self.metrics.crc_errors, 1);
         }
-        state.table = Some(table);
+        if row_tables_crc(rows.iter().map(|row| &row[..])) != state.stored_row_crc {
+            // What is decoded by them is not taken then; other parity shards have them too.
+            tracing::warn!(chunk = %chunk.id, "the checksums of the rows of a parity shard are not those that were written");
+            add(&self.metrics.crc_errors, 1);
+        }
+        (state.table, state.rows) = (Some(table), rows);
         drop(state);
         self.note_idle(chunk.id);
         Ok(())
@@ -275,9 +286,11 @@ impl DiskStore {
 
     /// The chunk's table may be dropped when nothing is pending; the oldest beyond the bound are.
     pub(super) fn note_idle(&self, id: ChunkId) {
+        let tables = self.chunk(id).map_or(0, |chunk| 1 + chunk.header.row_tables());
         let over: Vec<ChunkId> = {
             let mut idle = self.idle_tables.lock();
-            idle.push_back(id);
+            // Once for each table, so that the bound counts tables.
+            idle.extend(std::iter::repeat_n(id, tables));
             let count = idle.len().saturating_sub(self.config.tables_max);
             idle.drain(..count).collect()
         };
@@ -290,18 +303,28 @@ impl DiskStore {
                 && !state.durability.is_dirty()
                 && state.accepted == state.written;
             if quiet && state.table.is_some() {
-                state.stored_table_crc = state.table_crc();
+                (state.stored_table_crc, state.stored_row_crc) = (state.table_crc(), state.row_crc());
                 state.table = None;
+                state.rows = Vec::new();
             }
         }
     }
 }
 
-/// The CRCs of the first `blocks` blocks.
-pub(super) fn read_table(file: &dyn cairn_env::File, blocks: u32) -> Result<Vec<u32>, DiskError> {
+/// The CRCs of the first `blocks` blocks in one of the tables of a file.
+pub(super) fn read_table(file: &dyn cairn_env::File, table: usize, blocks: u32) -> Result<Vec<u32>, DiskError> {
     let mut bytes = vec![0; blocks as usize * 4];
-    file.read_exact_at(&mut bytes, TABLE_OFFSET)?;
+    file.read_exact_at(&mut bytes, table_offset(table))?;
     Ok(decode_crcs(&bytes).expect("whole numbers of at most a chunk's blocks"))
+}
+
+/// The row CRCs of a parity shard; none of any other.
+pub(super) fn read_rows(
+    file: &dyn cairn_env::File,
+    header: &ChunkHeader,
+    blocks: u32,
+) -> Result<Vec<Vec<u32>>, DiskError> {
+    (1..=header.row_tables()).map(|table| read_table(file, table, blocks)).collect()
 }
 
 /// The PUNCHED bits.

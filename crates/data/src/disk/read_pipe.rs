@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use cairn_env::PIPE_BYTES;
-use cairn_format::chunk_header::DATA_OFFSET;
 use cairn_types::BLOCK_SIZE;
 
 use super::chunk::{Chunk, ChunkMem};
@@ -43,8 +42,8 @@ impl DiskStore {
             let blocks = self.checked_range(chunk, &state, offset, length)?;
             let table = state.table.as_ref();
             let crcs = table.and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
-            let crcs = crcs.filter(|_| is_settled(&state, &blocks));
-            let Some(crcs) = crcs.map(<[u32]>::to_vec) else { return Ok(None) };
+            let crcs = crcs.filter(|_| is_settled(&state, &blocks)).map(<[u32]>::to_vec);
+            let Some(crcs) = crcs.zip(state.row_crcs(blocks.clone())) else { return Ok(None) };
             (blocks, state.home_gen, crcs)
         };
         let bytes = blocks.len() * BLOCK_SIZE;
@@ -54,14 +53,15 @@ impl DiskStore {
             return Ok(None);
         };
         let first_block_offset = u64::from(blocks.start) * BLOCK_SIZE as u64;
-        let spliced = files.cached.splice_at(&mut pipe, DATA_OFFSET + first_block_offset, bytes);
+        let spliced = files.cached.splice_at(&mut pipe, chunk.place_of(blocks.start), bytes);
         if spliced != Ok(Some(bytes)) {
             return Ok(None);
         }
         let state = chunk.state.lock();
         self.checked_range(chunk, &state, offset, length)?;
         let same = state.home_gen == generation && is_settled(&state, &blocks);
-        Ok(same.then_some(ReadBlocks { data: BlockData::Pipe(pipe), crcs, first_block_offset }))
+        let (crcs, row_crcs) = crcs;
+        Ok(same.then_some(ReadBlocks { data: BlockData::Pipe(pipe), crcs, row_crcs, first_block_offset }))
     }
 
     /// Tells the system of the reads that wait, so that the device works on several of them at once. Only while reads
@@ -72,11 +72,11 @@ impl DiskStore {
         }
         let waiting = self.reads.visit(ANNOUNCED_MAX, |job| {
             let new = !std::mem::replace(&mut job.announced, true);
-            new.then(|| (job.chunk.id, job.offset, job.length))
+            new.then(|| (job.chunk.id, job.chunk.header.data_offset() + job.offset, job.length))
         });
         for (id, offset, length) in waiting.into_iter().flatten() {
             if let Ok(files) = self.files.get(id) {
-                files.cached.will_need(DATA_OFFSET + offset, length);
+                files.cached.will_need(offset, length);
             }
         }
     }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use cairn_chunk_core::punch::is_dead;
 use cairn_chunk_core::replay::{HomeFile, JournalSays, ReplayPlan, plan, verified_length};
 use cairn_env::{Disk, DiskError, File, OpenOptions};
-use cairn_format::chunk_header::{
-    CHUNK_HEADER_LEN, ChunkHeader, DATA_OFFSET, PUNCHED_OFFSET, STATE_OFFSET, TABLE_OFFSET,
-};
+use cairn_format::chunk_header::{CHUNK_HEADER_LEN, ChunkHeader, PUNCHED_OFFSET, STATE_OFFSET, table_offset};
 use cairn_format::chunk_state::{CHUNK_STATE_LEN, ChunkState};
-use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, TABLE_LEN, blocks_of, decode_crcs, encode_crcs, table_crc};
+use cairn_format::crc_table::{
+    PUNCHED_LEN, PunchedBits, TABLE_LEN, blocks_of, decode_crcs, encode_crcs, row_tables_crc, table_crc,
+};
 use cairn_format::journal_record::JournalRecord;
 use cairn_types::{BLOCK_SIZE, CHUNK_BLOCKS_MAX, ChunkId, ClusterId, crc32c};
 
@@ -137,14 +137,16 @@ fn take_over(
     if is_dead(state.sealed, state.length, state.punched_blocks) || !state.sealed && state.length == 0 {
         return remove(disk, id, dirs);
     }
-    let (mut table, mut punched, mut table_sum) = (None, None, state.table_crc);
+    let (mut table, mut punched) = (None, None);
+    let mut sums = (state.table_crc, state.row_crc);
     let mut punched_blocks = state.punched_blocks;
     if !state.sealed || state.punched_blocks > 0 {
         let file = disk.open(&paths::chunk(id), OpenOptions::READ)?;
         if !state.sealed {
-            let crcs = super::read::read_table(file.as_ref(), blocks_of(state.length))?;
-            table_sum = table_crc(&crcs);
-            table = Some(crcs);
+            let crcs = super::read::read_table(file.as_ref(), 0, blocks_of(state.length))?;
+            let rows = super::read::read_rows(file.as_ref(), &header, blocks_of(state.length))?;
+            sums = (table_crc(&crcs), row_tables_crc(rows.iter().map(|row| &row[..])));
+            table = Some((crcs, rows));
         }
         if state.punched_blocks > 0 {
             let bits = super::read::read_punched(file.as_ref())?;
@@ -158,18 +160,19 @@ fn take_over(
         }
     }
     let view = HomeView { length: state.length, sealed: state.sealed, punched: punched.clone(), ..HomeView::default() };
-    let mem = memory(state.length, state.sealed, table, table_sum, punched, punched_blocks);
+    let mem = memory(state.length, state.sealed, table, sums, punched, punched_blocks);
     Ok(Outcome::Keep(Box::new(Chunk::with_state(header, mem, view))))
 }
 
 fn memory(
     length: u64,
     sealed: bool,
-    table: Option<Vec<u32>>,
-    stored_table_crc: u32,
+    tables: Option<(Vec<u32>, Vec<Vec<u32>>)>,
+    (stored_table_crc, stored_row_crc): (u32, u32),
     punched: Option<Box<PunchedBits>>,
     punched_blocks: u32,
 ) -> ChunkMem {
+    let (table, rows) = tables.map_or((None, Vec::new()), |(table, rows)| (Some(table), rows));
     ChunkMem {
         accepted: length,
         written: length,
@@ -180,7 +183,9 @@ fn memory(
         file_made: true,
         named: true,
         table,
+        rows,
         stored_table_crc,
+        stored_row_crc,
         punched,
         punched_blocks,
         allocated: length.next_multiple_of(BLOCK_SIZE as u64),
@@ -190,7 +195,9 @@ fn memory(
 
 /// Everything about a chunk while its records are redone.
 struct Work {
-    table: Vec<u32>,
+    header: ChunkHeader,
+    /// The CRCs of its own blocks, then the row CRCs.
+    tables: Vec<Vec<u32>>,
     bits: Vec<u8>,
     length: u64,
     claimed: u64,
@@ -234,16 +241,15 @@ fn redo(
             });
         }
     };
-    let mut work = read_work(file.as_ref(), seen.state)?;
+    let mut work = read_work(file.as_ref(), header, seen.state)?;
     for record in records {
-        apply(file.as_ref(), record, &mut work)?;
+        apply(disk, file.as_ref(), record, &mut work)?;
     }
-    let table = &work.table;
-    let length = verified_length(work.length, work.claimed, |block| block_is_good(file.as_ref(), table, block));
+    let length = verified_length(work.length, work.claimed, |block| block_is_good(file.as_ref(), &work, block));
     if !work.sealed && length == 0 {
         return remove(disk, id, dirs);
     }
-    let chunk = finish(file.as_ref(), header, work, length)?;
+    let chunk = finish(file.as_ref(), work, length)?;
     let dead = {
         let state = chunk.state.lock();
         is_dead(state.sealed, state.written, state.punched_blocks)
@@ -251,27 +257,38 @@ fn redo(
     if dead { remove(disk, id, dirs) } else { Ok(Outcome::Keep(Box::new(chunk))) }
 }
 
-fn read_work(file: &dyn File, state: Option<ChunkState>) -> Result<Work, DiskError> {
-    let mut table = vec![0; TABLE_LEN];
-    file.read_at(&mut table, TABLE_OFFSET)?;
+fn read_work(file: &dyn File, header: ChunkHeader, state: Option<ChunkState>) -> Result<Work, DiskError> {
+    let mut tables = Vec::new();
+    for table in 0..=header.row_tables() {
+        let mut bytes = vec![0; TABLE_LEN];
+        file.read_at(&mut bytes, table_offset(table))?;
+        tables.push(decode_crcs(&bytes).expect("exactly a table"));
+    }
     let mut bits = vec![0; PUNCHED_LEN];
     file.read_at(&mut bits, PUNCHED_OFFSET)?;
     let (length, sealed) = state.map_or((0, false), |state| (state.length, state.sealed));
-    let table = decode_crcs(&table).expect("exactly a table");
-    Ok(Work { table, bits, length, claimed: length, sealed })
+    Ok(Work { header, tables, bits, length, claimed: length, sealed })
 }
 
-fn apply(file: &dyn File, record: &JournalRecord<'_>, work: &mut Work) -> Result<(), DiskError> {
+fn apply(disk: &dyn Disk, file: &dyn File, record: &JournalRecord<'_>, work: &mut Work) -> Result<(), OpenError> {
     match record {
         JournalRecord::Create(_) | JournalRecord::Delete { .. } => {}
         JournalRecord::Extent(extent) => {
+            if extent.row_tables.len() != work.header.row_tables() {
+                return Err(OpenError::Corrupt {
+                    file: format!("{}/{}", disk.name(), paths::JOURNAL),
+                    what: format!("a change of {} is of a chunk of another kind", extent.chunk),
+                });
+            }
             let first = extent.crcs_first as usize;
-            work.table[first..first + extent.crcs.len()].copy_from_slice(&extent.crcs);
+            for (table, crcs) in work.tables.iter_mut().zip(std::iter::once(&extent.crcs).chain(&extent.row_tables)) {
+                table[first..first + crcs.len()].copy_from_slice(crcs);
+            }
             work.length = work.length.max(extent.durable);
             work.claimed = work.claimed.max(extent.length);
             work.sealed |= extent.sealed;
             if !extent.data.is_empty() {
-                file.write_at(extent.data, DATA_OFFSET + extent.data_offset)?;
+                file.write_at(extent.data, work.header.data_offset() + extent.data_offset)?;
             }
         }
         JournalRecord::Punch { first_sector, bits, .. } => {
@@ -282,39 +299,43 @@ fn apply(file: &dyn File, record: &JournalRecord<'_>, work: &mut Work) -> Result
     Ok(())
 }
 
-fn block_is_good(file: &dyn File, table: &[u32], block: u32) -> bool {
+fn block_is_good(file: &dyn File, work: &Work, block: u32) -> bool {
     let mut bytes = [0; BLOCK_SIZE];
-    let got = file.read_at(&mut bytes, DATA_OFFSET + u64::from(block) * BLOCK_SIZE as u64);
+    let got = file.read_at(&mut bytes, work.header.data_offset() + u64::from(block) * BLOCK_SIZE as u64);
     // A file may end within its last block before that was written home whole; the rest of it is zeros.
-    got.is_ok_and(|got| got > 0) && table.get(block as usize) == Some(&crc32c(&bytes))
+    got.is_ok_and(|got| got > 0) && work.tables[0].get(block as usize) == Some(&crc32c(&bytes))
 }
 
 /// Writes tables and state, redoes the holes, syncs.
-fn finish(file: &dyn File, header: ChunkHeader, work: Work, length: u64) -> Result<Chunk, DiskError> {
-    let Work { mut table, bits, sealed, .. } = work;
+fn finish(file: &dyn File, work: Work, length: u64) -> Result<Chunk, DiskError> {
+    let Work { header, mut tables, bits, sealed, .. } = work;
     let blocks = blocks_of(length);
-    table[blocks as usize..CHUNK_BLOCKS_MAX].fill(0);
     let bits = PunchedBits::from_bytes(&bits).expect("exactly the bytes of a chunk");
-    let mut bytes = Vec::new();
-    encode_crcs(&table, &mut bytes);
-    file.write_at(&bytes, TABLE_OFFSET)?;
+    for (number, table) in tables.iter_mut().enumerate() {
+        table[blocks as usize..CHUNK_BLOCKS_MAX].fill(0);
+        let mut bytes = Vec::new();
+        encode_crcs(table, &mut bytes);
+        file.write_at(&bytes, table_offset(number))?;
+        table.truncate(blocks as usize);
+    }
     file.write_at(bits.bytes(), PUNCHED_OFFSET)?;
-    table.truncate(blocks as usize);
+    let rows = tables.split_off(1);
+    let table = tables.pop().expect("every chunk has a table of its own");
     let punched_blocks = (0..blocks).filter(|block| bits.get(*block)).count() as u32;
-    let table_sum = table_crc(&table);
-    let chunk = header.chunk;
-    let state = ChunkState { chunk, length, sealed, punched_blocks, punched_crc: bits.crc(), table_crc: table_sum };
+    let (table_crc, row_crc) = (table_crc(&table), row_tables_crc(rows.iter().map(|row| &row[..])));
+    let (chunk, punched_crc) = (header.chunk, bits.crc());
+    let state = ChunkState { chunk, length, sealed, punched_blocks, punched_crc, table_crc, row_crc };
     file.write_at(&state.encode(), STATE_OFFSET)?;
     for block in (0..blocks).filter(|block| bits.get(*block)) {
-        file.punch_hole(DATA_OFFSET + u64::from(block) * BLOCK_SIZE as u64, BLOCK_SIZE as u64)?;
+        file.punch_hole(header.data_offset() + u64::from(block) * BLOCK_SIZE as u64, BLOCK_SIZE as u64)?;
     }
-    let size = DATA_OFFSET + u64::from(blocks) * BLOCK_SIZE as u64;
+    let size = header.data_offset() + u64::from(blocks) * BLOCK_SIZE as u64;
     if file.len()? < size || sealed {
         file.set_len(size)?;
     }
     file.sync_all()?;
     let punched = (punched_blocks > 0).then(|| Box::new(bits));
     let view = HomeView { length, sealed, punched: punched.clone(), ..HomeView::default() };
-    let mem = memory(length, sealed, Some(table), table_sum, punched, punched_blocks);
+    let mem = memory(length, sealed, Some((table, rows)), (table_crc, row_crc), punched, punched_blocks);
     Ok(Chunk::with_state(header, mem, view))
 }

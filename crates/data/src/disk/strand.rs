@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cairn_format::journal_record::{CreateRecord, JournalRecord};
 
-use super::chunk::{Chunk, Done, Job};
+use super::chunk::{Chunk, Done, GoodBlock, Job};
 use super::journal::{Effect, Item};
 use super::{DataError, DiskStore};
 
@@ -103,8 +103,8 @@ impl DiskStore {
                 self.run_punch(chunk, &ranges, done);
                 self.release_queue(0);
             }
-            Job::Heal { block, data, crc, done } => {
-                self.run_heal(chunk, block, data, crc, done);
+            Job::Heal { block, good, done } => {
+                self.run_heal(chunk, block, good, done);
                 self.release_queue(0);
             }
         }
@@ -155,7 +155,7 @@ impl DiskStore {
     }
 
     /// Replaces a block through the journal. A block that was freed needs no healing.
-    fn run_heal(&self, chunk: &Arc<Chunk>, block: u32, data: cairn_env::SharedBuf, crc: u32, done: Done<()>) {
+    fn run_heal(&self, chunk: &Arc<Chunk>, block: u32, good: GoodBlock, done: Done<()>) {
         if let Err(error) = self.check().and_then(|()| self.load_tables(chunk)) {
             done(Err(error));
             return;
@@ -166,7 +166,8 @@ impl DiskStore {
             done(Ok(()));
             return;
         }
-        state.set_crcs(block, &[crc]);
+        let GoodBlock { data, crc, row_crcs } = good;
+        state.set_crcs(block, &[crc], &row_crcs);
         let rejected = self.journal_extent(chunk, &mut state, block, Some(data), Some(done)).1;
         drop(state);
         self.reject(rejected);

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cairn_env::DiskError;
-use cairn_format::chunk_header::DATA_OFFSET;
 use cairn_format::crc_table::blocks_of;
 use cairn_types::{BLOCK_SIZE, ChunkId};
 
@@ -126,7 +125,7 @@ impl DiskStore {
         let files = self.files.get(chunk.id)?;
         if seal {
             // Same size or the size that blocks still on their way home will give it: only the reservation goes.
-            let size = DATA_OFFSET + written.next_multiple_of(BLOCK_SIZE as u64);
+            let size = chunk.place_of(blocks_of(written));
             files.cached.set_len(size.max(files.cached.len()?))?;
         }
         if !dirty {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_env::AlignedBuf;
-use cairn_format::chunk_header::DATA_OFFSET;
 use cairn_types::{BLOCK_SIZE, ChunkId, crc32c};
 
 use super::metrics::add;
@@ -47,7 +46,7 @@ impl DiskStore {
             .pool
             .take_blocking(bytes.max(BLOCK_SIZE), MEMORY_WAIT)
             .unwrap_or_else(|_| AlignedBuf::unpooled(bytes));
-        let at = DATA_OFFSET + u64::from(blocks.start) * BLOCK_SIZE as u64;
+        let at = chunk.place_of(blocks.start);
         let read = files.direct().and_then(|file| file.read_at(&mut data.spare_mut()[..bytes], at));
         // Where the device cannot read, every block counts as bad.
         let got = read.unwrap_or_else(|error| {

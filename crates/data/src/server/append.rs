@@ -112,6 +112,7 @@ impl Inner {
             bytes,
             data: payload.clone(),
             crcs,
+            row_crcs: Vec::new(),
             sync: asked.sync,
             repair: asked.repair,
         };

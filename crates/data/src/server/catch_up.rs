@@ -25,7 +25,7 @@ use super::allocate::raise_mark;
 use super::member::Member;
 use super::seal_old::wait;
 use crate::disk::metrics::add;
-use crate::disk::{AppendOp, Appended, ChunkInfo};
+use crate::disk::{AppendOp, Appended, ChunkInfo, GoodBlock};
 
 /// Chunks in one page of a list.
 const PAGE: u32 = 500;
@@ -256,7 +256,8 @@ impl Inner {
     ) -> Result<(), WireError> {
         let data = self.blocks(member, primary, id, theirs, block..block + 1).await?.freeze();
         let crc = crc32c(&data);
-        wait(|done| member.store.heal(id, block, data, crc, done)).await
+        let good = GoodBlock { data, crc, row_crcs: Vec::new() };
+        wait(|done| member.store.heal(id, block, good, done)).await
     }
 
     /// Appends the primary's blocks from `first` on. What it has freed is filled with zeros under its checksum and freed
@@ -301,6 +302,7 @@ impl Inner {
                 bytes: (last - offset) as usize,
                 data: data.freeze(),
                 crcs: theirs.crcs[piece.start as usize..piece.end as usize].to_vec(),
+                row_crcs: Vec::new(),
                 sync: false,
                 repair: true,
             };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cairn_chunk_core::fence;
-use cairn_env::{AlignedBuf, SharedBuf};
+use cairn_env::AlignedBuf;
 use cairn_format::crc_table::decode_crcs;
 use cairn_format::pg_state::PgStateRecord;
 use cairn_rpc::{Payload, Reply, Request};
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::member::bad_request;
 use super::{Inner, Refused};
 use crate::disk::metrics::add;
-use crate::disk::{DataError, DiskStore};
+use crate::disk::{DataError, DiskStore, GoodBlock};
 
 /// Blocks that one report makes look at, around an unreadable range.
 const RANGE_MAX: u32 = 1024;
@@ -90,13 +90,13 @@ impl Inner {
         }
         // The blocks under a checksum are the same in every epoch, and this member may know the present one later.
         let any_epoch = PgStateRecord { epoch: Epoch(0), ..(*pg).clone() };
-        let (data, crc) = self.good_copy(disk, &any_epoch, &store, id, block).await?;
+        let good = self.good_copy(disk, &any_epoch, &store, id, block).await?;
         let (sender, healed) = oneshot::channel();
         let done: crate::disk::Done<()> = Box::new(move |outcome| {
             // Nobody waits any more if this fails.
             let _gone = sender.send(outcome);
         });
-        store.heal(id, block, data, crc, done).map_err(|error| error.to_wire())?;
+        store.heal(id, block, good, done).map_err(|error| error.to_wire())?;
         healed.await.unwrap_or_else(|_| Err(stopping())).map_err(|error| error.to_wire())?;
         add(&store.metrics().heals, 1);
         tracing::info!(%disk, chunk = %id, block, "a bad block was healed from another member");
@@ -112,7 +112,7 @@ impl Inner {
         store: &Arc<DiskStore>,
         id: ChunkId,
         block: u32,
-    ) -> Result<(SharedBuf, u32), WireError> {
+    ) -> Result<GoodBlock, WireError> {
         let info = store.info(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
         let known = store.tables(id).ok().and_then(|tables| tables.crcs.get(block as usize).copied());
         let from = u64::from(block) * BLOCK_SIZE as u64;
@@ -124,7 +124,7 @@ impl Inner {
             match self.fetch(pg, other, id, from, length as u32).await {
                 Ok((data, crcs)) if data.len() == BLOCK_SIZE => {
                     if known == crcs.first().copied() {
-                        return Ok((data.freeze(), crcs[0]));
+                        return Ok(GoodBlock { data: data.freeze(), crc: crcs[0], row_crcs: Vec::new() });
                     }
                     second = second.or(Some((data, crcs[0])));
                 }
@@ -136,7 +136,7 @@ impl Inner {
             }
         }
         if let Some((data, crc)) = second {
-            return Ok((data.freeze(), crc));
+            return Ok(GoodBlock { data: data.freeze(), crc, row_crcs: Vec::new() });
         }
         let text = format!("{id}: no other member has a good copy of block {block} ({})", problems.join("; "));
         let problems = problems.join("; ");

@@ -201,7 +201,8 @@ impl Inner {
             let (scheme, volume) = (member.pg.scheme, member.pg.volume);
             let create = CreateRecord { chunk: id, scheme, shard: 0, volume, creation_epoch, session };
             let (may_create, sync, repair) = (true, false, true);
-            let op = AppendOp { create, may_create, offset, bytes, data, crcs, sync, repair };
+            let row_crcs = Vec::new();
+            let op = AppendOp { create, may_create, offset, bytes, data, crcs, row_crcs, sync, repair };
             let _appended: Appended = wait(|done| member.store.append(op, done)).await?;
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use cairn_sim::{CrashPolicy, SimDisk, SimRng};
 
-use super::model::{Model, Op, config, open, open_with};
+use super::model::{Model, Op, PARITY, config, open, open_with};
 
 /// Runs a script, crashing at the `n`-th operation; then recovers (crashing again on the way, if asked) and checks.
 /// Returns whether the crash came.
@@ -44,7 +44,14 @@ fn append(chunk: u32, bytes: usize, sync: bool, replace: bool) -> Op {
     Op::Append { chunk, bytes, sync, replace }
 }
 
+/// Each once with chunks of replicated groups and once with parity shards.
 fn scripts() -> Vec<Vec<Op>> {
+    let plain = plain_scripts();
+    let parity = plain.iter().map(|script| script.iter().map(|op| op.of_parity()).collect()).collect::<Vec<_>>();
+    plain.into_iter().chain(parity).collect()
+}
+
+fn plain_scripts() -> Vec<Vec<Op>> {
     vec![
         // Small appends, tails replaced, written home in between.
         vec![
@@ -121,7 +128,7 @@ fn every_operation_of_small_scripts() {
 }
 
 fn random_op(rng: &SimRng) -> Op {
-    let chunk = rng.range(1..6) as u32;
+    let chunk = rng.range(1..6) as u32 + if rng.chance(0.4) { PARITY } else { 0 };
     let bytes = match rng.range(0..4) {
         0 => rng.range(1..300),
         1 => rng.range(300..9000),

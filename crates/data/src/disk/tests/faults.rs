@@ -8,8 +8,10 @@ use cairn_format::pg_state::{PgStateMember, PgStateRecord};
 use cairn_sim::{CrashPolicy, FaultRule, FaultWhen, SimDisk, SimDiskOptions};
 use cairn_types::{DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId, Scheme, VolumeId, crc32c};
 
-use super::model::{CLUSTER, append, append_op, block_of, config, id, open, open_with, outcome, read, slot};
-use crate::disk::{DataError, OpenError, paths};
+use super::model::{
+    CLUSTER, PARITY, append, append_op, config, good_block, id, open, open_with, outcome, read, rows_of, slot,
+};
+use crate::disk::{AppendOp, DataError, OpenError, paths};
 
 const BULK: usize = 100_000;
 
@@ -145,10 +147,8 @@ fn flipped_bits_are_found_and_healed() {
     assert_eq!(bad, [3]);
     assert_eq!(store.verify_block(id(1), 3), Ok(false));
     assert_eq!(store.verify_block(id(1), 2), Ok(true));
-    let mut good = cairn_env::AlignedBuf::unpooled(4096);
-    good.extend_from_slice(&content[3 * 4096..4 * 4096]);
     let (healed, done) = slot();
-    store.heal(id(1), 3, good.freeze(), crc32c(&content[3 * 4096..4 * 4096]), done).expect("begun");
+    store.heal(id(1), 3, good_block(id(1), &content[3 * 4096..4 * 4096]), done).expect("begun");
     outcome(&store, &healed).expect("healed");
     store.checkpoint();
     assert_eq!(store.verify_block(id(1), 3), Ok(true));
@@ -165,9 +165,66 @@ fn flipped_bits_are_found_and_healed() {
     assert!(store.failure().is_none() && disk.hits(rule) > 0);
     assert_eq!(store.verify_block(id(1), 1), Ok(false));
     assert!(read(&store, id(1), 8192, 4096).is_ok());
-    let (block, crc) = block_of(0);
     let (beyond, done) = slot::<()>();
-    assert!(store.heal(id(1), 900, block, crc, done).is_err() && beyond.lock().is_none());
+    assert!(store.heal(id(1), 900, good_block(id(1), &[0; 4096]), done).is_err() && beyond.lock().is_none());
+}
+
+/// A parity shard would lose the checksums that decoded bytes are held against, or take bytes without them; one of 64 MiB
+/// has more of them than a record of the journal takes.
+#[test]
+fn the_checksums_of_rows_are_kept_with_parity() {
+    let disk = SimDisk::with_options(SimDiskOptions { capacity: 200 << 20, ..SimDiskOptions::seeded(1) });
+    let chunk = id(PARITY);
+    let store = open(&disk).expect("an empty disk");
+    let bare = AppendOp { row_crcs: Vec::new(), ..append_op(chunk, 0, &bytes(1, BULK), false) };
+    let refused = append(&store, bare).expect_err("no checksums of rows");
+    assert_eq!((refused.code(), store.chunk_count()), (ErrorCode::BadRequest, 0), "{refused}");
+    let rows = append_op(chunk, 0, &bytes(1, BULK), false).row_crcs;
+    let superfluous = AppendOp { row_crcs: rows, ..append_op(id(1), 0, &bytes(1, BULK), false) };
+    assert_eq!(append(&store, superfluous).expect_err("no parity").code(), ErrorCode::BadRequest);
+    let piece = bytes(3, 1 << 20);
+    for at in 0..24 {
+        append(&store, append_op(chunk, at << 20, &piece, false)).expect("written");
+    }
+    let mut other = append_op(chunk, 23 << 20, &piece, false);
+    assert!(append(&store, append_op(chunk, 23 << 20, &piece, false)).is_ok(), "a repeat");
+    other.row_crcs[7] ^= 1;
+    assert_eq!(append(&store, other).expect_err("no repeat").code(), ErrorCode::OffsetMismatch);
+    let (sealed, done) = slot();
+    store.seal(chunk, done).expect("begun");
+    assert_eq!(outcome(&store, &sealed).expect("sealed"), 24 << 20);
+    let expected = append_op(chunk, 0, &piece, false);
+    let check = |store: &crate::disk::DiskStore| {
+        for at in [0, 5 << 20, 23 << 20] {
+            let found = read(store, chunk, at, 1 << 20).expect("read");
+            assert!(found.data[..] == piece[..] && found.crcs == expected.crcs);
+            assert_eq!(found.row_crcs, expected.row_crcs);
+        }
+    };
+    check(&store);
+    drop(store);
+    disk.crash(CrashPolicy::LoseAll);
+    // Once from the journal, once from home, where the tables have to be read again.
+    let store = open(&disk).expect("opens");
+    check(&store);
+    store.checkpoint();
+    drop(store);
+    disk.kill();
+    let store = open(&disk).expect("opens");
+    check(&store);
+    assert_eq!(store.verify_chunk(&store.chunk(chunk).expect("there")), Ok(vec![]));
+    let errors = || store.metrics().crc_errors.load(Relaxed);
+    assert_eq!(errors(), 0);
+    drop(store);
+    disk.kill();
+    // A flipped bit among them is noticed, and changes nothing else.
+    disk.flip_bit(&paths::chunk(chunk), 69_632 + 65_536 * 3 + 40, 2);
+    let store = open(&disk).expect("opens");
+    let found = read(&store, chunk, 0, 1 << 20).expect("read");
+    let wrong: Vec<usize> = (0..found.row_crcs.len()).filter(|i| found.row_crcs[*i] != expected.row_crcs[*i]).collect();
+    assert_eq!(wrong, [10 * 12 + 3], "block 10, data shard 3");
+    assert_eq!(store.metrics().crc_errors.load(Relaxed), 1);
+    assert_eq!(rows_of(chunk, 5).len(), 12);
 }
 
 /// A damaged header or state would be believed; a damaged journal would lose acknowledged bytes silently.

@@ -3,16 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cairn_env::{AlignedBuf, BufPool, Disk, RealClock, SharedBuf};
+use cairn_env::{AlignedBuf, BufPool, Disk, RealClock};
 use cairn_format::journal_record::CreateRecord;
 use cairn_sim::{SimDisk, SimRng};
 use cairn_types::{BLOCK_SIZE, ChunkId, ClusterId, DiskUuid, Epoch, PgId, Scheme, SessionId, VolumeId, crc32c};
 use parking_lot::Mutex;
 
-use crate::disk::{AppendOp, Appended, DataError, DiskConfig, DiskContext, DiskStore, OpenError, ReadBlocks};
+use crate::disk::{
+    AppendOp, Appended, DataError, DiskConfig, DiskContext, DiskStore, GoodBlock, OpenError, ReadBlocks,
+};
 
 pub(super) const CLUSTER: ClusterId = ClusterId([9; 16]);
 pub(super) const UUID: DiskUuid = DiskUuid([8; 16]);
+
+/// Index from which on chunks of these tests are parity shards.
+pub(super) const PARITY: u32 = 100;
 
 pub(super) fn id(index: u32) -> ChunkId {
     ChunkId { pg: PgId(1 + index % 2), index }
@@ -69,17 +74,36 @@ pub(super) fn append_op(id: ChunkId, offset: u64, bytes: &[u8], sync: bool) -> A
     let mut data = AlignedBuf::unpooled(bytes.len());
     data.extend_from_slice(bytes);
     data.pad_to_align();
-    let crcs = data.chunks(BLOCK_SIZE).map(crc32c).collect();
-    let create = CreateRecord {
-        chunk: id,
-        scheme: Scheme::Replicated(3),
-        shard: 0,
-        volume: VolumeId(1),
-        creation_epoch: Epoch(4),
-        session: SessionId(7),
-    };
+    let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(crc32c).collect();
+    let (scheme, shard) = kind_of(id);
+    let row_crcs = crcs.iter().flat_map(|crc| rows_of(id, *crc)).collect();
+    let create =
+        CreateRecord { chunk: id, scheme, shard, volume: VolumeId(1), creation_epoch: Epoch(4), session: SessionId(7) };
     let (may_create, repair) = (true, false);
-    AppendOp { create, may_create, offset, bytes: bytes.len(), data: data.freeze(), crcs, sync, repair }
+    AppendOp { create, may_create, offset, bytes: bytes.len(), data: data.freeze(), crcs, row_crcs, sync, repair }
+}
+
+/// Chunks from [`PARITY`] on are parity shards.
+fn kind_of(id: ChunkId) -> (Scheme, u8) {
+    if id.index < PARITY {
+        return (Scheme::Replicated(3), 0);
+    }
+    let k = if id.index.is_multiple_of(2) { 12 } else { 3 };
+    (Scheme::all().find(|scheme| scheme.read_minimum() == k).expect("in the table"), k as u8 + 1)
+}
+
+/// Checksums of a row as the tests have them: they depend on that of the block, so that both are known to belong together.
+pub(super) fn rows_of(id: ChunkId, crc: u32) -> Vec<u32> {
+    let (scheme, shard) = kind_of(id);
+    let count = cairn_format::chunk_header::row_tables(scheme, shard) as u32;
+    (0..count).map(|j| crc.rotate_left(j + 1) ^ j).collect()
+}
+
+pub(super) fn good_block(id: ChunkId, bytes: &[u8]) -> GoodBlock {
+    let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
+    data.extend_from_slice(bytes);
+    let crc = crc32c(bytes);
+    GoodBlock { data: data.freeze(), crc, row_crcs: rows_of(id, crc) }
 }
 
 pub(super) fn append(store: &DiskStore, op: AppendOp) -> Result<Appended, DataError> {
@@ -112,6 +136,20 @@ pub(super) enum Op {
     Heal(u32, u32),
     /// Writes everything home.
     Checkpoint,
+}
+
+impl Op {
+    /// The same on a parity shard.
+    pub(super) fn of_parity(&self) -> Op {
+        match self.clone() {
+            Op::Append { chunk, bytes, sync, replace } => Op::Append { chunk: chunk + PARITY, bytes, sync, replace },
+            Op::Sync(chunk) => Op::Sync(chunk + PARITY),
+            Op::Seal(chunk) => Op::Seal(chunk + PARITY),
+            Op::Punch(chunk, from, to) => Op::Punch(chunk + PARITY, from, to),
+            Op::Heal(chunk, block) => Op::Heal(chunk + PARITY, block),
+            Op::Checkpoint => Op::Checkpoint,
+        }
+    }
 }
 
 /// One chunk as asked and promised.
@@ -214,10 +252,8 @@ impl Model {
         let Some(entry) = self.chunks.get(&chunk) else { return Ok(()) };
         let at = block as usize * BLOCK_SIZE;
         let Some(bytes) = entry.asked.get(at..at + BLOCK_SIZE) else { return Ok(()) };
-        let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
-        data.extend_from_slice(bytes);
         let (slot, done) = slot();
-        match store.heal(id(chunk), block, data.freeze(), crc32c(bytes), done) {
+        match store.heal(id(chunk), block, good_block(id(chunk), bytes), done) {
             Err(DataError::Deleted { .. } | DataError::NoChunk { .. }) => return Ok(()),
             other => other?,
         }
@@ -276,6 +312,7 @@ fn check_chunk(store: &DiskStore, id: ChunkId, asked: &ModelChunk) {
                 wanted.resize(BLOCK_SIZE, 0);
                 assert!(found.data[..] == wanted[..], "{id}: block {block} of {length} bytes differs");
                 assert_eq!(found.crcs, [crc32c(&wanted)], "{id}: checksum of block {block}");
+                assert_eq!(found.row_crcs, rows_of(id, found.crcs[0]), "{id}: checksums of the row of block {block}");
             }
             Err(DataError::Deleted { .. }) => {
                 assert!(asked.punched_asked.contains(&block), "{id}: nobody freed block {block}");
@@ -285,12 +322,4 @@ fn check_chunk(store: &DiskStore, id: ChunkId, asked: &ModelChunk) {
     }
     let beyond = read(store, id, info.length, 1).expect_err("nothing is there");
     assert!(matches!(beyond, DataError::Missing { .. } | DataError::Deleted { .. }), "{beyond}");
-}
-
-/// Bytes in memory that outlive nothing: for operations whose content does not matter.
-pub(super) fn block_of(fill: u8) -> (SharedBuf, u32) {
-    let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
-    data.extend_from_slice(&[fill; BLOCK_SIZE]);
-    let crc = crc32c(&data);
-    (data.freeze(), crc)
 }

@@ -264,6 +264,7 @@ impl Cluster {
             sync: false,
             scheme: self.nodes.len() as u32,
             repair: false,
+            row_crcs: Vec::new(),
         }
     }
 
@@ -302,6 +303,7 @@ impl Cluster {
             offset: at,
             length: bytes as u32,
             creation_epoch: 0,
+            row_crcs: false,
         };
         let (answer, payload): (ReadResponse, _) = self.call(i, Opcode::Read, &request, Payload::None)?;
         let payload = payload.expect("whole blocks");
