@@ -48,6 +48,7 @@ const CRATES: &[(&str, Place)] = &[
     ("client", Layer(CLIENT)),
     ("bench", Layer(FRONTS)),
     ("cli", Layer(FRONTS)),
+    ("jobs", Layer(FRONTS)),
     ("fuse", Layer(FRONTS)),
     ("s3", Layer(FRONTS)),
     ("csi", Layer(FRONTS)),

@@ -6,6 +6,7 @@ use crate::router::Router;
 use anyhow::Context;
 use cairn_data::{DataConfig, DataEnv, DataServer};
 use cairn_env::{BufPool, Clock, Disk, FastRng, OsRng, RealClock, RealDisk, Rng};
+use cairn_jobs::{JobWorker, WorkerConfig};
 use cairn_manager::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
 use cairn_meta::{MetaConfig, MetaServer};
 use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
@@ -89,6 +90,7 @@ pub struct NodeProcess {
     meta: Option<Arc<MetaServer>>,
     data: Option<DataServer>,
     raft: Option<Arc<RaftHost>>,
+    jobs: Option<Arc<JobWorker>>,
     http: Option<HttpServer>,
     address: String,
     // Dropped last: the lock of the directory.
@@ -146,8 +148,8 @@ impl NodeProcess {
         roles.start_late(&spec, &ground, &router, &agent, &registration)?;
         register_metrics(&registry, &server, &roles);
         show(&roles);
-        let Roles { manager, meta, data, raft } = roles;
-        Ok(NodeProcess { server, agent, manager, meta, data, raft, http: web, address, _dir: ground.dir })
+        let Roles { manager, meta, data, raft, jobs } = roles;
+        Ok(NodeProcess { server, agent, manager, meta, data, raft, jobs, http: web, address, _dir: ground.dir })
     }
     /// Where others reach it.
     pub fn address(&self) -> String {
@@ -159,6 +161,9 @@ impl NodeProcess {
     }
     /// Ends everything in order; what was acknowledged is durable anyway.
     pub fn stop(self) {
+        if let Some(jobs) = &self.jobs {
+            jobs.stop();
+        }
         self.agent.stop();
         self.server.shutdown(STOP_GRACE);
         if let Some(meta) = &self.meta {
@@ -253,6 +258,8 @@ struct Roles {
     meta: Option<Arc<MetaServer>>,
     data: Option<DataServer>,
     raft: Option<Arc<RaftHost>>,
+    /// On data nodes: near the bytes that jobs move.
+    jobs: Option<Arc<JobWorker>>,
 }
 
 impl Roles {
@@ -287,6 +294,7 @@ impl Roles {
             let data = start_data(spec, ground)?;
             serve(&router.data, Arc::new(data.clone()));
             self.data = Some(data);
+            self.jobs = Some(start_jobs(spec, address)?);
         }
         Ok(())
     }
@@ -377,6 +385,19 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
     DataServer::start(config, env).context("the data role cannot start")
 }
 
+/// Work on trees that the manager hands out.
+fn start_jobs(spec: &NodeSpec, address: &str) -> anyhow::Result<Arc<JobWorker>> {
+    let mut managers: Vec<String> = spec.managers.iter().map(|(_, at)| at.clone()).collect();
+    if let ([only], Some(_)) = (managers.as_mut_slice(), spec.manager) {
+        // A port that the system picked is known only now.
+        *only = address.to_owned();
+    }
+    let mut config = WorkerConfig::new(managers);
+    config.host.clone_from(&spec.host);
+    config.rack.clone_from(&spec.rack);
+    JobWorker::start(config).context("the thread for jobs cannot start")
+}
+
 /// The disks that the node had; one that is gone from its directory is not replaced by an empty one.
 fn known_disks(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<KnownDisks> {
     let dir = ground.dir.lock();
@@ -431,6 +452,9 @@ fn start_agent(
     if let Some(data) = &roles.data {
         contributors.push(Arc::new(data.clone()));
     }
+    if let Some(jobs) = &roles.jobs {
+        contributors.push(jobs.clone());
+    }
     Ok(Arc::new(NodeAgent::start(config, manager, ground.identity.clone(), contributors)?))
 }
 
@@ -452,6 +476,9 @@ fn register_metrics(registry: &Registry, server: &Server, roles: &Roles) {
     }
     if let Some(meta) = &roles.meta {
         registry.register(&[("role", "meta")], meta.metrics());
+    }
+    if let Some(jobs) = roles.jobs.clone() {
+        registry.register(&[("role", "data")], Arc::new(move |samples: &mut Samples| jobs.sample(samples)));
     }
     if let Some(data) = roles.data.clone() {
         registry.register(&[("role", "data")], Arc::new(move |samples: &mut Samples| data.metrics(samples)));

@@ -156,7 +156,7 @@ async fn check_names(addresses: &[String], key: &str) -> Result<()> {
 }
 
 /// Effective user and groups of this process.
-fn credentials() -> Credentials {
+pub(crate) fn credentials() -> Credentials {
     let mut groups: Vec<u32> =
         rustix::process::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
     groups.truncate(GROUPS_MAX);

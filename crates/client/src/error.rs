@@ -95,7 +95,7 @@ impl ClientError {
     pub(crate) fn remote(what: &str, code: ErrorCode, message: &str) -> Self {
         Self::Remote { what: what.into(), error: WireError::new(code, message) }
     }
-    pub(crate) fn protocol(what: &str, detail: impl Into<String>) -> Self {
+    pub fn protocol(what: &str, detail: impl Into<String>) -> Self {
         Self::Protocol { what: what.into(), detail: detail.into() }
     }
 }

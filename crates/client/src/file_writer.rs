@@ -4,7 +4,7 @@
 //! Invariant: nothing appears under the file's name before all of its bytes are durable. Files up to [`INLINE_EXTENTS_MAX`]
 //! extents are created with their contents in one operation; larger ones grow as a file without a name, which is linked
 //! at the end and vanishes with the session if the writer dies.
-mod body;
+pub(crate) mod body;
 mod places;
 
 use crate::append::SEGMENT_MAX;

@@ -6,7 +6,10 @@
 mod append;
 mod cluster;
 mod connect;
+mod convert;
 pub mod error;
+#[cfg(test)]
+mod fake;
 pub mod file_writer;
 mod meta;
 mod net;
@@ -20,6 +23,7 @@ pub(crate) const CLIENT_NAME: &str = concat!("cairn-client ", env!("CARGO_PKG_VE
 
 pub use append::SEGMENT_MAX;
 pub use connect::{Client, ConnectOptions};
+pub use convert::Conversion;
 pub use error::{ClientError, Result};
 pub use file_writer::{FileWriter, WriteOptions};
 pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};

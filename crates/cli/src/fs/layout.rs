@@ -1,4 +1,6 @@
 //! `cairn fs layout get|set`: how new files of a directory are stored, and how a file is.
+mod convert;
+
 use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::{CliError, Result};
@@ -8,6 +10,7 @@ use crate::report::Done;
 use cairn_types::Layout;
 use cairn_wire::meta::SetattrRequest;
 use clap::{Args, Subcommand};
+use convert::{CancelArgs, ConvertArgs, JobsArgs};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 
@@ -35,6 +38,12 @@ enum Action {
         #[arg(required = true)]
         paths: Vec<OsString>,
     },
+    /// Give existing files another layout: the servers write their contents anew
+    Convert(ConvertArgs),
+    /// Show conversions that are queued, running or ended lately
+    Jobs(JobsArgs),
+    /// End conversions
+    Cancel(CancelArgs),
 }
 
 /// Parses a layout that this version can store.
@@ -54,6 +63,9 @@ impl LayoutArgs {
         match self.action {
             Action::Get { paths } => get(context, &paths).await,
             Action::Set { layout, paths } => set(context, parse_layout(&layout)?, &paths).await,
+            Action::Convert(args) => args.run(context).await,
+            Action::Jobs(args) => args.run(context).await,
+            Action::Cancel(args) => args.run(context).await,
         }
     }
 }

@@ -1,0 +1,130 @@
+//! Conversion of a file to another layout: its bytes are read, written anew by the layout, and the extents swapped.
+//!
+//! Invariants: the swap is a compare-and-set on the version that was read, so a conversion never covers a newer write;
+//! what a reader sees is the same before, between and after. Memory: a reader's and a writer's windows, and the extents
+//! of one file. A file that keeps changing is tried [`TRIES`] times and then left as it is.
+use crate::append::SEGMENT_MAX;
+use crate::error::{ClientError, Result};
+use crate::file_writer::body::Body;
+use crate::meta::volume::{Volume, shown};
+use crate::read::file_reader::FileReader;
+use cairn_env::buf::AlignedBuf;
+use cairn_types::{ErrorCode, Layout};
+use cairn_wire::meta::{Attributes, PublishRequest, SetattrRequest};
+
+/// Times that a file is read anew because it was changed meanwhile.
+const TRIES: usize = 4;
+/// Extents of one publish.
+const PUBLISH_EXTENTS: usize = 2048;
+/// Parts whose places are not awaited yet.
+const PLACES_BEHIND: usize = 256;
+const KIND: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+const DIRECTORY: u32 = 0o040_000;
+/// Bit of a setattr: the layout.
+const SET_LAYOUT: u32 = 1 << 8;
+
+/// What became of a file or directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Conversion {
+    /// It has the layout already, or is of a kind that has none.
+    Kept,
+    /// So many bytes were written anew.
+    Done { bytes: u64 },
+}
+
+impl Volume {
+    /// Gives a file another layout, its contents included; a directory's layout is that of new entries.
+    pub async fn convert(&self, inode: u64, shown_as: &[u8], layout: Layout) -> Result<Conversion> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            let found = self.getattr(inode).await.map_err(|e| e.named(&shown(shown_as)))?;
+            if found.layout == layout.to_bits() || !matches!(found.mode & KIND, REGULAR | DIRECTORY) {
+                return Ok(Conversion::Kept);
+            }
+            if found.mode & KIND == DIRECTORY {
+                let request = SetattrRequest { valid: SET_LAYOUT, layout: layout.to_bits(), ..Default::default() };
+                return self.setattr(inode, shown_as, request).await.map(|_| Conversion::Done { bytes: 0 });
+            }
+            match self.rewrite(&found, shown_as, layout).await {
+                Err(error) if is_race(&error) => last = Some(error),
+                outcome => return outcome.map(|bytes| Conversion::Done { bytes }),
+            }
+        }
+        Err(last.unwrap_or_else(|| ClientError::Changed { what: shown(shown_as) }))
+    }
+
+    async fn rewrite(&self, found: &Attributes, shown_as: &[u8], layout: Layout) -> Result<u64> {
+        let shown_as_text = shown(shown_as);
+        let mut reader = FileReader::new(self, *found, &shown_as_text, 0, u64::MAX);
+        let mut body = Body::new(self, layout).await?;
+        let mut part = AlignedBuf::unpooled(SEGMENT_MAX);
+        let mut bytes = 0;
+        while let Some(piece) = reader.next().await? {
+            if piece.hole {
+                self.push(&mut body, &mut part, &shown_as_text).await?;
+                body.flush().await.map_err(|e| e.named(&shown_as_text))?;
+                body.seek(piece.offset + piece.data.len() as u64);
+                continue;
+            }
+            bytes += piece.data.len() as u64;
+            let mut rest = &piece.data[..];
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(SEGMENT_MAX - part.len()));
+                part.extend_from_slice(now);
+                rest = later;
+                if part.len() == SEGMENT_MAX {
+                    self.push(&mut body, &mut part, &shown_as_text).await?;
+                }
+            }
+        }
+        self.push(&mut body, &mut part, &shown_as_text).await?;
+        body.flush().await.map_err(|e| e.named(&shown_as_text))?;
+        while body.places.awaited() > 0 {
+            body.places.take_one(&shown_as_text).await?;
+        }
+        self.swap(found, shown_as, layout, &mut body).await?;
+        Ok(bytes)
+    }
+
+    async fn push(&self, body: &mut Body, part: &mut AlignedBuf, shown_as: &str) -> Result<()> {
+        if part.is_empty() {
+            return Ok(());
+        }
+        let full = std::mem::replace(part, AlignedBuf::unpooled(SEGMENT_MAX));
+        body.push(full.freeze()).await.map_err(|e| e.named(shown_as))?;
+        while body.places.awaited() > PLACES_BEHIND {
+            body.places.take_one(shown_as).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the new extents in the place of the old ones. In parts if there are many: each part has the bytes that it
+    /// replaces, and the file has its new layout only with the last one.
+    async fn swap(&self, found: &Attributes, shown_as: &[u8], layout: Layout, body: &mut Body) -> Result<()> {
+        let extents = std::mem::take(&mut body.places.extents);
+        let mut version = found.data_version;
+        // A file without contents has one part, without extents.
+        let parts = extents.len().div_ceil(PUBLISH_EXTENTS).max(1);
+        for number in 0..parts {
+            let part = &extents[number * PUBLISH_EXTENTS..extents.len().min((number + 1) * PUBLISH_EXTENTS)];
+            body.check_current_session().await.map_err(|e| e.named(&shown(shown_as)))?;
+            let request = PublishRequest {
+                extents: part.to_vec(),
+                if_data_version: version,
+                mtime_ns: found.mtime_ns,
+                layout: if number + 1 == parts { layout.to_bits() } else { 0 },
+                written_by: body.session.0,
+                ..Default::default()
+            };
+            version = self.publish(found.inode, shown_as, request).await?.data_version;
+        }
+        Ok(())
+    }
+}
+
+/// Somebody else changed the file, or the session of the conversion ended: worth another try.
+fn is_race(error: &ClientError) -> bool {
+    matches!(error, ClientError::Changed { .. })
+        || matches!(error.code(), Some(ErrorCode::Conflict | ErrorCode::WrongSession))
+}
