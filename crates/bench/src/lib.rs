@@ -1,9 +1,10 @@
 //! `cairn bench`: load generators that print operations or bytes a second, latency percentiles and CPU seconds of client
 //! and servers, as text or JSON.
 //!
-//! They go through `client` and `rpc` as every front does. Not here: comparisons with other systems (`scripts/bench.sh`
+//! They go through `client` and `rpc` as every front does, but for `erasure`, which needs no cluster. Not here: comparisons with other systems (`scripts/bench.sh`
 //! and docs/performance.md).
 pub mod cpu;
+pub mod erasure;
 pub mod files;
 pub mod io;
 pub mod meta;
@@ -21,6 +22,8 @@ pub enum BenchCommand {
     Io(io::IoArgs),
     /// Many files of one size, written and read as a tree is
     Files(files::FilesArgs),
+    /// The kernels of the erasure codes on one core; needs no cluster
+    Erasure(erasure::ErasureArgs),
 }
 
 /// What all benchmarks share.
@@ -37,5 +40,6 @@ pub fn run(command: BenchCommand, context: &BenchContext) -> anyhow::Result<()> 
         BenchCommand::Meta(args) => meta::run(&args, context),
         BenchCommand::Io(args) => io::run(&args, context),
         BenchCommand::Files(args) => files::run(&args, context),
+        BenchCommand::Erasure(args) => erasure::run(&args, context),
     }
 }
