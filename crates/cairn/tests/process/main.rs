@@ -3,8 +3,10 @@
 //! One test program, so that the harness is compiled once and all of it is used. Each test has its own cluster.
 
 mod absent_disk;
+mod convert;
 mod dev;
 mod docs;
+mod erasure;
 mod faults;
 mod refusals;
 mod sessions;
