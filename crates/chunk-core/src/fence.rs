@@ -3,7 +3,7 @@
 //! | state | reads | appends | answers as primary | source of copies |
 //! |---|---|---|---|---|
 //! | serving | yes | yes | the first one | yes |
-//! | syncing | no | yes, in the chain | no | no |
+//! | syncing | no | yes | no | no |
 //! | waiting | no | no | no | no |
 //! | offline | no | no | no | no |
 //!
@@ -72,6 +72,22 @@ pub enum Fence {
     WrongChain {
         /// The group.
         pg: PgId,
+    },
+    /// Something to be passed on where nothing is.
+    #[error("the members of {pg} hold different shards: each is asked by itself, with an empty chain")]
+    NoChain {
+        /// The group.
+        pg: PgId,
+    },
+    /// A chunk of an earlier epoch.
+    #[error("chunks made in {made} take no more appends, {pg} is at {current}; go on in a new chunk")]
+    Over {
+        /// The group.
+        pg: PgId,
+        /// The chunk's epoch.
+        made: Epoch,
+        /// The group's.
+        current: Epoch,
     },
     /// Too few members.
     #[error("{pg} has {serving} serving members, writes need {minimum}; members come back or are replaced")]

@@ -3,7 +3,8 @@
 //! The data service asks here and carries out. Each file owns one rule of the data path: what an append may do
 //! ([`append`]), who may ask whom under which epoch ([`fence`]), which index comes next ([`indices`]), how much of a
 //! chunk is durable ([`durability`]), what a restart makes of journal and files ([`replay`]), how open chunks end at a
-//! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]).
+//! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]), what is
+//! different in erasure groups ([`striped`]).
 pub mod append;
 pub mod catch_up;
 pub mod durability;
@@ -12,3 +13,4 @@ pub mod indices;
 pub mod punch;
 pub mod replay;
 pub mod seal_plan;
+pub mod striped;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cairn_chunk_core::fence;
 use cairn_chunk_core::indices::IndexAllocator;
 use cairn_format::pg_state::PgStateRecord;
-use cairn_rpc::{Payload, Reply, Request};
+use cairn_rpc::{Reply, Request};
 use cairn_types::{DiskId, Epoch, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::data::{AllocateRequest, AllocateResponse, ReserveIndicesRequest, ReserveIndicesResponse};
@@ -100,7 +100,7 @@ impl Inner {
         }
     }
 
-    async fn reserve(&self, member: &Member) -> Result<(), WireError> {
+    async fn reserve(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
         let mark = {
             let state = member.runtime.state.lock();
             state.allocator.as_ref().and_then(|allocator| allocator.next_mark(self.config.reserve_step))
@@ -110,24 +110,21 @@ impl Inner {
             WireError::new(ErrorCode::PgFull, text)
         };
         let mark = mark.ok_or_else(full)?;
-        let mut seen = 0;
-        for disk in fence::receivers(&member.pg) {
-            let reached = if disk == member.disk {
-                raise_mark(member.store.clone(), member.pg.clone(), mark).await?
-            } else {
-                let request = ReserveIndicesRequest {
-                    disk: disk.get(),
-                    pg: member.pg.pg.get(),
-                    epoch: member.pg.epoch.get(),
-                    high_water: mark,
-                };
-                let answer: ReserveIndicesResponse =
-                    self.ask(&member.pg, disk, Opcode::ReserveIndices, &request, Payload::None).await?.0;
-                answer.high_water
-            };
-            if reached > mark {
+        let question = |disk: DiskId| ReserveIndicesRequest {
+            disk: disk.get(),
+            pg: member.pg.pg.get(),
+            epoch: member.pg.epoch.get(),
+            high_water: mark,
+        };
+        let questions = others(&member.pg, member.disk).into_iter().map(|disk| (disk, question(disk))).collect();
+        let answers = self.ask_each(&member.pg, Opcode::ReserveIndices, questions).await;
+        let here = raise_mark(member.store.clone(), member.pg.clone(), mark).await?;
+        let mut seen = Some(here).filter(|reached| *reached > mark).unwrap_or(0);
+        for (_, answer) in answers {
+            let answer: ReserveIndicesResponse = answer?;
+            if answer.high_water > mark {
                 // Another primary went further: nothing below its mark is given out here.
-                seen = seen.max(reached);
+                seen = seen.max(answer.high_water);
             }
         }
         let mut state = member.runtime.state.lock();

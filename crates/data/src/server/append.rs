@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cairn_chunk_core::append::APPEND_MAX;
 use cairn_chunk_core::fence::{self, Place};
+use cairn_chunk_core::striped;
 use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::decode_crcs;
 use cairn_format::journal_record::CreateRecord;
@@ -55,12 +56,13 @@ impl Inner {
             }),
         );
         let (here, stamp) = (join.clone(), self.stamp(member.disk));
+        let striped = member.is_striped().then(|| (member.store.clone(), member.pg.clone()));
         let done: Done<Appended> = Box::new(move |outcome| {
-            here.here(outcome.map_err(|error| error.to_wire()).map(|appended| Part {
-                length: appended.length,
-                durable: appended.durable,
-                members: vec![stamp],
-            }));
+            let outcome = outcome.map_err(|error| error.to_wire()).and_then(|appended| {
+                striped.map_or(Ok(()), |(store, pg)| Member::check_still_in(&store, &pg))?;
+                Ok(Part { length: appended.length, durable: appended.durable, members: vec![stamp] })
+            });
+            here.here(outcome);
         });
         if let Err(error) = member.store.append(op, done) {
             let error = absent_is_a_gap(error);
@@ -82,7 +84,9 @@ impl Inner {
         let (member, id) = self.chunk_member(asked.chunk.as_ref(), false)?;
         let session = SessionId(asked.chunk.as_ref().map_or(0, |header| header.session));
         let creation_epoch = Epoch(asked.creation_epoch);
-        if asked.repair {
+        if member.is_striped() {
+            self.check_striped_writer(&member, asked, creation_epoch)?;
+        } else if asked.repair {
             self.check_repair(&member, asked, server)?;
         } else {
             self.check_writer(&member, asked, creation_epoch)?;
@@ -98,13 +102,17 @@ impl Inner {
         }
         let payload = payload.ok_or_else(|| bad_request("an append has a payload"))?;
         let crcs = decode_crcs(&asked.crcs).ok_or_else(|| bad_request("the checksums are cut off"))?;
+        let row_crcs = decode_crcs(&asked.row_crcs).ok_or_else(|| bad_request("the checksums of rows are cut off"))?;
+        let (shard, existing) = (member.shard(), member.store.chunk(id).map(|chunk| chunk.shard()));
+        striped::check_shard(&member.pg, id, shard, existing, payload.len(), row_crcs.len())
+            .map_err(|refusal| bad_request(refusal.to_string()))?;
         let (payload, bytes) = self.check_payload(&member, id, payload, &crcs)?;
         let scheme = u8::try_from(asked.scheme).ok().and_then(Scheme::from_code).unwrap_or(member.pg.scheme);
         if scheme != member.pg.scheme {
             return Err(bad_request(format!("{} has scheme {}, not {scheme}", member.pg.pg, member.pg.scheme)));
         }
         let may_create = id.index < member.pg.high_water && !member.runtime.state.lock().was_deleted(id.index);
-        let create = CreateRecord { chunk: id, scheme, shard: 0, volume: member.pg.volume, creation_epoch, session };
+        let create = CreateRecord { chunk: id, scheme, shard, volume: member.pg.volume, creation_epoch, session };
         let op = AppendOp {
             create,
             may_create,
@@ -112,7 +120,7 @@ impl Inner {
             bytes,
             data: payload.clone(),
             crcs,
-            row_crcs: Vec::new(),
+            row_crcs,
             sync: asked.sync,
             repair: asked.repair,
         };
@@ -134,6 +142,23 @@ impl Inner {
             return Err(WireError::new(ErrorCode::ChunkSealed, text));
         }
         Ok(())
+    }
+
+    /// From the writer, to a member of an erasure group.
+    fn check_striped_writer(
+        &self,
+        member: &Member,
+        asked: &AppendRequest,
+        creation_epoch: Epoch,
+    ) -> Result<(), WireError> {
+        if asked.repair {
+            return Err(bad_request("shards are not repaired by others: each member rebuilds its own"));
+        }
+        striped::check_alone(&member.pg, member.disk, &asked.chain)
+            .and_then(|()| fence::check_writable(&member.pg))
+            .and_then(|()| striped::check_made_now(&member.pg, creation_epoch))
+            .map_err(|fence| self.refuse(fence))?;
+        member.check_entered()
     }
 
     /// From the primary, which brings a chunk of an earlier epoch up.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cairn_chunk_core::fence;
+use cairn_chunk_core::{fence, striped};
 use cairn_rpc::{CallOptions, Payload, Reply, Request};
 use cairn_types::{ChunkId, DiskId, ErrorCode};
 use cairn_wire::Opcode;
@@ -138,15 +138,16 @@ impl Inner {
         let join = ChainJoin::new(reply, along.chain.is_empty(), answer);
         let (here, stamp) = (join.clone(), self.stamp(member.disk));
         let (store, runtime) = (member.store.clone(), member.runtime.clone());
+        let striped = Some(member.pg.clone()).filter(|_| member.is_striped() && !seal);
         let done: crate::disk::Done<u64> = Box::new(move |outcome| {
             if seal && store.info(id).is_none() {
                 runtime.state.lock().note_deleted(id.index);
             }
-            here.here(outcome.map_err(|error| error.to_wire()).map(|length| Part {
-                length,
-                durable: length,
-                members: vec![stamp],
-            }));
+            let outcome = outcome.map_err(|error| error.to_wire()).and_then(|length| {
+                striped.map_or(Ok(()), |pg| Member::check_still_in(&store, &pg))?;
+                Ok(Part { length, durable: length, members: vec![stamp] })
+            });
+            here.here(outcome);
         });
         let begun = if seal { member.store.seal(id, done) } else { member.store.sync(id, done) };
         if let Err(error) = begun {
@@ -167,6 +168,10 @@ impl Inner {
 
     fn check_along(&self, along: &Along) -> Result<(Member, ChunkId), WireError> {
         let (member, id) = self.chunk_member(Some(&along.header), false)?;
+        if member.is_striped() {
+            self.check_striped_along(&member, id, along)?;
+            return Ok((member, id));
+        }
         fence::check_chain(&member.pg, member.disk, &disks(&along.chain))
             .or_else(|fence| match fence {
                 // The primary seals members one by one, and a writer syncs nothing that way.
@@ -183,6 +188,19 @@ impl Inner {
             fence::check_session(chunk.session(), asked).map_err(|fence| self.refuse(fence))?;
         }
         Ok((member, id))
+    }
+
+    /// A sync or seal of a shard, from the writer.
+    fn check_striped_along(&self, member: &Member, id: ChunkId, along: &Along) -> Result<(), WireError> {
+        striped::check_alone(&member.pg, member.disk, &along.chain).map_err(|fence| self.refuse(fence))?;
+        let Some(chunk) = member.store.chunk(id) else { return Ok(()) };
+        let asked = cairn_types::SessionId(along.header.session);
+        let checked = fence::check_session(chunk.session(), asked);
+        let checked = match along.opcode {
+            Opcode::Sync => checked.and_then(|()| striped::check_made_now(&member.pg, chunk.creation_epoch())),
+            _ => checked,
+        };
+        checked.map_err(|fence| self.refuse(fence))
     }
 
     fn pass_along(self: &Arc<Self>, member: &Member, id: ChunkId, along: &Along, join: &Arc<ChainJoin>) {

@@ -1,5 +1,6 @@
 //! Epochs: states of groups are taken in durably, then the member does what its new part asks for: the primary brings
-//! all receivers into the epoch and ends what was open, a syncing member catches up.
+//! all receivers into the epoch and ends what was open, a syncing member catches up. In an erasure group each member ends
+//! what was open on its own disk, and nobody waits for that.
 //!
 //! Invariant: nothing is answered under an epoch that is not durable on the disk; a primary takes writes only when every
 //! receiver is durably in the epoch.
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use cairn_chunk_core::fence;
 use cairn_format::pg_state::{PG_MEMBERS_MAX, PgStateMember, PgStateRecord};
-use cairn_rpc::{Payload, Reply, Request};
+use cairn_rpc::{Reply, Request};
 use cairn_types::{DiskId, Epoch, MemberState, NodeId, PgId, Scheme, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, PgState};
@@ -153,25 +154,32 @@ impl Inner {
     /// Starts what a member does in its epoch; once an epoch.
     fn begin_epoch(self: &Arc<Self>, disk: DiskId, pg: Arc<PgStateRecord>) {
         let runtime = self.runtime(disk, pg.pg);
+        let primary = fence::primary(&pg) == Some(disk);
+        let state = fence::state_of(&pg, disk);
         let first = {
-            let mut state = runtime.state.lock();
-            state.move_to(pg.epoch);
-            !std::mem::replace(&mut state.started, true)
+            let mut memory = runtime.state.lock();
+            memory.move_to(pg.epoch);
+            let first = !std::mem::replace(&mut memory.started, true);
+            // The primary waits for the others.
+            memory.entered |= first && !primary && state.as_ref().is_ok_and(|state| state.receives_writes());
+            first
         };
         let Ok(store) = self.disk_store(disk) else { return };
         if !first {
             return;
         }
-        let primary = fence::primary(&pg) == Some(disk);
-        let state = fence::state_of(&pg, disk);
         tracing::debug!(%disk, pg = %pg.pg, epoch = %pg.epoch, primary, ?state, "entered an epoch");
         let member = Member { disk, store: store.clone(), pg, runtime };
         let inner = self.clone();
+        if member.is_striped() {
+            let (inner, member) = (self.clone(), member.clone());
+            self.tasks.spawn(async move { inner.seal_own(member).await });
+        }
         match state {
             Ok(MemberState::Serving) if primary => {
                 self.tasks.spawn(async move { inner.lead_epoch(member).await });
             }
-            Ok(MemberState::Syncing) => {
+            Ok(MemberState::Syncing) if !member.is_striped() => {
                 self.tasks.spawn(async move { inner.catch_up(member).await });
             }
             _ => {}
@@ -209,9 +217,11 @@ impl Inner {
                 Ok(()) => {
                     if !entered {
                         entered = true;
-                        member.runtime.state.lock().entered = true;
+                        let mut state = member.runtime.state.lock();
+                        state.entered |= state.epoch == member.pg.epoch;
                     }
-                    self.seal_old(&member).await
+                    // Of shards each member seals its own.
+                    if member.is_striped() { Ok(()) } else { self.seal_old(&member).await }
                 }
                 Err(error) => Err(error),
             };
@@ -235,15 +245,15 @@ impl Inner {
         !self.is_stopping() && member.store.failure().is_none() && now.is_some_and(|now| now.epoch == member.pg.epoch)
     }
 
-    async fn bring_all_in(&self, member: &Member) -> Result<(), WireError> {
+    async fn bring_all_in(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
         let request = ApplyPgsRequest {
             term: member.pg.term,
             pgs: vec![state_message(&member.pg)],
             nodes: self.member_addresses(&member.pg),
         };
-        for other in others(&member.pg, member.disk) {
-            let answer: ApplyPgsResponse =
-                self.ask(&member.pg, other, Opcode::ApplyPgs, &request, Payload::None).await?.0;
+        let questions = others(&member.pg, member.disk).into_iter().map(|other| (other, request.clone())).collect();
+        for (other, answer) in self.ask_each(&member.pg, Opcode::ApplyPgs, questions).await {
+            let answer: ApplyPgsResponse = answer?;
             if !answer.refused.is_empty() {
                 let text = format!("{other} did not take {} in", member.pg.epoch);
                 return Err(WireError::chain_failed(other.get(), text));
@@ -264,6 +274,10 @@ fn decode_state(
     let scheme = scheme.ok_or_else(|| bad_request(format!("scheme {} is not known", state.scheme)))?;
     if state.members.is_empty() || state.members.len() > PG_MEMBERS_MAX || state.epoch == 0 {
         return Err(bad_request(format!("pg{} has {} members, epoch {}", state.pg, state.members.len(), state.epoch)));
+    }
+    if !scheme.is_replicated() && state.members.len() != scheme.members() {
+        // The position is the shard.
+        return Err(bad_request(format!("pg{} is {scheme} and has {} members", state.pg, state.members.len())));
     }
     let mut members = Vec::with_capacity(state.members.len());
     for member in &state.members {

@@ -113,6 +113,10 @@ impl Inner {
         id: ChunkId,
         block: u32,
     ) -> Result<GoodBlock, WireError> {
+        if !pg.scheme.is_replicated() {
+            let text = format!("{id}: other members hold other shards");
+            return Err(WireError::new(ErrorCode::ChecksumMismatch, text));
+        }
         let info = store.info(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
         let known = store.tables(id).ok().and_then(|tables| tables.crcs.get(block as usize).copied());
         let from = u64::from(block) * BLOCK_SIZE as u64;

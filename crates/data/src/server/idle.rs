@@ -1,4 +1,5 @@
-//! Idle chunks: a primary seals what got no append for a while, so that the space reserved for it comes back.
+//! Idle chunks: a primary seals what got no append for a while, so that the space reserved for it comes back; of shards
+//! each member seals its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use cairn_types::{ChunkId, DiskId};
 
 use super::Inner;
 use super::allocate::others;
+use super::seal_old::wait;
 use crate::disk::Chunk;
 
 /// Chunks whose sealing on other members failed and is repeated; a new epoch seals all others as well.
@@ -49,6 +51,11 @@ impl Inner {
     /// As primary, seals a chunk on all receiving members.
     async fn seal_everywhere(self: &Arc<Self>, disk: DiskId, id: ChunkId) -> Result<(), cairn_wire::error::WireError> {
         let member = self.member(disk.get(), id.pg.get(), 0)?;
+        if member.is_striped() {
+            // Each member its own shard; the writer, if there still is one, goes on in a new chunk.
+            let _length: u64 = wait(|done| member.store.seal(id, done)).await?;
+            return Ok(());
+        }
         if fence::primary(&member.pg) != Some(disk) || member.check_entered().is_err() {
             return Ok(());
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cairn_chunk_core::fence::{self, Fence};
 use cairn_chunk_core::indices::IndexAllocator;
+use cairn_chunk_core::striped;
 use cairn_format::pg_state::PgStateRecord;
 use cairn_rpc::Reply;
 use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, PgId};
@@ -29,7 +30,7 @@ pub(crate) struct PgRuntime {
 #[derive(Default)]
 pub(crate) struct PgMemory {
     pub(crate) epoch: Epoch,
-    /// As primary: every receiver is durably in the epoch.
+    /// The member takes writes: it is durably in the epoch; as primary: every receiver is.
     pub(crate) entered: bool,
     pub(crate) allocator: Option<IndexAllocator>,
     /// Requests for indices that wait for a reservation.
@@ -75,6 +76,7 @@ impl PgMemory {
 }
 
 /// A member that passed the first fences.
+#[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) disk: DiskId,
     pub(crate) store: Arc<DiskStore>,
@@ -145,7 +147,8 @@ impl Inner {
             Fence::NotPrimary { .. } => WireError::new(ErrorCode::NotPrimary, text),
             Fence::BelowMinimum { .. } => WireError::new(ErrorCode::BelowMinimum, text),
             Fence::Retired { .. } => WireError::new(ErrorCode::PgFull, text),
-            Fence::OtherSession { .. } => WireError::new(ErrorCode::BadRequest, text),
+            Fence::Over { .. } => WireError::new(ErrorCode::ChunkSealed, text),
+            Fence::OtherSession { .. } | Fence::NoChain { .. } => WireError::new(ErrorCode::BadRequest, text),
         }
     }
 
@@ -155,6 +158,27 @@ impl Inner {
 }
 
 impl Member {
+    /// The shard that it holds; 0 in replicated groups.
+    pub(crate) fn shard(&self) -> u8 {
+        striped::shard_of(&self.pg, self.disk).unwrap_or(0)
+    }
+
+    /// Whether the members hold shards.
+    pub(crate) fn is_striped(&self) -> bool {
+        !self.pg.scheme.is_replicated()
+    }
+
+    /// Whether the disk is still in the epoch: an answer that was begun in it must not be given after it.
+    pub(crate) fn check_still_in(store: &DiskStore, pg: &PgStateRecord) -> Result<(), WireError> {
+        match store.pg_files().get(pg.pg) {
+            Some(now) if now.epoch != pg.epoch => {
+                let text = format!("{} moved on to {} before this was done; refresh the cluster map", pg.pg, now.epoch);
+                Err(WireError::stale_epoch(now.epoch, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses new data until all receivers are durably in the epoch.
     pub(crate) fn check_entered(&self) -> Result<(), WireError> {
         let state = self.runtime.state.lock();

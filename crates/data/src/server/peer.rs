@@ -1,5 +1,6 @@
 //! Calls to other members: addresses of disks, deadlines of hops, and what a failed call means to whoever asked us.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_format::pg_state::PgStateRecord;
@@ -10,6 +11,7 @@ use cairn_wire::data::{NodeAddress, PgMember, PgState};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::SuspectReport;
 use prost::Message;
+use tokio::task::JoinSet;
 
 use super::Inner;
 
@@ -41,6 +43,34 @@ impl Inner {
         let answer = answer.map_err(|error| hop_error(disk, error))?;
         let message = answer.decode().map_err(|error| hop_error(disk, error))?;
         Ok((message, answer))
+    }
+
+    /// The same question to several members at once; the answers in the order of the questions.
+    pub(crate) async fn ask_each<M, R>(
+        self: &Arc<Self>,
+        pg: &Arc<PgStateRecord>,
+        opcode: Opcode,
+        questions: Vec<(DiskId, R)>,
+    ) -> Vec<(DiskId, Result<M, WireError>)>
+    where
+        M: Message + Default + 'static,
+        R: Message + 'static,
+    {
+        let mut calls = JoinSet::new();
+        let mut answers: Vec<_> = Vec::with_capacity(questions.len());
+        for (i, (disk, request)) in questions.into_iter().enumerate() {
+            let lost = WireError::chain_failed(disk.get(), format!("the question to {disk} was given up"));
+            answers.push((disk, Err(lost)));
+            let (inner, pg) = (self.clone(), pg.clone());
+            calls.spawn(async move { (i, inner.ask(&pg, disk, opcode, &request, Payload::None).await) });
+        }
+        while let Some(call) = calls.join_next().await {
+            // A task that was given up leaves its entry as it is.
+            if let Ok((i, answer)) = call {
+                answers[i].1 = answer.map(|(message, _)| message);
+            }
+        }
+        answers
     }
 
     /// What the next of `left` members (itself included) may take.

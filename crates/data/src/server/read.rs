@@ -36,10 +36,13 @@ impl Inner {
             let Some(reply) = answer.lock().take() else { return };
             match outcome {
                 Ok(blocks) => {
-                    let mut crcs = Vec::new();
+                    let (mut crcs, mut row_crcs) = (Vec::new(), Vec::new());
                     encode_crcs(&blocks.crcs, &mut crcs);
+                    if asked.row_crcs {
+                        encode_crcs(&blocks.row_crcs, &mut row_crcs);
+                    }
                     let first_block_offset = blocks.first_block_offset;
-                    reply.ok(&ReadResponse { crcs, first_block_offset, row_crcs: Vec::new() }, payload(blocks.data));
+                    reply.ok(&ReadResponse { crcs, first_block_offset, row_crcs }, payload(blocks.data));
                 }
                 Err(error) => {
                     if let DataError::Unreadable { chunk, .. } = &error {

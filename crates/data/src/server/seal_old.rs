@@ -1,5 +1,6 @@
 //! Ending what was open before an epoch: the primary asks every serving member for its open chunks of earlier epochs,
-//! copies the longest verified prefix to those that have less, and seals them everywhere.
+//! copies the longest verified prefix to those that have less, and seals them everywhere. In an erasure group each member
+//! seals its own shards.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ use tokio::sync::oneshot;
 use super::Inner;
 use super::member::Member;
 use super::read::summary;
-use crate::disk::{AppendOp, Appended, DataError, Done};
+use crate::disk::{AppendOp, Appended, Chunk, DataError, Done};
 
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
@@ -65,6 +66,36 @@ impl Inner {
             }
         }
         failure
+    }
+
+    /// In an erasure group: ends the member's own open shards of earlier epochs, without a word to the others. What some
+    /// have and others lack was not published, or is rebuilt by catching up.
+    pub(super) async fn seal_own(self: std::sync::Arc<Self>, member: Member) {
+        while self.is_current(&member) {
+            let mut open = Vec::new();
+            let mut from = 0;
+            loop {
+                let page = member.store.list(member.pg.pg, from, PAGE as usize);
+                let old = |chunk: &&std::sync::Arc<Chunk>| chunk.creation_epoch() < member.pg.epoch;
+                open.extend(page.iter().filter(old).filter(|chunk| !chunk.is_sealed()).map(|chunk| chunk.info().id));
+                match page.last() {
+                    Some(last) if page.len() == PAGE as usize => from = last.info().id.index.saturating_add(1),
+                    _ => break,
+                }
+            }
+            let mut all = true;
+            for id in open {
+                let sealed: Result<u64, WireError> = wait(|done| member.store.seal(id, done)).await;
+                if let Err(error) = &sealed {
+                    tracing::debug!(chunk = %id, %error, "sealing is repeated");
+                }
+                all &= sealed.is_ok();
+            }
+            if all {
+                return;
+            }
+            tokio::time::sleep(self.config.retry_pause).await;
+        }
     }
 
     async fn list_open(&self, member: &Member, disk: DiskId) -> Result<Vec<ChunkSummary>, WireError> {

@@ -4,3 +4,5 @@ mod appends;
 mod cluster;
 mod failures;
 mod repairs;
+mod shards;
+mod stripes;

@@ -119,7 +119,7 @@ fn fences() {
 /// An open chunk that nobody uses would hold its reserved space for ever.
 #[test]
 fn idle_chunks_are_sealed_and_trimmed() {
-    let cluster = Cluster::start_tuned(2, &|config| config.idle_seal = std::time::Duration::from_millis(200));
+    let cluster = Cluster::start_tuned(2, |config| config.idle_seal = std::time::Duration::from_millis(200));
     let index = cluster.allocate(0).expect("an index");
     cluster.append(0, &[1], index, 0, &pattern(1, 200_000)).expect("appended");
     cluster.sync(0, &[1], index).expect("synced");

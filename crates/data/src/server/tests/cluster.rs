@@ -7,7 +7,7 @@ use cairn_env::{AlignedBuf, BufPool, Disk, OsRng, RealClock, RealDisk};
 use cairn_format::crc_table::{decode_crcs, encode_crcs};
 use cairn_node_agent::{Contributor, Registration};
 use cairn_rpc::{CallError, CallOptions, Client, ClientConfig, Identity, Payload, Server, ServerConfig};
-use cairn_types::{BLOCK_SIZE, ClusterId, DiskId, Incarnation, MemberState, NodeId, crc32c};
+use cairn_types::{BLOCK_SIZE, ClusterId, DiskId, Incarnation, MemberState, NodeId, Scheme, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AllocateRequest, AllocateResponse, AppendRequest, AppendResponse, ChunkHeader, PgMember, PgState, ReadRequest,
@@ -23,6 +23,9 @@ pub(super) const CLUSTER: ClusterId = ClusterId([3; 16]);
 pub(super) const PG: u32 = 5;
 pub(super) const SESSION: u64 = 77;
 const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What a test changes in the configuration of all nodes.
+pub(super) type Tune = fn(&mut DataConfig);
 
 /// One node with one disk: disk 101 is on node 16, and so on.
 pub(super) struct TestNode {
@@ -41,6 +44,8 @@ pub(super) struct Cluster {
     runtime: tokio::runtime::Runtime,
     incarnation: u64,
     term: u64,
+    pub(super) scheme: Scheme,
+    tune: Tune,
 }
 
 pub(super) fn config(dirs: &[&std::path::Path]) -> DataConfig {
@@ -87,7 +92,7 @@ pub(super) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 impl TestNode {
-    fn start(dir: tempfile::TempDir, node: u32, disk: u32, tune: &dyn Fn(&mut DataConfig)) -> Self {
+    fn start(dir: tempfile::TempDir, node: u32, disk: u32, tune: Tune) -> Self {
         let mut config = config(&[dir.path()]);
         tune(&mut config);
         let (env, identity) = env(CLUSTER);
@@ -117,16 +122,21 @@ impl TestNode {
 impl Cluster {
     /// Nodes that all serve, in epoch 1.
     pub(super) fn start(count: usize) -> Self {
-        Self::start_tuned(count, &|_| {})
+        Self::start_tuned(count, |_| {})
     }
 
-    pub(super) fn start_tuned(count: usize, tune: &dyn Fn(&mut DataConfig)) -> Self {
+    pub(super) fn start_tuned(count: usize, tune: Tune) -> Self {
+        Self::start_scheme(Scheme::Replicated(count as u8), tune)
+    }
+
+    pub(super) fn start_scheme(scheme: Scheme, tune: Tune) -> Self {
+        let count = scheme.members();
         let node = |i: u32| TestNode::start(tempfile::tempdir().expect("a directory"), 16 + i, 101 + i, tune);
         let nodes = (0..count as u32).map(node).collect();
         let identity = Identity::new(CLUSTER, PeerKind::Client, NodeId(0));
         let client = Client::with_threads(1, ClientConfig::default(), identity).expect("threads");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let mut cluster = Self { nodes, client, epoch: 0, runtime, incarnation: 0, term: 1 };
+        let mut cluster = Self { nodes, client, epoch: 0, runtime, incarnation: 0, term: 1, scheme, tune };
         (0..count).for_each(|i| cluster.register(i));
         cluster.raise(&vec![MemberState::Serving; count]);
         cluster
@@ -164,7 +174,7 @@ impl Cluster {
         data.stop();
         drop(data);
         // Tasks and threads of the old one let the lock go when they have ended.
-        self.nodes.insert(i, TestNode::start(dir, node, disk, &|_| {}));
+        self.nodes.insert(i, TestNode::start(dir, node, disk, self.tune));
         self.register(i);
     }
 
@@ -177,7 +187,7 @@ impl Cluster {
         PgState {
             pg: PG,
             volume: 1,
-            scheme: self.nodes.len() as u32,
+            scheme: u32::from(self.scheme.code()),
             epoch: self.epoch,
             creation_epoch: 1,
             members: self.nodes.iter().zip(states).map(member).collect(),
@@ -262,7 +272,7 @@ impl Cluster {
             crcs,
             chain: chain.iter().map(|i| self.nodes[*i].disk).collect(),
             sync: false,
-            scheme: self.nodes.len() as u32,
+            scheme: u32::from(self.scheme.code()),
             repair: false,
             row_crcs: Vec::new(),
         }
