@@ -8,6 +8,7 @@ mod dev;
 mod docs;
 mod erasure;
 mod faults;
+mod members;
 mod refusals;
 mod sessions;
 mod support;

@@ -31,7 +31,8 @@ impl State {
         let mut members = partition.members.clone();
         members.extend(target.iter().filter(|node| !partition.members.contains(node)));
         // What is there and wanted is left in peace; without a wish the group has exactly its members.
-        let as_it_is = partition.target.is_empty() && members.len() == target.len();
+        let same = partition.members.len() == target.len() && members.len() == target.len();
+        let as_it_is = partition.target.is_empty() && same;
         if as_it_is || partition.target == target {
             return Ok(Outcome::Done);
         }

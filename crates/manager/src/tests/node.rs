@@ -73,6 +73,7 @@ impl Service for Port {
                     _ => reply.ok(&ListChunksResponse::default(), ()),
                 }
             }
+            Some(Opcode::GroupMembers) => reply.err(WireError::new(ErrorCode::NotFound, "no such group")),
             other => panic!("a node was asked {other:?}"),
         }
     }

@@ -248,7 +248,7 @@ fn impossible_members_of_a_partition_are_refused() {
     let managers = Managers::start(1, 3, 1);
     managers.set(&[("meta_members", "3")]);
     let _data = Node::start(&managers, 1, "data", 1);
-    let metas: Vec<Node> = (2..=4).map(|n| Node::start(&managers, n, "meta", 0)).collect();
+    let mut metas: Vec<Node> = (2..=4).map(|n| Node::start(&managers, n, "meta", 0)).collect();
     eventually("the default volume", || (!managers.map().partitions.is_empty()).then_some(()));
     let members = managers.map().partitions[0].nodes.clone();
     let mut spare = Node::start(&managers, 5, "meta", 0);
@@ -272,15 +272,17 @@ fn impossible_members_of_a_partition_are_refused() {
         let error = refused(group, add, remove);
         assert!(error.contains(&wanted), "{wanted}: {error}");
     }
+    managers.set(&[("node_timeout", "1s")]);
+    let spare_id = spare.id();
     spare.kill();
     eventually("the spare one to be marked down", || {
-        managers.map().nodes.iter().any(|n| n.id == spare.id() && !n.up).then_some(())
+        beat(&mut metas);
+        managers.map().nodes.iter().any(|n| n.id == spare_id && !n.up).then_some(())
     });
-    let error = refused(1, &[spare.id()], &[first]);
+    let error = refused(1, &[spare_id], &[first]);
     assert!(error.contains("is down; a new member has to run"), "{error}");
     assert_eq!(managers.map().partitions[0].nodes, members);
     assert!(managers.map().partitions[0].target.is_empty());
-    drop(metas);
 }
 
 /// The manager would not know which members must have a log.

@@ -254,7 +254,14 @@ impl Cluster {
 
     /// A client that finds the leader.
     pub(super) fn caller(&self, session: u64) -> Caller {
-        let leader = LeaderClient::new(self.client.clone(), "the partition", self.addresses.iter().cloned());
+        let all: Vec<usize> = (0..self.addresses.len()).collect();
+        self.caller_of(session, &all)
+    }
+
+    /// A client that knows some nodes only.
+    pub(super) fn caller_of(&self, session: u64, nodes: &[usize]) -> Caller {
+        let addresses: Vec<String> = nodes.iter().map(|number| self.addresses[*number].clone()).collect();
+        let leader = LeaderClient::new(self.client.clone(), "the partition", addresses);
         Caller { leader, client: self.client.clone(), session, sequence: 0 }
     }
 }

@@ -98,8 +98,7 @@ fn a_member_is_replaced_and_may_come_back() {
     cluster.map.partitions[0].nodes.pop();
     (0..4).for_each(|number| cluster.run(number));
     cluster.share_map();
-    let mut caller = cluster.caller(9);
-    let inode = caller.create("a").expect("created");
+    let inode = cluster.caller_of(9, &[0, 1, 2]).create("a").expect("created");
     assert!(cluster.meta(3).partition_reports().is_empty(), "it is no member yet");
     let leader = cluster.leader();
     let gone = (leader + 1) % 3;
@@ -137,7 +136,8 @@ fn a_member_is_replaced_and_may_come_back() {
     cluster.kill(gone);
     cluster.run(gone);
     cluster.share_map();
-    caller.create("b").expect("created by those that stay");
+    let stay: Vec<usize> = (0..4).filter(|number| *number != gone).collect();
+    cluster.caller_of(10, &stay).create("b").expect("created by those that stay");
     assert!(!open(&cluster, gone));
     // It comes back, and starts again in the middle.
     wish(&mut cluster, [0, 1, 2, 3]);
@@ -152,5 +152,5 @@ fn a_member_is_replaced_and_may_come_back() {
     cluster.run(gone);
     cluster.share_map();
     eventually("the state after a restart", || inodes(&cluster, gone) == 3);
-    assert_eq!(caller.lookup("a"), Ok(inode));
+    assert_eq!(cluster.caller_of(11, &[0, 1, 2]).lookup("a"), Ok(inode));
 }

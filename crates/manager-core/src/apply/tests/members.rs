@@ -83,6 +83,13 @@ fn what_was_seen_for_an_older_wish_is_void() {
     assert_eq!(state.version(), version, "settled once");
     ok(&mut state, wish(&[18, 17, 16]));
     assert_eq!(state.version(), version, "as it is already");
+    // More and fewer are wishes as well.
+    for wanted in [&[16, 17, 18, 19, 20][..], &[16]] {
+        ok(&mut state, wish(wanted));
+        assert_eq!(state.partition(P).expect("there").target, nodes(wanted));
+        settle(&mut state);
+        assert_eq!(state.partition(P).expect("there").members, nodes(wanted));
+    }
 }
 
 /// A partition could get members that cannot carry it, or too few to go on.
