@@ -12,3 +12,6 @@ pub(crate) mod stream;
 pub(crate) mod streams;
 pub(crate) mod suspects;
 pub(crate) mod waiting;
+
+#[cfg(test)]
+mod tests;

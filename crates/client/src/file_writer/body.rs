@@ -62,7 +62,8 @@ impl Body {
         match self.rows() {
             Some(stripe) => {
                 let rows = rows_of_group(stripe);
-                while self.gather.len() as u64 > rows * stripe.row() {
+                // The last rows of a file have to be in the flush, or nobody asks for their sync.
+                while self.gather.len() as u64 >= (rows + 1) * stripe.row() {
                     self.send_rows(stripe, rows, false).await?;
                 }
             }

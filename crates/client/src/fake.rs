@@ -1,0 +1,204 @@
+//! A cluster in memory for tests: members that keep chunks under the rules of the wire, a manager that marks down what is
+//! reported and does not answer, and a real namespace. Faults are set by the test: a member that answers nothing, one
+//! that is slow, one that answers wrong bytes.
+mod data;
+mod front;
+
+use crate::connect::{Client, ConnectOptions};
+use cairn_meta_core::{Namespace, NamespaceConfig};
+use cairn_rpc::{Identity, Reply, Request, Server, ServerConfig, Service};
+use cairn_types::{ClusterId, Epoch, Layout, MemberState, NodeId, PartitionId, Scheme, VolumeId};
+use cairn_wire::data::{PgMember, PgState};
+use cairn_wire::hello::PeerKind;
+use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
+use data::DiskChunks;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const FRONT: u32 = 1000;
+
+/// All state of the cluster.
+pub(crate) struct Fake {
+    pub(crate) state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    version: u64,
+    pub(crate) pgs: BTreeMap<u32, PgState>,
+    addresses: BTreeMap<u32, String>,
+    next_index: u32,
+    next_session: u64,
+    disks: BTreeMap<u32, DiskChunks>,
+    namespace: Namespace,
+    log_index: u64,
+    /// Members that answer nothing, as if stopped.
+    stopped: BTreeSet<u32>,
+    /// Replies that a stopped member owes.
+    held: Vec<Reply>,
+    /// Members that answer reads with one flipped bit, and how often they did.
+    corrupting: BTreeSet<u32>,
+    pub(crate) corrupted: u64,
+    pub(crate) reports: u64,
+    pub(crate) bad_blocks: u64,
+    /// Reads answered, by disk.
+    pub(crate) reads: BTreeMap<u32, u64>,
+}
+
+/// One RPC port: of a member, or of manager and namespace.
+struct Port {
+    fake: Arc<Fake>,
+    disk: u32,
+}
+
+impl Service for Port {
+    fn call(&self, request: Request<'_>, reply: Reply) {
+        match self.disk {
+            FRONT => self.fake.front(request, reply),
+            disk => self.fake.data(disk, request, reply),
+        }
+    }
+}
+
+/// A running cluster; stops when it is dropped.
+pub(crate) struct FakeCluster {
+    pub(crate) fake: Arc<Fake>,
+    servers: BTreeMap<u32, Server>,
+    front: String,
+}
+
+impl FakeCluster {
+    /// `disks` members numbered from 1, one placement group for each entry of `groups`.
+    pub(crate) fn start(disks: u32, groups: &[Scheme]) -> FakeCluster {
+        let mut config = NamespaceConfig::new(VolumeId(1), PartitionId(1), Layout::replicated(3));
+        config.root_mode = 0o777;
+        let mut state = State {
+            version: 1,
+            pgs: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            next_index: 1,
+            next_session: 1,
+            disks: (1..=disks).map(|disk| (disk, DiskChunks::default())).collect(),
+            namespace: Namespace::new(&config),
+            log_index: 0,
+            stopped: BTreeSet::new(),
+            held: Vec::new(),
+            corrupting: BTreeSet::new(),
+            corrupted: 0,
+            reports: 0,
+            bad_blocks: 0,
+            reads: BTreeMap::new(),
+        };
+        for (i, scheme) in (1..).zip(groups) {
+            assert!(scheme.members() <= disks as usize);
+            let member = |n: usize| (n as u32 + i) % disks + 1;
+            let members = (0..scheme.members())
+                .map(|n| PgMember { disk: member(n), state: MemberState::Serving as u32, node: member(n) })
+                .collect();
+            let scheme = u32::from(scheme.code());
+            let pg = PgState { pg: i, volume: 1, scheme, epoch: 1, creation_epoch: 1, members, retired: false };
+            state.pgs.insert(i, pg);
+        }
+        let fake = Arc::new(Fake { state: Mutex::new(state) });
+        let mut cluster = FakeCluster { fake, servers: BTreeMap::new(), front: String::new() };
+        for disk in (1..=disks).chain([FRONT]) {
+            let server = cluster.serve(disk);
+            let address = server.local_addr().to_string();
+            if disk == FRONT {
+                cluster.front = address.clone();
+            }
+            cluster.fake.state.lock().addresses.insert(disk, address);
+            cluster.servers.insert(disk, server);
+        }
+        cluster
+    }
+    fn serve(&self, disk: u32) -> Server {
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
+        let identity = Identity::new(ClusterId([7; 16]), PeerKind::Server, NodeId(disk));
+        let port = Arc::new(Port { fake: self.fake.clone(), disk });
+        Server::bind(any, config, identity, port).expect("a port")
+    }
+    pub(crate) async fn connect(&self) -> Client {
+        let options =
+            ConnectOptions { patience: Duration::from_secs(8), ..ConnectOptions::new(vec![self.front.clone()]) };
+        Client::connect(options).await.expect("connected")
+    }
+    /// The member answers nothing from now on.
+    pub(crate) fn stop(&self, disk: u32) {
+        self.fake.state.lock().stopped.insert(disk);
+    }
+    /// It goes on: late requests are lost, as after a long stop.
+    pub(crate) fn resume(&self, disk: u32) {
+        self.fake.state.lock().stopped.remove(&disk);
+    }
+    /// Nobody listens at its port any more.
+    pub(crate) fn kill(&mut self, disk: u32) {
+        self.stop(disk);
+        drop(self.servers.remove(&disk));
+    }
+    /// Its reads have one wrong bit from now on.
+    pub(crate) fn corrupt(&self, disk: u32) {
+        self.fake.state.lock().corrupting.insert(disk);
+    }
+    pub(crate) fn heal(&self, disk: u32) {
+        self.fake.state.lock().corrupting.remove(&disk);
+    }
+    /// Disks of a group in their order.
+    pub(crate) fn members(&self, pg: u32) -> Vec<u32> {
+        self.fake.state.lock().pgs[&pg].members.iter().map(|m| m.disk).collect()
+    }
+    /// Holds the namespace against its invariants.
+    pub(crate) fn check_namespace(&self) {
+        if let Err(violation) = self.fake.state.lock().namespace.check_invariants() {
+            panic!("{violation}");
+        }
+    }
+}
+
+impl State {
+    fn map(&self) -> ClusterMap {
+        let node = |(disk, address): (&u32, &String)| Node {
+            id: *disk,
+            address: address.clone(),
+            roles: vec![if *disk == FRONT { "manager" } else { "data" }.to_owned()],
+            up: true,
+            ..Default::default()
+        };
+        let disk = |disk: &u32| Disk { id: *disk, node: *disk, ..Default::default() };
+        let pg =
+            |state: &PgState| Pg { state: Some(state.clone()), writable: true, free_bytes: 1 << 40, used_bytes: 0 };
+        ClusterMap {
+            cluster: vec![7; 16],
+            version: self.version,
+            nodes: self.addresses.iter().map(node).collect(),
+            disks: self.disks.keys().map(disk).collect(),
+            volumes: vec![Volume { id: 1, name: "default".into(), layout: 3, ..Default::default() }],
+            partitions: vec![Partition {
+                id: 1,
+                volume: 1,
+                inode_first: 1,
+                inode_last: u64::MAX,
+                nodes: vec![FRONT],
+                leader: FRONT,
+                ..Default::default()
+            }],
+            pgs: self.pgs.values().map(pg).collect(),
+            ..Default::default()
+        }
+    }
+    /// Raises the epoch of a group, in which the disk is now in that state.
+    pub(crate) fn set_member(&mut self, pg: u32, disk: u32, to: MemberState) {
+        self.version += 1;
+        let pg = self.pgs.get_mut(&pg).expect("a known group");
+        pg.epoch += 1;
+        for member in pg.members.iter_mut().filter(|m| m.disk == disk) {
+            member.state = to as u32;
+        }
+    }
+    fn epoch_of(&self, pg: u32) -> Option<Epoch> {
+        self.pgs.get(&pg).map(|pg| Epoch(pg.epoch))
+    }
+}

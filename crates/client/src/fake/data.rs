@@ -1,0 +1,202 @@
+//! Members of the cluster in memory: chunks under the rules that the wire states for replicated and striped groups.
+use super::{Fake, State};
+use crate::append::segment::block_crcs;
+use cairn_rpc::{Payload, Reply, Request};
+use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, Epoch, ErrorCode, MemberState, Scheme};
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::data::*;
+use cairn_wire::error::WireError;
+use std::collections::BTreeMap;
+
+/// Chunks of a disk by group and index.
+#[derive(Default)]
+pub(super) struct DiskChunks(BTreeMap<(u32, u32), Chunk>);
+
+struct Chunk {
+    creation_epoch: u64,
+    session: u64,
+    data: Vec<u8>,
+    row_crcs: Vec<u8>,
+    sealed: bool,
+}
+
+type Answer<T> = std::result::Result<T, WireError>;
+
+fn refuse<T>(code: ErrorCode, text: impl Into<String>) -> Answer<T> {
+    Err(WireError::new(code, text))
+}
+
+impl Fake {
+    pub(super) fn data(&self, disk: u32, request: Request<'_>, reply: Reply) {
+        let mut state = self.state.lock();
+        if state.stopped.contains(&disk) {
+            return state.held.push(reply);
+        }
+        let payload = request.payload.as_ref().map(|p| p.to_vec()).unwrap_or_default();
+        match Opcode::from_code(request.opcode) {
+            Some(Opcode::Allocate) => reply.result(request.decode().and_then(|r| state.allocate(&r))),
+            Some(Opcode::Append) => reply.result(request.decode().and_then(|r| state.append(&r, &payload))),
+            Some(Opcode::Sync) => reply.result(request.decode().and_then(|r| state.sync(&r))),
+            Some(Opcode::Seal) => reply.result(request.decode().and_then(|r| state.seal(&r))),
+            Some(Opcode::Read) => match request.decode().and_then(|r| state.read(&r)) {
+                Ok((answer, bytes)) => reply.ok(&answer, Payload::One(bytes.into())),
+                Err(error) => reply.err(error),
+            },
+            Some(Opcode::ReportBadBlock) => {
+                state.bad_blocks += 1;
+                reply.ok(&Empty {}, ());
+            }
+            other => reply.err(WireError::new(ErrorCode::UnknownOperation, format!("{other:?}"))),
+        }
+    }
+}
+
+impl State {
+    fn check(&self, header: &ChunkHeader) -> Answer<Scheme> {
+        let known = self.epoch_of(header.pg).ok_or_else(|| WireError::new(ErrorCode::UnknownPg, "unknown group"))?;
+        if known != Epoch(header.epoch) {
+            return Err(WireError::stale_epoch(known, format!("the group is at {known}")));
+        }
+        let scheme = Scheme::from_code(self.pgs[&header.pg].scheme as u8).expect("a known scheme");
+        let member = self.pgs[&header.pg].members.iter().find(|m| m.disk == header.disk);
+        let state = member.and_then(|m| MemberState::from_code(m.state as u8));
+        match state.is_some_and(MemberState::receives_writes) {
+            true => Ok(scheme),
+            false => refuse(ErrorCode::NotServing, "not a member that takes writes"),
+        }
+    }
+    fn stamps(&self, first: u32, chain: &[u32]) -> Vec<MemberStamp> {
+        [first].iter().chain(chain).map(|disk| MemberStamp { disk: *disk, incarnation: 1 }).collect()
+    }
+
+    fn allocate(&mut self, r: &AllocateRequest) -> Answer<AllocateResponse> {
+        let header = ChunkHeader { disk: r.disk, pg: r.pg, index: 0, epoch: r.epoch, session: r.session };
+        self.check(&header)?;
+        let members = self.pgs[&r.pg].members.clone();
+        let serving = |m: &&PgMember| m.state == MemberState::Serving as u32;
+        if members.iter().find(serving).map(|m| m.disk) != Some(r.disk) {
+            return refuse(ErrorCode::NotPrimary, "not the primary");
+        }
+        if let Some(stopped) = members.iter().filter(serving).find(|m| self.stopped.contains(&m.disk)) {
+            return Err(WireError::chain_failed(stopped.disk, format!("d{} does not answer", stopped.disk)));
+        }
+        self.next_index += 1;
+        Ok(AllocateResponse { indices: vec![self.next_index], creation_epoch: r.epoch })
+    }
+
+    fn append(&mut self, r: &AppendRequest, payload: &[u8]) -> Answer<AppendResponse> {
+        let header = r.chunk.expect("every request has one");
+        let scheme = self.check(&header)?;
+        assert_eq!(u32::from(scheme.code()), r.scheme, "the scheme of the group");
+        assert!(r.offset.is_multiple_of(BLOCK_SIZE as u64), "appends begin with a block");
+        assert_eq!(r.crcs, block_crcs(payload), "checksums belong to the bytes");
+        assert!(r.offset + payload.len() as u64 <= CHUNK_SIZE_MAX, "a chunk has an end");
+        let shard = self.pgs[&header.pg].members.iter().position(|m| m.disk == header.disk).expect("a member");
+        if let Scheme::Erasure { k, .. } = scheme {
+            assert!(r.chain.is_empty(), "shards have no chain");
+            assert_eq!(r.creation_epoch, header.epoch, "striped chunks end with their epoch");
+            assert!(payload.len().is_multiple_of(BLOCK_SIZE), "whole rows");
+            let rows = if shard < usize::from(k) { 0 } else { usize::from(k) };
+            assert_eq!(r.row_crcs.len(), rows * r.crcs.len(), "row checksums go to parity shards");
+        }
+        for disk in &r.chain {
+            if self.stopped.contains(disk) {
+                return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
+            }
+        }
+        let mut length = 0;
+        for disk in [header.disk].iter().chain(&r.chain) {
+            length = self.append_on(*disk, &header, r, payload, scheme)?;
+        }
+        let durable_length = if r.sync { length } else { 0 };
+        Ok(AppendResponse { length, durable_length, members: self.stamps(header.disk, &r.chain) })
+    }
+    fn append_on(
+        &mut self,
+        disk: u32,
+        header: &ChunkHeader,
+        r: &AppendRequest,
+        payload: &[u8],
+        scheme: Scheme,
+    ) -> Answer<u64> {
+        let chunks = self.disks.get_mut(&disk).expect("a known disk");
+        let new = || Chunk {
+            creation_epoch: r.creation_epoch,
+            session: header.session,
+            data: Vec::new(),
+            row_crcs: Vec::new(),
+            sealed: false,
+        };
+        let chunk = chunks.0.entry((header.pg, header.index)).or_insert_with(new);
+        assert_eq!(chunk.session, header.session, "a chunk has one writer session");
+        assert_eq!(chunk.creation_epoch, r.creation_epoch);
+        if chunk.sealed {
+            return refuse(ErrorCode::ChunkSealed, "sealed");
+        }
+        let (end, offset) = (chunk.data.len(), r.offset as usize);
+        if scheme.is_replicated() {
+            assert!(offset == end || offset == end.next_multiple_of(BLOCK_SIZE), "{offset} follows {end}");
+            chunk.data.resize(offset, 0);
+        } else if offset + payload.len() <= end {
+            assert_eq!(&chunk.data[offset..offset + payload.len()], payload, "a repeat has the same bytes");
+            return Ok(end as u64);
+        } else {
+            assert_eq!(offset, end, "a shard takes bytes only at its end");
+        }
+        chunk.data.extend_from_slice(payload);
+        chunk.row_crcs.extend_from_slice(&r.row_crcs);
+        Ok(chunk.data.len() as u64)
+    }
+
+    fn chunk_mut(&mut self, header: &ChunkHeader) -> Answer<&mut Chunk> {
+        let chunks = self.disks.get_mut(&header.disk).expect("a known disk");
+        let missing = || WireError::new(ErrorCode::Missing, format!("d{} has no such chunk", header.disk));
+        chunks.0.get_mut(&(header.pg, header.index)).ok_or_else(missing)
+    }
+    fn sync(&mut self, r: &SyncRequest) -> Answer<SyncResponse> {
+        let header = r.chunk.expect("every request has one");
+        self.check(&header)?;
+        if let Some(disk) = r.chain.iter().find(|disk| self.stopped.contains(disk)) {
+            return Err(WireError::chain_failed(*disk, "it does not answer"));
+        }
+        let durable_length = self.chunk_mut(&header)?.data.len() as u64;
+        Ok(SyncResponse { durable_length, members: self.stamps(header.disk, &r.chain) })
+    }
+    fn seal(&mut self, r: &SealRequest) -> Answer<SealResponse> {
+        let header = r.chunk.expect("every request has one");
+        for disk in [header.disk].iter().chain(&r.chain) {
+            self.chunk_mut(&ChunkHeader { disk: *disk, ..header })?.sealed = true;
+        }
+        Ok(SealResponse { length: self.chunk_mut(&header)?.data.len() as u64 })
+    }
+
+    fn read(&mut self, r: &ReadRequest) -> Answer<(ReadResponse, Vec<u8>)> {
+        let header = r.chunk.expect("every request has one");
+        let members = &self.pgs.get(&header.pg).ok_or_else(|| WireError::new(ErrorCode::UnknownPg, "?"))?.members;
+        if !members.iter().any(|m| m.disk == header.disk && m.state == MemberState::Serving as u32) {
+            return refuse(ErrorCode::NotServing, "it does not serve");
+        }
+        *self.reads.entry(header.disk).or_default() += 1;
+        let corrupt = self.corrupting.contains(&header.disk);
+        let chunk = self.chunk_mut(&header)?;
+        let first = r.offset as usize / BLOCK_SIZE * BLOCK_SIZE;
+        let end = (r.offset as usize + r.length as usize).next_multiple_of(BLOCK_SIZE);
+        let mut data = chunk.data.clone();
+        data.resize(data.len().next_multiple_of(BLOCK_SIZE), 0);
+        if (r.offset + u64::from(r.length)) as usize > chunk.data.len() || end > data.len() {
+            return refuse(ErrorCode::Missing, format!("d{} has {} bytes", header.disk, chunk.data.len()));
+        }
+        let mut bytes = data[first..end].to_vec();
+        let crcs = block_crcs(&bytes);
+        let per_block = chunk.row_crcs.len() / (data.len() / BLOCK_SIZE).max(1);
+        let rows = first / BLOCK_SIZE * per_block..end / BLOCK_SIZE * per_block;
+        let row_crcs = if r.row_crcs { chunk.row_crcs[rows].to_vec() } else { Vec::new() };
+        if corrupt {
+            let at = bytes.len() / 2;
+            bytes[at] ^= 0x10;
+            self.corrupted += 1;
+        }
+        Ok((ReadResponse { crcs, first_block_offset: first as u64, row_crcs }, bytes))
+    }
+}
