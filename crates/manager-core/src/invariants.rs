@@ -2,7 +2,7 @@
 use crate::items::NODE_ID_FIRST;
 use crate::pg::Pg;
 use crate::state::State;
-use cairn_types::{Epoch, MemberState};
+use cairn_types::Epoch;
 use std::collections::BTreeSet;
 
 impl State {
@@ -100,9 +100,8 @@ impl State {
         if pg.members.iter().map(|m| m.disk).collect::<BTreeSet<_>>().len() != pg.members.len() {
             return Err(format!("{id} has two members on one disk"));
         }
-        let (serving, waiting) = (pg.count(MemberState::Serving), pg.count(MemberState::Waiting));
-        if serving + waiting == 0 || (serving > 0 && waiting > 0) {
-            return Err(format!("{id} has {serving} serving and {waiting} waiting members"));
+        if let Some(flaw) = pg.flaw() {
+            return Err(format!("{id}: {flaw}"));
         }
         if pg.open && pg.retired {
             return Err(format!("{id} is open although its volume is deleted"));

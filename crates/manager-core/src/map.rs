@@ -214,10 +214,10 @@ impl State {
     pub fn pg_counts(&self) -> wire::PgCounts {
         let mut counts = wire::PgCounts::default();
         for pg in self.pgs().filter(|pg| !pg.retired) {
-            match pg.count(MemberState::Serving) {
-                0 => counts.waiting += 1,
+            match pg {
+                _ if !pg.is_readable() => counts.waiting += 1,
                 _ if pg.is_complete() => counts.complete += 1,
-                n if n >= pg.scheme.write_minimum() => counts.degraded += 1,
+                _ if pg.has_write_minimum() => counts.degraded += 1,
                 _ => counts.read_only += 1,
             }
             counts.closed += u32::from(!pg.open);

@@ -2,37 +2,43 @@
 //!
 //! | is | event | when | becomes |
 //! |---|---|---|---|
-//! | serving | down | another serving member remains | offline |
-//! | serving | down | none remains | waiting |
-//! | serving | failed | another serving member remains | offline |
-//! | serving | failed | none remains | – |
+//! | serving | down | without it the group can be written | offline |
+//! | serving | down | else | waiting |
+//! | serving | failed | without it the group can be written | offline |
+//! | serving | failed | else, without it the group can be read | waiting |
+//! | serving | failed | else | – |
 //! | serving | registered | enough others serve and are heard | syncing |
 //! | serving | registered | else | serving, new epoch |
 //! | syncing | down, failed | | offline |
 //! | syncing | registered | | syncing, new epoch |
-//! | syncing | caught up | a member serves | serving |
-//! | syncing | caught up | none serves | – |
-//! | waiting | registered | | serving |
-//! | waiting | source back | it is up | syncing |
-//! | waiting | source back | it is down | offline |
-//! | offline | registered, rejoined | a member serves | syncing |
-//! | offline | registered, rejoined | none serves | – |
-//! | offline | source back | it is up | syncing |
-//! | offline | source back | it is down | – |
+//! | syncing | caught up | the group can be read | serving |
+//! | syncing | caught up | else | – |
+//! | waiting | registered, rejoined | | serving |
+//! | waiting | writes back | | offline |
+//! | offline | registered, rejoined | the group can be read | syncing |
+//! | offline | registered, rejoined | else | – |
+//! | offline | sources back | it is up | syncing |
+//! | offline | sources back | it is down | – |
 //! | any other | | | – |
 //!
 //! Every row but "–" raises the epoch.
 //!
-//! *Down*: the node or disk is marked down. All that go down in one command fall together: those that served until
-//! then held everything that was acknowledged, since an acknowledgement needs all of them, so if nobody is left all of
-//! them wait and the first to come back serves. *Failed*: somebody reported this member and a probe confirmed it; it
-//! leaves this group only. *Registered*: its process started anew. A member that still counts as serving then holds
-//! everything acknowledged (nothing could be acknowledged without it), so it may go on serving at once. It catches up
-//! first only if at least the minimum for writes of other members serve and are known to live: after a power failure of the
-//! whole cluster that leaves no group waiting for one particular disk. *Source back*: another member began to serve
-//! where none did.
+//! A group *can be written* when as many members serve as the minimum of its scheme for writes, and *can be read* when as
+//! many serve as hold every byte: one copy, or k shards. *Down*: the node or disk is marked down. All that go down in one
+//! command fall together. *Failed*: somebody reported this member and a probe confirmed it; it leaves this group only.
+//! *Registered*: its process started anew. *Rejoined*: it had to leave, and answers again. *Writes back*: the group can
+//! be written, by a change of other members. *Sources back*: it can be read and could not before.
 //!
-//! **Invariant:** a group has a serving or a waiting member, never both kinds.
+//! Why *waiting*: an acknowledgement needs every serving member. Who served until the group could no longer be written
+//! therefore holds all that was ever acknowledged, and misses nothing for as long as nothing can be written. So it
+//! serves again at once when it is back, whoever comes first; and when the group can be written without it, it is
+//! offline: from then on it may miss something. For the same reason a member that registers while it still counts as
+//! serving may go on serving at once. It catches up first only if at least the minimum for writes of other members
+//! serve and are known to live: after a power failure of the whole cluster that leaves no group waiting for one
+//! particular disk.
+//!
+//! **Invariant:** serving and waiting members together are enough to read everything acknowledged, and each of them holds
+//! its part of it. Nobody is waiting while the group can be written.
 use cairn_types::MemberState;
 
 /// What happened to a member.
@@ -43,22 +49,32 @@ pub enum MemberEvent {
     Registered,
     CaughtUp,
     Rejoined,
-    SourceBack,
+    WritesBack,
+    SourcesBack,
 }
 
 impl MemberEvent {
     /// Every event.
-    pub const ALL: [MemberEvent; 6] =
-        [Self::Down, Self::Failed, Self::Registered, Self::CaughtUp, Self::Rejoined, Self::SourceBack];
+    pub const ALL: [MemberEvent; 7] = [
+        Self::Down,
+        Self::Failed,
+        Self::Registered,
+        Self::CaughtUp,
+        Self::Rejoined,
+        Self::WritesBack,
+        Self::SourcesBack,
+    ];
 }
 
 /// What the table looks at besides state and event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Around {
-    /// Another member serves, not counting those that the same command takes down.
-    pub source: bool,
-    /// At least the minimum for writes of *other* members serve, and the leader has heard of their nodes.
-    pub enough: bool,
+    /// As many *other* members serve as reads need, not counting those that the same command takes down.
+    pub readable: bool,
+    /// As many *other* members serve as writes need, not counting those that the same command takes down.
+    pub writable: bool,
+    /// As many *other* members as writes need serve, and the leader has heard of their nodes.
+    pub heard: bool,
     /// This member's node is up and its disk in service.
     pub able: bool,
 }
@@ -68,23 +84,24 @@ pub fn next(state: MemberState, event: MemberEvent, around: Around) -> Option<Me
     use MemberEvent as E;
     use MemberState as S;
     match (state, event) {
-        (S::Serving, E::Down) => Some(if around.source { S::Offline } else { S::Waiting }),
-        (S::Serving, E::Failed) => around.source.then_some(S::Offline),
-        (S::Serving, E::Registered) => Some(if around.enough { S::Syncing } else { S::Serving }),
-        (S::Serving, E::CaughtUp | E::Rejoined | E::SourceBack) => None,
+        (S::Serving, E::Down) => Some(if around.writable { S::Offline } else { S::Waiting }),
+        (S::Serving, E::Failed) if around.writable => Some(S::Offline),
+        (S::Serving, E::Failed) => around.readable.then_some(S::Waiting),
+        (S::Serving, E::Registered) => Some(if around.heard { S::Syncing } else { S::Serving }),
+        (S::Serving, E::CaughtUp | E::Rejoined | E::WritesBack | E::SourcesBack) => None,
 
         (S::Syncing, E::Down | E::Failed) => Some(S::Offline),
         (S::Syncing, E::Registered) => Some(S::Syncing),
-        (S::Syncing, E::CaughtUp) => around.source.then_some(S::Serving),
-        (S::Syncing, E::Rejoined | E::SourceBack) => None,
+        (S::Syncing, E::CaughtUp) => around.readable.then_some(S::Serving),
+        (S::Syncing, E::Rejoined | E::WritesBack | E::SourcesBack) => None,
 
-        (S::Waiting, E::Registered) => Some(S::Serving),
-        (S::Waiting, E::SourceBack) => Some(if around.able { S::Syncing } else { S::Offline }),
-        (S::Waiting, E::Down | E::Failed | E::CaughtUp | E::Rejoined) => None,
+        (S::Waiting, E::Registered | E::Rejoined) => Some(S::Serving),
+        (S::Waiting, E::WritesBack) => Some(S::Offline),
+        (S::Waiting, E::Down | E::Failed | E::CaughtUp | E::SourcesBack) => None,
 
-        (S::Offline, E::Registered | E::Rejoined) => around.source.then_some(S::Syncing),
-        (S::Offline, E::SourceBack) => around.able.then_some(S::Syncing),
-        (S::Offline, E::Down | E::Failed | E::CaughtUp) => None,
+        (S::Offline, E::Registered | E::Rejoined) => around.readable.then_some(S::Syncing),
+        (S::Offline, E::SourcesBack) => around.able.then_some(S::Syncing),
+        (S::Offline, E::Down | E::Failed | E::CaughtUp | E::WritesBack) => None,
     }
 }
 
@@ -94,67 +111,76 @@ mod tests {
     use MemberEvent as E;
     use MemberState::{self as S, Offline, Serving, Syncing, Waiting};
 
-    /// (state, event, source, enough, able, next): `None` in a condition = either.
-    type Row = (S, E, Option<bool>, Option<bool>, Option<bool>, Option<S>);
+    /// (state, event, (readable, writable, heard, able), next): `None` in a condition = either.
+    type Row = (S, E, [Option<bool>; 4], Option<S>);
     const YES: Option<bool> = Some(true);
     const NO: Option<bool> = Some(false);
+    const ANY: [Option<bool>; 4] = [None; 4];
+    const READABLE: [Option<bool>; 4] = [YES, None, None, None];
+    const UNREADABLE: [Option<bool>; 4] = [NO, None, None, None];
+    const WRITABLE: [Option<bool>; 4] = [None, YES, None, None];
+    const UNWRITABLE: [Option<bool>; 4] = [None, NO, None, None];
 
     /// The whole table, row by row; written apart from the code on purpose.
     const ROWS: &[Row] = &[
-        (Serving, E::Down, YES, None, None, Some(Offline)),
-        (Serving, E::Down, NO, None, None, Some(Waiting)),
-        (Serving, E::Failed, YES, None, None, Some(Offline)),
-        (Serving, E::Failed, NO, None, None, None),
-        (Serving, E::Registered, None, YES, None, Some(Syncing)),
-        (Serving, E::Registered, None, NO, None, Some(Serving)),
-        (Serving, E::CaughtUp, None, None, None, None),
-        (Serving, E::Rejoined, None, None, None, None),
-        (Serving, E::SourceBack, None, None, None, None),
-        (Syncing, E::Down, None, None, None, Some(Offline)),
-        (Syncing, E::Failed, None, None, None, Some(Offline)),
-        (Syncing, E::Registered, None, None, None, Some(Syncing)),
-        (Syncing, E::CaughtUp, YES, None, None, Some(Serving)),
-        (Syncing, E::CaughtUp, NO, None, None, None),
-        (Syncing, E::Rejoined, None, None, None, None),
-        (Syncing, E::SourceBack, None, None, None, None),
-        (Waiting, E::Down, None, None, None, None),
-        (Waiting, E::Failed, None, None, None, None),
-        (Waiting, E::Registered, None, None, None, Some(Serving)),
-        (Waiting, E::CaughtUp, None, None, None, None),
-        (Waiting, E::Rejoined, None, None, None, None),
-        (Waiting, E::SourceBack, None, None, YES, Some(Syncing)),
-        (Waiting, E::SourceBack, None, None, NO, Some(Offline)),
-        (Offline, E::Down, None, None, None, None),
-        (Offline, E::Failed, None, None, None, None),
-        (Offline, E::Registered, YES, None, None, Some(Syncing)),
-        (Offline, E::Registered, NO, None, None, None),
-        (Offline, E::CaughtUp, None, None, None, None),
-        (Offline, E::Rejoined, YES, None, None, Some(Syncing)),
-        (Offline, E::Rejoined, NO, None, None, None),
-        (Offline, E::SourceBack, None, None, YES, Some(Syncing)),
-        (Offline, E::SourceBack, None, None, NO, None),
+        (Serving, E::Down, WRITABLE, Some(Offline)),
+        (Serving, E::Down, UNWRITABLE, Some(Waiting)),
+        (Serving, E::Failed, WRITABLE, Some(Offline)),
+        (Serving, E::Failed, [YES, NO, None, None], Some(Waiting)),
+        (Serving, E::Failed, [NO, NO, None, None], None),
+        (Serving, E::Registered, [None, None, YES, None], Some(Syncing)),
+        (Serving, E::Registered, [None, None, NO, None], Some(Serving)),
+        (Serving, E::CaughtUp, ANY, None),
+        (Serving, E::Rejoined, ANY, None),
+        (Serving, E::WritesBack, ANY, None),
+        (Serving, E::SourcesBack, ANY, None),
+        (Syncing, E::Down, ANY, Some(Offline)),
+        (Syncing, E::Failed, ANY, Some(Offline)),
+        (Syncing, E::Registered, ANY, Some(Syncing)),
+        (Syncing, E::CaughtUp, READABLE, Some(Serving)),
+        (Syncing, E::CaughtUp, UNREADABLE, None),
+        (Syncing, E::Rejoined, ANY, None),
+        (Syncing, E::WritesBack, ANY, None),
+        (Syncing, E::SourcesBack, ANY, None),
+        (Waiting, E::Down, ANY, None),
+        (Waiting, E::Failed, ANY, None),
+        (Waiting, E::Registered, ANY, Some(Serving)),
+        (Waiting, E::CaughtUp, ANY, None),
+        (Waiting, E::Rejoined, ANY, Some(Serving)),
+        (Waiting, E::WritesBack, ANY, Some(Offline)),
+        (Waiting, E::SourcesBack, ANY, None),
+        (Offline, E::Down, ANY, None),
+        (Offline, E::Failed, ANY, None),
+        (Offline, E::Registered, READABLE, Some(Syncing)),
+        (Offline, E::Registered, UNREADABLE, None),
+        (Offline, E::CaughtUp, ANY, None),
+        (Offline, E::Rejoined, READABLE, Some(Syncing)),
+        (Offline, E::Rejoined, UNREADABLE, None),
+        (Offline, E::WritesBack, ANY, None),
+        (Offline, E::SourcesBack, [None, None, None, YES], Some(Syncing)),
+        (Offline, E::SourcesBack, [None, None, None, NO], None),
     ];
 
     /// A member would serve what it does not hold, or a group would lose its last copy, if any row were wrong.
     #[test]
     fn every_case_is_exactly_one_row() {
-        let fits = |want: Option<bool>, is: bool| want.is_none_or(|w| w == is);
         for state in [Serving, Syncing, Waiting, Offline] {
             for event in MemberEvent::ALL {
-                for bits in 0..8u8 {
-                    let around = Around { source: bits & 1 != 0, enough: bits & 2 != 0, able: bits & 4 != 0 };
-                    let rows: Vec<&Row> = ROWS
-                        .iter()
-                        .filter(|(s, e, source, enough, able, _)| {
-                            *s == state
-                                && *e == event
-                                && fits(*source, around.source)
-                                && fits(*enough, around.enough)
-                                && fits(*able, around.able)
-                        })
-                        .collect();
+                for bits in 0..16u8 {
+                    let is = [0, 1, 2, 3].map(|bit| bits >> bit & 1 != 0);
+                    let [readable, writable, heard, able] = is;
+                    // Writes need at least as many members as reads, and those that are heard serve.
+                    if (writable && !readable) || (heard && !writable) {
+                        continue;
+                    }
+                    let around = Around { readable, writable, heard, able };
+                    let fits = |row: &&Row| {
+                        let conditions = row.2.iter().zip(is).all(|(want, is)| want.is_none_or(|want| want == is));
+                        row.0 == state && row.1 == event && conditions
+                    };
+                    let rows: Vec<&Row> = ROWS.iter().filter(fits).collect();
                     assert_eq!(rows.len(), 1, "{state} {event:?} {around:?}");
-                    assert_eq!(next(state, event, around), rows[0].5, "{state} {event:?} {around:?}");
+                    assert_eq!(next(state, event, around), rows[0].3, "{state} {event:?} {around:?}");
                 }
             }
         }

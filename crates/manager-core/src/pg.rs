@@ -1,7 +1,8 @@
 //! A placement group in the manager's state: members in order, their states, the epoch.
 //!
-//! Invariants: the epoch rises with every change of a state (by one a command), and only here. A serving or a waiting
-//! member is always there. No disk is a member twice.
+//! Invariants: the epoch rises with every change of a state (by one a command), and only here. Serving and waiting members
+//! are always enough to read from, and none waits while the group can be written. No disk is a member twice, and a disk
+//! keeps its position: in an erasure group that is the number of its shard.
 use crate::member_table::{Around, MemberEvent, next};
 use cairn_types::{DiskId, Epoch, MemberState, PgId, Scheme, VolumeId, WallTime};
 
@@ -20,7 +21,7 @@ pub struct Pg {
     pub scheme: Scheme,
     pub epoch: Epoch,
     pub creation_epoch: Epoch,
-    /// In order; the primary is the first serving one.
+    /// In order; the primary is the first serving one. In an erasure group member i holds shard i.
     pub members: Vec<Member>,
     /// Takes new chunks as far as the manager is concerned; false when its disks are full.
     pub open: bool,
@@ -54,9 +55,19 @@ impl Pg {
         self.count(MemberState::Serving) == self.members.len()
     }
 
+    /// Enough members serve to read everything.
+    pub fn is_readable(&self) -> bool {
+        self.count(MemberState::Serving) >= self.scheme.read_minimum()
+    }
+
+    /// Enough members serve to write.
+    pub fn has_write_minimum(&self) -> bool {
+        self.count(MemberState::Serving) >= self.scheme.write_minimum()
+    }
+
     /// May be written: open, in use, and enough members serve.
     pub fn is_writable(&self) -> bool {
-        self.open && !self.retired && self.count(MemberState::Serving) >= self.scheme.write_minimum()
+        self.open && !self.retired && self.has_write_minimum()
     }
 
     /// The first serving member.
@@ -66,27 +77,36 @@ impl Pg {
 
     /// Disks that were marked down together. True if the epoch rose.
     pub fn take_down(&mut self, down: &[DiskId]) -> bool {
-        let source = self.members.iter().any(|m| m.state == MemberState::Serving && !down.contains(&m.disk));
-        let around = Around { source, enough: false, able: false };
-        self.change(
-            |member| if down.contains(&member.disk) { next(member.state, MemberEvent::Down, around) } else { None },
-        )
+        let around = self.around(down, true);
+        let raised =
+            self.each(|m| if down.contains(&m.disk) { next(m.state, MemberEvent::Down, around) } else { None });
+        self.raise(raised)
     }
 
     /// The member on `disk` was reported and a probe confirmed it. True if the epoch rose.
     pub fn fail(&mut self, disk: DiskId) -> bool {
-        self.one(disk, MemberEvent::Failed)
+        let raised = self.one(disk, MemberEvent::Failed);
+        self.raise(raised)
     }
 
-    /// The member on `disk` answers again after it was removed from this group. True if the epoch rose.
-    pub fn rejoin(&mut self, disk: DiskId) -> bool {
-        self.one(disk, MemberEvent::Rejoined)
+    /// The member on `disk` answers again after it had to leave this group. `able`: the disk's node is up and the disk
+    /// in service. True if the epoch rose.
+    pub fn rejoin(&mut self, disk: DiskId, able: impl Fn(DiskId) -> bool) -> bool {
+        let readable = self.is_readable();
+        let raised = self.one(disk, MemberEvent::Rejoined);
+        let raised = self.settle(readable, able) || raised;
+        self.raise(raised)
     }
 
-    /// These members verified that they hold what the primary holds, under the present epoch. True if it rose.
+    /// These members verified that they hold their part of everything, under the present epoch. True if it rose.
     pub fn caught_up(&mut self, disks: &[DiskId]) -> bool {
-        let around = Around { source: self.primary().is_some(), enough: false, able: true };
-        self.change(|m| if disks.contains(&m.disk) { next(m.state, MemberEvent::CaughtUp, around) } else { None })
+        let around = Around { readable: self.is_readable(), writable: false, heard: false, able: true };
+        let caught =
+            |m: &Member| if disks.contains(&m.disk) { next(m.state, MemberEvent::CaughtUp, around) } else { None };
+        let raised = self.each(caught);
+        // Catching up needs sources, so none came back by it.
+        let raised = self.settle(true, |_| false) || raised;
+        self.raise(raised)
     }
 
     /// The process of these disks started anew. `heard`: the leader knows that the disk's node lives; `able`: the
@@ -97,31 +117,17 @@ impl Pg {
         heard: impl Fn(DiskId) -> bool,
         able: impl Fn(DiskId) -> bool,
     ) -> bool {
-        let had_source = self.primary().is_some();
-        let before = self.members.clone();
+        let readable = self.is_readable();
+        // Disks of one process start together: none of them speaks for another.
+        let others = self.members.iter().filter(|m| m.state == MemberState::Serving && !disks.contains(&m.disk));
+        let heard = others.filter(|m| heard(m.disk)).count() >= self.scheme.write_minimum();
         let mut raised = false;
         for disk in disks {
-            let Some(at) = self.members.iter().position(|m| m.disk == *disk) else { continue };
-            // Two disks of one process start together: none of them is a source for the other.
-            let others = before.iter().filter(|m| m.state == MemberState::Serving && !disks.contains(&m.disk));
-            let enough = others.filter(|m| heard(m.disk)).count() >= self.scheme.write_minimum();
-            let source = self.members.iter().any(|m| m.state == MemberState::Serving && m.disk != *disk);
-            if let Some(state) =
-                next(self.members[at].state, MemberEvent::Registered, Around { source, enough, able: true })
-            {
-                self.members[at].state = state;
-                raised = true;
-            }
+            let around = Around { heard, ..self.around(&[*disk], true) };
+            raised |=
+                self.each(|m| if m.disk == *disk { next(m.state, MemberEvent::Registered, around) } else { None });
         }
-        if !had_source && self.primary().is_some() {
-            for member in &mut self.members {
-                let around = Around { source: true, enough: false, able: able(member.disk) };
-                if let Some(state) = next(member.state, MemberEvent::SourceBack, around) {
-                    member.state = state;
-                    raised = true;
-                }
-            }
-        }
+        let raised = self.settle(readable, able) || raised;
         self.raise(raised)
     }
 
@@ -133,36 +139,67 @@ impl Pg {
         self.raise(first)
     }
 
-    fn one(&mut self, disk: DiskId, event: MemberEvent) -> bool {
-        let source = self.members.iter().any(|m| m.state == MemberState::Serving && m.disk != disk);
-        let around = Around { source, enough: false, able: true };
-        self.change(|member| if member.disk == disk { next(member.state, event, around) } else { None })
+    /// What is around a member when these do not count.
+    fn around(&self, without: &[DiskId], able: bool) -> Around {
+        let others = self.members.iter().filter(|m| m.state == MemberState::Serving && !without.contains(&m.disk));
+        let others = others.count();
+        let (readable, writable) = (others >= self.scheme.read_minimum(), others >= self.scheme.write_minimum());
+        Around { readable, writable, heard: false, able }
     }
 
-    fn change(&mut self, decide: impl Fn(&Member) -> Option<MemberState>) -> bool {
-        let mut raised = false;
+    fn one(&mut self, disk: DiskId, event: MemberEvent) -> bool {
+        let around = self.around(&[disk], true);
+        self.each(|member| if member.disk == disk { next(member.state, event, around) } else { None })
+    }
+
+    /// What follows for the other members when more serve than before; `readable`: whether it could be read before.
+    fn settle(&mut self, readable: bool, able: impl Fn(DiskId) -> bool) -> bool {
+        let around = |disk: DiskId| Around { readable: true, writable: true, heard: false, able: able(disk) };
+        let mut changed = false;
+        if self.has_write_minimum() {
+            changed |= self.each(|m| next(m.state, MemberEvent::WritesBack, around(m.disk)));
+        }
+        if !readable && self.is_readable() {
+            changed |= self.each(|m| next(m.state, MemberEvent::SourcesBack, around(m.disk)));
+        }
+        changed
+    }
+
+    /// True if a state was decided anew.
+    fn each(&mut self, decide: impl Fn(&Member) -> Option<MemberState>) -> bool {
+        let mut changed = false;
         for member in &mut self.members {
             if let Some(state) = decide(member) {
                 member.state = state;
-                raised = true;
+                changed = true;
             }
         }
-        self.raise(raised)
+        changed
     }
 
     fn raise(&mut self, raised: bool) -> bool {
         if raised {
             self.epoch = Epoch(self.epoch.get() + 1);
         }
-        self.check();
+        // Guards the only copy of the data: what such a group holds could never be read again, or not be trusted.
+        let flaw = self.flaw();
+        assert!(flaw.is_none(), "{}: {flaw:?}", self.id);
         raised
     }
 
-    /// Guards the only copy of the data: a group without a serving or waiting member could never be read again.
-    fn check(&self) {
+    /// What is wrong with the states of the members, if anything.
+    pub(crate) fn flaw(&self) -> Option<String> {
         let (serving, waiting) = (self.count(MemberState::Serving), self.count(MemberState::Waiting));
-        assert!(serving + waiting > 0, "{}: no member serves or is waited for", self.id);
-        assert!(serving == 0 || waiting == 0, "{}: a member is waited for although another serves", self.id);
+        if serving + waiting < self.scheme.read_minimum() {
+            return Some(format!(
+                "{serving} serving and {waiting} waiting members are too few to read {}",
+                self.scheme
+            ));
+        }
+        if waiting > 0 && self.has_write_minimum() {
+            return Some(format!("{waiting} members wait although {serving} serve and {} can be written", self.scheme));
+        }
+        None
     }
 }
 

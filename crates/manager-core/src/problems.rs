@@ -42,7 +42,7 @@ fn groups(count: usize) -> String {
 }
 
 fn waiting(state: &State, out: &mut Vec<String>) {
-    let pgs: Vec<&Pg> = in_use(state).filter(|pg| pg.count(MemberState::Serving) == 0).collect();
+    let pgs: Vec<&Pg> = in_use(state).filter(|pg| !pg.is_readable()).collect();
     if pgs.is_empty() {
         return;
     }
@@ -56,7 +56,8 @@ fn waiting(state: &State, out: &mut Vec<String>) {
         format!("{} ({} on {}, host {host})", disk.id, disk.path, disk.node)
     });
     out.push(format!(
-        "{} ({}) cannot be read or written: the last complete copies are on {}; start these nodes, the data comes back with them",
+        "{} ({}) cannot be read or written: too few complete copies or shards are in service, the others are on {}; \
+         start these nodes, the data comes back with them",
         groups(pgs.len()),
         names(pgs.iter().map(|pg| pg.id.to_string())),
         names(disks),
@@ -64,7 +65,7 @@ fn waiting(state: &State, out: &mut Vec<String>) {
 }
 
 fn read_only(state: &State, out: &mut Vec<String>) {
-    let few = |pg: &&Pg| (1..pg.scheme.write_minimum()).contains(&pg.count(MemberState::Serving));
+    let few = |pg: &&Pg| pg.is_readable() && !pg.has_write_minimum();
     let pgs: Vec<&Pg> = in_use(state).filter(few).collect();
     if !pgs.is_empty() {
         out.push(format!(
@@ -77,7 +78,7 @@ fn read_only(state: &State, out: &mut Vec<String>) {
 }
 
 fn degraded(state: &State, out: &mut Vec<String>) {
-    let fewer = |pg: &&Pg| !pg.is_complete() && pg.count(MemberState::Serving) >= pg.scheme.write_minimum();
+    let fewer = |pg: &&Pg| !pg.is_complete() && pg.has_write_minimum();
     let pgs: Vec<&Pg> = in_use(state).filter(fewer).collect();
     if pgs.is_empty() {
         return;
@@ -89,7 +90,7 @@ fn degraded(state: &State, out: &mut Vec<String>) {
         (now, later) => format!("members of {now} are catching up now, {later} wait for their members to return"),
     };
     out.push(format!(
-        "{} ({}) have fewer copies than they should, all data can be read and written; {doing}",
+        "{} ({}) have fewer copies or shards than they should, all data can be read and written; {doing}",
         groups(pgs.len()),
         names(pgs.iter().map(|pg| pg.id.to_string())),
     ));

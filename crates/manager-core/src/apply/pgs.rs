@@ -6,7 +6,7 @@ use crate::pg::Pg;
 use crate::state::State;
 use cairn_types::{DiskId, Epoch, ErrorCode, PgId, Scheme, VolumeId, WallTime};
 use cairn_wire::error::WireError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most groups of one command.
@@ -73,7 +73,11 @@ impl State {
         if !self.is_able(DiskId(at.disk)) {
             return Ok(Outcome::Done);
         }
-        self.member(at, raised, |pg, disk| pg.rejoin(disk))
+        let able: BTreeSet<DiskId> = match self.pg(PgId(at.pg)) {
+            Some(pg) => pg.members.iter().map(|m| m.disk).filter(|disk| self.is_able(*disk)).collect(),
+            None => BTreeSet::new(),
+        };
+        self.member(at, raised, |pg, disk| pg.rejoin(disk, |disk| able.contains(&disk)))
     }
 
     /// Members of one group that caught up under the same epoch serve from the same new one.

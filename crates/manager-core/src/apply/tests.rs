@@ -215,7 +215,7 @@ fn failed_disks_leave_and_return_by_registration() {
     assert_eq!(states(&state, pg)[1], MemberState::Offline, "a failed disk does not rejoin");
     let absent = Register { disks: Vec::new(), ..register(2, Roles::DATA, 0) };
     ok(&mut state, Command::Register(absent));
-    assert_eq!(states(&state, pg), [MemberState::Serving, MemberState::Offline, MemberState::Offline]);
+    assert_eq!(states(&state, pg), [MemberState::Serving, MemberState::Offline, MemberState::Waiting]);
     ok(&mut state, Command::Register(register(1, Roles::DATA, 1)));
     assert_eq!(states(&state, pg)[1], MemberState::Syncing);
 }

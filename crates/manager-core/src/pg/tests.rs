@@ -1,4 +1,6 @@
 //! Walks of whole groups through failures.
+mod random;
+
 use super::*;
 use MemberState::{Offline, Serving, Syncing, Waiting};
 
@@ -33,19 +35,23 @@ fn down_register_catch_up() {
     assert_eq!(pg.epoch, Epoch(4));
 }
 
-/// The last complete copy must be waited for: a stale one that comes back first must not serve.
+/// A stale copy that comes back first must not serve; of the complete ones each may, whoever comes first.
 #[test]
-fn last_serving_is_waited_for() {
+fn complete_members_are_waited_for() {
     let mut pg = pg(3);
     pg.take_down(&[A]);
     pg.take_down(&[B]);
+    assert_eq!(states(&pg), [Offline, Waiting, Serving], "what one of three took alone was never acknowledged");
     assert!(!pg.is_writable(), "one of three is below the minimum");
     pg.take_down(&[C]);
-    assert_eq!(states(&pg), [Offline, Offline, Waiting]);
+    assert_eq!(states(&pg), [Offline, Waiting, Waiting]);
     assert!(!pg.register(&[A], ALL, ALL), "a stale copy alone changes nothing");
-    assert_eq!(states(&pg), [Offline, Offline, Waiting]);
-    assert!(pg.register(&[C], ALL, |disk| disk != B));
-    assert_eq!(states(&pg), [Syncing, Offline, Serving], "what is up catches up from it");
+    assert!(pg.register(&[B], ALL, |disk| disk != C));
+    assert_eq!(states(&pg), [Syncing, Serving, Waiting], "what is up catches up from it");
+    assert!(pg.caught_up(&[A]));
+    assert_eq!(states(&pg), [Serving, Serving, Offline], "writes go on: from now on the third misses them");
+    assert!(pg.register(&[C], ALL, ALL));
+    assert_eq!(states(&pg), [Serving, Serving, Syncing]);
 }
 
 /// Losing a rack or the power of all members at once must not make the group hang on one of several complete copies.
@@ -56,7 +62,44 @@ fn those_that_fall_together_wait_together() {
     assert!(pg.take_down(&[A, C]));
     assert_eq!(states(&pg), [Waiting, Offline, Waiting]);
     assert!(pg.register(&[C], ALL, |disk| disk == C));
-    assert_eq!(states(&pg), [Offline, Offline, Serving], "the other may be stale from now on");
+    assert_eq!(states(&pg), [Waiting, Offline, Serving], "nothing is written yet, so the other misses nothing");
+    assert!(pg.register(&[A], ALL, |disk| disk != B));
+    assert_eq!(states(&pg), [Serving, Offline, Serving]);
+}
+
+/// Four shards lost one after another must not need all of them back, nor let a stale one count as a source.
+#[test]
+fn erasure_groups_wait_for_enough_shards() {
+    let disks: Vec<DiskId> = (1..=9).map(DiskId).collect();
+    let mut pg = Pg::new(PgId(1), VolumeId(1), Scheme::Erasure { k: 6, m: 3 }, &disks, WallTime(0));
+    for disk in &disks[..5] {
+        assert!(pg.take_down(&[*disk]));
+    }
+    assert_eq!(states(&pg)[..5], [Offline, Offline, Waiting, Waiting, Waiting]);
+    assert!(!pg.is_readable(), "four of six");
+    assert!(!pg.register(&[DiskId(1)], ALL, ALL), "too few sources to catch up from");
+    assert!(pg.register(&[DiskId(4)], ALL, ALL));
+    assert!(pg.register(&[DiskId(3)], ALL, |disk| disk != DiskId(2) && disk != DiskId(5)));
+    assert!(pg.is_readable() && !pg.has_write_minimum());
+    assert_eq!(states(&pg)[..5], [Syncing, Offline, Serving, Serving, Waiting], "the first can catch up now");
+    assert!(pg.caught_up(&[DiskId(1)]));
+    assert_eq!(states(&pg)[..5], [Serving, Offline, Serving, Serving, Offline], "writes go on without the rest");
+    assert!(pg.is_writable());
+}
+
+/// A stalled member below the minimum must come back by answering, without catching up from fewer than can be read.
+#[test]
+fn reports_below_the_minimum() {
+    let mut pg = pg(5);
+    assert!(pg.take_down(&[A, B]));
+    assert!(pg.fail(C), "two of five serve on, for reads");
+    assert_eq!(states(&pg), [Offline, Offline, Waiting, Serving, Serving]);
+    assert!(pg.fail(DiskId(4)));
+    assert!(!pg.fail(DiskId(5)), "the last one stays");
+    assert!(pg.rejoin(A, ALL), "one complete copy is a source");
+    assert!(pg.rejoin(DiskId(4), ALL));
+    assert!(pg.rejoin(C, ALL));
+    assert_eq!(states(&pg), [Syncing, Offline, Serving, Serving, Serving]);
 }
 
 /// After a kill of the whole cluster nobody was marked down: each holds everything acknowledged, and the group must
@@ -103,7 +146,7 @@ fn reports() {
     assert!(!pg.fail(A));
     assert!(!pg.fail(B), "the last one stays");
     assert_eq!(states(&pg), [Offline, Serving]);
-    assert!(pg.rejoin(A));
+    assert!(pg.rejoin(A, ALL));
     assert_eq!(states(&pg), [Syncing, Serving]);
 }
 

@@ -1,12 +1,13 @@
 //! Taking members back that were removed from a group although their node lives.
 //!
-//! Rule: the node is up and heard, the disk in service, another member serves, the removal is `rejoin_delay` ago,
-//! doubled with each removal of this member, and it answers a probe. It comes back as syncing and serves after a
-//! verified catch-up.
+//! Rule: the node is up and heard, the disk in service, the removal is `rejoin_delay` ago, doubled with each removal of
+//! this member, and it answers a probe. A waiting member serves again at once: it missed nothing. An offline one comes
+//! back only while the group can be read, as syncing, and serves after a verified catch-up.
 use crate::manager::Manager;
 use cairn_manager_core::Key;
 use cairn_manager_core::command::{Command, MemberAt};
 use cairn_manager_core::liveness::ProbeOutcome;
+use cairn_manager_core::pg::Member;
 use cairn_types::{DiskId, MemberState, PgId};
 use std::time::Duration;
 
@@ -21,8 +22,13 @@ impl Manager {
         let fit = self.look(|state, leading| {
             let delay = state.config().duration(Key::RejoinDelay);
             let mut fit = Vec::new();
-            for pg in state.pgs().filter(|pg| !pg.retired && pg.primary().is_some()) {
-                for member in pg.members.iter().filter(|m| m.state == MemberState::Offline) {
+            for pg in state.pgs().filter(|pg| !pg.retired && !pg.is_complete()) {
+                let gone = |member: &&Member| match member.state {
+                    MemberState::Waiting => true,
+                    MemberState::Offline => pg.is_readable(),
+                    MemberState::Serving | MemberState::Syncing => false,
+                };
+                for member in pg.members.iter().filter(gone) {
                     let Some(node) = state.disk(member.disk).map(|d| d.node) else { continue };
                     let heard = leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN;
                     if heard && state.is_able(member.disk) && leading.may_rejoin(pg.id, member.disk, now, delay) {
@@ -43,7 +49,7 @@ impl Manager {
             self.spawn(async move {
                 let outcome = me.probe_member(&address, PgId(at.pg), DiskId(at.disk), deadline).await;
                 if outcome == ProbeOutcome::Alive {
-                    tracing::info!(pg = at.pg, disk = at.disk, "a removed member answers again: it catches up");
+                    tracing::info!(pg = at.pg, disk = at.disk, "a removed member answers again: it is taken back");
                     me.duty("rejoin", Command::Rejoin(at)).await;
                 }
             });

@@ -4,7 +4,7 @@
 //! in one entry. No answer, or the disk says that it does not serve: the member leaves this group, and the node is
 //! probed again with more patience and marked down if it stays silent. It answers: nothing changes, unless several
 //! writers report it again and again ([`cairn_manager_core::slowness`]). It says that it is starting: nothing, unless its
-//! node has sent no heartbeat for a while. The last serving member never leaves.
+//! node has sent no heartbeat for a while. A member without which the group could not be read never leaves.
 //! The answer waits a moment until the other members have the new epoch, so that the reporter can go on with them.
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, MemberAt, NodeAt, NodesDown};
@@ -65,7 +65,8 @@ impl Manager {
             let at = MemberAt { pg: case.pg.get(), disk: case.disk.get(), epoch: case.epoch.get() };
             self.execute(Command::MemberFailed(at)).await?;
             self.look(|state, leading| {
-                if state.pg(case.pg).and_then(|pg| pg.state_of(case.disk)) == Some(MemberState::Offline) {
+                let now = state.pg(case.pg).and_then(|pg| pg.state_of(case.disk));
+                if matches!(now, Some(MemberState::Offline | MemberState::Waiting)) {
                     leading.removed(case.pg, case.disk, self.now());
                 }
             })?;
