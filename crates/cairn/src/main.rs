@@ -39,7 +39,11 @@ enum TopCommand {
 }
 
 fn main() -> std::process::ExitCode {
-    let cli = Cli::parse_from(expand_args(std::env::args_os()));
+    let args = expand_args(std::env::args_os());
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => refuse(&error, &args),
+    };
     if let (TopCommand::Front(_) | TopCommand::Bench { .. }, Ok(filter)) = (&cli.command, std::env::var("CAIRN_LOG")) {
         let config = LogConfig { filter, ..LogConfig::default() };
         if let Err(why) = init_logging(&config) {
@@ -54,6 +58,17 @@ fn main() -> std::process::ExitCode {
         TopCommand::Bench { command } => bench(command, &cli.global),
     };
     std::process::ExitCode::from(exit as u8)
+}
+
+/// Help and versions go to standard output, mistakes to standard error, as JSON if that was asked for.
+fn refuse(error: &clap::Error, args: &[std::ffi::OsString]) -> ! {
+    if error.use_stderr() && args.iter().any(|arg| arg == "--json") {
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        eprintln!("{}", cairn_cli::json_error(&cairn_cli::CliError::usage(text.trim_end())));
+        std::process::exit(Exit::Usage as i32);
+    }
+    error.exit()
 }
 
 fn bench(command: BenchCommand, global: &GlobalArgs) -> Exit {

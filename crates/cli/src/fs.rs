@@ -17,6 +17,7 @@ mod readlink;
 mod rm;
 mod rmdir;
 mod stat;
+mod store_flags;
 mod tail;
 mod touch;
 mod xattr;

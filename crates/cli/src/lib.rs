@@ -28,4 +28,5 @@ pub use args::{GlobalArgs, expand_args};
 pub use context::Context;
 pub use error::CliError;
 pub use exit::Exit;
+pub use report::json_error;
 pub use run::{Command, run};

@@ -189,6 +189,11 @@ pub fn error_line(error: &CliError, json: bool) -> String {
     }
 }
 
+/// An error as a line of JSON.
+pub fn json_error(error: &CliError) -> String {
+    error_line(error, true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@ mod dev;
 mod docs;
 mod erasure;
 mod faults;
+mod mistakes;
 mod members;
 mod refusals;
 mod sessions;

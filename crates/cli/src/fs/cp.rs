@@ -2,14 +2,14 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::fs::layout::parse_layout;
-use crate::mode::{is_directory, is_regular, is_symlink, type_name};
+use crate::fs::store_flags::{StoreFlags, end};
+use crate::mode::{is_regular, is_symlink, type_name};
 use crate::remote::{Found, NamedFor, Target, expand_all, remote_target};
 use crate::report::{Done, Report};
 use crate::transfer::rechunk::Rechunk;
 use crate::transfer::remote_dir::{DirShared, RemoteDir};
-use crate::transfer::remote_make::{MakeOptions, Meta, make_dir, make_symlink, ready_of};
-use crate::transfer::{LARGE_IN_FLIGHT, Overwrite, SMALL_IN_FLIGHT, SMALL_MAX, digest};
+use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_dir, make_symlink, open_directory};
+use crate::transfer::{LARGE_IN_FLIGHT, SMALL_IN_FLIGHT, SMALL_MAX, digest};
 use crate::walk::{Node, Step, Walk};
 use cairn_client::{FileReader, RemotePath, Volume};
 use cairn_types::ErrorCode;
@@ -30,18 +30,8 @@ pub struct CpArgs {
     /// Directories with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Leave what exists as it is, instead of replacing it
-    #[arg(short, long)]
-    no_clobber: bool,
-    /// Keep owner and group too (root may give files away)
-    #[arg(short, long)]
-    preserve: bool,
-    /// Layout of new files and directories; without it that of the target directory
-    #[arg(short, long)]
-    layout: Option<String>,
-    /// Read each copy again and compare it with its source
-    #[arg(short, long)]
-    checksum: bool,
+    #[command(flatten)]
+    flags: StoreFlags,
 }
 
 /// What the tasks of one copy share.
@@ -55,12 +45,7 @@ struct Copy {
 impl CpArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
         let Some(last) = self.paths.pop() else { return Ok(()) };
-        let options = MakeOptions {
-            layout: self.layout.as_deref().map(parse_layout).transpose()?,
-            overwrite: if self.no_clobber { Overwrite::Keep } else { Overwrite::Replace },
-            owner: self.preserve,
-            checksum: self.checksum,
-        };
+        let options = self.flags.options()?;
         let started = Instant::now();
         let report = Arc::new(context.report("copying", None));
         let sources = expand_all(context, &self.paths, !self.recursive, &report).await;
@@ -75,14 +60,7 @@ impl CpArgs {
                 }
             }
         }
-        let result = report.finish();
-        let seconds = started.elapsed().as_secs_f64();
-        if context.out.is_json() {
-            context.out.json(&report.json_summary(seconds))?;
-        } else if !context.args.quiet {
-            report.say_summary("copied", seconds);
-        }
-        result
+        end(context, &report, "copied", started)
     }
 
     async fn copy(
@@ -102,15 +80,7 @@ impl CpArgs {
             Target::As(at) => (at.parent(), at.name().to_vec()),
         };
         check_not_into_itself(context, &source, &into, &name)?;
-        let volume = context.volume(&into).await?;
-        let found = volume.stat(&into.path, true).await.map_err(|e| e.named_for(&into))?;
-        if !is_directory(found.mode) {
-            return Err(CliError::refused(
-                Exit::WrongKind,
-                format!("{into} is not a directory; check it with cairn fs stat"),
-            ));
-        }
-        let ready = ready_of(&into, &found, false)?;
+        let (volume, ready) = open_directory(context, &into).await?;
         let (running, mut all_done) = mpsc::channel(1);
         let room = Arc::new(Semaphore::new(DIRECTORIES_IN_FLIGHT));
         let dirs = Arc::new(DirShared { volume, report: report.clone(), room, running });
@@ -200,28 +170,23 @@ impl Copy {
                 Err(CliError::refused(Exit::WrongKind, text))
             }
         };
-        match result {
-            Ok(Some(done)) => self.report.done(done),
-            Ok(None) => self.report.skipped(),
-            Err(error) => self.report.fail(&error),
-        }
+        Made::settle(result, &self.report);
     }
 
-    async fn symlink(&self, node: &Node, above: &RemoteDir, name: &[u8]) -> Result<Option<Done>> {
+    async fn symlink(&self, node: &Node, above: &RemoteDir, name: &[u8]) -> Result<Made> {
         let target = self.from.readlink_inode(node.attributes.inode, &node.at.path).await;
         let target = target.map_err(|e| e.named_for(&node.at))?;
         let at = above.at.join(name);
-        let made = make_symlink(&self.dirs, above, &at, &target, &meta_of(node), &self.options).await?;
-        Ok(made.then_some(Done::Symlink))
+        make_symlink(&self.dirs, above, &at, &target, &meta_of(node), &self.options).await
     }
 
-    async fn file(&self, node: &Node, above: &RemoteDir, name: &[u8]) -> Result<Option<Done>> {
-        let Some(ready) = above.ready().await else { return Ok(None) };
+    async fn file(&self, node: &Node, above: &RemoteDir, name: &[u8]) -> Result<Made> {
+        let Some(ready) = above.ready().await else { return Ok(Made::NoDirectory) };
         let at = above.at.join(name);
         let options = self.options.write_options(&ready, &meta_of(node));
         let volume = &self.dirs.volume;
         if options.exclusive && !ready.is_new && volume.try_stat(&at.path, false).await?.is_some() {
-            return Ok(None);
+            return Ok(Made::Kept);
         }
         let mut writer = volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;
         let mut reader = FileReader::new(&self.from, node.attributes, &node.at.to_string(), 0, u64::MAX);
@@ -241,7 +206,7 @@ impl Copy {
         }
         rechunk.finish(&mut writer).await.map_err(|e| e.named_for(&at))?;
         let made = match writer.finish().await {
-            Err(error) if options.exclusive && error.code() == Some(ErrorCode::Exists) => return Ok(None),
+            Err(error) if options.exclusive && error.code() == Some(ErrorCode::Exists) => return Ok(Made::Kept),
             result => result.map_err(|e| e.named_for(&at))?,
         };
         if self.options.checksum {
@@ -252,7 +217,7 @@ impl Copy {
                 return Err(CliError::Mismatch { what: at.to_string(), verb: "copied", detail });
             }
         }
-        Ok(Some(Done::File(node.attributes.size)))
+        Ok(Made::Done(Done::File(node.attributes.size)))
     }
 }
 

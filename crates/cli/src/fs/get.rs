@@ -3,9 +3,8 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::cat;
+use crate::fs::store_flags::{end, overwrite};
 use crate::remote::{Found, Target, TargetKind, expand_all, place};
-use crate::report::Report;
-use crate::transfer::Overwrite;
 use crate::transfer::download::{Fetch, FetchOptions, check_parent, download};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
@@ -54,27 +53,16 @@ impl GetArgs {
             let fetches = plan(found, &last, self.paths.len())?;
             download(fetches, self.options(), report.clone()).await;
         }
-        self.end(context, &report, started)
+        end(context, &report, "fetched", started)
     }
 
     fn options(&self) -> FetchOptions {
         FetchOptions {
-            overwrite: if self.no_clobber { Overwrite::Keep } else { Overwrite::Replace },
+            overwrite: overwrite(self.no_clobber),
             owner: self.preserve,
             sync: self.sync,
             checksum: self.checksum,
         }
-    }
-
-    fn end(&self, context: &Context, report: &Report, started: Instant) -> Result<()> {
-        let result = report.finish();
-        let seconds = started.elapsed().as_secs_f64();
-        if context.out.is_json() {
-            context.out.json(&report.json_summary(seconds))?;
-        } else if !context.args.quiet {
-            report.say_summary("fetched", seconds);
-        }
-        result
     }
 
     async fn to_stdout(&self, context: &Context) -> Result<()> {

@@ -41,7 +41,16 @@ impl LnArgs {
             return Err(CliError::refused(Exit::Usage, text));
         }
         let made = volume.link(&existing.path, &link.path, self.force).await;
-        made.map(drop).map_err(|error| error.named(&format!("{link} to {existing}")).into())
+        let Err(error) = made else { return Ok(()) };
+        let is_directory = || async {
+            let found = volume.stat(&existing.path, false).await;
+            found.is_ok_and(|found| crate::mode::is_directory(found.mode))
+        };
+        if error.code() == Some(ErrorCode::NotPermitted) && is_directory().await {
+            let text = format!("{existing} is a directory, which has one name only; make a symbolic link with ln -s");
+            return Err(CliError::refused(Exit::WrongKind, text));
+        }
+        Err(error.named(&format!("a further name {link} of {existing}")).into())
     }
 
     async fn make_symbolic(&self, volume: &Volume, link: &RemotePath) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::remote::{NamedFor, Target, expand_all, remote_target};
 use crate::report::Done;
-use cairn_client::{RemotePath, RenameMode};
+use cairn_client::{RemotePath, RenameMode, Volume};
 use clap::Args;
 use std::ffi::OsString;
 
@@ -19,6 +19,17 @@ pub struct MvArgs {
     /// Swap source and target; both have to exist
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
+}
+
+/// A rename of a file to another of its own names does nothing, by POSIX; who asks for it expects one name to go.
+async fn check_not_same(volume: &Volume, from: &RemotePath, to: &RemotePath) -> Result<()> {
+    let source = volume.stat(&from.path, false).await.map_err(|error| error.named_for(from))?;
+    let there = volume.try_stat(&to.path, false).await.map_err(|error| error.named_for(to))?;
+    if there.is_none_or(|there| there.inode != source.inode) {
+        return Ok(());
+    }
+    let text = format!("{from} and {to} are the same file; nothing was done, remove one name with cairn fs rm");
+    Err(CliError::refused(Exit::Usage, text))
 }
 
 impl MvArgs {
@@ -58,6 +69,9 @@ impl MvArgs {
             return Err(CliError::refused(Exit::Usage, text));
         }
         let volume = context.volume(from).await?;
+        if mode != RenameMode::Exchange {
+            check_not_same(&volume, from, to).await?;
+        }
         volume.rename(&from.path, &to.path, mode).await.map_err(|error| match error.code() {
             Some(cairn_types::ErrorCode::Exists | cairn_types::ErrorCode::NotEmpty) => error.named_for(to).into(),
             _ => error.named(&format!("{from} to {to}")).into(),

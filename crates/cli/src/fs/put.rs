@@ -2,14 +2,11 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::fs::layout::parse_layout;
-use crate::mode::is_directory;
-use crate::remote::{NamedFor, Target, remote_target};
+use crate::fs::store_flags::{StoreFlags, end};
+use crate::remote::{Target, remote_target};
 use crate::report::Report;
-use crate::transfer::Overwrite;
-use crate::transfer::remote_make::{MakeOptions, ready_of};
+use crate::transfer::remote_make::{MakeOptions, open_directory};
 use crate::transfer::upload::{Source, name_of, upload, upload_stdin};
-use cairn_client::RemotePath;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,29 +26,14 @@ pub struct PutArgs {
     /// Directories too (what happens anyway)
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Leave what exists as it is, instead of replacing it
-    #[arg(short, long)]
-    no_clobber: bool,
-    /// Keep owner and group too (root may give files away)
-    #[arg(short, long)]
-    preserve: bool,
-    /// Layout of new files and directories, such as r2; without it that of the directory
-    #[arg(short, long)]
-    layout: Option<String>,
-    /// Read each file again from the cluster and compare it with the local one
-    #[arg(short, long)]
-    checksum: bool,
+    #[command(flatten)]
+    flags: StoreFlags,
 }
 
 impl PutArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
         let Some(last) = self.paths.pop() else { return Ok(()) };
-        let options = MakeOptions {
-            layout: self.layout.as_deref().map(parse_layout).transpose()?,
-            overwrite: if self.no_clobber { Overwrite::Keep } else { Overwrite::Replace },
-            owner: self.preserve,
-            checksum: self.checksum,
-        };
+        let options = self.flags.options()?;
         let started = Instant::now();
         let report = Arc::new(context.report("storing", self.bytes_known()));
         if self.paths.iter().any(|path| path == "-") {
@@ -59,14 +41,7 @@ impl PutArgs {
         } else {
             self.put_paths(context, &last, options, &report).await?;
         }
-        let result = report.finish();
-        let seconds = started.elapsed().as_secs_f64();
-        if context.out.is_json() {
-            context.out.json(&report.json_summary(seconds))?;
-        } else if !context.args.quiet {
-            report.say_summary("stored", seconds);
-        }
-        result
+        end(context, &report, "stored", started)
     }
 
     /// The size of the only file.
@@ -81,14 +56,12 @@ impl PutArgs {
         }
         match remote_target(context, last, 1).await? {
             Target::Into(at) => {
+                let example = at.join(b"name");
                 let text =
-                    format!("{at} is a directory, and standard input has no name; name the file, such as {at}/name");
+                    format!("{at} is a directory, and standard input has no name; name the file, such as {example}");
                 Err(CliError::refused(Exit::WrongKind, text))
             }
-            Target::As(at) => {
-                let volume = context.volume(&at).await?;
-                upload_stdin(context, &volume, &at, options, report).await
-            }
+            Target::As(at) => upload_stdin(context, &at, options, report).await,
         }
     }
 
@@ -113,28 +86,9 @@ impl PutArgs {
             }
         };
         check_locals(&sources)?;
-        let volume = context.volume(&into).await?;
-        let found = volume.stat(&into.path, true).await.map_err(|error| explain_parent(&into, error))?;
-        if !is_directory(found.mode) {
-            return Err(CliError::refused(
-                Exit::WrongKind,
-                format!("{into} is not a directory; check it with cairn fs stat"),
-            ));
-        }
-        let ready = ready_of(&into, &found, false)?;
+        let (volume, ready) = open_directory(context, &into).await?;
         upload(&volume, into, ready, sources, options, report.clone()).await;
         Ok(())
-    }
-}
-
-fn explain_parent(into: &RemotePath, error: cairn_client::ClientError) -> CliError {
-    match error.is_not_found() {
-        true => {
-            let text =
-                format!("{into}: there is no such directory to store into; make it with cairn fs mkdir -p {into}");
-            CliError::refused(Exit::NotFound, text)
-        }
-        false => error.named_for(into).into(),
     }
 }
 

@@ -14,6 +14,10 @@ use tokio::sync::mpsc;
 
 /// How long a wait for a buffer lasts before it is looked whether anybody still needs it.
 const POOL_WAIT: Duration = Duration::from_millis(500);
+/// The system fetches a file from its disk so far ahead of what is read, while what was read is on its way.
+const FETCH_AHEAD: u64 = 32 << 20;
+/// It is told so at every so many bytes.
+const FETCH_STEP: u64 = 8 << 20;
 
 /// The attributes that a copy gets.
 pub fn meta_of(found: &Metadata) -> Meta {
@@ -102,12 +106,24 @@ impl Opened {
             Err(_) => offset,
         }
     }
+    /// Lets the disk work while parts are sent. Only a hint: what it cannot do is read when it is needed.
+    fn fetch_ahead(&self, offset: u64, fetched: &mut u64) {
+        while *fetched < self.size.min(offset + FETCH_AHEAD) {
+            let from = (*fetched).max(offset);
+            *fetched = from + FETCH_STEP;
+            let length = std::num::NonZeroU64::new(FETCH_STEP);
+            if rustix::fs::fadvise(&self.file, from, length, rustix::fs::Advice::WillNeed).is_err() {
+                *fetched = u64::MAX;
+            }
+        }
+    }
     /// Sends the file in parts; all but the last are full. Ends early when nobody takes them any more.
     pub fn send_parts(&self, path: &Path, pool: &BufPool, parts: &mpsc::Sender<Part>) -> Result<()> {
         // Files of /proc and the like say 0 and have contents.
         let end = if self.size == 0 { u64::MAX } else { self.size };
-        let mut offset = 0;
+        let (mut offset, mut fetched) = (0, 0);
         while offset < end {
+            self.fetch_ahead(offset, &mut fetched);
             let data = self.next_data(offset).min(end);
             let hole = match data == end {
                 true => data - offset,

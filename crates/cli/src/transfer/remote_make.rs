@@ -1,12 +1,13 @@
 //! Directories and symbolic links at the remote end of a copy, and the options that files get there.
+use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::mode::is_directory;
 use crate::remote::NamedFor;
-use crate::report::Done;
+use crate::report::{Done, Report};
 use crate::transfer::Overwrite;
 use crate::transfer::remote_dir::{DirShared, Ready, RemoteDir};
-use cairn_client::{RemotePath, RenameMode, WriteOptions};
+use cairn_client::{RemotePath, RenameMode, Volume, WriteOptions};
 use cairn_env::{FastRng, Rng};
 use cairn_types::{ErrorCode, Layout};
 use cairn_wire::meta::{Attributes, SetattrRequest};
@@ -38,6 +39,28 @@ pub struct MakeOptions {
     pub owner: bool,
     /// Read everything again and compare.
     pub checksum: bool,
+}
+
+/// How making one thing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    Done(Done),
+    /// It was there, and is to be kept.
+    Kept,
+    /// Its directory could not be made, which was reported.
+    NoDirectory,
+}
+
+impl Made {
+    /// Counts the outcome, or shows the failure.
+    pub fn settle(result: Result<Made>, report: &Report) {
+        match result {
+            Ok(Self::Done(done)) => report.done(done),
+            Ok(Self::Kept) => report.skipped(),
+            Ok(Self::NoDirectory) => {}
+            Err(error) => report.fail(&error),
+        }
+    }
 }
 
 impl MakeOptions {
@@ -73,6 +96,25 @@ pub fn ready_of(at: &RemotePath, attributes: &Attributes, is_new: bool) -> Resul
         CliError::BadLayout(format!("{at}: its layout 0x{bits:x} is not known to this version; give --layout"))
     })?;
     Ok(Ready { inode: attributes.inode, layout, is_new })
+}
+
+/// The directory that everything goes into; it has to be there.
+pub async fn open_directory(context: &Context, into: &RemotePath) -> Result<(Volume, Ready)> {
+    let volume = context.volume(into).await?;
+    let found = volume.stat(&into.path, true).await.map_err(|error| match error.is_not_found() {
+        true => {
+            let text =
+                format!("{into}: there is no such directory to store into; make it with cairn fs mkdir -p {into}");
+            CliError::refused(Exit::NotFound, text)
+        }
+        false => error.named_for(into).into(),
+    })?;
+    if !is_directory(found.mode) {
+        let text = format!("{into} is not a directory; check it with cairn fs stat");
+        return Err(CliError::refused(Exit::WrongKind, text));
+    }
+    let ready = ready_of(into, &found, false)?;
+    Ok((volume, ready))
 }
 
 /// Makes a pending directory, or finds that it is there. Failures are reported, and what was to go into it is left out.
@@ -120,7 +162,7 @@ async fn try_make_dir(
     }
 }
 
-/// Makes a symbolic link in the directory; `false`: there was something, and it was to be kept.
+/// Makes a symbolic link in the directory.
 pub async fn make_symlink(
     shared: &DirShared,
     dir: &RemoteDir,
@@ -128,12 +170,12 @@ pub async fn make_symlink(
     target: &[u8],
     meta: &Meta,
     options: &MakeOptions,
-) -> Result<bool> {
-    let Some(ready) = dir.ready().await else { return Ok(false) };
+) -> Result<Made> {
+    let Some(ready) = dir.ready().await else { return Ok(Made::NoDirectory) };
     let made = match shared.volume.symlink_at(ready.inode, at.name(), &at.path, target).await {
         Err(error) if error.code() == Some(ErrorCode::Exists) => {
             if options.overwrite == Overwrite::Keep {
-                return Ok(false);
+                return Ok(Made::Kept);
             }
             replace_by_symlink(shared, ready, at, target).await?
         }
@@ -143,7 +185,7 @@ pub async fn make_symlink(
         let request = SetattrRequest { valid: OWNER | TIMES, ..options.last(meta, meta.mode) };
         shared.volume.setattr(made.inode, &at.path, request).await.map_err(|e| e.named_for(at))?;
     }
-    Ok(true)
+    Ok(Made::Done(Done::Symlink))
 }
 
 /// Under another name first, then moved over what is there: the name never leads to nothing.

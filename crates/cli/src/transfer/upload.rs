@@ -120,14 +120,8 @@ async fn run_jobs(upload: Arc<Upload>, mut jobs: mpsc::Receiver<Job>) {
 }
 
 /// Standard input as the file `at` in a directory that exists.
-pub async fn upload_stdin(
-    context: &Context,
-    volume: &Volume,
-    at: &RemotePath,
-    options: MakeOptions,
-    report: &Report,
-) -> Result<()> {
-    store::stdin(context, volume, at, options, report).await
+pub async fn upload_stdin(context: &Context, at: &RemotePath, options: MakeOptions, report: &Report) -> Result<()> {
+    store::stdin(context, at, options, report).await
 }
 
 /// The last component of a local path as a name in the cluster; `None` where it has none (`.`, `..`, `/`).

@@ -2,14 +2,13 @@
 use super::{Item, Upload};
 use crate::context::Context;
 use crate::error::{CliError, Result};
-use crate::mode::is_directory;
 use crate::remote::NamedFor;
 use crate::report::{Done, Report};
 use crate::transfer::local_file::Part;
 use crate::transfer::remote_dir::{Ready, RemoteDir};
-use crate::transfer::remote_make::{MakeOptions, Meta, make_symlink, ready_of};
+use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_symlink, open_directory};
 use crate::transfer::{Overwrite, digest};
-use cairn_client::{FileReader, RemotePath, Volume};
+use cairn_client::{FileReader, RemotePath};
 use cairn_env::buf::AlignedBuf;
 use cairn_types::ErrorCode;
 use cairn_wire::meta::Attributes;
@@ -19,34 +18,16 @@ use tokio::sync::mpsc;
 /// Parts of a large file that are read ahead.
 const PARTS_AHEAD: usize = 4;
 
-/// How storing a file ended.
-enum Stored {
-    Done(u64),
-    /// It was there, and is to be kept.
-    Kept,
-    /// Its directory could not be made, which was reported.
-    NoDirectory,
-}
-
-fn settle(upload: &Upload, result: Result<Stored>) {
-    match result {
-        Ok(Stored::Done(bytes)) => upload.report.done(Done::File(bytes)),
-        Ok(Stored::Kept) => upload.report.skipped(),
-        Ok(Stored::NoDirectory) => {}
-        Err(error) => upload.report.fail(&error),
-    }
-}
-
 pub(super) async fn small(upload: &Upload, item: Item, data: AlignedBuf) {
     let result = try_small(upload, item, data).await;
-    settle(upload, result);
+    Made::settle(result, &upload.report);
 }
 
-async fn try_small(upload: &Upload, item: Item, data: AlignedBuf) -> Result<Stored> {
-    let Some(ready) = item.dir.ready().await else { return Ok(Stored::NoDirectory) };
+async fn try_small(upload: &Upload, item: Item, data: AlignedBuf) -> Result<Made> {
+    let Some(ready) = item.dir.ready().await else { return Ok(Made::NoDirectory) };
     let at = item.dir.at.join(&item.name);
     if is_kept(upload, &ready, &at).await? {
-        return Ok(Stored::Kept);
+        return Ok(Made::Kept);
     }
     let options = upload.options.write_options(&ready, &item.opened.meta);
     let bytes = data.len() as u64;
@@ -61,14 +42,14 @@ async fn try_small(upload: &Upload, item: Item, data: AlignedBuf) -> Result<Stor
 
 pub(super) async fn large(upload: &Upload, item: Item) {
     let result = try_large(upload, item).await;
-    settle(upload, result);
+    Made::settle(result, &upload.report);
 }
 
-async fn try_large(upload: &Upload, item: Item) -> Result<Stored> {
-    let Some(ready) = item.dir.ready().await else { return Ok(Stored::NoDirectory) };
+async fn try_large(upload: &Upload, item: Item) -> Result<Made> {
+    let Some(ready) = item.dir.ready().await else { return Ok(Made::NoDirectory) };
     let at = item.dir.at.join(&item.name);
     if is_kept(upload, &ready, &at).await? {
-        return Ok(Stored::Kept);
+        return Ok(Made::Kept);
     }
     let options = upload.options.write_options(&ready, &item.opened.meta);
     let mut writer = upload.volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;
@@ -102,11 +83,11 @@ async fn finish(
     at: RemotePath,
     bytes: u64,
     stored: cairn_client::Result<Attributes>,
-) -> Result<Stored> {
+) -> Result<Made> {
     let attributes = match stored {
         Ok(attributes) => attributes,
         Err(error) if upload.options.overwrite == Overwrite::Keep && error.code() == Some(ErrorCode::Exists) => {
-            return Ok(Stored::Kept);
+            return Ok(Made::Kept);
         }
         Err(error) => return Err(error.named_for(&at).into()),
     };
@@ -121,7 +102,7 @@ async fn finish(
         let detail = "; what was stored may be a mixture of before and after";
         return Err(CliError::Changed { what: item.path.display().to_string(), detail });
     }
-    Ok(Stored::Done(bytes))
+    Ok(Made::Done(Done::File(bytes)))
 }
 
 /// Reads both ends again and compares.
@@ -156,27 +137,13 @@ async fn is_kept(upload: &Upload, ready: &Ready, at: &RemotePath) -> Result<bool
 
 pub(super) async fn symlink(upload: &Upload, dir: &RemoteDir, name: &[u8], target: &[u8], meta: &Meta) {
     let at = dir.at.join(name);
-    match make_symlink(&upload.dirs, dir, &at, target, meta, &upload.options).await {
-        Ok(true) => upload.report.done(Done::Symlink),
-        Ok(false) => upload.report.skipped(),
-        Err(error) => upload.report.fail(&error),
-    }
+    let result = make_symlink(&upload.dirs, dir, &at, target, meta, &upload.options).await;
+    Made::settle(result, &upload.report);
 }
 
-pub(super) async fn stdin(
-    context: &Context,
-    volume: &Volume,
-    at: &RemotePath,
-    options: MakeOptions,
-    report: &Report,
-) -> Result<()> {
-    let above = at.parent();
-    let found = volume.stat(&above.path, true).await.map_err(|e| e.named_for(&above))?;
-    if !is_directory(found.mode) {
-        let text = format!("{above} is not a directory; check it with cairn fs stat");
-        return Err(CliError::refused(crate::exit::Exit::WrongKind, text));
-    }
-    let ready = ready_of(&above, &found, false)?;
+pub(super) async fn stdin(context: &Context, at: &RemotePath, options: MakeOptions, report: &Report) -> Result<()> {
+    let (volume, ready) = open_directory(context, &at.parent()).await?;
+    let volume = &volume;
     let meta = Meta { mode: 0o666 & !context.umask, atime_ns: 0, mtime_ns: 0, owner: (0, 0) };
     let mut write = MakeOptions { owner: false, ..options }.write_options(&ready, &meta);
     write.mtime_ns = 0;

@@ -1,0 +1,47 @@
+//! Small mistakes on the command line: what they get said, and the exit codes.
+use crate::support::{Cluster, Shape};
+use std::fs;
+
+const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 1, racks: 1 };
+
+/// A command that silently does nothing, a wrong class for scripts, or a next step that cannot help.
+#[test]
+fn small_mistakes_are_told_as_they_are() {
+    let cluster = Cluster::start(SMALL);
+    let tree = cluster.path("tree");
+    fs::create_dir(&tree).expect("tree");
+    fs::write(tree.join("file"), b"contents").expect("file");
+    std::os::unix::fs::symlink("file", tree.join("link")).expect("link");
+    let tree = tree.to_str().expect("utf-8");
+    cluster.ok(&["fs", "put", "-l", "r1", tree, "/tree"]);
+
+    // Two names of one file, and a file onto itself: rename does nothing, so the command says it.
+    cluster.ok(&["fs", "ln", "/tree/file", "/tree/second"]);
+    for target in ["/tree/second", "/tree/file"] {
+        let said = cluster.fails(&["fs", "mv", "/tree/file", target], 2);
+        assert!(said.contains("same file"), "{said}");
+    }
+    assert_eq!(cluster.ok(&["fs", "cat", "/tree/second"]), "contents");
+
+    let said = cluster.fails(&["fs", "ln", "/tree", "/further"], 14);
+    assert!(said.contains("/tree is a directory") && said.contains("ln -s"), "{said}");
+    let said = cluster.fails(&["fs", "put", "-", "/"], 14);
+    assert!(said.contains("such as /name"), "{said}");
+    let said = cluster.fails(&["fs", "put", "-", "/nowhere/file"], 3);
+    assert!(said.contains("mkdir -p /nowhere"), "{said}");
+    // Nothing of a tree whose directory cannot be made was done, nor left as it was.
+    let said = cluster.fails(&["fs", "put", tree, "/tree/file"], 14);
+    assert!(!said.contains("left as they were"), "{said}");
+    let said = cluster.fails(&["fs", "cp", "-r", "/tree", "/tree/file"], 2);
+    assert!(said.contains("within it"), "{said}");
+    cluster.ok(&["fs", "touch", "/other"]);
+    let said = cluster.fails(&["fs", "cp", "-r", "/tree", "/other"], 14);
+    assert!(!said.contains("left as they were"), "{said}");
+
+    // Mistakes of the command line itself are JSON as well.
+    for args in [&["--json", "fs", "put", "--nonsense"][..], &["fs", "ls", "--json", "--nonsense"]] {
+        let said = cluster.fails(args, 2);
+        let start = said.trim_start();
+        assert!(start.starts_with('{') && said.contains("\"usage\"") && said.contains("--nonsense"), "{said}");
+    }
+}
