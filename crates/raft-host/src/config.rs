@@ -40,6 +40,9 @@ pub struct HostConfig {
     pub log_memory_max: u64,
     /// Segments of the log beyond which the group that holds the oldest one makes a checkpoint.
     pub segments_max: u64,
+    /// A leader whose group is idle puts an empty entry into the log after so long, again and again: a member writes no
+    /// second checkpoint of the same entry, so without one its log could not be given up further.
+    pub idle_entry: Duration,
     /// Bytes of a segment of the log; raised to what the longest proposals need.
     pub segment_bytes: u64,
     /// Bytes of one part of a checkpoint that goes to another node.
@@ -69,6 +72,7 @@ impl HostConfig {
             checkpoint_log_bytes: 64 << 20,
             log_memory_max: 512 << 20,
             segments_max: 8,
+            idle_entry: Duration::from_secs(60),
             segment_bytes: 64 << 20,
             fetch_part_bytes: 1 << 20,
             abort_on_panic: true,

@@ -64,6 +64,8 @@ pub(crate) struct Owner<S: StateMachine> {
     leads: bool,
     eager: u32,
     next_tick: Time,
+    /// When an idle leader puts an empty entry into the log.
+    idle_entry_at: Time,
     failed: bool,
     ticked: bool,
     checkpoint_wanted: bool,
@@ -95,6 +97,7 @@ impl<S: StateMachine> Owner<S> {
             leads: false,
             eager: if eager { EAGER_TICKS } else { 0 },
             next_tick: Time(0),
+            idle_entry_at: Time(0),
             failed: false,
             ticked: false,
             checkpoint_wanted: false,
@@ -187,6 +190,7 @@ impl<S: StateMachine> Owner<S> {
             self.step_quietly(Input::Campaign);
         }
         self.ticked = true;
+        self.keep_moving(now);
         self.parts.shared.set_core(self.core.status());
     }
 
@@ -264,6 +268,21 @@ impl<S: StateMachine> Owner<S> {
         let now = self.parts.clock.now();
         if let Err(error) = self.core.step(now, input, &mut self.outputs) {
             tracing::debug!(group = %self.parts.group, %error, "an input had no effect");
+        }
+    }
+
+    /// An idle group holds segments of the log that other groups fill until its members can make a newer checkpoint.
+    fn keep_moving(&mut self, now: Time) {
+        let busy = !self.leads || !self.waiting.is_empty() || !self.pending.is_empty();
+        if busy || self.idle_entry_at == Time(0) {
+            self.idle_entry_at = now + self.parts.config.idle_entry;
+        } else if now >= self.idle_entry_at {
+            self.idle_entry_at = now + self.parts.config.idle_entry;
+            let time = self.log_clock.next(now, self.parts.clock.wall());
+            let empty = BatchBuilder::with_capacity(0, 0).finish(time);
+            if let Err(error) = self.core.propose(now, empty, &mut self.outputs) {
+                tracing::debug!(group = %self.parts.group, %error, "no empty entry was put into the log");
+            }
         }
     }
 

@@ -94,6 +94,46 @@ fn an_idle_group_does_not_hold_the_log() {
     }
 }
 
+/// A group that became idle just after a checkpoint has nothing newer to check, and more entries before it than can be
+/// logged again at once: the shared log would grow until the disk is full.
+#[test]
+fn a_group_that_is_idle_after_a_checkpoint_does_not_hold_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = HostConfig {
+        checkpoint_log_bytes: 1 << 30,
+        segment_bytes: 64 << 10,
+        item_bytes_max: 8 << 10,
+        batch_bytes_max: 8 << 10,
+        segments_max: 2,
+        idle_entry: std::time::Duration::from_millis(100),
+        ..config(1)
+    };
+    let node = start(dir.path(), &Arc::new(Switch::default()), settings, &[1], 0);
+    let idle = node._host.open_group(GroupId(8), &[NodeId(1)], Adder::new(&Arc::default())).unwrap();
+    wait_for("leadership", || node.handle.leads() && idle.leads());
+    let propose = |handle: &crate::GroupHandle<_>| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let mut item = vec![0; 5000];
+        item[0] = 1;
+        handle.propose(item, sender).unwrap();
+        assert!(matches!(receiver.recv(), Ok(Fate::Done(_))));
+    };
+    // Two checkpoints with more between them than one record takes.
+    for _ in 0..2 {
+        (0..30).for_each(|_| propose(&idle));
+        let before = idle.status().checkpoints;
+        idle.checkpoint_soon();
+        wait_for("a checkpoint", || idle.status().checkpoints > before);
+    }
+    for _ in 0..300 {
+        propose(&node.handle);
+    }
+    wait_for("old segments to go", || {
+        propose(&node.handle);
+        node._host.wal_stats().segments() <= 6
+    });
+}
+
 /// A group opened twice in one process would begin anew over its own log; one that was left must be able to join again.
 #[test]
 fn groups_are_opened_once_and_can_be_left() {
