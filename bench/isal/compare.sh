@@ -23,13 +23,11 @@ for scheme in $SCHEMES; do
     k=${scheme%-*} m=${scheme#*-}
     for shard in 65536 1048576; do
         for from in cache memory; do
-            for job in encode decode-1 decode-m; do
-                for _ in $(seq "$ROUNDS"); do
-                    "$work/ec" "$k" "$m" "$shard" "$from" "$job" "$SECONDS_EACH"
-                    "$CAIRN" bench erasure --scheme "rs-$scheme" --shard "$shard" --from "$from" --work "$job" \
-                        --kernel "$KERNEL" --seconds "$SECONDS_EACH" --rounds 1 --json
-                done | python3 bench/isal/ratio.py "rs-$scheme" "$((shard >> 10)) KiB" "$from" "$job"
-            done
+            for _ in $(seq "$ROUNDS"); do
+                "$work/ec" "$k" "$m" "$shard" "$from" "$SECONDS_EACH"
+                "$CAIRN" bench erasure --scheme "rs-$scheme" --shard "$shard" --from "$from" --kernel "$KERNEL" \
+                    --seconds "$SECONDS_EACH" --rounds 1 --json
+            done | python3 bench/isal/ratio.py "rs-$scheme" "$((shard >> 10)) KiB" "$from"
         done
     done
 done

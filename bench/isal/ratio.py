@@ -1,17 +1,25 @@
-"""One line of compare.sh: pairs of JSON lines (ISA-L, Cairn) come in, their medians and the median of their ratios go out."""
+"""Some lines of compare.sh: rounds of three JSON lines of ISA-L and three of Cairn (encode, decode-1, decode-m) come in; for
+each work the medians of the rates and of the ratios of the rounds go out."""
 import json
 import statistics
 import sys
 
+WORKS = ["encode", "decode-1", "decode-m"]
 rows = [json.loads(line) for line in sys.stdin]
-pairs = list(zip(rows[0::2], rows[1::2]))
-rate = lambda row: 1 / row["cpu_s_per_gb"]
-theirs = statistics.median(rate(isal) for isal, _ in pairs)
-ours = statistics.median(rate(cairn) for _, cairn in pairs)
-ratios = sorted(rate(cairn) / rate(isal) for isal, cairn in pairs)
-name = "".join(text.ljust(10) for text in sys.argv[1:])
-print(
-    f"{name} {pairs[0][1]['kernel']:<12} isa-l {theirs:6.2f}  cairn {ours:6.2f} GB/s  "
-    f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})",
-    flush=True,
-)
+rounds = [rows[i : i + 6] for i in range(0, len(rows), 6)]
+
+
+def rate(row):
+    return 1 / row["cpu_s_per_gb"]
+
+
+for work, name in enumerate(WORKS):
+    theirs = [rate(one[work]) for one in rounds]
+    ours = [rate(one[3 + work]) for one in rounds]
+    ratios = sorted(our / their for our, their in zip(ours, theirs))
+    case = "".join(text.ljust(10) for text in sys.argv[1:]) + name.ljust(10)
+    print(
+        f"{case}{rounds[0][3]['kernel']:<12} isa-l {statistics.median(theirs):6.2f}  cairn {statistics.median(ours):6.2f} GB/s"
+        f"  ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})",
+        flush=True,
+    )

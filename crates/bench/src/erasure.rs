@@ -16,7 +16,7 @@ use serde::Serialize;
 mod tests;
 
 /// Bytes of all stripes together when they shall come from memory: far more than the last cache of any processor.
-const MEMORY_BYTES: usize = 512 << 20;
+const MEMORY_BYTES: usize = 256 << 20;
 
 /// Longest shard that is measured.
 const SHARD_MAX: u64 = 64 << 20;
@@ -62,7 +62,7 @@ pub enum Work {
 pub enum Place {
     /// The same stripe again and again
     Cache,
-    /// Stripes in turn, half a GiB of them
+    /// Stripes in turn, 256 MiB of them
     Memory,
 }
 
@@ -205,9 +205,9 @@ impl Stripes {
             let mut buffer = AlignedBuf::unpooled(shard);
             buffer.resize(shard);
             let mut x = (seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            for byte in buffer.iter_mut() {
+            for word in buffer.chunks_mut(8) {
                 x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                *byte = (x >> 56) as u8;
+                word.copy_from_slice(&x.to_le_bytes()[..word.len()]);
             }
             buffer
         };

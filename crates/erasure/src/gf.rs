@@ -100,6 +100,7 @@ mod tests {
 
     /// A wrong table entry would corrupt parity on the machines that use that table.
     #[test]
+    #[cfg_attr(miri, ignore = "long, and no unsafe code")]
     fn nibble_products_add_up_to_every_product() {
         for factor in 0..=255u8 {
             for x in 0..=255u8 {

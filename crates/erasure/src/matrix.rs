@@ -172,6 +172,7 @@ mod tests {
 
     /// Parts of up to four rows by up to twelve columns, one by one: all that the schemes in use can need.
     #[test]
+    #[cfg_attr(miri, ignore = "long, and no unsafe code")]
     fn every_square_part_is_invertible() {
         let mut tried = 0;
         for parities in 1u32..16 {

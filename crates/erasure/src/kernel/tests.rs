@@ -14,6 +14,7 @@ fn affine(matrix: u64, operand: u8) -> u8 {
 
 /// A wrong bit matrix would corrupt parity on machines with GFNI only.
 #[test]
+#[cfg_attr(miri, ignore = "long, and no unsafe code")]
 fn bit_matrices_multiply_all_pairs() {
     for factor in 0..=255u8 {
         for x in 0..=255u8 {
