@@ -4,7 +4,8 @@
 //! ([`append`]), who may ask whom under which epoch ([`fence`]), which index comes next ([`indices`]), how much of a
 //! chunk is durable ([`durability`]), what a restart makes of journal and files ([`replay`]), how open chunks end at a
 //! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]), what is
-//! different in erasure groups ([`striped`]).
+//! different in erasure groups ([`striped`], [`shard_catch_up`],
+//! [`row_decode`]).
 pub mod append;
 pub mod catch_up;
 pub mod durability;
@@ -12,5 +13,7 @@ pub mod fence;
 pub mod indices;
 pub mod punch;
 pub mod replay;
+pub mod row_decode;
 pub mod seal_plan;
+pub mod shard_catch_up;
 pub mod striped;

@@ -33,6 +33,12 @@ pub struct DataConfig {
     pub retry_pause: Duration,
     /// Chunks that all catch-ups of the node copy at the same time.
     pub catch_up_chunks: usize,
+    /// A source of a rebuilt shard that takes longer is not waited for alone.
+    pub rebuild_hedge: Duration,
+    /// Pause before a chunk that a reader missed here is brought back: a deletion under way reaches everybody.
+    pub restore_delay: Duration,
+    /// Pause before the same chunk is looked for again.
+    pub restore_again: Duration,
     /// Groups whose use is reported in one heartbeat, besides those that changed.
     pub report_sample: usize,
 }
@@ -52,6 +58,9 @@ impl DataConfig {
             reserve_step: 256,
             retry_pause: Duration::from_millis(200),
             catch_up_chunks: 4,
+            rebuild_hedge: Duration::from_millis(250),
+            restore_delay: Duration::from_secs(10),
+            restore_again: Duration::from_secs(30),
             report_sample: 64,
         }
     }

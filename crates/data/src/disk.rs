@@ -142,6 +142,8 @@ pub struct DiskStore {
     idle_tables: Mutex<std::collections::VecDeque<ChunkId>>,
     /// Blocks found bad by the re-read after a failed sync.
     bad_blocks: Mutex<Vec<(ChunkId, u32)>>,
+    /// Chunks whose files the start found gone or set aside.
+    lost: Mutex<Vec<ChunkId>>,
     write_ns: AtomicU64,
     writes: AtomicU64,
     stopping: AtomicBool,
@@ -223,6 +225,11 @@ impl DiskStore {
     /// Blocks found bad when everything was read after a failed sync; the caller heals them.
     pub fn take_bad_blocks(&self) -> Vec<(ChunkId, u32)> {
         std::mem::take(&mut self.bad_blocks.lock())
+    }
+
+    /// Chunks of a group whose files the start found gone or set aside; the caller has them brought back.
+    pub fn take_lost(&self, pg: PgId) -> Vec<ChunkId> {
+        self.lost.lock().extract_if(.., |id| id.pg == pg).collect()
     }
 
     /// Appends. Accepted (in the order of the calls) or refused at once; `done` comes when it is written (`sync`: and

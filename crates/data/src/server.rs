@@ -10,6 +10,7 @@
 mod allocate;
 mod append;
 mod catch_up;
+mod catch_up_shards;
 mod chain;
 mod epochs;
 mod free;
@@ -18,7 +19,9 @@ mod idle;
 mod member;
 mod peer;
 mod read;
+mod rebuild;
 mod report;
+mod restore;
 mod retired;
 mod seal_old;
 mod slot;
@@ -26,7 +29,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -79,6 +82,11 @@ pub(crate) struct Inner {
     poke: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     report_at: Mutex<(DiskId, PgId)>,
     copies: tokio::sync::Semaphore,
+    /// Blocks that are healed at the same time.
+    heals: tokio::sync::Semaphore,
+    /// Chunks that are copied or rebuilt at this moment.
+    bringing: Mutex<BTreeSet<(DiskId, ChunkId)>>,
+    restores: Mutex<restore::Restores>,
     tasks: tokio::runtime::Handle,
     task_thread: Mutex<Option<start::TaskThread>>,
     parts: slot::StoreParts,

@@ -53,9 +53,13 @@ metrics! {
     /// Payloads that arrived damaged.
     receive_crc_errors, counter, "cairn_data_receive_crc_errors", "Payloads that did not match their checksums on receipt.";
     /// Blocks healed from another member.
-    heals, counter, "cairn_data_heals", "Blocks healed from another member.";
+    heals, counter, "cairn_data_heals", "Blocks healed from other members.";
     /// Bytes copied to catch up.
-    catch_up_bytes, counter, "cairn_data_catch_up_bytes", "Bytes copied from primaries to catch up.";
+    catch_up_bytes, counter, "cairn_data_catch_up_bytes", "Bytes copied or rebuilt to catch up.";
+    /// Bytes of shards rebuilt.
+    rebuilt_bytes, counter, "cairn_data_rebuilt_bytes", "Bytes of shards rebuilt from other shards.";
+    /// Chunks brought back.
+    restored_chunks, counter, "cairn_data_restored_chunks", "Chunks that were missing on a serving member and were brought back.";
     /// Blocks freed.
     punched_blocks, counter, "cairn_data_punched_blocks", "Blocks freed.";
     /// Chunks deleted.

@@ -50,7 +50,7 @@ impl DiskStore {
         for trouble in pg_files.troubles() {
             tracing::error!(pg = %trouble.pg, what = trouble.what, "the state of a placement group cannot be read; it stays out of service until the manager tells it anew");
         }
-        let mut chunks = BTreeMap::new();
+        let (mut chunks, mut lost) = (BTreeMap::new(), Vec::new());
         let mut dirs = BTreeSet::new();
         let now = context.clock.now();
         for id in all_chunks(disk.as_ref(), records.keys().copied())? {
@@ -60,6 +60,7 @@ impl DiskStore {
                     chunks.insert(id, Arc::new(*chunk));
                 }
                 Outcome::Gone => {}
+                Outcome::Lost => lost.push(id),
             };
             let records = records.remove(&id).unwrap_or_default();
             keep(replay_chunk(disk.as_ref(), context.cluster, id, &records, &mut dirs)?);
@@ -68,6 +69,7 @@ impl DiskStore {
             disk.sync_dir(&dir)?;
         }
         let store = Arc::new(Self::assemble(context, config, found, chunks, pg_files));
+        *store.lost.lock() = lost;
         store.journal.write_tail()?;
         store.re_read_if_suspect()?;
         store.start_threads()?;
@@ -110,6 +112,7 @@ impl DiskStore {
             space: Mutex::default(),
             idle_tables: Mutex::new(VecDeque::new()),
             bad_blocks: Mutex::default(),
+            lost: Mutex::default(),
             write_ns: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             stopping: AtomicBool::new(false),

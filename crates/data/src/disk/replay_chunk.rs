@@ -26,6 +26,8 @@ pub(super) enum Outcome {
     Keep(Box<Chunk>),
     /// It is not, or not any more.
     Gone,
+    /// It should be: its file vanished, or was set aside.
+    Lost,
 }
 
 /// A file as found.
@@ -53,7 +55,7 @@ pub(super) fn replay_chunk(
         ReplayPlan::Nothing => Ok(Outcome::Gone),
         ReplayPlan::Lost => {
             tracing::error!(disk = disk.name(), chunk = %id, "a chunk's file is gone; it is copied from other members");
-            Ok(Outcome::Gone)
+            Ok(Outcome::Lost)
         }
         ReplayPlan::Remove => remove(disk, id, dirs),
         // The next start may be able to read it, and nothing in the journal would be missing from it then.
@@ -68,7 +70,7 @@ pub(super) fn replay_chunk(
             );
             disk.rename(&path, &bad)?;
             dirs.insert(paths::pg_dir(id.pg));
-            Ok(Outcome::Gone)
+            Ok(Outcome::Lost)
         }
         ReplayPlan::Make | ReplayPlan::Rewrite | ReplayPlan::Redo if !records.is_empty() => {
             redo(disk, cluster, id, records, &seen, plan, dirs)

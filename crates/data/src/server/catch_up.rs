@@ -1,5 +1,6 @@
-//! Catching up: a syncing member pulls from the primary what it lacks, block by block, verified, until a whole pass finds
-//! nothing; then it says so under this epoch, and the manager makes it serving. New chunks come through the chain.
+//! Catching up: a syncing member of a replicated group pulls from the primary what it lacks, block by block, verified, until a whole pass finds
+//! nothing; then it says so under this epoch, and the manager makes it serving. New chunks come through the chain. Erasure
+//! groups: [`super::catch_up_shards`].
 //!
 //! Invariant: it reports only after a pass in which every sealed chunk of the primary was the same here. It can be
 //! interrupted anywhere: the next pass begins with what is there.
@@ -32,18 +33,21 @@ const PAGE: u32 = 500;
 /// Blocks copied at a time.
 const PIECE_BLOCKS: u32 = 256;
 
-/// A chunk as the primary has it.
-struct Theirs {
+/// A chunk as another member has it.
+pub(super) struct Theirs {
     summary: ChunkSummary,
-    crcs: Vec<u32>,
-    punched: PunchedBits,
+    pub(super) crcs: Vec<u32>,
+    pub(super) punched: PunchedBits,
 }
 
 impl Inner {
     pub(super) async fn catch_up(self: std::sync::Arc<Self>, member: Member) {
-        let mut first_pass = true;
+        let (mut first_pass, mut told) = (true, false);
         while self.is_current(&member) {
-            let outcome = self.pass(&member, first_pass).await;
+            let outcome = match member.is_striped() {
+                true => self.pass_shards(&member).await,
+                false => self.pass(&member, first_pass).await,
+            };
             first_pass &= outcome.is_err();
             let pause = match outcome {
                 Ok(true) => {
@@ -54,12 +58,16 @@ impl Inner {
                             state.changed = true;
                         }
                     }
-                    tracing::info!(disk = %member.disk, pg = %member.pg.pg, epoch = %member.pg.epoch, "caught up with the primary");
+                    tracing::info!(disk = %member.disk, pg = %member.pg.pg, epoch = %member.pg.epoch, "caught up");
                     self.poke();
                     return;
                 }
                 Ok(false) => self.config.retry_pause / 4,
                 Err(error) => {
+                    let lost = matches!(error.code, ErrorCode::Missing | ErrorCode::ChecksumMismatch);
+                    if lost && !std::mem::replace(&mut told, true) {
+                        tracing::error!(disk = %member.disk, pg = %member.pg.pg, %error, "this member cannot catch up while the others lack that; bring their disks back, or delete the files concerned");
+                    }
                     tracing::debug!(disk = %member.disk, pg = %member.pg.pg, %error, "catching up is repeated");
                     self.config.retry_pause
                 }
@@ -152,12 +160,13 @@ impl Inner {
                     .acquire()
                     .await
                     .map_err(|_| WireError::new(ErrorCode::Unavailable, "this server is stopping"))?;
+                let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
                 self.copy_chunk(member, primary, id, here).await
             }
         }
     }
 
-    async fn copy_chunk(
+    pub(super) async fn copy_chunk(
         &self,
         member: &Member,
         primary: DiskId,
@@ -195,7 +204,8 @@ impl Inner {
         if length < theirs.summary.length {
             self.append_rest(member, primary, id, &theirs, tail).await?;
         }
-        same &= !self.take_punched(member, id, &theirs).await?;
+        let blocks = blocks_of(theirs.summary.length);
+        same &= !self.take_punched(member, id, &theirs.punched, blocks).await?;
         if !sealed {
             let _length: u64 = wait(|done| member.store.seal(id, done)).await?;
             same = false;
@@ -203,7 +213,7 @@ impl Inner {
         Ok(same)
     }
 
-    async fn table_of(&self, member: &Member, primary: DiskId, id: ChunkId) -> Result<Theirs, WireError> {
+    pub(super) async fn table_of(&self, member: &Member, primary: DiskId, id: ChunkId) -> Result<Theirs, WireError> {
         let header = ChunkHeader {
             disk: primary.get(),
             pg: id.pg.get(),
@@ -313,13 +323,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees what the primary has freed; `true` when something was new.
-    async fn take_punched(&self, member: &Member, id: ChunkId, theirs: &Theirs) -> Result<bool, WireError> {
-        let all = runs(&theirs.punched, 0..blocks_of(theirs.summary.length));
+    /// Frees what others have freed; `true` when something was new.
+    pub(super) async fn take_punched(
+        &self,
+        member: &Member,
+        id: ChunkId,
+        punched: &PunchedBits,
+        blocks: u32,
+    ) -> Result<bool, WireError> {
+        let all = runs(punched, 0..blocks);
         let block = BLOCK_SIZE as u64;
         let ranges: Vec<(u64, u64)> = all
             .into_iter()
-            .filter(|run| theirs.punched.get(run.start))
+            .filter(|run| punched.get(run.start))
             .map(|run| (u64::from(run.start) * block, run.len() as u64 * block))
             .collect();
         if ranges.is_empty() {
@@ -333,7 +349,7 @@ impl Inner {
 }
 
 /// Runs of blocks that are all freed or all not.
-fn runs(punched: &PunchedBits, blocks: Range<u32>) -> Vec<Range<u32>> {
+pub(super) fn runs(punched: &PunchedBits, blocks: Range<u32>) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = Vec::new();
     for block in blocks {
         match runs.last_mut() {

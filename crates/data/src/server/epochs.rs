@@ -156,13 +156,16 @@ impl Inner {
         let runtime = self.runtime(disk, pg.pg);
         let primary = fence::primary(&pg) == Some(disk);
         let state = fence::state_of(&pg, disk);
-        let first = {
+        let (first, begins_to_serve) = {
             let mut memory = runtime.state.lock();
+            let was = memory.role;
             memory.move_to(pg.epoch);
+            memory.role = state.as_ref().ok().copied();
+            let begins = was == Some(MemberState::Syncing) && memory.role == Some(MemberState::Serving);
             let first = !std::mem::replace(&mut memory.started, true);
             // The primary waits for the others.
             memory.entered |= first && !primary && state.as_ref().is_ok_and(|state| state.receives_writes());
-            first
+            (first, begins)
         };
         let Ok(store) = self.disk_store(disk) else { return };
         if !first {
@@ -173,18 +176,42 @@ impl Inner {
         let inner = self.clone();
         if member.is_striped() {
             let (inner, member) = (self.clone(), member.clone());
-            self.tasks.spawn(async move { inner.seal_own(member).await });
+            self.tasks.spawn(async move {
+                inner.clone().seal_own(member.clone()).await;
+                if begins_to_serve {
+                    inner.look_again(member).await;
+                }
+            });
+        }
+        if state == Ok(MemberState::Serving) {
+            for id in store.take_lost(member.pg.pg) {
+                self.restore_later(&member, id, Duration::ZERO);
+            }
         }
         match state {
             Ok(MemberState::Serving) if primary => {
                 self.tasks.spawn(async move { inner.lead_epoch(member).await });
             }
-            Ok(MemberState::Syncing) if !member.is_striped() => {
+            Ok(MemberState::Syncing) => {
                 self.tasks.spawn(async move { inner.catch_up(member).await });
             }
             _ => {}
         }
         self.heal_found(disk, store);
+    }
+
+    /// A member that begins to serve looks once more at what was written while it caught up: nobody waited for it then.
+    async fn look_again(self: Arc<Self>, member: Member) {
+        while self.is_current(&member) {
+            match self.pass_shards(&member).await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::debug!(disk = %member.disk, pg = %member.pg.pg, %error, "looking for missing shards is repeated");
+                }
+            }
+            tokio::time::sleep(self.config.retry_pause).await;
+        }
     }
 
     /// Blocks that the re-read after a failed sync found bad are healed once there is somebody to ask.

@@ -71,6 +71,16 @@ impl Inner {
         }
     }
 
+    /// Whether a part of the ranges is yet to be rebuilt here: a shard of a member that catches up.
+    fn will_grow(&self, disk: DiskId, store: &DiskStore, id: ChunkId, ranges: &[(u64, u64)]) -> bool {
+        let Some(record) = store.pg_files().get(id.pg).filter(|record| !record.scheme.is_replicated()) else {
+            return false;
+        };
+        let length = store.info(id).map_or(0, |info| info.length);
+        let beyond = ranges.iter().any(|(offset, bytes)| offset.saturating_add(*bytes) > length);
+        beyond && fence::state_of(&record, disk).is_ok_and(|state| state != MemberState::Serving)
+    }
+
     fn free_item(self: &Arc<Self>, number: usize, item: FreeItem, join: &Arc<FreeJoin>) {
         let (disk, pg) = (DiskId(item.disk), PgId(item.pg));
         let store = match self.disk_store(disk) {
@@ -78,14 +88,17 @@ impl Inner {
             Err(error) => return join.done(number, u32::from(error.code.code())),
         };
         let id = ChunkId { pg, index: item.index };
-        if store.info(id).is_none() && !self.knows_all(disk, &store, pg) {
-            // It may yet be copied here from a primary that has not freed it: the free has to come again.
+        // What is copied or rebuilt at this moment may not be here whole, so the free has to come again.
+        if self.is_being_brought(disk, id) || store.info(id).is_none() && !self.knows_all(disk, &store, pg) {
+            // Or it may yet be copied here from a primary that has not freed it.
             return join.done(number, u32::from(ErrorCode::Unavailable.code()));
         }
-        let ranges = item.ranges.iter().map(|range| (range.offset, range.length)).collect();
+        let ranges: Vec<(u64, u64)> = item.ranges.iter().map(|range| (range.offset, range.length)).collect();
+        let short = self.will_grow(disk, &store, id, &ranges);
         let (join_done, inner, kept) = (join.clone(), self.clone(), store.clone());
         let done: crate::disk::Done<()> = Box::new(move |outcome| {
-            let code = outcome.map_or_else(|error| u32::from(error.code().code()), |()| 0);
+            let done = if short { u32::from(ErrorCode::Unavailable.code()) } else { 0 };
+            let code = outcome.map_or_else(|error| u32::from(error.code().code()), |()| done);
             if kept.info(id).is_none() {
                 inner.runtime(disk, pg).state.lock().note_deleted(id.index);
             }

@@ -1,5 +1,5 @@
 //! Healing: a block that a reader or a scan found bad is read at rest; if it is bad, a good copy of another serving
-//! member replaces it through the journal.
+//! member replaces it through the journal; a block of a shard is rebuilt from other shards ([`super::rebuild`]).
 
 use std::sync::Arc;
 
@@ -15,13 +15,22 @@ use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockReq
 use cairn_wire::error::WireError;
 use tokio::sync::oneshot;
 
-use super::member::bad_request;
+use super::member::{Member, bad_request};
+use super::rebuild::{Rebuild, RebuildError, Rebuilt};
 use super::{Inner, Refused};
 use crate::disk::metrics::add;
 use crate::disk::{DataError, DiskStore, GoodBlock};
 
 /// Blocks that one report makes look at, around an unreadable range.
 const RANGE_MAX: u32 = 1024;
+
+/// Blocks from another member that match their checksums.
+pub(super) struct Fetched {
+    pub(super) data: AlignedBuf,
+    pub(super) crcs: Vec<u32>,
+    /// Of parity shards, if they were asked for.
+    pub(super) row_crcs: Vec<u32>,
+}
 
 impl Inner {
     pub(super) fn report_bad_block(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
@@ -90,7 +99,15 @@ impl Inner {
         }
         // The blocks under a checksum are the same in every epoch, and this member may know the present one later.
         let any_epoch = PgStateRecord { epoch: Epoch(0), ..(*pg).clone() };
-        let good = self.good_copy(disk, &any_epoch, &store, id, block).await?;
+        let _permit = self.heals.acquire().await.map_err(|_| stopping().to_wire())?;
+        let good = if pg.scheme.is_replicated() {
+            self.good_copy(disk, &any_epoch, &store, id, block).await?
+        } else {
+            match self.rebuilt_block(disk, &pg, &store, id, block).await? {
+                Some(good) => good,
+                None => return Ok(true),
+            }
+        };
         let (sender, healed) = oneshot::channel();
         let done: crate::disk::Done<()> = Box::new(move |outcome| {
             // Nobody waits any more if this fails.
@@ -103,6 +120,42 @@ impl Inner {
         Ok(true)
     }
 
+    /// A block of a shard, made from the others; `None` when they have freed it, and so it is freed here now.
+    async fn rebuilt_block(
+        self: &Arc<Self>,
+        disk: DiskId,
+        pg: &Arc<PgStateRecord>,
+        store: &Arc<DiskStore>,
+        id: ChunkId,
+        block: u32,
+    ) -> Result<Option<GoodBlock>, WireError> {
+        let chunk = store.chunk(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
+        let (runtime, pg) = (self.runtime(disk, id.pg), pg.clone());
+        let member = Member { disk, store: store.clone(), pg, runtime };
+        let job = Arc::new(Rebuild::new(&member, id, chunk.creation_epoch())?);
+        match self.rebuild(&job, block..block + 1).await {
+            Ok(Rebuilt { data, sums }) => {
+                Ok(Some(GoodBlock { data: data.freeze(), crc: sums.crcs[0], row_crcs: sums.row_crcs }))
+            }
+            Err(RebuildError::Freed { disk: freer, .. }) => {
+                let any_epoch = Arc::new(PgStateRecord { epoch: Epoch(0), ..(*member.pg).clone() });
+                let asker = Member { pg: any_epoch, ..member };
+                let theirs = self.table_of(&asker, freer, id).await?;
+                if !theirs.punched.get(block) {
+                    let text = format!("{id}: {freer} has not got block {block} and does not say why");
+                    return Err(WireError::new(ErrorCode::Missing, text));
+                }
+                self.take_punched(&asker, id, &theirs.punched, theirs.crcs.len() as u32).await?;
+                tracing::info!(%disk, chunk = %id, block, "a bad block was freed by the others, and is freed here now");
+                Ok(None)
+            }
+            Err(error) => {
+                tracing::warn!(%disk, chunk = %id, block, %error, "a bad block cannot be healed now; its next reader has it tried again");
+                Err(error.to_wire())
+            }
+        }
+    }
+
     /// A copy of a block from another serving member that matches its checksum there; one that matches the checksum here
     /// as well goes first.
     async fn good_copy(
@@ -113,10 +166,6 @@ impl Inner {
         id: ChunkId,
         block: u32,
     ) -> Result<GoodBlock, WireError> {
-        if !pg.scheme.is_replicated() {
-            let text = format!("{id}: other members hold other shards");
-            return Err(WireError::new(ErrorCode::ChecksumMismatch, text));
-        }
         let info = store.info(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
         let known = store.tables(id).ok().and_then(|tables| tables.crcs.get(block as usize).copied());
         let from = u64::from(block) * BLOCK_SIZE as u64;
@@ -161,19 +210,35 @@ impl Inner {
         offset: u64,
         length: u32,
     ) -> Result<(AlignedBuf, Vec<u32>), WireError> {
+        let Fetched { data, crcs, .. } = self.fetch_rows(pg, from, id, None, offset, length).await?;
+        Ok((data, crcs))
+    }
+
+    /// The same with the checksums of the rows, of a chunk that was made in a known epoch.
+    pub(super) async fn fetch_rows(
+        &self,
+        pg: &PgStateRecord,
+        from: DiskId,
+        id: ChunkId,
+        made: Option<Epoch>,
+        offset: u64,
+        length: u32,
+    ) -> Result<Fetched, WireError> {
         let header =
             ChunkHeader { disk: from.get(), pg: id.pg.get(), index: id.index, epoch: pg.epoch.get(), session: 0 };
-        let request = ReadRequest { chunk: Some(header), offset, length, creation_epoch: 0, row_crcs: false };
+        let creation_epoch = made.map_or(0, Epoch::get);
+        let request = ReadRequest { chunk: Some(header), offset, length, creation_epoch, row_crcs: made.is_some() };
         let (answer, response): (ReadResponse, _) = self.ask(pg, from, Opcode::Read, &request, Payload::None).await?;
         let damaged =
             |what: &str| WireError::new(ErrorCode::ChecksumMismatch, format!("{id}: {what} from {from} at {offset}"));
         let data = response.payload.ok_or_else(|| damaged("nothing came"))?;
         let crcs = decode_crcs(&answer.crcs).ok_or_else(|| damaged("bad checksums came"))?;
+        let row_crcs = decode_crcs(&answer.row_crcs).ok_or_else(|| damaged("bad checksums of rows came"))?;
         let whole = data.len() == crcs.len() * BLOCK_SIZE && !crcs.is_empty();
         let matches = || data.chunks(BLOCK_SIZE).zip(&crcs).all(|(block, crc)| crc32c(block) == *crc);
         if !whole || !matches() {
             return Err(damaged("damaged blocks came"));
         }
-        Ok((data, crcs))
+        Ok(Fetched { data, crcs, row_crcs })
     }
 }

@@ -9,7 +9,7 @@ use cairn_chunk_core::indices::IndexAllocator;
 use cairn_chunk_core::striped;
 use cairn_format::pg_state::PgStateRecord;
 use cairn_rpc::Reply;
-use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, PgId};
+use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, MemberState, PgId};
 use cairn_wire::data::{ChunkHeader, MemberStamp};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
@@ -30,6 +30,8 @@ pub(crate) struct PgRuntime {
 #[derive(Default)]
 pub(crate) struct PgMemory {
     pub(crate) epoch: Epoch,
+    /// The member's state in it.
+    pub(crate) role: Option<MemberState>,
     /// The member takes writes: it is durably in the epoch; as primary: every receiver is.
     pub(crate) entered: bool,
     pub(crate) allocator: Option<IndexAllocator>,

@@ -32,6 +32,7 @@ impl Inner {
         let slot = Arc::new(parking_lot::Mutex::new(Some(reply)));
         let (answer, inner, store) = (slot.clone(), self.clone(), member.store.clone());
         let (pg, disk) = (member.pg.pg, member.disk);
+        let striped = member.is_striped().then(|| member.clone());
         let done: Done<ReadBlocks<BlockData>> = Box::new(move |outcome| {
             let Some(reply) = answer.lock().take() else { return };
             match outcome {
@@ -45,8 +46,16 @@ impl Inner {
                     reply.ok(&ReadResponse { crcs, first_block_offset, row_crcs }, payload(blocks.data));
                 }
                 Err(error) => {
-                    if let DataError::Unreadable { chunk, .. } = &error {
-                        inner.heal_range(disk, pg, store.clone(), *chunk, asked.offset, asked.length);
+                    match &error {
+                        DataError::Unreadable { chunk, .. } => {
+                            inner.heal_range(disk, pg, store.clone(), *chunk, asked.offset, asked.length);
+                        }
+                        DataError::Missing { chunk, .. } => {
+                            if let Some(asker) = &striped {
+                                inner.note_missing(asker, *chunk);
+                            }
+                        }
+                        _ => {}
                     }
                     reply.err(error.to_wire());
                 }
@@ -77,7 +86,10 @@ impl Inner {
     }
 
     /// A chunk that is not here: deleted, if that is known, else only not here.
-    fn absent(&self, member: &Member, id: ChunkId, error: DataError) -> WireError {
+    fn absent(self: &Arc<Self>, member: &Member, id: ChunkId, error: DataError) -> WireError {
+        if matches!(error, DataError::NoChunk { .. }) {
+            self.note_missing(member, id);
+        }
         let known = matches!(error, DataError::NoChunk { .. }) && member.runtime.state.lock().was_deleted(id.index);
         if known { DataError::Deleted { chunk: id }.to_wire() } else { error.to_wire() }
     }

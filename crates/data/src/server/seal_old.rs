@@ -125,7 +125,12 @@ impl Inner {
     }
 
     /// What one member has of a chunk.
-    async fn look_up(&self, member: &Member, disk: DiskId, id: ChunkId) -> Result<Option<ChunkSummary>, WireError> {
+    pub(super) async fn look_up(
+        &self,
+        member: &Member,
+        disk: DiskId,
+        id: ChunkId,
+    ) -> Result<Option<ChunkSummary>, WireError> {
         if disk == member.disk {
             return Ok(member.store.info(id).map(|info| summary(&info)));
         }

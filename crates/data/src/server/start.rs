@@ -14,6 +14,9 @@ use super::slot::{Slot, StoreParts};
 use super::{DataServer, Inner};
 use crate::config::DataConfig;
 
+/// Blocks that are healed at the same time; further ones wait.
+const HEALS_AT_ONCE: usize = 8;
+
 /// What a data server gets from its process.
 #[derive(Clone)]
 pub struct DataEnv {
@@ -103,6 +106,9 @@ impl DataServer {
             poke: Mutex::default(),
             report_at: Mutex::new((DiskId(0), PgId(0))),
             copies: tokio::sync::Semaphore::new(config.catch_up_chunks.max(1)),
+            heals: tokio::sync::Semaphore::new(HEALS_AT_ONCE),
+            bringing: Mutex::default(),
+            restores: Mutex::default(),
             tasks,
             task_thread: Mutex::new(Some(thread)),
             stopping: AtomicBool::new(false),

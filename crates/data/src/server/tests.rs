@@ -3,6 +3,8 @@
 mod appends;
 mod cluster;
 mod failures;
+mod rebuilds;
 mod repairs;
+mod restores;
 mod shards;
 mod stripes;

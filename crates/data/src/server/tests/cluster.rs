@@ -168,11 +168,17 @@ impl Cluster {
 
     /// Ends a node and starts it anew on its directory.
     pub(super) fn restart(&mut self, i: usize) {
+        self.restart_with(i, |_| {});
+    }
+
+    /// The same; in between something happens to its directory.
+    pub(super) fn restart_with(&mut self, i: usize, meanwhile: impl FnOnce(&std::path::Path)) {
         self.kill(i);
         let old = self.nodes.remove(i);
         let TestNode { dir, data, disk, node, .. } = old;
         data.stop();
         drop(data);
+        meanwhile(dir.path());
         // Tasks and threads of the old one let the lock go when they have ended.
         self.nodes.insert(i, TestNode::start(dir, node, disk, self.tune));
         self.register(i);

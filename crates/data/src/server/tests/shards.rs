@@ -9,8 +9,8 @@ use super::repairs::id;
 use super::stripes::{Shards, read_shard};
 
 pub(super) const RS32: Scheme = Scheme::Erasure { k: 3, m: 2 };
-const ALL: [usize; 5] = [0, 1, 2, 3, 4];
-const UNIT: usize = 64 << 10;
+pub(super) const ALL: [usize; 5] = [0, 1, 2, 3, 4];
+pub(super) const UNIT: usize = 64 << 10;
 
 /// Rows would not be on all members, or parity without what decoded bytes are checked against.
 #[test]

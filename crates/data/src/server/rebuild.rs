@@ -1,0 +1,281 @@
+//! Rebuilding: blocks of one shard made from the same blocks of k other serving members. Used by catching up, by healing,
+//! and where a serving member lacks what it should have.
+//!
+//! The k best sources (data shards first) are read at the same time; for one that fails, or is slow, the next one is asked.
+//! What comes is proven against the checksums of the rows ([`cairn_chunk_core::row_decode`]); if the proof fails, one source
+//! after the other is left out.
+//!
+//! Invariants: nothing is answered that was not proven, and never anything for blocks that some source has freed; memory is
+//! bounded by [`REBUILD_BLOCKS`] of every other shard a call, and callers hold a permit.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use cairn_chunk_core::fence;
+use cairn_chunk_core::row_decode::{Remade, RowTrouble, ShardBlocks, remake};
+use cairn_chunk_core::striped::shard_of;
+use cairn_env::AlignedBuf;
+use cairn_erasure::{Codec, ShardSet};
+use cairn_format::pg_state::PgStateRecord;
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode};
+use cairn_wire::error::WireError;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::Inner;
+use super::heal::Fetched;
+use super::member::Member;
+use crate::disk::DiskStore;
+use crate::disk::metrics::add;
+
+/// Blocks that one call makes at most.
+pub(super) const REBUILD_BLOCKS: u32 = 128;
+
+/// Blocks of a shard as they were proven.
+pub(super) struct Rebuilt {
+    pub(super) data: AlignedBuf,
+    pub(super) sums: Remade,
+}
+
+/// Why blocks could not be rebuilt.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RebuildError {
+    /// A source has freed some of them: so has everybody, or soon.
+    #[error("{chunk}: {disk} has freed blocks {blocks:?}")]
+    Freed {
+        /// The chunk.
+        chunk: ChunkId,
+        /// Who said so.
+        disk: DiskId,
+        /// The blocks asked for.
+        blocks: Range<u32>,
+    },
+    /// Not enough sources have them.
+    #[error(
+        "{chunk}: blocks {blocks:?} of shard {shard} cannot be rebuilt now, {have} of {needed} shards came ({problems})"
+    )]
+    TooFew {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The shard.
+        shard: usize,
+        /// The blocks.
+        blocks: Range<u32>,
+        /// Sources that had them.
+        have: usize,
+        /// k.
+        needed: usize,
+        /// Why the others did not.
+        problems: String,
+        /// Some did not answer, so that later may be better.
+        unanswered: bool,
+    },
+    /// What came cannot be proven.
+    #[error(
+        "{chunk}: blocks {blocks:?} of shard {shard} cannot be proven, whichever shards they are made of: {trouble}"
+    )]
+    Unproven {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The shard.
+        shard: usize,
+        /// The blocks.
+        blocks: Range<u32>,
+        /// Of the first attempt.
+        trouble: RowTrouble,
+    },
+}
+
+impl RebuildError {
+    pub(super) fn to_wire(&self) -> WireError {
+        let code = match self {
+            Self::Freed { .. } => ErrorCode::ChunkDeleted,
+            Self::TooFew { unanswered: true, .. } => ErrorCode::Unavailable,
+            Self::TooFew { .. } => ErrorCode::Missing,
+            Self::Unproven { .. } => ErrorCode::ChecksumMismatch,
+        };
+        WireError::new(code, self.to_string())
+    }
+}
+
+/// What is to be rebuilt, and where its sources are.
+pub(super) struct Rebuild {
+    store: Arc<DiskStore>,
+    /// With epoch 0: a block under a checksum is the same in every epoch.
+    pg: Arc<PgStateRecord>,
+    id: ChunkId,
+    creation_epoch: Epoch,
+    shard: usize,
+    codec: Codec,
+    /// Serving members besides this one: data shards first.
+    others: Vec<(usize, DiskId)>,
+    /// Those that failed or were slow before: asked last.
+    tardy: Mutex<ShardSet>,
+}
+
+/// A source that answered.
+struct Source {
+    shard: usize,
+    disk: DiskId,
+    fetched: Fetched,
+}
+
+/// One read of a source.
+type Read = ((usize, DiskId), Result<Fetched, WireError>);
+
+impl Rebuild {
+    pub(super) fn new(member: &Member, id: ChunkId, creation_epoch: Epoch) -> Result<Self, WireError> {
+        let codec = Codec::for_scheme(member.pg.scheme);
+        let codec = codec.map_err(|error| WireError::new(ErrorCode::Internal, error.to_string()))?;
+        let serving = fence::serving(&member.pg).filter(|disk| *disk != member.disk);
+        let others = serving.filter_map(|disk| shard_of(&member.pg, disk).ok().map(|shard| (usize::from(shard), disk)));
+        let others = others.collect();
+        let pg = Arc::new(PgStateRecord { epoch: Epoch(0), ..(*member.pg).clone() });
+        let shard = usize::from(member.shard());
+        let (store, tardy) = (member.store.clone(), Mutex::new(ShardSet::EMPTY));
+        Ok(Self { store, pg, id, creation_epoch, shard, codec, others, tardy })
+    }
+
+    fn too_few(&self, blocks: &Range<u32>, have: usize, problems: &[String], unanswered: bool) -> RebuildError {
+        RebuildError::TooFew {
+            chunk: self.id,
+            shard: self.shard,
+            blocks: blocks.clone(),
+            have,
+            needed: self.codec.k(),
+            problems: problems.join("; "),
+            unanswered,
+        }
+    }
+
+    fn prove(&self, sources: &[Source], bytes: usize) -> Result<Rebuilt, RowTrouble> {
+        let views: Vec<ShardBlocks<'_>> = sources
+            .iter()
+            .map(|source| ShardBlocks {
+                shard: source.shard,
+                data: &source.fetched.data,
+                crcs: &source.fetched.crcs,
+                row_crcs: &source.fetched.row_crcs,
+            })
+            .collect();
+        let mut data = AlignedBuf::unpooled(bytes);
+        data.resize(bytes);
+        let sums = remake(&self.codec, self.shard, &views, &mut data)?;
+        Ok(Rebuilt { data, sums })
+    }
+}
+
+impl Inner {
+    /// Makes `blocks` (at most [`REBUILD_BLOCKS`]) of the member's shard.
+    pub(super) async fn rebuild(
+        self: &Arc<Self>,
+        job: &Arc<Rebuild>,
+        blocks: Range<u32>,
+    ) -> Result<Rebuilt, RebuildError> {
+        let bytes = blocks.len() * BLOCK_SIZE;
+        let mut first = None;
+        let mut avoid = vec![ShardSet::EMPTY];
+        while let Some(without) = avoid.pop() {
+            let sources = match self.gather(job, &blocks, without).await {
+                Ok(sources) => sources,
+                // Without the one that is left out there are too few: the trouble is what there is to say.
+                Err(RebuildError::TooFew { .. }) if first.is_some() => continue,
+                Err(error) => return Err(error),
+            };
+            match job.prove(&sources, bytes) {
+                Ok(rebuilt) => {
+                    add(&job.store.metrics().rebuilt_bytes, bytes as u64);
+                    return Ok(rebuilt);
+                }
+                Err(trouble) if first.is_none() => {
+                    tracing::warn!(chunk = %job.id, shard = job.shard, ?blocks, %trouble, "shards do not belong together; trying without each of them");
+                    // Parity last in the list, so tried first: its checksums of rows are the likelier ones to be wrong.
+                    avoid = sources.iter().map(|source| [source.shard].into_iter().collect()).collect();
+                    first = Some(trouble);
+                }
+                Err(trouble) => tracing::debug!(chunk = %job.id, ?blocks, %trouble, "still not proven"),
+            }
+        }
+        let trouble = first.unwrap_or(RowTrouble::Malformed { shard: job.shard });
+        let error = RebuildError::Unproven { chunk: job.id, shard: job.shard, blocks, trouble };
+        tracing::error!(%error, "a shard cannot be rebuilt");
+        Err(error)
+    }
+
+    /// The blocks of k other shards, in the order of the shards.
+    async fn gather(
+        self: &Arc<Self>,
+        job: &Arc<Rebuild>,
+        blocks: &Range<u32>,
+        without: ShardSet,
+    ) -> Result<Vec<Source>, RebuildError> {
+        let needed = job.codec.k();
+        let mut order = job.others.clone();
+        order.retain(|(shard, _)| !without.contains(*shard));
+        let tardy = *job.tardy.lock();
+        order.sort_by_key(|(shard, _)| tardy.contains(*shard));
+        let mut spare = order.iter().copied();
+        let mut reads = JoinSet::new();
+        let (mut sources, mut problems, mut unanswered) = (Vec::new(), Vec::new(), false);
+        let mut waits = ShardSet::EMPTY;
+        for next in spare.by_ref().take(needed) {
+            waits.insert(next.0);
+            self.start_read(job, &mut reads, next, blocks);
+        }
+        while sources.len() < needed {
+            let waited = tokio::time::timeout(self.config.rebuild_hedge, reads.join_next()).await;
+            let (source, outcome) = match waited {
+                // Slow ones are not waited for alone.
+                Err(_) => {
+                    let slow = reads.len();
+                    let known = *job.tardy.lock();
+                    *job.tardy.lock() = known | waits;
+                    for next in spare.by_ref().take(slow) {
+                        waits.insert(next.0);
+                        self.start_read(job, &mut reads, next, blocks);
+                    }
+                    continue;
+                }
+                Ok(None) => return Err(job.too_few(blocks, sources.len(), &problems, unanswered)),
+                Ok(Some(Err(_gone))) => continue,
+                Ok(Some(Ok(read))) => read,
+            };
+            let (shard, disk) = source;
+            waits.remove(shard);
+            match outcome {
+                Ok(fetched) => sources.push(Source { shard, disk, fetched }),
+                Err(error) if error.code == ErrorCode::ChunkDeleted => {
+                    return Err(RebuildError::Freed { chunk: job.id, disk, blocks: blocks.clone() });
+                }
+                Err(error) => {
+                    unanswered |= error.code == ErrorCode::ChainFailed;
+                    problems.push(format!("shard {shard} on {disk}: {error}"));
+                    job.tardy.lock().insert(shard);
+                    if let Some(next) = spare.next() {
+                        waits.insert(next.0);
+                        self.start_read(job, &mut reads, next, blocks);
+                    }
+                }
+            }
+        }
+        sources.sort_by_key(|source| source.shard);
+        tracing::trace!(chunk = %job.id, ?blocks, disks = ?sources.iter().map(|source| source.disk).collect::<Vec<_>>(), "sources");
+        Ok(sources)
+    }
+
+    fn start_read(
+        self: &Arc<Self>,
+        job: &Arc<Rebuild>,
+        reads: &mut JoinSet<Read>,
+        source: (usize, DiskId),
+        blocks: &Range<u32>,
+    ) {
+        let (inner, job) = (self.clone(), job.clone());
+        let from = u64::from(blocks.start) * BLOCK_SIZE as u64;
+        let length = (blocks.len() * BLOCK_SIZE) as u32;
+        reads.spawn(async move {
+            let made = Some(job.creation_epoch);
+            (source, inner.fetch_rows(&job.pg, source.1, job.id, made, from, length).await)
+        });
+    }
+}

@@ -1,0 +1,169 @@
+//! Chunks that a serving member should have and lacks: its file was set aside as damaged, or vanished. A reader that gets
+//! Missing here, or the start that found the damage, has it brought back from the others in the background.
+//!
+//! Invariants: only a serving member, only below the high-water mark, never what was freed here in this epoch; one at a
+//! time, after a pause in which a deletion that is under way reaches everybody; a chunk is tried again only after
+//! `restore_again`. What is remembered is bounded by [`RESTORES_MAX`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_chunk_core::fence;
+use cairn_format::crc_table::blocks_of;
+use cairn_types::{ChunkId, DiskId, MemberState, Time};
+use cairn_wire::error::WireError;
+use parking_lot::Mutex;
+
+use super::Inner;
+use super::catch_up_shards::stopping;
+use super::member::Member;
+use crate::disk::metrics::add;
+
+/// Chunks that wait or were tried lately; more are left to their next reader.
+const RESTORES_MAX: usize = 1024;
+
+/// What waits, and what was tried.
+#[derive(Default)]
+pub(super) struct Restores {
+    waiting: VecDeque<(DiskId, ChunkId, Duration)>,
+    noted: BTreeMap<(DiskId, ChunkId), Time>,
+    running: bool,
+}
+
+/// Keeps a chunk from being brought twice, and from being freed half, as long as it lives.
+pub(super) struct Bringing<'a> {
+    all: &'a Mutex<BTreeSet<(DiskId, ChunkId)>>,
+    key: (DiskId, ChunkId),
+}
+
+impl Drop for Bringing<'_> {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.key);
+    }
+}
+
+impl Inner {
+    /// `None` when it is being brought already.
+    pub(super) fn begin_bringing(&self, disk: DiskId, id: ChunkId) -> Option<Bringing<'_>> {
+        let key = (disk, id);
+        self.bringing.lock().insert(key).then_some(Bringing { all: &self.bringing, key })
+    }
+
+    /// Whether a chunk is being copied or rebuilt at this moment.
+    pub(super) fn is_being_brought(&self, disk: DiskId, id: ChunkId) -> bool {
+        self.bringing.lock().contains(&(disk, id))
+    }
+
+    /// Somebody asked for bytes of a chunk that are not here.
+    pub(super) fn note_missing(self: &Arc<Self>, member: &Member, id: ChunkId) {
+        self.restore_later(member, id, self.config.restore_delay);
+    }
+
+    /// Has a chunk brought back after `pause`.
+    pub(super) fn restore_later(self: &Arc<Self>, member: &Member, id: ChunkId, pause: Duration) {
+        if !lacks(member, id) {
+            return;
+        }
+        let (now, again) = (self.clock.now(), self.config.restore_again + pause);
+        let mut restores = self.restores.lock();
+        if restores.noted.len() >= RESTORES_MAX {
+            restores.noted.retain(|_, noted| now.since(*noted) < again);
+        }
+        let key = (member.disk, id);
+        let known = restores.noted.get(&key).is_some_and(|noted| now.since(*noted) < again);
+        if known || restores.noted.len() >= RESTORES_MAX {
+            return;
+        }
+        tracing::warn!(disk = %member.disk, chunk = %id, "a chunk that should be here is missing or too short; looking at the other members");
+        restores.noted.insert(key, now);
+        restores.waiting.push_back((member.disk, id, pause));
+        if !std::mem::replace(&mut restores.running, true) {
+            let inner = self.clone();
+            self.tasks.spawn(async move { inner.restore_all().await });
+        }
+    }
+
+    async fn restore_all(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut restores = self.restores.lock();
+                let next = restores.waiting.pop_front();
+                restores.running = next.is_some() && !self.is_stopping();
+                next.filter(|_| restores.running)
+            };
+            let Some((disk, id, pause)) = next else { return };
+            let noted = self.restores.lock().noted.get(&(disk, id)).copied();
+            let waited = noted.map_or(pause, |noted| self.clock.now().since(noted));
+            tokio::time::sleep(pause.saturating_sub(waited)).await;
+            match self.restore(disk, id).await {
+                Ok(true) => tracing::info!(%disk, chunk = %id, "a chunk that was missing is back"),
+                Ok(false) => tracing::debug!(%disk, chunk = %id, "nothing to bring back"),
+                Err(error) => {
+                    tracing::warn!(%disk, chunk = %id, %error, "a chunk that is missing was not brought back; its next reader has it tried again")
+                }
+            }
+            let now = self.clock.now();
+            if let Some(noted) = self.restores.lock().noted.get_mut(&(disk, id)) {
+                *noted = now;
+            }
+        }
+    }
+
+    /// Brings one chunk back; `false` when it is here, or nobody has it.
+    async fn restore(self: &Arc<Self>, disk: DiskId, id: ChunkId) -> Result<bool, WireError> {
+        let member = self.member(disk.get(), id.pg.get(), 0)?;
+        if !lacks(&member, id) {
+            return Ok(false);
+        }
+        let before = member.store.info(id).map_or(0, |info| info.length);
+        if member.is_striped() {
+            let holders = self.holders(&member, id).await?;
+            self.bring_shard(&member, id, holders).await?;
+        } else if before == 0 {
+            self.copy_back(&member, id).await?;
+        }
+        let restored = member.store.info(id).is_some_and(|info| info.length > before);
+        if restored {
+            add(&member.store.metrics().restored_chunks, 1);
+        }
+        Ok(restored)
+    }
+
+    /// Copies a replicated chunk from the member that has most of it.
+    async fn copy_back(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<(), WireError> {
+        let mut sources = Vec::new();
+        let others: Vec<DiskId> = fence::serving(&member.pg).filter(|other| *other != member.disk).collect();
+        let mut problem = None;
+        for other in others {
+            match self.look_up(member, other, id).await {
+                // An open one comes through the chain, or its primary is about to seal it.
+                Ok(Some(theirs)) if theirs.sealed => sources.push((theirs.length, other, theirs.punched_blocks)),
+                Ok(_) => {}
+                Err(error) => problem = Some(error),
+            }
+        }
+        sources.retain(|(length, _, punched)| *punched < u64::from(blocks_of(*length)));
+        sources.sort_unstable_by(|a, b| b.cmp(a));
+        if sources.is_empty() {
+            return problem.map_or(Ok(()), Err);
+        }
+        let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
+        let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(()) };
+        let mut outcome = Ok(());
+        for (_, source, _) in sources {
+            let here = member.store.info(id);
+            match self.copy_chunk(member, source, id, here).await {
+                Ok(_) => return Ok(()),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
+    }
+}
+
+/// Whether the member serves and a chunk of that index was given out and not freed here.
+fn lacks(member: &Member, id: ChunkId) -> bool {
+    let serves = fence::state_of(&member.pg, member.disk) == Ok(MemberState::Serving) && !member.pg.retired;
+    serves && id.index < member.pg.high_water && !member.runtime.state.lock().was_deleted(id.index)
+}

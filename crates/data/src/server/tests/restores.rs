@@ -1,0 +1,126 @@
+//! Serving members that lack what they should have.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use cairn_rpc::Payload;
+use cairn_types::MemberState::{Serving, Syncing};
+use cairn_types::{ErrorCode, PgId};
+use cairn_wire::Opcode;
+use cairn_wire::common::ChunkRange;
+use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
+
+use super::cluster::{Cluster, PG, eventually, pattern};
+use super::repairs::id;
+use super::shards::{ALL, RS32, UNIT};
+use super::stripes::{Shards, read_shard};
+
+fn soon(config: &mut crate::DataConfig) {
+    config.restore_delay = Duration::from_millis(150);
+    config.restore_again = Duration::from_millis(300);
+}
+
+fn remove(dir: &std::path::Path, index: u32) {
+    std::fs::remove_file(dir.join(format!("pg/{PG}/{index:010}.chunk"))).expect("there");
+}
+
+/// A chunk file that vanished would be missing until the member's next catch-up: with another loss it would be too late.
+#[test]
+fn a_missing_chunk_comes_back_when_it_is_read() {
+    let mut cluster = Cluster::start_scheme(RS32, soon);
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 1, 6 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    for i in [2, 3] {
+        cluster.restart_with(i, |dir| remove(dir, index));
+    }
+    cluster.raise(&[Serving; 5]);
+    for i in [2, 3] {
+        let missing = read_shard(&cluster, i, index, 0, UNIT).expect_err("it is not there");
+        assert_eq!(missing.code(), Some(ErrorCode::Missing));
+        eventually("the chunk is back", || {
+            cluster.nodes[i].store().info(id(index)).is_some_and(|info| info.sealed && info.length == 6 * UNIT as u64)
+        });
+        shards.check_all(&cluster, i, index);
+        eventually("it is counted", || cluster.nodes[i].store().metrics().restored_chunks.load(Relaxed) == 1);
+    }
+    // Of a replicated group as well.
+    let mut cluster = Cluster::start_tuned(3, soon);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 300_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    cluster.restart_with(1, |dir| remove(dir, index));
+    cluster.raise(&[Serving; 3]);
+    assert_eq!(cluster.read(1, index, 0, 100).expect_err("it is not there").code(), Some(ErrorCode::Missing));
+    eventually("the chunk is back", || cluster.nodes[1].store().info(id(index)).is_some_and(|info| info.sealed));
+    assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
+}
+
+/// A file that was set aside as damaged would be missed only when somebody reads it.
+#[test]
+fn a_damaged_file_is_brought_back_at_once() {
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 1, 2 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    cluster.restart_with(4, |dir| {
+        let path = dir.join(format!("pg/{PG}/{index:010}.chunk"));
+        std::fs::write(path, vec![0; 300_000]).expect("damaged");
+    });
+    assert!(cluster.nodes[4].store().info(id(index)).is_none(), "it was set aside");
+    cluster.raise(&[Serving; 5]);
+    eventually("the chunk is back", || cluster.nodes[4].store().info(id(index)).is_some_and(|info| info.sealed));
+    shards.check_all(&cluster, 4, index);
+}
+
+/// A deleted chunk would come back on a member that was asked for it once more, and stay for ever.
+#[test]
+fn a_deleted_chunk_does_not_come_back() {
+    let mut cluster = Cluster::start_scheme(RS32, soon);
+    let index = cluster.allocate(0).expect("an index");
+    Shards::new(RS32, 1, UNIT).put(&cluster, &ALL, index);
+    let free = |cluster: &Cluster, i: usize| {
+        let ranges = vec![ChunkRange { offset: 0, length: UNIT as u64 }];
+        let item = FreeItem { disk: cluster.nodes[i].disk, pg: PG, index, ranges };
+        let answer = cluster.call(i, Opcode::Free, &FreeRequest { items: vec![item] }, Payload::None);
+        let answer: (FreeResponse, _) = answer.expect("answered");
+        assert_eq!(answer.0.codes, [0]);
+    };
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    free(&cluster, 1);
+    eventually("the file's end", || !cluster.nodes[1].file(index).exists());
+    // After a restart it does not remember. The others hear of it during the pause.
+    cluster.restart(1);
+    cluster.raise(&[Serving; 5]);
+    assert_eq!(read_shard(&cluster, 1, index, 0, UNIT).expect_err("gone").code(), Some(ErrorCode::Missing));
+    [0, 2, 3, 4].iter().for_each(|i| free(&cluster, *i));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(ALL.iter().all(|i| cluster.nodes[*i].store().list(PgId(PG), 0, 10).is_empty()));
+}
+
+/// Rows written while a member caught up would be missing on it: the writer waits only for those that serve.
+#[test]
+fn what_was_written_meanwhile_is_looked_for_when_it_serves() {
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    cluster.restart(3);
+    cluster.raise(&[Serving, Serving, Serving, Syncing, Serving]);
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 1, 4 * UNIT);
+    shards.put(&cluster, &[0, 1, 2, 4], index);
+    shards.write(&cluster, 3, index, 0, UNIT).expect("only a part came");
+    eventually("catching up", || cluster.nodes[3].report().is_some_and(|report| report.caught_up));
+    cluster.raise(&[Serving; 5]);
+    eventually("the rest", || {
+        cluster.nodes[3].store().info(id(index)).is_some_and(|info| info.sealed && info.length == 4 * UNIT as u64)
+    });
+    shards.check_all(&cluster, 3, index);
+}
