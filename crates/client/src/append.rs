@@ -5,6 +5,7 @@
 pub(crate) mod chunk;
 pub(crate) mod open;
 pub(crate) mod pick;
+pub(crate) mod retry;
 pub mod segment;
 pub(crate) mod stream;
 

@@ -139,6 +139,7 @@ impl OpenChunk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::append::retry::Retry;
     use cairn_env::buf::SharedBuf;
     use cairn_types::PgId;
     use std::sync::Arc;
@@ -153,7 +154,7 @@ mod tests {
         let (done, answer) = oneshot::channel();
         let permit = Arc::new(Semaphore::new(10)).try_acquire_owned().expect("permit");
         let data = SharedBuf::from_owner(vec![1u8; bytes]);
-        (Segment { data, lead, crcs: Vec::new(), sync: true, done, attempts: 0, _permit: permit }, answer)
+        (Segment { data, lead, crcs: Vec::new(), sync: true, done, retry: Retry::default(), _permit: permit }, answer)
     }
 
     fn stamps(incarnations: [u64; 2]) -> Vec<MemberStamp> {

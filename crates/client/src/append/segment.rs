@@ -1,4 +1,5 @@
 //! A segment: up to 1 MiB of one file, on its way into a chunk; kept until it is durable on every serving member.
+use super::retry::Retry;
 use crate::error::Result;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{BLOCK_SIZE, ChunkId, crc32c, crc32c_append};
@@ -24,8 +25,8 @@ pub struct Segment {
     /// Somebody waits for it: make it durable soon.
     pub sync: bool,
     pub done: oneshot::Sender<Result<Placed>>,
-    /// Times that it was sent to a chunk that failed.
-    pub attempts: u32,
+    /// Chunks that it was sent to and that failed.
+    pub retry: Retry,
     /// Memory that it holds until it is durable.
     pub _permit: tokio::sync::OwnedSemaphorePermit,
 }

@@ -28,8 +28,6 @@ const IN_FLIGHT_MAX: usize = 8;
 const SYNC_EVERY: u64 = 8 << 20;
 /// Unanswered requests for segments in the queue to the task.
 const QUEUE_MAX: usize = 256;
-/// A segment that failed in so many chunks fails for good.
-const ATTEMPTS_MAX: u32 = 8;
 /// Deadline of an append: three hops that each have about a second.
 const APPEND_DEADLINE: Duration = Duration::from_secs(4);
 /// Deadline of a sync.
@@ -175,7 +173,11 @@ impl Stream {
         self.opening = true;
         let (cluster, target, avoided) = (self.cluster.clone(), self.target, self.avoided.clone());
         let sender = self.sender.clone();
+        let pause = self.pending.front().map_or(Duration::ZERO, |segment| segment.retry.pause());
         tokio::spawn(async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(cluster.jitter(pause)).await;
+            }
             let opened = open_chunk(cluster, target, avoided).await;
             // Fails only when the stream has ended.
             let _ended = sender.send(Event::Opened(Box::new(opened)));
@@ -308,14 +310,15 @@ impl Stream {
         }
         tracing::warn!(chunk = %chunk.id, error = error.text(), "going on in another chunk");
         self.report(&chunk, error);
+        let (now, patience) = (self.cluster.clock.now(), self.cluster.patience);
         let mut back: Vec<Segment> = chunk.take_unsynced();
         for segment in back.iter_mut() {
-            segment.attempts += 1;
+            segment.retry.failed(now);
         }
-        let (back, dead): (Vec<_>, Vec<_>) = back.into_iter().partition(|s| s.attempts < ATTEMPTS_MAX);
+        let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|s| s.retry.is_over(now, patience));
         for segment in dead {
             let what = format!("writing to {}", chunk.id);
-            let detail = format!("{ATTEMPTS_MAX} chunks failed, the last with: {}", error.text());
+            let detail = format!("{} chunks failed, the last with: {}", segment.retry.times(), error.text());
             let _gone = segment.done.send(Err(ClientError::NoWritableGroup { what, detail, full: error.is_full() }));
         }
         for segment in back.into_iter().rev() {

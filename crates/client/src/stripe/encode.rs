@@ -98,6 +98,7 @@ fn interleave(columns: &[Vec<u8>]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::append::retry::Retry;
     use crate::append::segment::block_crcs;
     use cairn_erasure::ShardSet;
     use std::sync::Arc;
@@ -113,7 +114,7 @@ mod tests {
         let units = file.chunks(8192).map(|u| SharedBuf::from_owner(u.to_vec())).collect();
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("permit");
         let (done, _answer) = oneshot::channel();
-        let group = RowGroup { units, sync: false, done, attempts: 0, _permit: permit };
+        let group = RowGroup { units, sync: false, done, retry: Retry::default(), _permit: permit };
         assert_eq!(group.shard_bytes(stripe), 4 * 8192);
         let encoded = encoder.encode(group).map_err(|(_, e)| e).expect("encoded");
         let shards: Vec<Vec<u8>> =

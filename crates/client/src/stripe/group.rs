@@ -1,6 +1,7 @@
 //! Whole rows of a file on their way to a striped chunk, and the gathering of a file's bytes into rows.
 //!
 //! Invariant: a row group is kept until every member has its shard of it durably, or it is sent again elsewhere.
+use crate::append::retry::Retry;
 use crate::append::segment::Placed;
 use crate::error::Result;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
@@ -30,8 +31,8 @@ pub(crate) struct RowGroup {
     pub sync: bool,
     /// Told where the first byte is, in the logical space of the chunk.
     pub done: oneshot::Sender<Result<Placed>>,
-    /// Times that it was sent to a chunk that failed.
-    pub attempts: u32,
+    /// Chunks that it was sent to and that failed.
+    pub retry: Retry,
     /// Memory that it holds until it is durable.
     pub _permit: OwnedSemaphorePermit,
 }

@@ -44,8 +44,6 @@ const IN_FLIGHT_MAX: usize = 8;
 const SYNC_EVERY: u64 = 12 << 20;
 /// Unanswered requests for groups in the queue to the task.
 const QUEUE_MAX: usize = 64;
-/// A group that failed in so many chunks fails for good.
-const ATTEMPTS_MAX: u32 = 8;
 const APPEND_DEADLINE: Duration = Duration::from_secs(4);
 const SYNC_DEADLINE: Duration = Duration::from_secs(10);
 /// Members seal idle chunks by themselves.
@@ -242,7 +240,11 @@ impl Stream {
         self.opening = true;
         let (cluster, target, stripe) = (self.cluster.clone(), self.target, self.encoder.stripe);
         let (avoided, suspects, sender) = (self.avoided.clone(), self.suspects.clone(), self.sender.clone());
+        let pause = self.pending.front().map_or(Duration::ZERO, |group| group.retry.pause());
         tokio::spawn(async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(cluster.jitter(pause)).await;
+            }
             let opened = open_striped(cluster, target, stripe, avoided, suspects).await;
             // Fails only when the stream has ended.
             let _ended = sender.send(Event::Opened(Box::new(opened)));

@@ -1,5 +1,6 @@
 //! Tests of the bookkeeping of one striped chunk.
 use super::*;
+use crate::append::retry::Retry;
 use crate::error::Result;
 use crate::stripe::waiting::STALL;
 use cairn_env::buf::SharedBuf;
@@ -23,7 +24,7 @@ fn group(rows: usize) -> (RowGroup, oneshot::Receiver<Result<Placed>>) {
     let (done, answer) = oneshot::channel();
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("permit");
     let unit = SharedBuf::from_owner(vec![1u8; UNIT as usize]);
-    (RowGroup { units: vec![unit; rows * 3], sync: true, done, attempts: 0, _permit: permit }, answer)
+    (RowGroup { units: vec![unit; rows * 3], sync: true, done, retry: Retry::default(), _permit: permit }, answer)
 }
 
 fn stamp(disk: u32, incarnation: u64) -> Vec<MemberStamp> {

@@ -5,7 +5,7 @@
 //! a member that is being looked into get no new chunk meanwhile.
 use super::super::chunk::StripedChunk;
 use super::super::group::RowGroup;
-use super::{ATTEMPTS_MAX, Event, Stream};
+use super::{Event, Stream};
 use crate::append::open::refresh_quietly;
 use crate::error::ClientError;
 use crate::net::NetError;
@@ -56,14 +56,15 @@ impl Stream {
         if self.current == Some(key) {
             self.current = None;
         }
+        let (now, patience) = (self.cluster.clock.now(), self.cluster.patience);
         let mut back: Vec<RowGroup> = chunk.take_unsynced();
         for group in back.iter_mut() {
-            group.attempts += 1;
+            group.retry.failed(now);
         }
-        let (back, dead): (Vec<_>, Vec<_>) = back.into_iter().partition(|g| g.attempts < ATTEMPTS_MAX);
+        let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|g| g.retry.is_over(now, patience));
         for group in dead {
             let what = format!("writing to {}", chunk.id);
-            let detail = format!("{ATTEMPTS_MAX} chunks failed, the last with: {}", error.text());
+            let detail = format!("{} chunks failed, the last with: {}", group.retry.times(), error.text());
             let _gone = group.done.send(Err(ClientError::NoWritableGroup { what, detail, full: error.is_full() }));
         }
         for group in back.into_iter().rev() {
