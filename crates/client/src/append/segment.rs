@@ -2,7 +2,7 @@
 use super::retry::Retry;
 use crate::error::Result;
 use cairn_env::buf::SharedBuf;
-use cairn_types::{BLOCK_SIZE, ChunkId, crc32c, crc32c_append};
+use cairn_types::{BLOCK_SIZE, ChunkId, crc32c_append, crc32c_blocks};
 use tokio::sync::oneshot;
 
 /// Most bytes of a segment, filler included.
@@ -34,15 +34,12 @@ pub struct Segment {
 /// CRC32C of each 4 KiB block of `data`, the last one filled up with zeros, as the wire carries them.
 pub fn block_crcs(data: &[u8]) -> Vec<u8> {
     const ZEROS: [u8; BLOCK_SIZE] = [0; BLOCK_SIZE];
-    let mut out = Vec::with_capacity(data.len().div_ceil(BLOCK_SIZE) * 4);
-    for block in data.chunks(BLOCK_SIZE) {
-        let mut crc = crc32c(block);
-        if block.len() < BLOCK_SIZE {
-            crc = crc32c_append(crc, &ZEROS[block.len()..]);
-        }
-        out.extend_from_slice(&crc.to_le_bytes());
+    let mut crcs = Vec::new();
+    crc32c_blocks(data, &mut crcs);
+    if let (Some(last), filled @ 1..) = (crcs.last_mut(), data.len() % BLOCK_SIZE) {
+        *last = crc32c_append(*last, &ZEROS[filled..]);
     }
-    out
+    crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect()
 }
 
 #[cfg(test)]

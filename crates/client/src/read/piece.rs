@@ -8,7 +8,7 @@ use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use cairn_env::buf::SharedBuf;
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, crc32c};
+use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
@@ -159,12 +159,12 @@ fn check_blocks(piece: Piece, answer: &ReadResponse, payload: &[u8]) -> std::res
     if !covers {
         return Err(Bad::Shape(format!("the answer does not cover {} bytes at {}", piece.length, piece.offset)));
     }
-    for (i, (block, crc)) in payload.chunks_exact(BLOCK_SIZE).zip(answer.crcs.chunks_exact(4)).enumerate() {
-        if crc32c(block).to_le_bytes() != crc {
-            return Err(Bad::Block(first / BLOCK_SIZE as u64 + i as u64));
-        }
+    let mut found = Vec::new();
+    crc32c_blocks(payload, &mut found);
+    match found.iter().zip(answer.crcs.chunks_exact(4)).position(|(found, crc)| found.to_le_bytes() != crc) {
+        Some(bad) => Err(Bad::Block(first / BLOCK_SIZE as u64 + bad as u64)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::decode_crcs;
 use cairn_format::journal_record::CreateRecord;
 use cairn_rpc::{CallOptions, Payload, Reply, Request};
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, Scheme, SessionId, crc32c};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, Scheme, SessionId, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::data::{AppendRequest, AppendResponse, ChunkHeader};
 use cairn_wire::error::WireError;
@@ -183,7 +183,9 @@ impl Inner {
             return Err(bad_request("an append has 1 byte to 1 MiB, and a checksum a block"));
         }
         payload.pad_to_align();
-        if let Some(block) = payload.chunks(BLOCK_SIZE).zip(crcs).position(|(block, crc)| crc32c(block) != *crc) {
+        let mut found = Vec::new();
+        crc32c_blocks(&payload, &mut found);
+        if let Some(block) = found.iter().zip(crcs).position(|(found, crc)| found != crc) {
             add(&member.store.metrics().receive_crc_errors, 1);
             let text = format!("{id}: block {block} of the append arrived damaged at {}; send it again", member.disk);
             return Err(WireError::new(ErrorCode::ChecksumMismatch, text));
