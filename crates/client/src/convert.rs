@@ -111,6 +111,7 @@ impl Volume {
             body.check_current_session().await.map_err(|e| e.named(&shown(shown_as)))?;
             let request = PublishRequest {
                 extents: part.to_vec(),
+                sets: body.places.sets_of(part),
                 if_data_version: version,
                 mtime_ns: found.mtime_ns,
                 layout: if number + 1 == parts { layout.to_bits() } else { 0 },

@@ -132,8 +132,10 @@ impl FileWriter {
         };
         let extents = std::mem::take(&mut self.body.places.extents);
         let size = extents.last().map_or(0, |e| e.file_offset + e.length).max(size_min);
+        let sets = self.body.places.sets_of(&extents);
         let request = PublishRequest {
             extents,
+            sets,
             size,
             mtime_ns: self.options.mtime_ns,
             written_by: self.body.session.0,
@@ -153,13 +155,16 @@ impl FileWriter {
             return self.finish_unnamed().await;
         }
         let (uid, gid) = self.options.owner.unwrap_or_default();
+        let extents = std::mem::take(&mut self.body.places.extents);
+        let sets = self.body.places.sets_of(&extents);
         let request = CreateRequest {
+            sets,
             mode: REGULAR | self.options.mode,
             layout: self.options.layout.to_bits(),
             exclusive: self.options.exclusive,
             replace: !self.options.exclusive,
             size: self.len(),
-            extents: std::mem::take(&mut self.body.places.extents),
+            extents,
             mtime_ns: self.options.mtime_ns,
             set_owner: self.options.owner.is_some(),
             uid,

@@ -7,4 +7,5 @@ pub(crate) mod latency;
 pub(crate) mod piece;
 pub(crate) mod row_read;
 pub(crate) mod rows;
+pub(crate) mod set;
 pub(crate) mod shard;

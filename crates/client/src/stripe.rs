@@ -8,6 +8,7 @@ pub(crate) mod chunk;
 pub(crate) mod encode;
 pub(crate) mod group;
 pub(crate) mod open;
+pub(crate) mod set;
 pub(crate) mod stream;
 pub(crate) mod streams;
 pub(crate) mod suspects;

@@ -3,11 +3,14 @@
 //! What is pushed is gathered into parts: a row group of an erasure layout, a segment of a replicated one. The last part
 //! is held back, because it asks for the sync. Memory: one part, and what the streams' windows hold.
 use super::places::{Places, Placing};
+use crate::append::open::Target;
+use crate::append::retry::Retry;
 use crate::append::segment::{SEGMENT_MAX, Segment, block_crcs};
 use crate::append::stream::StreamHandle;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::stripe::group::{Gather, RowGroup, rows_of_group};
+use crate::stripe::set::{ROUND_BYTES, SetWriter, take_round};
 use crate::stripe::stream::StripedHandle;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Layout, SessionId, Stripe};
@@ -21,6 +24,7 @@ pub(crate) struct Body {
     pub(crate) session: SessionId,
     plain: Option<StreamHandle>,
     striped: Option<StripedHandle>,
+    set: Option<SetWriter>,
     gather: Gather,
     /// File offset of the first gathered byte.
     written: u64,
@@ -36,6 +40,7 @@ impl Body {
             session,
             plain: None,
             striped: None,
+            set: None,
             gather: Gather::default(),
             written: 0,
             places: Places::default(),
@@ -44,6 +49,11 @@ impl Body {
     /// The stripe of an erasure layout, where rows may begin: chunk offsets are congruent to the file's.
     fn rows(&self) -> Option<Stripe> {
         let striped = !self.layout.scheme().is_replicated() && self.written.is_multiple_of(BLOCK_SIZE as u64);
+        self.layout.stripe().filter(|_| striped)
+    }
+    /// The stripe of a layout of stripe sets.
+    fn units(&self) -> Option<Stripe> {
+        let striped = self.layout.scheme().is_replicated() && self.written.is_multiple_of(BLOCK_SIZE as u64);
         self.layout.stripe().filter(|_| striped)
     }
     /// Bytes so far.
@@ -67,6 +77,11 @@ impl Body {
                     self.send_rows(stripe, rows, false).await?;
                 }
             }
+            None if self.units().is_some() => {
+                while self.gather.len() > ROUND_BYTES {
+                    self.send_units(false).await?;
+                }
+            }
             None => {
                 while self.gather.len() > SEGMENT_MAX {
                     self.send_plain(false).await?;
@@ -83,8 +98,44 @@ impl Body {
                 self.send_rows(stripe, rows, true).await?;
             }
         }
+        // What is shorter than a unit is not worth a set of its own.
+        let set = self.units().filter(|stripe| self.set.is_some() || self.gather.len() as u64 >= stripe.unit());
+        if set.is_some() {
+            while self.gather.len() > 0 {
+                self.send_units(true).await?;
+            }
+            return self.finish_set().await;
+        }
         while self.gather.len() > 0 {
             self.send_plain(true).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_units(&mut self, last: bool) -> Result<()> {
+        let Some(stripe) = self.units() else { return Ok(()) };
+        if self.set.is_none() {
+            let (volume, scheme, session) = (self.volume.id(), self.layout.scheme(), self.session);
+            let target = Target { volume, scheme, session };
+            self.set = Some(SetWriter::new(self.volume.cluster().clone(), target, stripe));
+        }
+        let units = take_round(&mut self.gather, stripe.unit() as usize);
+        let bytes: u64 = units.iter().map(|u| u.len() as u64).sum();
+        if let Some(set) = &mut self.set {
+            set.push(self.written, units, last).await?;
+        }
+        self.written += bytes;
+        Ok(())
+    }
+    async fn finish_set(&mut self) -> Result<()> {
+        let Some(mut set) = self.set.take() else { return Ok(()) };
+        set.finish().await?;
+        while self.places.awaited() > 0 {
+            self.places.take_one("file").await?;
+        }
+        for (extent, record) in set.done {
+            self.places.extents.push(extent);
+            self.places.sets.push(record);
         }
         Ok(())
     }
@@ -95,7 +146,7 @@ impl Body {
         let permit = stream.reserve(bytes as usize).await?;
         let units = self.gather.take_units(rows as usize * usize::from(stripe.columns()), stripe.unit() as usize);
         let (done, place) = oneshot::channel();
-        stream.push(RowGroup { units, sync, done, attempts: 0, _permit: permit }).await?;
+        stream.push(RowGroup { units, sync, done, retry: Retry::default(), _permit: permit }).await?;
         self.placing(bytes, ExtentKind::Erasure(stripe), place);
         Ok(())
     }
@@ -110,7 +161,7 @@ impl Body {
         // A chunk offset is congruent to the file's, so a part that begins within a block has filler before it.
         let (data, lead) = with_lead(data, self.written);
         let crcs = block_crcs(&data);
-        stream.push(Segment { data, lead, crcs, sync, done, attempts: 0, _permit: permit }).await?;
+        stream.push(Segment { data, lead, crcs, sync, done, retry: Retry::default(), _permit: permit }).await?;
         self.placing(bytes, ExtentKind::Plain, place);
         Ok(())
     }

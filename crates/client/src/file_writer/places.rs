@@ -4,7 +4,7 @@
 use crate::append::segment::Placed;
 use crate::error::{ClientError, Result};
 use cairn_types::ExtentKind;
-use cairn_wire::common::Extent;
+use cairn_wire::common::{Extent, StripeSet};
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
@@ -13,6 +13,8 @@ use tokio::sync::oneshot;
 pub(crate) struct Places {
     placing: VecDeque<Placing>,
     pub(crate) extents: Vec<Extent>,
+    /// Stripe sets that extents name.
+    pub(crate) sets: Vec<StripeSet>,
 }
 
 /// A part on its way.
@@ -26,6 +28,17 @@ pub(crate) struct Placing {
 impl Places {
     pub(crate) fn push(&mut self, placing: Placing) {
         self.placing.push_back(placing);
+    }
+    /// The stripe sets that these extents name: they are published together.
+    pub(crate) fn sets_of(&self, extents: &[Extent]) -> Vec<StripeSet> {
+        let named = |set: &&StripeSet| {
+            let names = |e: &Extent| {
+                let set_extent = matches!(ExtentKind::from_flags(e.flags), Some(ExtentKind::Set(_)));
+                set_extent && (e.pg, e.index) == (set.pg, set.index)
+            };
+            extents.iter().any(names)
+        };
+        self.sets.iter().filter(named).cloned().collect()
     }
     /// Parts that are on their way.
     pub(crate) fn awaited(&self) -> usize {

@@ -6,6 +6,7 @@
 use super::latency::Latency;
 use super::piece::{PIECE_MAX, Piece, read_piece};
 use super::rows::{Rows, read_rows};
+use super::set::{SetColumns, SetRange, group_bytes, read_set};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::stripe::group::rows_of_group;
@@ -13,7 +14,7 @@ use cairn_env::buf::SharedBuf;
 use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind, PgId, Stripe};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::Attributes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 use tokio::task::JoinHandle;
 
@@ -43,6 +44,8 @@ pub struct FileReader {
     at: u64,
     end: u64,
     extents: VecDeque<Extent>,
+    /// Stripe sets that the extents name, by their first chunk.
+    sets: BTreeMap<(u32, u32), Arc<SetColumns>>,
     extents_end: bool,
     planned_extents_to: u64,
     ahead: VecDeque<Ahead>,
@@ -62,6 +65,7 @@ struct Ahead {
 enum Plan {
     Data(Piece),
     Rows(Rows),
+    Set(SetRange),
     Hole(u64),
 }
 
@@ -77,6 +81,7 @@ impl FileReader {
             at: offset.min(end),
             end,
             extents: VecDeque::new(),
+            sets: BTreeMap::new(),
             extents_end: false,
             planned_extents_to: offset,
             ahead: VecDeque::new(),
@@ -127,6 +132,10 @@ impl FileReader {
                 Plan::Rows(rows) => {
                     (rows.to - rows.from, false, tokio::spawn(async move { read_rows(&cluster, rows).await }))
                 }
+                Plan::Set(range) => {
+                    let (latency, length) = (self.latency.clone(), range.to - range.from);
+                    (length, false, tokio::spawn(async move { read_set(&cluster, &latency, range).await }))
+                }
             };
             self.at += length;
             self.ahead_bytes += length;
@@ -154,19 +163,36 @@ impl FileReader {
                 if extent.file_offset > self.at {
                     return Ok(Plan::Hole((extent.file_offset.min(self.end) - self.at).min(PIECE_MAX)));
                 }
-                return match ExtentKind::from_flags(extent.flags) {
-                    Some(ExtentKind::Plain) => Ok(Plan::Data(self.piece_of(&extent))),
-                    Some(ExtentKind::Erasure(stripe)) => Ok(Plan::Rows(self.rows_of(&extent, stripe))),
-                    _ => Err(ClientError::protocol(
-                        &self.shown_as,
-                        format!("an extent has flags {:#x}, which this version does not know", extent.flags),
-                    )),
-                };
+                return self.plan_extent(&extent);
             }
             if self.extents_end {
                 return Ok(Plan::Hole((self.end - self.at).min(PIECE_MAX)));
             }
             self.fetch_extents().await?;
+        }
+    }
+
+    fn plan_extent(&self, extent: &Extent) -> Result<Plan> {
+        let group = |stripe: Stripe, bytes: u64| {
+            let from = extent.chunk_offset + (self.at - extent.file_offset);
+            let left = (extent.length - (self.at - extent.file_offset)).min(self.end - self.at);
+            (stripe, from, from + left.min(bytes - from % bytes))
+        };
+        let odd = |detail: String| Err(ClientError::protocol(&self.shown_as, detail));
+        match ExtentKind::from_flags(extent.flags) {
+            Some(ExtentKind::Plain) => Ok(Plan::Data(self.piece_of(extent))),
+            Some(ExtentKind::Erasure(stripe)) => {
+                let (stripe, from, to) = group(stripe, rows_of_group(stripe) * stripe.row());
+                Ok(Plan::Rows(Rows { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, stripe, from, to }))
+            }
+            Some(ExtentKind::Set(stripe)) => {
+                let (stripe, from, to) = group(stripe, group_bytes(stripe));
+                match self.sets.get(&(extent.pg, extent.index)) {
+                    Some(columns) => Ok(Plan::Set(SetRange { columns: columns.clone(), stripe, from, to })),
+                    None => odd(format!("the stripe set of pg{}.{} is not named", extent.pg, extent.index)),
+                }
+            }
+            None => odd(format!("an extent has flags {:#x}, which this version does not know", extent.flags)),
         }
     }
 
@@ -177,16 +203,6 @@ impl FileReader {
         let left = (extent.length - into).min(self.end - self.at);
         let room = PIECE_MAX - offset % BLOCK_SIZE as u64;
         Piece { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, offset, length: left.min(room) }
-    }
-
-    /// Rows are read up to the next whole group of them in the chunk, or to the end of the extent.
-    fn rows_of(&self, extent: &Extent, stripe: Stripe) -> Rows {
-        let into = self.at - extent.file_offset;
-        let from = extent.chunk_offset + into;
-        let left = (extent.length - into).min(self.end - self.at);
-        let group = rows_of_group(stripe) * stripe.row();
-        let room = group - from % group;
-        Rows { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, stripe, from, to: from + left.min(room) }
     }
 
     async fn fetch_extents(&mut self) -> Result<()> {
@@ -201,6 +217,7 @@ impl FileReader {
         }
         self.planned_extents_to = page.extents.last().map_or(self.end, |e| e.file_offset + e.length);
         self.extents_end = page.end || page.extents.is_empty() || self.planned_extents_to >= self.end;
+        self.sets.extend(page.sets.iter().map(|set| ((set.pg, set.index), Arc::new(SetColumns::decode(set)))));
         self.extents.extend(page.extents);
         Ok(())
     }

@@ -196,12 +196,14 @@ impl Attempt<'_> {
 
     /// The bytes in the order of the file.
     fn assemble(&self, read: &RowRead, decoded: Vec<(usize, SharedBuf)>) -> Vec<SharedBuf> {
-        let column = |column: u16| {
-            let shard = usize::from(column);
-            let computed = decoded.iter().find(|(s, _)| *s == shard).map(|(_, bytes)| bytes);
-            computed.or_else(|| read.bytes(shard).map(|b| &b.data)).expect("every column that is wanted is there")
-        };
-        in_file_order(self.rows, read.offset, column)
+        let mut columns: Vec<Option<Located>> = (0..self.codec.k())
+            .map(|shard| Some(Located { offset: read.offset, data: read.bytes(shard)?.data.clone() }))
+            .collect();
+        for (shard, data) in decoded {
+            columns[shard] = Some(Located { offset: read.offset, data });
+        }
+        let column = |column: u16| columns[usize::from(column)].as_ref().expect("every column that is wanted is there");
+        in_file_order(self.rows.stripe, self.rows.from, self.rows.to, column)
     }
 
     fn failure(&self, read: &RowRead) -> Failure {
@@ -214,32 +216,42 @@ impl Attempt<'_> {
     }
 }
 
+/// Bytes of a column from an offset in it on.
+pub(crate) struct Located {
+    pub offset: u64,
+    pub data: SharedBuf,
+}
+
 /// Cuts the columns' units and puts them one after the other; small ones are copied together.
-fn in_file_order<'a>(rows: Rows, offset: u64, column: impl Fn(u16) -> &'a SharedBuf) -> Vec<SharedBuf> {
-    let stripe = rows.stripe;
+pub(crate) fn in_file_order<'a>(
+    stripe: Stripe,
+    from: u64,
+    to: u64,
+    column: impl Fn(u16) -> &'a Located,
+) -> Vec<SharedBuf> {
     let mut parts = Vec::new();
     let mut joined: Option<AlignedBuf> = None;
-    let mut at = rows.from;
-    while at < rows.to {
+    let mut at = from;
+    while at < to {
         let (number, in_column) = stripe.locate(at);
-        let length = (stripe.unit() - at % stripe.unit()).min(rows.to - at) as usize;
-        let skip = (in_column - offset) as usize;
+        let length = (stripe.unit() - at % stripe.unit()).min(to - at) as usize;
         let bytes = column(number);
+        let skip = (in_column - bytes.offset) as usize;
         at += length as u64;
         if stripe.unit() >= UNIT_JOINED_BELOW {
-            parts.push(bytes.slice(skip..skip + length));
+            parts.push(bytes.data.slice(skip..skip + length));
             continue;
         }
-        let left = (rows.to - at) as usize + length;
+        let left = (to - at) as usize + length;
         let into = joined.get_or_insert_with(|| AlignedBuf::unpooled(left.min(JOINED_BYTES)));
         let first = length.min(into.remaining());
-        into.extend_from_slice(&bytes[skip..skip + first]);
-        if into.remaining() == 0 || at == rows.to {
+        into.extend_from_slice(&bytes.data[skip..skip + first]);
+        if into.remaining() == 0 || at == to {
             parts.extend(joined.take().map(AlignedBuf::freeze));
         }
         if first < length {
             let mut next = AlignedBuf::unpooled((left - first).min(JOINED_BYTES));
-            next.extend_from_slice(&bytes[skip + first..skip + length]);
+            next.extend_from_slice(&bytes.data[skip + first..skip + length]);
             joined = Some(next);
         }
     }
@@ -250,7 +262,6 @@ fn in_file_order<'a>(rows: Rows, offset: u64, column: impl Fn(u16) -> &'a Shared
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_types::PgId;
 
     /// A reader would get the units in another order than that of the file.
     #[test]
@@ -265,11 +276,10 @@ mod tests {
                 shards[usize::from(column)][offset as usize] = logical(i);
             }
             let (from, to) = (cut, total - cut);
-            let chunk = ChunkId { pg: PgId(1), index: 1 };
             let offset = from / stripe.row() * unit;
-            let shards: Vec<SharedBuf> =
-                shards.into_iter().map(|s| SharedBuf::from_owner(s[offset as usize..].to_vec())).collect();
-            let parts = in_file_order(Rows { chunk, stripe, from, to }, offset, |c| &shards[usize::from(c)]);
+            let located = |s: Vec<u8>| Located { offset, data: SharedBuf::from_owner(s[offset as usize..].to_vec()) };
+            let shards: Vec<Located> = shards.into_iter().map(located).collect();
+            let parts = in_file_order(stripe, from, to, |c| &shards[usize::from(c)]);
             let bytes: Vec<u8> = parts.iter().flat_map(|p| p.to_vec()).collect();
             assert_eq!(bytes.len() as u64, to - from);
             assert!(bytes.iter().zip(from..).all(|(b, i)| *b == logical(i)));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 const RS: Scheme = Scheme::Erasure { k: 3, m: 2 };
 const R3: Scheme = Scheme::Replicated(3);
+const R2: Scheme = Scheme::Replicated(2);
 const MIB: usize = 1 << 20;
 
 fn options(layout: &str) -> WriteOptions {
@@ -157,4 +158,53 @@ async fn a_member_that_stops_or_dies_does_not_fail_the_write() {
         cluster.corrupt(other);
         assert_reads(&volume, "/f", &data).await;
     }
+}
+
+/// Units would lie on other columns than readers look at, or a small file on as many chunks as a large one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stripe_sets_come_back_whole() {
+    let cluster = FakeCluster::start(5, &[R2, R2, R2, R2]);
+    let client = cluster.connect().await;
+    let volume = volume(&client).await;
+    for (i, length) in [0, 100, 8192, 8193, 3 * 8192 + 5, 40 * 8192, 19 * MIB + 4097].into_iter().enumerate() {
+        let (path, data) = (format!("/f{i}"), bytes(length));
+        write(&volume, &path, "r2x7/8k", &data).await;
+        assert_reads(&volume, &path, &data).await;
+        let inode = volume.stat(path.as_bytes(), true).await.expect("stat").inode;
+        let extents = volume.extents(inode, 0, u64::MAX).await.expect("extents");
+        let columns: Vec<usize> = extents.sets.iter().map(|s| s.column_pgs.len()).collect();
+        let want = match length {
+            0..8192 => vec![],
+            _ => vec![length.div_ceil(8192).clamp(2, 7)],
+        };
+        assert_eq!(columns, want, "{length} bytes");
+        for (offset, part) in [(0, 10), (8191, 2), (length / 2, 100_000), (length.saturating_sub(9), 100)] {
+            let (from, end) = (offset.min(length), (offset + part).min(length));
+            let part = read(&volume, &path, offset as u64, part as u64).await.expect("read");
+            assert!(part == data[from..end], "{path} at {offset}");
+        }
+    }
+    cluster.check_namespace();
+}
+
+/// The write of a broadcast file would fail with one of its many members.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_ends_where_a_member_fails_and_another_goes_on() {
+    let cluster = FakeCluster::start(5, &[R2, R2, R2, R2, R2]);
+    let client = cluster.connect().await;
+    let volume = volume(&client).await;
+    let data = bytes(50 * MIB + 777);
+    let mut writer = volume.write(b"/f", options("r2x4/64k")).await.expect("begun");
+    push(&mut writer, &data[..33 * MIB]).await;
+    for pg in 1..=3 {
+        let disk = cluster.members(pg)[pg as usize % 2];
+        cluster.fake.state.lock().set_member(pg, disk, cairn_types::MemberState::Offline);
+    }
+    push(&mut writer, &data[33 * MIB..]).await;
+    writer.finish().await.expect("written");
+    assert_reads(&volume, "/f", &data).await;
+    let inode = volume.stat(b"/f", true).await.expect("stat").inode;
+    let extents = volume.all_extents(inode).await.expect("extents");
+    assert!(extents.len() > 1, "the fault did not fire: {extents:?}");
+    cluster.check_namespace();
 }
