@@ -185,14 +185,11 @@ fn flaw(key: Key, value: &str) -> Option<String> {
 
 /// Why this version cannot write a layout, or `None` if it can.
 pub fn layout_flaw(layout: Layout) -> Option<String> {
-    if !layout.scheme().is_replicated() || layout.staged().is_some() {
-        let scheme = layout.staged().unwrap_or(layout.scheme());
-        return Some(format!("{scheme} needs erasure coding, which this version does not have; use r1 to r5"));
-    }
-    if layout.stripe_width().is_some() {
-        return Some(format!("{layout} is striped over chunks, which this version does not do; use r1 to r5"));
-    }
-    None
+    let staged = layout.staged()?;
+    Some(format!(
+        "{layout} would be encoded later, which this version does not do; use {staged} (encoded at once) or {}",
+        layout.scheme()
+    ))
 }
 
 /// `300ms`, `10s`, `15m`, `2h`.
@@ -243,7 +240,7 @@ mod tests {
             ("node_timeouts", "5s"),
             ("probe_deadline", "10"),
             ("slow_reports", "1"),
-            ("default_layout", "rs-6-3"),
+            ("default_layout", "r3>rs-6-3"),
             ("disk_reserve", "lots"),
             ("meta_members", "2"),
             ("xyz", "1"),
@@ -251,7 +248,7 @@ mod tests {
         let mistakes = config.set(items).expect_err("seven mistakes");
         assert_eq!(mistakes.len(), 7, "{mistakes:?}");
         assert!(mistakes[0].contains("is node_timeout meant?") || mistakes[0].contains("node"), "{}", mistakes[0]);
-        assert!(mistakes[3].contains("rs-6-3 needs erasure coding, which this version does not have"));
+        assert!(mistakes[3].contains("r3>rs-6-3 would be encoded later, which this version does not do; use rs-6-3"));
         assert_eq!(config, Config::default());
     }
 

@@ -70,6 +70,14 @@ impl Pg {
         self.open && !self.retired && self.has_write_minimum()
     }
 
+    /// The member on `disk` has parity shards.
+    pub fn keeps_parity(&self, disk: DiskId) -> bool {
+        match self.scheme {
+            Scheme::Replicated(_) => false,
+            Scheme::Erasure { k, .. } => self.members.iter().skip(usize::from(k)).any(|m| m.disk == disk),
+        }
+    }
+
     /// The first serving member.
     pub fn primary(&self) -> Option<DiskId> {
         self.members.iter().find(|m| m.state == MemberState::Serving).map(|m| m.disk)

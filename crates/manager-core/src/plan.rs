@@ -1,7 +1,8 @@
 //! Which placement groups to make: pure planning by the leader, from state and soft loads.
 //!
 //! A volume and scheme should have (disks in service × `pgs_per_disk` ÷ members) groups that take new chunks, at most
-//! `pgs_per_volume_max`. Groups that lack members but may be written count (they are complete again soon), unless no
+//! `pgs_per_volume_max`; of an erasure scheme at least as many as it has members, so that every disk of a small cluster
+//! has every role in turn. Groups that lack members but may be written count (they are complete again soon), unless no
 //! group is complete: then some new ones are made, so that new chunks start with full redundancy. Not here: the log.
 use crate::apply::GROUPS_MAX;
 use crate::command::Disks;
@@ -15,7 +16,6 @@ use cairn_wire::error::WireError;
 /// Groups to make for a volume and scheme now: at most [`GROUPS_MAX`], none if there are enough.
 /// The error says why none can be made although the volume has none that may be written.
 pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: u64) -> Result<Vec<Disks>, WireError> {
-    check_scheme(scheme)?;
     if state.volume(volume).is_none_or(|v| v.deleted) {
         let text = format!("there is no volume {volume}; `cairn admin volume ls` shows those that exist");
         return Err(WireError::new(ErrorCode::UnknownVolume, text));
@@ -27,7 +27,11 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: 
     let mut chooser = Chooser::new(candidates(state, soft), seed);
     let mut groups = Vec::new();
     while groups.len() < missing.min(GROUPS_MAX) {
-        match chooser.choose(scheme.members()) {
+        let chosen = match scheme {
+            Scheme::Replicated(copies) => chooser.choose(usize::from(copies)),
+            Scheme::Erasure { k, m } => chooser.choose_shards(usize::from(k), usize::from(m)),
+        };
+        match chosen {
             Ok(disks) => groups.push(Disks { disks: disks.into_iter().map(|d| d.get()).collect() }),
             Err(_) if writable > 0 || !groups.is_empty() => break,
             Err(few) => return Err(too_few(state, scheme, few.have)),
@@ -57,13 +61,10 @@ pub fn need(state: &State, volume: VolumeId, scheme: Scheme) -> Need {
     Need { missing, writable }
 }
 
-/// Only replicated schemes can be written by this version.
-pub fn check_scheme(scheme: Scheme) -> Result<(), WireError> {
-    if scheme.is_replicated() {
-        return Ok(());
-    }
-    let text = format!("{scheme} needs erasure coding, which this version does not have; use r1 to r5");
-    Err(WireError::new(ErrorCode::BadLayout, text))
+/// The schemes whose groups files of a scheme need: its own, and that of what is too short for a row.
+pub fn schemes_for(scheme: Scheme) -> impl Iterator<Item = Scheme> {
+    let short = Some(scheme.short_scheme()).filter(|short| *short != scheme);
+    std::iter::once(scheme).chain(short)
 }
 
 /// Whether files of this layout can be written in this cluster as it is.
@@ -82,7 +83,9 @@ pub fn check_layout(state: &State, layout: Layout) -> Result<(), WireError> {
 pub fn target(state: &State, scheme: Scheme) -> usize {
     let per_disk = state.config().number(Key::PgsPerDisk) as usize;
     let most = state.config().number(Key::PgsPerVolumeMax) as usize;
-    (state.disks_in_service() * per_disk).div_ceil(scheme.members()).clamp(1, most)
+    let wanted = (state.disks_in_service() * per_disk).div_ceil(scheme.members());
+    let least = if scheme.is_replicated() { 1 } else { scheme.members() };
+    wanted.max(least).clamp(1, most)
 }
 
 fn candidates(state: &State, soft: &Soft) -> Vec<DiskCandidate> {
@@ -104,6 +107,7 @@ fn candidates(state: &State, soft: &Soft) -> Vec<DiskCandidate> {
             open_pgs: pgs().filter(|pg| pg.open).count() as u32,
             primaries: pgs().filter(|pg| pg.open && pg.members.first().is_some_and(|m| m.disk == disk.id)).count()
                 as u32,
+            parities: pgs().filter(|pg| pg.open && pg.keeps_parity(disk.id)).count() as u32,
             room,
         });
     }
@@ -114,8 +118,9 @@ fn too_few(state: &State, scheme: Scheme, usable: usize) -> WireError {
     let (wanted, have) = (scheme.members(), state.disks_in_service());
     if have < wanted {
         let text = format!(
-            "{scheme} needs {wanted} disks in service; this cluster has {have}: start data nodes with more disks, \
-             or use a layout with fewer copies"
+            "{scheme} needs {wanted} disks; this cluster has {have} in service: each copy or shard is on a disk of its \
+             own. Start data nodes with more disks, or use {}",
+            what_fits(have)
         );
         return WireError::new(ErrorCode::NotEnoughDisks, text);
     }
@@ -125,6 +130,22 @@ fn too_few(state: &State, scheme: Scheme, usable: usize) -> WireError {
          than the reserve of {reserve} free or too many placement groups: add disks or delete files"
     );
     WireError::new(ErrorCode::NoSpace, text)
+}
+
+/// The layouts that so many disks can store, the most redundant copies and the largest erasure schemes.
+fn what_fits(disks: usize) -> String {
+    let copies = Scheme::all().filter(|scheme| scheme.is_replicated() && scheme.members() <= disks).last();
+    let erasure = Scheme::all().filter(|scheme| !scheme.is_replicated() && scheme.members() <= disks);
+    let mut fitting: Vec<Scheme> = erasure.collect();
+    fitting.sort_by_key(|scheme| scheme.members());
+    let named = |scheme: &Scheme| format!("{scheme} ({} disks)", scheme.members());
+    match (copies, fitting.last()) {
+        (Some(copies), Some(erasure)) => {
+            format!("a layout that fits, such as {} or {}", named(erasure), named(&copies))
+        }
+        (Some(copies), None) => format!("a layout that fits, at most {copies}"),
+        (None, _) => "nothing until then: no disk is in service".into(),
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,17 @@
 //! Choice of the disks of a new placement group: least used first (as ChubaoFS §2.3.1 places partitions), in
 //! distinct failure domains.
 //!
-//! Invariants: never two members on one disk. As many distinct hosts as there are (up to the members wanted), and
-//! members spread over hosts as evenly as possible; within that, over racks as evenly as possible, so members are
-//! in distinct racks whenever there are enough. Where domains leave a choice, the disk with the smallest
-//! (open groups + 1) / free bytes is taken: open groups fill at the same pace, so a disk with half the space gets
-//! half the groups, and a group just made counts at once. The primary is the member with the smallest
-//! (primaries + 1) / free bytes.
+//! Invariants: never two members on one disk. For copies ([`Chooser::choose`]): as many distinct hosts as there are (up
+//! to the members wanted), and members spread over hosts as evenly as possible; within that, over racks as evenly as
+//! possible, so members are in distinct racks whenever there are enough. For shards ([`Chooser::choose_shards`]), of
+//! which several are in one domain where domains are few: over racks as evenly as possible, so that none has more than
+//! ⌈(k + m) ÷ racks⌉ if its disks allow; within a rack over hosts as evenly as possible; and no host has more than m as
+//! long as others have room, so that losing one loses nothing.
+//!
+//! Where domains leave a choice, the disk with the smallest (open groups + 1) / free bytes is taken: open groups fill at
+//! the same pace, so a disk with half the space gets half the groups, and a group just made counts at once. The primary
+//! is the member with the smallest (primaries + 1) / free bytes, and parity goes to those with the smallest
+//! (parities + 1) / free bytes: reads do not touch it, so data and work spread over all disks.
 //!
 //! Not here: whether a disk is in service, and its reserve: the caller offers only disks that may be used.
 use cairn_types::{DiskId, NodeId};
@@ -27,6 +32,8 @@ pub struct DiskCandidate {
     pub open_pgs: u32,
     /// Of these, how many have it as their primary.
     pub primaries: u32,
+    /// Of these, how many keep parity on it.
+    pub parities: u32,
     /// Groups that it may still get.
     pub room: u32,
 }
@@ -64,8 +71,37 @@ impl Chooser {
         self.disks.iter().filter(|d| d.room > 0).count()
     }
 
-    /// The members of the next group, the primary first.
+    /// The members of the next group of copies, the primary first.
     pub fn choose(&mut self, members: usize) -> Result<Vec<DiskId>, TooFewDisks> {
+        let mut chosen = self.pick(members, |spread, d| [spread.host(d), spread.rack(d), spread.node(d), 0])?;
+        self.primary_first(&mut chosen);
+        Ok(self.take(&chosen))
+    }
+
+    /// The members of the next erasure group: `k` for data, the primary first, then `m` for parity.
+    pub fn choose_shards(&mut self, k: usize, m: usize) -> Result<Vec<DiskId>, TooFewDisks> {
+        let mut chosen = self.pick(k + m, |spread, d| {
+            let beyond = u32::from(spread.host(d) >= m as u32);
+            [beyond, spread.rack(d), spread.host(d), spread.node(d)]
+        })?;
+        // Any order of the data: the one in which they were taken goes rack by rack.
+        chosen.sort_by_key(|i| self.tie(&self.disks[*i]));
+        chosen.sort_by(|a, b| {
+            let (x, y) = (&self.disks[*a], &self.disks[*b]);
+            compare_ratio(y.parities, y.free_bytes, x.parities, x.free_bytes)
+                .then_with(|| compare_ratio(x.primaries, x.free_bytes, y.primaries, y.free_bytes))
+        });
+        self.primary_first(&mut chosen[..k]);
+        chosen[k..].iter().for_each(|i| self.disks[*i].parities += 1);
+        Ok(self.take(&chosen))
+    }
+
+    /// Takes the best disk by `domains`, then by use, again and again.
+    fn pick(
+        &mut self,
+        members: usize,
+        domains: impl Fn(&Spread, &DiskCandidate) -> [u32; 4],
+    ) -> Result<Vec<usize>, TooFewDisks> {
         let have = self.disks();
         if have < members {
             return Err(TooFewDisks { wanted: members, have });
@@ -75,30 +111,36 @@ impl Chooser {
         let mut chosen: Vec<usize> = Vec::with_capacity(members);
         for _ in 0..members {
             let free = (0..self.disks.len()).filter(|i| self.disks[*i].room > 0 && !chosen.contains(i));
-            let best = free.min_by(|a, b| self.compare(&spread, *a, *b)).expect("there are more disks than members");
+            let best = free.min_by(|a, b| {
+                let (x, y) = (&self.disks[*a], &self.disks[*b]);
+                domains(&spread, x).cmp(&domains(&spread, y)).then_with(|| self.compare(x, y))
+            });
+            let best = best.expect("there are more disks than members");
             spread.add(&self.disks[best]);
             chosen.push(best);
         }
-        let primary = (0..members).min_by(|a, b| self.compare_primaries(chosen[*a], chosen[*b]));
+        Ok(chosen)
+    }
+
+    /// Moves the one that is the primary of fewest groups to the front.
+    fn primary_first(&mut self, chosen: &mut [usize]) {
+        let primary = (0..chosen.len()).min_by(|a, b| self.compare_primaries(chosen[*a], chosen[*b]));
         if let Some(primary) = primary {
             chosen.swap(0, primary);
             self.disks[chosen[0]].primaries += 1;
         }
-        for i in &chosen {
+    }
+
+    fn take(&mut self, chosen: &[usize]) -> Vec<DiskId> {
+        for i in chosen {
             self.disks[*i].open_pgs += 1;
             self.disks[*i].room -= 1;
         }
-        Ok(chosen.into_iter().map(|i| self.disks[i].disk).collect())
+        chosen.iter().map(|i| self.disks[*i].disk).collect()
     }
 
-    fn compare(&self, spread: &Spread, a: usize, b: usize) -> Ordering {
-        let (x, y) = (&self.disks[a], &self.disks[b]);
-        let domains =
-            |d: &DiskCandidate| (spread.hosts[d.host as usize], spread.racks[d.rack as usize], spread.node(d));
-        domains(x)
-            .cmp(&domains(y))
-            .then_with(|| compare_ratio(x.open_pgs, x.free_bytes, y.open_pgs, y.free_bytes))
-            .then_with(|| self.tie(x).cmp(&self.tie(y)))
+    fn compare(&self, x: &DiskCandidate, y: &DiskCandidate) -> Ordering {
+        compare_ratio(x.open_pgs, x.free_bytes, y.open_pgs, y.free_bytes).then_with(|| self.tie(x).cmp(&self.tie(y)))
     }
 
     fn compare_primaries(&self, a: usize, b: usize) -> Ordering {
@@ -135,8 +177,14 @@ impl Spread {
         self.hosts[disk.host as usize] += 1;
         self.nodes.push(disk.node);
     }
-    fn node(&self, disk: &DiskCandidate) -> usize {
-        self.nodes.iter().filter(|n| **n == disk.node).count()
+    fn rack(&self, disk: &DiskCandidate) -> u32 {
+        self.racks[disk.rack as usize]
+    }
+    fn host(&self, disk: &DiskCandidate) -> u32 {
+        self.hosts[disk.host as usize]
+    }
+    fn node(&self, disk: &DiskCandidate) -> u32 {
+        self.nodes.iter().filter(|n| **n == disk.node).count() as u32
     }
 }
 

@@ -24,9 +24,8 @@ impl State {
         if self.volume(volume).is_none_or(|v| v.deleted) {
             return Err(WireError::new(ErrorCode::UnknownVolume, format!("there is no volume {volume}")));
         }
-        let scheme = u8::try_from(command.scheme).ok().and_then(Scheme::from_code).filter(|s| s.is_replicated());
-        let Some(scheme) = scheme else {
-            return Err(WireError::new(ErrorCode::BadLayout, "this version has only schemes r1 to r5"));
+        let Some(scheme) = u8::try_from(command.scheme).ok().and_then(Scheme::from_code) else {
+            return Err(WireError::new(ErrorCode::BadLayout, "the scheme is not one of this version"));
         };
         if command.groups.len() > GROUPS_MAX {
             return Err(WireError::new(ErrorCode::BadRequest, "too many placement groups at once"));

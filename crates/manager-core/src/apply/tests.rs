@@ -246,7 +246,7 @@ fn plans_are_checked_when_applied() {
     assert_eq!(refused(&mut state, create(1, 2, &[1, 1])).code, ErrorCode::Conflict);
     assert_eq!(refused(&mut state, create(1, 3, &[1, 2])).code, ErrorCode::Conflict);
     assert_eq!(refused(&mut state, create(9, 2, &[1, 2])).code, ErrorCode::UnknownVolume);
-    assert_eq!(refused(&mut state, create(1, 17, &[1, 2])).code, ErrorCode::BadLayout);
+    assert_eq!(refused(&mut state, create(1, 99, &[1, 2])).code, ErrorCode::BadLayout);
     ok(&mut state, create(1, 2, &[1, 2]));
 }
 
@@ -260,9 +260,9 @@ fn volumes_are_made_and_deleted() {
     };
     assert_eq!(refused(&mut state, make("a/b", "r3")).code, ErrorCode::InvalidArgument);
     assert_eq!(refused(&mut state, make("default", "r3")).code, ErrorCode::Exists);
-    let error = refused(&mut state, make("a", "rs-6-3"));
+    let error = refused(&mut state, make("a", "r3>rs-6-3"));
     assert_eq!(error.code, ErrorCode::BadLayout);
-    assert!(error.message.contains("rs-6-3 needs erasure coding, which this version does not have"), "{error}");
+    assert!(error.message.contains("r3>rs-6-3 would be encoded later"), "{error}");
     ok(&mut state, make("a", "r2"));
     let pg = match ok(
         &mut state,

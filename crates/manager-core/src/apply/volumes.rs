@@ -84,6 +84,7 @@ impl State {
                     free_bytes: 1,
                     open_pgs,
                     primaries: 0,
+                    parities: 0,
                     room: 1,
                 }
             })

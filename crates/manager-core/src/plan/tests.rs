@@ -64,10 +64,7 @@ fn refusals_say_what_is_missing() {
     let (mut state, mut soft) = (cluster(2), Soft::default());
     let error = plan(&state, &soft, VolumeId(1), scheme("r3"), 7).expect_err("two disks");
     assert_eq!(error.code, ErrorCode::NotEnoughDisks);
-    assert!(error.message.starts_with("r3 needs 3 disks in service; this cluster has 2"), "{error}");
-    let error = plan(&state, &soft, VolumeId(1), scheme("rs-6-3"), 7).expect_err("erasure");
-    assert_eq!(error.code, ErrorCode::BadLayout);
-    assert!(error.message.starts_with("rs-6-3 needs erasure coding, which this version does not have"), "{error}");
+    assert!(error.message.starts_with("r3 needs 3 disks; this cluster has 2 in service"), "{error}");
     assert_eq!(plan(&state, &soft, VolumeId(5), scheme("r1"), 7).expect_err("none").code, ErrorCode::UnknownVolume);
     set(&mut state, "disk_reserve", "1g");
     let full = DiskLoad { total_bytes: 1 << 40, free_bytes: 1 << 29, ..DiskLoad::default() };
@@ -76,6 +73,48 @@ fn refusals_say_what_is_missing() {
     assert_eq!(error.code, ErrorCode::NoSpace);
     assert!(error.message.contains("of 2 in service 1 can be used"), "{error}");
     assert!(plan(&state, &soft, VolumeId(1), scheme("r1"), 7).is_ok_and(|g| !g.is_empty()), "one disk has room");
+}
+
+/// A layout that cannot be stored must be refused with what can be.
+#[test]
+fn erasure_layouts_say_what_they_need() {
+    let state = cluster(5);
+    let check = |layout: &str| check_layout(&state, layout.parse().expect("a layout"));
+    let error = check("rs-6-3").expect_err("five disks");
+    assert_eq!(error.code, ErrorCode::NotEnoughDisks);
+    assert!(error.message.starts_with("rs-6-3 needs 9 disks; this cluster has 5 in service"), "{error}");
+    assert!(error.message.ends_with("use a layout that fits, such as rs-3-2 (5 disks) or r5 (5 disks)"), "{error}");
+    assert_eq!(check("rs-3-2/1m"), Ok(()));
+    assert_eq!(check("r2x128/64k"), Ok(()), "columns are chunks of ordinary groups");
+    let error = check("r3>rs-3-2").expect_err("staged");
+    assert!(error.message.contains("use rs-3-2 (encoded at once) or r3"), "{error}");
+    let error = plan(&cluster(0), &Soft::default(), VolumeId(1), scheme("r1"), 7).expect_err("no disk");
+    assert!(error.message.contains("r1 needs 1 disks; this cluster has 0"), "{error}");
+}
+
+/// In a small cluster every disk must have every role in turn, and small files of erasure directories need groups too.
+#[test]
+fn erasure_groups_of_nine_disks() {
+    let (mut state, soft) = (cluster(9), Soft::default());
+    assert_eq!(schemes_for(scheme("rs-6-3")).collect::<Vec<_>>(), [scheme("rs-6-3"), scheme("r4")]);
+    assert_eq!(schemes_for(scheme("r3")).collect::<Vec<_>>(), [scheme("r3")]);
+    assert_eq!(make(&mut state, &soft, "rs-6-3"), 9);
+    assert_eq!(make(&mut state, &soft, "rs-6-3"), 0);
+    for disk in state.disks().map(|d| d.id) {
+        let parities = state.pgs_of(disk).filter(|pg| pg.keeps_parity(disk)).count();
+        let primaries = state.pgs_of(disk).filter(|pg| pg.primary() == Some(disk)).count();
+        assert_eq!((state.pgs_of(disk).count(), parities), (9, 3), "{disk}");
+        assert!(primaries <= 2, "{disk}: {primaries}");
+    }
+    for pg in state.pgs() {
+        let mut racks: Vec<String> = Vec::new();
+        for member in &pg.members {
+            let node = state.disk(member.disk).and_then(|d| state.node(d.node)).expect("known");
+            racks.push(node.rack.clone());
+        }
+        racks.sort();
+        assert!(racks.chunk_by(|a, b| a == b).all(|rack| rack.len() == 3), "{racks:?}");
+    }
 }
 
 /// A disk that is filled with groups would get more of them for ever.

@@ -12,6 +12,7 @@ fn disk(id: u32, rack: u32, host: u32) -> DiskCandidate {
         free_bytes: 1 << 40,
         open_pgs: 0,
         primaries: 0,
+        parities: 0,
         room: u32::MAX,
     }
 }
@@ -168,4 +169,105 @@ fn room_is_kept() {
     assert!(chooser.choose(2).is_ok());
     assert_eq!(chooser.choose(1), Ok(vec![DiskId(3)]));
     assert_eq!(chooser.choose(1), Err(TooFewDisks { wanted: 1, have: 0 }));
+}
+
+/// Members in each domain, most first.
+fn counts(disks: &[DiskCandidate], members: &[DiskId], domain: fn(&DiskCandidate) -> u32) -> Vec<usize> {
+    let mut counts: Vec<usize> = used(disks, members, domain).into_values().collect();
+    counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+    counts
+}
+
+/// A failure would take more shards than it must, in clusters of the usual shapes.
+#[test]
+fn shards_spread_over_usual_clusters() {
+    // Hosts and disks of each rack; k and m; members by rack; most on a host.
+    type Case = (Vec<Vec<u8>>, (usize, usize), Vec<usize>, usize);
+    let cases: Vec<Case> = vec![
+        (vec![vec![1; 3]; 3], (6, 3), vec![3, 3, 3], 1),
+        (vec![vec![1; 1]; 9], (6, 3), vec![1; 9], 1),
+        (vec![vec![4; 2]; 12], (6, 3), vec![1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0], 1),
+        (vec![vec![1; 5]; 2], (6, 3), vec![5, 4], 1),
+        (vec![vec![1; 9]], (6, 3), vec![9], 1),
+        (vec![vec![9]], (6, 3), vec![9], 9),
+        (vec![vec![2; 5]], (6, 3), vec![9], 2),
+        (vec![vec![3]; 3], (6, 3), vec![3, 3, 3], 3),
+        (vec![vec![2; 2]; 4], (10, 4), vec![4, 4, 3, 3], 2),
+        (vec![vec![1; 5]; 3], (3, 2), vec![2, 2, 1], 1),
+        (vec![vec![1; 6], vec![1; 3], vec![1; 2]], (6, 3), vec![4, 3, 2], 1),
+        // One large host in a rack of its own gets no more than can be lost.
+        (vec![vec![1; 8], vec![8]], (6, 3), vec![6, 3], 3),
+        (vec![vec![1; 4], vec![1; 4], vec![1; 4], vec![1; 4]], (12, 4), vec![4, 4, 4, 4], 1),
+    ];
+    for (shape, (k, m), racks, on_a_host) in cases {
+        let disks = cluster(&shape);
+        for seed in 0..20 {
+            let members = Chooser::new(disks.clone(), seed).choose_shards(k, m).expect("enough disks");
+            assert_eq!(members.iter().collect::<BTreeSet<_>>().len(), k + m, "two shards on one disk: {shape:?}");
+            assert_eq!(counts(&disks, &members, |d| d.rack), racks, "{shape:?}");
+            assert_eq!(counts(&disks, &members, |d| d.host)[0], on_a_host, "{shape:?}");
+        }
+    }
+}
+
+proptest! {
+    /// One rack would hold more shards than its share although others have room, or one host more than can be lost.
+    #[test]
+    fn shards_spread_as_evenly_as_any_cluster_allows(
+        shape in prop::collection::vec(prop::collection::vec(1u8..6, 1..6), 1..8),
+        (k, m) in prop::sample::select(vec![(3, 2), (4, 2), (6, 3), (8, 3), (10, 4), (12, 4)]), seed: u64,
+    ) {
+        let disks = cluster(&shape);
+        let Ok(members) = Chooser::new(disks.clone(), seed).choose_shards(k, m) else {
+            prop_assert!(disks.len() < k + m);
+            return Ok(());
+        };
+        prop_assert_eq!(members.iter().collect::<BTreeSet<_>>().len(), k + m);
+        // What racks can hold with at most m on a host; if that is not enough, all hosts are filled that far.
+        let capped: Vec<usize> =
+            shape.iter().map(|hosts| hosts.iter().map(|disks| usize::from(*disks).min(m)).sum()).collect();
+        let mut racks: Vec<usize> = used(&disks, &members, |d| d.rack).into_values().collect();
+        racks.sort_unstable();
+        let hosts = used(&disks, &members, |d| d.host);
+        if capped.iter().sum::<usize>() >= k + m {
+            prop_assert_eq!(racks, water_fill(&capped, k + m), "racks");
+            prop_assert!(hosts.values().all(|count| *count <= m), "{:?}", hosts);
+            let share = (k + m).div_ceil(shape.len());
+            if capped.iter().all(|room| *room >= share) {
+                let most = counts(&disks, &members, |d| d.rack)[0];
+                prop_assert!(most <= share, "{most} of {} in one of {} racks", k + m, shape.len());
+            }
+        } else {
+            for (host, disks) in shape.iter().flatten().enumerate() {
+                prop_assert!(hosts[&(host as u32)] >= usize::from(*disks).min(m));
+            }
+        }
+        // Within a rack, hosts are filled evenly.
+        for (rack, capacities) in shape.iter().enumerate() {
+            let first = shape[..rack].iter().map(Vec::len).sum::<usize>() as u32;
+            let mut mine: Vec<usize> = (first..first + capacities.len() as u32).map(|host| hosts[&host]).collect();
+            mine.sort_unstable();
+            let capacities: Vec<usize> = capacities.iter().map(|n| usize::from(*n)).collect();
+            prop_assert_eq!(&mine, &water_fill(&capacities, mine.iter().sum()), "hosts of rack {}", rack);
+        }
+    }
+}
+
+/// Some disks would hold only parity and never help to read, or one would be asked for every new chunk.
+#[test]
+fn roles_spread_over_all_disks() {
+    let mut chooser = Chooser::new(cluster(&vec![vec![1u8; 3]; 3]), 3);
+    let mut positions: BTreeMap<DiskId, BTreeSet<usize>> = BTreeMap::new();
+    for round in 1..=90u32 {
+        let members = chooser.choose_shards(6, 3).expect("nine disks");
+        for (position, disk) in members.iter().enumerate() {
+            positions.entry(*disk).or_default().insert(position);
+        }
+        for disk in &chooser.disks {
+            assert_eq!(disk.open_pgs, round);
+            assert!(disk.parities.abs_diff(round / 3) <= 1, "after {round}: {disk:?}");
+            assert!(disk.primaries.abs_diff(round / 9) <= 1, "after {round}: {disk:?}");
+        }
+    }
+    assert!(positions.values().all(|held| held.len() >= 7), "{positions:?}");
 }

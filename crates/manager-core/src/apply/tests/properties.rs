@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Small numbers so that commands meet the same items again and again.
 fn command() -> impl Strategy<Value = Command> {
-    let disks = prop::collection::vec(1u32..12, 1..6);
+    let disks = prop::collection::btree_set(1u32..12, 1..7).prop_map(|disks| disks.into_iter().collect::<Vec<u32>>());
     let at = (1u32..8, 1u32..12, 1u64..6).prop_map(|(pg, disk, epoch)| MemberAt { pg, disk, epoch });
     let name = prop::sample::select(vec!["a", "b", "c", "a/b"]).prop_map(str::to_string);
     let registration = (0u32..6, 0u32..4, 1u32..8, prop::collection::vec(16u32..22, 0..4), any::<bool>()).prop_map(
@@ -36,8 +36,13 @@ fn command() -> impl Strategy<Value = Command> {
         4 => at.clone().prop_map(Command::MemberFailed),
         4 => at.clone().prop_map(Command::Rejoin),
         6 => prop::collection::vec(at, 1..4).prop_map(|members| Command::CaughtUp(CaughtUp { members })),
-        8 => (1u32..4, disks).prop_map(|(volume, disks)| {
-            let scheme = disks.len() as u32;
+        8 => (1u32..4, disks, any::<bool>()).prop_map(|(volume, disks, erasure)| {
+            // rs-3-2 with five, rs-4-2 with six, else so many copies.
+            let scheme = match disks.len() {
+                5 if erasure => 16,
+                6 => 21,
+                copies => copies as u32,
+            };
             Command::CreatePgs(CreatePgs { volume, scheme, groups: vec![Disks { disks }] })
         }),
         2 => (1u32..8, any::<bool>()).prop_map(|(pg, open)| {
