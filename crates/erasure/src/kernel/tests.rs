@@ -60,6 +60,7 @@ unsafe impl Lanes for SoftGfni {
 
 /// The loop, its tails and its unrolling with every number of outputs, as the GFNI kernels instantiate it.
 #[test]
+#[cfg_attr(miri, ignore = "long; there the kernels themselves run")]
 fn the_loop_of_the_gfni_kernels_multiplies() {
     for rows in 1..=GROUP_ROWS {
         for (length, shift) in [(0, 0), (1, 3), (63, 1), (64, 0), (65, 0), (255, 7), (256, 0), (321, 0), (448, 64)] {
@@ -121,4 +122,7 @@ fn kernels_have_names() {
     assert!("avx3".parse::<Kernel>().is_err());
     assert!(Kernel::best().is_available());
     assert_eq!(Kernel::available().last(), Some(&Kernel::best()));
+    // Whoever compiles for a processor with GFNI, as under miri, means to test its kernels.
+    #[cfg(all(target_feature = "gfni", target_feature = "avx512bw"))]
+    assert!(Kernel::GfniAvx2.is_available() && Kernel::best() == Kernel::GfniAvx512);
 }
