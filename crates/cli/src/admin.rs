@@ -9,6 +9,8 @@ mod pg;
 mod status;
 mod volume;
 
+pub use status::disk_sums;
+
 use crate::context::Context;
 use crate::error::Result;
 use cairn_wire::Opcode;

@@ -192,7 +192,7 @@ impl DiskStore {
             *self.space.lock() = space;
         }
         let space = *self.space.lock();
-        Space { total: space.total, free: space.free.saturating_sub(self.config.reserve_bytes) }
+        Space { free: space.free.saturating_sub(self.config.reserve_bytes), ..space }
     }
 
     /// Number of chunks.

@@ -92,6 +92,8 @@ pub struct Space {
     pub total: u64,
     /// What can still be written by us (without the part reserved for root).
     pub free: u64,
+    /// Says which file system of which machine it is: disks with the same number share their space. 0: not known.
+    pub filesystem: u64,
 }
 
 /// Holds an exclusive lock; dropping it (or the end of the process) releases it.

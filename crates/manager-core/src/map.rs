@@ -172,6 +172,7 @@ impl State {
             problem: disk.problem.clone(),
             pgs: self.pgs_of(id).filter(|pg| !pg.retired).count() as u32,
             chunks: load.map_or(0, |l| l.chunks),
+            filesystem: load.map_or(0, |l| l.filesystem),
         }
     }
 

@@ -14,6 +14,7 @@ pub struct DiskLoad {
     pub queue_depth: u32,
     pub latency_us: u32,
     pub chunks: u64,
+    pub filesystem: u64,
 }
 
 /// A partition as its leader last reported it.

@@ -412,7 +412,7 @@ impl Disk for SimDisk {
     fn space(&self) -> Result<Space, DiskError> {
         let mut world = self.world();
         world.look(DiskOp::Space, &self.name, None)?;
-        Ok(Space { total: world.options.capacity, free: world.free_pages() * PAGE as u64 })
+        Ok(Space { total: world.options.capacity, free: world.free_pages() * PAGE as u64, filesystem: 0 })
     }
 
     fn lock(&self, path: &str) -> Result<Box<dyn LockGuard>, DiskError> {

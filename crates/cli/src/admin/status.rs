@@ -7,6 +7,7 @@ use cairn_types::ClusterId;
 use cairn_wire::manager::{ClusterMap, Node, StatusResponse};
 use clap::Args;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 #[derive(Args, Debug)]
 pub struct StatusArgs {}
@@ -25,9 +26,12 @@ fn cluster_id(map: &ClusterMap) -> String {
     ClusterId::from_slice(&map.cluster).unwrap_or_default().to_string()
 }
 
-fn disk_sums(map: &ClusterMap) -> (u64, u64) {
+/// Size and free bytes of all disks in service. Disks on one file system share them.
+pub fn disk_sums(map: &ClusterMap) -> (u64, u64) {
+    let mut counted = BTreeSet::new();
     let in_service = map.disks.iter().filter(|disk| disk.state == 0);
-    in_service.fold((0, 0), |(total, free), disk| (total + disk.total_bytes, free + disk.free_bytes))
+    let own = in_service.filter(|disk| disk.filesystem == 0 || counted.insert(disk.filesystem));
+    own.fold((0, 0), |(total, free), disk| (total + disk.total_bytes, free + disk.free_bytes))
 }
 
 fn nodes_of<'a>(map: &'a ClusterMap, role: &str) -> Vec<&'a Node> {
@@ -138,7 +142,10 @@ mod tests {
         };
         let map = ClusterMap {
             nodes: vec![node(16, true), node(17, false)],
-            disks: vec![Disk { id: 1, total_bytes: 4 << 30, free_bytes: 1 << 30, ..Disk::default() }],
+            // Two disks on one file system have its space once.
+            disks: (1..=2)
+                .map(|id| Disk { id, total_bytes: 4 << 30, free_bytes: 1 << 30, filesystem: 7, ..Disk::default() })
+                .collect(),
             ..ClusterMap::default()
         };
         let status = StatusResponse {
@@ -150,6 +157,7 @@ mod tests {
         let text = lines(&status, &map).join("\n");
         for part in [
             "data        1 of 2 nodes up, 2 racks",
+            "4.0 GiB",
             "75 % used",
             "3 of 5 complete, 2 degraded",
             "n17 (h17:1, last heard 75 s ago)",

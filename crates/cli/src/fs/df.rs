@@ -1,11 +1,12 @@
 //! `cairn fs df`: what volumes hold and what the cluster's disks have left.
+use crate::admin::disk_sums;
 use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::Result;
 use crate::human;
 use crate::table::{Align, Table};
 use cairn_client::RemotePath;
-use cairn_wire::manager::{Disk, StatusRequest, StatusResponse};
+use cairn_wire::manager::{StatusRequest, StatusResponse};
 use cairn_wire::meta::StatfsResponse;
 use clap::Args;
 use serde_json::json;
@@ -40,9 +41,7 @@ impl DfArgs {
             ("SIZE", Align::Right),
             ("STORED", Align::Right),
         ]);
-        let in_service = |disk: &&Disk| disk.state == 0;
-        let total: u64 = map.disks.iter().filter(in_service).map(|d| d.total_bytes).sum();
-        let free: u64 = map.disks.iter().filter(in_service).map(|d| d.free_bytes).sum();
+        let (total, free) = disk_sums(&map);
         let report = context.plain_report();
         for volume in map.volumes.iter().filter(|volume| !volume.deleted) {
             if !paths.is_empty() && !paths.iter().any(|path| path.volume == volume.name) {

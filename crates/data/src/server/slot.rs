@@ -161,6 +161,7 @@ impl Slot {
             path: self.disk.name().to_owned(),
             total_bytes: space.total,
             free_bytes: space.free,
+            filesystem: space.filesystem,
             queue_depth: store.as_ref().map_or(0, |store| u32::try_from(store.queue_depth()).unwrap_or(u32::MAX)),
             latency_us: store.as_ref().map_or(0, |store| store.take_latency_us()),
             health,

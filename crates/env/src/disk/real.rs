@@ -5,9 +5,10 @@
 //! Not here: reading and writing (`real_file.rs`).
 #![allow(clippy::disallowed_methods, reason = "this file is the seam's one access to the machine's directories")]
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -168,6 +169,7 @@ impl Disk for RealDisk {
         Ok(Space {
             total: about.f_blocks.saturating_mul(about.f_frsize),
             free: about.f_bavail.saturating_mul(about.f_frsize),
+            filesystem: rustix::fs::fstat(&self.root).map_or(0, |stat| filesystem_id(stat.st_dev)),
         })
     }
 
@@ -179,6 +181,15 @@ impl Disk for RealDisk {
     fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// A device number means something on one machine between two boots, so both are in the id.
+fn filesystem_id(device: u64) -> u64 {
+    static BOOT: LazyLock<String> =
+        LazyLock::new(|| std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default());
+    let mut hasher = DefaultHasher::new();
+    (BOOT.as_str(), device).hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// The lock is tied to this open file description and ends with it.

@@ -104,5 +104,6 @@ pub(super) fn load(report: &DiskReport) -> DiskLoad {
         queue_depth: report.queue_depth,
         latency_us: report.latency_us,
         chunks: report.chunks,
+        filesystem: report.filesystem,
     }
 }
