@@ -67,9 +67,10 @@ impl Manager {
                 return None;
             }
             let wanted = state.config().default_layout();
-            // As many copies as there are nodes, if that is less.
-            let copies = wanted.scheme().members().min(data);
-            let fits = copies == wanted.scheme().members();
+            // Shards need disks, copies nodes; as many copies as there are nodes, if that is less.
+            let have = if wanted.scheme().is_replicated() { data } else { state.disks_in_service() };
+            let fits = wanted.scheme().members() <= have;
+            let copies = wanted.scheme().short_scheme().members().min(data);
             Some(if fits { wanted } else { Layout::replicated(copies as u8) })
         });
         let Ok(Some(layout)) = layout else { return };

@@ -15,10 +15,9 @@ impl Manager {
     pub(crate) async fn ensure_pgs(&self, request: EnsurePgsRequest) -> Result<EnsurePgsResponse, WireError> {
         let volume = VolumeId(request.volume);
         let scheme = u8::try_from(request.scheme).ok().and_then(Scheme::from_code).ok_or_else(|| {
-            let text = format!("scheme {} is not one of this version; use r1 to r5", request.scheme);
+            let text = format!("scheme {} is not one of this version", request.scheme);
             WireError::new(ErrorCode::BadLayout, text)
         })?;
-        plan::check_scheme(scheme)?;
         self.close_full(volume, &request.full).await?;
         self.ensure(volume, scheme).await?;
         Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?) })
@@ -37,13 +36,21 @@ impl Manager {
         self.execute(Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed })).await.map(drop)
     }
 
-    /// Makes the groups that are missing, and waits a moment until their members know them. Gives their number.
-    pub(crate) async fn ensure(&self, volume: VolumeId, scheme: Scheme) -> Result<usize, WireError> {
+    /// Makes the groups that files of this scheme lack, those for what is too short for a row too, and waits a moment
+    /// until their members know them.
+    pub(crate) async fn ensure(&self, volume: VolumeId, scheme: Scheme) -> Result<(), WireError> {
         let _one_at_a_time = self.planning.lock().await;
+        for scheme in plan::schemes_for(scheme) {
+            self.ensure_one(volume, scheme).await?;
+        }
+        Ok(())
+    }
+
+    async fn ensure_one(&self, volume: VolumeId, scheme: Scheme) -> Result<(), WireError> {
         for _ in 0..PLANS_MAX {
             let groups = self.plan(volume, scheme).await?;
             if groups.is_empty() {
-                return Ok(0);
+                return Ok(());
             }
             let scheme_code = u32::from(scheme.code());
             let command = CreatePgs { volume: volume.get(), scheme: scheme_code, groups };
@@ -52,7 +59,7 @@ impl Manager {
                     tracing::info!(%volume, %scheme, count = made.len(), "placement groups made");
                     self.push(&made);
                     self.pushed(&made, TAKEOVER_PATIENCE).await;
-                    return Ok(made.len());
+                    return Ok(());
                 }
                 Ok(_) => return Err(WireError::new(ErrorCode::Internal, "a plan came to something else")),
                 // The cluster changed under the plan: plan again.

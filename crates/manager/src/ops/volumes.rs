@@ -22,9 +22,8 @@ impl Manager {
         let layout = self.look_in_cluster(|state, _| {
             let layout = match request.layout {
                 0 => state.config().default_layout(),
-                bits => Layout::from_bits(bits).ok_or_else(|| {
-                    WireError::new(ErrorCode::BadLayout, "the layout is not one of this version; use r1 to r5")
-                })?,
+                bits => Layout::from_bits(bits)
+                    .ok_or_else(|| WireError::new(ErrorCode::BadLayout, "the layout is not one of this version"))?,
             };
             plan::check_layout(state, layout).map(|()| layout)
         })?;

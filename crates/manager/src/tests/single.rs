@@ -80,10 +80,10 @@ fn what_cannot_be_placed_says_why() {
     assert_eq!(managers.map().volumes[0].layout, 1, "as many copies as there are nodes");
     let error = ensure(&managers, R3).expect_err("two disks");
     assert_eq!(error.code(), Some(ErrorCode::NotEnoughDisks));
-    assert!(error.to_string().contains("r3 needs 3 disks in service; this cluster has 2"), "{error}");
+    assert!(error.to_string().contains("r3 needs 3 disks; this cluster has 2 in service"), "{error}");
     let erasure = Scheme::Erasure { k: 6, m: 3 }.code();
     let error = ensure(&managers, u32::from(erasure)).expect_err("erasure");
-    assert!(error.to_string().contains("rs-6-3 needs erasure coding, which this version does not have"), "{error}");
+    assert!(error.to_string().contains("rs-6-3 needs 9 disks; this cluster has 2 in service"), "{error}");
     let create = |name: &str, layout: u64| {
         let request = CreateVolumeRequest { name: name.into(), layout };
         managers.try_call::<CreateVolumeResponse>(Opcode::CreateVolume, &request)
@@ -93,6 +93,22 @@ fn what_cannot_be_placed_says_why() {
     assert_eq!(create("a/b", 1).expect_err("a slash").code(), Some(ErrorCode::InvalidArgument));
     let made = create("b", 2).expect("two disks do");
     assert!(made.map.expect("a map").pgs.iter().all(|pg| pg.state.as_ref().is_some_and(|pg| pg.members.len() == 2)));
+}
+
+/// A directory of an erasure layout could not keep small files and tails.
+#[test]
+fn erasure_groups_come_with_those_for_short_files() {
+    let managers = Managers::start(1, 1, 1);
+    let _data = Node::start(&managers, 1, "data", 5);
+    let _meta = Node::start(&managers, 2, "meta", 0);
+    eventually("the default volume", || (!managers.map().volumes.is_empty()).then_some(()));
+    let scheme = Scheme::Erasure { k: 3, m: 2 };
+    let map = ensure(&managers, u32::from(scheme.code())).expect("five disks");
+    let of = |scheme: Scheme| {
+        let code = u32::from(scheme.code());
+        map.pgs.iter().filter(|pg| pg.writable && pg.state.as_ref().is_some_and(|pg| pg.scheme == code)).count()
+    };
+    assert_eq!((of(scheme), of(Scheme::Replicated(3))), (5, 7));
 }
 
 /// Two clients with one session would take each other's answers.
