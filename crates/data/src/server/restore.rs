@@ -5,7 +5,7 @@
 //! time, after a pause in which a deletion that is under way reaches everybody; a chunk is tried again only after
 //! `restore_again`. What is remembered is bounded by [`RESTORES_MAX`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,11 +23,17 @@ use crate::disk::metrics::add;
 /// Chunks that wait or were tried lately; more are left to their next reader.
 const RESTORES_MAX: usize = 1024;
 
+/// Attempts that follow a failed one without anybody asking.
+const TRIES_MAX: u32 = 8;
+/// Longest sleep before looking whether something else is due earlier.
+const NAP: Duration = Duration::from_millis(250);
+
 /// What waits, and what was tried.
 #[derive(Default)]
 pub(super) struct Restores {
-    waiting: VecDeque<(DiskId, ChunkId, Duration)>,
-    noted: BTreeMap<(DiskId, ChunkId), Time>,
+    due: BTreeSet<(Time, DiskId, ChunkId)>,
+    /// When it was noted or tried last, and how often in vain.
+    noted: BTreeMap<(DiskId, ChunkId), (Time, u32)>,
     running: bool,
 }
 
@@ -68,16 +74,16 @@ impl Inner {
         let (now, again) = (self.clock.now(), self.config.restore_again + pause);
         let mut restores = self.restores.lock();
         if restores.noted.len() >= RESTORES_MAX {
-            restores.noted.retain(|_, noted| now.since(*noted) < again);
+            restores.noted.retain(|_, (at, _)| now.since(*at) < again);
         }
         let key = (member.disk, id);
-        let known = restores.noted.get(&key).is_some_and(|noted| now.since(*noted) < again);
+        let known = restores.noted.get(&key).is_some_and(|(at, _)| now.since(*at) < again);
         if known || restores.noted.len() >= RESTORES_MAX {
             return;
         }
         tracing::warn!(disk = %member.disk, chunk = %id, "a chunk that should be here is missing or too short; looking at the other members");
-        restores.noted.insert(key, now);
-        restores.waiting.push_back((member.disk, id, pause));
+        restores.noted.insert(key, (now, 0));
+        restores.due.insert((now + pause, member.disk, id));
         if !std::mem::replace(&mut restores.running, true) {
             let inner = self.clone();
             self.tasks.spawn(async move { inner.restore_all().await });
@@ -86,26 +92,43 @@ impl Inner {
 
     async fn restore_all(self: Arc<Self>) {
         loop {
-            let next = {
-                let mut restores = self.restores.lock();
-                let next = restores.waiting.pop_front();
-                restores.running = next.is_some() && !self.is_stopping();
-                next.filter(|_| restores.running)
-            };
-            let Some((disk, id, pause)) = next else { return };
-            let noted = self.restores.lock().noted.get(&(disk, id)).copied();
-            let waited = noted.map_or(pause, |noted| self.clock.now().since(noted));
-            tokio::time::sleep(pause.saturating_sub(waited)).await;
-            match self.restore(disk, id).await {
-                Ok(true) => tracing::info!(%disk, chunk = %id, "a chunk that was missing is back"),
-                Ok(false) => tracing::debug!(%disk, chunk = %id, "nothing to bring back"),
-                Err(error) => {
-                    tracing::warn!(%disk, chunk = %id, %error, "a chunk that is missing was not brought back; its next reader has it tried again")
-                }
-            }
             let now = self.clock.now();
-            if let Some(noted) = self.restores.lock().noted.get_mut(&(disk, id)) {
-                *noted = now;
+            let (due, disk, id) = {
+                let mut restores = self.restores.lock();
+                let Some(first) = restores.due.first().copied().filter(|_| !self.is_stopping()) else {
+                    restores.running = false;
+                    return;
+                };
+                if first.0 <= now {
+                    restores.due.pop_first();
+                }
+                first
+            };
+            if due > now {
+                tokio::time::sleep(due.since(now).min(NAP)).await;
+                continue;
+            }
+            let outcome = self.restore(disk, id).await;
+            self.note_outcome(disk, id, outcome);
+        }
+    }
+
+    fn note_outcome(&self, disk: DiskId, id: ChunkId, outcome: Result<bool, WireError>) {
+        let now = self.clock.now();
+        let mut restores = self.restores.lock();
+        let tries = restores.noted.get(&(disk, id)).map_or(0, |(_, tries)| *tries);
+        let tries = if outcome.is_err() { tries + 1 } else { 0 };
+        restores.noted.insert((disk, id), (now, tries));
+        match outcome {
+            Ok(true) => tracing::info!(%disk, chunk = %id, "a chunk that was missing is back"),
+            Ok(false) => tracing::debug!(%disk, chunk = %id, "nothing to bring back"),
+            Err(error) if tries <= TRIES_MAX => {
+                tracing::debug!(%disk, chunk = %id, %error, tries, "a missing chunk is tried again");
+                let pause = self.config.retry_pause * (1 << tries);
+                restores.due.insert((now + pause.min(self.config.restore_again), disk, id));
+            }
+            Err(error) => {
+                tracing::warn!(%disk, chunk = %id, %error, "a chunk that is missing was not brought back; its next reader has it tried again");
             }
         }
     }
