@@ -42,8 +42,8 @@ fn kernels() -> Vec<Kernel> {
 /// Every tail length of every kernel's unrolled loop, at aligned and odd addresses.
 #[test]
 fn all_lengths_up_to_several_vectors() {
-    let step = if cfg!(miri) { 37 } else { 1 };
-    for (k, m) in [(1, 1), (2, 2), (3, 3), (2, 4), (3, 5)] {
+    let step = if cfg!(miri) { 149 } else { 1 };
+    for (k, m) in [(1, 1), (2, 2), (3, 3), (2, 4), (3, 5)].into_iter().filter(|(_, m)| !cfg!(miri) || *m == 2) {
         for length in (0..600).step_by(step) {
             let data = shards(length as u64, k, length);
             let expected = oracle::encode(k, m, &data).split_off(k);
