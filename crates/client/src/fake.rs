@@ -130,10 +130,6 @@ impl FakeCluster {
     pub(crate) fn stop(&self, disk: u32) {
         self.fake.state.lock().stopped.insert(disk);
     }
-    /// It goes on: late requests are lost, as after a long stop.
-    pub(crate) fn resume(&self, disk: u32) {
-        self.fake.state.lock().stopped.remove(&disk);
-    }
     /// Nobody listens at its port any more.
     pub(crate) fn kill(&mut self, disk: u32) {
         self.stop(disk);
@@ -142,9 +138,6 @@ impl FakeCluster {
     /// Its reads have one wrong bit from now on.
     pub(crate) fn corrupt(&self, disk: u32) {
         self.fake.state.lock().corrupting.insert(disk);
-    }
-    pub(crate) fn heal(&self, disk: u32) {
-        self.fake.state.lock().corrupting.remove(&disk);
     }
     /// Disks of a group in their order.
     pub(crate) fn members(&self, pg: u32) -> Vec<u32> {

@@ -11,6 +11,7 @@ pub mod error;
 #[cfg(test)]
 mod fake;
 pub mod file_writer;
+pub mod handle;
 mod meta;
 mod net;
 mod read;
@@ -26,6 +27,7 @@ pub use connect::{Client, ConnectOptions};
 pub use convert::Conversion;
 pub use error::{ClientError, Result};
 pub use file_writer::{FileWriter, WriteOptions};
+pub use handle::FileHandle;
 pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};
 pub use read::file_reader::{FilePiece, FileReader, READ_AHEAD};
 pub use read::health::HedgeBounds;

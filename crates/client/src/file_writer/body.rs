@@ -154,7 +154,8 @@ impl Body {
     /// Sends up to a segment that lies in one buffer. Between parts of a file it is whole blocks.
     async fn send_plain(&mut self, sync: bool) -> Result<()> {
         let stream = self.plain_stream().await?;
-        let Some(data) = self.gather.take_part(SEGMENT_MAX) else { return Ok(()) };
+        let lead = (self.written % BLOCK_SIZE as u64) as usize;
+        let Some(data) = self.gather.take_part(SEGMENT_MAX - lead) else { return Ok(()) };
         let bytes = data.len() as u64;
         let permit = stream.reserve(data.len()).await?;
         let (done, place) = oneshot::channel();

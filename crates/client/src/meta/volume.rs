@@ -43,6 +43,8 @@ pub struct Volume {
     name: Arc<str>,
     streams: Arc<Mutex<Streams>>,
     striped: Arc<StripedStreams>,
+    /// Handles of this client by session and inode: a session holds an inode once, however often it is open.
+    holds: Arc<Mutex<BTreeMap<(u64, u64), u32>>>,
     latency: Arc<Latency>,
 }
 
@@ -53,6 +55,7 @@ impl Volume {
             name: name.into(),
             streams: Arc::default(),
             striped: Arc::default(),
+            holds: Arc::default(),
             latency: Arc::default(),
         }
     }
@@ -289,6 +292,35 @@ impl Volume {
         self.caller.read(&format!("volume {:?}", self.name), partition, Opcode::Statfs, request).await
     }
 
+    /// Holds an inode for one more handle, which may write it from now on.
+    pub(crate) async fn hold(&self, inode: u64, shown_as: &[u8]) -> Result<Attributes> {
+        let session = self.caller.session().await?.id.0;
+        *self.holds.lock().entry((session, inode)).or_default() += 1;
+        let make = |header| HoldRequest { header: Some(header), inode, write: true };
+        let held = self.mutate::<AttributesResponse, _>(shown_as, inode, Opcode::Hold, make).await.and_then(attributes);
+        if held.is_err() {
+            self.forget_hold(session, inode);
+        }
+        held
+    }
+    /// A handle is closed; the hold ends with the last one.
+    pub(crate) async fn let_go(&self, inode: u64) -> Result<()> {
+        let session = self.caller.session().await?.id.0;
+        if self.forget_hold(session, inode) { self.release(inode).await } else { Ok(()) }
+    }
+    /// Whether it was the last one of that session.
+    fn forget_hold(&self, session: u64, inode: u64) -> bool {
+        let mut holds = self.holds.lock();
+        // Those of ended sessions went with them.
+        holds.retain(|(owner, _), _| *owner == session);
+        let Some(count) = holds.get_mut(&(session, inode)) else { return false };
+        *count -= 1;
+        let last = *count == 0;
+        if last {
+            holds.remove(&(session, inode));
+        }
+        last
+    }
     /// Ends this session's hold on an inode; an unlinked one goes with its last holder.
     pub(crate) async fn release(&self, inode: u64) -> Result<()> {
         let make = |header| ReleaseRequest { header: Some(header), inode };

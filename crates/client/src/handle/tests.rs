@@ -1,0 +1,155 @@
+//! Tests of handles against a cluster in memory: random operations beside a plain vector of bytes, layout by layout.
+use super::*;
+use crate::connect::Client;
+use crate::fake::FakeCluster;
+use crate::file_writer::WriteOptions;
+use cairn_env::{FastRng, Rng};
+use cairn_types::{ExtentKind, Scheme};
+
+const RS: Scheme = Scheme::Erasure { k: 3, m: 2 };
+const ROW: u64 = 3 * 4096;
+
+async fn make(volume: &Volume, path: &[u8], layout: &str) {
+    let layout: Layout = layout.parse().expect("a layout");
+    let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
+    volume.write(path, options).await.expect("begun").finish().await.expect("made");
+}
+
+async fn start(layout: &str) -> (FakeCluster, Client, Volume, FileHandle) {
+    let groups = [RS, Scheme::Replicated(3), Scheme::Replicated(2), Scheme::Replicated(2), RS];
+    let cluster = FakeCluster::start(5, &groups);
+    let client = cluster.connect().await;
+    let volume = client.volume("default").await.expect("the volume");
+    make(&volume, b"/f", layout).await;
+    let handle = volume.open(b"/f").await.expect("opened");
+    (cluster, client, volume, handle)
+}
+
+async fn kinds(volume: &Volume, inode: u64) -> Vec<(u64, u64, bool)> {
+    let extents = volume.all_extents(inode).await.expect("extents");
+    let striped = |e: &Extent| ExtentKind::from_flags(e.flags) != Some(ExtentKind::Plain);
+    extents.iter().map(|e| (e.file_offset, e.length, striped(e))).collect()
+}
+
+/// A log that grows line by line would cost its copies for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appended_tails_become_rows() {
+    let (cluster, _client, volume, mut handle) = start("rs-3-2/4k").await;
+    let mut model = Vec::new();
+    for i in 0..20u8 {
+        let line = vec![i; 2000];
+        assert_eq!(handle.append(&line).await.expect("appended"), model.len() as u64);
+        model.extend_from_slice(&line);
+        handle.sync().await.expect("synced");
+    }
+    let extents = kinds(&volume, handle.inode()).await;
+    let striped: u64 = extents.iter().filter(|e| e.2).map(|e| e.1).sum();
+    assert_eq!(striped, model.len() as u64 / ROW * ROW, "{extents:?}");
+    assert!(handle.read_at(0, 1 << 20).await.expect("read") == model);
+    handle.close().await.expect("closed");
+    cluster.check_namespace();
+}
+
+/// Overwriting part of a row would change its neighbours or fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overwritten_rows_are_rows_again_where_they_are_whole() {
+    let (cluster, _client, volume, mut handle) = start("rs-3-2/4k").await;
+    handle.write_at(0, &vec![1; 6 * ROW as usize]).await.expect("written");
+    handle.sync().await.expect("synced");
+    handle.write_at(ROW - 100, &vec![2; 2 * ROW as usize + 200]).await.expect("written");
+    handle.sync().await.expect("synced");
+    let extents = kinds(&volume, handle.inode()).await;
+    assert!(extents.contains(&(ROW, 2 * ROW, true)), "{extents:?}");
+    let bytes = handle.read_at(0, 1 << 20).await.expect("read");
+    let edge = ROW as usize - 100;
+    assert!(bytes[..edge].iter().all(|b| *b == 1));
+    assert!(bytes[edge..3 * ROW as usize + 100].iter().all(|b| *b == 2));
+    assert!(bytes[3 * ROW as usize + 100..].iter().all(|b| *b == 1) && bytes.len() == 6 * ROW as usize);
+    cluster.check_namespace();
+}
+
+/// A write of another handle would be covered by bytes that were read back before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_handles_on_one_file_lose_nothing() {
+    let (cluster, _client, volume, mut first) = start("rs-3-2/4k").await;
+    let mut second = volume.open(b"/f").await.expect("opened");
+    let mut model = vec![0u8; 40_000];
+    for i in 0..40usize {
+        let (handle, byte) = if i % 2 == 0 { (&mut first, 1) } else { (&mut second, 2) };
+        handle.write_at(i as u64 * 1000, &[byte; 1000]).await.expect("written");
+        model[i * 1000..(i + 1) * 1000].fill(byte);
+        if i % 3 == 0 {
+            let (one, other) = tokio::join!(first.sync(), second.sync());
+            one.and(other).expect("synced");
+        }
+    }
+    let (one, other) = tokio::join!(first.sync(), second.sync());
+    one.and(other).expect("synced");
+    assert!(first.read_at(0, 1 << 20).await.expect("read") == model);
+    first.close().await.expect("closed");
+    second.write_at(5, b"still open").await.expect("written");
+    second.close().await.expect("closed");
+    cluster.check_namespace();
+}
+
+/// Any order of operations would give other bytes than a plain file.
+async fn random_operations(layout: &str, seed: u64, span: u64, steps: usize) {
+    let (cluster, _client, volume, mut handle) = start(layout).await;
+    let (rng, mut model) = (FastRng::seeded(seed), Vec::<u8>::new());
+    for step in 0..steps {
+        let mut offset = rng.below(span);
+        if rng.below(2) == 0 {
+            offset -= offset % 4096;
+        }
+        let length = (rng.below(1 << rng.below(17)) + 1) as usize;
+        let data: Vec<u8> = (0..length).map(|i| (i as u64 * 31 + step as u64 * 7 + 1) as u8).collect();
+        match rng.below(12) {
+            0..=4 => {
+                handle.write_at(offset, &data).await.expect("written");
+                model.resize(model.len().max(offset as usize + length), 0);
+                model[offset as usize..offset as usize + length].copy_from_slice(&data);
+            }
+            5..=6 => {
+                handle.append(&data).await.expect("appended");
+                model.extend_from_slice(&data);
+            }
+            7 => {
+                handle.truncate(offset).await.expect("truncated");
+                model.resize(offset as usize, 0);
+            }
+            8..=9 => handle.sync().await.expect("synced"),
+            10 => {
+                handle.close().await.expect("closed");
+                handle = volume.open(b"/f").await.expect("opened");
+            }
+            _ => {
+                let want: &[u8] = model.get(offset as usize..model.len().min(offset as usize + length)).unwrap_or(&[]);
+                let have = handle.read_at(offset, length).await.expect("read");
+                assert!(have == want, "{layout} seed {seed} step {step}: {length} bytes at {offset}");
+            }
+        }
+        assert_eq!(handle.attributes().await.expect("attributes").size, model.len() as u64);
+    }
+    assert!(handle.read_at(0, usize::MAX / 2).await.expect("read") == model, "{layout} seed {seed}");
+    handle.close().await.expect("closed");
+    let handle = volume.open(b"/f").await.expect("opened");
+    assert!(handle.read_at(0, usize::MAX / 2).await.expect("read") == model, "{layout} seed {seed}, opened again");
+    cluster.check_namespace();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_operations_on_copies() {
+    random_operations("r3", 1, 300_000, 150).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_operations_on_rows() {
+    for (seed, unit) in [(2, "4k"), (3, "4k"), (4, "16k")] {
+        random_operations(&format!("rs-3-2/{unit}"), seed, 300_000, 120).await;
+    }
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_operations_on_stripe_sets() {
+    for seed in [5, 6] {
+        random_operations("r2x3/4k", seed, 300_000, 100).await;
+    }
+}
