@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Arguments of `cairn bench io`.
 #[derive(Args, Debug, Clone)]
 pub struct IoArgs {
-    /// Layouts to measure
+    /// Layouts to measure, such as r3, rs-6-3 or r2x8/64k
     #[arg(long, value_delimiter = ',', default_value = "r1,r3")]
     pub layouts: Vec<Layout>,
     /// Numbers of concurrent streams, a file each
@@ -65,7 +65,9 @@ async fn measure_all(
                 eprintln!("raw disk, direct 1 MiB writes: {raw:.0} MB/s");
             }
             let size = (args.size.0 / streams as u64).max(1);
-            let paths: Vec<String> = (0..streams).map(|i| format!("{directory}/{layout}-{streams}-{i}")).collect();
+            // A layout's text may have a slash.
+            let stem = layout.to_string().replace('/', ":");
+            let paths: Vec<String> = (0..streams).map(|i| format!("{directory}/{stem}-{streams}-{i}")).collect();
             let name = |what: &str| format!("{what} {layout}");
             let row =
                 phase(client, &paths, &name("write"), |path| write_file(volume.clone(), path, *layout, size)).await?;
