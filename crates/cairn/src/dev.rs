@@ -42,10 +42,11 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
     init_logging(&LogConfig { filter: args.log.clone(), ..LogConfig::default() }).map_err(anyhow::Error::msg)?;
     if !(1..=NODES_MAX).contains(&args.nodes) || !(1..=args.nodes).contains(&args.racks) {
         let why = format!("--nodes is 1 to {NODES_MAX} and --racks 1 to the number of nodes");
-        return Err(anyhow::Error::msg(why).into());
+        return Err(ServeError::Usage(why));
     }
     std::fs::create_dir_all(&args.data_dir)
         .with_context(|| format!("{} cannot be made; choose another --data-dir", args.data_dir.display()))?;
+    refuse_foreign(&args.data_dir)?;
     raise_file_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;
@@ -59,6 +60,23 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
             scope.spawn(move || node.stop());
         }
     });
+    Ok(())
+}
+
+/// A directory with somebody's files and no cluster is not ours.
+fn refuse_foreign(dir: &Path) -> anyhow::Result<()> {
+    let read = || std::fs::read_dir(dir).with_context(|| format!("{} cannot be read", dir.display()));
+    if dir.join("node1").is_dir() {
+        return Ok(());
+    }
+    for entry in read()? {
+        let name = entry?.file_name();
+        anyhow::ensure!(
+            name == "lost+found",
+            "{} holds {name:?} and no cluster; give an empty directory, or a new name, as --data-dir",
+            dir.display()
+        );
+    }
     Ok(())
 }
 

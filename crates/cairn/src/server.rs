@@ -2,6 +2,7 @@
 use crate::config::{self, Config, ConfigErrors};
 use crate::node::{NodeProcess, NodeSpec};
 use cairn_cli::Exit;
+use cairn_store::StoreError;
 use cairn_telemetry::init_logging;
 use clap::Args;
 use std::io::Write;
@@ -22,7 +23,9 @@ pub enum ServeError {
     Config(#[from] ConfigErrors),
     #[error("{path}: {source}; write a configuration as in docs/reference/config.md")]
     NoConfig { path: String, source: std::io::Error },
-    #[error("{0:#}")]
+    #[error("{0}")]
+    Usage(String),
+    #[error("{}", told(.0))]
     Start(#[from] anyhow::Error),
 }
 
@@ -34,10 +37,38 @@ pub fn report(result: Result<(), ServeError>) -> Exit {
             eprintln!("cairn: {error}");
             match error {
                 ServeError::Config(_) | ServeError::NoConfig { .. } => Exit::BadConfig,
-                ServeError::Start(_) => Exit::Other,
+                ServeError::Usage(_) => Exit::Usage,
+                ServeError::Start(error) => exit_of(&error),
             }
         }
     }
+}
+
+/// An error and its causes, without those that are in the text of the one above already.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// The class of a failed start, for scripts.
+fn exit_of(error: &anyhow::Error) -> Exit {
+    let of_store = |error: &StoreError| match error {
+        StoreError::InUse { .. } => Some(Exit::InUse),
+        StoreError::OtherCluster { .. } => Some(Exit::WrongCluster),
+        StoreError::Corrupt { .. } | StoreError::Gap { .. } => Some(Exit::Damaged),
+        _ => None,
+    };
+    let of_io = |error: &std::io::Error| (error.kind() == std::io::ErrorKind::AddrInUse).then_some(Exit::InUse);
+    let class = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref().and_then(of_store).or_else(|| cause.downcast_ref().and_then(of_io))
+    };
+    error.chain().find_map(class).unwrap_or(Exit::Other)
 }
 
 /// Runs until a signal ends it.

@@ -41,6 +41,8 @@ pub enum Exit {
     /// A text that is no remote path.
     BadUri = 18,
     NotEmpty = 19,
+    /// A directory or an address that another process has.
+    InUse = 20,
     /// Ctrl-C or a request to end.
     Interrupted = 130,
     /// Whoever read the output is gone; said to nobody.
@@ -70,6 +72,7 @@ impl Exit {
         Exit::BadLayout,
         Exit::BadUri,
         Exit::NotEmpty,
+        Exit::InUse,
         Exit::Interrupted,
         Exit::BrokenPipe,
     ];
@@ -100,6 +103,7 @@ impl Exit {
             Self::BadLayout => "bad_layout",
             Self::BadUri => "bad_uri",
             Self::NotEmpty => "not_empty",
+            Self::InUse => "in_use",
             Self::Interrupted => "interrupted",
             Self::BrokenPipe => "broken_pipe",
         }

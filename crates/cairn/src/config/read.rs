@@ -22,6 +22,11 @@ pub fn parse(file: &str, text: &str) -> Result<Config, ConfigErrors> {
         let at = error.span().map_or(0, |s| s.start);
         reader.mistake(at, error.message().to_owned());
     }
+    if !reader.mistakes.is_empty() {
+        // What is missing in a file that was read in part may be in the rest.
+        reader.mistakes.sort();
+        return Err(ConfigErrors { file: file.to_owned(), mistakes: reader.mistakes });
+    }
     let config = reader.config(table.get_ref());
     let mut mistakes = reader.mistakes;
     mistakes.sort();
@@ -278,7 +283,7 @@ fn check_address(text: &str) -> Result<(), String> {
 }
 
 fn unknown(what: &str, name: &str, known: &[&str]) -> String {
-    let near = known.iter().map(|k| (distance(name, k), k)).min().filter(|(d, _)| *d <= 2);
+    let near = known.iter().map(|k| (distance(name, k), k)).min().filter(|(d, _)| *d <= 2 && 2 * d <= name.len());
     match near {
         Some((_, near)) => format!("unknown {what} {name:?}; did you mean {near:?}?"),
         None => format!("unknown {what} {name:?}; there are {}", known.join(", ")),

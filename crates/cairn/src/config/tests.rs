@@ -83,7 +83,9 @@ replaced_disks = ["/a"]
 #[test]
 fn syntax_errors_and_missing_roles_are_told() {
     let shown = parse("c.toml", "[node\ndir = \"/a\"\n").expect_err("bad").to_string();
-    assert!(shown.contains("line 1"), "{shown}");
+    assert!(shown.contains("line 1") && !shown.contains("missing"), "{shown}");
+    let shown = parse("c.toml", "[foo]\n").expect_err("bad").to_string();
+    assert!(shown.contains("unknown section \"foo\"; there are node, "), "{shown}");
     let none = "[node]\ndir = \"/a\"\nlisten = \"h:1\"\n[manager]\nmembers = [\"1@h:1\"]\n";
     assert!(parse("c.toml", none).expect_err("no role").to_string().contains("has no role"));
 }

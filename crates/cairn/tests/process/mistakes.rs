@@ -1,6 +1,9 @@
 //! Small mistakes on the command line: what they get said, and the exit codes.
-use crate::support::{Cluster, Shape};
+use crate::support::{Cluster, Shape, binary, text};
 use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
 
 const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 1, racks: 1 };
 
@@ -44,4 +47,30 @@ fn small_mistakes_are_told_as_they_are() {
         let start = said.trim_start();
         assert!(start.starts_with('{') && said.contains("\"usage\"") && said.contains("--nonsense"), "{said}");
     }
+}
+
+fn dev(dir: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(binary());
+    command.args(["dev", "--racks", "1", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir).args(more);
+    command.output().expect("the binary starts")
+}
+
+/// Files of somebody would end up in the middle of a cluster; scripts could not tell a port in use from a defect.
+#[test]
+fn a_cluster_is_not_begun_where_it_cannot_be() {
+    let dir = tempfile::tempdir().expect("dir");
+    fs::write(dir.path().join("holiday.jpg"), b"x").expect("file");
+    let refused = dev(dir.path(), &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("holiday.jpg"), "{}", text(&refused.stderr));
+    assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1, "something was made beside it");
+
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let refused = dev(&dir.path().join("new"), &["--nodes", "1", "--http", &address]);
+    let said = text(&refused.stderr);
+    assert!(said.contains(&address), "{said}");
+    assert_eq!(said.matches("ddress already in use").count(), 1, "{said}");
+    assert_eq!(refused.status.code(), Some(20), "{said}");
+    assert_eq!(dev(dir.path(), &["--nodes", "0"]).status.code(), Some(2));
 }

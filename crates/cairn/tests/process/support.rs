@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ pub fn binary() -> &'static str {
 /// A running (or killed) server process.
 struct Process {
     config: PathBuf,
+    /// Its disk is a file system of its own of so many megabytes, which only the process sees.
+    disk_mb: Option<u32>,
     child: Option<Child>,
 }
 
@@ -104,7 +106,7 @@ impl Cluster {
         );
         let config = self.dir.path().join(format!("{name}.toml"));
         fs::write(&config, text).expect("configuration");
-        self.processes.insert(name.to_owned(), Process { config, child: None });
+        self.processes.insert(name.to_owned(), Process { config, disk_mb: None, child: None });
     }
 
     /// Directory of the only disk of a data process.
@@ -119,12 +121,30 @@ impl Cluster {
         self.allowed.push(text.to_owned());
     }
 
+    /// Gives a process a small file system as its disk, in a name space of its own (no root needed). What is in it goes
+    /// with the process. False where the system does not allow that.
+    pub fn give_small_disk(&mut self, name: &str, megabytes: u32) -> bool {
+        let disk = self.disk(name);
+        fs::create_dir_all(&disk).expect("directory");
+        let tried = in_own_file_system(&disk, megabytes, Path::new("true")).stderr(Stdio::null()).status();
+        let allowed = tried.is_ok_and(|status| status.success());
+        if allowed {
+            self.processes.get_mut(name).expect("known process").disk_mb = Some(megabytes);
+        }
+        allowed
+    }
+
     /// Starts a process without waiting for it.
     pub fn launch(&mut self, name: &str) {
+        let disk = self.disk(name);
         let log = File::options().create(true).append(true).open(self.log(name)).expect("log");
         let out = File::create(self.out(name)).expect("out");
         let process = self.processes.get_mut(name).expect("known process");
-        let child = Command::new(binary())
+        let mut command = match process.disk_mb {
+            Some(megabytes) => in_own_file_system(&disk, megabytes, Path::new(binary())),
+            None => Command::new(binary()),
+        };
+        let child = command
             .args(["server", "--config"])
             .arg(&process.config)
             .stdin(Stdio::null())
@@ -274,6 +294,15 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// A command that sees a new file system at `disk`; arguments added are those of `program`, which keeps the process id.
+fn in_own_file_system(disk: &Path, megabytes: u32, program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs -o size=\"$1m\" tmpfs \"$2\" && shift 2 && exec \"$@\"";
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    command.arg(megabytes.to_string()).arg(disk).arg(program);
+    command
 }
 
 /// A port from which on so many were free a moment ago. Below the range that systems give to connections and to port 0,
