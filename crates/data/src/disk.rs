@@ -109,6 +109,8 @@ pub struct ChunkTables {
     pub info: ChunkInfo,
     /// A checksum a block.
     pub crcs: Vec<u32>,
+    /// Of parity shards: the same of the blocks of each data shard.
+    pub rows: Vec<Vec<u32>>,
     /// Freed blocks.
     pub punched: PunchedBits,
 }
@@ -144,6 +146,8 @@ pub struct DiskStore {
     bad_blocks: Mutex<Vec<(ChunkId, u32)>>,
     /// Chunks whose files the start found gone or set aside.
     lost: Mutex<Vec<ChunkId>>,
+    /// Parity shards whose row CRCs were read and did not match their sum.
+    bad_rows: Mutex<std::collections::BTreeSet<ChunkId>>,
     write_ns: AtomicU64,
     writes: AtomicU64,
     stopping: AtomicBool,
@@ -230,6 +234,11 @@ impl DiskStore {
     /// Chunks of a group whose files the start found gone or set aside; the caller has them brought back.
     pub fn take_lost(&self, pg: PgId) -> Vec<ChunkId> {
         self.lost.lock().extract_if(.., |id| id.pg == pg).collect()
+    }
+
+    /// Parity shards whose row CRCs were found damaged; the caller mends them.
+    pub fn take_bad_rows(&self) -> std::collections::BTreeSet<ChunkId> {
+        std::mem::take(&mut self.bad_rows.lock())
     }
 
     /// Appends. Accepted (in the order of the calls) or refused at once; `done` comes when it is written (`sync`: and
@@ -349,7 +358,8 @@ impl DiskStore {
         let crcs = state.table.clone().unwrap_or_default();
         let blocks = (state.blocks() as usize).min(crcs.len());
         let punched = state.punched.as_deref().cloned().unwrap_or_default();
-        Ok(ChunkTables { info, crcs: crcs[..blocks].to_vec(), punched })
+        let rows = state.rows.iter().map(|row| row[..blocks.min(row.len())].to_vec()).collect();
+        Ok(ChunkTables { info, crcs: crcs[..blocks].to_vec(), rows, punched })
     }
 
     /// Refuses once the disk has failed or the store is closing.

@@ -17,6 +17,7 @@ mod free;
 mod heal;
 mod idle;
 mod member;
+mod mend_rows;
 mod peer;
 mod read;
 mod rebuild;

@@ -113,6 +113,7 @@ impl DiskStore {
             idle_tables: Mutex::new(VecDeque::new()),
             bad_blocks: Mutex::default(),
             lost: Mutex::default(),
+            bad_rows: Mutex::default(),
             write_ns: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             stopping: AtomicBool::new(false),

@@ -275,8 +275,9 @@ impl DiskStore {
         }
         if row_tables_crc(rows.iter().map(|row| &row[..])) != state.stored_row_crc {
             // What is decoded by them is not taken then; other parity shards have them too.
-            tracing::warn!(chunk = %chunk.id, "the checksums of the rows of a parity shard are not those that were written");
+            tracing::warn!(chunk = %chunk.id, "the checksums of the rows of a parity shard are not those that were written; they are held against those of the data shards");
             add(&self.metrics.crc_errors, 1);
+            self.bad_rows.lock().insert(chunk.id);
         }
         (state.table, state.rows) = (Some(table), rows);
         drop(state);

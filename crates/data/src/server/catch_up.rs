@@ -370,7 +370,7 @@ fn sum_of(info: &ChunkInfo) -> ChunkSum {
 }
 
 /// Runs something on the disk's control thread and waits for it.
-async fn on_control<T: Send + 'static>(
+pub(super) async fn on_control<T: Send + 'static>(
     store: &std::sync::Arc<crate::disk::DiskStore>,
     job: impl FnOnce(&crate::disk::DiskStore) -> Result<T, crate::disk::DataError> + Send + 'static,
 ) -> Result<T, WireError> {

@@ -97,15 +97,28 @@ impl Inner {
         if good {
             return Ok(false);
         }
+        self.heal_block(disk, &pg, &store, id, block).await.map(|()| true)
+    }
+
+    /// Replaces a block by one from the others, or frees it if they have.
+    pub(super) async fn heal_block(
+        self: &Arc<Self>,
+        disk: DiskId,
+        pg: &Arc<PgStateRecord>,
+        store: &Arc<DiskStore>,
+        id: ChunkId,
+        block: u32,
+    ) -> Result<(), WireError> {
+        let stopping = || DataError::Stopping { disk: store.name().into() };
         // The blocks under a checksum are the same in every epoch, and this member may know the present one later.
-        let any_epoch = PgStateRecord { epoch: Epoch(0), ..(*pg).clone() };
+        let any_epoch = PgStateRecord { epoch: Epoch(0), ..(**pg).clone() };
         let _permit = self.heals.acquire().await.map_err(|_| stopping().to_wire())?;
         let good = if pg.scheme.is_replicated() {
-            self.good_copy(disk, &any_epoch, &store, id, block).await?
+            self.good_copy(disk, &any_epoch, store, id, block).await?
         } else {
-            match self.rebuilt_block(disk, &pg, &store, id, block).await? {
+            match self.rebuilt_block(disk, pg, store, id, block).await? {
                 Some(good) => good,
-                None => return Ok(true),
+                None => return Ok(()),
             }
         };
         let (sender, healed) = oneshot::channel();
@@ -117,7 +130,7 @@ impl Inner {
         healed.await.unwrap_or_else(|_| Err(stopping())).map_err(|error| error.to_wire())?;
         add(&store.metrics().heals, 1);
         tracing::info!(%disk, chunk = %id, block, "a bad block was healed from another member");
-        Ok(true)
+        Ok(())
     }
 
     /// A block of a shard, made from the others; `None` when they have freed it, and so it is freed here now.

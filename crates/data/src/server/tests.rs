@@ -6,5 +6,6 @@ mod failures;
 mod rebuilds;
 mod repairs;
 mod restores;
+mod shard_lives;
 mod shards;
 mod stripes;

@@ -207,7 +207,7 @@ fn bad_blocks_are_rebuilt() {
 #[test]
 fn sources_that_do_not_belong_together_are_found_out() {
     use std::os::unix::fs::FileExt;
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let mut cluster = Cluster::start_scheme(RS32, |config| config.idle_seal = std::time::Duration::from_millis(400));
     let (index, shards) = put(&cluster, 0, &ALL, 1, 4 * UNIT);
     for i in ALL {
         cluster.seal(i, &[], index).expect("sealed");
@@ -227,6 +227,17 @@ fn sources_that_do_not_belong_together_are_found_out() {
     damage(&cluster, 4, index, 7);
     report(&cluster, 4, index, 7).expect("healed");
     shards.check_all(&cluster, 4, index);
+    // The wrong checksum is mended, with the block that it belongs to.
+    eventually("mending", || {
+        let store = cluster.nodes[3].store();
+        store.metrics().heals.load(Relaxed) == 1
+            && store.tables(id(index)).is_ok_and(|tables| {
+                let whole: Vec<Vec<u32>> =
+                    cairn_format::crc_table::rows_to_tables(&shards.row_crcs(0, 4 * UNIT), tables.rows.len());
+                tables.rows == whole
+            })
+    });
+    shards.check_all(&cluster, 3, index);
 }
 
 /// Freed rows would come back to life on a member that was away, or keep their space; deleted chunks too.
