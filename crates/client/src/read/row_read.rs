@@ -84,7 +84,7 @@ impl RowRead {
         let mut asks: Vec<usize> =
             self.wanted.iter().filter(|s| matches!(self.shards[*s], State::Idle(Standing::Good))).collect();
         self.mark_asked(&asks, now);
-        let late: ShardSet = self.matching(|state| matches!(state, State::Asked(at) if now.since(*at) >= late_after));
+        let late = self.late(now, late_after);
         let lost = self.wanted.iter().any(|s| {
             let state = &self.shards[s];
             matches!(state, State::Failed(_) | State::Idle(_))
@@ -156,9 +156,9 @@ impl RowRead {
         });
         asked.filter(|at| *at > now).min()
     }
-    /// Shards that were asked and have not answered.
-    pub(crate) fn outstanding(&self) -> ShardSet {
-        self.matching(|state| matches!(state, State::Asked(_)))
+    /// Shards that were asked so long ago that they should have answered.
+    pub(crate) fn late(&self, now: Time, late_after: Duration) -> ShardSet {
+        self.matching(|state| matches!(state, State::Asked(at) if now.since(*at) >= late_after))
     }
     pub(crate) fn bytes(&self, shard: usize) -> Option<&ShardBytes> {
         match self.shards.get(shard)? {

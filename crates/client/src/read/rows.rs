@@ -119,8 +119,8 @@ impl Attempt<'_> {
                 Step::Wait => {}
                 Step::Complete => return Ok(self.assemble(&read, Vec::new())),
                 Step::Decode { present, missing } => {
-                    // Whoever was not needed in the end was too slow.
-                    read.outstanding().iter().for_each(|shard| health.mark_slow(self.pg.members[shard].0, now));
+                    let late = read.late(now, late_after);
+                    late.iter().for_each(|shard| health.mark_slow(self.pg.members[shard].0, now));
                     let present = present.iter().filter_map(|s| Some((s, read.bytes(s)?.clone()))).collect();
                     match self.decode(present, missing.clone(), read.length).await {
                         Ok(columns) => return Ok(self.assemble(&read, missing.into_iter().zip(columns).collect())),
