@@ -3,6 +3,7 @@ use crate::human;
 use crate::mode::{self, mode_text, type_name};
 use crate::output::put_name;
 use crate::owner::{group_name, user_name};
+use crate::redundancy::raw_bytes_of;
 use cairn_client::RemotePath;
 use cairn_types::Layout;
 use cairn_wire::meta::Attributes;
@@ -13,20 +14,17 @@ pub fn layout_text(bits: u64) -> String {
     Layout::from_bits(bits).map_or_else(|| format!("unknown (0x{bits:x})"), |layout| layout.to_string())
 }
 
-/// Bytes on disks for each byte of an extent, times 1,000.
-pub fn copies_permille(bits: u64) -> u64 {
-    let Some(layout) = Layout::from_bits(bits) else { return 1000 };
-    let scheme = layout.scheme();
-    let data = scheme.members().saturating_sub(match scheme.is_replicated() {
-        true => scheme.members() - 1,
-        false => scheme.tolerated_losses(),
-    });
-    (scheme.members() as u64 * 1000).checked_div(data as u64).unwrap_or(1000)
-}
-
-/// Bytes that the contents take on all disks together.
+/// Bytes that the contents take on all disks together, as the layout says: of an erasure layout whole rows with their
+/// parity and the rest as copies. Exact unless the file grew in many small steps; its extents say it exactly.
 pub fn raw_bytes(attributes: &Attributes) -> u64 {
-    (u128::from(attributes.stored_bytes) * u128::from(copies_permille(attributes.layout)) / 1000) as u64
+    let stored = attributes.stored_bytes;
+    let Some(layout) = Layout::from_bits(attributes.layout) else { return stored };
+    let scheme = layout.scheme();
+    let rows = match layout.stripe() {
+        Some(stripe) if !scheme.is_replicated() => stored - stored % stripe.row(),
+        _ => 0,
+    };
+    raw_bytes_of(scheme, rows) + raw_bytes_of(scheme.short_scheme(), stored - rows)
 }
 
 /// The shape that docs/reference/cli.md calls "entry".
@@ -98,9 +96,17 @@ mod tests {
     /// `du` would say that three copies take the space of one.
     #[test]
     fn raw_bytes_count_all_copies() {
-        for (layout, permille) in [("r1", 1000), ("r3", 3000), ("rs-6-3/64k", 1500), ("rs-10-4/64k", 1400)] {
+        for (layout, stored, raw) in [
+            ("r1", 1000, 1000),
+            ("r3", 1000, 3000),
+            ("r2x128/64k", 1000, 2000),
+            ("rs-6-3/64k", 6 << 16, 9 << 16),
+            ("rs-6-3/64k", (6 << 16) + 10, (9 << 16) + 40),
+            ("rs-10-4/4k", 1000, 5000),
+        ] {
             let layout: Layout = layout.parse().expect("layout");
-            assert_eq!(copies_permille(layout.to_bits()), permille);
+            let attributes = Attributes { stored_bytes: stored, layout: layout.to_bits(), ..Attributes::default() };
+            assert_eq!(raw_bytes(&attributes), raw, "{layout}");
         }
         let attributes =
             Attributes { stored_bytes: 10, layout: Layout::replicated(3).to_bits(), ..Attributes::default() };

@@ -17,6 +17,7 @@ mod mode;
 mod output;
 mod owner;
 mod progress;
+mod redundancy;
 mod remote;
 mod report;
 mod run;

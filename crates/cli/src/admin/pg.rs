@@ -4,8 +4,9 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::human::size;
+use crate::redundancy::{crowds, losses_survived, losses_text};
 use crate::table::{Align, Table};
-use cairn_client::view::PgView;
+use cairn_client::view::{ClusterView, PgView};
 use cairn_types::Scheme;
 use cairn_wire::manager::{ClusterMap, Pg};
 use clap::{Args, Subcommand};
@@ -50,9 +51,15 @@ impl PgArgs {
     }
 }
 
+fn view_of(map: &ClusterMap) -> ClusterView {
+    let mut view = ClusterView::default();
+    view.apply(map.clone());
+    view
+}
+
 /// How it is, in a word.
 fn health(view: &PgView) -> &'static str {
-    match (view.is_complete(), view.can_write(), view.serving().next()) {
+    match (view.is_complete(), view.can_write(), losses_survived(view.scheme, view.serving().count())) {
         (true, ..) => "complete",
         (_, true, _) => "degraded",
         (_, _, Some(_)) => "read-only",
@@ -72,9 +79,20 @@ fn meaning(view: &PgView) -> String {
         "read-only" => format!(
             "{serving} of {all} members serve, writes need {minimum}: new data goes to other groups; bring the others back"
         ),
-        _ => {
-            "no member serves: its data cannot be read until the member that served last is back; start its node".into()
-        }
+        _ => format!(
+            "{serving} of {all} members serve, reads need {}: its data cannot be read until waiting members are back; \
+             start their nodes",
+            view.scheme.read_minimum()
+        ),
+    }
+}
+
+/// What a member keeps.
+fn part(scheme: Scheme, position: usize) -> String {
+    match scheme {
+        Scheme::Replicated(_) => "copy".into(),
+        Scheme::Erasure { k, .. } if position < usize::from(k) => format!("data {position}"),
+        Scheme::Erasure { k, .. } => format!("parity {}", position - usize::from(k)),
     }
 }
 
@@ -82,22 +100,30 @@ fn volume_name(map: &ClusterMap, id: u32) -> String {
     map.volumes.iter().find(|v| v.id == id).map_or_else(|| format!("v{id}"), |v| v.name.clone())
 }
 
-fn pg_json(map: &ClusterMap, pg: &Pg, view: &PgView) -> Value {
+fn pg_json(map: &ClusterMap, whole: &ClusterView, pg: &Pg, view: &PgView) -> Value {
     let state = pg.state.clone().unwrap_or_default();
     let members: Vec<Value> = view
         .members
         .iter()
-        .map(|(disk, state)| {
+        .enumerate()
+        .map(|(position, (disk, state))| {
             let node = map.disks.iter().find(|d| d.id == *disk).map(|d| d.node);
             let address = map.nodes.iter().find(|n| Some(n.id) == node).map(|n| n.address.clone());
-            json!({ "disk": disk, "state": state.name(), "node": node, "address": address })
+            let shard = (!view.scheme.is_replicated()).then_some(position);
+            json!({ "disk": disk, "state": state.name(), "node": node, "address": address, "shard": shard,
+                    "keeps": part(view.scheme, position) })
         })
+        .collect();
+    let domains: Vec<Value> = crowds(whole, view)
+        .iter()
+        .map(|crowd| json!({ "kind": crowd.kind, "name": crowd.name, "members": crowd.members, "leaves": crowd.left }))
         .collect();
     json!({
         "pg": view.id.0, "volume": volume_name(map, view.volume), "scheme": view.scheme.to_string(), "epoch": view.epoch.0,
         "creation_epoch": state.creation_epoch, "health": health(view), "writable": pg.writable,
         "retired": state.retired, "used_bytes": pg.used_bytes, "free_bytes": pg.free_bytes,
         "primary": view.primary(), "members": members,
+        "losses_survived": losses_survived(view.scheme, view.serving().count()), "domains": domains,
     })
 }
 
@@ -125,6 +151,7 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
         ("FREE", Align::Right),
         ("MEMBERS (first serving one is the primary)", Align::Left),
     ]);
+    let whole = view_of(&map);
     for pg in &map.pgs {
         let Some(view) = PgView::decode(pg) else { continue };
         if pg.state.as_ref().is_some_and(|state| state.retired)
@@ -134,7 +161,7 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
             continue;
         }
         if context.out.is_json() {
-            context.out.json(&pg_json(&map, pg, &view))?;
+            context.out.json(&pg_json(&map, &whole, pg, &view))?;
         }
         let member = |(disk, state): &(u32, cairn_types::MemberState)| match state {
             cairn_types::MemberState::Serving => format!("d{disk}"),
@@ -165,24 +192,36 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         let text = format!("there is no placement group {id}; cairn admin pg ls shows them");
         return Err(CliError::refused(Exit::NotFound, text));
     };
+    let whole = view_of(&map);
     if context.out.is_json() {
-        return context.out.json(&pg_json(&map, pg, &view));
+        return context.out.json(&pg_json(&map, &whole, pg, &view));
     }
     let scheme: Scheme = view.scheme;
     let state = pg.state.clone().unwrap_or_default();
-    for line in [
+    let survives = match losses_survived(scheme, view.serving().count()) {
+        Some(losses) => losses_text(losses),
+        None => "nothing: it cannot be read as it is".into(),
+    };
+    let domains = crowds(&whole, &view);
+    let mut lines = vec![
         format!("group       {} of volume {}", view.id.0, volume_name(&map, view.volume)),
-        format!("scheme      {scheme} (writes need {} serving members)", scheme.write_minimum()),
+        format!(
+            "scheme      {scheme} (writes need {} serving members, reads {})",
+            scheme.write_minimum(),
+            scheme.read_minimum()
+        ),
         format!("epoch       {} (made in {})", view.epoch.0, state.creation_epoch),
         format!("health      {}: {}", health(&view), meaning(&view)),
+        format!("survives    {survives}"),
         format!("new chunks  {}", if pg.writable { "yes" } else { "no" }),
         format!("space       {} used, {} free", size(pg.used_bytes, true), size(pg.free_bytes, true)),
-        String::new(),
-    ] {
-        context.out.line(line)?;
-    }
+    ];
+    lines.extend(domains.iter().map(|crowd| format!("domains     {}", crowd.text(scheme))));
+    lines.push(String::new());
+    lines.into_iter().try_for_each(|line| context.out.line(line))?;
     let mut table = Table::new(&[
         ("DISK", Align::Right),
+        ("KEEPS", Align::Left),
         ("STATE", Align::Left),
         ("NODE", Align::Right),
         ("UP", Align::Left),
@@ -190,12 +229,13 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         ("RACK", Align::Left),
         ("PATH", Align::Left),
     ]);
-    for (disk_id, state) in &view.members {
+    for (position, (disk_id, state)) in view.members.iter().enumerate() {
         let disk = map.disks.iter().find(|d| d.id == *disk_id);
         let node = disk.and_then(|d| map.nodes.iter().find(|n| n.id == d.node));
         let primary = if view.primary() == Some(*disk_id) { ", primary" } else { "" };
         table.row(vec![
             disk_id.to_string(),
+            part(scheme, position),
             format!("{state}{primary}"),
             node.map_or_else(|| "-".into(), |n| n.id.to_string()),
             node.map_or("-", |n| if n.up { "yes" } else { "no" }).into(),
@@ -234,5 +274,13 @@ mod tests {
             assert_eq!(health(&view(states)), wanted);
             assert!(!meaning(&view(states)).is_empty());
         }
+        let mut shards = view([Serving; 3]);
+        shards.scheme = Scheme::Erasure { k: 3, m: 2 };
+        shards.members.extend([(4, Waiting), (5, Offline)]);
+        assert_eq!(health(&shards), "read-only");
+        shards.members[0].1 = Waiting;
+        assert_eq!(health(&shards), "waiting", "two shards of three are not enough");
+        assert!(meaning(&shards).starts_with("2 of 5 members serve, reads need 3"));
+        assert_eq!((part(shards.scheme, 2), part(shards.scheme, 3)), ("data 2".into(), "parity 0".into()));
     }
 }

@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::fs::layout::check_wish;
 use crate::fs::store_flags::{StoreFlags, end};
 use crate::mode::{is_regular, is_symlink, type_name};
 use crate::remote::{Found, NamedFor, Target, expand_all, remote_target};
@@ -80,6 +81,7 @@ impl CpArgs {
             Target::As(at) => (at.parent(), at.name().to_vec()),
         };
         check_not_into_itself(context, &source, &into, &name)?;
+        check_wish(context, &into, options.layout).await?;
         let (volume, ready) = open_directory(context, &into).await?;
         let (running, mut all_done) = mpsc::channel(1);
         let room = Arc::new(Semaphore::new(DIRECTORIES_IN_FLIGHT));

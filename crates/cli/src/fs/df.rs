@@ -79,7 +79,7 @@ impl DfArgs {
             let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
             let size = |bytes| human::size(bytes, self.human);
             context.out.line(format!(
-                "disks: {} in all, {} used ({percent:.0} %), {} free (before copies: a file of layout r3 takes three times its size)",
+                "disks: {} in all, {} used ({percent:.0} %), {} free (before redundancy: a file of layout r3 takes three times its size, one of rs-6-3 one and a half)",
                 size(total),
                 size(used),
                 size(free)

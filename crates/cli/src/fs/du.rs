@@ -2,11 +2,16 @@
 use crate::context::Context;
 use crate::entry::raw_bytes;
 use crate::error::Result;
+use crate::fs::stat::Contents;
 use crate::human;
+use crate::mode::is_regular;
 use crate::output::put_name;
+use crate::redundancy::{losses_text, whole_view};
 use crate::remote::{Found, expand_all};
 use crate::report::{Done, Report};
 use crate::walk::{Node, Step, Walk};
+use cairn_client::view::ClusterView;
+use cairn_types::Layout;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -26,6 +31,9 @@ pub struct DuArgs {
     /// Files too
     #[arg(short, long)]
     all: bool,
+    /// Also the copies and shards that are missing, and how many more losses the weakest file survives
+    #[arg(short, long)]
+    redundancy: bool,
     /// Sizes such as 1.5M
     #[arg(short = 'h')]
     human: bool,
@@ -40,6 +48,11 @@ struct Sum {
     raw: u64,
     files: u64,
     directories: u64,
+    missing: u64,
+    /// The least of all files with contents.
+    losses: Option<usize>,
+    /// Files that cannot be read as a whole.
+    unreadable: u64,
 }
 
 impl Sum {
@@ -48,6 +61,12 @@ impl Sum {
         self.raw += other.raw;
         self.files += other.files;
         self.directories += other.directories;
+        self.missing += other.missing;
+        self.unreadable += other.unreadable;
+        self.losses = match (self.losses, other.losses) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
     }
 }
 
@@ -67,6 +86,7 @@ impl DuArgs {
         let mut walk = Walk::new(&found.volume, found.at.clone(), found.attributes);
         let mut open: Vec<Sum> = vec![Sum::default()];
         let mut linked = BTreeSet::new();
+        let mut view = None;
         while let Some(step) = walk.next().await {
             match step {
                 Err(error) if error.is_fatal() => return Err(error),
@@ -78,10 +98,14 @@ impl DuArgs {
                         && !linked.insert(node.attributes.inode);
                     let one = match again {
                         true => Sum::default(),
-                        false => {
-                            let a = &node.attributes;
-                            Sum { bytes: a.size, raw: raw_bytes(a), files: 1, directories: 0 }
-                        }
+                        false => match self.of_file(context, found, &node, &mut view).await {
+                            Ok(sum) => sum,
+                            Err(error) if error.is_fatal() => return Err(error),
+                            Err(error) => {
+                                report.fail(&error);
+                                Sum::default()
+                            }
+                        },
                     };
                     if let Some(top) = open.last_mut() {
                         top.add(one);
@@ -105,6 +129,30 @@ impl DuArgs {
         Ok(())
     }
 
+    /// From the extents where the attributes do not say it: rows and tails of striped files take different space.
+    async fn of_file(
+        &self,
+        context: &Context,
+        found: &Found,
+        node: &Node,
+        view: &mut Option<ClusterView>,
+    ) -> Result<Sum> {
+        let a = &node.attributes;
+        let sum = Sum { bytes: a.size, raw: raw_bytes(a), files: 1, ..Sum::default() };
+        let layout = Layout::from_bits(a.layout).filter(|layout| !layout.scheme().is_replicated());
+        let striped = layout.and_then(Layout::stripe).is_some_and(|stripe| a.stored_bytes >= stripe.row());
+        if !is_regular(a.mode) || a.stored_bytes == 0 || !(striped || self.redundancy) {
+            return Ok(sum);
+        }
+        let view = match view {
+            Some(view) => view,
+            None => view.insert(whole_view(context, &found.at).await?),
+        };
+        let r = Contents::look_up(view, &found.volume, a).await?.redundancy;
+        let unreadable = u64::from(r.unreadable.is_some());
+        Ok(Sum { raw: r.raw, missing: r.missing, losses: r.losses, unreadable, ..sum })
+    }
+
     fn print(&self, context: &Context, node: &Node, sum: Sum) -> Result<()> {
         if context.out.is_json() {
             let mut object = Map::new();
@@ -114,10 +162,23 @@ impl DuArgs {
             if let Value::Object(rest) = rest {
                 object.extend(rest);
             }
+            if self.redundancy {
+                object.insert("shards_missing".into(), json!(sum.missing));
+                object.insert("losses_survived".into(), json!(sum.losses.filter(|_| sum.unreadable == 0)));
+                object.insert("unreadable_files".into(), json!(sum.unreadable));
+            }
             return context.out.json(&Value::Object(object));
         }
-        let mut line = format!("{:>12} {:>12}  ", human::size(sum.bytes, self.human), human::size(sum.raw, self.human))
-            .into_bytes();
+        let mut line = format!("{:>12} {:>12}  ", human::size(sum.bytes, self.human), human::size(sum.raw, self.human));
+        if self.redundancy {
+            let fate = match (sum.unreadable, sum.losses) {
+                (0, None) => "-".into(),
+                (0, Some(losses)) => format!("survives {}", losses_text(losses)),
+                (n, _) => format!("{n} cannot be read now"),
+            };
+            line.push_str(&format!("{:>6} missing  {fate:<23}  ", sum.missing));
+        }
+        let mut line = line.into_bytes();
         line.extend(context.out.name(node.at.to_string().as_bytes()));
         context.out.line(line)
     }

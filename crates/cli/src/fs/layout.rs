@@ -4,14 +4,19 @@ mod convert;
 use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::{CliError, Result};
+use crate::mode::is_regular;
 use crate::output::put_name;
-use crate::remote::{NamedFor, expand_all};
+use crate::remote::{Found, NamedFor, expand_all};
 use crate::report::Done;
-use cairn_types::Layout;
+use cairn_client::RemotePath;
+use cairn_types::{ErrorCode, Layout};
+use cairn_wire::Opcode;
+use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
 use cairn_wire::meta::SetattrRequest;
 use clap::{Args, Subcommand};
 use convert::{CancelArgs, ConvertArgs, JobsArgs};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 const LAYOUT: u32 = 1 << 8;
@@ -32,7 +37,7 @@ enum Action {
     },
     /// Set what new files of directories get, or that of empty files
     Set {
-        /// r1, r2, r3, r4 or r5: so many copies on different disks
+        /// r1 to r5: so many copies; rs-6-3 and the like: data and parity; r2x8/64k: copies striped over chunks
         layout: String,
         /// Remote directories, or files without contents
         #[arg(required = true)]
@@ -49,13 +54,37 @@ enum Action {
 /// Parses a layout that this version can store.
 pub fn parse_layout(text: &str) -> Result<Layout> {
     let layout: Layout = text.parse()?;
-    if layout.is_plain_replicated() {
-        return Ok(layout);
-    }
+    let Some(later) = layout.staged() else { return Ok(layout) };
     Err(CliError::BadLayout(format!(
-        "layout {layout} cannot be stored by this version, which keeps whole copies only; use r1, r2, r3, r4 or r5 \
-         (so many copies, each on a disk in another failure domain)"
+        "layout {layout} would be encoded later, which this version does not do; use {later} (encoded at once), or {}",
+        layout.scheme()
     )))
+}
+
+/// Has the manager make the placement groups that files of a layout need, so that one that this cluster cannot store is
+/// refused before anything has it. A cluster that is full or busy now may store it later.
+pub async fn check_fits(context: &Context, at: &RemotePath, volume: u32, layout: Layout) -> Result<()> {
+    let client = context.client_of(at.cluster.as_deref()).await?;
+    let request = EnsurePgsRequest { volume, scheme: u32::from(layout.scheme().code()), full: Vec::new() };
+    let what = format!("layout {layout}");
+    match client.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
+        Err(error) if matches!(error.code(), Some(ErrorCode::NotEnoughDisks | ErrorCode::BadLayout)) => {
+            Err(error.into())
+        }
+        Err(error) => {
+            tracing::debug!(%error, "whether a layout fits is not known");
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The same for what `put` and `cp` shall store below `at`.
+pub async fn check_wish(context: &Context, at: &RemotePath, wish: Option<Layout>) -> Result<()> {
+    match wish {
+        Some(layout) => check_fits(context, at, context.volume(at).await?.id(), layout).await,
+        None => Ok(()),
+    }
 }
 
 impl LayoutArgs {
@@ -95,14 +124,30 @@ async fn get(context: &Context, paths: &[OsString]) -> Result<()> {
 
 async fn set(context: &Context, layout: Layout, paths: &[OsString]) -> Result<()> {
     let report = context.plain_report();
+    let mut checked = BTreeSet::new();
     for found in expand_all(context, paths, true, &report).await {
-        let request = SetattrRequest { valid: LAYOUT, layout: layout.to_bits(), ..Default::default() };
-        match found.volume.setattr(found.attributes.inode, &found.at.path, request).await {
-            Ok(_) => report.done(Done::File(0)),
-            Err(error) => report.fail(&error.named_for(&found.at).into()),
+        if checked.insert((found.at.cluster.clone(), found.volume.id())) {
+            check_fits(context, &found.at, found.volume.id(), layout).await?;
+        }
+        match set_one(&found, layout).await {
+            Ok(()) => report.done(Done::File(0)),
+            Err(error) => report.fail(&error),
         }
     }
     report.finish()
+}
+
+async fn set_one(found: &Found, layout: Layout) -> Result<()> {
+    let a = &found.attributes;
+    if is_regular(a.mode) && (a.size > 0 || a.stored_bytes > 0) {
+        return Err(CliError::BadLayout(format!(
+            "{}: the layout of a file with contents is not set but converted: cairn fs layout convert {layout} {}",
+            found.at, found.at
+        )));
+    }
+    let request = SetattrRequest { valid: LAYOUT, layout: layout.to_bits(), ..Default::default() };
+    found.volume.setattr(a.inode, &found.at.path, request).await.map_err(|error| error.named_for(&found.at))?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -114,7 +159,10 @@ mod tests {
     #[test]
     fn only_layouts_that_can_be_stored() {
         assert_eq!(parse_layout("r3").expect("r3"), Layout::replicated(3));
-        for text in ["r0", "r6", "x", "rs-6-3/64k", "r2x128/64k", "r3>rs-10-4"] {
+        for text in ["rs-6-3/64k", "r2x128/64k", "rs-12-4/1m"] {
+            assert_eq!(parse_layout(text).expect(text).to_string(), text);
+        }
+        for text in ["r0", "r6", "x", "rs-7-3", "r3>rs-10-4"] {
             let error = parse_layout(text).expect_err(text);
             assert_eq!(error.exit(), Exit::BadLayout);
             assert!(error.to_string().contains("r3"), "{error}");

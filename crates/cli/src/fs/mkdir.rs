@@ -1,12 +1,12 @@
 //! `cairn fs mkdir`.
 use crate::context::Context;
 use crate::error::{CliError, Result};
-use crate::fs::layout::parse_layout;
+use crate::fs::layout::{check_fits, parse_layout};
 use crate::mode::{ModeChange, TYPE_DIRECTORY, is_directory};
 use crate::remote::NamedFor;
 use crate::report::Done;
 use cairn_client::{RemotePath, Volume};
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, Layout};
 use cairn_wire::meta::SetattrRequest;
 use clap::Args;
 use std::ffi::OsString;
@@ -37,13 +37,16 @@ impl MkdirArgs {
             }
             None => plain,
         };
-        let layout = self.layout.as_deref().map(parse_layout).transpose()?.map_or(0, |layout| layout.to_bits());
+        let layout = self.layout.as_deref().map(parse_layout).transpose()?;
         let report = context.plain_report();
         for text in &self.paths {
             let made = async {
                 let at = context.remote(text)?;
                 let volume = context.volume(&at).await?;
-                self.make(&volume, &at, mode, layout, plain).await
+                if let Some(layout) = layout {
+                    check_fits(context, &at, volume.id(), layout).await?;
+                }
+                self.make(&volume, &at, mode, layout.map_or(0, Layout::to_bits), plain).await
             };
             match made.await {
                 Ok(()) => report.done(Done::Directory),

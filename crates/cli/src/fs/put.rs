@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::fs::layout::check_wish;
 use crate::fs::store_flags::{StoreFlags, end};
 use crate::remote::{Target, remote_target};
 use crate::report::Report;
@@ -61,7 +62,10 @@ impl PutArgs {
                     format!("{at} is a directory, and standard input has no name; name the file, such as {example}");
                 Err(CliError::refused(Exit::WrongKind, text))
             }
-            Target::As(at) => upload_stdin(context, &at, options, report).await,
+            Target::As(at) => {
+                check_wish(context, &at, options.layout).await?;
+                upload_stdin(context, &at, options, report).await
+            }
         }
     }
 
@@ -86,6 +90,7 @@ impl PutArgs {
             }
         };
         check_locals(&sources)?;
+        check_wish(context, &into, options.layout).await?;
         let (volume, ready) = open_directory(context, &into).await?;
         upload(&volume, into, ready, sources, options, report.clone()).await;
         Ok(())

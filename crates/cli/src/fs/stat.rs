@@ -1,12 +1,18 @@
-//! `cairn fs stat`: every attribute of a path.
+//! `cairn fs stat`: every attribute of a path, and how safe its contents are.
 use crate::context::Context;
 use crate::entry::{entry_json, layout_text, raw_bytes};
 use crate::error::Result;
 use crate::human;
 use crate::mode::{self, mode_text, type_name};
 use crate::owner::{group_name, user_name};
+use crate::redundancy::{Redundancy, crowds, whole_view};
 use crate::remote::{Found, expand_all};
 use crate::report::Done;
+use cairn_client::Volume;
+use cairn_client::view::ClusterView;
+use cairn_types::{ByteCount, ExtentKind};
+use cairn_wire::common::Extent;
+use cairn_wire::meta::Attributes;
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
@@ -22,6 +28,62 @@ pub struct StatArgs {
     /// Where the contents are: extents, placement groups, chunks
     #[arg(short, long)]
     extents: bool,
+}
+
+/// Where the bytes of a file are, and how safe.
+pub(super) struct Contents {
+    extents: Vec<Extent>,
+    pub(super) redundancy: Redundancy,
+    /// The fullest failure domain of its weakest group.
+    crowd: Option<String>,
+}
+
+impl Contents {
+    async fn fetch(context: &Context, found: &Found) -> Result<Contents> {
+        let view = whole_view(context, &found.at).await?;
+        Contents::look_up(&view, &found.volume, &found.attributes).await
+    }
+
+    pub(super) async fn look_up(view: &ClusterView, volume: &Volume, a: &Attributes) -> Result<Contents> {
+        let (mut extents, mut sets) = (Vec::<Extent>::new(), Vec::new());
+        loop {
+            let from = extents.last().map_or(0, |e| e.file_offset + e.length);
+            let page = volume.extents(a.inode, from, u64::MAX - from).await?;
+            let end = page.end || page.extents.is_empty();
+            extents.extend(page.extents);
+            sets.extend(page.sets);
+            if end {
+                break;
+            }
+        }
+        let redundancy = Redundancy::of(view, a.layout, &extents, &sets);
+        let weakest = redundancy.weakest.and_then(|pg| view.pgs.get(&pg));
+        let crowd = weakest.and_then(|pg| crowds(view, pg).first().map(|crowd| crowd.text(pg.scheme)));
+        Ok(Contents { extents, redundancy, crowd })
+    }
+}
+
+fn kind_name(extent: &Extent) -> &'static str {
+    match ExtentKind::from_flags(extent.flags) {
+        Some(ExtentKind::Plain) => "plain",
+        Some(ExtentKind::Erasure(_)) => "erasure",
+        Some(ExtentKind::Set(_)) => "set",
+        None => "unknown",
+    }
+}
+
+fn kind_text(extent: &Extent) -> String {
+    match ExtentKind::from_flags(extent.flags).and_then(ExtentKind::stripe) {
+        Some(stripe) => {
+            format!(
+                ", {} over {} columns in units of {}",
+                kind_name(extent),
+                stripe.columns(),
+                ByteCount(stripe.unit())
+            )
+        }
+        None => String::new(),
+    }
 }
 
 impl StatArgs {
@@ -43,16 +105,25 @@ impl StatArgs {
             true => Some(found.volume.readlink_inode(a.inode, &found.at.path).await?),
             false => None,
         };
-        let extents = match self.extents && mode::is_regular(a.mode) {
-            true => Some(found.volume.all_extents(a.inode).await?),
+        let contents = match mode::is_regular(a.mode) {
+            true => Some(Contents::fetch(context, found).await?),
             false => None,
         };
+        let extents = contents.as_ref().filter(|_| self.extents).map(|contents| &contents.extents);
         if context.out.is_json() {
             let mut value = entry_json(&found.at, a, link.as_deref());
-            if let Some(extents) = &extents {
-                let one = |e: &cairn_wire::common::Extent| {
+            if let Some(Contents { redundancy: r, .. }) = &contents {
+                value["raw_bytes"] = json!(r.raw);
+                value["chunks"] = json!(r.chunks);
+                value["shards_present"] = json!(r.present);
+                value["shards_missing"] = json!(r.missing);
+                value["losses_survived"] = json!(r.losses);
+                value["readable"] = json!(r.unreadable.is_none());
+            }
+            if let Some(extents) = extents {
+                let one = |e: &Extent| {
                     json!({ "file_offset": e.file_offset, "length": e.length, "pg": e.pg, "index": e.index,
-                            "chunk_offset": e.chunk_offset })
+                            "chunk_offset": e.chunk_offset, "kind": kind_name(e) })
                 };
                 value["extents"] = extents.iter().map(one).collect();
             }
@@ -65,28 +136,37 @@ impl StatArgs {
         }
         context.out.line([b"path      ".as_slice(), &path].concat())?;
         let time = |name: &str, ns: u64| format!("{name:<9} {}", human::utc_time(ns));
+        let raw = contents.as_ref().map_or_else(|| raw_bytes(a), |contents| contents.redundancy.raw);
         let mut lines = vec![
             format!("type      {}", type_name(a.mode)),
-            format!("size      {} ({} in extents, {} on disks)", a.size, a.stored_bytes, raw_bytes(a)),
+            format!("size      {} ({} in extents, {raw} on disks)", a.size, a.stored_bytes),
             format!("layout    {}", layout_text(a.layout)),
+        ];
+        if let Some(contents) = &contents {
+            lines.push(format!("stored    {}", contents.redundancy.text()));
+            lines.extend(contents.crowd.iter().map(|crowd| format!("domains   {crowd}")));
+        }
+        lines.extend([
             format!("mode      {:04o} {}", a.mode & 0o7777, mode_text(a.mode)),
             format!("owner     {} {} : {} {}", a.uid, user_name(a.uid), a.gid, group_name(a.gid)),
             format!(
                 "inode     {} (links {}, generation {}, data version {})",
                 a.inode, a.nlink, a.generation, a.data_version
             ),
-        ];
-        lines.extend([
             time("accessed", a.atime_ns),
             time("modified", a.mtime_ns),
             time("changed", a.ctime_ns),
             time("made", a.btime_ns),
         ]);
-        for extent in extents.unwrap_or_default() {
+        for extent in extents.into_iter().flatten() {
             let end = extent.file_offset + extent.length;
             lines.push(format!(
-                "extent    {}..{end} in pg{}/c{} at {}",
-                extent.file_offset, extent.pg, extent.index, extent.chunk_offset
+                "extent    {}..{end} in pg{}/c{} at {}{}",
+                extent.file_offset,
+                extent.pg,
+                extent.index,
+                extent.chunk_offset,
+                kind_text(extent)
             ));
         }
         lines.iter().try_for_each(|line| context.out.line(line))

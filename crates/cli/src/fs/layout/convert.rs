@@ -14,9 +14,7 @@ use crate::table::{Align, Table};
 use cairn_client::Client;
 use cairn_types::Layout;
 use cairn_wire::Opcode;
-use cairn_wire::manager::{
-    CancelJobRequest, Job, JobResponse, ListJobsRequest, ListJobsResponse, StartJobRequest,
-};
+use cairn_wire::manager::{CancelJobRequest, Job, JobResponse, ListJobsRequest, ListJobsResponse, StartJobRequest};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;

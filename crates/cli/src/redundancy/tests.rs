@@ -1,0 +1,104 @@
+//! Numbers that people act on: what is missing, and what may still be lost.
+use super::*;
+use cairn_types::{Epoch, PgId, Stripe};
+use cairn_wire::manager::{Disk, Node};
+
+const RS: Scheme = Scheme::Erasure { k: 6, m: 3 };
+
+/// Nine nodes with a disk each, three in a rack; pg1 is rs-6-3 over all, pg2 r4 over four of them.
+fn view() -> ClusterView {
+    let mut view = ClusterView::default();
+    for id in 1..=9u32 {
+        let (rack, host) = (format!("r{}", (id - 1) % 3 + 1), format!("h{id}"));
+        view.nodes.insert(id, Node { id, rack, host, ..Node::default() });
+        view.disks.insert(id, Disk { id, node: id, ..Disk::default() });
+    }
+    let mut group = |id: u32, scheme: Scheme| {
+        let members = (1..=scheme.members() as u32).map(|disk| (disk, MemberState::Serving)).collect();
+        let (pg, epoch) = (PgId(id), Epoch(1));
+        view.pgs.insert(id, PgView { id: pg, volume: 1, scheme, epoch, members, writable: true, free_bytes: 0 });
+    };
+    group(1, RS);
+    group(2, Scheme::Replicated(4));
+    view
+}
+
+fn file() -> (u64, Vec<Extent>) {
+    let layout: Layout = "rs-6-3/64k".parse().expect("a layout");
+    let stripe = Stripe::new(6, 64 << 10).expect("a stripe");
+    let rows = Extent {
+        length: 10 * stripe.row(),
+        pg: 1,
+        index: 7,
+        flags: ExtentKind::Erasure(stripe).to_flags(),
+        ..Extent::default()
+    };
+    let tail = Extent { file_offset: rows.length, length: 1000, pg: 2, index: 3, ..Extent::default() };
+    (layout.to_bits(), vec![rows, tail])
+}
+
+fn fail(view: &mut ClusterView, pg: u32, members: usize) {
+    let group = view.pgs.get_mut(&pg).expect("known");
+    group.members.iter_mut().take(members).for_each(|member| member.1 = MemberState::Offline);
+}
+
+/// An operator would believe that more may be lost, or less, than is so.
+#[test]
+fn losses_are_the_least_of_all_extents() {
+    let (layout, extents) = file();
+    let mut view = view();
+    let whole = Redundancy::of(&view, layout, &extents, &[]);
+    assert_eq!((whole.chunks, whole.present, whole.missing, whole.losses), (2, 13, 0, Some(3)));
+    assert_eq!(whole.raw, 10 * 6 * 65_536 / 2 * 3 + 4000);
+    assert_eq!(whole.text(), "13 of 13 shards and copies present in 2 chunks; survives 3 more losses");
+    fail(&mut view, 2, 1);
+    fail(&mut view, 1, 2);
+    let damaged = Redundancy::of(&view, layout, &extents, &[]);
+    assert_eq!((damaged.missing, damaged.losses, damaged.weakest), (3, Some(1), Some(1)));
+    assert!(damaged.text().ends_with("3 missing; survives 1 more loss"), "{}", damaged.text());
+    fail(&mut view, 1, 4);
+    let lost = Redundancy::of(&view, layout, &extents, &[]);
+    assert_eq!((lost.losses, lost.weakest), (None, Some(1)));
+    assert!(lost.text().contains("cannot be read as a whole now: pg1 (rs-6-3) has 5 of 9 members in service, 6 are"));
+    assert_eq!(Redundancy::of(&view, layout, &[], &[]).text(), "nothing is stored yet");
+    let unknown = Extent { pg: 99, length: 10, ..Extent::default() };
+    let unknown = Redundancy::of(&view, layout, &[unknown], &[]);
+    assert_eq!((unknown.raw, unknown.losses), (40, None), "copies of what the layout says");
+}
+
+/// The columns of a stripe set lie in several groups: one that is damaged damages the file.
+#[test]
+fn every_column_of_a_stripe_set_counts() {
+    let mut view = view();
+    let stripe = Stripe::new(2, 64 << 10).expect("a stripe");
+    let flags = ExtentKind::Set(stripe).to_flags();
+    let extent = Extent { length: 300_000, pg: 2, index: 1, flags, ..Extent::default() };
+    let mut other = view.pgs[&2].clone();
+    other.id = PgId(3);
+    view.pgs.insert(3, other);
+    fail(&mut view, 3, 3);
+    let set = StripeSet { pg: 2, index: 1, column_pgs: vec![2, 3], column_indices: vec![1, 5] };
+    let found = Redundancy::of(&view, 0x1000_8004, &[extent], &[set]);
+    assert_eq!((found.chunks, found.present, found.missing, found.losses), (2, 5, 3, Some(0)));
+    assert_eq!(found.text(), "5 of 8 copies present in 2 chunks, 3 missing; survives no more loss");
+}
+
+/// A group that does not survive the loss of a rack must not look as if it did.
+#[test]
+fn domains_with_several_members_are_named() {
+    let mut view = view();
+    let group = view.pgs[&1].clone();
+    let crowded = crowds(&view, &group);
+    assert_eq!(crowded.len(), 3, "racks only: each host has one");
+    assert_eq!(crowded[0].text(RS), "3 of 9 members in rack r1: losing the rack leaves 6 = k, just enough to read");
+    fail(&mut view, 1, 1);
+    let crowded = crowds(&view, &view.pgs[&1].clone());
+    assert!(crowded[1].text(RS).ends_with("leaves 5, fewer than k = 6: nothing could be read without it"));
+    for node in view.nodes.values_mut() {
+        (node.rack, node.host) = (String::new(), format!("h{}", node.id % 5));
+    }
+    let crowded = crowds(&view, &group);
+    assert!(crowded.iter().all(|crowd| crowd.kind == "host"), "one rack is no news");
+    assert_eq!(crowded.len(), 4);
+    assert!(crowded[0].text(RS).contains("losing the host leaves 7, reads need k = 6"), "{}", crowded[0].text(RS));
+}
