@@ -4,7 +4,7 @@ use super::row_read::ShardBytes;
 use crate::cluster::Cluster;
 use crate::net::NetError;
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::{BLOCK_SIZE, ChunkId, crc32c};
+use cairn_types::{BLOCK_SIZE, ChunkId, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
@@ -82,12 +82,10 @@ fn check(range: ShardRange, answer: &ReadResponse, payload: &[u8]) -> std::resul
     if !covers {
         return Err(Bad::Shape(format!("the answer does not cover {} bytes at {}", range.length, range.offset)));
     }
-    for (i, (block, crc)) in payload.chunks_exact(BLOCK_SIZE).zip(answer.crcs.chunks_exact(4)).enumerate() {
-        if crc32c(block).to_le_bytes() != crc {
-            return Err(Bad::Block(range.offset / BLOCK_SIZE as u64 + i as u64));
-        }
-    }
-    Ok(())
+    let mut found = Vec::with_capacity(blocks);
+    crc32c_blocks(payload, &mut found);
+    let bad = found.iter().zip(answer.crcs.chunks_exact(4)).position(|(found, crc)| found.to_le_bytes() != crc);
+    bad.map_or(Ok(()), |block| Err(Bad::Block(range.offset / BLOCK_SIZE as u64 + block as u64)))
 }
 
 #[cfg(test)]

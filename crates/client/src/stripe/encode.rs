@@ -5,7 +5,7 @@
 use super::group::RowGroup;
 use cairn_env::buf::{AlignedBuf, BufPool, SharedBuf};
 use cairn_erasure::{Codec, ErasureError};
-use cairn_types::{BLOCK_SIZE, Stripe, crc32c};
+use cairn_types::{BLOCK_SIZE, Stripe, crc32c_blocks};
 
 /// What one shard gets of a row group.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Encoder {
         let (k, unit) = (usize::from(self.stripe.columns()), self.stripe.unit() as usize);
         let rows = group.units.len() / k;
         let mut parity: Vec<AlignedBuf> = (0..self.codec.m()).map(|_| self.buffer(rows * unit)).collect();
-        let mut crcs: Vec<Vec<u8>> = vec![Vec::with_capacity(rows * unit / BLOCK_SIZE * 4); self.codec.shards()];
+        let mut crcs: Vec<Vec<u32>> = vec![Vec::with_capacity(rows * unit / BLOCK_SIZE); self.codec.shards()];
         for (row, data) in group.units.chunks_exact(k).enumerate() {
             let at = row * unit;
             let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|p| &mut p[at..at + unit]).collect();
@@ -47,13 +47,14 @@ impl Encoder {
                 return Err((group, error));
             }
             for (crcs, data) in crcs.iter_mut().zip(data.iter().map(|d| &d[..]).chain(outputs.iter().map(|p| &p[..]))) {
-                sum_blocks(data, crcs);
+                crc32c_blocks(data, crcs);
             }
         }
         let row_crcs = interleave(&crcs[..k]);
         let mut shards = Vec::with_capacity(crcs.len());
         let mut parity = parity.into_iter();
-        for (shard, crcs) in crcs.into_iter().enumerate() {
+        for (shard, crcs) in crcs.iter().enumerate() {
+            let crcs = on_the_wire(crcs);
             shards.push(match shard < k {
                 true => {
                     let parts = group.units.iter().skip(shard).step_by(k).cloned().collect();
@@ -77,19 +78,17 @@ impl Encoder {
     }
 }
 
-fn sum_blocks(data: &[u8], crcs: &mut Vec<u8>) {
-    for block in data.chunks_exact(BLOCK_SIZE) {
-        crcs.extend_from_slice(&crc32c(block).to_le_bytes());
-    }
+fn on_the_wire(crcs: &[u32]) -> Vec<u8> {
+    crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect()
 }
 
 /// Checksums by column become checksums by block: those of the k columns' block 0, of their block 1, …
-fn interleave(columns: &[Vec<u8>]) -> Vec<u8> {
-    let blocks = columns.first().map_or(0, Vec::len) / 4;
+fn interleave(columns: &[Vec<u32>]) -> Vec<u8> {
+    let blocks = columns.first().map_or(0, Vec::len);
     let mut out = Vec::with_capacity(blocks * 4 * columns.len());
-    for at in (0..blocks * 4).step_by(4) {
+    for block in 0..blocks {
         for column in columns {
-            out.extend_from_slice(&column[at..at + 4]);
+            out.extend_from_slice(&column[block].to_le_bytes());
         }
     }
     out
@@ -101,6 +100,7 @@ mod tests {
     use crate::append::retry::Retry;
     use crate::append::segment::block_crcs;
     use cairn_erasure::ShardSet;
+    use cairn_types::crc32c;
     use std::sync::Arc;
     use tokio::sync::{Semaphore, oneshot};
 
