@@ -1,4 +1,5 @@
 //! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
+use crate::discard::Abandoned;
 use crate::error::{ClientError, Result};
 use crate::net::{Net, NetError};
 use crate::read::health::HedgeBounds;
@@ -47,6 +48,8 @@ pub(crate) struct Cluster {
     pub(crate) patience: Duration,
     /// State of striped reads.
     pub(crate) shards: ShardReads,
+    /// Places of bytes that were sent again elsewhere.
+    pub(crate) abandoned: Abandoned,
 }
 
 impl Cluster {
@@ -68,6 +71,7 @@ impl Cluster {
             refreshing: tokio::sync::Mutex::default(),
             patience,
             shards: ShardReads::new(HedgeBounds::default()),
+            abandoned: Abandoned::default(),
         }
     }
     /// The map as known now.

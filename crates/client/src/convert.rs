@@ -102,25 +102,38 @@ impl Volume {
     /// Puts the new extents in the place of the old ones. In parts if there are many: each part has the bytes that it
     /// replaces, and the file has its new layout only with the last one.
     async fn swap(&self, found: &Attributes, shown_as: &[u8], layout: Layout, body: &mut Body) -> Result<()> {
-        let extents = std::mem::take(&mut body.places.extents);
+        let mut extents = std::mem::take(&mut body.places.extents);
         let mut version = found.data_version;
         // A file without contents has one part, without extents.
-        let parts = extents.len().div_ceil(PUBLISH_EXTENTS).max(1);
-        for number in 0..parts {
-            let part = &extents[number * PUBLISH_EXTENTS..extents.len().min((number + 1) * PUBLISH_EXTENTS)];
+        loop {
             body.check_current_session().await.map_err(|e| e.named(&shown(shown_as)))?;
-            let request = PublishRequest {
-                extents: part.to_vec(),
-                sets: body.places.sets_of(part),
-                if_data_version: version,
-                mtime_ns: found.mtime_ns,
-                layout: if number + 1 == parts { layout.to_bits() } else { 0 },
-                written_by: body.session.0,
-                ..Default::default()
+            let later = extents.split_off(extents.len().min(PUBLISH_EXTENTS));
+            body.places.extents = std::mem::replace(&mut extents, later);
+            let new_layout = if extents.is_empty() { layout.to_bits() } else { 0 };
+            let written_by = body.session.0;
+            let publish = async |extents, sets| {
+                let (if_data_version, mtime_ns, layout) = (version, found.mtime_ns, new_layout);
+                let request = PublishRequest {
+                    extents,
+                    sets,
+                    if_data_version,
+                    mtime_ns,
+                    layout,
+                    written_by,
+                    ..Default::default()
+                };
+                self.publish(found.inode, shown_as, request).await
             };
-            version = self.publish(found.inode, shown_as, request).await?.data_version;
+            match body.places.publish(publish).await {
+                Ok(_) if extents.is_empty() => return Ok(()),
+                Ok(now) => version = now.data_version,
+                Err(error) => {
+                    // None of the rest was published either.
+                    body.places.extents.append(&mut extents);
+                    return Err(error);
+                }
+            }
         }
-        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 //! extents are created with their contents in one operation; larger ones grow as a file without a name, which is linked
 //! at the end and vanishes with the session if the writer dies.
 pub(crate) mod body;
-mod places;
+pub(crate) mod places;
 
 use crate::append::SEGMENT_MAX;
 use crate::error::{ClientError, Result};
@@ -13,6 +13,7 @@ use crate::meta::volume::{Volume, shown};
 use body::Body;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::Layout;
+use cairn_wire::common::Extent;
 use cairn_wire::meta::{Attributes, CreateRequest, PublishRequest, SetattrRequest};
 
 /// Extents that a create carries; a file with more is published in parts.
@@ -130,18 +131,14 @@ impl FileWriter {
                 *self.unnamed.insert(made.inode)
             }
         };
-        let extents = std::mem::take(&mut self.body.places.extents);
-        let size = extents.last().map_or(0, |e| e.file_offset + e.length).max(size_min);
-        let sets = self.body.places.sets_of(&extents);
-        let request = PublishRequest {
-            extents,
-            sets,
-            size,
-            mtime_ns: self.options.mtime_ns,
-            written_by: self.body.session.0,
-            ..Default::default()
+        let (volume, path, mtime_ns, written_by) =
+            (&self.volume, &self.path, self.options.mtime_ns, self.body.session.0);
+        let publish = async |extents: Vec<Extent>, sets| {
+            let size = extents.last().map_or(0, |e| e.file_offset + e.length).max(size_min);
+            let request = PublishRequest { extents, sets, size, mtime_ns, written_by, ..Default::default() };
+            volume.publish(inode, path, request).await
         };
-        self.volume.publish(inode, &self.path, request).await.map(|_| ())
+        self.body.places.publish(publish).await.map(|_| ())
     }
 
     /// Makes everything durable, then the file visible under its name.
@@ -155,16 +152,12 @@ impl FileWriter {
             return self.finish_unnamed().await;
         }
         let (uid, gid) = self.options.owner.unwrap_or_default();
-        let extents = std::mem::take(&mut self.body.places.extents);
-        let sets = self.body.places.sets_of(&extents);
         let request = CreateRequest {
-            sets,
             mode: REGULAR | self.options.mode,
             layout: self.options.layout.to_bits(),
             exclusive: self.options.exclusive,
             replace: !self.options.exclusive,
             size: self.len(),
-            extents,
             mtime_ns: self.options.mtime_ns,
             set_owner: self.options.owner.is_some(),
             uid,
@@ -172,12 +165,26 @@ impl FileWriter {
             written_by: self.body.session.0,
             ..Default::default()
         };
-        match self.parent {
-            Some(parent) => {
-                let cut = self.path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
-                self.volume.create_at(parent, &self.path[cut..], &self.path, request).await
+        let (volume, path, parent) = (&self.volume, &self.path, self.parent);
+        let create = async |extents, sets| {
+            let request = CreateRequest { extents, sets, ..request };
+            match parent {
+                Some(parent) => {
+                    let cut = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+                    volume.create_at(parent, &path[cut..], path, request).await
+                }
+                None => volume.create(path, request).await,
             }
-            None => self.volume.create(&self.path, request).await,
+        };
+        let made = self.body.places.publish(create).await?;
+        self.tidy().await;
+        Ok(made)
+    }
+
+    /// Members may have failed while it was written.
+    async fn tidy(&self) {
+        if let Err(error) = self.volume.discard_abandoned(self.body.session).await {
+            tracing::debug!(%error, "space in chunks that failed was left to the garbage scan");
         }
     }
 
@@ -190,7 +197,17 @@ impl FileWriter {
             self.volume.setattr(inode, &self.path, request).await?;
         }
         let made = self.volume.link_inode(inode, &self.path, !self.options.exclusive).await?;
+        // It has its name: letting go of it is all that is left.
+        self.unnamed = None;
         self.volume.release(inode).await?;
+        self.tidy().await;
         Ok(made)
+    }
+}
+
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        // A file that was not finished: what it wrote goes with the body, what it published with its inode.
+        self.body.unnamed = self.unnamed.take();
     }
 }

@@ -247,18 +247,14 @@ impl FileHandle {
         while body.places.awaited() > 0 {
             body.places.take_one(&shown(&self.shown_as)).await?;
         }
-        let extents = std::mem::take(&mut body.places.extents);
-        let Some(last) = extents.last() else { return Ok(()) };
+        let Some(last) = body.places.extents.last() else { return Ok(()) };
+        let (size, written_by) = (last.file_offset + last.length, body.session.0);
         body.check_current_session().await.map_err(|e| self.named(e))?;
-        let request = PublishRequest {
-            size: last.file_offset + last.length,
-            sets: body.places.sets_of(&extents),
-            if_data_version,
-            written_by: body.session.0,
-            extents,
-            ..Default::default()
+        let publish = async |extents, sets| {
+            let request = PublishRequest { size, sets, if_data_version, written_by, extents, ..Default::default() };
+            self.volume.publish(self.inode, &self.shown_as, request).await
         };
-        self.volume.publish(self.inode, &self.shown_as, request).await.map(|_| ())
+        body.places.publish(publish).await.map(|_| ())
     }
 }
 

@@ -7,6 +7,7 @@ mod append;
 mod cluster;
 mod connect;
 mod convert;
+mod discard;
 pub mod error;
 #[cfg(test)]
 mod fake;

@@ -298,6 +298,24 @@ impl Namespace {
         self.add_free_records(&mut freed);
     }
 
+    /// Frees all blocks of the checked extents in `scratch.incoming`, of which no file knows. Their sets are in
+    /// `scratch.sets`.
+    pub(crate) fn free_incoming(&mut self) {
+        let (incoming, sets) = (std::mem::take(&mut self.scratch.incoming), std::mem::take(&mut self.scratch.sets));
+        let mut freed: Vec<BlockRange> = Vec::with_capacity(incoming.len());
+        for extent in &incoming {
+            let (first, end) = extent.blocks();
+            let own = [(extent.pg, extent.index)];
+            let columns = match set_of(extent) {
+                None => &own[..],
+                Some(set) => sets.iter().find(|columns| columns[0] == set).map_or(&[][..], Vec::as_slice),
+            };
+            freed.extend(columns.iter().map(|(pg, index)| (*pg, *index, first, end)));
+        }
+        self.add_free_records(&mut freed);
+        self.scratch.incoming = incoming;
+    }
+
     /// Writes free records, joined where ranges meet or overlap.
     fn add_free_records(&mut self, freed: &mut [BlockRange]) {
         freed.sort_unstable();

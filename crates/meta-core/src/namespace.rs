@@ -199,6 +199,7 @@ impl Namespace {
             Opcode::Publish => self.publish(context, request, out),
             Opcode::Hold => self.hold(context, request, out),
             Opcode::Release => self.release(context, request),
+            Opcode::Discard => self.discard(context, request),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
     }

@@ -4,6 +4,7 @@
 mod access;
 mod create;
 mod create_unnamed;
+mod discard;
 mod extents;
 mod getattr;
 mod hold;

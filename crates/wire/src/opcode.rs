@@ -98,6 +98,7 @@ opcodes! {
     Release = 0x050f, meta::ReleaseRequest => common::Empty;
     KeepAlive = 0x0510, meta::KeepAliveRequest => meta::KeepAliveResponse;
     EndSession = 0x0511, meta::EndSessionRequest => common::Empty;
+    Discard = 0x0512, meta::DiscardRequest => common::Empty;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;

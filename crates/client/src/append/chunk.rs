@@ -128,6 +128,10 @@ impl OpenChunk {
             }
         }
     }
+    /// Where what is not durable lies: offset and bytes.
+    pub fn unsynced_places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.sent.iter().map(|sent| (sent.offset, sent.segment.data.len() as u64))
+    }
     /// Everything that is not durable, in order, to be sent elsewhere.
     pub fn take_unsynced(&mut self) -> Vec<Segment> {
         self.in_flight = 0;

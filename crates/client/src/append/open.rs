@@ -18,6 +18,8 @@ use std::time::Duration;
 const ALLOCATE_DEADLINE: Duration = Duration::from_millis(1500);
 /// A group that failed is left out so long.
 const AVOID_FOR: Duration = Duration::from_secs(5);
+/// A full cluster is tried so long: what was deleted is freed after some seconds.
+const FULL_PATIENCE: Duration = Duration::from_secs(12);
 const PAUSE: Duration = Duration::from_millis(50);
 /// While the manager looks into a failure, the map is looked at so often.
 const SUSPECT_PAUSE: Duration = Duration::from_millis(10);
@@ -90,7 +92,9 @@ pub(crate) async fn open_index(
     let mut last = Refusal { text: "the volume has no placement group".to_owned(), full: false };
     loop {
         let now = cluster.clock.now();
-        if now.since(started) > cluster.patience {
+        // Room comes back when deleted files are freed, within seconds, or not soon.
+        let patience = if last.full { cluster.patience.min(FULL_PATIENCE) } else { cluster.patience };
+        if now.since(started) > patience {
             let what = format!("writing with {}", target.scheme);
             return Err(ClientError::NoWritableGroup { what, detail: last.text, full: last.full });
         }

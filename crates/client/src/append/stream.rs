@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::{NetError, stream_of};
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::{ErrorCode, SessionId};
+use cairn_types::{ErrorCode, ExtentKind, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AppendRequest, AppendResponse, ChunkHeader, SealRequest, SealResponse, SyncRequest, SyncResponse,
@@ -311,6 +311,9 @@ impl Stream {
         tracing::warn!(chunk = %chunk.id, error = error.text(), "going on in another chunk");
         self.report(&chunk, error);
         let (now, patience) = (self.cluster.clock.now(), self.cluster.patience);
+        for (offset, length) in chunk.unsynced_places() {
+            self.cluster.abandoned.add(self.target.session, chunk.id, ExtentKind::Plain, offset, length);
+        }
         let mut back: Vec<Segment> = chunk.take_unsynced();
         for segment in back.iter_mut() {
             segment.retry.failed(now);

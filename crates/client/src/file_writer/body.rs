@@ -7,6 +7,7 @@ use crate::append::open::Target;
 use crate::append::retry::Retry;
 use crate::append::segment::{SEGMENT_MAX, Segment, block_crcs};
 use crate::append::stream::StreamHandle;
+use crate::discard::Remains;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::stripe::group::{Gather, RowGroup, rows_of_group};
@@ -29,6 +30,8 @@ pub(crate) struct Body {
     /// File offset of the first gathered byte.
     written: u64,
     pub(crate) places: Places,
+    /// File without a name to let go of when the writer is dropped.
+    pub(crate) unnamed: Option<u64>,
 }
 
 impl Body {
@@ -44,6 +47,7 @@ impl Body {
             gather: Gather::default(),
             written: 0,
             places: Places::default(),
+            unnamed: None,
         })
     }
     /// The stripe of an erasure layout, where rows may begin: chunk offsets are congruent to the file's.
@@ -207,6 +211,17 @@ impl Body {
     /// The session that wrote it is still the volume's.
     pub(crate) async fn check_current_session(&self) -> Result<()> {
         self.check_session(self.volume.caller.session().await?.id)
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let places = std::mem::take(&mut self.places);
+        if places.is_empty() && self.set.is_none() && self.unnamed.is_none() {
+            return;
+        }
+        let remains = Remains { session: self.session, places, set: self.set.take(), unnamed: self.unnamed.take() };
+        self.volume.discard_later(remains);
     }
 }
 

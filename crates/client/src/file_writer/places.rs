@@ -40,6 +40,24 @@ impl Places {
         };
         self.sets.iter().filter(named).cloned().collect()
     }
+    /// Nothing is on its way or waits to be published.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.placing.is_empty() && self.extents.is_empty()
+    }
+    /// Hands the extents so far to `name`, with the sets that they name. If that is certainly refused they stay here.
+    pub(crate) async fn publish<T>(
+        &mut self,
+        name: impl AsyncFnOnce(Vec<Extent>, Vec<StripeSet>) -> Result<T>,
+    ) -> Result<T> {
+        let extents = std::mem::take(&mut self.extents);
+        let sets = self.sets_of(&extents);
+        let kept = extents.clone();
+        let outcome = name(extents, sets).await;
+        if outcome.as_ref().is_err_and(|error| !error.is_unknown()) {
+            self.extents = kept;
+        }
+        outcome
+    }
     /// Parts that are on their way.
     pub(crate) fn awaited(&self) -> usize {
         self.placing.len()

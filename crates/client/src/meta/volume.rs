@@ -6,6 +6,7 @@ use super::path::resolve;
 use crate::append::open::Target;
 use crate::append::stream::{StreamHandle, start};
 use crate::cluster::Cluster;
+use crate::discard::Discards;
 use crate::error::{ClientError, Result};
 use crate::file_writer::{FileWriter, WriteOptions};
 use crate::read::file_reader::FileReader;
@@ -46,6 +47,7 @@ pub struct Volume {
     /// Handles of this client by session and inode: a session holds an inode once, however often it is open.
     holds: Arc<Mutex<BTreeMap<(u64, u64), u32>>>,
     latency: Arc<Latency>,
+    pub(crate) discards: Arc<Discards>,
 }
 
 impl Volume {
@@ -57,6 +59,7 @@ impl Volume {
             striped: Arc::default(),
             holds: Arc::default(),
             latency: Arc::default(),
+            discards: Arc::default(),
         }
     }
     pub fn name(&self) -> &str {
@@ -70,6 +73,7 @@ impl Volume {
     }
     /// Ends the session: waits for nothing, releases what was held. Writers have to be finished before.
     pub async fn close(&self) {
+        self.discards.finish().await;
         self.streams.lock().clear();
         self.striped.clear();
         self.caller.end_session().await;
@@ -344,7 +348,7 @@ impl Volume {
         self.latency.clone()
     }
 
-    async fn mutate<A: prost::Message + Default, R: prost::Message>(
+    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message>(
         &self,
         path: &[u8],
         at: u64,

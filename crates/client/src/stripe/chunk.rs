@@ -172,6 +172,11 @@ impl StripedChunk {
         let late = waiting.fold(ShardSet::EMPTY, |late, w| late | w.late(now));
         late.iter().filter_map(|shard| Some((shard, self.disk_of(shard)?))).collect()
     }
+    /// Where what is not durable lies in the logical space: offset and bytes.
+    pub fn unsynced_places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let columns = u64::from(self.stripe.columns());
+        self.sent.iter().map(move |sent| (sent.offset * columns, sent.bytes * columns))
+    }
     /// Everything that is not durable, in order, to be sent elsewhere.
     pub fn take_unsynced(&mut self) -> Vec<RowGroup> {
         self.closing = true;

@@ -195,12 +195,13 @@ async fn a_set_ends_where_a_member_fails_and_another_goes_on() {
     let volume = volume(&client).await;
     let data = bytes(50 * MIB + 777);
     let mut writer = volume.write(b"/f", options("r2x4/64k")).await.expect("begun");
-    push(&mut writer, &data[..33 * MIB]).await;
-    for pg in 1..=3 {
+    // More than the window: some of it is durable, so that the set has begun.
+    push(&mut writer, &data[..45 * MIB]).await;
+    for pg in 1..=5 {
         let disk = cluster.members(pg)[pg as usize % 2];
         cluster.fake.state.lock().set_member(pg, disk, cairn_types::MemberState::Offline);
     }
-    push(&mut writer, &data[33 * MIB..]).await;
+    push(&mut writer, &data[45 * MIB..]).await;
     writer.finish().await.expect("written");
     assert_reads(&volume, "/f", &data).await;
     let inode = volume.stat(b"/f", true).await.expect("stat").inode;

@@ -201,6 +201,7 @@ requests! {
     }
     Hold { inode: u64 = 2, write: bool = 3 }
     Release { inode: u64 = 2 }
+    Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }
     ExpireSessions<'a> { sessions: numbers = 1 }
     ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2 }
     FreeDone<'a> { free_ids: numbers = 1 }

@@ -100,6 +100,24 @@ fn a_stripe_set_frees_all_its_columns_and_goes_with_its_last_extent() {
     assert_eq!(n.set_columns(id, 100, 0).unwrap(), Columns::new());
 }
 
+/// The space of failed writes would never come back.
+#[test]
+fn what_was_never_published_is_freed_on_all_columns() {
+    let mut n = namespace();
+    let set = ExtentKind::Set(stripe());
+    let plain = ExtentKind::Plain;
+    n.scratch.incoming = vec![
+        Extent { file_offset: 0, length: 5000, pg: 9, index: 4, chunk_offset: 4096, kind: plain },
+        Extent { file_offset: 1 << 20, length: 10, pg: 100, index: 0, chunk_offset: 0, kind: set },
+    ];
+    n.scratch.sets = vec![columns(3)];
+    n.free_incoming();
+    let gone: BTreeSet<_> = freed(&n).into_iter().collect();
+    let mut expected = BTreeSet::from([(9, 4, 1), (9, 4, 2)]);
+    expected.extend(columns(3).into_iter().flat_map(|(pg, index)| [(pg, index, 0), (pg, index, 1)]));
+    assert_eq!(gone, expected);
+}
+
 /// Damage or a hostile client would put a map into the tree that no reader can follow.
 #[test]
 fn sets_that_do_not_fit_are_refused() {

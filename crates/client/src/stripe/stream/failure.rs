@@ -9,7 +9,7 @@ use super::{Event, Stream};
 use crate::append::open::refresh_quietly;
 use crate::error::ClientError;
 use crate::net::NetError;
-use cairn_types::{Epoch, ErrorCode};
+use cairn_types::{Epoch, ErrorCode, ExtentKind};
 
 /// What an error of a member says.
 struct Verdict {
@@ -57,6 +57,10 @@ impl Stream {
             self.current = None;
         }
         let (now, patience) = (self.cluster.clock.now(), self.cluster.patience);
+        let kind = ExtentKind::Erasure(self.encoder.stripe);
+        for (offset, length) in chunk.unsynced_places() {
+            self.cluster.abandoned.add(self.target.session, chunk.id, kind, offset, length);
+        }
         let mut back: Vec<RowGroup> = chunk.take_unsynced();
         for group in back.iter_mut() {
             group.retry.failed(now);

@@ -1,0 +1,188 @@
+//! Giving back what was written and will never be published: the parts of writers that failed or were dropped, and the
+//! places of what was sent again elsewhere because a chunk failed.
+//!
+//! Invariant: only bytes that certainly no file names are discarded. A publish whose outcome is unknown keeps its bytes.
+//! What cannot be discarded (the session ended, no partition answers) is garbage that metadata does not name. Bounds:
+//! [`ABANDONED_MAX`] places wait for the next discard, the oldest are forgotten.
+use crate::error::Result;
+use crate::file_writer::places::Places;
+use crate::meta::volume::Volume;
+use crate::stripe::set::SetWriter;
+use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind, InodeId, SessionId};
+use cairn_wire::Opcode;
+use cairn_wire::common::{Empty, Extent, StripeSet};
+use cairn_wire::meta::DiscardRequest;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Places that wait to be discarded.
+const ABANDONED_MAX: usize = 4096;
+/// Extents of one request.
+const EXTENTS_MAX: usize = 1024;
+/// The end of a session waits so long for its discards.
+pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Places in chunks that failed: their bytes were sent again.
+#[derive(Default)]
+pub(crate) struct Abandoned(Mutex<VecDeque<(SessionId, Extent)>>);
+
+impl Abandoned {
+    pub(crate) fn add(&self, session: SessionId, chunk: ChunkId, kind: ExtentKind, offset: u64, length: u64) {
+        let mut list = self.0.lock();
+        let (pg, index, flags) = (chunk.pg.0, chunk.index, kind.to_flags());
+        if let Some((owner, last)) = list.back_mut()
+            && (*owner, last.pg, last.index) == (session, pg, index)
+            && last.chunk_offset + last.length == offset
+        {
+            last.length += length;
+            return;
+        }
+        if list.len() == ABANDONED_MAX {
+            list.pop_front();
+        }
+        list.push_back((session, Extent { file_offset: 0, length, pg, index, chunk_offset: offset, flags }));
+    }
+    fn take(&self, session: SessionId) -> Vec<Extent> {
+        let mut list = self.0.lock();
+        let (own, others): (Vec<_>, Vec<_>) = list.drain(..).partition(|(owner, _)| *owner == session);
+        list.extend(others);
+        own.into_iter().map(|(_, extent)| extent).collect()
+    }
+    fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+/// What a writer leaves behind.
+pub(crate) struct Remains {
+    pub session: SessionId,
+    pub places: Places,
+    pub set: Option<SetWriter>,
+    /// A file without a name that it made.
+    pub unnamed: Option<u64>,
+}
+
+/// Discards of a volume that are on their way.
+#[derive(Default)]
+pub(crate) struct Discards(Mutex<JoinSet<()>>);
+
+impl Discards {
+    /// Waits for all, but not for long.
+    pub(crate) async fn finish(&self) {
+        let mut tasks = std::mem::take(&mut *self.0.lock());
+        let all = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(CLOSE_PATIENCE, all).await.is_err() {
+            tracing::debug!("space of failed writes was left to the garbage scan");
+        }
+    }
+}
+
+impl Volume {
+    /// Discards behind the caller's back what a writer left.
+    pub(crate) fn discard_later(&self, remains: Remains) {
+        // Without a runtime the process ends, and its session with it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let volume = self.clone();
+        let mut tasks = self.discards.0.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(
+            async move {
+                if let Err(error) = volume.discard(remains).await {
+                    tracing::debug!(%error, "space of a failed write was left to the garbage scan");
+                }
+            },
+            &runtime,
+        );
+    }
+    /// Discards what chunks that failed left, if there is anything.
+    pub(crate) async fn discard_abandoned(&self, session: SessionId) -> Result<()> {
+        if self.cluster().abandoned.is_empty() {
+            return Ok(());
+        }
+        let abandoned = self.cluster().abandoned.take(session);
+        self.send_discards(session, abandoned, &[]).await
+    }
+
+    async fn discard(&self, mut remains: Remains) -> Result<()> {
+        let session = remains.session;
+        if let Some(inode) = remains.unnamed {
+            self.release(inode).await?;
+        }
+        while remains.places.awaited() > 0 {
+            // What failed left its place in the list of abandoned ones.
+            let _failed = remains.places.take_one("a failed write").await;
+        }
+        let (mut extents, mut sets) = (std::mem::take(&mut remains.places.extents), Vec::new());
+        if let Some(mut set) = remains.set {
+            let _failed = set.finish().await;
+            for (extent, record) in set.done {
+                extents.push(extent);
+                remains.places.sets.push(record);
+            }
+        }
+        sets.extend(remains.places.sets_of(&extents));
+        self.send_discards(session, extents, &sets).await?;
+        self.discard_abandoned(session).await
+    }
+
+    async fn send_discards(&self, session: SessionId, extents: Vec<Extent>, sets: &[StripeSet]) -> Result<()> {
+        for part in extents.chunks(EXTENTS_MAX) {
+            if self.caller.session().await?.id != session {
+                return Ok(());
+            }
+            let named = |set: &&StripeSet| part.iter().any(|e| (e.pg, e.index) == (set.pg, set.index));
+            let sets = sets.iter().filter(named).cloned().collect();
+            let request = DiscardRequest { header: None, extents: side_by_side(part), sets, written_by: session.0 };
+            let make = |header| DiscardRequest { header: Some(header), ..request };
+            self.mutate::<Empty, _>(b"space of a failed write", InodeId::ROOT.0, Opcode::Discard, make).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Of several files, so their offsets in the file say nothing: they are laid side by side.
+fn side_by_side(extents: &[Extent]) -> Vec<Extent> {
+    let block = BLOCK_SIZE as u64;
+    let mut at = 0;
+    let mut laid = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let file_offset = at + extent.chunk_offset % block;
+        at = (file_offset + extent.length).next_multiple_of(block);
+        laid.push(Extent { file_offset, ..*extent });
+    }
+    laid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::PgId;
+
+    /// A partition refuses extents that overlap or are not congruent, and then nothing is freed.
+    #[test]
+    fn places_of_several_files_fit_in_one_request() {
+        let extent = |chunk_offset, length| Extent { chunk_offset, length, pg: 1, index: 1, ..Default::default() };
+        let laid = side_by_side(&[extent(4096 + 5, 10), extent(0, 5000), extent(7, 1)]);
+        let places: Vec<_> = laid.iter().map(|e| (e.file_offset, e.length)).collect();
+        assert_eq!(places, [(5, 10), (4096, 5000), (12_288 + 7, 1)]);
+    }
+
+    /// The list would grow without bound, or give one session's places to another.
+    #[test]
+    fn abandoned_places_join_and_belong_to_a_session() {
+        let abandoned = Abandoned::default();
+        let chunk = ChunkId { pg: PgId(3), index: 4 };
+        for i in 0..4 {
+            abandoned.add(SessionId(1), chunk, ExtentKind::Plain, i * 4096, 4096);
+        }
+        abandoned.add(SessionId(2), chunk, ExtentKind::Plain, 1 << 20, 10);
+        assert_eq!(abandoned.take(SessionId(1)).iter().map(|e| e.length).collect::<Vec<_>>(), [4 * 4096]);
+        for i in 0..2 * ABANDONED_MAX as u64 {
+            abandoned.add(SessionId(1), chunk, ExtentKind::Plain, i * 8192, 4096);
+        }
+        assert!(abandoned.take(SessionId(1)).len() <= ABANDONED_MAX);
+        assert!(abandoned.take(SessionId(1)).is_empty());
+    }
+}
