@@ -72,6 +72,9 @@ async fn measure_all(
             let row =
                 phase(client, &paths, &name("write"), |path| write_file(volume.clone(), path, *layout, size)).await?;
             row.print(context.json);
+            // What was just written went past the page cache: the first read brings it in.
+            let row = phase(client, &paths, &name("read first"), |path| read_file(volume.clone(), path, size)).await?;
+            row.print(context.json);
             let row = phase(client, &paths, &name("read warm"), |path| read_file(volume.clone(), path, size)).await?;
             row.print(context.json);
             if args.cold {

@@ -7,7 +7,7 @@ use crate::read::rows::ShardReads;
 use crate::view::ClusterView;
 use cairn_env::{Clock, Rng};
 use cairn_placement::{Place, sort_by_nearness};
-use cairn_types::{ErrorCode, RetryClass, SessionId};
+use cairn_types::{ChunkId, ErrorCode, RetryClass, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use parking_lot::RwLock;
@@ -32,6 +32,9 @@ struct Refreshed {
     failed: Option<(cairn_types::Time, ClientError)>,
 }
 
+/// Part of a chunk that one client reads from one member.
+const READ_PART: u64 = 4 << 20;
+
 /// What the client knows and whom it talks to.
 pub(crate) struct Cluster {
     pub(crate) net: Net,
@@ -39,6 +42,8 @@ pub(crate) struct Cluster {
     pub(crate) rng: Arc<dyn Rng>,
     /// Host and rack of this client, for nearness.
     pub(crate) place: (String, String),
+    /// Which of equally near members this client prefers.
+    preference: u64,
     managers: RwLock<Vec<String>>,
     /// Manager that answered last.
     current: AtomicUsize,
@@ -62,6 +67,7 @@ impl Cluster {
     ) -> Self {
         Self {
             net,
+            preference: env.1.u64(),
             clock: env.0,
             rng: env.1,
             place,
@@ -209,6 +215,12 @@ impl Cluster {
     /// Orders disks by their distance from this client.
     pub(crate) fn sort_by_nearness(&self, view: &ClusterView, disks: &mut [u32]) {
         sort_by_nearness(disks, self.here(), self.rng.u64(), |disk| place_of(view, *disk));
+    }
+    /// The same for reading: of equally near members always the same one for a part of a chunk, so that each keeps a
+    /// part in its memory instead of all of them everything; others for the next part, and for other clients.
+    pub(crate) fn sort_for_reading(&self, view: &ClusterView, disks: &mut [u32], chunk: ChunkId, offset: u64) {
+        let part = u64::from(chunk.index).wrapping_add(offset / READ_PART);
+        sort_by_nearness(disks, self.here(), self.preference.wrapping_add(part), |disk| place_of(view, *disk));
     }
     /// Id of a volume by its name.
     pub(crate) async fn volume_id(&self, name: &str) -> Result<u32> {

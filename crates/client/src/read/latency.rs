@@ -1,23 +1,49 @@
-//! How long reads take lately: the basis of the delay after which a second member is asked.
+//! How long reads take lately, and who was slow: the basis of when a second member is asked, and of whom to ask first.
+//!
+//! A second request does the work twice. Where all members are slow, as when nothing is in their memory, it makes them
+//! slower; so second requests are a tenth of all, but for a few in a row and for those that waited [`HEDGE_MAX`], and a
+//! member that lost against a second one is not the first to be asked for a while.
+use cairn_types::Time;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A second member is never asked sooner.
 const HEDGE_MIN: Duration = Duration::from_millis(30);
 /// A second member is asked at the latest after this.
-const HEDGE_MAX: Duration = Duration::from_millis(500);
+pub(crate) const HEDGE_MAX: Duration = Duration::from_millis(500);
 /// Before anything was measured.
 const HEDGE_START: Duration = Duration::from_millis(150);
 
+/// A second request costs so many credits, each read gives one.
+const HEDGE_COST: u64 = 10;
+/// Second requests in a row.
+const HEDGE_BURST: u64 = 16;
+/// How long a member that was slow is asked last.
+const SLOW_FOR: Duration = Duration::from_secs(2);
+
 /// Moving mean and mean deviation, as TCP estimates its timeout (Jacobson 1988): mean + 4 deviations ≈ p95 and beyond.
-#[derive(Default)]
 pub(crate) struct Latency {
     mean_us: AtomicU64,
     deviation_us: AtomicU64,
+    credit: AtomicU64,
+    /// By disk, until when. At most the disks that serve.
+    slow: Mutex<BTreeMap<u32, Time>>,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        let credit = AtomicU64::new(HEDGE_BURST * HEDGE_COST);
+        Self { mean_us: AtomicU64::default(), deviation_us: AtomicU64::default(), credit, slow: Mutex::default() }
+    }
 }
 
 impl Latency {
     pub(crate) fn record(&self, took: Duration) {
+        let gained = |credit| (credit < HEDGE_BURST * HEDGE_COST).then_some(credit + 1);
+        // An error means that there is as much as there can be.
+        let _full = self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, gained);
         let sample = u64::try_from(took.as_micros()).unwrap_or(u64::MAX / 16);
         let mean = self.mean_us.load(Ordering::Relaxed);
         if mean == 0 {
@@ -28,6 +54,23 @@ impl Latency {
         let deviation = self.deviation_us.load(Ordering::Relaxed);
         self.mean_us.store((mean - mean / 8 + sample / 8).max(1), Ordering::Relaxed);
         self.deviation_us.store(deviation - deviation / 4 + sample.abs_diff(mean) / 4, Ordering::Relaxed);
+    }
+    /// Takes the right to ask a second member now, if there is one left.
+    pub(crate) fn may_hedge(&self) -> bool {
+        let spent = |credit: u64| credit.checked_sub(HEDGE_COST);
+        self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spent).is_ok()
+    }
+    /// The disk did not answer before another one that was asked later.
+    pub(crate) fn was_slow(&self, disk: u32, now: Time) {
+        self.slow.lock().insert(disk, now + SLOW_FOR);
+    }
+    /// Puts the disks that were slow lately behind the others.
+    pub(crate) fn slow_last(&self, disks: &mut [u32], now: Time) {
+        let mut slow = self.slow.lock();
+        slow.retain(|_, until| *until > now);
+        if !slow.is_empty() {
+            disks.sort_by_key(|disk| slow.contains_key(disk));
+        }
     }
     /// Time after which another member is asked as well.
     pub(crate) fn hedge_after(&self) -> Duration {
@@ -59,5 +102,30 @@ mod tests {
         assert!(delay > Duration::from_millis(70) && delay < Duration::from_millis(200), "{delay:?}");
         latency.record(Duration::from_secs(100));
         assert_eq!(latency.hedge_after(), HEDGE_MAX);
+    }
+
+    /// If all members were slow, each read would be done by each of them.
+    #[test]
+    fn second_requests_are_a_tenth() {
+        let latency = Latency::default();
+        let mut second = 0;
+        for _ in 0..1000 {
+            latency.record(Duration::from_millis(200));
+            second += u64::from(latency.may_hedge());
+        }
+        assert!((100..=HEDGE_BURST + 100).contains(&second), "{second} of 1000");
+    }
+
+    /// A member that hangs would delay every third read again and again.
+    #[test]
+    fn who_was_slow_comes_last_for_a_while() {
+        let (latency, now) = (Latency::default(), Time::default());
+        latency.was_slow(2, now);
+        let mut disks = [2, 3, 1];
+        latency.slow_last(&mut disks, now);
+        assert_eq!(disks, [3, 1, 2]);
+        let mut disks = [2, 3, 1];
+        latency.slow_last(&mut disks, now + SLOW_FOR);
+        assert_eq!(disks, [2, 3, 1]);
     }
 }

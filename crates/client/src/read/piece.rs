@@ -1,7 +1,7 @@
 //! One piece of a chunk: asked of the nearest serving member, of the next on error, slowness or a bad checksum.
 //!
 //! Invariant: bytes are handed on only after every block of them matched its CRC; nothing is ever made up.
-use super::latency::Latency;
+use super::latency::{HEDGE_MAX, Latency};
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
@@ -14,7 +14,7 @@ use cairn_wire::common::Empty;
 use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// Most bytes of a piece.
 pub(crate) const PIECE_MAX: u64 = 1 << 20;
@@ -40,7 +40,8 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
         let view = cluster.view();
         let mut members: Vec<u32> =
             view.pgs.get(&piece.chunk.pg.0).map(|pg| pg.serving().collect()).unwrap_or_default();
-        cluster.sort_by_nearness(&view, &mut members);
+        cluster.sort_for_reading(&view, &mut members, piece.chunk, piece.offset);
+        latency.slow_last(&mut members, cluster.clock.now());
         let failures = match read_hedged(cluster, latency, piece, &members).await {
             Ok(data) => return Ok(data),
             Err(failures) => failures,
@@ -90,19 +91,40 @@ async fn read_hedged(
                 None => {}
             }
         }
-        let answer = match tokio::time::timeout(latency.hedge_after(), running.join_next()).await {
-            // Slow: the next member is asked as well, if there is one.
-            Err(_slow) if failures.len() + running.len() < members.len() => continue,
-            Err(_slow) => running.join_next().await,
-            Ok(answer) => answer,
-        };
+        let others = failures.len() + running.len() < members.len();
+        let Some(answer) = next_answer(&mut running, latency, others).await else { continue };
         match answer {
-            Some(Ok((_, Ok(data)))) => return Ok(data),
+            Some(Ok((disk, Ok(data)))) => {
+                let before = members.iter().take_while(|asked| **asked != disk);
+                for slow in before.filter(|asked| failures.iter().all(|(failed, _)| failed != *asked)) {
+                    latency.was_slow(*slow, cluster.clock.now());
+                }
+                return Ok(data);
+            }
             Some(Ok((disk, Err(error)))) => failures.push((disk, error)),
             Some(Err(join)) => failures.push((0, NetError::NotSent(join.to_string()))),
             None => return Err(failures),
         }
     }
+}
+
+/// The next answer; `None` when one of the others is to be asked as well first.
+async fn next_answer<T: 'static>(
+    running: &mut JoinSet<T>,
+    latency: &Latency,
+    others: bool,
+) -> Option<Option<std::result::Result<T, JoinError>>> {
+    if !others {
+        return Some(running.join_next().await);
+    }
+    let delay = latency.hedge_after();
+    if let Ok(answer) = tokio::time::timeout(delay, running.join_next()).await {
+        return Some(answer);
+    }
+    if latency.may_hedge() {
+        return None;
+    }
+    tokio::time::timeout(HEDGE_MAX.saturating_sub(delay), running.join_next()).await.ok()
 }
 
 async fn read_member(
