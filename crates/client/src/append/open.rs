@@ -101,9 +101,13 @@ pub(crate) async fn open_index(
         let looked_into = !suspects.is_empty(now);
         let mut avoid = avoided.current(now);
         if looked_into {
-            avoid.extend(with_suspects(&cluster.view(), suspects));
+            avoid.extend(groups_with(&cluster.view(), |disk| suspects.contains(disk)));
         }
-        let Some(pg) = pick(cluster, target.volume, target.scheme, &avoid) else {
+        let view = cluster.view();
+        let without_failed: Vec<PgId> =
+            avoid.iter().copied().chain(groups_with(&view, |disk| suspects.has_failed(disk, now))).collect();
+        let best = pick(cluster, target.volume, target.scheme, &without_failed);
+        let Some(pg) = best.or_else(|| pick(cluster, target.volume, target.scheme, &avoid)) else {
             if looked_into {
                 tokio::time::sleep(SUSPECT_PAUSE).await;
                 continue;
@@ -126,9 +130,9 @@ pub(crate) async fn open_index(
     }
 }
 
-/// Groups that a suspect takes writes in.
-fn with_suspects(view: &ClusterView, suspects: &Suspects) -> Vec<PgId> {
-    let has = |pg: &&PgView| pg.members.iter().any(|(d, state)| state.receives_writes() && suspects.contains(*d));
+/// Groups in which one of those disks takes writes.
+fn groups_with(view: &ClusterView, which: impl Fn(u32) -> bool) -> Vec<PgId> {
+    let has = |pg: &&PgView| pg.members.iter().any(|(disk, state)| state.receives_writes() && which(*disk));
     view.pgs.values().filter(has).map(|pg| pg.id).collect()
 }
 

@@ -85,6 +85,9 @@ impl Stream {
             cluster.report_member(session, pg, epoch, disk, why).await;
             // The other groups of a member that was marked down have new epochs as well.
             refresh_quietly(&cluster).await;
+            if cluster.view().pgs.get(&pg).is_some_and(|known| known.epoch.0 > epoch) {
+                suspects.fail(disk, cluster.clock.now());
+            }
             suspects.end(disk);
             let _ended = sender.send(Event::Settled { key, disk });
         });
