@@ -83,7 +83,9 @@ pub fn run(args: &ServerArgs) -> Result<(), ServeError> {
     raise_file_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;
+    let starting = Signals::new(&runtime)?.end_the_start(&runtime);
     let node = NodeProcess::start(spec(&config), runtime.handle())?;
+    starting.abort();
     announce(&node.address(), &node.http_address())?;
     signals.wait(&runtime);
     tracing::info!("stopping");
@@ -153,12 +155,22 @@ impl Signals {
         let _inside = runtime.enter();
         Ok(Signals { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
+    /// A process that still waits for others to start ends at once: whatever it wrote is in order at any moment.
+    fn end_the_start(mut self, runtime: &tokio::runtime::Runtime) -> tokio::task::AbortHandle {
+        let ended = async move {
+            self.next().await;
+            tracing::info!("ended before it served");
+            std::process::exit(0);
+        };
+        runtime.spawn(ended).abort_handle()
+    }
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
     pub fn wait(mut self, runtime: &tokio::runtime::Runtime) {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = self.term.recv() => {}
-                _ = self.interrupt.recv() => {}
-            }
-        });
+        runtime.block_on(self.next());
     }
 }

@@ -2,6 +2,7 @@
 mod config;
 mod disk;
 mod listing;
+mod manager;
 mod members;
 mod node;
 mod partition;
@@ -38,6 +39,8 @@ enum Noun {
     Pg(pg::PgArgs),
     /// Meta partitions: who serves which inodes
     Partition(partition::PartitionArgs),
+    /// Managers: who keeps the cluster's own state
+    Manager(manager::ManagerArgs),
     /// Settings of the whole cluster
     Config(config::ConfigArgs),
 }
@@ -51,6 +54,7 @@ impl AdminArgs {
             Noun::Volume(args) => args.run(context).await,
             Noun::Pg(args) => args.run(context).await,
             Noun::Partition(args) => args.run(context).await,
+            Noun::Manager(args) => args.run(context).await,
             Noun::Config(args) => args.run(context).await,
         }
     }

@@ -156,13 +156,14 @@ fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
                 (false, _) => String::new(),
             };
             let missed = missed(state, node);
+            if pgs == 0 && missed.is_empty() {
+                // Nothing needs it: a node that is gone for good must not look like a problem for ever.
+                continue;
+            }
             if !missed.is_empty() && !means.is_empty() {
                 means.push_str("; ");
             }
             means.push_str(&missed);
-            if means.is_empty() {
-                means.push_str("nothing needs it now");
-            }
             out.push(format!("{name} is down for {seconds} s: {means}; start `cairn server` there"));
         }
     }

@@ -10,6 +10,8 @@ mod rejoin;
 mod watch;
 
 use crate::manager::Manager;
+use cairn_manager_core::Roles;
+use cairn_manager_core::items::NODE_ID_FIRST;
 use cairn_types::Time;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,6 +44,7 @@ impl Manager {
             // Woken by a change of leadership, or time for another round.
             let _ = tokio::time::timeout(self.config.tick, self.wake.notified()).await;
             self.learn_cluster();
+            self.learn_addresses();
             if self.permit().is_err() || !self.begin().await {
                 continue;
             }
@@ -60,9 +63,21 @@ impl Manager {
         }
     }
 
+    /// Managers that were added later are in the state, not in the configuration of the others.
+    fn learn_addresses(&self) {
+        let state = self.replica.read().clone();
+        let managers = state.nodes().take_while(|node| node.id.get() < NODE_ID_FIRST);
+        for node in
+            managers.filter(|n| n.roles.has(Roles::MANAGER) && n.id != self.config.member && !n.address.is_empty())
+        {
+            self.raft.learn_address(node.id, &node.address);
+        }
+    }
+
     /// The process learns its cluster from the log.
     pub(crate) fn learn_cluster(&self) {
         let Some(cluster) = self.replica.read().cluster().map(|c| c.id) else { return };
+        self.raft.set_cluster(cluster);
         let label = self.identity.cluster();
         if !self.identity.set_cluster(cluster) {
             if !self.foreign.swap(true, Ordering::Relaxed) {

@@ -14,8 +14,8 @@ pub enum ManagerError {
     /// It was a member, and its log is gone.
     #[error(
         "the directory has no log of the manager's group, though member {member} has been part of cluster {cluster}: it \
-         would vote again where it voted before; restore the directory, or, after the group has removed and added the \
-         member, set manager.join = true to let it join anew"
+         would vote again where it voted before; restore the directory, or take the member out with `cairn admin manager \
+         remove {member}`, start this process again, and add the member with `cairn admin manager add`"
     )]
     Forgotten {
         /// The cluster that the others belong to.

@@ -8,7 +8,7 @@ use crate::machine::{Replica, Waiter};
 use crate::metrics::Metrics;
 use cairn_env::{Clock, Rng};
 use cairn_manager_core::{Applied, Command, Outcome, State};
-use cairn_raft_host::{DropReason, GroupHandle, Role};
+use cairn_raft_host::{DropReason, GroupHandle, RaftHost, Role};
 use cairn_rpc::{Client, Identity};
 use cairn_types::{ErrorCode, NodeId, PgId, Time};
 use cairn_wire::error::WireError;
@@ -26,6 +26,7 @@ pub(crate) struct Manager {
     pub config: ManagerConfig,
     pub replica: Arc<Replica>,
     pub client: Client,
+    pub raft: Arc<RaftHost>,
     pub identity: Identity,
     pub clock: Arc<dyn Clock>,
     pub rng: Arc<dyn Rng>,

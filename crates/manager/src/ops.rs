@@ -2,6 +2,7 @@
 mod config;
 mod heartbeat;
 mod jobs;
+mod managers;
 mod map;
 mod members;
 mod pgs;

@@ -1,11 +1,13 @@
 //! Telling members of placement groups their new epochs, until they acknowledge or a newer epoch supersedes it.
 //!
-//! One task a node at a time; what is not acknowledged goes along with later attempts. A node that is marked down is
+//! A node that refuses a state has not taken it: as long as one of its disks is to receive writes under it, it is told
+//! again. One task a node at a time; what is not acknowledged goes along with later attempts. A node that is marked down is
 //! not told: it learns everything when it registers. A new leader need not repeat what an older one pushed: members
 //! compare map versions with every heartbeat.
 use crate::manager::Manager;
+use cairn_manager_core::{Pg, State};
 use cairn_rpc::CallOptions;
-use cairn_types::{NodeId, PgId};
+use cairn_types::{DiskId, NodeId, PgId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, NodeAddress};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,12 +79,19 @@ impl Manager {
             let answer = self.client.call(&address, Opcode::ApplyPgs.code(), &request, (), options).await;
             self.metrics.pushes.add(1);
             match answer.and_then(|answer| answer.decode::<ApplyPgsResponse>()) {
-                Ok(answer) => {
-                    if !answer.refused.is_empty() {
-                        tracing::warn!(%node, refused = ?answer.refused, "a node refused states of placement groups");
-                    }
+                Ok(answer) if answer.refused.is_empty() => {
                     pause = PAUSE_MIN;
-                    self.acknowledged(node, term, &request);
+                    self.acknowledged(node, term, &request, &[]);
+                }
+                Ok(answer) => {
+                    if pause == PAUSE_MIN {
+                        tracing::warn!(%node, refused = ?answer.refused,
+                            "a node refused states of placement groups; they are told again as long as its disks serve");
+                    }
+                    self.metrics.pushes_failed.add(1);
+                    self.acknowledged(node, term, &request, &answer.refused);
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
                 }
                 Err(error) => {
                     self.metrics.pushes_failed.add(1);
@@ -119,14 +128,18 @@ impl Manager {
         Some((address, request))
     }
 
-    /// Strikes out what was told and is still so.
-    fn acknowledged(&self, node: NodeId, term: u64, request: &ApplyPgsRequest) {
+    /// Strikes out what was told and is still so. What was refused is owed on, if a disk there is to take writes under it:
+    /// nobody may believe that such a member is in the epoch.
+    fn acknowledged(&self, node: NodeId, term: u64, request: &ApplyPgsRequest, refused: &[u32]) {
         let mut leading = self.leading.lock();
         let Some(leading) = leading.as_mut().filter(|leading| leading.term == term) else { return };
         let state = self.replica.read();
         if let Some(owed) = leading.push.unacknowledged.get_mut(&node) {
             for told in &request.pgs {
                 let id = PgId(told.pg);
+                if refused.contains(&told.pg) && state.pg(id).is_some_and(|pg| matters(&state, pg, node)) {
+                    continue;
+                }
                 if state.pg(id).is_none_or(|pg| pg.epoch.get() == told.epoch) {
                     owed.remove(&id);
                 }
@@ -136,4 +149,10 @@ impl Manager {
         }
         self.pushed.notify_waiters();
     }
+}
+
+/// Whether a disk of the node that is in service receives writes of the group.
+fn matters(state: &State, pg: &Pg, node: NodeId) -> bool {
+    let mine = |disk: DiskId| state.is_able(disk) && state.disk(disk).is_some_and(|d| d.node == node);
+    !pg.retired && pg.members.iter().any(|m| m.state.receives_writes() && mine(m.disk))
 }

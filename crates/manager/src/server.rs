@@ -6,7 +6,7 @@ use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::machine::{Machine, Replica};
 use crate::manager::Manager;
-use crate::memory;
+use crate::memory::{self, Start};
 use crate::metrics::Metrics;
 use cairn_env::{Clock, Rng};
 use cairn_raft_host::{HostError, RaftHost};
@@ -25,6 +25,8 @@ use tokio::sync::{Notify, oneshot};
 
 /// Requests that are worked on at a time; more are refused as overload.
 pub const REQUESTS_MAX: usize = 16_384;
+/// Managers that a configuration may name: five, and one more while one takes the place of another.
+const MEMBERS_MAX: usize = 6;
 /// Time for requests under way when the manager stops.
 const STOP_GRACE: Duration = Duration::from_millis(200);
 
@@ -55,12 +57,22 @@ impl ManagerServer {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ManagerError::Thread)?;
         let labelled = !parts.identity.cluster().is_none();
         let knows = parts.raft.knows_group(GroupId::MANAGER).map_err(HostError::from)?;
-        if !config.join && !labelled && !knows {
-            runtime.block_on(memory::may_begin(&config, &parts.client))?;
+        let start = match config.join {
+            true => Start::Join,
+            // Recovered, or, if its label names a cluster that its log does not know, refused below.
+            false if labelled || knows => Start::Begin,
+            false => runtime.block_on(memory::how_to_start(&config, &parts.client))?,
+        };
+        if start == Start::Begin && !labelled && !knows && !matches!(config.members.len(), 1 | 3 | 5) {
+            let count = config.members.len();
+            return Err(ManagerError::Config(format!(
+                "a new cluster begins with 1, 3 or 5 managers, not with {count}"
+            )));
         }
         let manager = Arc::new_cyclic(|me| Manager {
             replica: Arc::new(Replica::default()),
             client: parts.client,
+            raft: parts.raft.clone(),
             identity: parts.identity,
             clock: parts.clock,
             rng: parts.rng,
@@ -79,11 +91,11 @@ impl ManagerServer {
         });
         let machine = Machine::new(manager.replica.clone(), Arc::downgrade(&manager));
         let members: Vec<NodeId> = manager.config.members.iter().map(|(id, _)| *id).collect();
-        let log = match (manager.config.join, labelled) {
-            (true, _) => parts.raft.open_group(GroupId::MANAGER, &[], machine)?,
-            (false, false) => parts.raft.open_group(GroupId::MANAGER, &members, machine)?,
+        let log = match (start, labelled) {
+            (Start::Join, _) => parts.raft.open_group(GroupId::MANAGER, &[], machine)?,
+            (Start::Begin, false) => parts.raft.open_group(GroupId::MANAGER, &members, machine)?,
             // Its label names a cluster: without its log it would begin a second one.
-            (false, true) => parts.raft.open_existing(GroupId::MANAGER, machine)?,
+            (Start::Begin, true) => parts.raft.open_existing(GroupId::MANAGER, machine)?,
         };
         if manager.log.set(log).is_err() {
             unreachable!("it is set once, here");
@@ -155,7 +167,7 @@ fn check(config: &ManagerConfig) -> Result<(), ManagerError> {
     if ids.iter().any(|id| !(1..=15).contains(&id.get())) {
         return wrong("members have numbers 1 to 15".into());
     }
-    if !config.join && !matches!(ids.len(), 1 | 3 | 5) {
+    if !(1..=MEMBERS_MAX).contains(&ids.len()) {
         return wrong(format!("there are {} members; use 1, 3 or 5", ids.len()));
     }
     if (1..ids.len()).any(|i| ids[..i].contains(&ids[i])) {

@@ -1,8 +1,8 @@
 //! [`RaftHost`]: all Raft groups of a node over one log, and what they share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use cairn_env::{Clock, Disk, Rng};
 use cairn_raft::{GroupCore, LogClock};
 use cairn_store::checkpoint::Outgoing;
 use cairn_store::{CheckpointStore, Record, RecoveredGroup, StoreError, Wal, WalConfig, WalStats};
-use cairn_types::{GroupId, NodeId, Time, crc32c};
+use cairn_types::{ClusterId, GroupId, NodeId, Time, crc32c};
 use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch, RaftMessage};
 use parking_lot::Mutex;
 
@@ -114,6 +114,8 @@ pub struct RaftHost {
     wal: Arc<Wal>,
     store: Arc<CheckpointStore>,
     transport: Arc<dyn RaftTransport>,
+    /// Empty while it is not known.
+    cluster: Arc<OnceLock<ClusterId>>,
     recovered: Mutex<BTreeMap<GroupId, RecoveredGroup>>,
     groups: Mutex<BTreeMap<GroupId, OpenGroup>>,
     /// Groups opened in this process (or being opened): what the log had of them at the start is out of date, so they
@@ -138,6 +140,10 @@ impl RaftHost {
         let (wal, recovered) = Wal::open(disk.clone(), wal_config)?;
         tracing::info!(dir, groups = recovered.len(), took = ?clock.now().since(started), "the log is open");
         let store = Arc::new(CheckpointStore::new(disk, CHECKPOINT_DIR, config.cluster));
+        let cluster = Arc::new(OnceLock::new());
+        if !config.cluster.is_none() {
+            let _ = cluster.set(config.cluster);
+        }
         let checkpointer = Checkpointer::start(store.clone(), clock.clone())?;
         Ok(Self {
             config,
@@ -147,6 +153,7 @@ impl RaftHost {
             wal: Arc::new(wal),
             store,
             transport,
+            cluster,
             recovered: Mutex::new(recovered),
             groups: Mutex::default(),
             opened: Mutex::default(),
@@ -170,6 +177,17 @@ impl RaftHost {
     /// Opens a group that must have been on this node before; fails with [`HostError::Missing`] otherwise.
     pub fn open_existing<S: StateMachine>(&self, group: GroupId, sm: S) -> Result<GroupHandle<S::Context>, HostError> {
         self.open(group, Beginning::Refused, sm)
+    }
+
+    /// Where a node is reached, as a group's state has it.
+    pub fn learn_address(&self, node: NodeId, address: &str) {
+        self.transport.learn_address(node, address);
+    }
+
+    /// The cluster, once it is known: checkpoints written from now on carry it. Repeating it costs nothing.
+    pub fn set_cluster(&self, cluster: ClusterId) {
+        // The first one stays: roles do not serve two.
+        let _ = self.cluster.set(cluster);
     }
 
     /// Whether the log or the checkpoints have anything of a group.
@@ -232,7 +250,7 @@ impl RaftHost {
         let parts = Parts {
             group,
             config: self.config.clone(),
-            cluster: self.config.cluster,
+            cluster: self.cluster.clone(),
             clock: self.clock.clone(),
             wal: self.wal.clone(),
             store: self.store.clone(),

@@ -10,9 +10,9 @@ mod checkpoints;
 pub(crate) use checkpoints::Generations;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,7 +42,7 @@ struct Pending<C> {
 pub(crate) struct Parts {
     pub group: GroupId,
     pub config: HostConfig,
-    pub cluster: ClusterId,
+    pub cluster: Arc<OnceLock<ClusterId>>,
     pub clock: Arc<dyn Clock>,
     pub wal: Arc<Wal>,
     pub store: Arc<CheckpointStore>,

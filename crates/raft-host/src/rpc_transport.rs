@@ -92,6 +92,10 @@ impl RaftTransport for RpcTransport {
         }
     }
 
+    fn learn_address(&self, node: NodeId, address: &str) {
+        self.set_address(node, address);
+    }
+
     fn fetch(
         &self,
         from: NodeId,

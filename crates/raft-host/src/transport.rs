@@ -29,6 +29,8 @@ pub enum FetchError {
 pub trait RaftTransport: Send + Sync {
     /// Hands a batch over for delivery. Never blocks; drops when its bounded queue is full.
     fn send(&self, to: NodeId, batch: RaftBatch);
+    /// Where a node is reached, as a group's own state has it. Transports that know by other means ignore it.
+    fn learn_address(&self, _node: NodeId, _address: &str) {}
     /// Fetches a part of a checkpoint, blocking, with a deadline. The bytes come with their checksum in the answer.
     fn fetch(
         &self,

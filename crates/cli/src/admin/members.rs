@@ -2,7 +2,7 @@
 use super::status;
 use crate::context::Context;
 use crate::error::{CliError, Result};
-use cairn_wire::manager::ClusterMap;
+use cairn_wire::manager::{ClusterMap, StatusResponse};
 use clap::Args;
 use std::time::Duration;
 
@@ -19,14 +19,18 @@ pub struct Wait {
 
 impl Wait {
     /// Looks until nothing is left to do; each news goes to standard error. False: nobody waited.
-    pub async fn until(&self, context: &Context, left: impl Fn(&ClusterMap) -> Option<String>) -> Result<bool> {
+    pub async fn until(
+        &self,
+        context: &Context,
+        left: impl Fn(&StatusResponse, &ClusterMap) -> Option<String>,
+    ) -> Result<bool> {
         if self.no_wait {
             return Ok(false);
         }
         let mut said = String::new();
         loop {
-            let (_, map) = status(context).await?;
-            let Some(news) = left(&map) else { return Ok(true) };
+            let (status, map) = status(context).await?;
+            let Some(news) = left(&status, &map) else { return Ok(true) };
             if news != said && !context.out.is_json() {
                 eprintln!("{news}");
             }

@@ -11,7 +11,7 @@ use crate::human::size;
 use crate::table::Align;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
-use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, Partition};
+use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, Partition, StatusResponse};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -141,7 +141,7 @@ async fn change(context: &Context, partition: &str, add: &[String], remove: &[St
         let what = format!("changing the members of partition {id}");
         let _taken: Empty = client.manager(&what, Opcode::ChangeMembers, &request).await?;
     }
-    let settled = |map: &ClusterMap| {
+    let settled = |_: &StatusResponse, map: &ClusterMap| {
         let busy = map.partitions.iter().find(|p| partitions.contains(&p.id) && !p.removed && !p.target.is_empty());
         busy.map(|p| format!("partition {}: {}", p.id, members_text(p)))
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cairn_chunk_core::fence;
 use cairn_format::pg_state::{PG_MEMBERS_MAX, PgStateMember, PgStateRecord};
 use cairn_rpc::{Reply, Request};
-use cairn_types::{DiskId, Epoch, MemberState, NodeId, PgId, Scheme, VolumeId};
+use cairn_types::{DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId, Scheme, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, PgState};
 use cairn_wire::error::WireError;
@@ -134,6 +134,7 @@ impl Inner {
         let troubled = files.is_troubled(new.pg);
         let last = store.index_end(new.pg);
         let pg = new.pg;
+        check_history(files.get(pg).as_deref(), &new)?;
         let applied = files.update(pg, |present| match present {
             Some(present) if present.epoch >= new.epoch => None,
             Some(present) => Some(PgStateRecord { high_water: present.high_water.max(last), ..new }),
@@ -287,6 +288,22 @@ impl Inner {
             }
         }
         Ok(())
+    }
+}
+
+/// Epochs rise in the manager's log, so a newer epoch never comes from an older leader than the one that told the epoch
+/// here. If it does, the manager's history was exchanged for another one, and nothing of it is believed.
+fn check_history(present: Option<&PgStateRecord>, new: &PgStateRecord) -> Result<(), WireError> {
+    match present {
+        Some(present) if present.epoch < new.epoch && new.term < present.term => {
+            let text = format!(
+                "{} is told {} by a manager of term {}, but {} came from term {}: the manager's state is not the one of \
+                 before; look at its directories",
+                new.pg, new.epoch, new.term, present.epoch, present.term
+            );
+            Err(WireError::new(ErrorCode::Conflict, text))
+        }
+        _ => Ok(()),
     }
 }
 

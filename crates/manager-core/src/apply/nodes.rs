@@ -40,6 +40,7 @@ impl State {
             if !node.roles.has(Roles::MANAGER) && !node.uuid.is_none() {
                 // Added anew: it may come with an empty directory, so its next registration tells its uuid.
                 freed = Some(std::mem::replace(&mut node.uuid, DiskUuid::NONE));
+                node.incarnation = Incarnation(0);
             }
             node.roles = Roles(node.roles.0 | Roles::MANAGER.0);
             if node.uuid.is_none() {

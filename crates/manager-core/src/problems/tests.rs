@@ -63,3 +63,19 @@ fn disks_partitions_and_mute_nodes() {
     assert!(said.contains("d3 (/data2/0 on n18) is failed: sync failed: EIO"), "{said}");
     assert!(said.contains("n17") && said.contains("sends no heartbeats"), "{said}");
 }
+
+/// A node that is gone for good and held nothing would keep the cluster from ever being healthy again.
+#[test]
+fn a_lost_node_that_held_nothing_is_no_problem() {
+    let (mut state, soft) = healthy();
+    for (number, roles) in [(8, Roles::DATA), (9, Roles::META)] {
+        let disks = u32::from(roles == Roles::DATA);
+        ok(&mut state, Command::Register(register(number, roles, disks)));
+    }
+    down(&mut state, &[20, 21]);
+    assert_eq!(problems(&state, &soft, WallTime(0)), Vec::<String>::new());
+    // The only member of a partition is one.
+    down(&mut state, &[19]);
+    let said = problems(&state, &soft, WallTime(26 * SECOND));
+    assert!(said.len() == 1 && said[0].contains("p1 cannot be used without it"), "{said:#?}");
+}

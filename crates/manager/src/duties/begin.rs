@@ -89,8 +89,13 @@ impl Manager {
         let Some(log) = self.log.get().cloned() else { return };
         let core = log.status().core;
         let matched = |node: NodeId| core.matched.iter().find(|(id, _)| *id == node).map_or(0, |(_, index)| *index);
+        // Who votes has registered, or is one of the first (`memory.rs` relies on it).
+        let registered = |node: NodeId| self.replica.read().node(node).is_some_and(|n| !n.uuid.is_none());
         let ready = core.members.learners.iter().find(|node| {
-            matched(**node) > 0 && matched(**node) + CAUGHT_UP_ENTRIES >= core.last && !core.members.joint
+            matched(**node) > 0
+                && matched(**node) + CAUGHT_UP_ENTRIES >= core.last
+                && !core.members.joint
+                && registered(**node)
         });
         if let Some(node) = ready.copied() {
             let change = tokio::task::spawn_blocking(move || log.change_members(vec![MemberChange::Voter(node)])).await;
@@ -105,10 +110,10 @@ impl Manager {
 
     /// Asks the other members of the manager's group whether they live.
     pub(super) async fn ask_members(&self) {
-        let voters = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
+        let members = self.log.get().map(|log| log.status().core.members).unwrap_or_default();
         let others: Vec<(NodeId, String)> = {
             let state = self.replica.read();
-            let others = voters.iter().filter(|node| **node != self.config.member);
+            let others = members.voters.iter().chain(&members.learners).filter(|node| **node != self.config.member);
             others.filter_map(|node| state.node(*node).map(|n| (*node, n.address.clone()))).collect()
         };
         let Ok(deadline) = self.look(|state, _| state.config().duration(Key::ProbeDeadline)) else { return };

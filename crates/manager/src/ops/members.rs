@@ -1,13 +1,11 @@
-//! ChangeMembers: of the manager's own group, or of a meta partition.
+//! ChangeMembers of a meta partition: the wish is logged if it can come true, and carried out by the duties.
 //!
-//! The manager's group: a new member has to run already (started with `join`), gets a vote when it has caught up
-//! (`duties.rs` promotes it). A partition: the wish is logged if it can come true, and carried out by the duties.
+//! Not here: the manager's own group (`ops/managers.rs`).
 use crate::group::Group;
 use crate::manager::Manager;
 use cairn_manager_core::apply::unknown_partition;
-use cairn_manager_core::command::{Command, PutManager, SetPartitionMembers};
+use cairn_manager_core::command::{Command, SetPartitionMembers};
 use cairn_manager_core::{Roles, State};
-use cairn_raft_host::MemberChange;
 use cairn_types::{ErrorCode, NodeId, PartitionId};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
@@ -19,42 +17,6 @@ impl Manager {
             0 => self.change_managers(request).await,
             _ => self.change_partition(request).await,
         }
-    }
-
-    async fn change_managers(&self, request: ChangeMembersRequest) -> Result<Empty, WireError> {
-        self.permit()?;
-        let bad = |text: String| WireError::new(ErrorCode::InvalidArgument, text);
-        let Some(log) = self.log.get() else { return Err(self.not_leader(None)) };
-        let voters = log.status().core.members.voters;
-        let left = voters.iter().filter(|n| !request.remove.contains(&n.get())).count();
-        if left + request.add.len() == 0 || request.add.len() + request.remove.len() > 5 {
-            return Err(bad("the manager's group has 1, 3 or 5 members; change a few at a time".into()));
-        }
-        for node in &request.add {
-            let Some(at) = request.addresses.iter().find(|at| at.node == *node && !at.address.is_empty()) else {
-                return Err(bad(format!("manager {node} needs its address: give it as {node}@host:port")));
-            };
-            let put = PutManager { node: *node, address: at.address.clone(), ..PutManager::default() };
-            self.execute(Command::PutManager(put)).await?;
-        }
-        let add = request.add.iter().filter(|n| !voters.contains(&NodeId(**n)));
-        let add = add.map(|n| MemberChange::Learner(NodeId(*n)));
-        let remove = request.remove.iter().map(|n| MemberChange::Remove(NodeId(*n)));
-        let changes: Vec<MemberChange> = add.chain(remove).collect();
-        if changes.is_empty() {
-            return Ok(Empty {});
-        }
-        let log = log.clone();
-        let changed = tokio::task::spawn_blocking(move || log.change_members(changes)).await;
-        match changed {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(WireError::new(ErrorCode::Conflict, error.to_string())),
-            Err(_) => return Err(WireError::new(ErrorCode::Unavailable, "the manager stops")),
-        }
-        for node in request.remove {
-            self.execute(Command::PutManager(PutManager { node, removed: true, ..PutManager::default() })).await?;
-        }
-        Ok(Empty {})
     }
 
     /// Logs who shall be a member; the duties do the rest (`duties/members.rs`).
@@ -142,6 +104,6 @@ fn nodes(ids: &[u32]) -> Vec<NodeId> {
     ids.iter().copied().map(NodeId).collect()
 }
 
-fn names(nodes: &[NodeId]) -> String {
+pub(super) fn names(nodes: &[NodeId]) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
 }

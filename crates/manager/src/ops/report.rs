@@ -48,10 +48,9 @@ impl Manager {
         };
         let why: String = request.why.chars().filter(|c| !c.is_control()).take(200).collect();
         let outcome = self.probe_member(&case.address, case.pg, case.disk, case.probe_deadline).await;
-        let remove = match outcome {
-            ProbeOutcome::Alive => self.is_slow(&case, reporter)?,
-            ProbeOutcome::Starting => self.silence(case.node)? > STARTING_PATIENCE,
-            ProbeOutcome::Silent | ProbeOutcome::Refused => true,
+        let remove = match leaves(outcome, self.silence(case.node)?) {
+            Some(remove) => remove,
+            None => self.is_slow(&case, reporter)?,
         };
         tracing::info!(pg = %case.pg, disk = %case.disk, node = %case.node, ?outcome, remove, %why, "a member was reported");
         if !remove {
@@ -161,4 +160,34 @@ fn open_case(state: &State, request: &ReportMemberRequest) -> Result<Result<Case
 fn settled(state: &State, pg: &Pg, disk: DiskId) -> ReportMemberResponse {
     let removed = pg.state_of(disk).is_none_or(|member| !member.receives_writes());
     ReportMemberResponse { state: Some(state.pg_state(pg)), removed }
+}
+
+/// Whether a reported member leaves by what its probe came to; `None`: it answers, others may have found it slow.
+/// `silence`: time since its node's last heartbeat.
+fn leaves(outcome: ProbeOutcome, silence: Duration) -> Option<bool> {
+    match outcome {
+        ProbeOutcome::Alive => None,
+        ProbeOutcome::Starting => Some(silence > STARTING_PATIENCE),
+        ProbeOutcome::Silent | ProbeOutcome::Refused => Some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node that restarts would lose all its members at once, or one that never gets ready keep them for ever.
+    #[test]
+    fn a_starting_member_has_eight_seconds() {
+        let seconds = Duration::from_secs;
+        assert_eq!(leaves(ProbeOutcome::Starting, seconds(0)), Some(false));
+        assert_eq!(leaves(ProbeOutcome::Starting, seconds(8)), Some(false));
+        assert_eq!(leaves(ProbeOutcome::Starting, seconds(8) + Duration::from_millis(1)), Some(true));
+        // What does not answer leaves at once, whatever its node said a moment ago; what answers is looked at further.
+        for silence in [seconds(0), seconds(60)] {
+            assert_eq!(leaves(ProbeOutcome::Silent, silence), Some(true));
+            assert_eq!(leaves(ProbeOutcome::Refused, silence), Some(true));
+            assert_eq!(leaves(ProbeOutcome::Alive, silence), None);
+        }
+    }
 }

@@ -20,8 +20,9 @@ impl Manager {
                     let majority = managers.len() / 2 + 1;
                     problems.push(format!(
                         "manager {node} does not answer: the cluster goes on as long as {majority} of {} managers run; \
-                         start it again",
-                        managers.len()
+                         start it again, or, when its directory is lost, `cairn admin manager remove {}` and add it anew",
+                        managers.len(),
+                        node.get()
                     ));
                 }
             }
@@ -33,6 +34,7 @@ impl Manager {
                 problems,
                 pgs: Some(state.pg_counts()),
                 managers: managers.iter().map(|node| node.get()).collect(),
+                manager_members: self.manager_table(|node| leading.managers.get(&node) == Some(&true)),
             }
         })
     }

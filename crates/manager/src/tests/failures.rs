@@ -192,3 +192,55 @@ fn everybody_restarts() {
     assert_eq!(member(&pg_now(&managers), nodes[2].disk()), MemberState::Syncing);
     assert_eq!(pg.pg, state.pg);
 }
+
+/// A member that refused an epoch would count as being in it: writers would wait for a chain that never forms.
+#[test]
+fn a_refused_epoch_is_told_again() {
+    let (managers, mut nodes, _meta, pg) = cluster();
+    nodes[1].desk.lock().mood = Mood::Refuses;
+    let before = nodes[1].desk.lock().pushes;
+    let disk = nodes[0].disk();
+    nodes[0].kill();
+    assert!(report(&managers, &pg, disk, 1).removed);
+    told(&nodes[2], pg.pg, Epoch(2));
+    eventually("it to be told again and again", || (nodes[1].desk.lock().pushes >= before + 3).then_some(()));
+    assert_eq!(nodes[1].desk.lock().pgs[&pg.pg].epoch, 1);
+    nodes[1].desk.lock().mood = Mood::Well;
+    let state = told(&nodes[1], pg.pg, Epoch(2));
+    assert_eq!(member(&state, disk), MemberState::Offline);
+    // A disk that is out of service is not told for ever.
+    nodes[1].desk.lock().mood = Mood::Refuses;
+    let mut heartbeat = nodes[1].heartbeat_of();
+    heartbeat.disks[0].health = 1;
+    nodes[1].send(&heartbeat);
+    told(&nodes[2], pg.pg, Epoch(3));
+    let quiet = |node: &Node| {
+        let pushes = node.desk.lock().pushes;
+        std::thread::sleep(Duration::from_millis(1200));
+        node.desk.lock().pushes == pushes
+    };
+    eventually("the pushes to end", || quiet(&nodes[1]).then_some(()));
+}
+
+/// A heartbeat that says nothing of a disk says nothing against it; a start without it does.
+#[test]
+fn a_disk_that_is_left_out_of_a_report() {
+    let (managers, mut nodes, _meta, pg) = cluster();
+    let disk = nodes[0].disk();
+    let mut heartbeat = nodes[0].heartbeat_of();
+    let brought = std::mem::take(&mut heartbeat.disks);
+    for _ in 0..3 {
+        assert!(!nodes[0].send(&heartbeat).register_again);
+    }
+    assert_eq!(pg_now(&managers).epoch, pg.epoch, "nothing happened to its groups");
+    assert!(managers.map().disks.iter().all(|d| d.state == 0));
+    nodes[0].disks.clear();
+    nodes[0].restart();
+    let state = |managers: &Managers| managers.map().disks.iter().find(|d| d.id == disk).map(|d| d.state);
+    assert_eq!(state(&managers), Some(3), "absent");
+    assert_eq!(member(&pg_now(&managers), disk), MemberState::Offline);
+    nodes[0].disks = brought;
+    nodes[0].restart();
+    assert_eq!(state(&managers), Some(0));
+    assert_eq!(member(&pg_now(&managers), disk), MemberState::Syncing);
+}

@@ -24,6 +24,8 @@ pub enum Mood {
     Hangs,
     /// Its disk has failed.
     DiskFailed,
+    /// Takes no new states of groups.
+    Refuses,
 }
 
 #[derive(Default)]
@@ -63,6 +65,10 @@ impl Service for Port {
                 let push: ApplyPgsRequest = request.decode().expect("a push");
                 assert!(push.term > 0);
                 desk.pushes += 1;
+                if desk.mood == Mood::Refuses {
+                    let refused = push.pgs.iter().map(|pg| pg.pg).collect();
+                    return reply.ok(&ApplyPgsResponse { refused }, ());
+                }
                 push.pgs.into_iter().for_each(|pg| desk.take(pg));
                 reply.ok(&ApplyPgsResponse::default(), ());
             }

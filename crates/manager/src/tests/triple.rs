@@ -1,7 +1,7 @@
 //! Three managers: hints, a leader that dies, nothing forgotten, nothing given twice.
 use super::cluster::{Managers, eventually, new_client, wait};
 use super::node::{Node, beat, told};
-use cairn_rpc::{CallError, CallOptions, Identity};
+use cairn_rpc::{CallError, CallOptions, Identity, LeaderError};
 use cairn_types::{Epoch, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::manager::*;
@@ -119,11 +119,26 @@ fn one_manager_becomes_three() {
         managers.try_call::<Empty>(Opcode::ChangeMembers, &request)
     };
     let nameless = ChangeMembersRequest { group: 0, add: vec![2], ..ChangeMembersRequest::default() };
-    let error = managers.try_call::<Empty>(Opcode::ChangeMembers, &nameless).expect_err("no address");
-    assert_eq!(error.code(), Some(ErrorCode::InvalidArgument));
+    let nobody = NodeAddress { node: 2, address: "127.0.0.1:1".into() };
+    let absent = ChangeMembersRequest { addresses: vec![nobody], ..nameless.clone() };
+    let two = ChangeMembersRequest { add: vec![2, 3], ..ChangeMembersRequest::default() };
+    let only = ChangeMembersRequest { remove: vec![1], ..ChangeMembersRequest::default() };
+    let stranger = ChangeMembersRequest { remove: vec![7], ..ChangeMembersRequest::default() };
+    for (request, wanted) in [
+        (nameless, "needs its address"),
+        (absent, "nobody answers at 127.0.0.1:1: start the new manager first"),
+        (two, "one at a time"),
+        (only, "too few to go on"),
+        (stranger, "n7 is no manager; they are n1"),
+    ] {
+        let error = managers.try_call::<Empty>(Opcode::ChangeMembers, &request).expect_err(wanted);
+        assert_eq!(error.code(), Some(ErrorCode::InvalidArgument));
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
     for number in [2, 3] {
         managers.add();
         change(&managers, vec![number]).expect("added");
+        register_manager(&managers, number, 70 + number as u8).expect("registered");
         eventually("the new member's vote", || managers.status().managers.contains(&number).then_some(()));
     }
     assert_eq!(managers.status().managers, [1, 2, 3]);
@@ -136,7 +151,20 @@ fn one_manager_becomes_three() {
     let problem = eventually("the dead manager to be named", || {
         managers.status().problems.into_iter().find(|p| p.contains("manager n1 does not answer"))
     });
-    assert!(problem.contains("2 of 3 managers"), "{problem}");
+    assert!(problem.contains("2 of 3 managers") && problem.contains("cairn admin manager remove 1"), "{problem}");
+    // With the dead one gone two are left, which both answer; a leader that is to go hands over first.
+    let remove = |managers: &Managers, number: usize| {
+        let request = ChangeMembersRequest { remove: vec![number as u32 + 1], ..ChangeMembersRequest::default() };
+        managers.call::<Empty>(Opcode::ChangeMembers, &request);
+        eventually("its removal", || (!managers.status().managers.contains(&(number as u32 + 1))).then_some(()));
+    };
+    remove(&managers, 0);
+    let leader = managers.leader();
+    eventually("the other to be heard", || managers.status().manager_members.iter().all(|m| m.answers).then_some(()));
+    remove(&managers, leader);
+    let last = managers.status();
+    assert_eq!((last.managers.len(), last.manager_members.len()), (1, 1));
+    assert_ne!(last.leader_node as usize, leader + 1);
 }
 
 /// A member that lost its directory would vote a second time in a term: two leaders, two truths.
@@ -152,29 +180,31 @@ fn a_member_that_lost_its_log_gets_no_vote_by_itself() {
     managers.empty(2);
     managers.restart(2, ClusterId::NONE);
     eventually("it to follow", || managers.running[2].as_ref()?.manager.health().ok());
-    let register = |managers: &Managers, uuid: u8| {
-        let address = managers.addresses[2].clone();
-        let roles = vec!["manager".to_owned()];
-        let request =
-            RegisterRequest { node_uuid: vec![uuid; 16], node: 3, roles, address, ..RegisterRequest::default() };
-        managers.try_call::<RegisterResponse>(Opcode::Register, &request)
-    };
-    register(&managers, 77).expect("registered");
+    register_manager(&managers, 3, 77).expect("registered");
     managers.kill(2);
     managers.empty(2);
     let error = managers.try_restart(2, ClusterId::NONE).err().expect("it must not start").to_string();
     assert!(error.contains("has no log") && error.contains("member 3 has been part of"), "{error}");
-    assert!(error.contains("restore the directory") && error.contains("manager.join = true"), "{error}");
+    assert!(error.contains("restore the directory") && error.contains("cairn admin manager remove 3"), "{error}");
     // The way back that the message tells.
     let address = NodeAddress { node: 3, address: managers.addresses[2].clone() };
     let remove = ChangeMembersRequest { group: 0, remove: vec![3], ..ChangeMembersRequest::default() };
     managers.call::<Empty>(Opcode::ChangeMembers, &remove);
     eventually("its removal", || (managers.status().managers == [1, 2]).then_some(()));
-    managers.joining = 2;
+    // With an empty directory it joins by itself, without a vote.
     managers.restart(2, ClusterId::NONE);
     let add =
         ChangeMembersRequest { group: 0, add: vec![3], addresses: vec![address], ..ChangeMembersRequest::default() };
     managers.call::<Empty>(Opcode::ChangeMembers, &add);
+    register_manager(&managers, 3, 78).expect("with the uuid of its new directory");
     eventually("its vote", || (managers.status().managers == [1, 2, 3]).then_some(()));
-    register(&managers, 78).expect("with the uuid of its new directory");
+}
+
+/// What a manager's node says when it starts.
+fn register_manager(managers: &Managers, number: u32, uuid: u8) -> Result<RegisterResponse, LeaderError> {
+    let address = managers.addresses[number as usize - 1].clone();
+    let roles = vec!["manager".to_owned()];
+    let request =
+        RegisterRequest { node_uuid: vec![uuid; 16], node: number, roles, address, ..RegisterRequest::default() };
+    managers.try_call::<RegisterResponse>(Opcode::Register, &request)
 }

@@ -13,7 +13,7 @@ use cairn_format::checkpoint::CheckpointHeader;
 use cairn_raft::{Input, LogEntry, Position, SnapshotMeta};
 use cairn_store::{Record, StoreError};
 
-use cairn_types::Time;
+use cairn_types::{ClusterId, Time};
 
 use super::Owner;
 use crate::jobs::CheckpointJob;
@@ -71,7 +71,7 @@ impl<S: StateMachine> Owner<S> {
         assert!(self.outputs.is_empty() && at == self.core.applied(), "the state is that of the core's last entry");
         let ids = |nodes: &[cairn_types::NodeId]| nodes.iter().map(|node| u64::from(node.0)).collect();
         let header = CheckpointHeader {
-            cluster: self.parts.cluster,
+            cluster: self.parts.cluster.get().copied().unwrap_or(ClusterId::NONE),
             group: self.parts.group,
             index: at.index,
             term: at.term,

@@ -1,0 +1,138 @@
+//! `cairn admin manager ls|add|remove`: members of the manager's own group.
+use super::members::{Wait, node_number};
+use super::{listing, status};
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::table::Align;
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::data::NodeAddress;
+use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, ManagerMember, StatusResponse};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+#[derive(Args, Debug)]
+pub struct ManagerArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// List the managers
+    #[command(alias = "list")]
+    Ls,
+    /// Make a process that runs with an empty directory a manager
+    Add {
+        /// Its number (manager.member of its configuration) and address, such as 2@10.0.0.2:7400
+        manager: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Take a manager out; it may be lost for good
+    Remove {
+        /// Its number, such as 2
+        manager: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+}
+
+impl ManagerArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        match self.verb {
+            Verb::Ls => list(context).await,
+            Verb::Add { manager, wait } => add(context, &manager, &wait).await,
+            Verb::Remove { manager, wait } => remove(context, &manager, &wait).await,
+        }
+    }
+}
+
+fn role(status: &StatusResponse, member: &ManagerMember) -> &'static str {
+    match (member.node == status.leader_node, member.votes) {
+        (true, _) => "leads",
+        (_, true) => "votes",
+        (_, false) => "catches up",
+    }
+}
+
+async fn list(context: &Context) -> Result<()> {
+    let (status, map) = status(context).await?;
+    let rows = status.manager_members.iter().map(|member| {
+        let node = map.nodes.iter().find(|node| node.id == member.node);
+        let address = node.map_or("", |node| node.address.as_str());
+        let http = node.map_or("", |node| node.http_address.as_str());
+        let value = json!({
+            "id": member.node, "address": address, "http_address": http, "leads": member.node == status.leader_node,
+            "votes": member.votes, "answers": member.answers, "lacks_entries": member.lacks,
+        });
+        let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+        let cells = vec![
+            member.node.to_string(),
+            role(&status, member).to_owned(),
+            if member.answers { "yes" } else { "no" }.to_owned(),
+            member.lacks.to_string(),
+            dash(address),
+            dash(http),
+        ];
+        (value, cells)
+    });
+    let columns = [
+        ("MANAGER", Align::Right),
+        ("PART", Align::Left),
+        ("ANSWERS", Align::Left),
+        ("LACKS ENTRIES", Align::Right),
+        ("ADDRESS", Align::Left),
+        ("HTTP", Align::Left),
+    ];
+    listing::print(context, &columns, rows)
+}
+
+async fn add(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
+    let Some((number, address)) = manager.split_once('@').filter(|(_, address)| address.contains(':')) else {
+        let text = format!("{manager:?} is no manager: write number@host:port, such as 2@10.0.0.2:7400");
+        return Err(CliError::usage(text));
+    };
+    let number = node_number(number)?;
+    let addresses = vec![NodeAddress { node: number, address: address.to_owned() }];
+    let request = ChangeMembersRequest { add: vec![number], addresses, ..ChangeMembersRequest::default() };
+    let client = context.client().await?;
+    let _taken: Empty = client.manager("adding a manager", Opcode::ChangeMembers, &request).await?;
+    let voting = |status: &StatusResponse, _: &ClusterMap| match status.managers.contains(&number) {
+        true => None,
+        false => Some(format!("manager {number} catches up")),
+    };
+    let done = wait.until(context, voting).await?;
+    said(context, number, if done { "votes" } else { "catches up" }).await
+}
+
+async fn remove(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
+    let number = node_number(manager)?;
+    let request = ChangeMembersRequest { remove: vec![number], ..ChangeMembersRequest::default() };
+    let client = context.client().await?;
+    let _done: Empty = client.manager("removing a manager", Opcode::ChangeMembers, &request).await?;
+    let there = |status: &StatusResponse, _: &ClusterMap| {
+        let there = status.manager_members.iter().any(|member| member.node == number);
+        there.then(|| format!("manager {number} leaves"))
+    };
+    let done = wait.until(context, there).await?;
+    said(context, number, if done { "removed" } else { "leaves" }).await
+}
+
+/// What became of it, and a word about even numbers.
+async fn said(context: &Context, number: u32, outcome: &str) -> Result<()> {
+    let (status, _) = status(context).await?;
+    let voters = status.managers.len();
+    if context.out.is_json() {
+        return context.out.json(&json!({ "id": number, "outcome": outcome, "managers": status.managers }));
+    }
+    context.out.line(format!("manager {number}: {outcome}; {voters} vote"))?;
+    if voters.is_multiple_of(2) {
+        context.out.line(format!(
+            "{voters} managers survive no more losses than {}: add or remove one more, and name all of them in \
+             manager.members of every process",
+            voters - 1
+        ))?;
+    }
+    Ok(())
+}
