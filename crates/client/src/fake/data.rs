@@ -120,6 +120,7 @@ impl State {
         payload: &[u8],
         scheme: Scheme,
     ) -> Answer<u64> {
+        assert!((1..=1 << 20).contains(&payload.len()), "an append has 1 byte to 1 MiB, not {}", payload.len());
         let chunks = self.disks.get_mut(&disk).expect("a known disk");
         let new = || Chunk {
             creation_epoch: r.creation_epoch,

@@ -11,7 +11,7 @@ use crate::discard::Remains;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::stripe::group::{Gather, RowGroup, rows_of_group};
-use crate::stripe::set::{ROUND_BYTES, SetWriter, take_round};
+use crate::stripe::set::{SetWriter, round_bytes, take_round};
 use crate::stripe::stream::StripedHandle;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Layout, SessionId, Stripe};
@@ -82,7 +82,7 @@ impl Body {
                 }
             }
             None if self.units().is_some() => {
-                while self.gather.len() > ROUND_BYTES {
+                while self.units().is_some_and(|stripe| self.gather.len() > round_bytes(stripe)) {
                     self.send_units(false).await?;
                 }
             }
@@ -123,7 +123,7 @@ impl Body {
             let target = Target { volume, scheme, session };
             self.set = Some(SetWriter::new(self.volume.cluster().clone(), target, stripe));
         }
-        let units = take_round(&mut self.gather, stripe.unit() as usize);
+        let units = take_round(&mut self.gather, stripe);
         let bytes: u64 = units.iter().map(|u| u.len() as u64).sum();
         if let Some(set) = &mut self.set {
             set.push(self.written, units, last).await?;

@@ -8,6 +8,7 @@
 mod column;
 
 use super::group::Gather;
+use crate::append::SEGMENT_MAX;
 use crate::append::open::{Avoided, Target, open_chunk, refresh_quietly};
 use crate::append::retry::Retry;
 use crate::cluster::Cluster;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// File bytes of a round.
-pub(crate) const ROUND_BYTES: usize = 8 << 20;
+const ROUND_BYTES: usize = 8 << 20;
 /// Rounds under way.
 const ROUNDS_MAX: usize = 3;
 /// Columns that are opened at the same time.
@@ -226,11 +227,17 @@ impl SetWriter {
     }
 }
 
+/// Bytes of a round: no column gets more than one append takes.
+pub(crate) fn round_bytes(stripe: Stripe) -> usize {
+    ROUND_BYTES.min(usize::from(stripe.columns()) * SEGMENT_MAX)
+}
+
 /// Units of the next round, as many as there are.
-pub(crate) fn take_round(gather: &mut Gather, unit: usize) -> Vec<SharedBuf> {
-    let whole = gather.len().min(ROUND_BYTES) / unit;
+pub(crate) fn take_round(gather: &mut Gather, stripe: Stripe) -> Vec<SharedBuf> {
+    let (unit, most) = (stripe.unit() as usize, round_bytes(stripe));
+    let whole = gather.len().min(most) / unit;
     let mut units = gather.take_units(whole, unit);
-    if gather.len() > 0 && gather.len() < unit && units.len() * unit < ROUND_BYTES {
+    if gather.len() > 0 && gather.len() < unit && units.len() * unit < most {
         units.extend(gather.take_units(1, gather.len()));
     }
     units
