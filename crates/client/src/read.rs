@@ -7,5 +7,6 @@ pub(crate) mod latency;
 pub(crate) mod piece;
 pub(crate) mod row_read;
 pub(crate) mod rows;
+pub(crate) mod salvage;
 pub(crate) mod set;
 pub(crate) mod shard;

@@ -1,4 +1,6 @@
-//! The bytes of a file on their way into chunks, by its layout: whole rows striped, the rest in replicated chunks.
+//! The bytes of a file on their way into chunks, by its layout: whole rows striped, the rest in replicated chunks. The end
+//! of a file that has striped rows is cut into rows of the smallest unit first: m + 1 copies of half a row would take
+//! more space than all its parity.
 //!
 //! What is pushed is gathered into parts: a row group of an erasure layout, a segment of a replicated one. The last part
 //! is held back, because it asks for the sync. Memory: one part, and what the streams' windows hold.
@@ -14,6 +16,7 @@ use crate::stripe::group::{Gather, RowGroup, rows_of_group};
 use crate::stripe::set::{SetWriter, round_bytes, take_round};
 use crate::stripe::stream::StripedHandle;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
+use cairn_types::layout::STRIPE_UNIT_MIN;
 use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Layout, SessionId, Stripe};
 use tokio::sync::oneshot;
 
@@ -24,7 +27,7 @@ pub(crate) struct Body {
     /// Whose chunks all of it lies in.
     pub(crate) session: SessionId,
     plain: Option<StreamHandle>,
-    striped: Option<StripedHandle>,
+    striped: Option<(Stripe, StripedHandle)>,
     set: Option<SetWriter>,
     gather: Gather,
     /// File offset of the first gathered byte.
@@ -54,6 +57,11 @@ impl Body {
     fn rows(&self) -> Option<Stripe> {
         let striped = !self.layout.scheme().is_replicated() && self.written.is_multiple_of(BLOCK_SIZE as u64);
         self.layout.stripe().filter(|_| striped)
+    }
+    /// Rows of the smallest unit, for the end of what has larger ones. (A small file has none: it is read from one disk.)
+    fn small_rows(&self) -> Option<Stripe> {
+        let stripe = self.rows().filter(|_| self.striped.is_some())?;
+        Stripe::new(stripe.columns(), STRIPE_UNIT_MIN).filter(|small| *small != stripe)
     }
     /// The stripe of a layout of stripe sets.
     fn units(&self) -> Option<Stripe> {
@@ -100,6 +108,15 @@ impl Body {
             let rows = self.gather.len() as u64 / stripe.row();
             if rows > 0 {
                 self.send_rows(stripe, rows, true).await?;
+            }
+        }
+        if let Some(small) = self.small_rows() {
+            loop {
+                let rows = (self.gather.len() as u64 / small.row()).min(rows_of_group(small));
+                if rows == 0 {
+                    break;
+                }
+                self.send_rows(small, rows, true).await?;
             }
         }
         // What is shorter than a unit is not worth a set of its own.
@@ -191,11 +208,11 @@ impl Body {
     }
     async fn striped_stream(&mut self, stripe: Stripe) -> Result<StripedHandle> {
         let stream = match &self.striped {
-            Some(stream) => stream.clone(),
-            None => self.volume.striped_stream(self.layout.scheme(), stripe).await?,
+            Some((present, stream)) if *present == stripe => stream.clone(),
+            _ => self.volume.striped_stream(self.layout.scheme(), stripe).await?,
         };
         self.check_session(stream.session)?;
-        Ok(self.striped.insert(stream).clone())
+        Ok(self.striped.insert((stripe, stream)).1.clone())
     }
 
     /// What an ended session wrote may be collected as garbage, so another session never publishes it. The partition

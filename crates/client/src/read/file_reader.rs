@@ -4,7 +4,7 @@
 //! Bounds: [`READ_AHEAD`] pieces and row groups, of no more than [`AHEAD_BYTES_MAX`] and one more, are in memory or on
 //! their way; a page of extents is at most 1,024.
 use super::latency::Latency;
-use super::piece::{PIECE_MAX, Piece, read_piece};
+use super::piece::{Got, PIECE_MAX, Piece, read_piece};
 use super::rows::{Rows, read_rows};
 use super::set::{SetColumns, SetRange, group_bytes, read_set};
 use crate::error::{ClientError, Result};
@@ -52,6 +52,8 @@ pub struct FileReader {
     ahead_bytes: u64,
     /// Parts of the row group that is being handed on.
     ready: VecDeque<FilePiece>,
+    /// Why nothing follows them.
+    failed: Option<ClientError>,
 }
 
 /// Bytes that are being read: the parts of a piece or row group.
@@ -59,7 +61,7 @@ struct Ahead {
     offset: u64,
     length: u64,
     hole: bool,
-    task: JoinHandle<Result<Vec<SharedBuf>>>,
+    task: JoinHandle<Got<Vec<SharedBuf>>>,
 }
 
 enum Plan {
@@ -87,29 +89,40 @@ impl FileReader {
             ahead: VecDeque::new(),
             ahead_bytes: 0,
             ready: VecDeque::new(),
+            failed: None,
         }
     }
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
-    /// The next bytes; `None` at the end.
+    /// The next bytes; `None` at the end. What can be read before bytes that cannot comes before the error, which names
+    /// exactly the unreadable range of the file.
     pub async fn next(&mut self) -> Result<Option<FilePiece>> {
         self.read_ahead().await?;
         while self.ready.is_empty() {
+            if let Some(error) = self.failed.clone() {
+                return Err(error);
+            }
             let Some(Ahead { mut offset, length, hole, task }) = self.ahead.pop_front() else { return Ok(None) };
             self.ahead_bytes -= length;
-            let parts = match task.await {
-                Ok(Ok(parts)) => parts,
-                Ok(Err(error)) => return Err(self.explain(error).await),
+            let got = match task.await {
+                Ok(got) => got,
                 Err(join) => {
                     return Err(ClientError::protocol(&self.shown_as, format!("a read task ended: {join}")));
                 }
             };
-            for data in parts {
+            for data in got.data.into_iter().filter(|data| !data.is_empty()) {
                 let next = offset + data.len() as u64;
                 self.ready.push_back(FilePiece { offset, data, hole });
                 offset = next;
+            }
+            if let Some(mut error) = got.failed {
+                // The members know offsets in the chunk.
+                if let ClientError::Unreadable { offset: at, .. } = &mut error {
+                    *at = offset;
+                }
+                self.failed = Some(self.explain(error).await);
             }
         }
         Ok(self.ready.pop_front())
@@ -122,11 +135,14 @@ impl FileReader {
             let (length, hole, task) = match self.plan().await? {
                 Plan::Hole(length) => {
                     let zeros = ZEROS.slice(..length as usize);
-                    (length, true, tokio::spawn(std::future::ready(Ok(vec![zeros]))))
+                    (length, true, tokio::spawn(std::future::ready(Got { data: vec![zeros], failed: None })))
                 }
                 Plan::Data(piece) => {
                     let latency = self.latency.clone();
-                    let read = async move { Ok(vec![read_piece(&cluster, &latency, piece).await?]) };
+                    let read = async move {
+                        let Got { data, failed } = read_piece(&cluster, &latency, piece).await;
+                        Got { data: vec![data], failed }
+                    };
                     (piece.length, false, tokio::spawn(read))
                 }
                 Plan::Rows(rows) => {

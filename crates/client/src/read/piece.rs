@@ -1,7 +1,11 @@
 //! One piece of a chunk: asked of the nearest serving member, of the next on error, slowness or a bad checksum.
 //!
+//! When no member has all of it intact, what single members have is put together, block by block (`salvage`), so that only
+//! blocks that are bad on all of them are unreadable.
+//!
 //! Invariant: bytes are handed on only after every block of them matched its CRC; nothing is ever made up.
 use super::latency::{HEDGE_MAX, Latency};
+use super::salvage::{Salvage, salvage_by_halves};
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
@@ -12,6 +16,7 @@ use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
@@ -23,6 +28,14 @@ const READ_DEADLINE: Duration = Duration::from_secs(5);
 const REPORT_DEADLINE: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Bad blocks of one answer that its member is told of; it finds the others when it is asked again.
+const REPORTS_MAX: usize = 16;
+
+/// What could be read of a range: all of it, or what comes before the first byte that could not, and why not.
+pub(crate) struct Got<T> {
+    pub data: T,
+    pub failed: Option<ClientError>,
+}
 
 /// What is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,27 +45,48 @@ pub(crate) struct Piece {
     pub length: u64,
 }
 
+/// Why a member did not give a piece.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub error: NetError,
+    /// Damage of its copy, so that other blocks of it may be good.
+    pub damaged: bool,
+}
+
 /// Reads a piece; tries members until the cluster's patience ends or all of them say that they lack it.
-pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, piece: Piece) -> Result<SharedBuf> {
+pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, piece: Piece) -> Got<SharedBuf> {
     let started = cluster.clock.now();
     let mut pause = PAUSE_MIN;
+    let salvage = Arc::new(Mutex::new(Salvage::new(piece)));
+    let mut by_halves = true;
+    let failed = |failed: ClientError| Got { data: SharedBuf::default(), failed: Some(failed) };
     loop {
         let view = cluster.view();
         let mut members: Vec<u32> =
             view.pgs.get(&piece.chunk.pg.0).map(|pg| pg.serving().collect()).unwrap_or_default();
         cluster.sort_for_reading(&view, &mut members, piece.chunk, piece.offset);
         latency.slow_last(&mut members, cluster.clock.now());
-        let failures = match read_hedged(cluster, latency, piece, &members).await {
-            Ok(data) => return Ok(data),
+        let failures = match read_hedged(cluster, latency, &salvage, &members).await {
+            Ok(data) => return Got { data, failed: None },
             Err(failures) => failures,
         };
         // One member alone may have lost what the others still have.
-        let deleted = |(_, e): &(u32, NetError)| matches!(e, NetError::Remote(e) if e.code == ErrorCode::ChunkDeleted);
+        let deleted =
+            |(_, e): &(u32, Refusal)| matches!(&e.error, NetError::Remote(e) if e.code == ErrorCode::ChunkDeleted);
         if !failures.is_empty() && failures.iter().all(deleted) {
-            return Err(ClientError::Changed { what: piece.chunk.to_string() });
+            return failed(ClientError::Changed { what: piece.chunk.to_string() });
+        }
+        let damaged: Vec<u32> = failures.iter().filter(|(_, e)| e.damaged).map(|(disk, _)| *disk).collect();
+        if by_halves && !damaged.is_empty() {
+            by_halves = false;
+            salvage_by_halves(cluster, latency, &salvage, &damaged).await;
+            if let Some(data) = salvage.lock().whole() {
+                return Got { data, failed: None };
+            }
         }
         if cluster.clock.now().since(started) > cluster.patience {
-            return Err(unreadable(piece, &failures));
+            let salvage = salvage.lock();
+            return Got { data: salvage.prefix(), failed: Some(unreadable(&salvage, &failures)) };
         }
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -60,23 +94,30 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
     }
 }
 
-fn unreadable(piece: Piece, failures: &[(u32, NetError)]) -> ClientError {
-    let detail = match failures {
+fn unreadable(salvage: &Salvage, failures: &[(u32, Refusal)]) -> ClientError {
+    let chunk = salvage.piece().chunk;
+    let mut detail = match failures {
         [] => {
-            format!("{} has no serving member; cairn admin pg {} shows its members", piece.chunk.pg, piece.chunk.pg.0)
+            format!("{} has no serving member; cairn admin pg {} shows its members", chunk.pg, chunk.pg.0)
         }
-        some => some.iter().map(|(disk, e)| format!("disk d{disk}: {}", e.text())).collect::<Vec<_>>().join("; "),
+        some => some.iter().map(|(disk, e)| format!("disk d{disk}: {}", e.error.text())).collect::<Vec<_>>().join("; "),
     };
-    ClientError::Unreadable { what: piece.chunk.to_string(), offset: piece.offset, length: piece.length, detail }
+    let missing = salvage.missing();
+    if missing.len() > 1 {
+        detail.push_str(&format!("; so are {} more ranges of the {} bytes that were asked for", missing.len() - 1, salvage.piece().length));
+    }
+    let (offset, length) = missing.first().copied().unwrap_or((salvage.piece().offset, salvage.piece().length));
+    ClientError::Unreadable { what: chunk.to_string(), offset, length, detail }
 }
 
 /// Asks the first member; the next one as soon as one fails or is slow. The first good answer wins.
 async fn read_hedged(
     cluster: &Arc<Cluster>,
     latency: &Arc<Latency>,
-    piece: Piece,
+    salvage: &Arc<Mutex<Salvage>>,
     members: &[u32],
-) -> std::result::Result<SharedBuf, Vec<(u32, NetError)>> {
+) -> std::result::Result<SharedBuf, Vec<(u32, Refusal)>> {
+    let piece = salvage.lock().piece();
     let mut failures = Vec::new();
     let mut running = JoinSet::new();
     let mut next = members.iter().copied();
@@ -84,8 +125,9 @@ async fn read_hedged(
         if running.is_empty() || failures.len() + running.len() < members.len() {
             match next.next() {
                 Some(disk) => {
-                    let (cluster, latency) = (cluster.clone(), latency.clone());
-                    running.spawn(async move { (disk, read_member(&cluster, &latency, piece, disk).await) });
+                    let (cluster, latency, salvage) = (cluster.clone(), latency.clone(), salvage.clone());
+                    running
+                        .spawn(async move { (disk, read_member(&cluster, &latency, piece, disk, &salvage).await) });
                 }
                 None if running.is_empty() => return Err(failures),
                 None => {}
@@ -101,8 +143,15 @@ async fn read_hedged(
                 }
                 return Ok(data);
             }
-            Some(Ok((disk, Err(error)))) => failures.push((disk, error)),
-            Some(Err(join)) => failures.push((0, NetError::NotSent(join.to_string()))),
+            Some(Ok((disk, Err(refusal)))) => {
+                failures.push((disk, refusal));
+                if let Some(data) = salvage.lock().whole() {
+                    return Ok(data);
+                }
+            }
+            Some(Err(join)) => {
+                failures.push((0, Refusal { error: NetError::NotSent(join.to_string()), damaged: false }));
+            }
             None => return Err(failures),
         }
     }
@@ -127,51 +176,66 @@ async fn next_answer<T: 'static>(
     tokio::time::timeout(HEDGE_MAX.saturating_sub(delay), running.join_next()).await.ok()
 }
 
-async fn read_member(
+/// Asks one member for the piece, or a part of it; what it has intact goes to the salvage if other blocks are bad.
+pub(super) async fn read_member(
     cluster: &Arc<Cluster>,
     latency: &Latency,
     piece: Piece,
     disk: u32,
-) -> std::result::Result<SharedBuf, NetError> {
-    let address = cluster.disk_address(disk)?;
+    salvage: &Mutex<Salvage>,
+) -> std::result::Result<SharedBuf, Refusal> {
+    let refusal = |error: NetError| {
+        let damaged = matches!(&error, NetError::Remote(e) if e.code == ErrorCode::ChecksumMismatch);
+        Refusal { error, damaged }
+    };
+    let address = cluster.disk_address(disk).map_err(refusal)?;
     let header = ChunkHeader { disk, pg: piece.chunk.pg.0, index: piece.chunk.index, epoch: 0, session: 0 };
-    let length = u32::try_from(piece.length).map_err(|_| NetError::NotSent("the piece is too long".into()))?;
+    let length = u32::try_from(piece.length).map_err(|_| refusal(NetError::NotSent("the piece is too long".into())))?;
     let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, creation_epoch: 0, row_crcs: false };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().stream(cluster.rng.u64() as u32);
     let (answer, payload): (ReadResponse, _) =
-        cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options).await?;
+        cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options).await.map_err(refusal)?;
     latency.record(cluster.clock.now().since(asked));
     let payload = payload.map(|p| p.freeze()).unwrap_or_default();
-    match check_blocks(piece, &answer, &payload) {
-        Ok(()) => {
-            let skip = (piece.offset - answer.first_block_offset) as usize;
-            Ok(payload.slice(skip..skip + piece.length as usize))
-        }
-        Err(Bad::Shape(text)) => Err(NetError::Unknown(text)),
-        Err(Bad::Block(block)) => {
+    let bad = match check_blocks(piece, &answer, &payload) {
+        Ok(bad) => bad,
+        Err(text) => return Err(refusal(NetError::Unknown(text))),
+    };
+    let Some(first) = bad.first() else {
+        let skip = (piece.offset - answer.first_block_offset) as usize;
+        return Ok(payload.slice(skip..skip + piece.length as usize));
+    };
+    salvage.lock().take(answer.first_block_offset / BLOCK_SIZE as u64, &payload, &bad);
+    for block in bad.iter().take(REPORTS_MAX) {
+        if salvage.lock().is_news(disk, *block) {
             tracing::warn!(chunk = %piece.chunk, disk, block, "a member served a block that does not match its checksum");
-            let report = ReportBadBlockRequest { chunk: Some(header), block };
-            let net = cluster.net.clone();
-            tokio::spawn(async move {
-                let answer = net.call::<Empty>(&address, Opcode::ReportBadBlock, &report, REPORT_DEADLINE).await;
-                if let Err(error) = answer {
-                    tracing::warn!(error = error.text(), "the report of a bad block was not taken");
-                }
-            });
-            Err(NetError::Unknown(format!("block {block} of {} does not match its checksum", piece.chunk)))
         }
+        report_bad_block(cluster, &address, header, *block);
     }
+    let blocks = match bad.len() {
+        1 => format!("block {first} of {} does not match its checksum", piece.chunk),
+        many => format!("{many} blocks of {}, the first {first}, do not match their checksums", piece.chunk),
+    };
+    Err(Refusal { error: NetError::Unknown(blocks), damaged: true })
 }
 
-enum Bad {
-    Shape(String),
-    /// Index of the block in the chunk.
-    Block(u64),
+/// Tells the member that served it; it heals the block.
+fn report_bad_block(cluster: &Cluster, address: &str, header: ChunkHeader, block: u64) {
+    let report = ReportBadBlockRequest { chunk: Some(header), block };
+    let (net, address) = (cluster.net.clone(), address.to_owned());
+    tokio::spawn(async move {
+        let answer = net.call::<Empty>(&address, Opcode::ReportBadBlock, &report, REPORT_DEADLINE).await;
+        if let Err(error) = answer {
+            // The member itself logs what it cannot heal.
+            tracing::debug!(error = error.text(), "the report of a bad block was not taken");
+        }
+    });
 }
 
-/// Whole blocks that cover the piece, each matching its CRC.
-fn check_blocks(piece: Piece, answer: &ReadResponse, payload: &[u8]) -> std::result::Result<(), Bad> {
+/// Whole blocks that cover the piece: those of them that do not match their CRC, by index in the chunk; what is wrong with
+/// the shape of the answer.
+fn check_blocks(piece: Piece, answer: &ReadResponse, payload: &[u8]) -> std::result::Result<Vec<u64>, String> {
     let first = piece.offset - piece.offset % BLOCK_SIZE as u64;
     let blocks = payload.len() / BLOCK_SIZE;
     let covers = answer.first_block_offset == first
@@ -179,14 +243,12 @@ fn check_blocks(piece: Piece, answer: &ReadResponse, payload: &[u8]) -> std::res
         && first + payload.len() as u64 >= piece.offset + piece.length
         && answer.crcs.len() == blocks * 4;
     if !covers {
-        return Err(Bad::Shape(format!("the answer does not cover {} bytes at {}", piece.length, piece.offset)));
+        return Err(format!("the answer does not cover {} bytes at {}", piece.length, piece.offset));
     }
-    let mut found = Vec::new();
+    let mut found = Vec::with_capacity(blocks);
     crc32c_blocks(payload, &mut found);
-    match found.iter().zip(answer.crcs.chunks_exact(4)).position(|(found, crc)| found.to_le_bytes() != crc) {
-        Some(bad) => Err(Bad::Block(first / BLOCK_SIZE as u64 + bad as u64)),
-        None => Ok(()),
-    }
+    let matches = found.iter().zip(answer.crcs.chunks_exact(4)).map(|(found, crc)| found.to_le_bytes() == crc);
+    Ok((first / BLOCK_SIZE as u64..).zip(matches).filter(|(_, matches)| !matches).map(|(block, _)| block).collect())
 }
 
 #[cfg(test)]
@@ -203,12 +265,12 @@ mod tests {
     fn only_complete_and_matching_blocks_are_taken() {
         let piece = Piece { chunk: ChunkId { pg: PgId(1), index: 1 }, offset: 5000, length: 5000 };
         let mut data = vec![3u8; 2 * BLOCK_SIZE];
-        assert!(check_blocks(piece, &answer(&data, 4096), &data).is_ok());
-        assert!(matches!(check_blocks(piece, &answer(&data, 0), &data), Err(Bad::Shape(_))));
+        assert!(check_blocks(piece, &answer(&data, 4096), &data).is_ok_and(|bad| bad.is_empty()));
+        assert!(check_blocks(piece, &answer(&data, 0), &data).is_err());
         let short = &data[..BLOCK_SIZE];
-        assert!(matches!(check_blocks(piece, &answer(short, 4096), short), Err(Bad::Shape(_))));
+        assert!(check_blocks(piece, &answer(short, 4096), short).is_err());
         let good = answer(&data, 4096);
         data[BLOCK_SIZE + 1] ^= 1;
-        assert!(matches!(check_blocks(piece, &good, &data), Err(Bad::Block(2))));
+        assert!(check_blocks(piece, &good, &data).is_ok_and(|bad| bad == [2]));
     }
 }

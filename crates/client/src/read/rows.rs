@@ -4,16 +4,17 @@
 //! needed are cancelled. Bytes come back in the order of the file, as views of what was received where units are large.
 use super::decode::Decoding;
 use super::health::{Health, HedgeBounds};
+use super::piece::Got;
 use super::row_read::{RowRead, ShardBytes, Standing, Step};
 use super::shard::{ShardRange, read_shard};
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
-use crate::error::{ClientError, Result};
+use crate::error::ClientError;
 use crate::net::NetError;
 use crate::view::PgView;
 use cairn_env::buf::{AlignedBuf, BufPool, SharedBuf};
 use cairn_erasure::Codec;
-use cairn_types::{ChunkId, ErrorCode, MemberState, Stripe};
+use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, MemberState, Stripe};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -55,25 +56,71 @@ struct Failure {
 }
 
 /// Reads it; tries until the cluster's patience ends or all members say that the chunk was deleted.
-pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Result<Vec<SharedBuf>> {
+pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<SharedBuf>> {
     let started = cluster.clock.now();
     let mut pause = PAUSE_MIN;
+    let mut by_halves = true;
     loop {
         let failure = match attempt(cluster, rows).await {
-            Ok(parts) => return Ok(parts),
+            Ok(data) => return Got { data, failed: None },
             Err(failure) => failure,
         };
         let what = rows.chunk.to_string();
         if failure.deleted {
-            return Err(ClientError::Changed { what });
+            return Got { data: Vec::new(), failed: Some(ClientError::Changed { what }) };
         }
-        if cluster.clock.now().since(started) > cluster.patience {
-            let (offset, length) = (rows.from, rows.to - rows.from);
-            return Err(ClientError::Unreadable { what, offset, length, detail: failure.detail });
+        let over = cluster.clock.now().since(started) > cluster.patience;
+        // Other rows of the range may be intact on enough members: at once, and once more for the answer that counts.
+        let mut first_bad = (rows.from, rows.to, failure.detail);
+        let mut data = Vec::new();
+        if over || by_halves {
+            by_halves = false;
+            data = match read_by_halves(cluster, rows, &mut first_bad).await {
+                Ok(data) => return Got { data, failed: None },
+                Err(before) => before,
+            };
+        }
+        if over {
+            let (from, to, detail) = first_bad;
+            return Got { data, failed: Some(ClientError::Unreadable { what, offset: from, length: to - from, detail }) };
         }
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
         refresh_quietly(cluster).await;
+    }
+}
+
+/// Reads what was refused as a whole in ever smaller parts. Fails with what comes before the first block that cannot be
+/// had, which is named; what follows it is not looked at.
+async fn read_by_halves(
+    cluster: &Arc<Cluster>,
+    rows: Rows,
+    first_bad: &mut (u64, u64, String),
+) -> std::result::Result<Vec<SharedBuf>, Vec<SharedBuf>> {
+    let mut parts = Vec::new();
+    let mut ranges = halves(rows.from, rows.to);
+    while let Some((from, to)) = ranges.pop() {
+        match attempt(cluster, Rows { from, to, ..rows }).await {
+            Ok(read) => parts.extend(read),
+            Err(failure) => match halves(from, to) {
+                one if one.len() == 1 => {
+                    *first_bad = (from, to, failure.detail);
+                    return Err(parts);
+                }
+                two => ranges.extend(two),
+            },
+        }
+    }
+    Ok(parts)
+}
+
+/// The two halves of a range, the first one last, cut at a block; only one if it lies in a block.
+fn halves(from: u64, to: u64) -> Vec<(u64, u64)> {
+    let block = BLOCK_SIZE as u64;
+    let (first, last) = (from / block, (to - 1) / block);
+    match (first + last).div_ceil(2) * block {
+        middle if first < last => vec![(middle, to), (from, middle)],
+        _ => vec![(from, to)],
     }
 }
 
