@@ -41,6 +41,9 @@ pub(crate) struct State {
     /// Members that answer reads with one flipped bit, and how often they did.
     corrupting: BTreeSet<u32>,
     pub(crate) corrupted: u64,
+    /// Blocks of every chunk of a disk that are bad, and those that its device cannot read.
+    bad_at: BTreeSet<(u32, u64)>,
+    unreadable_at: BTreeSet<(u32, u64)>,
     pub(crate) reports: u64,
     pub(crate) bad_blocks: u64,
     /// Reads answered, by disk.
@@ -87,6 +90,8 @@ impl FakeCluster {
             held: Vec::new(),
             corrupting: BTreeSet::new(),
             corrupted: 0,
+            bad_at: BTreeSet::new(),
+            unreadable_at: BTreeSet::new(),
             reports: 0,
             bad_blocks: 0,
             reads: BTreeMap::new(),
@@ -122,8 +127,11 @@ impl FakeCluster {
         Server::bind(any, config, identity, port).expect("a port")
     }
     pub(crate) async fn connect(&self) -> Client {
-        let options =
-            ConnectOptions { patience: Duration::from_secs(8), ..ConnectOptions::new(vec![self.front.clone()]) };
+        self.connect_for(Duration::from_secs(8)).await
+    }
+    /// A client that tries everything for so long.
+    pub(crate) async fn connect_for(&self, patience: Duration) -> Client {
+        let options = ConnectOptions { patience, ..ConnectOptions::new(vec![self.front.clone()]) };
         Client::connect(options).await.expect("connected")
     }
     /// The member answers nothing from now on.
@@ -138,6 +146,15 @@ impl FakeCluster {
     /// Its reads have one wrong bit from now on.
     pub(crate) fn corrupt(&self, disk: u32) {
         self.fake.state.lock().corrupting.insert(disk);
+    }
+    /// This block of every chunk on it is bad, or cannot be read at all.
+    pub(crate) fn damage(&self, disk: u32, block: u64, readable: bool) {
+        let mut state = self.fake.state.lock();
+        if readable {
+            state.bad_at.insert((disk, block));
+        } else {
+            state.unreadable_at.insert((disk, block));
+        }
     }
     /// Disks of a group in their order.
     pub(crate) fn members(&self, pg: u32) -> Vec<u32> {

@@ -10,3 +10,6 @@ pub(crate) mod rows;
 pub(crate) mod salvage;
 pub(crate) mod set;
 pub(crate) mod shard;
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::*;
 use cairn_wire::error::WireError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Chunks of a disk by group and index.
 #[derive(Default)]
@@ -180,6 +180,15 @@ impl State {
         }
         *self.reads.entry(header.disk).or_default() += 1;
         let corrupt = self.corrupting.contains(&header.disk);
+        let blocks = r.offset / BLOCK_SIZE as u64..(r.offset + u64::from(r.length)).div_ceil(BLOCK_SIZE as u64);
+        let among = |damaged: &BTreeSet<(u32, u64)>| -> Vec<u64> {
+            blocks.clone().filter(|block| damaged.contains(&(header.disk, *block))).collect()
+        };
+        let (bad, unreadable) = (among(&self.bad_at), among(&self.unreadable_at));
+        self.corrupted += (bad.len() + unreadable.len()) as u64;
+        if !unreadable.is_empty() {
+            return refuse(ErrorCode::Missing, "the device cannot read it");
+        }
         let chunk = self.chunk_mut(&header)?;
         let first = r.offset as usize / BLOCK_SIZE * BLOCK_SIZE;
         let end = (r.offset as usize + r.length as usize).next_multiple_of(BLOCK_SIZE);
@@ -193,6 +202,7 @@ impl State {
         let per_block = chunk.row_crcs.len() / (data.len() / BLOCK_SIZE).max(1);
         let rows = first / BLOCK_SIZE * per_block..end / BLOCK_SIZE * per_block;
         let row_crcs = if r.row_crcs { chunk.row_crcs[rows].to_vec() } else { Vec::new() };
+        bad.iter().for_each(|block| bytes[*block as usize * BLOCK_SIZE - first + 9] ^= 4);
         if corrupt {
             let at = bytes.len() / 2;
             bytes[at] ^= 0x10;

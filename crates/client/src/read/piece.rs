@@ -8,7 +8,7 @@ use super::latency::{HEDGE_MAX, Latency};
 use super::salvage::{Salvage, salvage_by_halves};
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
-use crate::error::{ClientError, Result};
+use crate::error::ClientError;
 use crate::net::NetError;
 use cairn_env::buf::SharedBuf;
 use cairn_rpc::{CallOptions, Payload};
@@ -51,6 +51,19 @@ pub(super) struct Refusal {
     pub error: NetError,
     /// Damage of its copy, so that other blocks of it may be good.
     pub damaged: bool,
+}
+
+impl Refusal {
+    fn new(error: NetError) -> Refusal {
+        // What its device cannot read is missing there, too.
+        let of_copy = |code| matches!(code, ErrorCode::ChecksumMismatch | ErrorCode::Missing);
+        let damaged = matches!(&error, NetError::Remote(e) if of_copy(e.code));
+        Refusal { error, damaged }
+    }
+    /// Damage for which the member gave nothing at all.
+    pub(super) fn is_of_the_whole(&self) -> bool {
+        self.damaged && matches!(self.error, NetError::Remote(_))
+    }
 }
 
 /// Reads a piece; tries members until the cluster's patience ends or all of them say that they lack it.
@@ -104,7 +117,11 @@ fn unreadable(salvage: &Salvage, failures: &[(u32, Refusal)]) -> ClientError {
     };
     let missing = salvage.missing();
     if missing.len() > 1 {
-        detail.push_str(&format!("; so are {} more ranges of the {} bytes that were asked for", missing.len() - 1, salvage.piece().length));
+        detail.push_str(&format!(
+            "; so are {} more ranges of the {} bytes that were asked for",
+            missing.len() - 1,
+            salvage.piece().length
+        ));
     }
     let (offset, length) = missing.first().copied().unwrap_or((salvage.piece().offset, salvage.piece().length));
     ClientError::Unreadable { what: chunk.to_string(), offset, length, detail }
@@ -126,8 +143,7 @@ async fn read_hedged(
             match next.next() {
                 Some(disk) => {
                     let (cluster, latency, salvage) = (cluster.clone(), latency.clone(), salvage.clone());
-                    running
-                        .spawn(async move { (disk, read_member(&cluster, &latency, piece, disk, &salvage).await) });
+                    running.spawn(async move { (disk, read_member(&cluster, &latency, piece, disk, &salvage).await) });
                 }
                 None if running.is_empty() => return Err(failures),
                 None => {}
@@ -150,7 +166,7 @@ async fn read_hedged(
                 }
             }
             Some(Err(join)) => {
-                failures.push((0, Refusal { error: NetError::NotSent(join.to_string()), damaged: false }));
+                failures.push((0, Refusal::new(NetError::NotSent(join.to_string()))));
             }
             None => return Err(failures),
         }
@@ -184,23 +200,20 @@ pub(super) async fn read_member(
     disk: u32,
     salvage: &Mutex<Salvage>,
 ) -> std::result::Result<SharedBuf, Refusal> {
-    let refusal = |error: NetError| {
-        let damaged = matches!(&error, NetError::Remote(e) if e.code == ErrorCode::ChecksumMismatch);
-        Refusal { error, damaged }
-    };
-    let address = cluster.disk_address(disk).map_err(refusal)?;
+    let address = cluster.disk_address(disk).map_err(Refusal::new)?;
     let header = ChunkHeader { disk, pg: piece.chunk.pg.0, index: piece.chunk.index, epoch: 0, session: 0 };
-    let length = u32::try_from(piece.length).map_err(|_| refusal(NetError::NotSent("the piece is too long".into())))?;
+    let length =
+        u32::try_from(piece.length).map_err(|_| Refusal::new(NetError::NotSent("the piece is too long".into())))?;
     let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, creation_epoch: 0, row_crcs: false };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().stream(cluster.rng.u64() as u32);
     let (answer, payload): (ReadResponse, _) =
-        cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options).await.map_err(refusal)?;
+        cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options).await.map_err(Refusal::new)?;
     latency.record(cluster.clock.now().since(asked));
     let payload = payload.map(|p| p.freeze()).unwrap_or_default();
     let bad = match check_blocks(piece, &answer, &payload) {
         Ok(bad) => bad,
-        Err(text) => return Err(refusal(NetError::Unknown(text))),
+        Err(text) => return Err(Refusal::new(NetError::Unknown(text))),
     };
     let Some(first) = bad.first() else {
         let skip = (piece.offset - answer.first_block_offset) as usize;

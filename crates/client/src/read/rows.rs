@@ -82,7 +82,10 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
         }
         if over {
             let (from, to, detail) = first_bad;
-            return Got { data, failed: Some(ClientError::Unreadable { what, offset: from, length: to - from, detail }) };
+            return Got {
+                data,
+                failed: Some(ClientError::Unreadable { what, offset: from, length: to - from, detail }),
+            };
         }
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);

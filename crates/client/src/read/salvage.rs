@@ -13,6 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
+/// Refused ranges of one member that are asked for in smaller parts.
+const REFUSALS_MAX: usize = 128;
 
 /// What was found of a piece; at most its own blocks.
 #[derive(Debug)]
@@ -50,8 +52,7 @@ impl Salvage {
     }
     /// All of the piece, once every block was found.
     pub(super) fn whole(&self) -> Option<SharedBuf> {
-        let prefix = self.prefix();
-        (prefix.len() as u64 == self.piece.length).then_some(prefix)
+        self.blocks().all(|block| self.good.contains_key(&block)).then(|| self.prefix())
     }
     /// What is there before the first block that is missing.
     pub(super) fn prefix(&self) -> SharedBuf {
@@ -92,29 +93,54 @@ pub(super) async fn salvage_by_halves(
     salvage: &Mutex<Salvage>,
     damaged: &[u32],
 ) {
-    let chunk = salvage.lock().piece().chunk;
     for disk in damaged {
+        let Piece { chunk, .. } = salvage.lock().piece();
         let mut ranges = salvage.lock().missing();
+        let mut refusals = 0;
         while let Some((offset, length)) = ranges.pop() {
             let first = offset - offset % BLOCK;
-            let blocks = (offset + length - first).div_ceil(BLOCK);
             let part = Piece { chunk, offset: first, length: offset + length - first };
             match read_member(cluster, latency, part, *disk, salvage).await {
-                Ok(data) if data.len().is_multiple_of(BLOCK_SIZE) => salvage.lock().take(first / BLOCK, &data, &[]),
                 Ok(data) => {
-                    let mut padded = AlignedBuf::unpooled(data.len().next_multiple_of(BLOCK_SIZE));
-                    padded.extend_from_slice(&data);
-                    padded.resize(data.len().next_multiple_of(BLOCK_SIZE));
-                    salvage.lock().take(first / BLOCK, &padded.freeze(), &[]);
+                    let mut blocks = AlignedBuf::unpooled(data.len().next_multiple_of(BLOCK_SIZE));
+                    blocks.extend_from_slice(&data);
+                    blocks.resize(data.len().next_multiple_of(BLOCK_SIZE));
+                    salvage.lock().take(first / BLOCK, &blocks.freeze(), &[]);
                 }
-                Err(refusal) if refusal.damaged && refusal.is_refused() && blocks > 1 => {
-                    let half = blocks / 2 * BLOCK;
-                    ranges.push((first + half, part.length - half));
-                    ranges.push((first, half));
+                Err(refusal) if refusal.is_of_the_whole() && refusals < REFUSALS_MAX => {
+                    refusals += 1;
+                    let half = part.length.div_ceil(BLOCK) / 2 * BLOCK;
+                    if half > 0 {
+                        ranges.extend([(first + half, part.length - half), (first, half)]);
+                    }
                 }
-                // Nobody there, or exactly the blocks that are good came.
+                // Nobody there, or what is good of it came.
                 Err(_) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::{ChunkId, PgId};
+
+    /// A block that is bad on one member only would be refused, or its neighbours named as lost.
+    #[test]
+    fn blocks_of_several_members_make_a_piece() {
+        let piece = Piece { chunk: ChunkId { pg: PgId(1), index: 1 }, offset: 5000, length: 20_000 };
+        let data: Vec<u8> = (0..7 * BLOCK_SIZE).map(|i| (i / 7) as u8).collect();
+        let blocks = SharedBuf::from_owner(data[BLOCK_SIZE..].to_vec());
+        let mut salvage = Salvage::new(piece);
+        assert_eq!((salvage.missing(), salvage.prefix().len()), (vec![(5000, 20_000)], 0));
+        salvage.take(1, &blocks, &[3, 4, 6]);
+        assert_eq!(salvage.missing(), [(12_288, 8192), (24_576, 424)]);
+        assert!(salvage.prefix()[..] == data[5000..12_288] && salvage.whole().is_none());
+        salvage.take(1, &blocks, &[1, 2, 4, 5]);
+        assert_eq!(salvage.missing(), [(16_384, 4096)]);
+        assert!(salvage.prefix()[..] == data[5000..16_384]);
+        salvage.take(4, &blocks.slice(3 * BLOCK_SIZE..4 * BLOCK_SIZE), &[]);
+        assert!(salvage.whole().is_some_and(|whole| whole[..] == data[5000..25_000]));
     }
 }

@@ -1,0 +1,101 @@
+//! Tests of reading against a cluster in memory whose members have damage.
+use crate::connect::Client;
+use crate::error::ClientError;
+use crate::fake::FakeCluster;
+use crate::file_writer::WriteOptions;
+use crate::meta::volume::Volume;
+use cairn_env::buf::SharedBuf;
+use cairn_types::{Layout, Scheme};
+use std::time::Duration;
+
+const LENGTH: usize = 700_000;
+
+fn data() -> Vec<u8> {
+    (0..LENGTH).map(|i| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 31) as u8).collect()
+}
+
+async fn written(cluster: &FakeCluster, layout: &str) -> Volume {
+    let client: Client = cluster.connect_for(Duration::from_millis(300)).await;
+    let volume = client.volume("default").await.expect("the volume");
+    let layout: Layout = layout.parse().expect("a layout");
+    let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
+    let mut writer = volume.write(b"/f", options).await.expect("begun");
+    writer.push(SharedBuf::from_owner(data())).await.expect("pushed");
+    writer.finish().await.expect("written");
+    volume
+}
+
+/// What came before the end or an error, and the error.
+async fn read(volume: &Volume, offset: usize, length: usize) -> (Vec<u8>, Option<ClientError>) {
+    let mut reader = volume.read(b"/f", offset as u64, length as u64).await.expect("opened");
+    let mut all = Vec::new();
+    loop {
+        match reader.next().await {
+            Ok(Some(piece)) => all.extend_from_slice(&piece.data),
+            Ok(None) => return (all, None),
+            Err(error) => return (all, Some(error)),
+        }
+    }
+}
+
+async fn assert_lost(volume: &Volume, from: usize, to: usize) {
+    let (before, error) = read(volume, 0, LENGTH).await;
+    assert!(before == data()[..from], "{} bytes before the damage at {from}", before.len());
+    match error {
+        Some(ClientError::Unreadable { what, offset, length, .. }) => {
+            assert_eq!((what.as_str(), offset, length), ("/f", from as u64, (to - from) as u64));
+        }
+        other => panic!("{other:?}"),
+    }
+    let (after, error) = read(volume, to, LENGTH - to).await;
+    assert!(error.is_none() && after == data()[to..], "{} bytes after it, {error:?}", after.len());
+}
+
+/// One bad block would take the whole piece around it along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_blocks_that_are_bad_everywhere_are_unreadable() {
+    for readable in [true, false] {
+        let cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]);
+        let volume = written(&cluster, "r3").await;
+        // Each member has damage, and no two in the same block.
+        (1..=3).for_each(|disk| cluster.damage(disk, u64::from(disk) * 40, readable));
+        let (all, error) = read(&volume, 0, LENGTH).await;
+        assert!(error.is_none() && all == data(), "{} bytes, {error:?}", all.len());
+        (1..=3).for_each(|disk| cluster.damage(disk, 100, readable));
+        assert_lost(&volume, 100 * 4096, 101 * 4096).await;
+        let state = cluster.fake.state.lock();
+        assert!(state.corrupted > 6, "{} faults", state.corrupted);
+        assert!(!readable || state.bad_blocks > 0, "the members are told");
+    }
+}
+
+/// The same for rows of shards, and for the columns of a stripe set.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_of_striped_files_is_named_exactly() {
+    let cluster = FakeCluster::start(5, &[Scheme::Erasure { k: 3, m: 2 }, Scheme::Replicated(3)]);
+    let volume = written(&cluster, "rs-3-2/16k").await;
+    // Three of five shards in block 5; others in other blocks, of which two at most are bad.
+    let members = cluster.members(1);
+    (0..3).for_each(|shard| cluster.damage(members[shard], 5, true));
+    (0..5).for_each(|shard| cluster.damage(members[shard], 20 + shard as u64, shard % 2 == 0));
+    let lost = 3 * 16384 + 4096;
+    assert_lost_first(&volume, lost, 4096).await;
+    let (after, error) = read(&volume, 2 * 3 * 16384, LENGTH - 6 * 16384).await;
+    assert!(error.is_none() && after == data()[6 * 16384..], "{} bytes after it, {error:?}", after.len());
+
+    let cluster = FakeCluster::start(5, &[Scheme::Replicated(2); 4]);
+    let volume = written(&cluster, "r2x4/16k").await;
+    (1..=5).for_each(|disk| cluster.damage(disk, 5, true));
+    assert_lost_first(&volume, 4 * 16384 + 4096, 4096).await;
+    let (after, error) = read(&volume, 8 * 16384, LENGTH - 8 * 16384).await;
+    assert!(error.is_none() && after == data()[8 * 16384..], "{} bytes after it, {error:?}", after.len());
+}
+
+async fn assert_lost_first(volume: &Volume, from: usize, lost: u64) {
+    let (before, error) = read(volume, 0, LENGTH).await;
+    assert!(before == data()[..from], "{} bytes before the damage at {from}: {error:?}", before.len());
+    match error {
+        Some(ClientError::Unreadable { offset, length, .. }) => assert_eq!((offset, length), (from as u64, lost)),
+        other => panic!("{other:?}"),
+    }
+}
