@@ -1,6 +1,7 @@
 //! How long bytes are sent again, in chunk after chunk, before their writer is told that it does not work: for the
 //! cluster's patience, with growing pauses.
-use cairn_types::Time;
+use crate::net::NetError;
+use cairn_types::{ErrorCode, Time};
 use std::time::Duration;
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -11,17 +12,20 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Retry {
     first: Option<Time>,
     times: u32,
+    /// It was refused as malformed: no other chunk takes it either.
+    hopeless: bool,
 }
 
 impl Retry {
     /// The chunk that it was in failed.
-    pub(crate) fn failed(&mut self, now: Time) {
+    pub(crate) fn failed(&mut self, now: Time, error: &NetError) {
         self.first.get_or_insert(now);
         self.times += 1;
+        self.hopeless |= matches!(error, NetError::Remote(error) if error.code == ErrorCode::BadRequest);
     }
     /// It has failed for longer than the patience.
     pub(crate) fn is_over(&self, now: Time, patience: Duration) -> bool {
-        self.first.is_some_and(|first| now.since(first) > patience)
+        self.hopeless || self.first.is_some_and(|first| now.since(first) > patience)
     }
     /// Before the next chunk is opened for it: nothing after the first failure, which is that of one member.
     pub(crate) fn pause(&self) -> Duration {
@@ -39,6 +43,7 @@ impl Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_wire::error::WireError;
 
     /// Writers would give up in a moment, or hammer a cluster that needs one.
     #[test]
@@ -46,12 +51,16 @@ mod tests {
         let mut retry = Retry::default();
         assert_eq!(retry.pause(), Duration::ZERO);
         let start = Time::default();
-        retry.failed(start);
+        let away = NetError::NotSent("away".into());
+        retry.failed(start, &away);
         assert_eq!(retry.pause(), Duration::ZERO);
-        (0..20).for_each(|_| retry.failed(start));
+        (0..20).for_each(|_| retry.failed(start, &away));
         assert_eq!(retry.pause(), PAUSE_MAX);
         let patience = Duration::from_secs(30);
         assert!(!retry.is_over(start + patience, patience));
         assert!(retry.is_over(start + patience + Duration::from_millis(1), patience));
+        let mut malformed = Retry::default();
+        malformed.failed(start, &NetError::Remote(WireError::new(ErrorCode::BadRequest, "no")));
+        assert!(malformed.is_over(start, patience));
     }
 }

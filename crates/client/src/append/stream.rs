@@ -316,7 +316,7 @@ impl Stream {
         }
         let mut back: Vec<Segment> = chunk.take_unsynced();
         for segment in back.iter_mut() {
-            segment.retry.failed(now);
+            segment.retry.failed(now, error);
         }
         let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|s| s.retry.is_over(now, patience));
         for segment in dead {

@@ -157,7 +157,7 @@ impl SetWriter {
         let chunk = set.columns[number].id();
         tracing::warn!(%chunk, error = error.text(), "going on in another stripe set");
         let now = self.cluster.clock.now();
-        self.retry.failed(now);
+        self.retry.failed(now, &error);
         if self.retry.is_over(now, self.cluster.patience) {
             let what = format!("writing to {chunk}");
             let detail = format!("{} stripe sets failed, the last with: {}", self.retry.times(), error.text());

@@ -63,7 +63,7 @@ impl Stream {
         }
         let mut back: Vec<RowGroup> = chunk.take_unsynced();
         for group in back.iter_mut() {
-            group.retry.failed(now);
+            group.retry.failed(now, error);
         }
         let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|g| g.retry.is_over(now, patience));
         for group in dead {
