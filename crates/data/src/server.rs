@@ -15,6 +15,7 @@ mod chain;
 mod epochs;
 mod free;
 mod heal;
+mod heal_log;
 mod idle;
 mod member;
 mod mend_rows;
@@ -85,6 +86,8 @@ pub(crate) struct Inner {
     copies: tokio::sync::Semaphore,
     /// Blocks that are healed at the same time.
     heals: tokio::sync::Semaphore,
+    /// Bad blocks that the log names already.
+    logged: Mutex<heal_log::HealLog>,
     /// Chunks that are copied or rebuilt at this moment.
     bringing: Mutex<BTreeSet<(DiskId, ChunkId)>>,
     restores: Mutex<restore::Restores>,

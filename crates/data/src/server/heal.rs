@@ -15,6 +15,7 @@ use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockReq
 use cairn_wire::error::WireError;
 use tokio::sync::oneshot;
 
+use super::heal_log::Heard;
 use super::member::{Member, bad_request};
 use super::rebuild::{Rebuild, RebuildError, Rebuilt};
 use super::{Inner, Refused};
@@ -43,7 +44,9 @@ impl Inner {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
         };
-        tracing::warn!(disk = %member.disk, chunk = %id, block, "a reader reports a bad block");
+        if self.is_news(member.disk, id, block, Heard::Report) {
+            tracing::warn!(disk = %member.disk, chunk = %id, block, "a reader reports a bad block");
+        }
         let inner = self.clone();
         self.tasks.spawn(async move {
             let outcome = inner.check_and_heal(member.disk, member.pg.clone(), member.store, id, block).await;
@@ -70,11 +73,18 @@ impl Inner {
             for block in first..last {
                 let healed = inner.check_and_heal(disk, record.clone(), store.clone(), id, block).await;
                 if let Err(error) = healed {
-                    tracing::error!(%disk, chunk = %id, block, %error, "a block that cannot be read was not healed");
+                    if inner.is_news(disk, id, block, Heard::Unreadable) {
+                        tracing::error!(%disk, chunk = %id, block, %error, "a block that cannot be read was not healed");
+                    }
                     return;
                 }
             }
         });
+    }
+
+    /// Whether a line about a block is to be logged: not if it was within the last minute.
+    fn is_news(&self, disk: DiskId, id: ChunkId, block: u32, heard: Heard) -> bool {
+        self.logged.lock().is_news((disk, id, block, heard), self.clock.now())
     }
 
     /// Verifies a block at rest and heals it if it is bad. Returns whether it was.
@@ -163,7 +173,9 @@ impl Inner {
                 Ok(None)
             }
             Err(error) => {
-                tracing::warn!(%disk, chunk = %id, block, %error, "a bad block cannot be healed now; its next reader has it tried again");
+                if self.is_news(disk, id, block, Heard::NotHealed) {
+                    tracing::warn!(%disk, chunk = %id, block, %error, "a bad block cannot be healed now; its next reader has it tried again");
+                }
                 Err(error.to_wire())
             }
         }
@@ -206,7 +218,9 @@ impl Inner {
         }
         let text = format!("{id}: no other member has a good copy of block {block} ({})", problems.join("; "));
         let problems = problems.join("; ");
-        if unanswered {
+        if !self.is_news(disk, id, block, Heard::NotHealed) {
+            // Readers that do not give up have it tried several times a second.
+        } else if unanswered {
             tracing::warn!(%disk, chunk = %id, block, problems, "a bad block cannot be healed now; its next reader has it tried again");
         } else {
             tracing::error!(%disk, chunk = %id, block, problems, "a bad block cannot be healed: no other member has it intact");

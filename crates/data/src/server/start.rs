@@ -107,6 +107,7 @@ impl DataServer {
             report_at: Mutex::new((DiskId(0), PgId(0))),
             copies: tokio::sync::Semaphore::new(config.catch_up_chunks.max(1)),
             heals: tokio::sync::Semaphore::new(HEALS_AT_ONCE),
+            logged: Mutex::default(),
             bringing: Mutex::default(),
             restores: Mutex::default(),
             tasks,
