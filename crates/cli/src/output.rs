@@ -54,16 +54,25 @@ impl Out {
         if !self.terminal {
             return name.to_vec();
         }
-        let mut shown = String::new();
-        for part in String::from_utf8_lossy(name).chars() {
-            if part.is_control() {
-                shown.extend(part.escape_default());
-            } else {
-                shown.push(part);
-            }
-        }
-        shown.into_bytes()
+        printable(&String::from_utf8_lossy(name), false).into_bytes()
     }
+}
+
+/// Text without what makes a terminal do things: control characters, and those that change the direction of what is
+/// around them, become escapes. `lines`: line breaks are meant.
+pub fn printable(text: &str, lines: bool) -> String {
+    let odd = |c: char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        (c.is_control() || turns) && !(lines && c == '\n')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for part in text.chars() {
+        match odd(part) {
+            true => shown.extend(part.escape_default()),
+            false => shown.push(part),
+        }
+    }
+    shown
 }
 
 /// Puts a name into a JSON object: `key` as text, and `key_hex` as well when the bytes are no UTF-8.
@@ -87,6 +96,20 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A name could paint the terminal, or look like another one or like further lines.
+    #[test]
+    fn names_do_nothing_to_terminals() {
+        assert_eq!(printable("a\u{1b}[31mred\nb\u{9b}0m\u{202e}ä€", false), "a\\u{1b}[31mred\\nb\\u{9b}0m\\u{202e}ä€");
+        assert_eq!(printable("two\nlines\r", true), "two\nlines\\r");
+        let terminal = Out { terminal: true, ..Out::to(false, Box::new(std::io::sink())) };
+        assert_eq!(terminal.name(b"x\x1b\xff"), "x\\u{1b}\u{fffd}".as_bytes());
+        assert_eq!(
+            Out::to(false, Box::new(std::io::sink())).name(b"x\x1b\xff"),
+            b"x\x1b\xff",
+            "programs get the bytes"
+        );
+    }
 
     /// A name that is no UTF-8 could not be told from another one in JSON.
     #[test]

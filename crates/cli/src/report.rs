@@ -3,6 +3,7 @@
 //! Failures are printed at once and not kept, so memory does not grow with their number.
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::printable;
 use crate::progress::Progress;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -95,7 +96,7 @@ impl Report {
     }
     /// A remark that is no failure.
     pub fn warn(&self, text: &str) {
-        self.progress.say(&format!("cairn: {text}"));
+        self.progress.say(&printable(&format!("cairn: {text}"), false));
     }
     /// A fatal failure came: begin nothing new.
     pub fn is_stopped(&self) -> bool {
@@ -185,7 +186,11 @@ pub fn error_line(error: &CliError, json: bool) -> String {
             }
             value.to_string()
         }
-        false => format!("cairn: {error}"),
+        // Names in it are anybody's; some texts of commands themselves have several lines.
+        false => {
+            let lines = matches!(error, CliError::Usage(_) | CliError::Refused { .. });
+            printable(&format!("cairn: {error}"), lines)
+        }
     }
 }
 
@@ -197,6 +202,16 @@ pub fn json_error(error: &CliError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The name of somebody's file could change the terminal of whoever reads the message.
+    #[test]
+    fn errors_do_nothing_to_terminals() {
+        let changed = CliError::Changed { what: "/a\u{1b}[2J\ncairn: all is well".into(), detail: "" };
+        let line = error_line(&changed, false);
+        assert!(line.starts_with("cairn: /a\\u{1b}[2J\\ncairn: all is well changed"), "{line}");
+        assert!(!error_line(&CliError::Refused { exit: Exit::Other, text: "a\n\tb".into() }, false).contains('\t'));
+        assert!(error_line(&CliError::usage("- a\n- b"), false).contains('\n'));
+    }
 
     fn failing(exit: Exit) -> CliError {
         CliError::Reported { exit, failed: 1, done: 0 }
