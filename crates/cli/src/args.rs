@@ -23,7 +23,7 @@ pub struct GlobalArgs {
     pub timeout: u64,
 }
 
-/// First contact gives up sooner than later operations, unless --timeout is shorter still.
+/// While nobody at all answers, first contact gives up sooner than later operations, unless --timeout is shorter still.
 const CONNECT_SECONDS_MAX: u64 = 5;
 
 impl GlobalArgs {

@@ -51,6 +51,8 @@ pub(crate) struct Cluster {
     refreshing: tokio::sync::Mutex<Refreshed>,
     /// Longest time that a call tries.
     pub(crate) patience: Duration,
+    /// At first contact: longest time that a call tries while nobody answers at all.
+    pub(crate) connect_patience: Option<Duration>,
     /// State of striped reads.
     pub(crate) shards: ShardReads,
     /// Places of bytes that were sent again elsewhere.
@@ -76,6 +78,7 @@ impl Cluster {
             view: RwLock::new(Arc::default()),
             refreshing: tokio::sync::Mutex::default(),
             patience,
+            connect_patience: None,
             shards: ShardReads::new(HedgeBounds::default()),
             abandoned: Abandoned::default(),
         }
@@ -118,6 +121,7 @@ impl Cluster {
         let mut pause = PAUSE_MIN;
         let mut sent = false;
         let mut hint: Option<String> = None;
+        let mut patience = self.connect_patience.map_or(self.patience, |connect| connect.min(self.patience));
         loop {
             let address = hint.take().unwrap_or_else(|| self.current_manager());
             let last = match self.net.call(&address, opcode, request, ATTEMPT).await {
@@ -126,6 +130,7 @@ impl Cluster {
                     return Err(ClientError::Remote { what: what.into(), error });
                 }
                 Err(NetError::Remote(error)) => {
+                    patience = self.patience;
                     hint = error.leader_hint.clone();
                     error.to_string()
                 }
@@ -135,8 +140,8 @@ impl Cluster {
                     text
                 }
             };
-            if self.clock.now().since(started) > self.patience {
-                return Err(self.gave_up(what, sent, last));
+            if self.clock.now().since(started) > patience {
+                return Err(self.gave_up_after(patience, what, sent, last));
             }
             if hint.is_none() {
                 self.current.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +151,10 @@ impl Cluster {
         }
     }
     pub(crate) fn gave_up(&self, what: &str, sent: bool, last: String) -> ClientError {
-        let (what, seconds) = (what.to_owned(), self.patience.as_secs());
+        self.gave_up_after(self.patience, what, sent, last)
+    }
+    fn gave_up_after(&self, patience: Duration, what: &str, sent: bool, last: String) -> ClientError {
+        let (what, seconds) = (what.to_owned(), patience.as_secs());
         match sent {
             true => ClientError::OutcomeUnknown { what, seconds, last },
             false => ClientError::Unreachable { what, tried: self.managers.read().join(", "), seconds, last },

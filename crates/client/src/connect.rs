@@ -25,7 +25,8 @@ pub struct ConnectOptions {
     pub rack: String,
     /// Longest time that a call tries before it gives up.
     pub patience: Duration,
-    /// Longest time that the first contact takes.
+    /// Longest time that the first contact takes while nobody at all answers. A server that answers, if only that it is
+    /// starting or that an election is running, is contact: then it is [`Self::patience`].
     pub connect_patience: Duration,
     /// Bulk connections to each data node.
     pub bulk_connections: usize,
@@ -62,9 +63,10 @@ impl Client {
         let net = Net::new(cairn_rpc::Client::new(config, Identity::client()));
         let env = (Arc::new(RealClock) as _, Arc::new(FastRng::from_os()) as _);
         let place = (options.host, options.rack);
-        let mut cluster = Cluster::new(net, env, options.managers, place, options.connect_patience);
+        let mut cluster = Cluster::new(net, env, options.managers, place, options.patience);
+        cluster.connect_patience = Some(options.connect_patience);
         cluster.refresh().await?;
-        cluster.patience = options.patience;
+        cluster.connect_patience = None;
         cluster.shards = ShardReads::new(options.hedge);
         Ok(Client { cluster: Arc::new(cluster), who: options.who })
     }
@@ -106,5 +108,32 @@ impl Client {
     /// What the process at an address used so far.
     pub async fn process_stats(&self, address: &str) -> Result<ProcessStatsResponse> {
         self.call(address, address, Opcode::ProcessStats, &Empty {}, Duration::from_secs(3)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ClientError;
+    use crate::fake::FakeCluster;
+    use std::time::Instant;
+
+    /// Commands would fail while a cluster starts, or hang for the whole patience where there is none.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_answer_is_contact_and_silence_is_not() {
+        let cluster = FakeCluster::start(1, &[]);
+        cluster.fake.state.lock().starting = 8;
+        let short = Duration::from_millis(100);
+        let options = |managers| ConnectOptions { connect_patience: short, ..ConnectOptions::new(managers) };
+        let begun = Instant::now();
+        Client::connect(options(vec![cluster.manager()])).await.expect("contact, and then a map");
+        assert!(begun.elapsed() > short && cluster.fake.state.lock().starting == 0, "it had to be waited for");
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
+        let begun = Instant::now();
+        match Client::connect(options(vec![gone.to_string()])).await.err() {
+            Some(ClientError::Unreachable { seconds, .. }) => assert_eq!(seconds, short.as_secs()),
+            other => panic!("{other:?}"),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "the short limit");
     }
 }

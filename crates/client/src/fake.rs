@@ -41,6 +41,8 @@ pub(crate) struct State {
     /// Members that answer reads with one flipped bit, and how often they did.
     corrupting: BTreeSet<u32>,
     pub(crate) corrupted: u64,
+    /// The manager says so often that it is still starting.
+    pub(crate) starting: u32,
     /// Blocks of every chunk of a disk that are bad, and those that its device cannot read.
     bad_at: BTreeSet<(u32, u64)>,
     unreadable_at: BTreeSet<(u32, u64)>,
@@ -90,6 +92,7 @@ impl FakeCluster {
             held: Vec::new(),
             corrupting: BTreeSet::new(),
             corrupted: 0,
+            starting: 0,
             bad_at: BTreeSet::new(),
             unreadable_at: BTreeSet::new(),
             reports: 0,
@@ -125,6 +128,10 @@ impl FakeCluster {
         let identity = Identity::new(ClusterId([7; 16]), PeerKind::Server, NodeId(disk));
         let port = Arc::new(Port { fake: self.fake.clone(), disk });
         Server::bind(any, config, identity, port).expect("a port")
+    }
+    /// Where its manager is.
+    pub(crate) fn manager(&self) -> String {
+        self.front.clone()
     }
     pub(crate) async fn connect(&self) -> Client {
         self.connect_for(Duration::from_secs(8)).await

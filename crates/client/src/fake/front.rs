@@ -14,6 +14,10 @@ impl Fake {
         let Some(opcode) = Opcode::from_code(request.opcode) else {
             return reply.err(WireError::new(ErrorCode::UnknownOperation, "unknown"));
         };
+        if state.starting > 0 {
+            state.starting -= 1;
+            return reply.err(WireError::new(ErrorCode::Unavailable, "the manager role is still starting"));
+        }
         match opcode {
             Opcode::GetMap => reply.ok(&state.map(), ()),
             Opcode::OpenSession => {
