@@ -48,6 +48,9 @@ pub struct Need {
     pub writable: usize,
 }
 
+/// What the data nodes keep of each disk before they tell what is free; named in errors only.
+const DISK_OWN_RESERVE: u64 = 256 << 20;
+
 /// Counts the groups of a volume and scheme: cheap beside planning.
 pub fn need(state: &State, volume: VolumeId, scheme: Scheme) -> Need {
     let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme);
@@ -124,10 +127,11 @@ fn too_few(state: &State, scheme: Scheme, usable: usize) -> WireError {
         );
         return WireError::new(ErrorCode::NotEnoughDisks, text);
     }
-    let reserve = ByteCount(state.config().number(Key::DiskReserve));
+    let (reserve, own) = (ByteCount(state.config().number(Key::DiskReserve)), ByteCount(DISK_OWN_RESERVE));
     let text = format!(
-        "{scheme} needs {wanted} disks with space; of {have} in service {usable} can be used, the others have less \
-         than the reserve of {reserve} free or too many placement groups: add disks or delete files"
+        "{scheme} needs {wanted} disks with space; of {have} in service {usable} can be used, the others have too many \
+         placement groups, or no more free than is kept free: disk_reserve of {reserve} (cairn admin config), and {own} \
+         that each disk keeps for itself: add disks or delete files"
     );
     WireError::new(ErrorCode::NoSpace, text)
 }
