@@ -41,6 +41,9 @@ pub(crate) struct State {
     /// Members that answer reads with one flipped bit, and how often they did.
     corrupting: BTreeSet<u32>,
     pub(crate) corrupted: u64,
+    /// So many appends fail at once at the second member, which answers everything else.
+    pub(crate) flaky: u32,
+    pub(crate) flaked: u32,
     /// The manager says so often that it is still starting.
     pub(crate) starting: u32,
     /// Blocks of every chunk of a disk that are bad, and those that its device cannot read.
@@ -92,6 +95,8 @@ impl FakeCluster {
             held: Vec::new(),
             corrupting: BTreeSet::new(),
             corrupted: 0,
+            flaky: 0,
+            flaked: 0,
             starting: 0,
             bad_at: BTreeSet::new(),
             unreadable_at: BTreeSet::new(),

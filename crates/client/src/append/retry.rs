@@ -43,7 +43,47 @@ impl Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Result;
+    use crate::fake::FakeCluster;
+    use crate::file_writer::WriteOptions;
+    use cairn_env::buf::SharedBuf;
+    use cairn_types::Scheme;
     use cairn_wire::error::WireError;
+
+    async fn write_for(patience: Duration, failures: u32) -> (FakeCluster, Result<()>) {
+        let cluster = FakeCluster::start(3, &[Scheme::Replicated(3); 2]);
+        let client = cluster.connect_for(patience).await;
+        let volume = client.volume("default").await.expect("the volume");
+        cluster.fake.state.lock().flaky = failures;
+        let layout = "r3".parse().expect("a layout");
+        let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
+        let mut writer = volume.write(b"/f", options).await.expect("begun");
+        let written = match writer.push(SharedBuf::from_owner(vec![7; 300_000])).await {
+            Ok(()) => writer.finish().await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        (cluster, written)
+    }
+
+    /// Quick failures, however many, would end a write long before its patience.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn many_quick_failures_are_waited_out() {
+        let (cluster, written) = write_for(Duration::from_secs(60), 10).await;
+        written.expect("the member answers again");
+        let flaked = cluster.fake.state.lock().flaked;
+        assert!(flaked >= 10, "{flaked} failures");
+    }
+
+    /// A member that never answers again would hold its writer for ever.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_patience_of_a_write_ends() {
+        let begun = std::time::Instant::now();
+        let (cluster, written) = write_for(Duration::from_millis(1500), u32::MAX).await;
+        let error = written.expect_err("nothing was written").to_string();
+        assert!(error.contains("does not answer"), "{error}");
+        assert!(begun.elapsed() >= Duration::from_millis(1500), "its patience had not ended");
+        assert!(cluster.fake.state.lock().flaked > 4);
+    }
 
     /// Writers would give up in a moment, or hammer a cluster that needs one.
     #[test]

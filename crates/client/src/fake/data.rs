@@ -100,6 +100,11 @@ impl State {
             let rows = if shard < usize::from(k) { 0 } else { usize::from(k) };
             assert_eq!(r.row_crcs.len(), rows * r.crcs.len(), "row checksums go to parity shards");
         }
+        if let Some(disk) = r.chain.first().filter(|_| self.flaky > 0) {
+            self.flaky -= 1;
+            self.flaked += 1;
+            return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
+        }
         for disk in &r.chain {
             if self.stopped.contains(disk) {
                 return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
