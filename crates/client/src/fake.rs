@@ -111,7 +111,16 @@ impl FakeCluster {
                 .map(|n| PgMember { disk: member(n), state: MemberState::Serving as u32, node: member(n) })
                 .collect();
             let scheme = u32::from(scheme.code());
-            let pg = PgState { pg: i, volume: 1, scheme, epoch: 1, creation_epoch: 1, members, retired: false };
+            let pg = PgState {
+                pg: i,
+                volume: 1,
+                scheme,
+                epoch: 1,
+                creation_epoch: 1,
+                members,
+                retired: false,
+                index_floor: 0,
+            };
             state.pgs.insert(i, pg);
         }
         let fake = Arc::new(Fake { state: Mutex::new(state) });

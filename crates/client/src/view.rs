@@ -155,7 +155,8 @@ mod tests {
     fn pg(id: u32, epoch: u64, states: &[u32]) -> Pg {
         let members =
             states.iter().zip(10..).map(|(state, disk)| PgMember { disk, state: *state, node: disk }).collect();
-        let state = PgState { pg: id, volume: 1, scheme: 3, epoch, creation_epoch: 1, members, retired: false };
+        let state =
+            PgState { pg: id, volume: 1, scheme: 3, epoch, creation_epoch: 1, members, retired: false, index_floor: 0 };
         Pg { state: Some(state), writable: true, free_bytes: 1, used_bytes: 0 }
     }
 

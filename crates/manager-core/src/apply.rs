@@ -1,6 +1,7 @@
 //! `apply`: the only way in which the state changes. Deterministic: a function of state, logged time and command.
 //!
 //! A refused command changes nothing. Not here: one file per kind of command below `apply/`.
+mod force;
 mod nodes;
 mod partitions;
 mod pgs;
@@ -77,6 +78,7 @@ impl State {
             Command::DeleteVolume(c) => self.delete_volume(c, &mut raised),
             Command::SetPartitionMembers(c) => self.set_partition_members(c),
             Command::PartitionsBegun(c) => self.partitions_begun(c),
+            Command::ForcePg(c) => self.force_pg(c, &mut raised),
             Command::PartitionSettled(c) => self.partition_settled(c),
             Command::GrantSessions(c) => self.grant_sessions(c.count),
             Command::SetConfig(c) => self.set_config(c),

@@ -14,7 +14,10 @@ pub const FORMAT: u32 = 1;
 pub struct LogItem {
     #[prost(uint32, tag = "1")]
     pub format: u32,
-    #[prost(oneof = "Command", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 30, 31, 32, 33")]
+    #[prost(
+        oneof = "Command",
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 30, 31, 32, 33"
+    )]
     pub command: Option<Command>,
 }
 
@@ -55,6 +58,8 @@ pub enum Command {
     PartitionsBegun(PartitionsBegun),
     #[prost(message, tag = "18")]
     PartitionSettled(PartitionSettled),
+    #[prost(message, tag = "19")]
+    ForcePg(ForcePg),
     #[prost(message, tag = "30")]
     StartJob(StartJob),
     #[prost(message, tag = "31")]
@@ -310,6 +315,23 @@ pub struct PartitionSettled {
     pub partition: u32,
     #[prost(uint64, tag = "2")]
     pub wish: u64,
+}
+
+/// An operator gave up disks that a group waits for.
+#[derive(Clone, PartialEq, Message)]
+pub struct ForcePg {
+    #[prost(uint32, tag = "1")]
+    pub pg: u32,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    #[prost(uint32, repeated, tag = "3")]
+    pub lost: Vec<u32>,
+    /// Members that serve from now on as they are.
+    #[prost(uint32, repeated, tag = "4")]
+    pub promoted: Vec<u32>,
+    /// Indices below are given no more.
+    #[prost(uint32, tag = "5")]
+    pub index_floor: u32,
 }
 
 /// Members that have opened their partition: from now on they must have its log.

@@ -208,6 +208,7 @@ impl State {
             creation_epoch: pg.creation_epoch.get(),
             members: members.collect(),
             retired: pg.retired,
+            index_floor: pg.index_floor,
         }
     }
 

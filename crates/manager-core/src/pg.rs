@@ -3,6 +3,8 @@
 //! Invariants: the epoch rises with every change of a state (by one a command), and only here. Serving and waiting members
 //! are always enough to read from, and none waits while the group can be written. No disk is a member twice, and a disk
 //! keeps its position: in an erasure group that is the number of its shard.
+mod force;
+
 use crate::member_table::{Around, MemberEvent, next};
 use cairn_types::{DiskId, Epoch, MemberState, PgId, Scheme, VolumeId, WallTime};
 
@@ -27,6 +29,8 @@ pub struct Pg {
     pub open: bool,
     /// The volume is deleted: members may drop what they hold.
     pub retired: bool,
+    /// Indices below are given no more: members that knew which were given are lost.
+    pub index_floor: u32,
     pub created: WallTime,
     /// Map version of the last change.
     pub version: u64,
@@ -37,7 +41,19 @@ impl Pg {
     pub fn new(id: PgId, volume: VolumeId, scheme: Scheme, disks: &[DiskId], created: WallTime) -> Self {
         let members = disks.iter().map(|disk| Member { disk: *disk, state: MemberState::Serving }).collect();
         let (epoch, creation_epoch) = (Epoch(1), Epoch(1));
-        Self { id, volume, scheme, epoch, creation_epoch, members, open: true, retired: false, created, version: 0 }
+        Self {
+            id,
+            volume,
+            scheme,
+            epoch,
+            creation_epoch,
+            members,
+            open: true,
+            retired: false,
+            index_floor: 0,
+            created,
+            version: 0,
+        }
     }
 
     /// State of the member on `disk`.

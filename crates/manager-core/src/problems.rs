@@ -57,7 +57,7 @@ fn waiting(state: &State, out: &mut Vec<String>) {
     });
     out.push(format!(
         "{} ({}) cannot be read or written: too few complete copies or shards are in service, the others are on {}; \
-         start these nodes, the data comes back with them",
+         start these nodes, the data comes back with them; only if a disk is destroyed, `cairn admin pg force` gives it up",
         groups(pgs.len()),
         names(pgs.iter().map(|pg| pg.id.to_string())),
         names(disks),

@@ -217,6 +217,8 @@ pub(crate) struct PgRecord {
     pub open: bool,
     #[prost(bool, tag = "9")]
     pub retired: bool,
+    #[prost(uint32, tag = "12")]
+    pub index_floor: u32,
     #[prost(uint64, tag = "10")]
     pub created_ns: u64,
     #[prost(uint64, tag = "11")]
@@ -417,6 +419,7 @@ impl From<&Pg> for PgRecord {
             states: pg.members.iter().map(|m| u32::from(m.state.code())).collect(),
             open: pg.open,
             retired: pg.retired,
+            index_floor: pg.index_floor,
             created_ns: pg.created.0,
             version: pg.version,
         }
@@ -443,6 +446,7 @@ impl TryFrom<PgRecord> for Pg {
             members: members.collect(),
             open: record.open,
             retired: record.retired,
+            index_floor: record.index_floor,
             created: WallTime(record.created_ns),
             version: record.version,
         })

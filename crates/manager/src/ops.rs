@@ -1,5 +1,6 @@
 //! Operations of the manager service, one kind a file.
 mod config;
+mod force;
 mod heartbeat;
 mod jobs;
 mod managers;

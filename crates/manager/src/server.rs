@@ -254,6 +254,7 @@ impl Service for Desk {
             Some(Opcode::TakeJob) => self.serve(r, reply, |m, q| async move { m.take_job(q).await }),
             Some(Opcode::ReportJob) => self.serve(r, reply, |m, q| async move { m.report_job(q).await }),
             Some(Opcode::ChangeMembers) => self.serve(r, reply, |m, q| async move { m.change_members(q).await }),
+            Some(Opcode::ForcePg) => self.serve(r, reply, |m, q| async move { m.force_pg(q).await }),
             other => {
                 let name = other.map_or("an operation of a later version", Opcode::name);
                 let text = format!("{name} ({:#06x}) is not served by the manager", request.opcode);

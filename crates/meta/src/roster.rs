@@ -52,6 +52,9 @@ pub(crate) struct Roster {
     failures: Mutex<BTreeMap<PartitionId, String>>,
 }
 
+/// Partitions whose state is dropped, with the reason.
+type Gone = Vec<(PartitionId, &'static str)>;
+
 /// What a roster is made of.
 pub(crate) struct RosterParts {
     pub(crate) node: NodeId,
@@ -128,7 +131,7 @@ impl Roster {
 
     /// Partitions of this node by the map (and whether it joins them instead of beginning them), and those that are
     /// gone, with the reason.
-    fn wanted(&self) -> (Vec<(PartitionEntry, bool)>, Vec<(PartitionId, &'static str)>) {
+    fn wanted(&self) -> (Vec<(PartitionEntry, bool)>, Gone) {
         let map = self.common.map.read();
         let mut wanted = Vec::new();
         for partition in map.partitions().filter(|p| !p.removed && p.nodes.contains(&self.node.get())) {

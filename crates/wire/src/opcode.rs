@@ -51,6 +51,7 @@ opcodes! {
     SetConfig = 0x020a, manager::SetConfigRequest => manager::SetConfigResponse;
     Status = 0x020b, manager::StatusRequest => manager::StatusResponse;
     ChangeMembers = 0x020c, manager::ChangeMembersRequest => common::Empty;
+    ForcePg = 0x020d, manager::ForcePgRequest => manager::ForcePgResponse;
 
     StartJob = 0x0220, manager::StartJobRequest => manager::JobResponse;
     ListJobs = 0x0221, manager::ListJobsRequest => manager::ListJobsResponse;

@@ -8,6 +8,7 @@ mod dev;
 mod docs;
 mod erasure;
 mod faults;
+mod force;
 mod managers;
 mod members;
 mod mistakes;

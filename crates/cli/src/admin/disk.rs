@@ -1,9 +1,9 @@
 //! `cairn admin disk ls`.
-use super::status;
+use super::{listing, status};
 use crate::context::Context;
 use crate::error::Result;
 use crate::human::size;
-use crate::table::{Align, Table};
+use crate::table::Align;
 use cairn_types::DiskUuid;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -36,30 +36,15 @@ impl DiskArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let Verb::Ls = self.verb;
         let (_, map) = status(context).await?;
-        let mut table = Table::new(&[
-            ("DISK", Align::Right),
-            ("NODE", Align::Right),
-            ("STATE", Align::Left),
-            ("SIZE", Align::Right),
-            ("FREE", Align::Right),
-            ("GROUPS", Align::Right),
-            ("CHUNKS", Align::Right),
-            ("QUEUE", Align::Right),
-            ("WRITE", Align::Right),
-            ("PATH", Align::Left),
-            ("PROBLEM", Align::Left),
-        ]);
-        for disk in &map.disks {
-            if context.out.is_json() {
-                let uuid = DiskUuid::from_slice(&disk.uuid).unwrap_or_default();
-                context.out.json(&json!({
-                    "id": disk.id, "node": disk.node, "uuid": uuid.to_string(), "state": state_name(disk.state),
-                    "total_bytes": disk.total_bytes, "free_bytes": disk.free_bytes, "pgs": disk.pgs,
-                    "chunks": disk.chunks, "queue_depth": disk.queue_depth, "latency_us": disk.latency_us,
-                    "path": disk.path, "problem": disk.problem,
-                }))?;
-            }
-            table.row(vec![
+        let rows = map.disks.iter().map(|disk| {
+            let uuid = DiskUuid::from_slice(&disk.uuid).unwrap_or_default();
+            let value = json!({
+                "id": disk.id, "node": disk.node, "uuid": uuid.to_string(), "state": state_name(disk.state),
+                "total_bytes": disk.total_bytes, "free_bytes": disk.free_bytes, "pgs": disk.pgs,
+                "chunks": disk.chunks, "queue_depth": disk.queue_depth, "latency_us": disk.latency_us,
+                "path": disk.path, "problem": disk.problem,
+            });
+            let cells = vec![
                 disk.id.to_string(),
                 disk.node.to_string(),
                 state_name(disk.state).into(),
@@ -71,11 +56,22 @@ impl DiskArgs {
                 format!("{} us", disk.latency_us),
                 disk.path.clone(),
                 disk.problem.clone(),
-            ]);
-        }
-        match context.out.is_json() {
-            true => Ok(()),
-            false => table.print(&context.out),
-        }
+            ];
+            (value, cells)
+        });
+        let columns = [
+            ("DISK", Align::Right),
+            ("NODE", Align::Right),
+            ("STATE", Align::Left),
+            ("SIZE", Align::Right),
+            ("FREE", Align::Right),
+            ("GROUPS", Align::Right),
+            ("CHUNKS", Align::Right),
+            ("QUEUE", Align::Right),
+            ("WRITE", Align::Right),
+            ("PATH", Align::Left),
+            ("PROBLEM", Align::Left),
+        ];
+        listing::print(context, &columns, rows)
     }
 }

@@ -1,8 +1,8 @@
 //! `cairn admin node ls`.
-use super::{age, status};
+use super::{age, listing, status};
 use crate::context::Context;
 use crate::error::Result;
-use crate::table::{Align, Table};
+use crate::table::Align;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -23,31 +23,17 @@ impl NodeArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let Verb::Ls = self.verb;
         let (status, map) = status(context).await?;
-        let mut table = Table::new(&[
-            ("NODE", Align::Right),
-            ("STATE", Align::Left),
-            ("ROLES", Align::Left),
-            ("ADDRESS", Align::Left),
-            ("HTTP", Align::Left),
-            ("HOST", Align::Left),
-            ("RACK", Align::Left),
-            ("DISKS", Align::Right),
-            ("HEARD", Align::Right),
-            ("VERSION", Align::Left),
-        ]);
-        for node in &map.nodes {
+        let rows = map.nodes.iter().map(|node| {
             let disks = map.disks.iter().filter(|disk| disk.node == node.id).count();
             let is_leader = node.id == status.leader_node;
-            if context.out.is_json() {
-                context.out.json(&json!({
-                    "id": node.id, "up": node.up, "roles": node.roles, "address": node.address,
-                    "http_address": node.http_address, "host": node.host, "rack": node.rack, "disks": disks,
-                    "last_heard_ms": node.last_heard_ms, "incarnation": node.incarnation, "version": node.version,
-                    "manager_leader": is_leader,
-                }))?;
-            }
+            let value = json!({
+                "id": node.id, "up": node.up, "roles": node.roles, "address": node.address,
+                "http_address": node.http_address, "host": node.host, "rack": node.rack, "disks": disks,
+                "last_heard_ms": node.last_heard_ms, "incarnation": node.incarnation, "version": node.version,
+                "manager_leader": is_leader,
+            });
             let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-            table.row(vec![
+            let cells = vec![
                 node.id.to_string(),
                 if node.up { "up" } else { "down" }.into(),
                 dash(&format!("{}{}", node.roles.join(","), if is_leader { "*" } else { "" })),
@@ -58,11 +44,21 @@ impl NodeArgs {
                 disks.to_string(),
                 age(node.last_heard_ms),
                 dash(&node.version),
-            ]);
-        }
-        match context.out.is_json() {
-            true => Ok(()),
-            false => table.print(&context.out),
-        }
+            ];
+            (value, cells)
+        });
+        let columns = [
+            ("NODE", Align::Right),
+            ("STATE", Align::Left),
+            ("ROLES", Align::Left),
+            ("ADDRESS", Align::Left),
+            ("HTTP", Align::Left),
+            ("HOST", Align::Left),
+            ("RACK", Align::Left),
+            ("DISKS", Align::Right),
+            ("HEARD", Align::Right),
+            ("VERSION", Align::Left),
+        ];
+        listing::print(context, &columns, rows)
     }
 }

@@ -1,5 +1,5 @@
-//! `cairn admin pg ls`, `cairn admin pg N`.
-use super::status;
+//! `cairn admin pg ls`, `cairn admin pg N`, `cairn admin pg force`.
+use super::{listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -8,7 +8,8 @@ use crate::redundancy::{crowds, losses_survived, losses_text};
 use crate::table::{Align, Table};
 use cairn_client::view::{ClusterView, PgView};
 use cairn_types::Scheme;
-use cairn_wire::manager::{ClusterMap, Pg};
+use cairn_wire::Opcode;
+use cairn_wire::manager::{ClusterMap, ForceCandidate, ForcePgRequest, ForcePgResponse, Pg};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -33,19 +34,27 @@ enum Verb {
         #[arg(long)]
         unhealthy: bool,
     },
+    /// Give up destroyed disks that a group waits for, and what only they held; says first what that is
+    Force {
+        /// The placement group
+        pg: String,
+        /// Disks that are destroyed, such as d3; never one that may come back
+        #[arg(long = "lost", required = true, value_name = "DISK")]
+        lost: Vec<String>,
+        /// Do it; without this only what would be lost is told
+        #[arg(long)]
+        yes_lose_data: bool,
+    },
 }
 
 impl PgArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         match (self.verb, self.pg) {
             (Some(Verb::Ls { volume, unhealthy }), _) => list(context, volume.as_deref(), unhealthy).await,
-            (None, Some(text)) => {
-                let digits = text.strip_prefix("pg").unwrap_or(&text);
-                let id = digits.parse().map_err(|_| {
-                    CliError::usage(format!("{text:?} is no placement group: write its number, such as 7, or ls"))
-                })?;
-                show(context, id).await
+            (Some(Verb::Force { pg, lost, yes_lose_data }), _) => {
+                force(context, pg_number(&pg)?, &lost, yes_lose_data).await
             }
+            (None, Some(text)) => show(context, pg_number(&text)?).await,
             (None, None) => Err(CliError::usage("write ls, or the number of a placement group")),
         }
     }
@@ -55,6 +64,40 @@ fn view_of(map: &ClusterMap) -> ClusterView {
     let mut view = ClusterView::default();
     view.apply(map.clone());
     view
+}
+
+fn pg_number(text: &str) -> Result<u32> {
+    let digits = text.strip_prefix("pg").unwrap_or(text);
+    digits
+        .parse()
+        .map_err(|_| CliError::usage(format!("{text:?} is no placement group: write its number, such as 7, or ls")))
+}
+
+/// Says what is lost; does it only when asked to in so many words.
+async fn force(context: &Context, pg: u32, lost: &[String], confirmed: bool) -> Result<()> {
+    let number = |text: &String| {
+        let digits = text.strip_prefix('d').unwrap_or(text);
+        digits.parse::<u32>().map_err(|_| CliError::usage(format!("{text:?} is no disk: write its number, such as d3")))
+    };
+    let lost_disks = lost.iter().map(number).collect::<Result<Vec<u32>>>()?;
+    let client = context.client().await?;
+    let request = ForcePgRequest { pg, lost_disks, confirmed };
+    let what = format!("giving up disks of placement group {pg}");
+    let answer: ForcePgResponse = client.manager(&what, Opcode::ForcePg, &request).await?;
+    if context.out.is_json() {
+        let candidate = |c: &ForceCandidate| json!({ "disk": c.disk, "chunks": c.chunks, "bytes": c.bytes });
+        let candidates: Vec<Value> = answer.candidates.iter().map(candidate).collect();
+        context.out.json(&json!({
+            "pg": pg, "done": confirmed, "serving": answer.serving, "candidates": candidates, "meaning": answer.meaning,
+            "epoch": answer.state.map(|state| state.epoch),
+        }))?;
+    } else {
+        context.out.line(format!("{}: {}", if confirmed { "done" } else { "it would mean" }, answer.meaning))?;
+    }
+    match confirmed {
+        true => Ok(()),
+        false => Err(CliError::usage("nothing was done; if this is what you want, add --yes-lose-data")),
+    }
 }
 
 /// How it is, in a word.
@@ -140,34 +183,20 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
             })?)
         }
     };
-    let mut table = Table::new(&[
-        ("GROUP", Align::Right),
-        ("VOLUME", Align::Left),
-        ("SCHEME", Align::Left),
-        ("EPOCH", Align::Right),
-        ("HEALTH", Align::Left),
-        ("NEW CHUNKS", Align::Left),
-        ("USED", Align::Right),
-        ("FREE", Align::Right),
-        ("MEMBERS (first serving one is the primary)", Align::Left),
-    ]);
     let whole = view_of(&map);
-    for pg in &map.pgs {
-        let Some(view) = PgView::decode(pg) else { continue };
-        if pg.state.as_ref().is_some_and(|state| state.retired)
+    let rows = map.pgs.iter().filter_map(|pg| {
+        let view = PgView::decode(pg)?;
+        let hidden = pg.state.as_ref().is_some_and(|state| state.retired)
             || volume.is_some_and(|volume| volume != view.volume)
-            || unhealthy && view.is_complete()
-        {
-            continue;
-        }
-        if context.out.is_json() {
-            context.out.json(&pg_json(&map, &whole, pg, &view))?;
+            || unhealthy && view.is_complete();
+        if hidden {
+            return None;
         }
         let member = |(disk, state): &(u32, cairn_types::MemberState)| match state {
             cairn_types::MemberState::Serving => format!("d{disk}"),
             other => format!("d{disk}:{other}"),
         };
-        table.row(vec![
+        let cells = vec![
             view.id.0.to_string(),
             volume_name(&map, view.volume),
             view.scheme.to_string(),
@@ -177,12 +206,21 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
             size(pg.used_bytes, true),
             size(pg.free_bytes, true),
             view.members.iter().map(member).collect::<Vec<_>>().join(" "),
-        ]);
-    }
-    match context.out.is_json() {
-        true => Ok(()),
-        false => table.print(&context.out),
-    }
+        ];
+        Some((pg_json(&map, &whole, pg, &view), cells))
+    });
+    let columns = [
+        ("GROUP", Align::Right),
+        ("VOLUME", Align::Left),
+        ("SCHEME", Align::Left),
+        ("EPOCH", Align::Right),
+        ("HEALTH", Align::Left),
+        ("NEW CHUNKS", Align::Left),
+        ("USED", Align::Right),
+        ("FREE", Align::Right),
+        ("MEMBERS (first serving one is the primary)", Align::Left),
+    ];
+    listing::print(context, &columns, rows)
 }
 
 async fn show(context: &Context, id: u32) -> Result<()> {

@@ -1,11 +1,11 @@
 //! `cairn admin volume ls|create|delete`.
-use super::status;
+use super::{listing, status};
 use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::{CliError, Result};
 use crate::fs;
 use crate::human::{size, utc_time};
-use crate::table::{Align, Table};
+use crate::table::Align;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::manager::{CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, Volume};
@@ -56,32 +56,19 @@ fn volume_json(volume: &Volume) -> Value {
 
 async fn list(context: &Context) -> Result<()> {
     let (status, map) = status(context).await?;
-    let mut table = Table::new(&[
-        ("ID", Align::Right),
-        ("NAME", Align::Left),
-        ("LAYOUT", Align::Left),
-        ("INODES", Align::Right),
-        ("SIZE", Align::Right),
-        ("PARTITIONS", Align::Right),
-        ("GROUPS", Align::Right),
-        ("MADE", Align::Left),
-    ]);
-    for volume in map.volumes.iter().filter(|volume| !volume.deleted) {
+    let rows = map.volumes.iter().filter(|volume| !volume.deleted).map(|volume| {
         let partitions: Vec<u32> = map.partitions.iter().filter(|p| p.volume == volume.id).map(|p| p.id).collect();
         let reports = status.partitions.iter().filter(|report| partitions.contains(&report.partition));
         let (inodes, bytes) = reports.fold((0, 0), |(i, b), report| (i + report.inodes, b + report.file_bytes));
         let in_volume =
             |pg: &&cairn_wire::manager::Pg| pg.state.as_ref().is_some_and(|s| s.volume == volume.id && !s.retired);
         let pgs = map.pgs.iter().filter(in_volume).count();
-        if context.out.is_json() {
-            let mut value = volume_json(volume);
-            value["inodes"] = json!(inodes);
-            value["file_bytes"] = json!(bytes);
-            value["partitions"] = json!(partitions);
-            value["pgs"] = json!(pgs);
-            context.out.json(&value)?;
-        }
-        table.row(vec![
+        let mut value = volume_json(volume);
+        value["inodes"] = json!(inodes);
+        value["file_bytes"] = json!(bytes);
+        value["partitions"] = json!(partitions);
+        value["pgs"] = json!(pgs);
+        let cells = vec![
             volume.id.to_string(),
             volume.name.clone(),
             layout_text(volume.layout),
@@ -90,12 +77,20 @@ async fn list(context: &Context) -> Result<()> {
             partitions.len().to_string(),
             pgs.to_string(),
             utc_time(volume.created_ns).chars().take(19).collect(),
-        ]);
-    }
-    match context.out.is_json() {
-        true => Ok(()),
-        false => table.print(&context.out),
-    }
+        ];
+        (value, cells)
+    });
+    let columns = [
+        ("ID", Align::Right),
+        ("NAME", Align::Left),
+        ("LAYOUT", Align::Left),
+        ("INODES", Align::Right),
+        ("SIZE", Align::Right),
+        ("PARTITIONS", Align::Right),
+        ("GROUPS", Align::Right),
+        ("MADE", Align::Left),
+    ];
+    listing::print(context, &columns, rows)
 }
 
 async fn create(context: &Context, name: &str, layout: Option<&str>) -> Result<()> {

@@ -137,10 +137,12 @@ impl Inner {
         check_history(files.get(pg).as_deref(), &new)?;
         let applied = files.update(pg, |present| match present {
             Some(present) if present.epoch >= new.epoch => None,
-            Some(present) => Some(PgStateRecord { high_water: present.high_water.max(last), ..new }),
+            Some(present) => {
+                Some(PgStateRecord { high_water: present.high_water.max(last).max(new.high_water), ..new })
+            }
             None => {
                 let skip = if troubled { LOST_MARK_SKIP } else { 0 };
-                Some(PgStateRecord { high_water: last.saturating_add(skip), ..new })
+                Some(PgStateRecord { high_water: last.saturating_add(skip).max(new.high_water), ..new })
             }
         });
         let applied = applied.map_err(|error| store.fail(&error).to_wire())?;
@@ -334,7 +336,7 @@ fn decode_state(
         pg: PgId(state.pg),
         volume: VolumeId(state.volume),
         disk,
-        high_water: 0,
+        high_water: state.index_floor,
         epoch: Epoch(state.epoch),
         creation_epoch: Epoch(state.creation_epoch),
         term,

@@ -139,5 +139,7 @@ pub(crate) fn state_message(pg: &PgStateRecord) -> PgState {
         creation_epoch: pg.creation_epoch.get(),
         members: pg.members.iter().map(member).collect(),
         retired: pg.retired,
+        // What the primary may have given, nobody gives again.
+        index_floor: pg.high_water,
     }
 }

@@ -158,3 +158,31 @@ fn retired_groups_are_fenced() {
     assert!(!pg.retire());
     assert_eq!((pg.epoch, pg.is_writable()), (Epoch(2), false));
 }
+
+/// A group would serve what it does not have without anybody having said so, or give an index a second time.
+#[test]
+fn destroyed_disks_are_given_up_by_word_only() {
+    let mut pg = pg(3);
+    pg.take_down(&[B]);
+    pg.take_down(&[C]);
+    pg.take_down(&[A]);
+    assert_eq!(states(&pg), [Waiting, Offline, Waiting]);
+    let waits = pg.clone();
+    let b = |disk: DiskId| disk == B;
+    // One of two complete copies is destroyed: the other one is waited for, and nobody stands in.
+    assert_eq!(pg.missing_without(&[A]), 0);
+    assert!(!pg.force(&[A], &[B], 77, b) && pg == waits);
+    assert!(pg.force(&[A], &[], 0, b));
+    assert_eq!((states(&pg), pg.epoch.get()), (vec![Offline, Offline, Waiting], waits.epoch.get() + 1));
+    // Both are: too few, a lost one, one that is not in service, none lost.
+    let mut pg = waits.clone();
+    assert_eq!((pg.missing_without(&[A, C]), pg.stand_ins(&[A, C]).collect::<Vec<_>>()), (1, vec![B]));
+    assert!(!pg.force(&[A, C], &[], 77, b) && !pg.force(&[A, C], &[A], 77, ALL));
+    assert!(!pg.force(&[A, C], &[B], 77, |_| false) && !pg.force(&[], &[B], 77, b));
+    assert_eq!(pg, waits);
+    assert!(pg.force(&[A, C], &[B], 77, b));
+    assert_eq!((states(&pg), pg.primary(), pg.index_floor), (vec![Offline, Serving, Offline], Some(B), 77));
+    // What comes back after all copies from who serves.
+    assert!(pg.register(&[A], ALL, ALL));
+    assert_eq!(states(&pg), [Syncing, Serving, Offline]);
+}

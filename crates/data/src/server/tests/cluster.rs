@@ -198,6 +198,7 @@ impl Cluster {
             creation_epoch: 1,
             members: self.nodes.iter().zip(states).map(member).collect(),
             retired: false,
+            index_floor: 0,
         }
     }
 

@@ -1,0 +1,35 @@
+//! ForcePg: an operator gave up disks that a group waits for.
+use super::Outcome;
+use crate::change::ItemKey;
+use crate::command::ForcePg;
+use crate::state::State;
+use cairn_types::{DiskId, Epoch, ErrorCode, PgId};
+use cairn_wire::error::WireError;
+use std::sync::Arc;
+
+impl State {
+    /// Decided on one epoch, for that epoch only; a lost disk that is in service after all makes it void.
+    pub(super) fn force_pg(&mut self, command: &ForcePg, raised: &mut Vec<PgId>) -> Result<Outcome, WireError> {
+        let id = PgId(command.pg);
+        let disks = |ids: &[u32]| ids.iter().copied().map(DiskId).collect::<Vec<DiskId>>();
+        let (lost, promoted) = (disks(&command.lost), disks(&command.promoted));
+        let changed = || {
+            let text = format!("{id} or its disks changed meanwhile; look at it again before you give anything up");
+            Err(WireError::new(ErrorCode::Conflict, text))
+        };
+        let Some(pg) = self.pg(id) else {
+            return Err(WireError::new(ErrorCode::UnknownPg, format!("there is no {id}")));
+        };
+        if pg.epoch != Epoch(command.epoch) || lost.iter().any(|disk| self.is_able(*disk)) {
+            return changed();
+        }
+        let mut forced = pg.clone();
+        if !forced.force(&lost, &promoted, command.index_floor, |disk| self.is_able(disk)) {
+            return changed();
+        }
+        self.pgs.insert(id, Arc::new(forced));
+        self.touch(ItemKey::Pg(id));
+        raised.push(id);
+        Ok(Outcome::Done)
+    }
+}

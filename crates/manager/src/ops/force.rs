@@ -1,0 +1,162 @@
+//! ForcePg: an operator gives up disks that a placement group waits for. Only ever by his explicit word.
+//!
+//! Refused while a disk that is named serves, or one that the group waits for is not named: that one holds everything.
+//! Among the other members those with the most bytes serve from then on, as few as reading needs; the rest copies from
+//! them. Indices that the lost members may have given are skipped. Without `confirmed` this only tells what would be.
+use super::TAKEOVER_PATIENCE;
+use crate::manager::Manager;
+use cairn_manager_core::command::{Command, ForcePg};
+use cairn_manager_core::{Pg, State};
+use cairn_rpc::CallOptions;
+use cairn_types::{DiskId, ErrorCode, MemberState, PgId};
+use cairn_wire::Opcode;
+use cairn_wire::data::{ListChunksRequest, ListChunksResponse};
+use cairn_wire::error::WireError;
+use cairn_wire::manager::{ForceCandidate, ForcePgRequest, ForcePgResponse};
+use std::time::Duration;
+
+/// For a member to list a part of its chunks.
+const LIST_DEADLINE: Duration = Duration::from_secs(5);
+const LIST_PART: u32 = 4096;
+/// Indices skipped: more than can have been given while a member was away.
+const INDEX_SKIP: u32 = 1 << 24;
+
+/// What is asked for, and among whom there is a choice.
+struct Case {
+    pg: Pg,
+    lost: Vec<DiskId>,
+    /// Members that have to serve as they are.
+    missing: usize,
+    candidates: Vec<(DiskId, String)>,
+}
+
+impl Manager {
+    pub(crate) async fn force_pg(&self, request: ForcePgRequest) -> Result<ForcePgResponse, WireError> {
+        let case = self.look_in_cluster(|state, _| open_case(state, &request))?;
+        let mut found = Vec::new();
+        for (disk, address) in &case.candidates {
+            match self.count_chunks(address, case.pg.id, *disk).await {
+                Ok(candidate) => found.push(candidate),
+                Err(error) => {
+                    tracing::warn!(pg = %case.pg.id, %disk, %error, "a member that could serve does not answer")
+                }
+            }
+        }
+        // Stable: the first member of equal ones.
+        found.sort_by_key(|c| std::cmp::Reverse((c.bytes, c.chunks)));
+        if found.len() < case.missing {
+            return Err(refused(format!(
+                "{} cannot go on without {}: {} of its other members have to serve, and only {} answer; start the nodes \
+                 of the others first",
+                case.pg.id,
+                names(&case.lost),
+                case.missing,
+                found.len()
+            )));
+        }
+        let promoted: Vec<u32> = found.iter().take(case.missing).map(|c| c.disk).collect();
+        let meaning = meaning(&case, &found);
+        if request.confirmed {
+            let high = found.iter().map(|c| c.high_water).max().unwrap_or(0);
+            let command = ForcePg {
+                pg: request.pg,
+                epoch: case.pg.epoch.get(),
+                lost: request.lost_disks.clone(),
+                promoted: promoted.clone(),
+                index_floor: if promoted.is_empty() { 0 } else { high.saturating_add(INDEX_SKIP) },
+            };
+            tracing::warn!(pg = %case.pg.id, lost = ?case.lost, ?promoted, %meaning, "an operator gives up disks of a group");
+            self.execute(Command::ForcePg(command)).await?;
+            self.push(&[case.pg.id]);
+            self.pushed(&[case.pg.id], TAKEOVER_PATIENCE).await;
+        }
+        self.look(|state, _| ForcePgResponse {
+            state: state.pg(case.pg.id).map(|pg| state.pg_state(pg)),
+            serving: promoted,
+            candidates: found,
+            meaning,
+        })
+    }
+
+    async fn count_chunks(&self, address: &str, pg: PgId, disk: DiskId) -> Result<ForceCandidate, WireError> {
+        let mut counted = ForceCandidate { disk: disk.get(), ..ForceCandidate::default() };
+        let mut after = None;
+        loop {
+            let request = ListChunksRequest {
+                disk: disk.get(),
+                pg: pg.get(),
+                after_index: after.unwrap_or(0),
+                from_start: after.is_none(),
+                count_max: LIST_PART,
+                ..ListChunksRequest::default()
+            };
+            let options = CallOptions::new(LIST_DEADLINE);
+            let answer = self.client.call(address, Opcode::ListChunks.code(), &request, (), options).await;
+            let part: ListChunksResponse = answer
+                .and_then(|answer| answer.decode())
+                .map_err(|error| WireError::new(ErrorCode::Unavailable, error.to_string()))?;
+            counted.chunks += part.chunks.len() as u64;
+            counted.bytes += part.chunks.iter().map(|chunk| chunk.length).sum::<u64>();
+            counted.high_water = counted.high_water.max(part.high_water);
+            after = part.chunks.last().map(|chunk| chunk.index);
+            if part.end || after.is_none() {
+                return Ok(counted);
+            }
+        }
+    }
+}
+
+fn open_case(state: &State, request: &ForcePgRequest) -> Result<Case, WireError> {
+    let id = PgId(request.pg);
+    let pg = state.pg(id).filter(|pg| !pg.retired);
+    let pg = pg.ok_or_else(|| refused(format!("there is no {id}; `cairn admin pg ls` shows those that exist")))?;
+    let lost: Vec<DiskId> = request.lost_disks.iter().copied().map(DiskId).collect();
+    let waiting: Vec<DiskId> = pg.members.iter().filter(|m| m.state == MemberState::Waiting).map(|m| m.disk).collect();
+    if waiting.is_empty() {
+        return Err(refused(format!("{id} waits for no disk; nothing has to be given up")));
+    }
+    if lost.is_empty() {
+        return Err(refused(format!("name the disks that are destroyed; {id} waits for {}", names(&waiting))));
+    }
+    if let Some(disk) = lost.iter().find(|disk| !waiting.contains(disk)) {
+        return Err(refused(format!("{id} does not wait for {disk}, but for {}", names(&waiting))));
+    }
+    if let Some(disk) = lost.iter().find(|disk| state.is_able(**disk)) {
+        return Err(refused(format!("{disk} is in service: it is not lost, and nothing is given up")));
+    }
+    let candidates = pg.stand_ins(&lost).filter(|disk| state.is_able(*disk)).filter_map(|disk| {
+        let node = state.disk(disk).and_then(|d| state.node(d.node))?;
+        Some((disk, node.address.clone()))
+    });
+    let missing = pg.missing_without(&lost);
+    // Whoever is still waited for has everything.
+    let candidates = candidates.take(if missing == 0 { 0 } else { usize::MAX }).collect();
+    Ok(Case { missing, candidates, lost, pg: pg.clone() })
+}
+
+fn meaning(case: &Case, found: &[ForceCandidate]) -> String {
+    let lost = names(&case.lost);
+    if case.missing == 0 {
+        return format!(
+            "nothing is lost: {lost} is not waited for any more, and enough members serve, or are still waited for, that \
+             hold everything"
+        );
+    }
+    let stand_ins = found.iter().take(case.missing);
+    let stand_ins = stand_ins.map(|c| format!("d{} ({} chunks, {} bytes)", c.disk, c.chunks, c.bytes));
+    let stand_ins: Vec<String> = stand_ins.collect();
+    format!(
+        "the last complete copies, on {lost}, are given up for good. {} serves as it is, others copy from it. Everything \
+         that was acknowledged while it was away is lost: reads of it fail, they never give zeros; the names stay. Read \
+         the volume once (`cairn fs get -r`) to see which files. If {lost} comes back later, it copies from the others",
+        stand_ins.join(", ")
+    )
+}
+
+fn names(disks: &[DiskId]) -> String {
+    disks.iter().map(DiskId::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn refused(text: String) -> WireError {
+    WireError::new(ErrorCode::InvalidArgument, text)
+}
