@@ -23,7 +23,10 @@ pub struct DataConfig {
     pub hop_margin: Duration,
     /// What a sync or seal of a member further down may take.
     pub sync_deadline: Duration,
-    /// Calls to members that are not on the path of an append (reservations, lists, copies).
+    /// A reservation of indices, for which a writer waits: less than the writer's own deadline, so that the member that
+    /// does not answer is named, and not the primary.
+    pub reserve_deadline: Duration,
+    /// Calls to members that are not on the path of an append (lists, copies).
     pub peer_deadline: Duration,
     /// An open chunk without appends for this long is sealed by its primary.
     pub idle_seal: Duration,
@@ -53,6 +56,7 @@ impl DataConfig {
             hop_deadline: Duration::from_secs(1),
             hop_margin: Duration::from_millis(250),
             sync_deadline: Duration::from_secs(5),
+            reserve_deadline: Duration::from_millis(700),
             peer_deadline: Duration::from_secs(3),
             idle_seal: Duration::from_secs(60),
             reserve_step: 256,

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Deadline of one request for an index: more than the second that the primary gives the other members.
+/// Deadline of one request for an index: more than the 700 ms that the primary gives the other members.
 const ALLOCATE_DEADLINE: Duration = Duration::from_millis(1500);
 /// A group that failed is left out so long.
 const AVOID_FOR: Duration = Duration::from_secs(5);

@@ -37,7 +37,11 @@ impl Inner {
     ) -> Result<(M, Response), WireError> {
         let address = self.address(pg, disk)?;
         let bulk = matches!(opcode, Opcode::Read | Opcode::ChunkTable | Opcode::Append);
-        let options = CallOptions::new(self.config.peer_deadline);
+        let deadline = match opcode {
+            Opcode::ReserveIndices => self.config.reserve_deadline,
+            _ => self.config.peer_deadline,
+        };
+        let options = CallOptions::new(deadline);
         let options = if bulk { options.bulk() } else { options };
         let answer = self.client.call(&address, opcode.code(), request, payload, options).await;
         let answer = answer.map_err(|error| hop_error(disk, error))?;
