@@ -6,6 +6,8 @@ pub mod chunk_header;
 pub mod chunk_state;
 pub mod crc_table;
 pub mod disk_list;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod journal_batch;
 pub mod journal_header;
 pub mod journal_record;

@@ -22,6 +22,8 @@ mod dead;
 pub mod encoding;
 mod error;
 mod extent_map;
+#[doc(hidden)]
+pub mod fuzz;
 mod inode_table;
 pub mod key;
 pub mod lease;

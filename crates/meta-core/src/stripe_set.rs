@@ -26,7 +26,7 @@ const PART_COLUMNS: usize = 64;
 pub(crate) type Columns = Vec<(u32, u32)>;
 
 /// Appends the value of one part.
-fn encode_part(columns: &[(u32, u32)], out: &mut Vec<u8>) {
+pub(crate) fn encode_part(columns: &[(u32, u32)], out: &mut Vec<u8>) {
     out.push(TAG);
     for (pg, index) in columns {
         put_varint(out, u64::from(*pg));

@@ -1,0 +1,7 @@
+//! Feeds hostile journals of disks to their decoders.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    cairn_format::fuzz::fuzz_journal(data);
+});
