@@ -10,6 +10,25 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the project")
 }
 
+/// A page of the documentation.
+fn page(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// `PATH` with the binary under test first.
+fn path_with_binary() -> String {
+    let binaries = Path::new(binary()).parent().expect("directory").display();
+    format!("{binaries}:{}", std::env::var("PATH").unwrap_or_default())
+}
+
+/// Replaces what stands exactly so often in a script; a page that was changed has its test changed, too.
+fn replaced(script: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(script.to_owned(), |script, (from, to)| {
+        assert!(script.contains(from), "{from:?} is no longer on the page");
+        script.replace(from, to)
+    })
+}
+
 /// The `sh` blocks of a page, in order.
 fn shell_blocks(page: &str) -> String {
     let mut out = String::new();
@@ -37,11 +56,6 @@ fn the_deployment_guide_works_as_it_is_written() {
     let base = free_base(100);
     let script = script.replace("BASE=7400\n", &format!("BASE={base}\n"));
     let dir = tempfile::tempdir().expect("dir");
-    let path = format!(
-        "{}:{}",
-        Path::new(binary()).parent().expect("directory").display(),
-        std::env::var("PATH").unwrap_or_default()
-    );
     // Whatever happens, what the guide started is ended by its process ids.
     let script = format!(
         "set -euo pipefail\ntrap 'for p in cluster/*.pid; do kill -9 $(cat $p) 2>/dev/null || true; done' EXIT\n{script}"
@@ -51,7 +65,7 @@ fn the_deployment_guide_works_as_it_is_written() {
     let output = Command::new("bash")
         .arg(&file)
         .current_dir(dir.path())
-        .env("PATH", path)
+        .env("PATH", path_with_binary())
         .stdin(Stdio::null())
         .output()
         .expect("bash");
@@ -59,6 +73,60 @@ fn the_deployment_guide_works_as_it_is_written() {
     assert!(output.status.success(), "{out}\n{error}");
     assert!(out.matches("hello, cairn").count() >= 2, "{out}");
     assert!(out.matches("ready cluster=").count() >= 9, "{out}");
+}
+
+/// A reader who copies the commands of the README and of the guides gets errors: each is run in one `cairn dev`.
+#[test]
+fn commands_of_readme_and_guides_work_as_they_are_written() {
+    let dir = tempfile::Builder::new().prefix("cairn-docs-").tempdir().expect("dir");
+    let address = format!("127.0.0.1:{}", free_base(1));
+    let dev = format!("cairn dev --listen {address} --data-dir cluster >dev.out 2>dev.log &");
+    let ready = "for _ in $(seq 450); do grep -q ^ready dev.out && break; sleep 0.1; done";
+    let readme = shell_blocks(&page("README.md"));
+    let (_, readme) = readme.split_once("make release\n").expect("the README begins with a build");
+    let readme = replaced(
+        readme,
+        &[
+            ("export PATH=\"$PWD/target/release:$PATH\"\n", ""),
+            // A person waits for the `ready` that the comment behind it speaks of.
+            ("cairn dev --data-dir /tmp/cairn &", &format!("{dev}\ntrap \"kill -9 $!\" EXIT\n{ready}\n")),
+            ("~/some/tree", "some/tree"),
+        ],
+    );
+    let http = "$(grep -o 'http=[^ ]*' dev.out | head -1 | cut -d= -f2)";
+    let operate = replaced(&shell_blocks(&page("docs/guides/operate.md")), &[("HOST:PORT", http)]);
+    let layouts = replaced(
+        &shell_blocks(&page("docs/guides/layouts.md")),
+        // The job has ended long ago here, which is refused.
+        &[("cairn fs layout cancel 2", "cairn fs layout cancel 2 || test $? -ne 2")],
+    );
+    let before_layouts = "
+        head -c 3000000 /dev/urandom > model.bin
+        cairn fs mkdir /old-directory /models && cairn fs put model.bin /old-directory/";
+    // What the guide's directories are supposed to have is put there after the command that makes the first of them.
+    let (first, rest) = layouts.split_once('\n').expect("commands");
+    let in_layouts = "
+        cairn fs mkdir /archive/hot && cairn fs put model.bin /archive/hot/ && cairn fs put model.bin /archive/big";
+    let ends = "
+        cairn fs cat /archive/hot/model.bin | cmp - model.bin
+        cairn fs cat /old-directory/model.bin | cmp - model.bin
+        cmp some/tree/a copy/a 2>/dev/null || cmp some/tree/a copy/tree/a
+        echo every command was run";
+    let script =
+        format!("set -euxo pipefail\n{readme}\n{operate}\n{before_layouts}\n{first}\n{in_layouts}\n{rest}\n{ends}\n");
+    fs::create_dir_all(dir.path().join("some/tree")).expect("tree");
+    fs::write(dir.path().join("some/tree/a"), "hello").expect("file");
+    fs::write(dir.path().join("guide.sh"), script).expect("script");
+    let output = Command::new("bash")
+        .arg("guide.sh")
+        .current_dir(dir.path())
+        .env("PATH", path_with_binary())
+        .env("CAIRN_CLUSTER", &address)
+        .stdin(Stdio::null())
+        .output()
+        .expect("bash");
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && out.contains("every command was run"), "{out}\n{error}");
 }
 
 /// Other implementations are written from the tables of the protocol page.
