@@ -120,7 +120,10 @@ impl Inner {
         });
         let sums: Vec<Option<ShardSum>> = holders.iter().map(|(_, theirs)| theirs.as_ref().map(sum_of)).collect();
         let verdict = judge_shard(&sums, here.as_ref(), member.pg.scheme.read_minimum(), member.pg.epoch);
+        let certain = verdict == self.hopeful(member, &sums, here.as_ref());
         let target = match verdict {
+            // Those who did not answer may have what is needed to rebuild it: asked again in the next pass.
+            ShardVerdict::Same if !certain => return Ok(false),
             ShardVerdict::Same => {
                 let found = sums.iter().flatten().filter(|sum| sum.length > 0).count();
                 if here.is_none() && found > 0 {
@@ -142,7 +145,17 @@ impl Inner {
         }
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
         let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
-        self.rebuild_chunk(member, id, &holders, first, target).await
+        let complete = self.rebuild_chunk(member, id, &holders, first, target).await?;
+        Ok(complete && certain)
+    }
+
+    /// The verdict if every serving member that did not answer had as much as the longest that did.
+    fn hopeful(&self, member: &Member, sums: &[Option<ShardSum>], here: Option<&ShardSum>) -> ShardVerdict {
+        let others = fence::serving(&member.pg).filter(|disk| *disk != member.disk).count();
+        let longest = sums.iter().flatten().max_by_key(|sum| sum.length).copied();
+        let mut hopeful = sums.to_vec();
+        hopeful.resize(others.max(sums.len()), longest);
+        judge_shard(&hopeful, here, member.pg.scheme.read_minimum(), member.pg.epoch)
     }
 
     async fn rebuild_chunk(

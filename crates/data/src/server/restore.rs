@@ -49,11 +49,18 @@ impl Drop for Bringing<'_> {
     }
 }
 
+impl<'a> Bringing<'a> {
+    fn begin(all: &'a Mutex<BTreeSet<(DiskId, ChunkId)>>, key: (DiskId, ChunkId)) -> Option<Self> {
+        // The lock is let go before a `Bringing` is made, whose end takes it.
+        let is_new = all.lock().insert(key);
+        is_new.then(|| Bringing { all, key })
+    }
+}
+
 impl Inner {
     /// `None` when it is being brought already.
     pub(super) fn begin_bringing(&self, disk: DiskId, id: ChunkId) -> Option<Bringing<'_>> {
-        let key = (disk, id);
-        self.bringing.lock().insert(key).then_some(Bringing { all: &self.bringing, key })
+        Bringing::begin(&self.bringing, (disk, id))
     }
 
     /// Whether a chunk is being copied or rebuilt at this moment.
@@ -189,4 +196,22 @@ impl Inner {
 fn lacks(member: &Member, id: ChunkId) -> bool {
     let serves = fence::state_of(&member.pg, member.disk) == Ok(MemberState::Serving) && !member.pg.retired;
     serves && id.index < member.pg.high_water && !member.runtime.state.lock().was_deleted(id.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::PgId;
+
+    /// The second one who wants to bring a chunk would wait for itself for ever, and everybody after it.
+    #[test]
+    fn a_chunk_is_brought_once_at_a_time_and_again_later() {
+        let all = Mutex::new(BTreeSet::new());
+        let key = (DiskId(1), ChunkId { pg: PgId(2), index: 3 });
+        let first = Bringing::begin(&all, key).expect("nobody brings it");
+        assert!(Bringing::begin(&all, key).is_none());
+        assert!(Bringing::begin(&all, key).is_none(), "a refused one changes nothing");
+        drop(first);
+        assert!(Bringing::begin(&all, key).is_some());
+    }
 }

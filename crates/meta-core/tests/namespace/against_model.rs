@@ -190,7 +190,8 @@ impl Pair {
     fn operation(&mut self, step: &Step, session: u64) -> Operation {
         let n = step.numbers;
         // Now and then what another session wrote, one that ended among them, or nobody says who.
-        let written_by = if (step.session / 3).is_multiple_of(16) { u64::from(step.who) % self.next_session } else { session };
+        let written_by =
+            if (step.session / 3).is_multiple_of(16) { u64::from(step.who) % self.next_session } else { session };
         let (parent, name) = (self.directory(n[0]), self.name(n[1]));
         match step.kind % 40 {
             0..=4 => Operation::Mkdir { parent, name, mode: self.mode(n[2]), layout: self.layout(n[3]) },
