@@ -175,8 +175,13 @@ pub fn volume_name_flaw(name: &str) -> Option<&'static str> {
 
 /// At most [`TEXT_MAX`] bytes of a text that a node sent, without control characters.
 pub fn clip(text: &str) -> String {
-    let mut clean: String = text.chars().filter(|c| !c.is_control()).collect();
-    while clean.len() > TEXT_MAX {
+    clip_to(text, TEXT_MAX)
+}
+
+/// At most `most` bytes of a text that somebody sent, without control characters.
+pub fn clip_to(text: &str, most: usize) -> String {
+    let mut clean: String = text.chars().filter(|c| !c.is_control()).take(most).collect();
+    while clean.len() > most {
         clean.pop();
     }
     clean

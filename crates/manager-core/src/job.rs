@@ -12,7 +12,7 @@
 //! files that have the layout already are passed over.
 use crate::apply::Outcome;
 use crate::command::{AssignJob, CancelJob, ReportJob, StartJob};
-use crate::items::clip;
+use crate::items::clip_to;
 use crate::state::State;
 use cairn_types::{ErrorCode, Incarnation, Layout, NodeId, VolumeId, WallTime};
 use cairn_wire::common::Credentials;
@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub const LIVE_MAX: usize = 256;
 /// Ended jobs that are kept for people to look at.
 pub const KEPT_MAX: usize = 256;
+/// Longest text about a failure: it names the file, the cause and the next step.
+const MESSAGE_MAX: usize = 2048;
 /// Longest path of a job.
 const PATH_MAX: usize = 4096;
 /// Supplementary groups of the credentials.
@@ -186,8 +188,8 @@ impl State {
         job.state = state;
         job.progress = command.progress.clone().unwrap_or_default();
         job.progress.at.truncate(PATH_MAX);
-        job.progress.last_failure = clip(&job.progress.last_failure);
-        job.message = clip(&command.message);
+        job.progress.last_failure = clip_to(&job.progress.last_failure, MESSAGE_MAX);
+        job.message = clip_to(&command.message, MESSAGE_MAX);
         self.end_job(time, command.job);
         Ok(Outcome::Done)
     }
