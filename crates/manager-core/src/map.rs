@@ -252,13 +252,16 @@ pub fn volume_message(volume: &Volume) -> wire::Volume {
 }
 
 fn partition_message(partition: &Partition, soft: &Soft) -> wire::Partition {
+    // Who led it last may have left it since.
+    let leader = soft.partitions.get(&partition.id).map(|load| load.leader);
+    let leader = leader.filter(|node| partition.members.contains(node));
     wire::Partition {
         id: partition.id.get(),
         volume: partition.volume.get(),
         inode_first: partition.inode_first,
         inode_last: partition.inode_last,
         nodes: partition.members.iter().map(|n| n.get()).collect(),
-        leader: soft.partitions.get(&partition.id).map_or(0, |load| load.leader.get()),
+        leader: leader.map_or(0, NodeId::get),
         removed: partition.removed,
         begun: partition.begun.iter().map(|n| n.get()).collect(),
         changed: partition.changed,

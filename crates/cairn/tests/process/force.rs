@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Groups that wait, with the disks that they wait for.
+/// Groups that cannot be read, with the disks that they wait for.
 fn waiting(cluster: &Cluster) -> Vec<(u64, Vec<u64>)> {
     let said = cluster.ok(&["admin", "pg", "ls", "--unhealthy", "--json"]);
     let pgs = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
@@ -15,7 +15,7 @@ fn waiting(cluster: &Cluster) -> Vec<(u64, Vec<u64>)> {
         let waiting = members.filter(|member| member["state"] == "waiting");
         waiting.map(|member| member["disk"].as_u64().expect("a number")).collect::<Vec<_>>()
     };
-    let found = pgs.map(|pg| (pg["pg"].as_u64().expect("a number"), disks(&pg)));
+    let found = pgs.filter(|pg| pg["health"] == "waiting").map(|pg| (pg["pg"].as_u64().expect("a number"), disks(&pg)));
     found.filter(|(_, disks)| !disks.is_empty()).collect()
 }
 
