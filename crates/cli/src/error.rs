@@ -157,7 +157,9 @@ fn next_step(code: ErrorCode) -> Option<&'static str> {
         E::WrongCluster => "check --cluster and $CAIRN_CLUSTER: all addresses have to belong to one cluster",
         E::UnknownVolume => "cairn admin volume ls shows the volumes",
         E::VolumeNotEmpty => "remove its files first, or delete it with --force",
-        E::BadLayout => "there are r1 to r5, rs-3-2, rs-4-2, rs-6-3, rs-8-3, rs-10-4, rs-12-4, and striped copies such as r2x8/64k",
+        E::BadLayout => {
+            "there are r1 to r5, rs-3-2, rs-4-2, rs-6-3, rs-8-3, rs-10-4, rs-12-4, and striped copies such as r2x8/64k"
+        }
         E::SessionEnded | E::DeadlineExceeded => "it may or may not have been done: look before repeating it",
         E::Stale | E::Conflict => "somebody else changed it meanwhile; repeat the command",
         E::TooManySymlinks => "two links may point at each other; check with cairn fs readlink",
