@@ -61,16 +61,25 @@ fn a_newer_write_is_never_covered() {
     }
     let job = cluster.ok(&["fs", "layout", "convert", "--background", "rs-3-2", "/d"]);
     let job = job.trim().strip_prefix("job ").expect("a number").to_owned();
-    // Written anew while the job runs over them.
-    for name in 0..6u64 {
-        fs::write(&local, noise(2_500_000, 100 + name)).expect("local");
-        cluster.ok(&["fs", "put", utf8(&local), &format!("/d/f{name}")]);
+    // Written anew, over and over, until the job has run over them.
+    let (mut round, mut during) = (0, 0);
+    loop {
+        round += 100;
+        for name in 0..6u64 {
+            fs::write(&local, noise(2_500_000, round + name)).expect("local");
+            cluster.ok(&["fs", "put", utf8(&local), &format!("/d/f{name}")]);
+            during += usize::from(job_state(&cluster, &job)["state"] == "running");
+        }
+        if !matches!(job_state(&cluster, &job)["state"].as_str(), Some("queued" | "running")) {
+            break;
+        }
     }
+    assert!(during > 0, "no file was written while the job ran");
     let ended = wait_ended(&cluster, &job);
     assert_eq!(ended["state"], "done", "{ended}");
     for name in 0..6u64 {
         cluster.ok(&["fs", "get", &format!("/d/f{name}"), utf8(&back)]);
-        assert!(fs::read(&back).expect("back") == noise(2_500_000, 100 + name), "f{name} is not the newest");
+        assert!(fs::read(&back).expect("back") == noise(2_500_000, round + name), "f{name} is not the newest");
     }
 }
 
@@ -79,7 +88,7 @@ fn a_newer_write_is_never_covered() {
 fn a_job_outlives_its_server() {
     let mut cluster = Cluster::start(SHAPE);
     let tree = cluster.path("tree");
-    make_tree(&tree, 300, 6);
+    make_tree(&tree, 600, 6);
     cluster.ok(&["fs", "put", utf8(&tree), "/tree"]);
     let job = cluster.ok(&["fs", "layout", "convert", "--background", "r2", "/tree"]);
     let job = job.trim().strip_prefix("job ").expect("a number").to_owned();
@@ -96,6 +105,7 @@ fn a_job_outlives_its_server() {
     let victim = nodes.into_iter().find(|n| n["id"] == node).expect("the node is listed");
     let host = victim["host"].as_str().expect("its host is the name of the process").to_owned();
     cluster.kill(&host);
+    assert_eq!(job_state(&cluster, &job)["state"], "running", "it ended before its server died");
     cluster.start_all();
     let ended = wait_ended(&cluster, &job);
     assert_eq!(ended["state"], "done", "{ended}");

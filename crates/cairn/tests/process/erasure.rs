@@ -65,8 +65,9 @@ fn members_die_during_a_write_and_catch_up() {
     cluster.ok(&["fs", "mkdir", "--layout", "rs-6-3", "/d"]);
     for (round, victim) in ["data2", "data7"].iter().enumerate() {
         let target = format!("/d/f{round}");
-        let job = cluster.command(&["fs", "put", utf8(&local), &target]).spawn().expect("put");
-        std::thread::sleep(Duration::from_millis(150));
+        let before = cluster.stored();
+        let mut job = cluster.command(&["fs", "put", utf8(&local), &target]).spawn().expect("put");
+        cluster.wait_stored(&mut job, before + (8 << 20));
         cluster.kill(victim);
         let output = job.wait_with_output().expect("put ends");
         assert!(output.status.success(), "put with {victim} killed: {}", text(&output.stderr));

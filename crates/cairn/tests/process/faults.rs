@@ -2,35 +2,9 @@
 use crate::support::{self, Cluster, Shape};
 use crate::trees::{assert_same_tree, make_tree, noise};
 use std::fs;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 const FULL: Shape = Shape { managers: 3, metas: 3, datas: 4, racks: 4 };
-
-/// Waits until a put has stored something, so that a kill hits its middle.
-fn in_the_middle(cluster: &Cluster, job: &mut Child) {
-    let started = Instant::now();
-    let stored = || {
-        let disks = cluster.dir.path().join("disks");
-        let mut bytes = 0;
-        let mut stack = vec![disks];
-        while let Some(dir) = stack.pop() {
-            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-                match entry.metadata() {
-                    Ok(m) if m.is_dir() => stack.push(entry.path()),
-                    Ok(m) if entry.path().extension().is_some_and(|e| e == "chunk") => bytes += m.len(),
-                    _ => {}
-                }
-            }
-        }
-        bytes
-    };
-    while stored() < 8 << 20 {
-        assert!(job.try_wait().expect("wait").is_none(), "the put ended before anything could be killed in its middle");
-        assert!(started.elapsed() < Duration::from_secs(30), "the put stored nothing");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A put that outlives the death of any one process would be lost or torn if acknowledgements came too early.
 fn killed_during_put(victims: &[&str]) {
@@ -39,8 +13,9 @@ fn killed_during_put(victims: &[&str]) {
     make_tree(&tree, 400, 1);
     for (round, victim) in victims.iter().enumerate() {
         let target = format!("/tree{round}");
+        let before = cluster.stored();
         let mut job = cluster.command(&["fs", "put", tree.to_str().expect("utf-8"), &target]).spawn().expect("put");
-        in_the_middle(&cluster, &mut job);
+        cluster.wait_stored(&mut job, before + (8 << 20));
         cluster.kill(victim);
         let output = job.wait_with_output().expect("put ends");
         assert!(output.status.success(), "put with {victim} killed: {}", support::text(&output.stderr));

@@ -202,6 +202,29 @@ impl Cluster {
         child.wait().expect("wait");
         self.kills += 1;
     }
+    /// Bytes of all chunk files.
+    pub fn stored(&self) -> u64 {
+        let (mut bytes, mut stack) = (0, vec![self.dir.path().join("disks")]);
+        while let Some(dir) = stack.pop() {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(m) if m.is_dir() => stack.push(entry.path()),
+                    Ok(m) if entry.path().extension().is_some_and(|e| e == "chunk") => bytes += m.len(),
+                    _ => {}
+                }
+            }
+        }
+        bytes
+    }
+    /// Waits until a put has stored so much, so that what happens next hits its middle.
+    pub fn wait_stored(&self, job: &mut Child, bytes: u64) {
+        let started = Instant::now();
+        while self.stored() < bytes {
+            assert!(job.try_wait().expect("wait").is_none(), "the put ended before a fault could hit its middle");
+            assert!(started.elapsed() < Duration::from_secs(30), "the put stored nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
     pub fn is_running(&self, name: &str) -> bool {
         self.processes.get(name).is_some_and(|p| p.child.is_some())
     }
