@@ -76,8 +76,8 @@ impl JobWorker {
     pub fn sample(&self, out: &mut Samples) {
         let done = self.counters.done.load(Ordering::Relaxed);
         let failed = self.counters.failed.load(Ordering::Relaxed);
-        out.counter("cairn_jobs_done_total", "Jobs that this node finished", &[], done);
-        out.counter("cairn_jobs_failed_total", "Jobs that failed on this node", &[], failed);
+        out.counter("cairn_jobs_done", "Jobs that this node finished", &[], done);
+        out.counter("cairn_jobs_failed", "Jobs that failed on this node", &[], failed);
     }
 }
 
