@@ -23,7 +23,9 @@ use Place::{Layer, TestsOnly};
 const LAST_PURE_LAYER: u8 = 2;
 const SERVERS: u8 = 5;
 const CLIENT: u8 = 6;
-const FRONTS: u8 = 7;
+const VFS: u8 = 7;
+const FRONTS: u8 = 8;
+const BINARY: u8 = 9;
 
 const CRATES: &[(&str, Place)] = &[
     ("types", Layer(0)),
@@ -46,13 +48,14 @@ const CRATES: &[(&str, Place)] = &[
     ("data", Layer(SERVERS)),
     ("manager", Layer(SERVERS)),
     ("client", Layer(CLIENT)),
+    ("vfs", Layer(VFS)),
     ("bench", Layer(FRONTS)),
     ("cli", Layer(FRONTS)),
     ("jobs", Layer(FRONTS)),
     ("fuse", Layer(FRONTS)),
     ("s3", Layer(FRONTS)),
     ("csi", Layer(FRONTS)),
-    ("cairn", Layer(8)),
+    ("cairn", Layer(BINARY)),
     ("model", TestsOnly),
     ("sim", TestsOnly),
     ("chaos", TestsOnly),
@@ -69,6 +72,7 @@ const LAYER_NAMES: &[&str] = &[
     "foundations of the servers",
     "servers",
     "client",
+    "semantics over the client",
     "fronts",
     "the binary",
 ];
@@ -148,7 +152,7 @@ fn judge_inside(user: &str, used: &str, kind: DependencyKind) -> Result<(), Stri
         }
         (Layer(user_layer), Layer(used_layer)) => (user_layer, used_layer),
     };
-    if matches!(user_layer, CLIENT | FRONTS) && SERVER_CRATES.contains(&used) {
+    if matches!(user_layer, CLIENT | VFS | FRONTS) && SERVER_CRATES.contains(&used) {
         return Err(format!(
             "{user} → {used}: the client and the fronts link no server crate ({}); they reach servers through `client`, \
              `rpc` and the messages of `wire`, and read files on disk with `format`",

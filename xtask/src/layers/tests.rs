@@ -39,7 +39,7 @@ fn servers_never_import_each_other() {
 
 #[test]
 fn client_and_fronts_link_no_server() {
-    for user in ["client", "bench", "cli", "fuse", "s3", "csi"] {
+    for user in ["client", "vfs", "bench", "cli", "fuse", "s3", "csi"] {
         for used in SERVER_CRATES {
             let why = judge_inside(user, used, Dev).expect_err("a front that links a server");
             assert!(why.contains("link no server crate"), "{why}");
