@@ -58,6 +58,7 @@ const CRATES: &[(&str, Place)] = &[
     ("cairn", Layer(BINARY)),
     ("model", TestsOnly),
     ("sim", TestsOnly),
+    ("proof", TestsOnly),
     ("chaos", TestsOnly),
     ("fuzz", TestsOnly),
     ("xtask", TestsOnly),

@@ -200,6 +200,15 @@ impl SimDisk {
         world.counts.bits_flipped += 1;
     }
 
+    /// As [`flip_bit`](Self::flip_bit), for files that may go at any moment: false if there is no such byte.
+    pub fn try_flip_bit(&self, path: &str, offset: u64, bit: u8) -> bool {
+        let mut world = self.world();
+        let Some(Entry::File(id)) = world.store.names.get(path) else { return false };
+        let flipped = world.content(id).flip(offset, bit);
+        world.counts.bits_flipped += u64::from(flipped);
+        flipped
+    }
+
     /// Flips one bit, anywhere in a non-empty file below `dir` (`""`: anywhere). Returns where.
     pub fn flip_random_bit(&self, dir: &str) -> Option<(String, u64)> {
         let picked = {

@@ -1,0 +1,167 @@
+//! [`Cluster`]: one head, some data nodes, the network between them, and a way to ask them that no fault is on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_client::{Client, ConnectOptions};
+use cairn_env::BufPool;
+use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload, Response};
+use cairn_types::MemberState;
+use cairn_wire::Opcode;
+use cairn_wire::manager::{ClusterMap, ConfigItem, GetMapRequest, SetConfigRequest, SetConfigResponse};
+use parking_lot::Mutex;
+
+use crate::data_node::DataNode;
+use crate::ground::new_disk;
+use crate::head::Head;
+use crate::links::{End, Links};
+use crate::proxy::Proxy;
+
+/// How long the client tries everything.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+/// Longest time that a start of the whole cluster takes, on a busy machine.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Place of the head; data nodes have those after it.
+pub const HEAD: usize = 0;
+
+/// Settings of the cluster that make its reactions quick.
+const SETTINGS: &[(&str, &str)] = &[
+    ("node_timeout", "2s"),
+    ("probe_deadline", "300ms"),
+    ("rejoin_delay", "300ms"),
+    ("disk_reserve", "0"),
+    ("pgs_per_disk", "2"),
+];
+
+/// A cluster in this process.
+pub struct Cluster {
+    pub links: Arc<Links>,
+    pub head: Mutex<Head>,
+    pub nodes: Vec<Mutex<DataNode>>,
+    /// By place.
+    proxies: Vec<Arc<Proxy>>,
+    /// Asks processes without any fault on the way.
+    direct: cairn_rpc::Client,
+    pub runtime: tokio::runtime::Runtime,
+}
+
+impl Cluster {
+    /// Starts a cluster with so many data nodes.
+    pub fn start(seed: u64, data_nodes: usize) -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name(format!("seed-{seed}"))
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
+        let links = Arc::new(Links::new(seed));
+        let mut proxies = Vec::new();
+        for place in 0..=data_nodes {
+            let proxy = runtime.block_on(Proxy::start(place, links.clone()));
+            proxies.push(proxy.map_err(|error| error.to_string())?);
+        }
+        let head = Head::new(new_disk(seed, "head".into(), 512 << 20), proxies[HEAD].clone(), data_nodes);
+        let manager = proxies[HEAD].address();
+        let node = |place: usize| Mutex::new(DataNode::new(seed, place, proxies[place].clone(), manager.clone()));
+        let nodes = (1..=data_nodes).map(node).collect();
+        let config = ClientConfig { pool: BufPool::new(64 << 20), ..ClientConfig::default() };
+        let direct = cairn_rpc::Client::with_threads(1, config, Identity::client());
+        let direct = direct.map_err(|error| error.to_string())?;
+        let cluster = Self { links, head: Mutex::new(head), nodes, proxies, direct, runtime };
+        cluster.head.lock().start()?;
+        for node in &cluster.nodes {
+            node.lock().start()?;
+        }
+        cluster.settle_in()?;
+        Ok(cluster)
+    }
+
+    fn settle_in(&self) -> Result<(), String> {
+        self.eventually("every data node is registered", START_PATIENCE, || self.learn_numbers())?;
+        // Connections of before say nothing about who opened them.
+        self.proxies.iter().for_each(|proxy| proxy.end_connections());
+        let item = |(key, value): &(&str, &str)| ConfigItem {
+            key: (*key).into(),
+            value: (*value).into(),
+            ..ConfigItem::default()
+        };
+        let request = SetConfigRequest { items: SETTINGS.iter().map(item).collect() };
+        self.eventually("the manager takes settings", START_PATIENCE, || {
+            let answer = self.runtime.block_on(self.ask(HEAD, Opcode::SetConfig, &request));
+            answer.is_ok_and(|answer| answer.decode::<SetConfigResponse>().is_ok_and(|a| a.mistakes.is_empty()))
+        })?;
+        self.eventually("the default volume", START_PATIENCE, || {
+            self.map().is_some_and(|map| !map.volumes.is_empty() && !map.partitions.is_empty())
+        })
+    }
+
+    fn learn_numbers(&self) -> bool {
+        self.links.learn(1, HEAD);
+        self.nodes.iter().all(|node| {
+            let node = node.lock();
+            node.number().inspect(|number| self.links.learn(*number, node.place)).is_some()
+        })
+    }
+
+    /// Waits until something holds.
+    pub fn eventually(&self, what: &str, patience: Duration, mut holds: impl FnMut() -> bool) -> Result<(), String> {
+        let begun = Instant::now();
+        while !holds() {
+            if begun.elapsed() > patience {
+                return Err(format!("within {patience:?} it did not come about that {what}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// A client as any front has it.
+    pub fn connect(&self) -> Result<Client, String> {
+        let options = ConnectOptions { patience: PATIENCE, ..ConnectOptions::new(vec![self.proxies[HEAD].address()]) };
+        self.runtime.block_on(Client::connect(options)).map_err(|error| error.to_string())
+    }
+
+    /// Calls the process in a place, past all faults of the network.
+    pub async fn ask(&self, place: usize, opcode: Opcode, request: &impl prost::Message) -> Result<Response, String> {
+        let address = self.proxies[place].direct().ok_or("it does not run")?;
+        let options = CallOptions::new(Duration::from_secs(5));
+        let call = self.direct.call(&address, opcode.code(), request, Payload::None, options);
+        call.await.map_err(|error| error.to_string())
+    }
+
+    /// The manager's map, if it answers.
+    pub fn map(&self) -> Option<ClusterMap> {
+        let request = GetMapRequest { since_version: 0, volume: 0 };
+        self.runtime.block_on(self.ask(HEAD, Opcode::GetMap, &request)).ok()?.decode().ok()
+    }
+
+    /// Place of each disk.
+    pub fn places(&self, map: &ClusterMap) -> BTreeMap<u32, usize> {
+        let place = |node: u32| match self.links.end_of(node) {
+            End::Place(place) => Some(place),
+            _ => None,
+        };
+        map.disks.iter().filter_map(|disk| Some((disk.id, place(disk.node)?))).collect()
+    }
+
+    /// Places of members that do not serve, by the map; `None` if the manager does not answer.
+    pub fn not_serving(&self) -> Option<Vec<usize>> {
+        let map = self.map()?;
+        let places = self.places(&map);
+        let members = map.pgs.iter().filter_map(|pg| pg.state.as_ref()).filter(|state| !state.retired);
+        let serving = u32::from(MemberState::Serving.code());
+        let mut out: Vec<usize> = members
+            .flat_map(|state| state.members.iter().filter(|member| member.state != serving))
+            .filter_map(|member| places.get(&member.disk).copied())
+            .collect();
+        out.sort_unstable();
+        out.dedup();
+        Some(out)
+    }
+
+    /// The data node in a place.
+    pub fn node(&self, place: usize) -> &Mutex<DataNode> {
+        &self.nodes[place - 1]
+    }
+}

@@ -1,0 +1,151 @@
+//! [`DataNode`]: a process with the data role and one simulated disk, which can lose power, be killed, and start again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_data::{DataConfig, DataEnv, DataServer, DiskConfig};
+use cairn_env::{BufPool, Disk, OsRng};
+use cairn_node_agent::{Contributor, NodeAgent};
+use cairn_rpc::Server;
+use cairn_sim::{CrashPolicy, SimDisk};
+use cairn_store::KnownDisks;
+
+use crate::ground::{Ground, Router, new_disk, serve};
+use crate::proxy::Proxy;
+
+/// Size of a data disk.
+pub const DISK_BYTES: u64 = 512 << 20;
+
+struct Running {
+    server: Server,
+    agent: Arc<NodeAgent>,
+    data: DataServer,
+    ground: Ground,
+}
+
+/// How a process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The machine loses power; the policy decides about what was not synced.
+    Power(CrashPolicy),
+    /// The process alone ends.
+    Kill,
+}
+
+/// A process with the data role.
+pub struct DataNode {
+    pub place: usize,
+    /// With the chunks.
+    pub disk: SimDisk,
+    /// With the node's label and list of disks.
+    home: SimDisk,
+    pub proxy: Arc<Proxy>,
+    manager: String,
+    running: Option<Running>,
+}
+
+fn config(disk: &SimDisk) -> DataConfig {
+    let disk_config = DiskConfig {
+        journal_bytes: 2 << 20,
+        journal_append_max: 32 << 10,
+        batch_bytes_max: 256 << 10,
+        overlay_bytes_max: 2 << 20,
+        write_threads: 1,
+        read_threads: 1,
+        allocate_step: 1 << 20,
+        reserve_bytes: 0,
+        open_files_max: 8,
+        tables_max: 8,
+        flush_age: Duration::from_millis(700),
+        ..DiskConfig::default()
+    };
+    DataConfig {
+        disk: disk_config,
+        retry_pause: Duration::from_millis(30),
+        idle_seal: Duration::from_secs(3),
+        reserve_step: 8,
+        restore_delay: Duration::from_millis(700),
+        restore_again: Duration::from_secs(1),
+        ..DataConfig::new(vec![Arc::new(disk.clone()) as Arc<dyn Disk>])
+    }
+}
+
+impl DataNode {
+    /// An empty one, not yet running.
+    pub fn new(seed: u64, place: usize, proxy: Arc<Proxy>, manager: String) -> Self {
+        let disk = new_disk(seed ^ (place as u64) << 32, format!("disk{place}"), DISK_BYTES);
+        let home = new_disk(seed ^ (place as u64) << 40, format!("home{place}"), 16 << 20);
+        Self { place, disk, home, proxy, manager, running: None }
+    }
+
+    /// Whether it runs.
+    pub fn is_up(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Its number, once the manager gave it one.
+    pub fn number(&self) -> Option<u32> {
+        let running = self.running.as_ref()?;
+        Some(running.ground.dir.lock().label().node.get()).filter(|number| *number != 0)
+    }
+
+    /// Opens the disk and begins to register; does not wait for it.
+    pub fn start(&mut self) -> Result<(), String> {
+        assert!(self.running.is_none(), "it runs already");
+        let ground = Ground::lay(&self.home, None)?;
+        let router = Arc::new(Router::default());
+        let server = ground.bind(router.clone())?;
+        let mut config = config(&self.disk);
+        let known = {
+            let dir = ground.dir.lock();
+            KnownDisks::open(dir.disk().clone(), dir.label().uuid, []).map_err(|error| error.to_string())?
+        };
+        config.known = Some(Arc::new(known));
+        let env = DataEnv {
+            clock: ground.clock.clone(),
+            rng: Arc::new(OsRng),
+            pool: BufPool::new(32 << 20),
+            client: ground.client.clone(),
+            cluster: ground.identity.cluster(),
+        };
+        let data = DataServer::start(config, env).map_err(|error| error.to_string())?;
+        serve(&router.data, Arc::new(data.clone()));
+        self.proxy.lead_to(Some(server.local_addr()));
+        let role: Arc<dyn Contributor> = Arc::new(data.clone());
+        let agent = ground.agent(self.proxy.address(), self.manager.clone(), &["data"], vec![role])?;
+        let weak = Arc::downgrade(&agent);
+        data.set_poke(Arc::new(move || {
+            if let Some(agent) = weak.upgrade() {
+                agent.poke();
+            }
+        }));
+        self.running = Some(Running { server, agent, data, ground });
+        Ok(())
+    }
+
+    /// Ends the process: from this moment on nothing that it does has an effect.
+    pub fn end(&mut self, end: End) {
+        self.disk.power_off();
+        self.home.power_off();
+        self.proxy.lead_to(None);
+        if let Some(running) = self.running.take() {
+            running.server.shutdown(Duration::ZERO);
+            running.agent.stop();
+            running.data.stop();
+        }
+        for disk in [&self.disk, &self.home] {
+            match end {
+                End::Power(policy) => disk.crash(policy),
+                End::Kill => disk.kill(),
+            }
+        }
+    }
+}
+
+impl Drop for DataNode {
+    fn drop(&mut self) {
+        if self.running.is_some() {
+            self.end(End::Kill);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! [`Chaos`]: which faults are in force, how they begin and how they end. A seed decides which and when; never more places
+//! than the redundancy allows are faulty, coming back or damaged at the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_env::disk::{Disk, DiskOp, OpenOptions};
+use cairn_sim::{CrashPolicy, FaultRule, FaultWhen, SimDisk, SimRng};
+
+use crate::cluster::{Cluster, HEAD};
+use crate::data_node::{DISK_BYTES, End};
+use crate::links::{self, Effect, LinkRule};
+use crate::members::Part;
+
+/// What can happen to a place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// Power goes now.
+    Power,
+    /// Power goes during the n-th change of the disk from now.
+    PowerAt(u64),
+    /// The process ends, the machine lives.
+    Kill,
+    /// The place is cut off, in both directions, without a word.
+    Stall,
+    /// One end cannot reach it, one way or both.
+    Cut(links::End, Effect),
+    /// Connections to it are slow, break, or change bits.
+    Net(Effect),
+    /// Bits of chunks flip at rest.
+    Rot,
+    /// Power goes, and bits flip anywhere in chunk files while it is off.
+    PowerAndRot,
+    /// The n-th write or sync fails.
+    DiskFails(DiskOp, u64),
+    /// Reads of chunk files fail now and then.
+    ReadsFail,
+    /// The disk is full.
+    Full,
+}
+
+/// A fault that is to begin.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    pub place: usize,
+    pub kind: Kind,
+    /// After the step has begun.
+    pub after: Duration,
+    /// The step at which it ends.
+    pub until: usize,
+    /// Where bits flip: file, offset in its data.
+    pub spots: Vec<(String, u64)>,
+}
+
+struct Active {
+    planned: Planned,
+    rule: Option<u64>,
+}
+
+/// The faults of a seed.
+pub struct Chaos {
+    cluster: Arc<Cluster>,
+    rng: SimRng,
+    budget: usize,
+    active: Vec<Active>,
+    /// Places with damaged chunks that nobody has found whole since.
+    pub rotten: BTreeSet<usize>,
+    /// How often each kind was begun.
+    pub begun: BTreeMap<&'static str, u64>,
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Power => "power",
+        Kind::PowerAt(_) => "power-mid-write",
+        Kind::Kill => "kill",
+        Kind::Stall => "stall",
+        Kind::Cut(..) => "cut",
+        Kind::Net(_) => "net",
+        Kind::Rot => "rot",
+        Kind::PowerAndRot => "power+rot",
+        Kind::DiskFails(..) => "disk-fails",
+        Kind::ReadsFail => "reads-fail",
+        Kind::Full => "full",
+    }
+}
+
+impl Chaos {
+    /// No faults yet; `budget`: places that may be faulty at the same time.
+    pub fn new(seed: u64, cluster: Arc<Cluster>, budget: usize) -> Self {
+        let rng = SimRng::derived(seed, "chaos");
+        Self { cluster, rng, budget, active: Vec::new(), rotten: BTreeSet::new(), begun: BTreeMap::new() }
+    }
+
+    /// Places that count against the budget now; `None` while nobody knows.
+    pub fn exposed(&self) -> Option<BTreeSet<usize>> {
+        let mut exposed: BTreeSet<usize> = self.cluster.not_serving()?.into_iter().collect();
+        exposed.extend(self.active.iter().map(|active| active.planned.place).filter(|place| *place != HEAD));
+        exposed.extend(&self.rotten);
+        Some(exposed)
+    }
+
+    /// Whether a fault of the head is in force.
+    fn head_is_faulty(&self) -> bool {
+        self.active.iter().any(|active| active.planned.place == HEAD)
+    }
+
+    /// Perhaps a fault for this step. `live`: what the files that exist have on members.
+    pub fn plan(&mut self, step: usize, live: &[Part]) -> Option<Planned> {
+        if !self.rng.chance(0.65) {
+            return None;
+        }
+        let until = step + 1 + self.rng.index(5);
+        let after = Duration::from_millis(self.rng.range(0..80));
+        if !self.head_is_faulty() && self.rng.chance(0.1) {
+            let (kind, until) = match self.rng.index(4) {
+                0 => (Kind::Power, step + 1),
+                1 => (Kind::Cut(links::End::Client, *self.rng.pick(&[Effect::HoldThere, Effect::HoldBack])), step + 1),
+                2 => (Kind::Net(Effect::Delay(60)), until),
+                _ => (Kind::Net(Effect::Reset(0.05)), until),
+            };
+            return Some(Planned { place: HEAD, kind, after, until, spots: Vec::new() });
+        }
+        let exposed = self.exposed()?;
+        if exposed.len() >= self.budget {
+            return None;
+        }
+        let free: Vec<usize> = (1..=self.cluster.nodes.len()).filter(|place| !exposed.contains(place)).collect();
+        let place = *self.rng.pick(&free);
+        let kind = self.pick_kind();
+        let spots = if matches!(kind, Kind::Rot | Kind::PowerAndRot) { self.spots(place, live) } else { Vec::new() };
+        Some(Planned { place, kind, after, until, spots })
+    }
+
+    fn pick_kind(&self) -> Kind {
+        let rng = &self.rng;
+        let others = self.cluster.nodes.len();
+        match rng.index(19) {
+            0 | 1 => Kind::Power,
+            2..=4 => Kind::PowerAt(1 + rng.range(0..60)),
+            5 | 6 => Kind::Kill,
+            7 | 8 => Kind::Stall,
+            9 | 10 => {
+                let ends = [links::End::Client, links::End::Place(1 + rng.index(others)), links::End::Place(HEAD)];
+                let effects = [Effect::Refuse, Effect::HoldThere, Effect::HoldBack, Effect::HoldBoth];
+                Kind::Cut(*rng.pick(&ends), *rng.pick(&effects))
+            }
+            11 => Kind::Net(Effect::Delay(150)),
+            12 => Kind::Net(Effect::Reset(0.1)),
+            13 => Kind::Net(Effect::Flip(0.1)),
+            14 => Kind::Rot,
+            15 => Kind::PowerAndRot,
+            16 => Kind::DiskFails(*rng.pick(&[DiskOp::Write, DiskOp::Sync]), 1 + rng.range(0..30)),
+            17 => Kind::ReadsFail,
+            _ => Kind::Full,
+        }
+    }
+
+    /// Bytes that matter on this place.
+    fn spots(&self, place: usize, live: &[Part]) -> Vec<(String, u64)> {
+        let Some(map) = self.cluster.map() else { return Vec::new() };
+        let places = self.cluster.places(&map);
+        let here: Vec<&Part> = live.iter().filter(|part| places.get(&part.disk) == Some(&place)).collect();
+        if here.is_empty() {
+            return Vec::new();
+        }
+        let spot = |_| {
+            let part = *self.rng.pick(&here);
+            let file = format!("pg/{}/{:010}.chunk", part.pg, part.index);
+            (file, part.offset + self.rng.range(0..part.want.len() as u64))
+        };
+        (0..1 + self.rng.index(6)).map(spot).collect()
+    }
+
+    /// Begins a fault. Blocks while a process ends.
+    pub fn begin(&mut self, planned: Planned) {
+        std::thread::sleep(planned.after);
+        *self.begun.entry(name(planned.kind)).or_default() += 1;
+        let (place, kind) = (planned.place, planned.kind);
+        tracing::info!(place, ?kind, until = planned.until, "a fault begins");
+        let rule = match kind {
+            Kind::Stall => Some(self.cut(None, place, Effect::HoldBoth)),
+            Kind::Cut(from, effect) => Some(self.cut(Some(from), place, effect)),
+            Kind::Net(effect) => Some(self.cut(None, place, effect)),
+            _ if place == HEAD => {
+                self.cluster.head.lock().crash(self.policy());
+                None
+            }
+            _ => {
+                self.begin_on_disk(&planned);
+                None
+            }
+        };
+        self.active.push(Active { planned, rule });
+    }
+
+    fn cut(&self, from: Option<links::End>, place: usize, effect: Effect) -> u64 {
+        self.cluster.links.add(LinkRule { from, to: Some(place), effect })
+    }
+
+    fn policy(&self) -> CrashPolicy {
+        *self.rng.pick(&[CrashPolicy::LoseAll, CrashPolicy::KeepAll, CrashPolicy::random(), CrashPolicy::harsh()])
+    }
+
+    fn begin_on_disk(&mut self, planned: &Planned) {
+        let place = planned.place;
+        let mut node = self.cluster.node(place).lock();
+        let disk = node.disk.clone();
+        match planned.kind {
+            Kind::Power => node.end(End::Power(self.policy())),
+            Kind::Kill => node.end(End::Kill),
+            Kind::PowerAt(ahead) => disk.crash_at_op(disk.ops() + ahead),
+            Kind::Rot => {
+                let hit =
+                    planned.spots.iter().filter(|(file, at)| flip_data(&disk, file, *at, self.rng.index(8))).count();
+                if hit > 0 {
+                    self.rotten.insert(place);
+                }
+            }
+            Kind::PowerAndRot => {
+                node.end(End::Power(self.policy()));
+                for (file, at) in &planned.spots {
+                    // Headers and tables as well as data.
+                    let anywhere = self.rng.range(0..(*at).max(1));
+                    match self.rng.chance(0.5) {
+                        true => flip_data(&disk, file, *at, self.rng.index(8)),
+                        false => disk.try_flip_bit(file, anywhere, self.rng.index(8) as u8),
+                    };
+                }
+                self.rotten.insert(place);
+            }
+            Kind::DiskFails(op, nth) => {
+                disk.inject(FaultRule::io(&[op]).when(FaultWhen::Nth(nth)));
+            }
+            Kind::ReadsFail => {
+                disk.inject(FaultRule::io(&[DiskOp::Read]).on_path("pg/*.chunk").when(FaultWhen::Chance(0.3)));
+            }
+            Kind::Full => disk.set_capacity(4 << 20),
+            Kind::Stall | Kind::Cut(..) | Kind::Net(_) => unreachable!("a fault of the network"),
+        }
+    }
+
+    /// Ends what is due at this step.
+    pub fn end_due(&mut self, step: usize) -> Result<(), String> {
+        while let Some(i) = self.active.iter().position(|active| active.planned.until <= step) {
+            self.end_one(i)?;
+        }
+        Ok(())
+    }
+
+    /// Ends one fault early, the oldest. False: there is none.
+    pub fn relieve(&mut self) -> Result<bool, String> {
+        if self.active.is_empty() {
+            return Ok(false);
+        }
+        self.end_one(0).map(|()| true)
+    }
+
+    /// Ends all faults.
+    pub fn end_all(&mut self) -> Result<(), String> {
+        while self.relieve()? {}
+        Ok(())
+    }
+
+    fn end_one(&mut self, i: usize) -> Result<(), String> {
+        let Active { planned, rule } = self.active.remove(i);
+        let place = planned.place;
+        tracing::info!(place, kind = ?planned.kind, "a fault ends");
+        if let Some(rule) = rule {
+            self.cluster.links.remove(rule);
+            return Ok(());
+        }
+        if place == HEAD {
+            return self.start_head();
+        }
+        let mut node = self.cluster.node(place).lock();
+        match planned.kind {
+            Kind::PowerAt(_) => node.end(End::Power(self.policy())),
+            Kind::DiskFails(..) => {
+                node.disk.heal_all();
+                node.end(*self.rng.pick(&[End::Kill, End::Power(CrashPolicy::random())]));
+            }
+            Kind::ReadsFail => node.disk.heal_all(),
+            Kind::Full => node.disk.set_capacity(DISK_BYTES),
+            _ => {}
+        }
+        if !node.is_up() {
+            node.start().map_err(|why| format!("place {place} does not start again: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// The head starts on links without faults.
+    fn start_head(&mut self) -> Result<(), String> {
+        while let Some(i) = self.active.iter().position(|a| a.planned.place == HEAD && a.rule.is_some()) {
+            self.end_one(i)?;
+        }
+        self.cluster.head.lock().start().map_err(|why| format!("the head does not start again: {why}"))
+    }
+
+    /// Everything loses power at once, and starts again. Ends all other faults of processes and disks.
+    pub fn blackout(&mut self) -> Result<(), String> {
+        *self.begun.entry("blackout").or_default() += 1;
+        tracing::info!("everything loses power");
+        self.cluster.links.clear();
+        self.active.clear();
+        self.cluster.nodes.iter().for_each(|node| node.lock().disk.power_off());
+        self.cluster.head.lock().crash(self.policy());
+        for node in &self.cluster.nodes {
+            let mut node = node.lock();
+            node.disk.heal_all();
+            node.disk.set_capacity(DISK_BYTES);
+            node.end(End::Power(self.policy()));
+        }
+        self.cluster.head.lock().start().map_err(|why| format!("the head does not start again: {why}"))?;
+        for node in &self.cluster.nodes {
+            let mut node = node.lock();
+            node.start().map_err(|why| format!("place {} does not start again: {why}", node.place))?;
+        }
+        Ok(())
+    }
+
+    /// Faults that had an effect, and what they were.
+    pub fn summary(&self) -> (u64, String) {
+        let (mut total, mut sectors) = (self.cluster.links.counts.total(), 0);
+        for node in &self.cluster.nodes {
+            let counts = node.lock().disk.counts();
+            total += counts.total();
+            sectors += counts.sectors_lost + counts.sectors_torn;
+        }
+        total += self.cluster.head.lock().disk.counts().total();
+        let begun: Vec<String> = self.begun.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        (total, format!("{}; {sectors} sectors lost or torn; {}", begun.join(", "), self.cluster.links.counts))
+    }
+}
+
+/// Flips a bit of the data of a chunk file, if it is there.
+fn flip_data(disk: &SimDisk, file: &str, at: u64, bit: usize) -> bool {
+    let mut header = [0; cairn_format::chunk_header::CHUNK_HEADER_LEN];
+    let read = disk.open(file, OpenOptions::READ).and_then(|file| file.read_exact_at(&mut header, 0));
+    let Ok(header) =
+        read.map_err(|_| ()).and_then(|()| cairn_format::chunk_header::ChunkHeader::decode(&header).map_err(|_| ()))
+    else {
+        return false;
+    };
+    disk.try_flip_bit(file, header.data_offset() + at, bit as u8)
+}

@@ -1,0 +1,154 @@
+//! What every process of the cluster stands on: its directory on a simulated disk, its identity, its calls to others, its
+//! one port. The same parts in the same order as in the binary; only disks and addresses differ.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use cairn_env::{BufPool, Clock, OsRng, RealClock};
+use cairn_format::label::LabelKind;
+use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
+use cairn_raft_host::RpcTransport;
+use cairn_rpc::{Client, ClientConfig, Identity, LeaderClient, Reply, Request, Server, ServerConfig, Service};
+use cairn_sim::{SimDisk, SimDiskOptions};
+use cairn_store::LabelledDir;
+use cairn_types::{ClusterId, ErrorCode, NodeId};
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::error::WireError;
+use cairn_wire::hello::PeerKind;
+use cairn_wire::manager::ClusterMap;
+use parking_lot::Mutex;
+
+/// Received payloads of one process.
+const POOL_BYTES: usize = 32 << 20;
+
+/// A simulated disk with a name of its own.
+pub fn new_disk(seed: u64, name: String, capacity: u64) -> SimDisk {
+    SimDisk::with_options(SimDiskOptions { name, capacity, ..SimDiskOptions::seeded(seed) })
+}
+
+/// The parts below the roles.
+pub struct Ground {
+    pub dir: Arc<Mutex<LabelledDir>>,
+    pub identity: Identity,
+    pub client: Client,
+    pub clock: Arc<dyn Clock>,
+    pub transport: Arc<RpcTransport>,
+}
+
+impl Ground {
+    /// Opens the directory; `number`: the node's, where the configuration says it.
+    pub fn lay(home: &SimDisk, number: Option<u32>) -> Result<Self, String> {
+        let clock: Arc<dyn Clock> = Arc::new(RealClock);
+        let disk = Arc::new(home.clone());
+        let mut dir = LabelledDir::open(disk, LabelKind::Node, ClusterId::NONE, &OsRng, clock.wall())
+            .map_err(|error| error.to_string())?;
+        if let Some(number) = number {
+            dir.set_node(NodeId(number)).map_err(|error| error.to_string())?;
+        }
+        let identity = Identity::new(dir.label().cluster, PeerKind::Server, dir.label().node);
+        let config = ClientConfig {
+            pool: BufPool::new(POOL_BYTES),
+            backoff_max: Duration::from_millis(300),
+            ..ClientConfig::default()
+        };
+        let client = Client::with_threads(1, config, identity.clone()).map_err(|error| error.to_string())?;
+        let transport = Arc::new(RpcTransport::new(client.clone()));
+        Ok(Self { dir: Arc::new(Mutex::new(dir)), identity, client, clock, transport })
+    }
+
+    /// The port, on any number.
+    pub fn bind(&self, router: Arc<Router>) -> Result<Server, String> {
+        let config = ServerConfig { threads: 1, pool: BufPool::new(POOL_BYTES), ..ServerConfig::default() };
+        let any = "127.0.0.1:0".parse().expect("an address");
+        Server::bind(any, config, self.identity.clone(), router).map_err(|error| error.to_string())
+    }
+
+    /// The agent, with heartbeats that come more often than usual.
+    pub fn agent(
+        &self,
+        address: String,
+        manager: String,
+        roles: &[&str],
+        more: Vec<Arc<dyn Contributor>>,
+    ) -> Result<Arc<NodeAgent>, String> {
+        let label = *self.dir.lock().label();
+        let mut config = AgentConfig::new(label.uuid, address.clone());
+        config.node = label.node;
+        config.roles = roles.iter().map(|role| (*role).to_owned()).collect();
+        config.host = format!("host-{address}");
+        config.rack = format!("rack-{address}");
+        config.heartbeat_interval = Duration::from_millis(200);
+        config.call_deadline = Duration::from_secs(2);
+        config.register_pause = Duration::from_millis(100);
+        let manager = LeaderClient::new(self.client.clone(), "the manager", [manager]);
+        let keeper = Keeper { dir: self.dir.clone(), transport: self.transport.clone() };
+        let mut contributors: Vec<Arc<dyn Contributor>> = vec![Arc::new(keeper)];
+        contributors.extend(more);
+        let agent = NodeAgent::start(config, manager, self.identity.clone(), contributors);
+        agent.map(Arc::new).map_err(|error| error.to_string())
+    }
+}
+
+/// Writes what the manager gave into the label, and keeps addresses for Raft.
+struct Keeper {
+    dir: Arc<Mutex<LabelledDir>>,
+    transport: Arc<RpcTransport>,
+}
+
+impl Contributor for Keeper {
+    fn registered(&self, registration: &Registration) -> Result<(), String> {
+        let mut dir = self.dir.lock();
+        let known = dir.label().node;
+        if known != NodeId(0) && known != registration.node {
+            return Err(format!("the label says {known}, the manager {}", registration.node));
+        }
+        dir.set_cluster(registration.cluster).map_err(|error| error.to_string())?;
+        dir.set_node(registration.node).map_err(|error| error.to_string())
+    }
+
+    fn map_changed(&self, change: &ClusterMap, _term: u64) {
+        for node in change.nodes.iter().filter(|node| !node.address.is_empty()) {
+            self.transport.set_address(NodeId(node.id), node.address.clone());
+        }
+    }
+}
+
+/// One port for all roles: the high byte of the operation says whose it is.
+#[derive(Default)]
+pub struct Router {
+    pub raft: OnceLock<Arc<dyn Service>>,
+    pub manager: OnceLock<Arc<dyn Service>>,
+    pub data: OnceLock<Arc<dyn Service>>,
+    pub meta: OnceLock<Arc<dyn Service>>,
+}
+
+impl Service for Router {
+    fn call(&self, request: Request<'_>, reply: Reply) {
+        let slot = match request.opcode >> 8 {
+            1 => &self.raft,
+            2 => &self.manager,
+            3 => &self.data,
+            4 | 5 => &self.meta,
+            _ if request.opcode == Opcode::Ping.code() => return reply.ok(&Empty {}, ()),
+            _ => return reply.err(WireError::new(ErrorCode::UnknownOperation, "not served here")),
+        };
+        match slot.get() {
+            Some(service) => service.call(request, reply),
+            None => reply.err(WireError::new(ErrorCode::Unavailable, "the role is still starting")),
+        }
+    }
+
+    fn batch_end(&self) {
+        for slot in [&self.raft, &self.manager, &self.data, &self.meta] {
+            if let Some(service) = slot.get() {
+                service.batch_end();
+            }
+        }
+    }
+}
+
+/// Puts a role behind the port.
+pub fn serve(slot: &OnceLock<Arc<dyn Service>>, service: Arc<dyn Service>) {
+    assert!(slot.set(service).is_ok(), "a role is started once");
+}

@@ -1,0 +1,64 @@
+//! [`run`]: one seed: a cluster, files, steps with faults beside them, then everything is healed and compared once more.
+
+use std::time::{Duration, Instant};
+
+use cairn_sim::SimRng;
+
+use crate::workload::Workload;
+
+/// Layouts, each with the data nodes of its cluster and the places that may be faulty at the same time.
+const SHAPES: &[Shape] = &[
+    Shape { layout: "rs-3-2/4k", nodes: 7, budget: 2, file_max: 400 << 10 },
+    Shape { layout: "r3", nodes: 5, budget: 2, file_max: 1 << 20 },
+    Shape { layout: "rs-6-3/64k", nodes: 11, budget: 3, file_max: 3 << 20 },
+    Shape { layout: "r2x3/64k", nodes: 5, budget: 1, file_max: 1 << 20 },
+];
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) layout: &'static str,
+    pub(crate) nodes: usize,
+    pub(crate) budget: usize,
+    pub(crate) file_max: usize,
+}
+
+/// What a seed does.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Decides everything but the interleaving.
+    pub seed: u64,
+    /// Operations.
+    pub steps: usize,
+    /// Files are so many times as large as usual.
+    pub scale: usize,
+}
+
+/// What a seed did.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    pub seed: u64,
+    /// Faults that had an effect.
+    pub faults: u64,
+    /// One line for people.
+    pub text: String,
+}
+
+/// Runs one seed; an error is what broke its promise.
+pub fn run(plan: Plan) -> Result<Summary, String> {
+    let begun = Instant::now();
+    let rng = SimRng::derived(plan.seed, "shape");
+    let mut shape = SHAPES[(plan.seed % SHAPES.len() as u64) as usize];
+    shape.file_max = (shape.file_max * plan.scale).max(64 << 10) / (1 + rng.index(3));
+    let mut workload = Workload::start(plan.seed, shape)?;
+    for step in 0..plan.steps {
+        workload.step(step).map_err(|why| format!("step {step}: {why}"))?;
+    }
+    workload.finish()?;
+    let (faults, text) = workload.summary();
+    let took = begun.elapsed().as_secs_f32();
+    let text = format!("seed {} ({}, {took:.1} s): {faults} faults: {text}", plan.seed, shape.layout);
+    Ok(Summary { seed: plan.seed, faults, text })
+}
+
+/// Longest time that one call of the client takes; more is a call that hangs.
+pub(crate) const CALL_MAX: Duration = Duration::from_secs(90);

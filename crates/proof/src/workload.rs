@@ -1,0 +1,535 @@
+//! [`Workload`]: the steps of a seed: what the client does, what is checked, and how an operation that was refused is
+//! repeated until it is known to be done.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_client::{Client, ClientError, FileWriter, Volume, WriteOptions};
+use cairn_sim::SimRng;
+use cairn_types::Layout;
+
+use crate::cluster::Cluster;
+use crate::faults::{Chaos, Planned};
+use crate::file::{OldReader, TestFile, difference, fresh_bytes};
+use crate::members::{Part, Snapshot, groups, is_changed};
+use crate::seed::{CALL_MAX, Shape};
+
+/// Files of a seed.
+const FILES: usize = 3;
+/// Times that an operation is repeated; all faults end on the way.
+const ATTEMPTS: usize = 12;
+/// Extent maps and readers of before that are kept of a file.
+const OLD_MAX: usize = 3;
+/// Time in which everything is whole again after the last fault.
+const HEAL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A seed's files and clients.
+pub struct Workload {
+    cluster: Arc<Cluster>,
+    chaos: Chaos,
+    rng: SimRng,
+    shape: Shape,
+    layout: Layout,
+    /// Who writes, and who reads what was written.
+    writer: Client,
+    volume: Volume,
+    _reader: Client,
+    reading: Volume,
+    files: Vec<TestFile>,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+/// Runs a call with a fault beginning beside it.
+fn beside<T>(
+    cluster: &Cluster,
+    chaos: &mut Chaos,
+    planned: Option<Planned>,
+    call: impl Future<Output = T>,
+) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        if let Some(planned) = planned {
+            scope.spawn(move || chaos.begin(planned));
+        }
+        let limited = async { tokio::time::timeout(CALL_MAX, call).await };
+        cluster.runtime.block_on(limited).map_err(|_| format!("a call did not end within {CALL_MAX:?}"))
+    })
+}
+
+impl Workload {
+    /// A cluster with a few files.
+    pub(crate) fn start(seed: u64, shape: Shape) -> Result<Self, String> {
+        let cluster = Arc::new(Cluster::start(seed, shape.nodes)?);
+        let (writer, reader) = (cluster.connect()?, cluster.connect()?);
+        let volume = |client: &Client| {
+            let opened = cluster.runtime.block_on(client.volume("default"));
+            opened.map_err(|error| error.to_string())
+        };
+        let (volume, reading) = (volume(&writer)?, volume(&reader)?);
+        let chaos = Chaos::new(seed, cluster.clone(), shape.budget);
+        let layout = shape.layout.parse().map_err(|error| format!("{error}"))?;
+        let files = (0..FILES).map(|i| TestFile::new(format!("/file{i}"))).collect();
+        let rng = SimRng::derived(seed, "workload");
+        let counts = BTreeMap::new();
+        let mut workload =
+            Self { cluster, chaos, rng, shape, layout, writer, volume, _reader: reader, reading, files, counts };
+        for i in 0..FILES {
+            workload.replace(i, None)?;
+            workload.reopen(i)?;
+        }
+        Ok(workload)
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// What happened, for people.
+    pub fn summary(&self) -> (u64, String) {
+        let (faults, text) = self.chaos.summary();
+        let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
+        (faults, format!("{text}; {}", counts.join(", ")))
+    }
+
+    /// One operation, with what is due and what begins beside it.
+    pub fn step(&mut self, step: usize) -> Result<(), String> {
+        self.chaos.end_due(step)?;
+        self.mend_rotten()?;
+        let live = self.live_parts();
+        let planned = self.chaos.plan(step, &live);
+        let i = self.rng.index(self.files.len());
+        let kind = self.rng.index(100);
+        tracing::info!(step, file = i, kind, "a step");
+        match kind {
+            0..=29 => self.write(i, planned),
+            30..=49 => self.append(i, planned),
+            50..=59 => self.truncate(i, planned),
+            60..=68 => {
+                self.sync(i, planned)?;
+                self.files[i].handle = None;
+                self.replace(i, None)?;
+                self.reopen(i)
+            }
+            69..=78 => self.take_snapshot(i, planned),
+            79..=86 => self.check_old(i, planned),
+            87..=91 => {
+                self.sync(i, planned)?;
+                let handle = self.files[i].handle.take();
+                if let Some(handle) = handle {
+                    // What it had is published; the session lets go of it some time.
+                    let _closed = beside(&self.cluster, &mut self.chaos, None, handle.close())?;
+                }
+                self.reopen(i)
+            }
+            92..=96 => self.restart_client(),
+            _ => self.chaos.blackout(),
+        }?;
+        if self.rng.chance(0.3) {
+            self.check_handle(i)?;
+        }
+        Ok(())
+    }
+
+    /// What is published, where it lies.
+    fn live(&self) -> Vec<Snapshot> {
+        let mut live = Vec::new();
+        for file in &self.files {
+            let taken =
+                self.cluster.runtime.block_on(Snapshot::take(&self.reading, file.inode, file.published.clone()));
+            live.extend(taken);
+        }
+        live
+    }
+
+    fn live_parts(&self) -> Vec<Part> {
+        let Some(map) = self.cluster.map() else { return Vec::new() };
+        let groups = groups(&map);
+        self.live().iter().flat_map(|snapshot| snapshot.parts(&groups)).collect()
+    }
+
+    /// Places whose damage is gone count no more.
+    fn mend_rotten(&mut self) -> Result<(), String> {
+        let Some(map) = self.cluster.map() else { return Ok(()) };
+        let rotten: Vec<usize> = self.chaos.rotten.iter().copied().collect();
+        for place in rotten {
+            let live = self.live();
+            let whole = live.len() == self.files.len();
+            let lacking = self.cluster.runtime.block_on(self.cluster.lacking(&map, &live, place));
+            if whole && lacking.is_empty() {
+                self.chaos.rotten.remove(&place);
+            }
+        }
+        Ok(())
+    }
+
+    /// After a refusal: one fault less, a moment to recover.
+    fn relieve(&mut self, what: &'static str, attempt: usize, error: &ClientError) -> Result<(), String> {
+        self.count(what);
+        tracing::warn!(what, attempt, %error, "refused");
+        if attempt + 1 == ATTEMPTS {
+            return Err(format!("{what} although nothing is wrong any more: {error}"));
+        }
+        self.chaos.relieve()?;
+        if attempt > 3 {
+            self.chaos.end_all()?;
+        }
+        self.mend_rotten()?;
+        std::thread::sleep(Duration::from_millis(200 * attempt as u64));
+        Ok(())
+    }
+
+    fn sync(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
+        for attempt in 0..ATTEMPTS {
+            let file = &mut self.files[i];
+            let Some(handle) = file.handle.as_mut() else { return Ok(()) };
+            match beside(&self.cluster, &mut self.chaos, planned.take(), handle.sync())? {
+                Ok(()) => {
+                    file.publish();
+                    return self.check_file(i);
+                }
+                Err(error) => {
+                    self.check_uncertain(i)?;
+                    self.relieve("syncs refused", attempt, &error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
+        for _ in 0..1 + self.rng.index(4) {
+            let length = self.length();
+            let mut offset = self.rng.index(self.shape.file_max - length + 1);
+            if self.rng.chance(0.5) {
+                offset -= offset % 4096;
+            }
+            let data = fresh_bytes(&self.rng, length);
+            self.put(i, offset, &data, planned.take())?;
+            if self.rng.chance(0.6) {
+                self.sync(i, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
+        for _ in 0..1 + self.rng.index(4) {
+            let length = self.length();
+            let offset = self.files[i].current.len();
+            if offset + length > self.shape.file_max * 2 {
+                return self.sync(i, planned);
+            }
+            let data = fresh_bytes(&self.rng, length);
+            self.put(i, offset, &data, planned.take())?;
+            if self.rng.chance(0.8) {
+                self.sync(i, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to half of a file; short ones are as likely as long ones.
+    fn length(&self) -> usize {
+        let most = (self.shape.file_max / 2).ilog2();
+        1 + self.rng.index(1 << (6 + self.rng.index(most as usize - 5)))
+    }
+
+    /// Writes at a place; as this may sync, it is repeated like one.
+    fn put(&mut self, i: usize, offset: usize, data: &[u8], mut planned: Option<Planned>) -> Result<(), String> {
+        self.files[i].write(offset, data);
+        for attempt in 0..ATTEMPTS {
+            let Some(handle) = self.files[i].handle.as_mut() else { return Ok(()) };
+            let written = async {
+                handle.write_at(offset as u64, data).await?;
+                // The fault that begins meets the sync.
+                if planned.is_some() { handle.sync().await } else { Ok(()) }
+            };
+            let synced = planned.is_some();
+            match beside(&self.cluster, &mut self.chaos, planned.clone().filter(|_| attempt == 0), written)? {
+                Ok(()) if synced => {
+                    self.files[i].publish();
+                    return self.check_file(i);
+                }
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    self.check_uncertain(i)?;
+                    self.relieve("writes refused", attempt, &error)?;
+                }
+            }
+        }
+        planned = None;
+        self.sync(i, planned)
+    }
+
+    fn truncate(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
+        let old = self.files[i].current.len();
+        let size = match self.rng.index(4) {
+            0 => self.rng.index(self.shape.file_max),
+            1 => self.rng.index(old + 1) / 4096 * 4096,
+            _ => self.rng.index(old + 1),
+        };
+        // First what is written is published, then the size changes: two steps, each of which may be refused.
+        self.sync(i, None)?;
+        self.files[i].current.resize(size, 0);
+        for attempt in 0..ATTEMPTS {
+            let Some(handle) = self.files[i].handle.as_mut() else { return Ok(()) };
+            match beside(&self.cluster, &mut self.chaos, planned.take(), handle.truncate(size as u64))? {
+                Ok(_) => {
+                    self.files[i].publish();
+                    return self.check_file(i);
+                }
+                Err(error) => {
+                    self.check_uncertain(i)?;
+                    self.relieve("truncates refused", attempt, &error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the file anew, under its name, all or nothing.
+    fn replace(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
+        let length = self.rng.index(self.shape.file_max);
+        let data = fresh_bytes(&self.rng, length);
+        self.files[i].current.clone_from(&data);
+        let layout = self.layout;
+        let options = WriteOptions { mode: 0o644, mtime_ns: 1, layout, exclusive: false, owner: None };
+        for attempt in 0..ATTEMPTS {
+            let file = &mut self.files[i];
+            let replaced = async {
+                let mut writer = self.volume.write(&file.path, options).await?;
+                for part in data.chunks(cairn_client::SEGMENT_MAX) {
+                    let mut buffer = FileWriter::buffer();
+                    buffer.extend_from_slice(part);
+                    writer.push(buffer.into()).await?;
+                }
+                writer.finish().await
+            };
+            match beside(&self.cluster, &mut self.chaos, planned.take(), replaced)? {
+                Ok(made) => {
+                    file.inode = made.inode;
+                    file.publish();
+                    file.readers.iter_mut().for_each(|old| old.changed = true);
+                    return self.check_file(i);
+                }
+                Err(error) => self.relieve("files refused", attempt, &error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self, i: usize) -> Result<(), String> {
+        for attempt in 0..ATTEMPTS {
+            match beside(&self.cluster, &mut self.chaos, None, self.volume.open(&self.files[i].path))? {
+                Ok(handle) => {
+                    self.files[i].inode = handle.inode();
+                    self.files[i].handle = Some(handle);
+                    return Ok(());
+                }
+                Err(error) => self.relieve("opens refused", attempt, &error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The writing process dies with what it has not synced, and another one goes on.
+    fn restart_client(&mut self) -> Result<(), String> {
+        for file in &mut self.files {
+            file.handle = None;
+            file.current.clone_from(&file.published);
+        }
+        self.chaos.end_all()?;
+        self.writer = self.cluster.connect()?;
+        for attempt in 0..ATTEMPTS {
+            match beside(&self.cluster, &mut self.chaos, None, self.writer.volume("default"))? {
+                Ok(volume) => {
+                    self.volume = volume;
+                    break;
+                }
+                Err(error) => self.relieve("volumes refused", attempt, &error)?,
+            }
+        }
+        self.count("clients restarted");
+        (0..FILES).try_for_each(|i| self.reopen(i))
+    }
+
+    /// Reads the whole file as another client does.
+    fn read(&mut self, i: usize) -> Result<Result<Vec<u8>, ClientError>, String> {
+        let (volume, path) = (&self.reading, &self.files[i].path);
+        let read = async {
+            let mut reader = volume.read(path, 0, u64::MAX).await?;
+            let mut bytes = Vec::new();
+            while let Some(piece) = reader.next().await? {
+                bytes.extend_from_slice(&piece.data);
+            }
+            Ok(bytes)
+        };
+        beside(&self.cluster, &mut self.chaos, None, read)
+    }
+
+    /// Every byte that was published reads back as it was written.
+    fn check_file(&mut self, i: usize) -> Result<(), String> {
+        for attempt in 0..ATTEMPTS {
+            let exposed = self.chaos.exposed();
+            match self.read(i)? {
+                Ok(bytes) => {
+                    self.count("files compared");
+                    let other = difference(&bytes, &self.files[i].published);
+                    return other.map_or(Ok(()), |other| Err(format!("file {i} reads back wrong: {other}")));
+                }
+                Err(error) => {
+                    tracing::warn!(file = i, ?exposed, "a read was refused");
+                    self.relieve("reads refused", attempt, &error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// While it is not known what was published, every byte is still an old or a new one.
+    fn check_uncertain(&mut self, i: usize) -> Result<(), String> {
+        if let Ok(bytes) = self.read(i)? {
+            self.count("files compared in doubt");
+            self.files[i].allows(&bytes).map_err(|why| format!("file {i} after a refusal: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// The handle sees what was written through it, synced or not.
+    fn check_handle(&mut self, i: usize) -> Result<(), String> {
+        for attempt in 0..ATTEMPTS {
+            let Some(handle) = self.files[i].handle.as_ref() else { return Ok(()) };
+            match beside(&self.cluster, &mut self.chaos, None, handle.read_at(0, usize::MAX / 2))? {
+                Ok(bytes) => {
+                    self.count("handles compared");
+                    let other = difference(&bytes, &self.files[i].current);
+                    return other.map_or(Ok(()), |other| Err(format!("the handle of file {i} reads wrong: {other}")));
+                }
+                Err(error) => self.relieve("handles refused", attempt, &error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the extent map and a reader of the file as it is.
+    fn take_snapshot(&mut self, i: usize, planned: Option<Planned>) -> Result<(), String> {
+        let (volume, file) = (&self.reading, &mut self.files[i]);
+        let taken = async {
+            let snapshot = Snapshot::take(volume, file.inode, file.published.clone()).await?;
+            let reader = volume.read(&file.path, 0, u64::MAX).await?;
+            Ok::<_, ClientError>((snapshot, reader))
+        };
+        // Refused while something is wrong: then there is nothing to keep.
+        if let Ok((snapshot, reader)) = beside(&self.cluster, &mut self.chaos, planned, taken)? {
+            file.snapshots.push(snapshot);
+            file.readers.push(OldReader { reader, want: file.published.clone(), got: 0, changed: false });
+            if file.snapshots.len() > OLD_MAX {
+                file.snapshots.remove(0);
+                file.readers.remove(0);
+            }
+            self.count("snapshots taken");
+        }
+        Ok(())
+    }
+
+    /// What was read before an overwrite is old bytes or an error.
+    fn check_old(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
+        if let Some(map) = self.cluster.map() {
+            let snapshots = std::mem::take(&mut self.files[i].snapshots);
+            for snapshot in &snapshots {
+                let (good, refused) = beside(
+                    &self.cluster,
+                    &mut self.chaos,
+                    planned.take(),
+                    self.cluster.check_snapshot(&map, snapshot),
+                )??;
+                *self.counts.entry("old parts compared").or_default() += good as u64;
+                *self.counts.entry("old parts refused").or_default() += refused as u64;
+            }
+            self.files[i].snapshots = snapshots;
+        }
+        let mut readers = std::mem::take(&mut self.files[i].readers);
+        for old in &mut readers {
+            beside(&self.cluster, &mut self.chaos, planned.take(), read_old(old))??;
+        }
+        self.count("old readers read");
+        Ok(())
+    }
+
+    /// Everything heals; then all bytes, all copies and all parity are compared.
+    pub fn finish(&mut self) -> Result<(), String> {
+        for i in 0..self.files.len() {
+            self.sync(i, None)?;
+        }
+        self.chaos.blackout()?;
+        self.converge()?;
+        for i in 0..self.files.len() {
+            self.check_file(i)?;
+            self.check_handle(i)?;
+            self.check_old(i, None)?;
+        }
+        let map = self.cluster.map().ok_or("the manager does not answer")?;
+        for snapshot in self.live() {
+            let rows = self.cluster.runtime.block_on(self.cluster.check_parity(&map, &snapshot))?;
+            *self.counts.entry("rows verified").or_default() += rows as u64;
+        }
+        Ok(())
+    }
+
+    /// Waits until every member serves and gives every published byte.
+    fn converge(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        let mut last = String::new();
+        while begun.elapsed() < HEAL_PATIENCE {
+            std::thread::sleep(Duration::from_millis(100));
+            let (Some(missing), Some(map)) = (self.cluster.not_serving(), self.cluster.map()) else { continue };
+            if !missing.is_empty() {
+                last = format!("places {missing:?} do not serve");
+                continue;
+            }
+            let live = self.live();
+            if live.len() < self.files.len() {
+                last = "extents of a file cannot be had".into();
+                continue;
+            }
+            let places = 1..=self.cluster.nodes.len();
+            let lacking = places.map(|place| {
+                let lacking = self.cluster.runtime.block_on(self.cluster.lacking(&map, &live, place));
+                (place, lacking)
+            });
+            match lacking.filter(|(_, lacking)| !lacking.is_empty()).next() {
+                None => {
+                    let parity = live.iter().try_for_each(|snapshot| {
+                        self.cluster.runtime.block_on(self.cluster.check_parity(&map, snapshot)).map(|_| ())
+                    });
+                    match parity {
+                        Ok(()) => return Ok(()),
+                        Err(why) => last = why,
+                    }
+                }
+                Some((place, lacking)) => last = format!("place {place} lacks {lacking:?}"),
+            }
+        }
+        Err(format!("after the last fault it is not whole again within {HEAL_PATIENCE:?}: {last}"))
+    }
+}
+
+/// Reads a version of a file to its end: the bytes of that version, or an error.
+async fn read_old(old: &mut OldReader) -> Result<(), String> {
+    loop {
+        match old.reader.next().await {
+            Ok(Some(piece)) => {
+                let end = old.got + piece.data.len();
+                let want = old.want.get(old.got..end).ok_or("an old reader reads beyond the end of its version")?;
+                if let Some(other) = difference(&piece.data, want) {
+                    return Err(format!("an old reader at {} reads wrong bytes: {other}", old.got));
+                }
+                old.got = end;
+            }
+            Ok(None) if old.got == old.want.len() => return Ok(()),
+            Ok(None) => return Err(format!("an old reader ends at {} of {}", old.got, old.want.len())),
+            Err(error) if old.changed || !is_changed(&error) => return Ok(()),
+            Err(error) => return Err(format!("an old reader of a file that nobody changed: {error}")),
+        }
+    }
+}
