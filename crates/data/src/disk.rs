@@ -352,9 +352,8 @@ impl DiskStore {
     pub fn tables(&self, id: ChunkId) -> Result<ChunkTables, DataError> {
         self.check()?;
         let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
-        self.load_tables(&chunk)?;
         let info = chunk.info();
-        let state = chunk.state.lock();
+        let state = self.with_tables(&chunk)?;
         let crcs = state.table.clone().unwrap_or_default();
         let blocks = (state.blocks() as usize).min(crcs.len());
         let punched = state.punched.as_deref().cloned().unwrap_or_default();
@@ -398,6 +397,14 @@ impl DiskStore {
         }
         let why = self.failure().unwrap_or_default().to_owned();
         DataError::Failed { disk: self.name().into(), why }
+    }
+
+    /// A thread of the disk panicked: what waits for it would wait for ever, so the disk leaves service.
+    pub(crate) fn fail_by_panic(&self) {
+        if self.failed.set("a thread of the disk panicked; look at the log and restart the node".into()).is_ok() {
+            tracing::error!(disk = self.name(), "the disk leaves service because one of its threads panicked");
+            self.mark_suspect();
+        }
     }
 
     /// Best effort: the disk may be past writing. Without the mark nothing acknowledged is at stake either, for the

@@ -130,6 +130,9 @@ impl DiskStore {
             return Err(broken);
         }
         let files = self.ready_file(chunk)?;
+        // A sealed chunk that is brought up to others may have its table only at home. It stays from here on, for what is
+        // accepted is not written yet.
+        self.load_tables(chunk)?;
         self.ensure_space(chunk, &files, job.end())?;
         let blocks = job.data.len() / BLOCK_SIZE;
         let journaled = match job.bytes {

@@ -227,8 +227,8 @@ impl DiskStore {
         }
         self.journal.set_home(applied + 1);
         add(&self.metrics.flushes, 1);
-        for id in dirty.keys() {
-            self.note_idle(*id);
+        for chunk in dirty.values() {
+            self.note_idle(chunk);
         }
         Ok(())
     }

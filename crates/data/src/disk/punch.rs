@@ -20,11 +20,10 @@ const SECTOR: usize = 512;
 impl DiskStore {
     /// Marks the blocks and journals it; reads refuse them from now on.
     pub(super) fn run_punch(&self, chunk: &Arc<Chunk>, ranges: &[(u64, u64)], done: Done<()>) {
-        if let Err(error) = self.check().and_then(|()| self.load_tables(chunk)) {
-            done(Err(error));
-            return;
-        }
-        let mut state = chunk.state.lock();
+        let mut state = match self.check().and_then(|()| self.with_tables(chunk)) {
+            Ok(state) => state,
+            Err(error) => return done(Err(error)),
+        };
         if state.deleted {
             drop(state);
             done(Ok(()));

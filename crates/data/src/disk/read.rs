@@ -11,6 +11,7 @@ use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError, Pipe};
 use cairn_format::chunk_header::{ChunkHeader, PUNCHED_OFFSET, table_offset};
 use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs, row_tables_crc};
 use cairn_types::{BLOCK_SIZE, ChunkId};
+use parking_lot::MutexGuard;
 
 use super::chunk::{Chunk, ChunkMem, Done};
 use super::metrics::add;
@@ -129,8 +130,7 @@ impl DiskStore {
     /// Reads in the caller's thread.
     pub(crate) fn read_now(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks, DataError> {
         self.check()?;
-        self.load_tables(chunk)?;
-        let blocks = self.checked_range(chunk, &chunk.state.lock(), offset, length)?;
+        let blocks = self.checked_range(chunk, &*self.with_tables(chunk)?, offset, length)?;
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
         let mut data = self.context.pool.take_blocking(bytes, MEMORY_WAIT).map_err(|error| {
             tracing::debug!(%error, "no memory for a read");
@@ -159,15 +159,14 @@ impl DiskStore {
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
         // Checksums and what lies over the file are of one moment.
         let (generation, over, made, crcs) = {
-            let state = chunk.state.lock();
+            let state = self.with_tables(chunk)?;
             let over: Vec<_> =
                 state.overlay.range(blocks.clone()).map(|(block, over)| (*block, over.data.clone())).collect();
             let crcs = state.table.as_ref().and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
             (state.home_gen, over, state.file_made, crcs.map(<[u32]>::to_vec).zip(state.row_crcs(blocks.clone())))
         };
         let Some(crcs) = crcs else {
-            // Dropped from memory between two looks.
-            self.load_tables(chunk)?;
+            // Not all of them have checksums of their rows: nothing is said about them.
             return Ok(None);
         };
         let from_file = over.len() < blocks.len();
@@ -254,9 +253,21 @@ impl DiskStore {
 
     /// Brings the chunk's CRC table and PUNCHED bits into memory.
     pub(crate) fn load_tables(&self, chunk: &Arc<Chunk>) -> Result<(), DataError> {
+        self.with_tables(chunk).map(drop)
+    }
+
+    /// The chunk with its CRC table and PUNCHED bits in memory, where they stay as long as it is locked.
+    pub(crate) fn with_tables<'a>(&self, chunk: &'a Arc<Chunk>) -> Result<MutexGuard<'a, ChunkMem>, DataError> {
+        let state = chunk.state.lock();
+        if state.table.is_some() {
+            return Ok(state);
+        }
+        // Others make room first: their locks are not waited for with this one held.
+        drop(state);
+        self.note_idle(chunk);
         let mut state = chunk.state.lock();
         if state.table.is_some() {
-            return Ok(());
+            return Ok(state);
         }
         let failed = |error: DiskError| {
             add(&self.metrics.io_errors, 1);
@@ -280,20 +291,26 @@ impl DiskStore {
             self.bad_rows.lock().insert(chunk.id);
         }
         (state.table, state.rows) = (Some(table), rows);
-        drop(state);
-        self.note_idle(chunk.id);
-        Ok(())
+        Ok(state)
     }
 
-    /// The chunk's table may be dropped when nothing is pending; the oldest beyond the bound are.
-    pub(super) fn note_idle(&self, id: ChunkId) {
-        let tables = self.chunk(id).map_or(0, |chunk| 1 + chunk.header.row_tables());
+    /// The chunk's tables were used now. Those that were used longest ago are dropped beyond the bound, unless something
+    /// of their chunk is pending; never this chunk's, whatever their size.
+    pub(super) fn note_idle(&self, chunk: &Chunk) {
         let over: Vec<ChunkId> = {
             let mut idle = self.idle_tables.lock();
+            idle.retain(|other| *other != chunk.id);
+            let mut over = Vec::new();
             // Once for each table, so that the bound counts tables.
-            idle.extend(std::iter::repeat_n(id, tables));
-            let count = idle.len().saturating_sub(self.config.tables_max);
-            idle.drain(..count).collect()
+            let tables = 1 + chunk.header.row_tables();
+            while idle.len() + tables > self.config.tables_max
+                && let Some(oldest) = idle.front().copied()
+            {
+                idle.retain(|other| *other != oldest);
+                over.push(oldest);
+            }
+            idle.extend(std::iter::repeat_n(chunk.id, tables));
+            over
         };
         for id in over {
             let Some(chunk) = self.chunk(id) else { continue };

@@ -36,9 +36,8 @@ impl DiskStore {
             return Ok(None);
         }
         self.check()?;
-        self.load_tables(chunk)?;
         let (blocks, generation, crcs) = {
-            let state = chunk.state.lock();
+            let state = self.with_tables(chunk)?;
             let blocks = self.checked_range(chunk, &state, offset, length)?;
             let table = state.table.as_ref();
             let crcs = table.and_then(|table| table.get(blocks.start as usize..blocks.end as usize));

@@ -156,11 +156,10 @@ impl DiskStore {
 
     /// Replaces a block through the journal. A block that was freed needs no healing.
     fn run_heal(&self, chunk: &Arc<Chunk>, block: u32, good: GoodBlock, done: Done<()>) {
-        if let Err(error) = self.check().and_then(|()| self.load_tables(chunk)) {
-            done(Err(error));
-            return;
-        }
-        let mut state = chunk.state.lock();
+        let mut state = match self.check().and_then(|()| self.with_tables(chunk)) {
+            Ok(state) => state,
+            Err(error) => return done(Err(error)),
+        };
         if state.deleted || state.is_punched(block..block + 1) || block >= state.blocks() {
             drop(state);
             done(Ok(()));

@@ -4,3 +4,4 @@ mod crash;
 mod faults;
 mod model;
 mod pipes;
+mod tables;

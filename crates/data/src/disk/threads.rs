@@ -12,6 +12,17 @@ use super::{DataError, DiskStore, OpenError};
 /// Longest sleep of a thread without work; it is woken when there is some.
 const NAP: Duration = Duration::from_millis(500);
 
+/// Takes the disk out of service if the thread that holds it panics.
+struct PanicGuard<'a>(&'a DiskStore);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail_by_panic();
+        }
+    }
+}
+
 impl DiskStore {
     pub(super) fn start_threads(self: &Arc<Self>) -> Result<(), OpenError> {
         let config = &self.config;
@@ -21,7 +32,10 @@ impl DiskStore {
         let mut threads = Vec::new();
         let mut start = |name: &str, body: fn(&DiskStore)| {
             let store = self.clone();
-            let thread = std::thread::Builder::new().name(format!("disk-{name}")).spawn(move || body(&store));
+            let thread = std::thread::Builder::new().name(format!("disk-{name}")).spawn(move || {
+                let _guard = PanicGuard(&store);
+                body(&store);
+            });
             thread
                 .map(|thread| threads.push(thread))
                 .map_err(|error| OpenError::Thread { dir: self.name().into(), why: error.to_string() })

@@ -55,7 +55,7 @@ impl DiskStore {
             0
         });
         data.advance(got);
-        let state = chunk.state.lock();
+        let state = self.with_tables(chunk)?;
         let Some(table) = &state.table else { return Ok(Vec::new()) };
         let mut bad = Vec::new();
         for (i, block) in blocks.enumerate() {
