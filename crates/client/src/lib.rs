@@ -17,6 +17,7 @@ mod meta;
 mod net;
 mod read;
 mod stripe;
+mod tree_walk;
 pub mod uri;
 pub mod view;
 
@@ -32,4 +33,5 @@ pub use handle::FileHandle;
 pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};
 pub use read::file_reader::{FilePiece, FileReader, READ_AHEAD};
 pub use read::health::HedgeBounds;
+pub use tree_walk::{TreeNode, TreeStep, TreeWalk};
 pub use uri::{RemotePath, UriError};

@@ -6,7 +6,6 @@
 //! walk keeps a page of entries a level. Not here: who gets which job (`manager-core`), how one file is converted
 //! (`client`).
 mod run;
-mod tree;
 mod worker;
 
 pub use worker::{JobWorker, WorkerConfig};

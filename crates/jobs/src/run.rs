@@ -1,7 +1,6 @@
 //! One job: the tree is walked, some files at a time are converted, the manager is told how far it is.
-use crate::tree::{Found, Walk};
 use crate::{FILES_AT_ONCE, REPORT_PATIENCE, REPORT_PAUSE};
-use cairn_client::{Client, ClientError, Conversion, Volume};
+use cairn_client::{Client, ClientError, Conversion, TreeStep, TreeWalk, Volume};
 use cairn_types::Layout;
 use cairn_wire::Opcode;
 use cairn_wire::manager::{Job, JobProgress, ReportJobRequest, ReportJobResponse};
@@ -92,11 +91,12 @@ impl Running {
         progress: &Arc<Mutex<JobProgress>>,
     ) -> Result<(), ClientError> {
         let start = volume.stat(&self.job.path, true).await?;
-        let mut walk = Walk::new(volume, Found::new(self.job.path.clone(), &start));
+        let mut walk = TreeWalk::new(volume, self.job.path.clone(), start);
         let mut tasks = JoinSet::new();
         while let Some(step) = walk.next().await {
             let found = match step {
-                Ok(found) => found,
+                Ok(TreeStep::Enter(found)) => found,
+                Ok(TreeStep::Leave(_)) => continue,
                 Err(error) => {
                     note(progress, &Err(error));
                     continue;
@@ -108,7 +108,7 @@ impl Running {
             progress.lock().at.clone_from(&found.path);
             let (volume, progress) = (volume.clone(), progress.clone());
             tasks.spawn(async move {
-                let outcome = volume.convert(found.inode, &found.path, layout).await;
+                let outcome = volume.convert(found.attributes.inode, &found.path, layout).await;
                 if let Err(error) = &outcome {
                     tracing::info!(path = %String::from_utf8_lossy(&found.path), %error, "not converted");
                 }
