@@ -52,10 +52,10 @@ impl Volume {
     /// Opens an existing regular file; symbolic links are followed. The session holds it until it is closed.
     pub async fn open(&self, path: &[u8]) -> Result<FileHandle> {
         let found = self.stat(path, true).await?;
-        self.open_inode(found.inode, path).await
+        self.open_handle(found.inode, path).await
     }
     /// Opens a file by its inode; `shown_as` is its name in errors.
-    pub async fn open_inode(&self, inode: u64, shown_as: &[u8]) -> Result<FileHandle> {
+    pub async fn open_handle(&self, inode: u64, shown_as: &[u8]) -> Result<FileHandle> {
         let found = self.hold(inode, shown_as).await?;
         let layout = Layout::from_bits(found.layout);
         let (Some(layout), REGULAR) = (layout, found.mode & KIND) else {

@@ -1,1 +1,30 @@
-//! POSIX semantics on inode numbers over the client: caches, open files, write-back, read-ahead, locks. No kernel protocol.
+//! POSIX semantics on inode numbers over the client: caches, open files, write-back, read-ahead, locks.
+//!
+//! Under every mount, and later under the C bindings, S3 and CSI. Inode numbers are Cairn's own. Everything is asynchronous,
+//! every call ends by [`VfsOptions::timeout`], and errors are Linux errnos with a text for the log. Dropping a call's future
+//! cancels its waiting: reads and lock waits end, while a change that was sent goes on in the background.
+//! Not here: the kernel's protocol and mounting (`fuse`), rules of the namespace (`meta-core`), how bytes are stored (`client`).
+pub mod attr;
+pub mod caller;
+pub mod error;
+pub mod flags;
+pub mod invalidation;
+pub mod lock;
+mod ops;
+pub mod options;
+pub mod state;
+pub mod status;
+pub mod vfs;
+
+pub use attr::{Attr, Entry, SetAttr, SetTime};
+pub use caller::Caller;
+pub use error::{Result, VfsError};
+pub use flags::OpenFlags;
+pub use invalidation::{Invalidation, Invalidations};
+pub use lock::{Lock, LockKind, LockRange};
+pub use ops::dir::DirItem;
+pub use ops::space::Seek;
+pub use options::{Atime, VfsOptions};
+pub use state::OpenState;
+pub use status::{Space, VfsStatus};
+pub use vfs::{Handle, Opened, ROOT, Vfs};

@@ -1,0 +1,150 @@
+//! Reading directories.
+use super::handles::{OpenDir, OpenHandle};
+use crate::attr::Entry;
+use crate::caller::Caller;
+use crate::error::{Result, VfsError};
+use crate::vfs::{Handle, Opened, ROOT, Vfs};
+use cairn_wire::meta::DirEntry;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// An entry as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirItem {
+    pub ino: u64,
+    /// Type bits of the mode (`S_IFMT`).
+    pub kind: u32,
+    pub name: Vec<u8>,
+    /// To go on behind this entry.
+    pub cookie: u64,
+    /// With `plus`; not for "." and "..".
+    pub entry: Option<Entry>,
+}
+
+/// Pages that are kept for a program that goes back a little.
+const PAGES_KEPT: usize = 4;
+
+/// An open directory: pages of it. The entry with number n (from 0 on) has cookie n + 3; 1 and 2 are "." and "..".
+#[derive(Default)]
+pub(crate) struct DirStream {
+    pages: VecDeque<Page>,
+    /// Where each page that was read begins: number of its first entry, and the server's cookie before it.
+    starts: Vec<(u64, Vec<u8>)>,
+}
+
+struct Page {
+    first: u64,
+    entries: Vec<DirEntry>,
+    plus: bool,
+    end: bool,
+}
+
+impl Page {
+    fn behind(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+}
+
+impl Vfs {
+    pub async fn opendir(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
+        let _same_for_all = flags;
+        let dir = OpenDir { ino, caller: caller.clone(), stream: tokio::sync::Mutex::default() };
+        let handle = self.inner.handles.add(OpenHandle::Dir(Arc::new(dir)));
+        Ok(Opened { handle, keep_cache: false, direct: false })
+    }
+    /// Hands entries behind `cookie` (0: from the start) to `take` until it answers false or the directory ends. With
+    /// `plus` they come with attributes.
+    pub async fn readdir(
+        &self,
+        handle: Handle,
+        cookie: u64,
+        plus: bool,
+        take: &mut (dyn FnMut(DirItem) -> bool + Send),
+    ) -> Result<()> {
+        let dir = self.inner.handles.dir(handle)?;
+        let mut stream = dir.stream.lock().await;
+        if cookie == 0 {
+            *stream = DirStream::default();
+        }
+        let dots: [(&[u8], u64); 2] = [(b".", 1), (b"..", 2)];
+        for (name, own) in dots.into_iter().filter(|(_, own)| *own > cookie) {
+            let ino = if own == 1 || dir.ino == ROOT { dir.ino } else { self.parent_inode(&dir).await? };
+            let item = DirItem { ino, kind: crate::attr::DIRECTORY, name: name.to_vec(), cookie: own, entry: None };
+            if !take(item) {
+                return Ok(());
+            }
+        }
+        let mut at = cookie.saturating_sub(2);
+        loop {
+            let index = self.page_with(&dir, &mut stream, at, plus).await?;
+            let page = &stream.pages[index];
+            for (number, entry) in (page.first..).zip(&page.entries).skip((at - page.first) as usize) {
+                let item = DirItem {
+                    ino: entry.inode,
+                    kind: entry.attributes.as_ref().map_or(entry.kind, |a| a.mode & crate::attr::KIND),
+                    name: entry.name.clone(),
+                    cookie: number + 3,
+                    entry: entry.attributes.as_ref().filter(|_| plus).map(|a| self.inner.entry(a)),
+                };
+                if !take(item) {
+                    return Ok(());
+                }
+            }
+            at = page.behind();
+            if page.end {
+                return Ok(());
+            }
+        }
+    }
+    async fn parent_inode(&self, dir: &OpenDir) -> Result<u64> {
+        let volume = self.inner.as_user(&dir.caller);
+        let find = async { Ok(volume.parent_of_directory(dir.ino).await?) };
+        // A directory that was removed has none any more, or one that the caller may not search.
+        Ok(self.inner.limited("readdir", find).await.map_or(dir.ino, |parent| parent.inode))
+    }
+
+    /// Index of the page that has the entry with that number, or would have it.
+    async fn page_with(&self, dir: &OpenDir, stream: &mut DirStream, at: u64, plus: bool) -> Result<usize> {
+        let has = |page: &Page| {
+            page.plus >= plus && page.first <= at && (at < page.behind() || at == page.behind() && page.end)
+        };
+        if let Some(index) = stream.pages.iter().position(has) {
+            return Ok(index);
+        }
+        loop {
+            let (first, after) =
+                stream.starts.iter().rev().find(|(first, _)| *first <= at).cloned().unwrap_or_default();
+            let volume = self.inner.as_user(&dir.caller);
+            let read = async { Ok(volume.readdir(dir.ino, &after, plus).await?) };
+            let answer = self.inner.limited("readdir", read).await?;
+            let end = answer.end || answer.entries.is_empty();
+            let page = Page { first, entries: answer.entries, plus, end };
+            let behind = page.behind();
+            if let Some(last) =
+                page.entries.last().filter(|_| !end && stream.starts.last().is_none_or(|s| s.0 < behind))
+            {
+                stream.starts.push((behind, last.cookie.clone()));
+            }
+            let found = at < behind || end;
+            if found && at > behind {
+                return Err(VfsError::new(libc::EINVAL, format!("directory inode {} has no such position", dir.ino)));
+            }
+            stream.pages.retain(|kept| kept.first != first);
+            stream.pages.push_back(page);
+            if stream.pages.len() > PAGES_KEPT {
+                stream.pages.pop_front();
+            }
+            if found {
+                return Ok(stream.pages.len() - 1);
+            }
+        }
+    }
+    pub async fn releasedir(&self, handle: Handle) -> Result<()> {
+        self.inner.handles.remove(handle);
+        Ok(())
+    }
+    /// Names are durable when the call that changed them returns.
+    pub async fn fsyncdir(&self, handle: Handle, _datasync: bool) -> Result<()> {
+        self.inner.handles.dir(handle).map(|_| ())
+    }
+}

@@ -1,0 +1,77 @@
+//! Open handles by their numbers.
+use super::dir::DirStream;
+use crate::caller::Caller;
+use crate::error::{Result, VfsError};
+use crate::flags::OpenFlags;
+use crate::vfs::Handle;
+use cairn_client::FileHandle;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An open file.
+pub(crate) struct OpenFile {
+    pub ino: u64,
+    pub flags: OpenFlags,
+    pub bits: i32,
+    pub caller: Caller,
+    pub file: tokio::sync::Mutex<FileHandle>,
+}
+
+/// An open directory.
+pub(crate) struct OpenDir {
+    pub ino: u64,
+    pub caller: Caller,
+    pub stream: tokio::sync::Mutex<DirStream>,
+}
+
+#[derive(Clone)]
+pub(crate) enum OpenHandle {
+    File(Arc<OpenFile>),
+    Dir(Arc<OpenDir>),
+}
+
+/// All of a mount.
+#[derive(Default)]
+pub(crate) struct Handles {
+    open: RwLock<BTreeMap<u64, OpenHandle>>,
+    last: AtomicU64,
+}
+
+impl Handles {
+    pub(crate) fn add(&self, handle: OpenHandle) -> Handle {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open.write().insert(number, handle);
+        Handle(number)
+    }
+    pub(crate) fn put(&self, number: u64, handle: OpenHandle) {
+        self.last.fetch_max(number, Ordering::Relaxed);
+        self.open.write().insert(number, handle);
+    }
+    pub(crate) fn remove(&self, handle: Handle) -> Option<OpenHandle> {
+        self.open.write().remove(&handle.0)
+    }
+    pub(crate) fn file(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        match self.open.read().get(&handle.0) {
+            Some(OpenHandle::File(file)) => Ok(file.clone()),
+            _ => Err(unknown(handle)),
+        }
+    }
+    pub(crate) fn dir(&self, handle: Handle) -> Result<Arc<OpenDir>> {
+        match self.open.read().get(&handle.0) {
+            Some(OpenHandle::Dir(dir)) => Ok(dir.clone()),
+            _ => Err(unknown(handle)),
+        }
+    }
+    pub(crate) fn all(&self) -> Vec<(u64, OpenHandle)> {
+        self.open.read().iter().map(|(number, handle)| (*number, handle.clone())).collect()
+    }
+    pub(crate) fn count(&self) -> usize {
+        self.open.read().len()
+    }
+}
+
+fn unknown(handle: Handle) -> VfsError {
+    VfsError::new(libc::EBADF, format!("handle {} is not open", handle.0))
+}

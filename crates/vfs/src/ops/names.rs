@@ -1,0 +1,103 @@
+//! Names: lookup, making, linking, removing, renaming.
+use crate::attr::{Entry, KIND, REGULAR};
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::vfs::{ROOT, Vfs, named, shown};
+use cairn_wire::meta::{Attributes, CreateRequest};
+
+impl Vfs {
+    /// Finds an entry of a directory; ENOENT may be remembered for [`negative_ttl`](Self::negative_ttl). "." and ".."
+    /// are understood.
+    pub async fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Entry> {
+        let volume = self.inner.as_user(caller);
+        let find = async {
+            Ok(match name {
+                b"." => volume.getattr(parent).await?,
+                b".." if parent == ROOT => volume.getattr(parent).await?,
+                b".." => volume.parent_of_directory(parent).await?,
+                _ => volume.lookup(parent, name, &named(parent, name)).await?,
+            })
+        };
+        let found = self.inner.limited("lookup", find).await?;
+        Ok(self.inner.entry(&found))
+    }
+    /// The kernel forgot `count` lookups of an inode.
+    pub fn forget(&self, _ino: u64, _count: u64) {}
+
+    pub async fn readlink(&self, caller: &Caller, ino: u64) -> Result<Vec<u8>> {
+        let volume = self.inner.as_user(caller);
+        let read = async { Ok(volume.readlink_inode(ino, format!("inode {ino}").as_bytes()).await?) };
+        self.inner.limited("readlink", read).await
+    }
+    /// Makes a regular file, fifo, socket or device node. `mode`: type and permission bits.
+    pub async fn mknod(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
+        let mode = if mode & KIND == 0 { mode | REGULAR } else { mode };
+        let request = CreateRequest { mode, rdev, exclusive: true, umask: caller.umask, ..Default::default() };
+        self.make(caller, parent, name, async move |volume, name, shown_as| {
+            volume.create_at(parent, &name, &shown_as, request).await
+        })
+        .await
+    }
+    pub async fn mkdir(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Result<Entry> {
+        let umask = caller.umask;
+        self.make(caller, parent, name, async move |volume, name, shown_as| {
+            volume.mkdir_masked(parent, &name, &shown_as, mode, umask).await
+        })
+        .await
+    }
+    pub async fn symlink(&self, caller: &Caller, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let target = target.to_vec();
+        self.make(caller, parent, name, async move |volume, name, shown_as| {
+            volume.symlink_at(parent, &name, &shown_as, &target).await
+        })
+        .await
+    }
+    /// Gives an inode another name.
+    pub async fn link(&self, caller: &Caller, ino: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+        self.make(caller, parent, name, async move |volume, name, shown_as| {
+            volume.link_at(ino, parent, &name, &shown_as).await
+        })
+        .await
+    }
+
+    async fn make<F>(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        make: impl FnOnce(cairn_client::Volume, Vec<u8>, Vec<u8>) -> F,
+    ) -> Result<Entry>
+    where
+        F: Future<Output = cairn_client::Result<Attributes>> + Send + 'static,
+    {
+        let shown_as = named(parent, name);
+        self.inner.check_writable(&shown(&shown_as))?;
+        let what = shown(&shown_as);
+        let made = make(self.inner.as_user(caller), name.to_vec(), shown_as);
+        let found = self.inner.change(&what, async move { Ok(made.await?) }).await?;
+        Ok(self.inner.entry(&found))
+    }
+
+    /// Removes a name of anything but a directory. An open file lives on until its last handle is released.
+    pub async fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+        let (volume, shown_as) = (self.inner.as_user(caller), named(parent, name));
+        self.inner.check_writable(&shown(&shown_as))?;
+        let (name, what) = (name.to_vec(), shown(&shown_as));
+        self.inner.change(&what, async move { Ok(volume.unlink_at(parent, &name, &shown_as).await?) }).await
+    }
+    pub async fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+        let (volume, shown_as) = (self.inner.as_user(caller), named(parent, name));
+        self.inner.check_writable(&shown(&shown_as))?;
+        let (name, what) = (name.to_vec(), shown(&shown_as));
+        self.inner.change(&what, async move { Ok(volume.rmdir_at(parent, &name, &shown_as).await?) }).await
+    }
+    /// Moves an entry. `flags` of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE.
+    pub async fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
+        let (volume, shown_as) = (self.inner.as_user(caller), named(from.0, from.1));
+        self.inner.check_writable(&shown(&shown_as))?;
+        let what = shown(&shown_as);
+        let ((parent, name), (new_parent, new_name)) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        let rename = async move { Ok(volume.rename_at(parent, &name, new_parent, &new_name, &shown_as, flags).await?) };
+        self.inner.change(&what, rename).await
+    }
+}

@@ -1,0 +1,27 @@
+//! Extended attributes, among them the POSIX ACLs (`system.posix_acl_access`, `system.posix_acl_default`).
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::vfs::Vfs;
+
+impl Vfs {
+    pub async fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        let volume = self.inner.as_user(caller);
+        self.inner.limited("getxattr", async { Ok(volume.get_xattr(ino, name).await?) }).await
+    }
+    /// `flags` of setxattr(2): XATTR_CREATE, XATTR_REPLACE.
+    pub async fn setxattr(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        self.inner.check_writable("setxattr")?;
+        let (volume, name, value) = (self.inner.as_user(caller), name.to_vec(), value.to_vec());
+        let set = async move { Ok(volume.set_xattr(ino, &name, &value, flags).await?) };
+        self.inner.change("setxattr", set).await
+    }
+    pub async fn listxattr(&self, caller: &Caller, ino: u64) -> Result<Vec<Vec<u8>>> {
+        let volume = self.inner.as_user(caller);
+        self.inner.limited("listxattr", async { Ok(volume.list_xattr(ino).await?) }).await
+    }
+    pub async fn removexattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<()> {
+        self.inner.check_writable("removexattr")?;
+        let (volume, name) = (self.inner.as_user(caller), name.to_vec());
+        self.inner.change("removexattr", async move { Ok(volume.remove_xattr(ino, &name).await?) }).await
+    }
+}

@@ -1,0 +1,54 @@
+//! How a volume is presented.
+use std::time::Duration;
+
+/// When reading changes the access time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub enum Atime {
+    /// When it is older than the modification, or than a day.
+    #[default]
+    Relative,
+    Strict,
+    Never,
+}
+
+/// Options of a [`Vfs`](crate::Vfs).
+#[derive(Clone, Debug)]
+pub struct VfsOptions {
+    pub read_only: bool,
+    pub atime: Atime,
+    /// How long attributes and entries are used without asking, here and in the kernel together.
+    pub attr_ttl: Duration,
+    pub entry_ttl: Duration,
+    /// How long it is remembered that a name does not exist.
+    pub negative_ttl: Duration,
+    /// Longest time of a call.
+    pub timeout: Duration,
+    /// Bytes of unwritten data, data on its way and read-ahead together.
+    pub memory_max: usize,
+    /// Largest read-ahead of one open file.
+    pub read_ahead_max: usize,
+    /// Unwritten data is written out when it is so old …
+    pub write_after: Duration,
+    /// … and published, so that other mounts see it, at the latest after this.
+    pub publish_after: Duration,
+    /// Attributes and entries that are kept, each.
+    pub cached_max: usize,
+}
+
+impl Default for VfsOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            atime: Atime::default(),
+            attr_ttl: Duration::from_secs(1),
+            entry_ttl: Duration::from_secs(1),
+            negative_ttl: Duration::from_secs(1),
+            timeout: Duration::from_secs(60),
+            memory_max: 512 << 20,
+            read_ahead_max: 16 << 20,
+            write_after: Duration::from_secs(2),
+            publish_after: Duration::from_secs(4),
+            cached_max: 200_000,
+        }
+    }
+}

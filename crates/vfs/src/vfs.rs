@@ -1,0 +1,131 @@
+//! A volume presented as a file system: the entry point. Operations are in `ops`, by topic.
+use crate::attr::Entry;
+use crate::caller::Caller;
+use crate::error::{Result, VfsError};
+use crate::invalidation::{Invalidation, Invalidations, QUEUE_MAX};
+use crate::ops::handles::Handles;
+use crate::options::VfsOptions;
+use cairn_client::{Client, Volume};
+use cairn_wire::meta::Attributes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The root directory's inode number.
+pub const ROOT: u64 = cairn_types::InodeId::ROOT.0;
+
+/// An open file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u64);
+
+/// What opening gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub handle: Handle,
+    /// The kernel's pages of the file are still right.
+    pub keep_cache: bool,
+    /// The kernel is to cache nothing of it.
+    pub direct: bool,
+}
+
+/// A mounted volume. Clones share everything.
+#[derive(Clone)]
+pub struct Vfs {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) client: Client,
+    /// On behalf of whoever mounted.
+    pub(crate) volume: Volume,
+    pub(crate) options: VfsOptions,
+    pub(crate) handles: Handles,
+    invalidations: mpsc::Sender<Invalidation>,
+    receiver: Mutex<Option<Invalidations>>,
+}
+
+impl Vfs {
+    /// Presents a volume. Needs a tokio runtime; background work ends with [`shutdown`](Self::shutdown).
+    pub fn new(client: Client, volume: Volume, options: VfsOptions) -> Vfs {
+        let (invalidations, receiver) = mpsc::channel(QUEUE_MAX);
+        let inner = Inner {
+            client,
+            volume,
+            options,
+            handles: Handles::default(),
+            invalidations,
+            receiver: Mutex::new(Some(receiver)),
+        };
+        Vfs { inner: Arc::new(inner) }
+    }
+    pub fn options(&self) -> &VfsOptions {
+        &self.inner.options
+    }
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+    pub fn volume(&self) -> &Volume {
+        &self.inner.volume
+    }
+    /// How long the kernel may remember that a name does not exist.
+    pub fn negative_ttl(&self) -> Duration {
+        self.inner.options.negative_ttl
+    }
+    /// What the kernel should forget. There is one receiver: `None` if it was taken before.
+    pub fn invalidations(&self) -> Option<Invalidations> {
+        self.inner.receiver.lock().take()
+    }
+}
+
+impl Inner {
+    /// The volume on behalf of a caller.
+    pub(crate) fn as_user(&self, caller: &Caller) -> Volume {
+        self.volume.as_user(caller.credentials())
+    }
+    pub(crate) fn invalidate(&self, what: Invalidation) {
+        // Nobody listens, or the queue is full: times to live end by themselves.
+        let _best_effort = self.invalidations.try_send(what);
+    }
+    pub(crate) fn entry(&self, found: &Attributes) -> Entry {
+        let attr = crate::attr::Attr::of(found);
+        Entry { attr, entry_ttl: self.options.entry_ttl, attr_ttl: self.options.attr_ttl }
+    }
+    /// Refuses changes of a read-only mount.
+    pub(crate) fn check_writable(&self, what: &str) -> Result<()> {
+        match self.options.read_only {
+            true => Err(VfsError::new(libc::EROFS, format!("{what}: the file system is mounted read-only"))),
+            false => Ok(()),
+        }
+    }
+    /// Ends what takes longer than the mount's limit.
+    pub(crate) async fn limited<T>(&self, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        match tokio::time::timeout(self.options.timeout, work).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let seconds = self.options.timeout.as_secs();
+                Err(VfsError::new(libc::EIO, format!("{what}: not done within {seconds} s; see cairn admin status")))
+            }
+        }
+    }
+    /// The same for changes: they go on when the caller stops waiting, so that a slot of the session is never lost.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let task = tokio::spawn(work);
+        let joined = async { task.await.unwrap_or_else(|end| Err(VfsError::new(libc::EIO, end.to_string()))) };
+        self.limited(what, joined).await
+    }
+}
+
+/// How an entry is named in errors.
+pub(crate) fn named(parent: u64, name: &[u8]) -> Vec<u8> {
+    let mut text = format!("inode {parent}/").into_bytes();
+    text.extend_from_slice(name);
+    text
+}
+pub(crate) fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
