@@ -78,7 +78,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
 
 async fn reclaim(partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
-    let request = ReclaimBatch { inodes_max: timings.reclaim_inodes, extents_max: timings.reclaim_extents };
+    let request = ReclaimBatch { inodes_max: timings.reclaim_inodes, extents_max: timings.reclaim_extents, deferred_to: 0 };
     loop {
         if state.leading_term().is_none() || state.namespace.read().reclaimable().is_empty() {
             sleep(timings.reclaim_idle).await;

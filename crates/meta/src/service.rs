@@ -133,7 +133,7 @@ impl MetaServer {
             }
         }
         let lease_ms = u32::try_from(self.timings().lease.as_millis()).unwrap_or(u32::MAX);
-        reply.ok(&KeepAliveResponse { lease_ms }, ());
+        reply.ok(&KeepAliveResponse { lease_ms, ..Default::default() }, ());
     }
 }
 

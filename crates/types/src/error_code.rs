@@ -111,6 +111,14 @@ codes! {
     Conflict = 39, Never, 11, "OperationAborted", "java.io.IOException";
     /// The layout cannot be used here; the text says why.
     BadLayout = 40, Never, 22, "InvalidRequest", "java.lang.IllegalArgumentException";
+    /// Another owner holds a lock on a part of the range.
+    Locked = 41, Never, 11, "OperationAborted", "java.io.IOException";
+    /// The inode or the session has as many locks as it may have.
+    TooManyLocks = 42, Never, 37, "InvalidRequest", "java.io.IOException";
+    /// Extended attributes take more space than an inode has for them, or one is too large.
+    AttributeTooLarge = 43, Never, 7, "InvalidRequest", "java.io.IOException";
+    /// The operation makes no sense for this kind of inode or this name.
+    NotSupported = 44, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
     /// A block on this member does not match its checksum.
     ChecksumMismatch = 60, Elsewhere, 5, "InternalError", "org.apache.hadoop.fs.ChecksumException";
     /// This member does not hold the bytes.

@@ -81,6 +81,12 @@ opcodes! {
     ListXattr = 0x0408, meta::ListXattrRequest => meta::ListXattrResponse;
     Statfs = 0x0409, meta::StatfsRequest => meta::StatfsResponse;
     Access = 0x040a, meta::AccessRequest => common::Empty;
+    Open = 0x040b, meta::OpenRequest => meta::OpenResponse;
+    GetattrMany = 0x040c, meta::GetattrManyRequest => meta::GetattrManyResponse;
+    GetLock = 0x040d, meta::GetLockRequest => meta::GetLockResponse;
+    WaitLock = 0x040e, meta::WaitLockRequest => meta::WaitLockResponse;
+    GetQuota = 0x040f, meta::GetQuotaRequest => meta::QuotaResponse;
+    ListQuotas = 0x0410, meta::ListQuotasRequest => meta::ListQuotasResponse;
 
     Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
     Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;
@@ -100,9 +106,13 @@ opcodes! {
     KeepAlive = 0x0510, meta::KeepAliveRequest => meta::KeepAliveResponse;
     EndSession = 0x0511, meta::EndSessionRequest => common::Empty;
     Discard = 0x0512, meta::DiscardRequest => common::Empty;
+    Punch = 0x0513, meta::PunchRequest => meta::AttributesResponse;
+    SetLock = 0x0514, meta::SetLockRequest => common::Empty;
+    SetQuota = 0x0515, meta::SetQuotaRequest => common::Empty;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;
+    SetDeferral = 0x0583, meta::SetDeferral => common::Empty;
 }
 
 impl Opcode {

@@ -1,16 +1,19 @@
 //! Calls to meta partitions: find the leader, repeat with the same sequence number, keep three outcomes apart.
-use super::session::Session;
+use super::session::{Session, SlotLease};
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use cairn_types::{ErrorCode, RetryClass, SessionId};
 use cairn_wire::Opcode;
-use cairn_wire::common::Credentials;
+use cairn_wire::common::{Credentials, Empty};
 use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
-use cairn_wire::meta::{EndSessionRequest, KeepAliveRequest, KeepAliveResponse, MetaHeader};
+use cairn_wire::meta::{
+    AttributesResponse, EndSessionRequest, HoldRequest, KeepAliveRequest, KeepAliveResponse, MetaHeader, ReleaseRequest,
+};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Deadline of one attempt.
@@ -20,11 +23,17 @@ const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// The lease of a session is renewed so often.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
 
-/// The way to the partitions of one volume, under one session at a time.
+/// The way to the partitions of one volume, under one session at a time, on behalf of one user.
 pub(crate) struct MetaCaller {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) volume: u32,
     pub(crate) who: Credentials,
+    shared: Arc<Shared>,
+}
+
+/// What the callers of all users of a volume share.
+#[derive(Default)]
+struct Shared {
     session: RwLock<Option<Arc<Session>>>,
     opening: tokio::sync::Mutex<()>,
     /// Address that answered last, by partition.
@@ -33,24 +42,20 @@ pub(crate) struct MetaCaller {
 
 impl MetaCaller {
     pub(crate) fn new(cluster: Arc<Cluster>, volume: u32, who: Credentials) -> Arc<Self> {
-        let caller = Self {
-            cluster,
-            volume,
-            who,
-            session: RwLock::new(None),
-            opening: tokio::sync::Mutex::new(()),
-            leaders: Mutex::default(),
-        };
-        Arc::new(caller)
+        Arc::new(Self { cluster, volume, who, shared: Arc::default() })
+    }
+    /// The same way and session on behalf of another user.
+    pub(crate) fn as_user(&self, who: Credentials) -> Arc<Self> {
+        Arc::new(Self { cluster: self.cluster.clone(), volume: self.volume, who, shared: self.shared.clone() })
     }
 
     /// The session, opened at the first use and again after it ended.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Arc<Session>> {
-        let live = || self.session.read().clone().filter(|s| !s.is_ended());
+        let live = || self.shared.session.read().clone().filter(|s| !s.is_ended());
         if let Some(session) = live() {
             return Ok(session);
         }
-        let _one_opens = self.opening.lock().await;
+        let _one_opens = self.shared.opening.lock().await;
         if let Some(session) = live() {
             return Ok(session);
         }
@@ -61,14 +66,15 @@ impl MetaCaller {
             self.cluster.learn(map);
         }
         let session = Arc::new(Session::new(SessionId(answer.session)));
-        *self.session.write() = Some(session.clone());
-        tokio::spawn(keep_alive(Arc::downgrade(self), session.clone()));
+        *self.shared.session.write() = Some(session.clone());
+        let (shared, who) = (Arc::downgrade(&self.shared), self.who.clone());
+        tokio::spawn(keep_alive_task(self.cluster.clone(), self.volume, who, shared, session.clone()));
         Ok(session)
     }
 
     /// Ends the session, so that what it held is released at once instead of at the end of its lease.
     pub(crate) async fn end_session(self: &Arc<Self>) {
-        let Some(session) = self.session.write().take() else { return };
+        let Some(session) = self.shared.session.write().take() else { return };
         if session.is_ended() {
             return;
         }
@@ -105,7 +111,7 @@ impl MetaCaller {
 
     /// Header of a read.
     pub(crate) fn read_header(&self, partition: u32) -> MetaHeader {
-        let session = self.session.read().as_ref().map_or(SessionId(0), |s| s.id);
+        let session = self.shared.session.read().as_ref().map_or(SessionId(0), |s| s.id);
         self.header(partition, session, 0, 0)
     }
 
@@ -139,6 +145,19 @@ impl MetaCaller {
                 None => session.mark_ended(),
             }
         };
+        self.mutate_in(&session, lease, what, partition, opcode, request).await
+    }
+
+    /// A mutation under this session and slot.
+    async fn mutate_in<A: prost::Message + Default, R: prost::Message>(
+        &self,
+        session: &Session,
+        lease: SlotLease,
+        what: &str,
+        partition: u32,
+        opcode: Opcode,
+        request: impl FnOnce(MetaHeader) -> R,
+    ) -> Result<A> {
         let request = request(self.header(partition, session.id, lease.slot, lease.sequence));
         match self.attempts(partition, opcode, &request).await {
             Ok(answer) => {
@@ -170,7 +189,7 @@ impl MetaCaller {
     ) -> std::result::Result<A, Failure> {
         let started = self.cluster.clock.now();
         let (mut pause, mut round, mut sent) = (PAUSE_MIN, 0usize, false);
-        let mut hint = self.leaders.lock().get(&partition).cloned();
+        let mut hint = self.shared.leaders.lock().get(&partition).cloned();
         loop {
             let address = match hint.take() {
                 Some(address) => Some(address),
@@ -208,7 +227,7 @@ impl MetaCaller {
                 return Err(Failure::GaveUp { sent, last });
             }
             if hint.is_none() {
-                self.leaders.lock().remove(&partition);
+                self.shared.leaders.lock().remove(&partition);
                 tokio::time::sleep(self.cluster.jitter(pause)).await;
                 pause = (pause * 2).min(PAUSE_MAX);
                 if round % 3 == 0 {
@@ -220,7 +239,7 @@ impl MetaCaller {
 
     fn remember_leader(&self, partition: u32, address: Option<String>) {
         if let Some(address) = address {
-            let mut leaders = self.leaders.lock();
+            let mut leaders = self.shared.leaders.lock();
             if leaders.get(&partition) != Some(&address) {
                 leaders.insert(partition, address);
             }
@@ -243,21 +262,29 @@ enum Failure {
     GaveUp { sent: bool, last: String },
 }
 
-/// Renews the lease until the caller is gone or the session ended.
-async fn keep_alive(caller: std::sync::Weak<MetaCaller>, session: Arc<Session>) {
+/// Boxed: renewing may hold inodes, which may open a session, which starts such a task.
+fn keep_alive_task(
+    cluster: Arc<Cluster>,
+    volume: u32,
+    who: Credentials,
+    shared: Weak<Shared>,
+    session: Arc<Session>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(keep_alive(cluster, volume, who, shared, session))
+}
+
+/// Renews the lease until all callers are gone or the session ended.
+async fn keep_alive(cluster: Arc<Cluster>, volume: u32, who: Credentials, shared: Weak<Shared>, session: Arc<Session>) {
     loop {
         tokio::time::sleep(KEEP_ALIVE_EVERY).await;
-        let Some(caller) = caller.upgrade() else { return };
+        let Some(shared) = shared.upgrade() else { return };
+        let caller = Arc::new(MetaCaller { cluster: cluster.clone(), volume, who: who.clone(), shared });
         if session.is_ended() {
             return;
         }
         for partition in session.partitions() {
-            let header = caller.header(partition, session.id, 0, 0);
-            let request = KeepAliveRequest { header: Some(header) };
-            let answer =
-                caller.read::<KeepAliveResponse, _>("renewing the session", partition, Opcode::KeepAlive, request);
-            match answer.await {
-                Ok(_) => {}
+            match renew(&caller, &session, partition).await {
+                Ok(()) => {}
                 Err(ClientError::Remote { error, .. }) if error.code == ErrorCode::SessionEnded => {
                     tracing::warn!(session = %session.id, "the session ended; files that it held open may be gone");
                     session.mark_ended();
@@ -267,4 +294,74 @@ async fn keep_alive(caller: std::sync::Weak<MetaCaller>, session: Arc<Session>) 
             }
         }
     }
+}
+
+/// Keep-alives of one partition that follow each other at once because it named unlinked inodes.
+const RENEW_ROUNDS: u32 = 64;
+
+/// Renews the lease at one partition. What it names as unlinked and is open here is held before it is acknowledged.
+async fn renew(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32) -> Result<()> {
+    for _ in 0..RENEW_ROUNDS {
+        let acknowledged = session.soft.acknowledged(partition);
+        let request = KeepAliveRequest {
+            header: Some(caller.header(partition, session.id, 0, 0)),
+            soft_holds: acknowledged.is_some(),
+            acknowledged: acknowledged.unwrap_or(0),
+        };
+        let answer: KeepAliveResponse =
+            caller.read("renewing the session", partition, Opcode::KeepAlive, request).await?;
+        if acknowledged.is_none() {
+            return Ok(());
+        }
+        for inode in session.soft.to_hold(partition, answer.index, &answer.unlinked) {
+            hold_unlinked(caller, session, partition, inode).await?;
+        }
+        session.soft.acknowledge(partition, answer.index);
+        if answer.unlinked.is_empty() && !answer.more {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Holds an unlinked inode that is open here. One that is gone already stays gone: its readers are told so.
+async fn hold_unlinked(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32, inode: u64) -> Result<()> {
+    session.holds.add(inode);
+    let what = format!("holding inode {inode}");
+    let make = |mut header: MetaHeader| {
+        // It was opened with its user's permission; what the mode says by now does not matter.
+        header.who = Some(Credentials::default());
+        HoldRequest { header: Some(header), inode, write: false }
+    };
+    let held = match session.slot(partition).await {
+        Some(lease) => {
+            caller.mutate_in::<AttributesResponse, _>(session, lease, &what, partition, Opcode::Hold, make).await
+        }
+        None => return Err(ClientError::remote(&what, ErrorCode::BadSequence, "the session's slots are used up")),
+    };
+    match held {
+        Ok(_) if session.soft.held(partition, inode) => Ok(()),
+        Ok(_) => release_if_last(caller, session, partition, inode).await,
+        Err(error) => {
+            session.holds.remove(inode);
+            match error.code() {
+                Some(ErrorCode::Stale | ErrorCode::NotFound) => {
+                    tracing::warn!(inode, "a file that is open here was removed and is gone");
+                    Ok(())
+                }
+                _ => Err(error),
+            }
+        }
+    }
+}
+
+/// The file was closed while it was being held.
+async fn release_if_last(caller: &MetaCaller, session: &Session, partition: u32, inode: u64) -> Result<()> {
+    if !session.holds.remove(inode) {
+        return Ok(());
+    }
+    let Some(lease) = session.slot(partition).await else { return Ok(()) };
+    let make = |header| ReleaseRequest { header: Some(header), inode };
+    let what = format!("releasing inode {inode}");
+    caller.mutate_in::<Empty, _>(session, lease, &what, partition, Opcode::Release, make).await.map(|_| ())
 }

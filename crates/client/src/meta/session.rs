@@ -2,6 +2,8 @@
 //!
 //! Invariant: a sequence number names one request for ever. A slot whose request has no known outcome is never used
 //! again, so a late execution of it cannot be mistaken for a later request.
+use super::holds::HoldCounts;
+use super::soft::SoftOpens;
 use cairn_types::SessionId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -19,6 +21,10 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     ended: AtomicBool,
     partitions: Mutex<BTreeMap<u32, Arc<SlotTable>>>,
+    /// Handles that hold inodes in the log.
+    pub(crate) holds: HoldCounts,
+    /// Files open without a log entry.
+    pub(crate) soft: SoftOpens,
 }
 
 struct SlotTable {
@@ -42,7 +48,13 @@ pub(crate) struct SlotLease {
 
 impl Session {
     pub(crate) fn new(id: SessionId) -> Self {
-        Self { id, ended: AtomicBool::new(false), partitions: Mutex::default() }
+        Self {
+            id,
+            ended: AtomicBool::new(false),
+            partitions: Mutex::default(),
+            holds: HoldCounts::default(),
+            soft: SoftOpens::default(),
+        }
     }
     /// The servers ended it, or its slots are used up: the next call opens another.
     pub(crate) fn mark_ended(&self) {
@@ -53,7 +65,11 @@ impl Session {
     }
     /// Partitions that know this session.
     pub(crate) fn partitions(&self) -> Vec<u32> {
-        self.partitions.lock().keys().copied().collect()
+        let mut all: Vec<u32> = self.partitions.lock().keys().copied().collect();
+        all.extend(self.soft.partitions());
+        all.sort_unstable();
+        all.dedup();
+        all
     }
     /// Takes a slot; waits while all are in use. `None` when the session has to be replaced.
     pub(crate) async fn slot(&self, partition: u32) -> Option<SlotLease> {

@@ -1,5 +1,6 @@
 //! A volume: the operations of its namespace by path. One method an operation, under the operation's name.
 mod by_inode;
+pub mod posix;
 
 use super::call::MetaCaller;
 use super::path::resolve;
@@ -44,8 +45,6 @@ pub struct Volume {
     name: Arc<str>,
     streams: Arc<Mutex<Streams>>,
     striped: Arc<StripedStreams>,
-    /// Handles of this client by session and inode: a session holds an inode once, however often it is open.
-    holds: Arc<Mutex<BTreeMap<(u64, u64), u32>>>,
     latency: Arc<Latency>,
     pub(crate) discards: Arc<Discards>,
 }
@@ -57,10 +56,17 @@ impl Volume {
             name: name.into(),
             streams: Arc::default(),
             striped: Arc::default(),
-            holds: Arc::default(),
             latency: Arc::default(),
             discards: Arc::default(),
         }
+    }
+    /// The same volume, session, streams and caches on behalf of another user.
+    pub fn as_user(&self, who: Credentials) -> Volume {
+        Volume { caller: self.caller.as_user(who), ..self.clone() }
+    }
+    /// On whose behalf.
+    pub fn who(&self) -> &Credentials {
+        &self.caller.who
     }
     pub fn name(&self) -> &str {
         &self.name
@@ -143,7 +149,7 @@ impl Volume {
     pub async fn mkdir(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
         let (parent, name) = self.parent_of(path).await?;
         let name = name.to_vec();
-        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout };
+        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout, umask: 0 };
         attributes(self.mutate(path, parent, Opcode::Mkdir, make).await?)
     }
     /// Makes a directory and all that are missing above it; an existing one is fine.
@@ -244,7 +250,7 @@ impl Volume {
     /// A file without a name, held by this session, in the directory of `path`.
     pub(crate) async fn create_unnamed(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
         let (parent, _) = self.parent_of(path).await?;
-        let make = |header| CreateUnnamedRequest { header: Some(header), parent, mode, layout };
+        let make = |header| CreateUnnamedRequest { header: Some(header), parent, mode, layout, umask: 0 };
         attributes(self.mutate(path, parent, Opcode::CreateUnnamed, make).await?)
     }
     /// Changes attributes; `request.valid` says which. Header and inode are filled in here.
@@ -297,33 +303,12 @@ impl Volume {
     }
 
     /// Holds an inode for one more handle, which may write it from now on.
-    pub(crate) async fn hold(&self, inode: u64, shown_as: &[u8]) -> Result<Attributes> {
-        let session = self.caller.session().await?.id.0;
-        *self.holds.lock().entry((session, inode)).or_default() += 1;
-        let make = |header| HoldRequest { header: Some(header), inode, write: true };
-        let held = self.mutate::<AttributesResponse, _>(shown_as, inode, Opcode::Hold, make).await.and_then(attributes);
-        if held.is_err() {
-            self.forget_hold(session, inode);
-        }
-        held
+    pub async fn hold(&self, inode: u64, shown_as: &[u8]) -> Result<Attributes> {
+        self.hold_inode(inode, shown_as, true).await
     }
     /// A handle is closed; the hold ends with the last one.
-    pub(crate) async fn let_go(&self, inode: u64) -> Result<()> {
-        let session = self.caller.session().await?.id.0;
-        if self.forget_hold(session, inode) { self.release(inode).await } else { Ok(()) }
-    }
-    /// Whether it was the last one of that session.
-    fn forget_hold(&self, session: u64, inode: u64) -> bool {
-        let mut holds = self.holds.lock();
-        // Those of ended sessions went with them.
-        holds.retain(|(owner, _), _| *owner == session);
-        let Some(count) = holds.get_mut(&(session, inode)) else { return false };
-        *count -= 1;
-        let last = *count == 0;
-        if last {
-            holds.remove(&(session, inode));
-        }
-        last
+    pub async fn let_go(&self, inode: u64) -> Result<()> {
+        self.release_inode(inode).await
     }
     /// Ends this session's hold on an inode; an unlinked one goes with its last holder.
     pub(crate) async fn release(&self, inode: u64) -> Result<()> {

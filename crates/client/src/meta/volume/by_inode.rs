@@ -3,8 +3,9 @@
 //! For callers that walk trees and know the directory's inode. `shown_as` is the path in errors. The operations by path
 //! are in `volume`.
 use super::{Volume, attributes, shown};
-use crate::error::Result;
+use crate::error::{ClientError, Result};
 use crate::file_writer::{FileWriter, WriteOptions};
+use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
@@ -26,7 +27,7 @@ impl Volume {
         layout: u64,
     ) -> Result<Attributes> {
         let name = name.to_vec();
-        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout };
+        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout, umask: 0 };
         attributes(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
     }
     /// Makes a file with what `request` says. Header, parent and name are filled in here.
@@ -62,6 +63,18 @@ impl Volume {
     /// name.
     pub async fn write_at(&self, parent: u64, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
         FileWriter::new(self, path, Some(parent), options).await
+    }
+    /// The directory that holds this directory; the root holds itself.
+    pub async fn parent_of_directory(&self, inode: u64) -> Result<Attributes> {
+        let partition = self.caller.partition_of(inode).await?;
+        let header = Some(self.caller.read_header(partition));
+        let request = ResolveRequest { header, start: inode, path: b"..".to_vec() };
+        let what = format!("directory inode {inode}");
+        let answer: ResolveResponse = self.caller.read(&what, partition, Opcode::Resolve, request).await?;
+        match ErrorCode::from_code(answer.error as u16) {
+            Some(code) => Err(ClientError::remote(&what, code, "it has no parent that can be reached")),
+            None => attributes(AttributesResponse { attributes: answer.attributes }),
+        }
     }
     /// Target of a symbolic link.
     pub async fn readlink_inode(&self, inode: u64, shown_as: &[u8]) -> Result<Vec<u8>> {

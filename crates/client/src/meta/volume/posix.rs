@@ -1,0 +1,258 @@
+//! Operations of a volume that a mount needs, by inode: opens without a log entry, holds, locks, holes, quotas.
+//!
+//! An open by [`Volume::open_for_read`] or [`Volume::open_for_read_at`] keeps the file alive while the session lives, also when its
+//! last name goes: the session's keep-alives see to that. Each one is closed by [`Volume::close_for_read`].
+use super::{Volume, attributes, shown};
+use crate::error::{ClientError, Result};
+use crate::meta::session::Session;
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::meta::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Inodes of one `getattr_many` at most.
+pub const GETATTR_MANY_MAX: usize = 256;
+/// Opens that are overtaken by keep-alives are repeated so often.
+const OPEN_ATTEMPTS: u32 = 16;
+/// A wait for a lock is parked so long at a time.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+
+impl Volume {
+    /// The number of the session that calls are made under; it changes when a session ended and another was opened.
+    pub async fn session_number(&self) -> Result<u64> {
+        Ok(self.caller.session().await?.id.0)
+    }
+
+    /// Opens an inode: checks `access` (r 4, w 2, x 1), answers attributes and up to `extents_max` extents. No log entry.
+    pub async fn open_for_read(&self, inode: u64, access: u32, extents_max: u32) -> Result<OpenResponse> {
+        let request = OpenRequest { inode, access, extents_max, ..Default::default() };
+        self.open_soft(inode, &format!("inode {inode}"), request).await
+    }
+
+    /// Like [`open_for_read`](Self::open_for_read), of an entry of a directory.
+    pub async fn open_for_read_at(
+        &self,
+        parent: u64,
+        name: &[u8],
+        shown_as: &[u8],
+        access: u32,
+        extents_max: u32,
+    ) -> Result<OpenResponse> {
+        let request = OpenRequest { parent, name: name.to_vec(), access, extents_max, ..Default::default() };
+        self.open_soft(parent, &shown(shown_as), request).await
+    }
+
+    async fn open_soft(&self, at: u64, what: &str, request: OpenRequest) -> Result<OpenResponse> {
+        let partition = self.caller.partition_of(at).await?;
+        for _ in 0..OPEN_ATTEMPTS {
+            let session: Arc<Session> = self.caller.session().await?;
+            let acknowledged = session.soft.acknowledged(partition).unwrap_or(0);
+            let header = MetaHeader { session: session.id.0, ..self.caller.read_header(partition) };
+            let request = OpenRequest { header: Some(header), acknowledged, ..request.clone() };
+            let answer: OpenResponse = self.caller.read(what, partition, Opcode::Open, request).await?;
+            let Some(found) = &answer.attributes else {
+                return Err(ClientError::protocol(what, "the answer has no attributes"));
+            };
+            if session.soft.add(partition, found.inode, answer.index) {
+                return Ok(answer);
+            }
+        }
+        let text = "the open was overtaken by removals again and again; try again";
+        Err(ClientError::remote(what, ErrorCode::Overloaded, text))
+    }
+
+    /// Closes what [`open_for_read`](Self::open_for_read) or [`open_for_read_at`](Self::open_for_read_at) opened, once for each.
+    pub async fn close_for_read(&self, inode: u64) -> Result<()> {
+        let partition = self.caller.partition_of(inode).await?;
+        let session = self.caller.session().await?;
+        if session.soft.remove(partition, inode) && session.holds.remove(inode) {
+            return self.release(inode).await;
+        }
+        Ok(())
+    }
+
+    /// Holds an inode in the log for one more handle of this client; with `write` it may be written whatever its mode
+    /// becomes. Ends with [`release_inode`](Self::release_inode).
+    pub async fn hold_inode(&self, inode: u64, shown_as: &[u8], write: bool) -> Result<Attributes> {
+        let session = self.caller.session().await?;
+        session.holds.add(inode);
+        let make = |header| HoldRequest { header: Some(header), inode, write };
+        let held = self.mutate::<AttributesResponse, _>(shown_as, inode, Opcode::Hold, make).await.and_then(attributes);
+        if held.is_err() {
+            session.holds.remove(inode);
+        }
+        held
+    }
+
+    /// One handle less; the hold ends with the last one. Also for files that a create made with `hold`, after
+    /// [`note_held`](Self::note_held).
+    pub async fn release_inode(&self, inode: u64) -> Result<()> {
+        let session = self.caller.session().await?;
+        if session.holds.remove(inode) { self.release(inode).await } else { Ok(()) }
+    }
+
+    /// Counts a handle whose hold came with the operation that made the file (`CreateRequest::hold`, unnamed files).
+    pub async fn note_held(&self, inode: u64) -> Result<()> {
+        self.caller.session().await?.holds.add(inode);
+        Ok(())
+    }
+
+    /// Attributes of up to [`GETATTR_MANY_MAX`] inodes of one partition; those that are gone are left out.
+    pub async fn getattr_many(&self, inodes: &[u64]) -> Result<Vec<Attributes>> {
+        let Some(first) = inodes.first() else { return Ok(Vec::new()) };
+        let partition = self.caller.partition_of(*first).await?;
+        let header = Some(self.caller.read_header(partition));
+        let request = GetattrManyRequest { header, inodes: inodes.to_vec() };
+        let what = format!("{} inodes", inodes.len());
+        let answer: GetattrManyResponse = self.caller.read(&what, partition, Opcode::GetattrMany, request).await?;
+        Ok(answer.attributes)
+    }
+
+    /// Whether the inode's mode and access control list give all of `mask` (r 4, w 2, x 1).
+    pub async fn access_inode(&self, inode: u64, mask: u32) -> Result<()> {
+        let partition = self.caller.partition_of(inode).await?;
+        let request = AccessRequest { header: Some(self.caller.read_header(partition)), inode, mask };
+        self.caller.read::<Empty, _>(&format!("inode {inode}"), partition, Opcode::Access, request).await.map(|_| ())
+    }
+
+    /// Extents of an inode, at most `count_max` (0: as many as fit).
+    pub async fn extents_page(
+        &self,
+        inode: u64,
+        offset: u64,
+        length: u64,
+        count_max: u32,
+    ) -> Result<GetExtentsResponse> {
+        let partition = self.caller.partition_of(inode).await?;
+        let header = Some(self.caller.read_header(partition));
+        let request = GetExtentsRequest { header, inode, offset, length, count_max };
+        self.caller.read(&format!("inode {inode}"), partition, Opcode::GetExtents, request).await
+    }
+
+    /// A file without a name, held by this session and counted as one handle.
+    pub async fn create_unnamed_at(&self, parent: u64, mode: u32, umask: u32, layout: u64) -> Result<Attributes> {
+        let make = |header| CreateUnnamedRequest { header: Some(header), parent, mode, layout, umask };
+        let made: AttributesResponse = self.mutate(b"unnamed file", parent, Opcode::CreateUnnamed, make).await?;
+        let made = attributes(made)?;
+        self.note_held(made.inode).await?;
+        Ok(made)
+    }
+
+    /// Makes a directory; the directory's default ACL or `umask` shapes its mode.
+    pub async fn mkdir_masked(
+        &self,
+        parent: u64,
+        name: &[u8],
+        shown_as: &[u8],
+        mode: u32,
+        umask: u32,
+    ) -> Result<Attributes> {
+        let name = name.to_vec();
+        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, umask, ..Default::default() };
+        attributes(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
+    }
+
+    /// A further name for an inode.
+    pub async fn link_at(&self, inode: u64, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Attributes> {
+        let name = name.to_vec();
+        let make = |header| LinkRequest { header: Some(header), inode, parent, name, replace: false };
+        attributes(self.mutate(shown_as, parent, Opcode::Link, make).await?)
+    }
+
+    /// Moves an entry; `flags` as in renameat2(2): 1 no-replace, 2 exchange.
+    pub async fn rename_at(
+        &self,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        shown_as: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        let (name, new_name) = (name.to_vec(), new_name.to_vec());
+        let make = |header| RenameRequest { header: Some(header), parent, name, new_parent, new_name, flags };
+        self.mutate::<Empty, _>(shown_as, parent, Opcode::Rename, make).await.map(|_| ())
+    }
+
+    /// Swaps extents of an inode; see the message. Header and inode are filled in here.
+    pub async fn publish_inode(&self, inode: u64, shown_as: &[u8], request: PublishRequest) -> Result<Attributes> {
+        self.publish(inode, shown_as, request).await
+    }
+
+    /// Cuts a range out of a file: a hole, exact to the byte. Header and inode are filled in here.
+    pub async fn punch(&self, inode: u64, shown_as: &[u8], request: PunchRequest) -> Result<Attributes> {
+        let make = |header| PunchRequest { header: Some(header), inode, ..request };
+        attributes(self.mutate(shown_as, inode, Opcode::Punch, make).await?)
+    }
+
+    /// Takes, changes or gives back a lock; `ErrorCode::Locked` if another owner is in the way. Header and inode are
+    /// filled in here.
+    pub async fn set_lock(&self, inode: u64, shown_as: &[u8], request: SetLockRequest) -> Result<()> {
+        let make = |header| SetLockRequest { header: Some(header), inode, ..request };
+        self.mutate::<Empty, _>(shown_as, inode, Opcode::SetLock, make).await.map(|_| ())
+    }
+
+    /// What would be in the way of this lock; `None` if nothing is.
+    pub async fn get_lock(&self, inode: u64, request: &SetLockRequest) -> Result<Option<GetLockResponse>> {
+        let partition = self.caller.partition_of(inode).await?;
+        let session = self.caller.session().await?.id.0;
+        let header = Some(MetaHeader { session, ..self.caller.read_header(partition) });
+        let SetLockRequest { owner, kind, r#type, start, end, .. } = *request;
+        let request = GetLockRequest { header, inode, owner, kind, r#type, start, end };
+        let answer: GetLockResponse =
+            self.caller.read(&format!("inode {inode}"), partition, Opcode::GetLock, request).await?;
+        Ok((answer.r#type != 0).then_some(answer))
+    }
+
+    /// Waits a while (at most 2 s) for a lock to become free; true if it might be. Dropping the future ends the wait.
+    pub async fn wait_lock(&self, inode: u64, request: &SetLockRequest, at_most: Duration) -> Result<bool> {
+        let partition = self.caller.partition_of(inode).await?;
+        let session = self.caller.session().await?.id.0;
+        let header = Some(MetaHeader { session, ..self.caller.read_header(partition) });
+        let SetLockRequest { owner, kind, r#type, start, end, .. } = *request;
+        let wait_ms = u32::try_from(at_most.min(LOCK_WAIT_MAX).as_millis()).unwrap_or(u32::MAX);
+        let request = WaitLockRequest { header, inode, owner, kind, r#type, start, end, wait_ms };
+        let answer: WaitLockResponse =
+            self.caller.read(&format!("inode {inode}"), partition, Opcode::WaitLock, request).await?;
+        Ok(answer.free)
+    }
+
+    /// Limits of a directory with all below it, or of the volume (inode 0); both 0: none.
+    pub async fn set_quota(&self, inode: u64, shown_as: &[u8], bytes_max: u64, inodes_max: u64) -> Result<()> {
+        let remove = bytes_max == 0 && inodes_max == 0;
+        let make = |header| SetQuotaRequest { header: Some(header), inode, bytes_max, inodes_max, remove };
+        let at = if inode == 0 { cairn_types::InodeId::ROOT.0 } else { inode };
+        self.mutate::<Empty, _>(shown_as, at, Opcode::SetQuota, make).await.map(|_| ())
+    }
+
+    /// Limits and use of a directory, or of the volume (inode 0); `None` if it has no quota of its own.
+    pub async fn quota(&self, inode: u64, shown_as: &[u8]) -> Result<Option<Quota>> {
+        let at = if inode == 0 { cairn_types::InodeId::ROOT.0 } else { inode };
+        let partition = self.caller.partition_of(at).await?;
+        let request = GetQuotaRequest { header: Some(self.caller.read_header(partition)), inode };
+        match self.caller.read::<QuotaResponse, _>(&shown(shown_as), partition, Opcode::GetQuota, request).await {
+            Ok(answer) => Ok(answer.quota),
+            Err(error) if error.code() == Some(ErrorCode::NoAttribute) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All quotas of the volume, that of the volume first.
+    pub async fn quotas(&self) -> Result<Vec<Quota>> {
+        let partition = self.caller.partition_of(cairn_types::InodeId::ROOT.0).await?;
+        let mut all: Vec<Quota> = Vec::new();
+        loop {
+            let (after, resume) = (all.last().map_or(0, |quota| quota.inode), !all.is_empty());
+            let header = Some(self.caller.read_header(partition));
+            let request = ListQuotasRequest { header, after, resume, count_max: 0 };
+            let page: ListQuotasResponse = self.caller.read("quotas", partition, Opcode::ListQuotas, request).await?;
+            let end = page.end || page.quotas.is_empty();
+            all.extend(page.quotas);
+            if end {
+                return Ok(all);
+            }
+        }
+    }
+}
