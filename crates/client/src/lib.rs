@@ -30,6 +30,8 @@ pub use convert::Conversion;
 pub use error::{ClientError, Result};
 pub use file_writer::{FileWriter, WriteOptions};
 pub use handle::FileHandle;
+pub use handle::budget::Budget;
+pub use handle::file_data::{DataStatus, FileData, ReadPattern};
 pub use meta::volume::posix::GETATTR_MANY_MAX;
 pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};
 pub use read::file_reader::{FilePiece, FileReader, READ_AHEAD};

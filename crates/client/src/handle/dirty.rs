@@ -1,12 +1,63 @@
-//! Bytes that were written to a handle and are not yet in the file: runs that neither overlap nor touch.
+//! Bytes that were written and are not yet in the file: parts that do not overlap, by file offset.
+//!
+//! Large writes are kept as they came, small ones are copied once, next to each other into one buffer. Invariant: `bytes`
+//! is what the parts hold.
 use cairn_env::buf::SharedBuf;
 use std::collections::BTreeMap;
+
+/// Writes shorter than this are copied, so that they do not keep the caller's buffer.
+const COPY_BELOW: usize = 64 << 10;
+/// Largest buffer that small writes are gathered in.
+const OWN_MAX: usize = 1 << 20;
 
 /// By file offset.
 #[derive(Default, Debug)]
 pub(crate) struct Dirty {
-    runs: BTreeMap<u64, Vec<u8>>,
+    parts: BTreeMap<u64, Part>,
     bytes: usize,
+}
+
+#[derive(Debug)]
+enum Part {
+    Shared(SharedBuf),
+    Own(Vec<u8>),
+}
+
+/// Bytes that follow each other in the file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    pub offset: u64,
+    pub parts: Vec<SharedBuf>,
+}
+
+impl Run {
+    pub(crate) fn len(&self) -> u64 {
+        self.parts.iter().map(|part| part.len() as u64).sum()
+    }
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.len()
+    }
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Self::Shared(data) => data.len(),
+            Self::Own(data) => data.len(),
+        }
+    }
+    fn shared(self) -> SharedBuf {
+        match self {
+            Self::Shared(data) => data,
+            Self::Own(data) => SharedBuf::from_owner(data),
+        }
+    }
+    fn slice(&self, from: usize, to: usize) -> SharedBuf {
+        match self {
+            Self::Shared(data) => data.slice(from..to),
+            Self::Own(data) => SharedBuf::from_owner(data[from..to].to_vec()),
+        }
+    }
 }
 
 impl Dirty {
@@ -14,71 +65,166 @@ impl Dirty {
         self.bytes
     }
     pub(crate) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.parts.is_empty()
     }
-    /// End of the last run; 0 if there is none.
+    /// End of the last part; 0 if there is none.
     pub(crate) fn end(&self) -> u64 {
-        self.runs.last_key_value().map_or(0, |(offset, run)| offset + run.len() as u64)
+        self.parts.last_key_value().map_or(0, |(at, part)| at + part.len() as u64)
     }
     /// Later bytes cover earlier ones.
-    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+    pub(crate) fn write(&mut self, offset: u64, data: SharedBuf) {
         if data.is_empty() {
             return;
         }
-        let end = offset + data.len() as u64;
-        let before = self.runs.range(..=offset).next_back().filter(|(at, run)| **at + run.len() as u64 >= offset);
-        let start = before.map_or(offset, |(at, _)| *at);
-        let mut merged = self.runs.remove(&start).unwrap_or_default();
-        self.bytes -= merged.len();
-        let from = (offset - start) as usize;
-        let covered = (merged.len() - from).min(data.len());
-        merged[from..from + covered].copy_from_slice(&data[..covered]);
-        merged.extend_from_slice(&data[covered..]);
-        while let Some((at, run)) = self.runs.range(start..=end).next().map(|(at, run)| (*at, run.len())) {
-            let later = self.runs.remove(&at).unwrap_or_default();
-            self.bytes -= run;
-            let known = start + merged.len() as u64 - at;
-            merged.extend_from_slice(later.get(known as usize..).unwrap_or_default());
+        if data.len() >= COPY_BELOW {
+            self.cut(offset, offset + data.len() as u64);
+            return self.insert(offset, Part::Shared(data));
         }
-        self.bytes += merged.len();
-        self.runs.insert(start, merged);
+        let before = self.parts.range(..=offset).next_back();
+        let gathers = before.is_some_and(|(at, part)| {
+            let into = (offset - at) as usize;
+            matches!(part, Part::Own(own) if into <= own.len() && into + data.len() <= OWN_MAX)
+        });
+        let at = before.map_or(offset, |(at, _)| *at);
+        if !gathers {
+            self.cut(offset, offset + data.len() as u64);
+            return self.insert(offset, Part::Own(data.to_vec()));
+        }
+        let Some(Part::Own(mut own)) = self.parts.remove(&at) else { return };
+        let known = own.len();
+        let into = (offset - at) as usize;
+        let covered = (known - into).min(data.len());
+        own[into..into + covered].copy_from_slice(&data[..covered]);
+        self.cut(at + known as u64, offset + data.len() as u64);
+        own.extend_from_slice(&data[covered..]);
+        self.bytes += own.len() - known;
+        self.parts.insert(at, Part::Own(own));
     }
-    /// Puts what lies in the range over `buffer`, which begins at file offset `from`.
-    pub(crate) fn overlay(&self, from: u64, buffer: &mut [u8]) {
-        let to = from + buffer.len() as u64;
-        for (at, run) in self.runs.range(..to) {
-            let end = at + run.len() as u64;
-            if end <= from {
-                continue;
+    fn insert(&mut self, at: u64, part: Part) {
+        self.bytes += part.len();
+        self.parts.insert(at, part);
+    }
+    /// Forgets what lies in `from..to`.
+    pub(crate) fn cut(&mut self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let before = self.parts.range(..from).next_back().filter(|(at, part)| *at + part.len() as u64 > from);
+        let first = before.map_or(from, |(at, _)| *at);
+        while let Some(at) = self.parts.range(first..to).next().map(|(at, _)| *at) {
+            let Some(part) = self.parts.remove(&at) else { return };
+            self.bytes -= part.len();
+            let end = at + part.len() as u64;
+            let data = part.shared();
+            if at < from {
+                self.insert(at, Part::Shared(data.slice(..(from - at) as usize)));
             }
-            let (start, end) = ((*at).max(from), end.min(to));
-            let source = &run[(start - at) as usize..(end - at) as usize];
-            buffer[(start - from) as usize..(end - from) as usize].copy_from_slice(source);
+            if end > to {
+                self.insert(to, Part::Shared(data.slice((to - at) as usize..)));
+            }
+            if end >= to || at < first {
+                return;
+            }
+            if at < from {
+                return self.cut(end, to);
+            }
         }
     }
     /// Forgets what lies at `size` and beyond.
     pub(crate) fn truncate(&mut self, size: u64) {
-        let beyond = self.runs.split_off(&size);
-        self.bytes -= beyond.values().map(Vec::len).sum::<usize>();
-        if let Some((at, run)) = self.runs.iter_mut().next_back() {
-            let keep = ((size - at) as usize).min(run.len());
-            self.bytes -= run.len() - keep;
-            run.truncate(keep);
+        self.cut(size, u64::MAX);
+    }
+    /// Puts bytes only where nothing is yet: below what is here.
+    pub(crate) fn fill(&mut self, offset: u64, data: &SharedBuf) {
+        for (from, to) in self.gaps(offset, offset + data.len() as u64) {
+            let part = data.slice((from - offset) as usize..(to - offset) as usize);
+            self.insert(from, Part::Shared(part));
         }
     }
-    /// Takes all runs out.
-    pub(crate) fn take(&mut self) -> Vec<(u64, SharedBuf)> {
-        self.bytes = 0;
-        std::mem::take(&mut self.runs).into_iter().map(|(at, run)| (at, SharedBuf::from_owner(run))).collect()
-    }
-    /// Puts runs back that could not be written, below what was written since.
-    pub(crate) fn put_back(&mut self, runs: &[(u64, SharedBuf)]) {
-        let newer = std::mem::take(self);
-        for (at, run) in runs {
-            self.write(*at, run);
+    /// Parts of `from..to` where nothing is.
+    pub(crate) fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let mut gaps = Vec::new();
+        let mut at = from;
+        for (start, part) in self.overlapping(from, to) {
+            if start > at {
+                gaps.push((at, start));
+            }
+            at = at.max(start + part.len() as u64);
         }
-        for (at, run) in newer.runs {
-            self.write(at, &run);
+        if at < to {
+            gaps.push((at, to));
+        }
+        gaps
+    }
+    fn overlapping(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Part)> {
+        let before = self.parts.range(..from).next_back().filter(|(at, part)| *at + part.len() as u64 > from);
+        let first = before.map_or(from, |(at, _)| *at);
+        self.parts.range(first..to.max(first)).map(|(at, part)| (*at, part))
+    }
+    /// What lies in `from..to`, in order.
+    pub(crate) fn pieces(&self, from: u64, to: u64) -> Vec<(u64, SharedBuf)> {
+        let piece = |(at, part): (u64, &Part)| {
+            let (start, end) = (at.max(from), (at + part.len() as u64).min(to));
+            (start, part.slice((start - at) as usize, (end - at) as usize))
+        };
+        self.overlapping(from, to).map(piece).collect()
+    }
+    /// Whether something lies in `from..to`.
+    pub(crate) fn overlaps(&self, from: u64, to: u64) -> bool {
+        self.overlapping(from, to).next().is_some()
+    }
+    /// What is here as runs: parts that follow each other are one.
+    pub(crate) fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut end = None;
+        for (at, part) in &self.parts {
+            let data = part.slice(0, part.len());
+            let next = at + data.len() as u64;
+            match runs.last_mut() {
+                Some(run) if end == Some(*at) => run.parts.push(data),
+                _ => runs.push(Run { offset: *at, parts: vec![data] }),
+            }
+            end = Some(next);
+        }
+        runs
+    }
+    /// Takes at most so many runs and about so many bytes out, from the lowest offset on; what is taken is never changed.
+    pub(crate) fn take(&mut self, runs_max: usize, bytes_max: usize) -> Dirty {
+        let mut taken = Dirty::default();
+        let (mut runs, mut end) = (0, None);
+        while let Some((at, part)) = self.parts.pop_first() {
+            let next_run = end != Some(at);
+            if taken.bytes >= bytes_max || next_run && runs == runs_max {
+                self.parts.insert(at, part);
+                break;
+            }
+            runs += usize::from(next_run);
+            end = Some(at + part.len() as u64);
+            self.bytes -= part.len();
+            taken.insert(at, Part::Shared(part.shared()));
+        }
+        taken
+    }
+    /// Takes `from..to` out.
+    pub(crate) fn take_range(&mut self, from: u64, to: u64) -> Dirty {
+        let mut taken = Dirty::default();
+        for (at, data) in self.pieces(from, to) {
+            taken.insert(at, Part::Shared(data));
+        }
+        self.cut(from, to);
+        taken
+    }
+    /// Puts back what could not be written, below what was written since.
+    pub(crate) fn put_back(&mut self, older: &Dirty) {
+        for (at, data) in older.pieces(0, u64::MAX) {
+            self.fill(at, &data);
+        }
+    }
+    /// The same bytes, those from `from` on `by` bytes further behind.
+    pub(crate) fn shift(&mut self, from: u64, by: u64) {
+        let moved = self.take_range(from, u64::MAX);
+        for (at, data) in moved.pieces(0, u64::MAX) {
+            self.insert(at + by, Part::Shared(data));
         }
     }
 }
@@ -88,34 +234,71 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    proptest! {
-        /// A reader of the handle, or the file, would get other bytes than those written last.
-        #[test]
-        fn runs_are_what_was_written_last(
-            writes in prop::collection::vec((0u64..200, 0usize..60, any::<u8>()), 1..40),
-            cut in 0u64..250,
-        ) {
-            let mut dirty = Dirty::default();
-            let mut model = vec![None; 300];
-            for (offset, length, byte) in writes {
-                dirty.write(offset, &vec![byte; length]);
-                model[offset as usize..offset as usize + length].fill(Some(byte));
-            }
-            dirty.truncate(cut);
-            model[cut as usize..].fill(None);
-            let mut seen = vec![0u8; 300];
-            dirty.overlay(0, &mut seen);
-            let want: Vec<u8> = model.iter().map(|b| b.unwrap_or(0)).collect();
-            prop_assert_eq!(&seen[..], &want[..]);
-            prop_assert_eq!(dirty.bytes(), model.iter().flatten().count());
-            let runs = dirty.take();
-            prop_assert!(runs.windows(2).all(|w| w[0].0 + (w[0].1.len() as u64) < w[1].0));
-            prop_assert!(runs.iter().all(|(_, run)| !run.is_empty()) && dirty.is_empty());
-            dirty.write(10, &[77; 5]);
-            dirty.put_back(&runs);
-            dirty.overlay(0, &mut seen);
-            prop_assert_eq!(&seen[10..15], &[77; 5]);
-            prop_assert_eq!(&seen[15..], &want[15..]);
+    fn buf(bytes: &[u8]) -> SharedBuf {
+        SharedBuf::from_owner(bytes.to_vec())
+    }
+    fn flat(dirty: &Dirty, size: usize) -> Vec<Option<u8>> {
+        let mut bytes = vec![None; size];
+        for (at, data) in dirty.pieces(0, u64::MAX) {
+            data.iter().enumerate().for_each(|(i, byte)| bytes[at as usize + i] = Some(*byte));
         }
+        bytes
+    }
+
+    proptest! {
+        /// A file would get other bytes than were written, or the memory of a mount would be miscounted.
+        #[test]
+        fn parts_hold_what_was_written_last(
+            steps in prop::collection::vec((0u8..5, 0usize..300_000, 1usize..150_000, any::<u8>()), 1..30)
+        ) {
+            const SIZE: usize = 500_000;
+            let mut dirty = Dirty::default();
+            let mut model: Vec<Option<u8>> = vec![None; SIZE];
+            for (what, offset, length, fill) in steps {
+                let length = if what == 0 { length.min(5000) } else { length };
+                let range = offset..offset + length;
+                match what {
+                    0 | 1 => {
+                        dirty.write(offset as u64, buf(&vec![fill; length]));
+                        model[range].fill(Some(fill));
+                    }
+                    2 => {
+                        dirty.cut(range.start as u64, range.end as u64);
+                        model[range].fill(None);
+                    }
+                    3 => {
+                        dirty.fill(offset as u64, &buf(&vec![fill; length]));
+                        model[range].iter_mut().filter(|b| b.is_none()).for_each(|b| *b = Some(fill));
+                    }
+                    _ => {
+                        let taken = dirty.take_range(range.start as u64, range.end as u64);
+                        dirty.put_back(&taken);
+                    }
+                }
+                prop_assert_eq!(dirty.bytes(), model.iter().filter(|b| b.is_some()).count());
+            }
+            prop_assert!(flat(&dirty, SIZE) == model);
+            let all: u64 = dirty.runs().iter().map(Run::len).sum();
+            prop_assert_eq!(all as usize, dirty.bytes());
+            let mut rest = Dirty::default();
+            while !dirty.is_empty() {
+                let taken = dirty.take(2, 100_000);
+                prop_assert!(taken.runs().len() <= 2 && taken.bytes() > 0);
+                rest.put_back(&taken);
+            }
+            prop_assert!(flat(&rest, SIZE) == model);
+        }
+    }
+
+    /// A program that writes a few bytes at a time would cost a buffer each.
+    #[test]
+    fn small_writes_gather_in_one_buffer() {
+        let mut dirty = Dirty::default();
+        (0..1000u64).for_each(|i| dirty.write(i * 100, buf(&[i as u8; 100])));
+        assert_eq!((dirty.parts.len(), dirty.bytes(), dirty.end()), (1, 100_000, 100_000));
+        dirty.shift(50_000, 7);
+        assert_eq!(dirty.gaps(0, 100_007), [(50_000, 50_007)]);
+        dirty.truncate(10);
+        assert_eq!((dirty.end(), dirty.bytes()), (10, 10));
     }
 }

@@ -4,7 +4,8 @@ use crate::connect::Client;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
 use cairn_env::{FastRng, Rng};
-use cairn_types::{ExtentKind, Scheme};
+use cairn_types::{ExtentKind, Layout, Scheme};
+use cairn_wire::common::Extent;
 
 const RS: Scheme = Scheme::Erasure { k: 3, m: 2 };
 const ROW: u64 = 3 * 4096;

@@ -1,0 +1,381 @@
+//! The contents of an open file, shared by all its handles in this process: what is known of its attributes and extents,
+//! what was written and not published yet, what was read ahead.
+//!
+//! Written bytes are *dirty* until they are taken for a *flight*, which writes them to new space and ends when they are
+//! durable; flights are *published* in the order of their taking, and only then are their bytes forgotten. Reading puts
+//! dirty bytes over flights over what is published. Invariants: bytes leave the memory only after they were published, or
+//! cut by a later truncation; the budget holds the bytes of dirty parts, flights and blocks read ahead; an older flight
+//! is never put over a newer one.
+//! Not here: when to write in the background, permissions, locks (`vfs`).
+mod change;
+mod flight;
+mod publish;
+mod read;
+mod rows;
+
+pub use read::ReadPattern;
+
+use super::ahead::Blocks;
+use super::budget::Budget;
+use super::dirty::Dirty;
+use super::extents::ExtentCache;
+use crate::error::{ClientError, Result};
+use crate::meta::volume::{Volume, shown};
+use cairn_env::buf::SharedBuf;
+use cairn_types::{ErrorCode, Layout, Time};
+use cairn_wire::common::{Extent, StripeSet};
+use cairn_wire::meta::{Attributes, OpenResponse};
+use flight::Flight;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Times that something is begun anew because the file or the session was another meanwhile.
+const TRIES: usize = 8;
+
+/// See the module.
+pub struct FileData {
+    volume: Volume,
+    inode: u64,
+    shown_as: Vec<u8>,
+    budget: Arc<Budget>,
+    state: Mutex<State>,
+    /// Publishing, truncating and punching happen one after the other.
+    order: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    attributes: Attributes,
+    /// When they were answered.
+    fresh: Time,
+    layout: Layout,
+    extents: ExtentCache,
+    blocks: Blocks,
+    dirty: Dirty,
+    dirty_since: Option<Time>,
+    /// The oldest first.
+    flights: VecDeque<Arc<Flight>>,
+    next_flight: u64,
+    unpublished_since: Option<Time>,
+    /// Bytes from here on were appended behind the end that was known, and move if the file turns out to be longer.
+    appended_from: Option<u64>,
+    /// Of the last write or as it was set since; 0: the server's time of the publish.
+    mtime_ns: u64,
+    /// On whose behalf it is published.
+    writer: Volume,
+    /// Times that somebody else was found to have changed the contents.
+    foreign: u64,
+}
+
+/// What a file's memory holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataStatus {
+    pub dirty_bytes: usize,
+    pub flight_bytes: usize,
+    pub ahead_bytes: usize,
+    /// Flights on their way or waiting to be published.
+    pub flights: usize,
+    /// When the oldest dirty byte was written, and the oldest that is not published.
+    pub dirty_since: Option<Time>,
+    pub unpublished_since: Option<Time>,
+    /// Bytes that are durable and wait to be published.
+    pub durable_bytes: usize,
+}
+
+/// Who changed what an answer tells of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// An operation of this file's own, which raised the version by one at most.
+    Own,
+    Unknown,
+}
+
+impl State {
+    fn held(&self) -> usize {
+        self.dirty.bytes() + self.flights.iter().map(|flight| flight.data.bytes()).sum::<usize>()
+    }
+    /// The size with what is not published.
+    fn size(&self) -> u64 {
+        let flights = self.flights.iter().map(|flight| flight.data.end()).max().unwrap_or(0);
+        self.attributes.size.max(self.dirty.end()).max(flights)
+    }
+    /// Takes attributes of an answer. False if what is cached of the contents is not of that version.
+    fn learn(&mut self, new: Attributes, now: Time, by: By) -> bool {
+        let known = self.attributes.data_version;
+        if new.generation < self.attributes.generation && new.data_version <= known {
+            // An answer that was overtaken.
+            return new.data_version == known;
+        }
+        self.fresh = now;
+        let same = new.data_version == known || by == By::Own && new.data_version == known + 1;
+        if new.data_version < known {
+            self.forget_contents();
+            return false;
+        }
+        self.layout = Layout::from_bits(new.layout).unwrap_or(self.layout);
+        self.attributes = new;
+        if !same {
+            self.forget_contents();
+            self.foreign += 1;
+        }
+        if let Some(from) = self.appended_from
+            && new.size > from
+        {
+            self.relocate(from, new.size - from);
+        }
+        true
+    }
+    fn forget_contents(&mut self) {
+        self.extents.clear();
+        self.blocks.clear();
+    }
+    /// Takes all flights back, so that what they hold is written again with what was written since.
+    fn recall(&mut self, now: Time) {
+        while let Some(flight) = self.flights.pop_back() {
+            self.dirty.put_back(&flight.data);
+        }
+        if !self.dirty.is_empty() {
+            self.dirty_since.get_or_insert(now);
+        }
+    }
+    /// Somebody else made the file longer: what was appended here goes behind that.
+    fn relocate(&mut self, from: u64, by: u64) {
+        self.recall(self.fresh);
+        self.dirty.shift(from, by);
+        self.blocks.cut(from, u64::MAX);
+        self.appended_from = Some(from + by);
+    }
+    fn settle(&mut self) {
+        if self.dirty.is_empty() {
+            self.dirty_since = None;
+            if self.flights.is_empty() {
+                self.unpublished_since = None;
+                self.appended_from = None;
+                self.mtime_ns = 0;
+            }
+        }
+    }
+}
+
+impl FileData {
+    /// A file as an open answered it. `volume`: on whose behalf it is read.
+    pub fn new(volume: &Volume, shown_as: &[u8], opened: &OpenResponse, budget: Arc<Budget>) -> Result<Arc<FileData>> {
+        let Some(attributes) = opened.attributes else {
+            return Err(ClientError::protocol(&shown(shown_as), "the answer has no attributes"));
+        };
+        let layout = Layout::from_bits(attributes.layout)
+            .ok_or_else(|| ClientError::protocol(&shown(shown_as), "the file's layout is not known to this version"))?;
+        let mut extents = ExtentCache::default();
+        let known_to = match (opened.end, opened.extents.last()) {
+            (true, _) => u64::MAX,
+            (false, Some(last)) => last.file_offset + last.length,
+            (false, None) => 0,
+        };
+        if known_to > 0 {
+            extents.learn(0, known_to, &opened.extents, &opened.sets);
+        }
+        let state = State {
+            attributes,
+            fresh: volume.cluster().clock.now(),
+            layout,
+            extents,
+            blocks: Blocks::new(budget.clone()),
+            dirty: Dirty::default(),
+            dirty_since: None,
+            flights: VecDeque::new(),
+            next_flight: 1,
+            unpublished_since: None,
+            appended_from: None,
+            mtime_ns: 0,
+            writer: volume.clone(),
+            foreign: 0,
+        };
+        Ok(Arc::new(FileData {
+            volume: volume.clone(),
+            inode: attributes.inode,
+            shown_as: shown_as.to_vec(),
+            budget,
+            state: Mutex::new(state),
+            order: tokio::sync::Mutex::new(()),
+        }))
+    }
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+    fn what(&self) -> String {
+        shown(&self.shown_as)
+    }
+    fn named(&self, error: ClientError) -> ClientError {
+        error.named(&self.what())
+    }
+    fn now(&self) -> Time {
+        self.volume.cluster().clock.now()
+    }
+    /// Changes the state; what it holds less afterwards is free again.
+    fn with<T>(&self, reserved: usize, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let before = state.held() + reserved;
+        let outcome = change(&mut state);
+        let after = state.held();
+        drop(state);
+        assert!(before >= after, "bytes are reserved before they are written");
+        self.budget.release(before - after);
+        outcome
+    }
+
+    /// Attributes as known, with what was written here and is not published taken into account.
+    pub fn attributes(&self) -> Attributes {
+        let state = self.state.lock();
+        let mut attributes = state.attributes;
+        attributes.size = state.size();
+        if state.mtime_ns != 0 {
+            attributes.mtime_ns = state.mtime_ns;
+            // What a write changes, too.
+            attributes.ctime_ns = attributes.ctime_ns.max(state.mtime_ns);
+        }
+        // Space that is about to be taken.
+        attributes.stored_bytes += state.held() as u64;
+        attributes
+    }
+    /// When the attributes were answered.
+    pub fn fresh(&self) -> Time {
+        self.state.lock().fresh
+    }
+    /// Version of the contents that is known to be published.
+    pub fn data_version(&self) -> u64 {
+        self.state.lock().attributes.data_version
+    }
+    /// Times that somebody else's change of the contents was noticed.
+    pub fn foreign_changes(&self) -> u64 {
+        self.state.lock().foreign
+    }
+    /// Nothing waits to be written or published.
+    pub fn is_clean(&self) -> bool {
+        let state = self.state.lock();
+        state.dirty.is_empty() && state.flights.is_empty()
+    }
+    pub fn status(&self) -> DataStatus {
+        let state = self.state.lock();
+        let flight_bytes = state.flights.iter().map(|flight| flight.data.bytes()).sum();
+        DataStatus {
+            dirty_bytes: state.dirty.bytes(),
+            flight_bytes,
+            ahead_bytes: state.blocks.bytes(),
+            flights: state.flights.len(),
+            dirty_since: state.dirty_since,
+            unpublished_since: state.unpublished_since,
+            durable_bytes: state.flights.iter().take_while(|f| f.is_durable()).map(|f| f.data.bytes()).sum(),
+        }
+    }
+    /// Takes attributes that another call answered.
+    pub fn learn(&self, attributes: Attributes) {
+        self.learn_as(attributes, By::Unknown);
+    }
+    fn learn_as(&self, attributes: Attributes, by: By) {
+        let now = self.now();
+        self.with(0, |state| {
+            state.learn(attributes, now, by);
+        });
+    }
+    /// The answer of another open.
+    pub fn reopened(&self, opened: &OpenResponse) {
+        let Some(attributes) = opened.attributes else { return };
+        let now = self.now();
+        self.with(0, |state| {
+            let fits = state.learn(attributes, now, By::Unknown);
+            if fits && attributes.data_version == state.attributes.data_version && opened.end {
+                state.extents.learn(0, u64::MAX, &opened.extents, &opened.sets);
+            }
+        });
+    }
+    /// Asks for the attributes.
+    pub async fn refresh(&self) -> Result<Attributes> {
+        let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
+        self.learn(found);
+        Ok(self.attributes())
+    }
+
+    /// Puts bytes into the file, over what is there or beyond its end. As many have to be reserved in the budget before;
+    /// the time is that of the write.
+    pub fn write(self: &Arc<Self>, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: u64) -> Result<()> {
+        let reserved = data.len();
+        if offset.checked_add(reserved as u64).is_none_or(|end| end > i64::MAX as u64) {
+            self.budget.release(reserved);
+            return Err(ClientError::remote(&self.what(), ErrorCode::FileTooLarge, "no file is that long"));
+        }
+        self.with(reserved, |state| self.put(state, writer, offset, data, mtime_ns));
+        Ok(())
+    }
+    /// Puts bytes behind the end, wherever it turns out to be. Returns where that is as far as is known.
+    pub fn append(self: &Arc<Self>, writer: &Volume, data: SharedBuf, mtime_ns: u64) -> Result<u64> {
+        let reserved = data.len();
+        self.with(reserved, |state| {
+            let offset = state.size();
+            if offset + reserved as u64 > i64::MAX as u64 {
+                return Err(ClientError::remote(&self.what(), ErrorCode::FileTooLarge, "no file is that long"));
+            }
+            state.appended_from.get_or_insert(offset);
+            self.put(state, writer, offset, data, mtime_ns);
+            Ok(offset)
+        })
+    }
+    fn put(&self, state: &mut State, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: u64) {
+        let now = self.now();
+        state.writer = writer.clone();
+        state.mtime_ns = mtime_ns;
+        state.dirty_since.get_or_insert(now);
+        state.unpublished_since.get_or_insert(now);
+        state.dirty.write(offset, data);
+    }
+    /// The modification time was set: what is published later does not change it.
+    pub fn set_mtime(&self, mtime_ns: u64) {
+        let mut state = self.state.lock();
+        if state.unpublished_since.is_some() {
+            state.mtime_ns = mtime_ns;
+        }
+    }
+    /// Drops what was read ahead.
+    pub fn drop_ahead(&self) {
+        self.state.lock().blocks.clear();
+    }
+
+    /// Fetches extents until all of the range are known, of the version that the state is at.
+    async fn know_extents(&self, from: u64, to: u64) -> Result<()> {
+        loop {
+            let (at, version, size) = {
+                let state = self.state.lock();
+                let size = state.attributes.size;
+                let Some(at) = state.extents.unknown(from, to.min(size)) else { return Ok(()) };
+                (at, state.attributes.data_version, size)
+            };
+            // Not only what is asked for: a page costs no more.
+            let page = self.volume.extents(self.inode, at, size - at).await.map_err(|e| self.named(e))?;
+            let end = page.end || page.extents.is_empty();
+            let known_to = if end { size } else { page.extents.last().map_or(size, |e| e.file_offset + e.length) };
+            let stale = {
+                let mut state = self.state.lock();
+                let fits = page.data_version == version && state.attributes.data_version == version;
+                if fits {
+                    state.extents.learn(at, known_to, &page.extents, &page.sets);
+                }
+                !fits && page.data_version != state.attributes.data_version
+            };
+            if stale {
+                self.refresh().await?;
+            }
+        }
+    }
+    /// Something else is in the file's ranges now.
+    fn published(state: &mut State, extents: &[Extent], sets: &[StripeSet]) {
+        state.extents.put(extents, sets);
+        for extent in extents {
+            state.blocks.cut(extent.file_offset, extent.file_offset + extent.length);
+        }
+    }
+}
+
+impl Drop for FileData {
+    fn drop(&mut self) {
+        self.budget.release(self.state.lock().held());
+    }
+}

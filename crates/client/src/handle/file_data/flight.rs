@@ -1,0 +1,138 @@
+//! A flight: bytes on their way to new space.
+use super::{FileData, State};
+use crate::error::{ClientError, Result};
+use crate::file_writer::body::Body;
+use crate::handle::dirty::{Dirty, Run};
+use crate::handle::tail::first_row;
+use crate::handle::write_out::{rows_of, write_runs};
+use crate::stripe::group::rows_of_group;
+use cairn_types::Time;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Runs of a flight; each is an extent of the publish.
+pub(super) const RUNS_MAX: usize = 1024;
+/// Bytes of a flight of a replicated layout.
+const FLIGHT_BYTES: usize = 8 << 20;
+/// Flights of a file that are begun in the background.
+const BACKGROUND_MAX: usize = 8;
+
+pub(super) struct Flight {
+    pub id: u64,
+    pub data: Dirty,
+    /// Version that bytes were read back of; 0: none were.
+    pub based_on: u64,
+    outcome: Mutex<Option<Result<Body>>>,
+    done: watch::Sender<bool>,
+}
+
+impl Flight {
+    pub(super) fn is_done(&self) -> bool {
+        *self.done.borrow()
+    }
+    pub(super) fn is_durable(&self) -> bool {
+        self.is_done() && matches!(&*self.outcome.lock(), Some(Ok(_)))
+    }
+    pub(super) async fn wait(&self) {
+        let mut done = self.done.subscribe();
+        // The sender lives in the flight itself.
+        let _never_dropped = done.wait_for(|done| *done).await;
+    }
+    /// What became of it; once.
+    pub(super) fn take(&self) -> Result<Body> {
+        let gone = || Err(ClientError::protocol("a write in the background", "it was taken already"));
+        self.outcome.lock().take().unwrap_or_else(gone)
+    }
+}
+
+impl FileData {
+    /// Begins a flight of what was taken out of the dirty parts.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        state: &mut State,
+        data: Dirty,
+        runs: Vec<Run>,
+        based_on: u64,
+    ) -> Arc<Flight> {
+        let id = state.next_flight;
+        state.next_flight += 1;
+        let flight =
+            Arc::new(Flight { id, data, based_on, outcome: Mutex::new(None), done: watch::Sender::new(false) });
+        state.flights.push_back(flight.clone());
+        if state.dirty.is_empty() {
+            state.dirty_since = None;
+        }
+        let (volume, layout, what, own) = (state.writer.clone(), state.layout, self.what(), flight.clone());
+        tokio::spawn(async move {
+            let write = async {
+                let mut body = write_runs(&volume, layout, &runs).await?;
+                while body.places.awaited() > 0 {
+                    body.places.take_one(&what).await?;
+                }
+                Ok(body)
+            };
+            let outcome = write.await.map_err(|error: ClientError| error.named(&what));
+            *own.outcome.lock() = Some(outcome);
+            own.done.send_replace(true);
+        });
+        flight
+    }
+    /// Begins flights of everything that is dirty. The number of the last flight, if there is any.
+    pub(super) fn begin_all(self: &Arc<Self>) -> Option<u64> {
+        self.with(0, |state| {
+            while !state.dirty.is_empty() {
+                let data = state.dirty.take(RUNS_MAX, FLIGHT_BYTES);
+                let runs = data.runs();
+                self.begin(state, data, runs, 0);
+            }
+            state.flights.back().map(|flight| flight.id)
+        })
+    }
+    /// Begins a flight in the background if enough has gathered.
+    pub fn write_behind(self: &Arc<Self>) {
+        self.with(0, |state| {
+            while state.flights.len() < BACKGROUND_MAX
+                && let Some((from, to)) = state.worth_a_flight()
+            {
+                let data = state.dirty.take_range(from, to);
+                let runs = data.runs();
+                self.begin(state, data, runs, 0);
+            }
+        });
+    }
+    /// Begins flights of what became dirty before `since`, of whatever size; true if there was something.
+    pub fn write_old(self: &Arc<Self>, since: Time) -> bool {
+        self.write_behind();
+        let old = self.state.lock().dirty_since.is_some_and(|dirty| dirty <= since);
+        old && self.begin_all().is_some()
+    }
+}
+
+impl State {
+    /// A range that fills a flight.
+    fn worth_a_flight(&self) -> Option<(u64, u64)> {
+        if self.dirty.bytes() < FLIGHT_BYTES {
+            return None;
+        }
+        let runs = self.dirty.runs();
+        let Some(stripe) = rows_of(self.layout) else {
+            let count = runs.len().min(RUNS_MAX);
+            let mut bytes = 0;
+            let enough = |run: &&Run| {
+                bytes += run.len() as usize;
+                bytes >= FLIGHT_BYTES
+            };
+            let last = runs[..count].iter().find(enough).unwrap_or(&runs[count - 1]);
+            let over = (bytes as u64).saturating_sub(FLIGHT_BYTES as u64);
+            return Some((runs[0].offset, last.end() - over));
+        };
+        // Whole groups of rows; what is left over is gathered further.
+        let group = rows_of_group(stripe) * stripe.row();
+        runs.iter().find_map(|run| {
+            let first = first_row(stripe, run.offset, run.end())?;
+            let groups = (run.end() - first) / group;
+            (groups > 0).then_some((run.offset, first + groups.min(2) * group))
+        })
+    }
+}
