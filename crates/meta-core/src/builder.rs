@@ -125,11 +125,16 @@ impl NamespaceBuilder {
             time,
             counters: header.counters,
             cuts: 0,
+            deferring: false,
+            deferred: 0,
+            death_last: 0,
             tree,
             sessions: self.sessions,
             scratch: Scratch::default(),
         };
         namespace.cuts = namespace.count_cuts();
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a deferred death" };
+        namespace.recount_deferred().map_err(|_| malformed)?;
         Ok(namespace)
     }
 }

@@ -1,6 +1,7 @@
 //! All that must hold between two operations, checked by reading everything. For tests and for `fsck`.
 use crate::counters::Counters;
 use crate::cut::decode_mark;
+use crate::defer::decode_deferral;
 use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, NodeType};
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
@@ -35,6 +36,10 @@ struct Found {
     dead_sessions: BTreeSet<u64>,
     /// Marks of files that are being cut.
     cuts: BTreeMap<u64, u64>,
+    /// Inodes whose death is deferred, with its number, as they say and as listed.
+    deferrals: BTreeSet<(u64, u64)>,
+    deferred: BTreeSet<(u64, u64)>,
+    deferring: bool,
     free: BTreeSet<(u32, u32, u64)>,
     free_records: u64,
 }
@@ -108,7 +113,13 @@ impl Namespace {
         for (id, inode) in &found.inodes {
             let is_held = found.holds.range((*id, 0)..=(*id, u64::MAX)).next().is_some();
             let is_dead = found.dead.contains_key(id);
-            ensure(inode.nlink > 0 || is_held || is_dead, *id, "has no name, no holder, and is not reclaimed")?;
+            let is_deferred = found.deferrals.range((*id, 0)..=(*id, u64::MAX)).next().is_some();
+            ensure(
+                inode.nlink > 0 || is_held || is_dead || is_deferred,
+                *id,
+                "has no name, no holder, and is not reclaimed",
+            )?;
+            ensure(!is_deferred || (inode.nlink == 0 && !is_dead), *id, "is deferred and has a name, or is reclaimed")?;
             ensure(!is_dead || inode.nlink == 0, *id, "is to be reclaimed and has a name")?;
             let may_be_held = inode.is_dir() || !is_dead || !is_held;
             ensure(may_be_held, *id, "is held and to be reclaimed")?;
@@ -150,6 +161,11 @@ impl Namespace {
             free_records: found.free_records,
         };
         ensure(self.cuts == found.cuts.len() as u64, 0, "files that are being cut are counted wrong")?;
+        ensure(found.deferrals == found.deferred, 0, "deferred deaths by inode and by number differ")?;
+        ensure(self.deferred == found.deferred.len() as u64, 0, "deferred deaths are counted wrong")?;
+        ensure(self.deferring == found.deferring, 0, "whether deaths are deferred is kept wrong")?;
+        let last = found.deferred.iter().map(|(_, number)| *number).max().unwrap_or(0);
+        ensure(last <= self.death_position(), 0, "a death was numbered ahead")?;
         ensure(counted == self.counters, 0, &format!("counted {counted:?}, kept {:?}", self.counters))
     }
 }
@@ -204,6 +220,16 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
         }
         Kind::Cut => {
             found.cuts.insert(key::number(suffix)?, decode_mark(value)?);
+        }
+        Kind::Deferral => {
+            found.deferrals.insert((inode, decode_deferral(value).filter(|_| suffix.is_empty())?));
+        }
+        Kind::Deferring => {
+            found.deferring = suffix.is_empty() && value == [0x10];
+        }
+        Kind::Deferred => {
+            let (number, dead) = key::deferred_death(suffix)?;
+            found.deferred.insert((dead, number));
         }
         Kind::DeadSession => {
             found.dead_sessions.insert(key::number(suffix)?);

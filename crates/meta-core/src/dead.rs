@@ -22,9 +22,12 @@ pub struct Reclaimable {
     pub sessions: u64,
     /// Files that were cut and have extents behind their end.
     pub cuts: u64,
+    /// Inodes that readers may have open: only for a batch that says up to which death.
+    pub deferred: u64,
 }
 
 impl Reclaimable {
+    /// Nothing but what is deferred.
     pub const fn is_empty(&self) -> bool {
         self.inodes == 0 && self.sessions == 0 && self.cuts == 0
     }
@@ -56,7 +59,12 @@ impl Budget {
 impl Namespace {
     /// What waits for `ReclaimBatch`; the leader proposes batches until it is empty.
     pub fn reclaimable(&self) -> Reclaimable {
-        Reclaimable { inodes: self.counters.dead_inodes, sessions: self.counters.dead_sessions, cuts: self.cuts }
+        Reclaimable {
+            inodes: self.counters.dead_inodes,
+            sessions: self.counters.dead_sessions,
+            cuts: self.cuts,
+            deferred: self.deferred,
+        }
     }
 
     /// Free records with ids greater than `after`, at most `max`, ascending.
@@ -117,8 +125,8 @@ impl Namespace {
         self.tree.remove(key::session_hold(session, inode).as_bytes());
         self.counters.holds -= 1;
         // A removed tree's root may be held while it is being taken apart: that goes on.
-        if attributes.nlink == 0 && !self.is_listed_dead(inode) {
-            self.bury_unless_held(inode, &attributes)?;
+        if attributes.nlink == 0 && !self.is_listed_dead(inode) && !self.is_deferred(inode) {
+            self.put_or_bury(inode, &attributes)?;
         }
         Ok(true)
     }
@@ -137,12 +145,16 @@ impl Namespace {
             self.put_inode(inode, attributes);
             return Ok(());
         }
+        if self.deferring && !attributes.unnamed {
+            self.defer(inode, attributes);
+            return Ok(());
+        }
         self.bury_unless_held(inode, attributes)
     }
 
     /// Takes an inode with nlink 0 apart if that is little work, else puts it into the list of the dead. An empty
     /// directory is little work.
-    fn bury_unless_held(&mut self, inode: u64, attributes: &Inode) -> Result<()> {
+    pub(crate) fn bury_unless_held(&mut self, inode: u64, attributes: &Inode) -> Result<()> {
         if self.is_held(inode) {
             return Ok(());
         }
@@ -212,7 +224,7 @@ impl Namespace {
     }
 
     /// Works off what is dead, as far as the budget goes.
-    pub(crate) fn reclaim(&mut self, mut budget: Budget) -> Result<()> {
+    pub(crate) fn reclaim(&mut self, mut budget: Budget, deferred_to: u64) -> Result<()> {
         while !budget.is_used_up() {
             if let Some(session) = self.first_listed(Kind::DeadSession) {
                 self.release_dead_session(session, &mut budget)?;
@@ -223,7 +235,7 @@ impl Namespace {
                 } else {
                     self.reclaim_file(inode, attributes, &mut budget)?;
                 }
-            } else if !self.reclaim_cut(&mut budget)? {
+            } else if !self.reclaim_deferred(deferred_to, &mut budget)? && !self.reclaim_cut(&mut budget)? {
                 break;
             }
         }

@@ -72,11 +72,11 @@ impl Namespace {
         Inode::decode(value).ok_or(OpError::DAMAGED)
     }
 
-    /// Attributes of an inode that has a name or is held.
+    /// Attributes of an inode that has a name, is held, or may be open by a reader.
     #[inline]
     pub(crate) fn live_inode(&self, id: u64) -> Result<Inode> {
         let inode = self.inode(id)?;
-        if inode.nlink == 0 && !self.is_held(id) { Err(OpError::STALE) } else { Ok(inode) }
+        if inode.nlink == 0 && !self.is_held(id) && !self.is_deferred(id) { Err(OpError::STALE) } else { Ok(inode) }
     }
 
     /// A directory that is part of the tree.

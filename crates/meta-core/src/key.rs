@@ -10,6 +10,7 @@
 //! | 0x21 stripe set | placement group, index (u32), part (u16), big-endian | columns, 64 in a part |
 //! | 0x30 xattr | name | 0x10, then the value |
 //! | 0x40 hold | session, u64 big-endian | [`crate::encoding::Hold`] |
+//! | 0x41 deferral | nothing | 0x10, then the number of its death, a varint: see `defer` |
 //!
 //! Inode 0 does not exist; under it are the partition's own lists:
 //!
@@ -20,6 +21,8 @@
 //! | 0x83 free record | id, u64 big-endian | [`crate::encoding::FreeRecord`] |
 //! | 0x84 dead session | session, u64 big-endian | 0x10 |
 //! | 0x85 cut | inode, u64 big-endian | 0x10, then the mark, a varint: see `cut` |
+//! | 0x86 deferring | nothing | 0x10: sessions use Open, see `defer` |
+//! | 0x87 deferred death | number, inode, both u64 big-endian | 0x10 |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -42,11 +45,14 @@ pub enum Kind {
     StripeSet = 0x21,
     Xattr = 0x30,
     Hold = 0x40,
+    Deferral = 0x41,
     SessionHold = 0x81,
     DeadInode = 0x82,
     FreeRecord = 0x83,
     DeadSession = 0x84,
     Cut = 0x85,
+    Deferring = 0x86,
+    Deferred = 0x87,
 }
 
 impl Kind {
@@ -59,11 +65,14 @@ impl Kind {
             0x21 => Kind::StripeSet,
             0x30 => Kind::Xattr,
             0x40 => Kind::Hold,
+            0x41 => Kind::Deferral,
             0x81 => Kind::SessionHold,
             0x82 => Kind::DeadInode,
             0x83 => Kind::FreeRecord,
             0x84 => Kind::DeadSession,
             0x85 => Kind::Cut,
+            0x86 => Kind::Deferring,
+            0x87 => Kind::Deferred,
             _ => return None,
         })
     }
@@ -174,6 +183,25 @@ pub fn dead_session(session: u64) -> Key<NUMBERED> {
 
 pub fn cut(inode: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::Cut).with(&inode.to_be_bytes())
+}
+
+/// That an inode's death is deferred.
+pub fn deferral(inode: u64) -> Key<HEAD> {
+    Key::new(inode, Kind::Deferral)
+}
+
+pub fn deferring() -> Key<HEAD> {
+    Key::new(0, Kind::Deferring)
+}
+
+pub fn deferred(number: u64, inode: u64) -> Key<25> {
+    Key::new(0, Kind::Deferred).with(&number.to_be_bytes()).with(&inode.to_be_bytes())
+}
+
+/// Number and inode in the suffix of a deferred death's key.
+pub fn deferred_death(suffix: &[u8]) -> Option<(u64, u64)> {
+    let (number_, inode) = suffix.split_at_checked(8)?;
+    Some((number(number_)?, number(inode)?))
 }
 
 /// Takes a key apart: inode, kind, suffix.

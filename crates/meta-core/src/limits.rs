@@ -15,6 +15,8 @@ pub const ENDED_SESSIONS_MAX: usize = 16 << 10;
 pub const SESSIONS_MAX: usize = 1 << 20;
 /// Entries of one readdir page, and of one page of extents.
 pub const PAGE_ENTRIES_MAX: u32 = 4096;
+/// Inodes of one GetattrMany.
+pub const GETATTR_MANY_MAX: usize = 256;
 /// Bytes of one readdir answer; the page ends before the entry that would exceed it (frames carry at most 1 MiB).
 pub const READDIR_BYTES_MAX: usize = 512 << 10;
 /// A file with at most so many extents is taken apart in the entry that removes its last name or holder; a larger one

@@ -2,7 +2,7 @@
 use crate::counters::Counters;
 use crate::encoding::{Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
-use crate::message::request::{Header, Who};
+use crate::message::request::{Header, SetDeferral, Who};
 use crate::session::{Gate, SessionState, SessionTable};
 use cairn_tree::Tree;
 use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime};
@@ -67,6 +67,12 @@ pub struct Namespace {
     pub(crate) counters: Counters,
     /// Files that are being cut, counted when a checkpoint is loaded.
     pub(crate) cuts: u64,
+    /// Sessions use Open; found again when a checkpoint is loaded, as the next two.
+    pub(crate) deferring: bool,
+    /// Inodes whose death is deferred.
+    pub(crate) deferred: u64,
+    /// Number of the last deferred death.
+    pub(crate) death_last: u64,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
@@ -105,6 +111,9 @@ impl Namespace {
             time: config.created.0,
             counters: Counters::default(),
             cuts: 0,
+            deferring: false,
+            deferred: 0,
+            death_last: 0,
             tree: Tree::new(),
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
@@ -217,6 +226,8 @@ impl Namespace {
             Opcode::ListXattr => self.list_xattr(who, request, out),
             Opcode::Statfs => self.statfs(out),
             Opcode::Access => self.access(who, request),
+            Opcode::Open => self.open(header, request, out),
+            Opcode::GetattrMany => self.getattr_many(request, out),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a read of the namespace")),
         }
     }
@@ -226,6 +237,10 @@ impl Namespace {
             Opcode::ExpireSessions => self.expire_sessions(request),
             Opcode::ReclaimBatch => self.reclaim_batch(request),
             Opcode::FreeDone => self.free_done(request),
+            Opcode::SetDeferral => {
+                self.set_deferring(SetDeferral::decode(request)?.on);
+                Ok(())
+            }
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not an operation of a partition's leader")),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use cairn_meta_core::SessionState;
 use cairn_rpc::Client;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{ExpireSessions, ReclaimBatch};
+use cairn_wire::meta::{ExpireSessions, ReclaimBatch, SetDeferral};
 use tokio::time::sleep;
 
 use crate::config::MetaTimings;
@@ -48,6 +48,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
         if stalled {
             tracing::warn!(partition = %state.id, "this process stood still; all sessions get a new lease");
             state.leases.renew_all(now);
+            state.openers.renew_all(now);
             continue;
         }
         let silent = state.leases.expired(now, timings.lease, EXPIRE_MAX);
@@ -67,7 +68,10 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
             Ok(()) => {
                 tracing::info!(partition = %state.id, sessions = ?request.sessions, "sessions fell silent and were ended");
                 add(&state.common.stats.sessions_expired, request.sessions.len() as u64);
-                request.sessions.iter().for_each(|session| state.leases.forget(*session));
+                for session in &request.sessions {
+                    state.leases.forget(*session);
+                    state.openers.forget(*session);
+                }
             }
             Err(error) => {
                 tracing::debug!(partition = %state.id, %error, "sessions could not be ended; will be repeated")
@@ -78,13 +82,14 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
 
 async fn reclaim(partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
-    let request = ReclaimBatch { inodes_max: timings.reclaim_inodes, extents_max: timings.reclaim_extents, deferred_to: 0 };
     loop {
-        if state.leading_term().is_none() || state.namespace.read().reclaimable().is_empty() {
+        let Some(deferred_to) = work_to_reclaim(partition, timings).await else {
             sleep(timings.reclaim_idle).await;
             continue;
-        }
+        };
         let start = state.common.clock.now();
+        let request =
+            ReclaimBatch { inodes_max: timings.reclaim_inodes, extents_max: timings.reclaim_extents, deferred_to };
         if let Err(error) = partition.propose_own(Opcode::ReclaimBatch, &request).await {
             tracing::debug!(partition = %state.id, %error, "dead inodes could not be reclaimed; will be repeated");
             sleep(timings.reclaim_idle).await;
@@ -94,6 +99,27 @@ async fn reclaim(partition: &Partition, timings: &MetaTimings) {
         let took = state.common.clock.now().since(start);
         sleep((took * timings.reclaim_pause_factor).max(RECLAIM_PAUSE_MIN)).await;
     }
+}
+
+/// Up to which deferred death a batch may go, if there is anything for a batch to do.
+async fn work_to_reclaim(partition: &Partition, timings: &MetaTimings) -> Option<u64> {
+    let state = &partition.state;
+    state.leading_term()?;
+    let (is_empty, deferring, first, position) = {
+        let namespace = state.namespace.read();
+        let first = namespace.first_deferred();
+        (namespace.reclaimable().is_empty(), namespace.is_deferring(), first, namespace.death_position())
+    };
+    let now = state.common.coarse_now();
+    let limit = if deferring || first.is_some() { state.openers.limit(position, now, timings.lease) } else { 0 };
+    if deferring && first.is_none() && state.openers.close_if_unused(now, timings.lease) {
+        if let Err(error) = partition.propose_own(Opcode::SetDeferral, &SetDeferral { on: false }).await {
+            tracing::debug!(partition = %state.id, %error, "deferring deaths could not be ended; will be repeated");
+        }
+        state.openers.reopen();
+    }
+    let has_work = !is_empty || first.is_some_and(|first| first <= limit);
+    has_work.then_some(limit)
 }
 
 async fn free(mut freer: Freer, partition: &Partition, timings: &MetaTimings) {

@@ -17,6 +17,8 @@ mod leases;
 mod list_file;
 mod machine;
 mod metrics;
+mod openers;
+mod opens;
 mod partition;
 mod roster;
 mod server;

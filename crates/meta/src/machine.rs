@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use cairn_meta_core as core;
@@ -54,12 +55,17 @@ impl PartitionMachine {
                         && let Some(head) = Head::find(request)
                     {
                         self.state.leases.forget(head.session);
+                        self.state.openers.forget(head.session);
                     }
                     outcome
                 }
                 None => Err(WireError::new(ErrorCode::UnknownOperation, "an item of the log has no known operation")),
             };
             match item.context {
+                Some(Context::Deferral) => {
+                    self.bytes.truncate(start);
+                    self.state.asked_to_defer.store(false, Ordering::Release);
+                }
                 Some(context) => {
                     let end = self.bytes.len();
                     self.outcomes.push((context, outcome.map(|()| start..end)));
@@ -85,6 +91,7 @@ impl PartitionMachine {
                     count(&stats.errors);
                     self.replies.err(reply, error);
                 }
+                (Context::Deferral, _) => {}
                 (Context::Own(sender), outcome) => {
                     // A duty that was given up does not listen any more.
                     let _ = sender.send(outcome.map(|_| ()));
@@ -134,6 +141,7 @@ impl StateMachine for PartitionMachine {
             };
             match context {
                 Context::Client { reply, .. } => self.replies.err(reply, error),
+                Context::Deferral => self.state.asked_to_defer.store(false, Ordering::Release),
                 Context::Own(sender) => {
                     // A duty that was given up does not listen any more.
                     let _ = sender.send(Err(error));

@@ -5,7 +5,7 @@
 //! Not here: applying (`machine.rs`), opening and closing (`roster.rs`), the leader's duties (`duties.rs`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use crate::leases::Leases;
+use crate::openers::Openers;
 use crate::stats::MetaStats;
 use crate::striped::StripedLock;
 
@@ -34,6 +35,8 @@ pub(crate) enum Context {
         /// When the request was read from the socket.
         received: Instant,
     },
+    /// That deaths are deferred from now on, asked for on behalf of an Open that will come again.
+    Deferral,
     /// The leader's own duties.
     Own(oneshot::Sender<Result<(), WireError>>),
 }
@@ -76,6 +79,9 @@ pub(crate) struct PartitionState {
     pub(crate) volume: VolumeId,
     pub(crate) namespace: StripedLock<Namespace>,
     pub(crate) leases: Leases,
+    pub(crate) openers: Openers,
+    /// Whether the leader has asked to defer deaths and waits for the outcome.
+    pub(crate) asked_to_defer: AtomicBool,
     pub(crate) common: Arc<Common>,
     /// The term in which this member leads and has applied the first entry; 0 otherwise.
     term: AtomicU64,
@@ -88,6 +94,8 @@ impl PartitionState {
             volume: namespace.volume(),
             namespace: StripedLock::new(namespace),
             leases: Leases::default(),
+            openers: Openers::default(),
+            asked_to_defer: AtomicBool::new(false),
             common,
             term: AtomicU64::new(0),
         }
@@ -103,6 +111,8 @@ impl PartitionState {
         self.common.tick();
         let now = self.common.coarse_now();
         self.leases.grant_all(self.namespace.read().live_sessions(), now);
+        self.openers.reset(now);
+        self.asked_to_defer.store(false, Ordering::Release);
         self.term.store(term, Ordering::Release);
     }
 
@@ -110,6 +120,7 @@ impl PartitionState {
     pub(crate) fn follow(&self) {
         self.term.store(0, Ordering::Release);
         self.leases.grant_all(std::iter::empty(), Time(0));
+        self.openers.reset(Time(0));
     }
 }
 

@@ -12,7 +12,8 @@ use cairn_rpc::{Reply, Request, Service};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::KeepAliveResponse;
+use cairn_wire::meta::{KeepAliveRequest, KeepAliveResponse};
+use prost::Message;
 
 use crate::header::Head;
 use crate::partition::{Context, Partition};
@@ -70,6 +71,11 @@ impl MetaServer {
         if let Err(not_leader) = partition.handle.read_permit() {
             return reply.err(self.common().not_leader(not_leader.hint));
         }
+        if opcode == Opcode::Open
+            && let Err(error) = self.admit_open(partition, head, message)
+        {
+            return reply.err(error);
+        }
         if head.session != 0 {
             partition.state.leases.touch(head.session, self.common().coarse_now());
         }
@@ -91,7 +97,7 @@ impl MetaServer {
             return self.refuse(reply, flaw);
         }
         if opcode == Opcode::KeepAlive {
-            return self.keep_alive(partition, head, reply);
+            return self.keep_alive(partition, head, request.message, reply);
         }
         if partition.state.leading_term().is_none() {
             return reply.err(self.common().not_leader(partition.handle.leader()));
@@ -115,7 +121,10 @@ impl MetaServer {
     }
 
     /// Renews a session's lease. One that made no mutation here has none, which is no fault.
-    fn keep_alive(&self, partition: &Partition, head: &Head, reply: Reply) {
+    fn keep_alive(&self, partition: &Partition, head: &Head, message: &[u8], reply: Reply) {
+        let Ok(request) = KeepAliveRequest::decode(message) else {
+            return self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded"));
+        };
         if let Err(not_leader) = partition.handle.read_permit() {
             return reply.err(self.common().not_leader(not_leader.hint));
         }
@@ -133,6 +142,9 @@ impl MetaServer {
             }
         }
         let lease_ms = u32::try_from(self.timings().lease.as_millis()).unwrap_or(u32::MAX);
+        if request.soft_holds {
+            return self.keep_opens_alive(partition, head, &request, lease_ms, reply);
+        }
         reply.ok(&KeepAliveResponse { lease_ms, ..Default::default() }, ());
     }
 }

@@ -3,6 +3,7 @@
 mod fixture;
 mod frees;
 mod members;
+mod opens;
 mod partitions;
 mod sessions;
 mod single;

@@ -258,20 +258,31 @@ impl Model {
         if !request.caller.owns(&self.nodes[&inode]) {
             return Err(ErrorCode::NotPermitted);
         }
-        self.empty(request.now, inode);
-        self.take_away(request, parent, name, inode);
+        let doomed = if self.nodes[&inode].entries().is_empty() { Vec::new() } else { self.empty(request.now, inode) };
+        self.drop_entry(parent, name);
+        self.node(parent).modified(request.now);
+        self.orphan(request.now, inode);
+        // Directories below and the root of the tree are not kept for readers.
+        for directory in doomed {
+            if !self.is_held(directory) {
+                self.nodes.remove(&directory);
+            }
+        }
+        self.sweep();
         Ok(())
     }
 
-    /// Removes all that is below a directory.
-    fn empty(&mut self, now: u64, directory: u64) {
+    /// Removes all that is below a directory; gives it and the directories below.
+    fn empty(&mut self, now: u64, directory: u64) -> Vec<u64> {
+        let mut directories = vec![directory];
         for (name, child) in self.nodes[&directory].entries() {
             if self.nodes[&child].is_directory() {
-                self.empty(now, child);
+                directories.extend(self.empty(now, child));
             }
             self.drop_entry(directory, &name);
             self.orphan(now, child);
         }
+        directories
     }
 
     /// True when `above` is `below` or on its way to the root.

@@ -24,6 +24,9 @@ pub struct Model {
     /// Blocks of chunks that were used and are not any more.
     pub free: BTreeSet<(u32, u32, u64)>,
     pub next_inode: u64,
+    /// Readers may have open what loses its last name: it stays until [`Model::reclaim_deferred`].
+    pub deferring: bool,
+    pub deferred: BTreeSet<u64>,
     answers: BTreeMap<(u64, u32), (u64, Reply)>,
     ended: BTreeSet<u64>,
 }
@@ -53,6 +56,8 @@ impl Model {
             holds: BTreeMap::new(),
             free: BTreeSet::new(),
             next_inode: 2,
+            deferring: false,
+            deferred: BTreeSet::new(),
             answers: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
@@ -177,13 +182,28 @@ impl Model {
         let gone: Vec<u64> =
             self.nodes.keys().copied().filter(|i| *i != ROOT && self.links(*i) == 0 && !self.is_held(*i)).collect();
         for inode in gone {
+            if self.deferred.contains(&inode) {
+                continue;
+            }
+            if self.deferring && !self.nodes[&inode].linkable {
+                self.deferred.insert(inode);
+                continue;
+            }
             let node = self.nodes.remove(&inode).expect("it was listed");
             assert!(node.entries().is_empty(), "directories are emptied before they go");
             self.free.extend(node.blocks());
         }
     }
 
-    /// A node that is there: named, or held.
+    /// All readers know by now what lost its name.
+    pub fn reclaim_deferred(&mut self) {
+        let before = std::mem::replace(&mut self.deferring, false);
+        self.deferred.clear();
+        self.sweep();
+        self.deferring = before;
+    }
+
+    /// A node that is there: named, held, or deferred.
     pub(crate) fn existing(&self, inode: u64) -> Result<&Node, ErrorCode> {
         self.nodes.get(&inode).ok_or(ErrorCode::Stale)
     }

@@ -76,7 +76,7 @@ impl Side {
 
     fn reclaim(&mut self, extents_max: u32) {
         self.batches += 1;
-        self.apply(Opcode::ReclaimBatch, &ReclaimBatch { inodes_max: 1, extents_max }.encode_to_vec())
+        self.apply(Opcode::ReclaimBatch, &ReclaimBatch { inodes_max: 1, extents_max, deferred_to: 0 }.encode_to_vec())
             .expect("reclaimed");
     }
 

@@ -175,14 +175,17 @@ requests! {
     GetXattr<'a> { inode: u64 = 2, name: bytes = 3 }
     ListXattr { inode: u64 = 2 }
     Access { inode: u64 = 2, mask: u32 = 3 }
-    Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5 }
+    Open<'a> { inode: u64 = 2, parent: u64 = 3, name: bytes = 4, access: u32 = 5, extents_max: u32 = 6 }
+    GetattrMany<'a> { inodes: numbers = 2 }
+    Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6 }
     Create<'a> {
         parent: u64 = 2, name: bytes = 3, mode: u32 = 4, rdev: u32 = 5, layout: u64 = 6, exclusive: bool = 7,
         replace: bool = 8, hold: bool = 9, size: u64 = 10, extents: messages = 11, mtime_ns: u64 = 12,
         set_owner: bool = 13, uid: u32 = 14, gid: u32 = 15, sets: messages = 16, written_by: u64 = 17,
+        umask: u32 = 18,
     }
     Symlink<'a> { parent: u64 = 2, name: bytes = 3, target: bytes = 4 }
-    CreateUnnamed { parent: u64 = 2, mode: u32 = 3, layout: u64 = 4 }
+    CreateUnnamed { parent: u64 = 2, mode: u32 = 3, layout: u64 = 4, umask: u32 = 5 }
     Link<'a> { inode: u64 = 2, parent: u64 = 3, name: bytes = 4, replace: bool = 5 }
     Unlink<'a> { parent: u64 = 2, name: bytes = 3 }
     Rmdir<'a> { parent: u64 = 2, name: bytes = 3 }
@@ -203,6 +206,7 @@ requests! {
     Release { inode: u64 = 2 }
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }
     ExpireSessions<'a> { sessions: numbers = 1 }
-    ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2 }
+    ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2, deferred_to: u64 = 3 }
+    SetDeferral { on: bool = 1 }
     FreeDone<'a> { free_ids: numbers = 1 }
 }

@@ -48,6 +48,7 @@ fn requests_read_as_the_generated_code_wrote_them() {
         gid: 8,
         sets: Vec::new(),
         written_by: 9,
+        umask: 0o22,
     }
     .encode_to_vec();
     let r = request::Create::decode(&bytes).unwrap();
@@ -55,6 +56,7 @@ fn requests_read_as_the_generated_code_wrote_them() {
         (r.parent, r.name, r.mode, r.rdev, r.layout, r.size, r.mtime_ns, r.uid, r.gid, r.written_by),
         (1, &b"name"[..], 2, 3, 4, 5, 6, 7, 8, 9)
     );
+    assert_eq!(r.umask, 0o22);
     assert!(r.exclusive && r.replace && r.hold && r.set_owner && !r.extents.is_empty);
     let mut seen = Vec::new();
     r.extents
@@ -113,12 +115,12 @@ fn requests_read_as_the_generated_code_wrote_them() {
         LinkRequest { header: header(), inode: 1, parent: 2, name: name.clone(), replace: true }.encode_to_vec();
     let r = request::Link::decode(&bytes).unwrap();
     assert_eq!((r.inode, r.parent, r.name, r.replace), (1, 2, &b"name"[..], true));
-    let bytes = MkdirRequest { header: header(), parent: 1, name, mode: 2, layout: 3 }.encode_to_vec();
+    let bytes = MkdirRequest { header: header(), parent: 1, name, mode: 2, layout: 3, umask: 4 }.encode_to_vec();
     let r = request::Mkdir::decode(&bytes).unwrap();
-    assert_eq!((r.parent, r.name, r.mode, r.layout), (1, &b"name"[..], 2, 3));
-    let bytes = ReclaimBatch { inodes_max: 1, extents_max: 2 }.encode_to_vec();
+    assert_eq!((r.parent, r.name, r.mode, r.layout, r.umask), (1, &b"name"[..], 2, 3, 4));
+    let bytes = ReclaimBatch { inodes_max: 1, extents_max: 2, deferred_to: 3 }.encode_to_vec();
     let r = request::ReclaimBatch::decode(&bytes).unwrap();
-    assert_eq!((r.inodes_max, r.extents_max), (1, 2));
+    assert_eq!((r.inodes_max, r.extents_max, r.deferred_to), (1, 2, 3));
 }
 
 /// A caller who gets, or loses, the rights of a group.

@@ -12,10 +12,11 @@ impl Namespace {
     pub(crate) fn reclaim_batch(&mut self, bytes: &[u8]) -> Result<()> {
         let request = request::ReclaimBatch::decode(bytes)?;
         let bounded = |asked: u32, max: u32| if asked == 0 { max } else { asked.min(max) };
-        self.reclaim(Budget {
+        let budget = Budget {
             inodes: bounded(request.inodes_max, RECLAIM_INODES_MAX) as usize,
             extents: bounded(request.extents_max, RECLAIM_EXTENTS_MAX) as usize,
-        })
+        };
+        self.reclaim(budget, request.deferred_to)
     }
 
     /// Ids that are not there any more are no error.

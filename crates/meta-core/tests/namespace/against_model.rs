@@ -318,6 +318,10 @@ impl Pair {
         let client = usize::from(step.session % 3);
         match step.kind {
             250..=252 => return self.end_session(client, n[0].is_multiple_of(2)),
+            248 | 249 => {
+                self.model.deferring = n[0].is_multiple_of(3);
+                return self.driver.set_deferral(self.model.deferring);
+            }
             253 => return self.restart(),
             254 => self.checkpoint = (self.driver.pages(), self.driver.log.len()),
             255 => return self.carry_out_frees(n[0]),
@@ -353,6 +357,11 @@ impl Pair {
             self.driver.check();
             rounds += 1;
             assert!(rounds < 10_000, "reclaiming comes to an end");
+        }
+        if number % 4 == 1 {
+            self.model.reclaim_deferred();
+            self.driver.now -= 10;
+            self.driver.reclaim_to(u64::MAX);
         }
     }
 

@@ -150,7 +150,7 @@ pub fn restore(pages: &[Vec<u8>]) -> Namespace {
 impl Driver {
     pub fn mkdir(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {
         let header = self.next();
-        self.attributes(Opcode::Mkdir, &MkdirRequest { header, parent, name: name.into(), mode, layout: 0 })
+        self.attributes(Opcode::Mkdir, &MkdirRequest { header, parent, name: name.into(), mode, layout: 0, umask: 0 })
     }
     pub fn create(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {
         self.create_with(CreateRequest { parent, name: name.into(), mode, exclusive: true, ..Default::default() })
@@ -166,7 +166,7 @@ impl Driver {
     }
     pub fn create_unnamed(&mut self, parent: u64, mode: u32) -> Answer<Attributes> {
         let header = self.next();
-        self.attributes(Opcode::CreateUnnamed, &CreateUnnamedRequest { header, parent, mode, layout: 0 })
+        self.attributes(Opcode::CreateUnnamed, &CreateUnnamedRequest { header, parent, mode, layout: 0, umask: 0 })
     }
     pub fn link(&mut self, inode: u64, parent: u64, name: &str, replace: bool) -> Answer<Attributes> {
         let header = self.next();
@@ -236,7 +236,28 @@ impl Driver {
         self.done(Opcode::ExpireSessions, &ExpireSessions { sessions: sessions.to_vec() }).expect("an internal entry");
     }
     pub fn reclaim(&mut self, inodes_max: u32, extents_max: u32) {
-        self.done(Opcode::ReclaimBatch, &ReclaimBatch { inodes_max, extents_max }).expect("an internal entry");
+        let request = ReclaimBatch { inodes_max, extents_max, deferred_to: 0 };
+        self.done(Opcode::ReclaimBatch, &request).expect("an internal entry");
+    }
+    /// Takes apart what died up to a number, and what is not deferred.
+    pub fn reclaim_to(&mut self, deferred_to: u64) {
+        let request = ReclaimBatch { inodes_max: 0, extents_max: 0, deferred_to };
+        self.done(Opcode::ReclaimBatch, &request).expect("an internal entry");
+    }
+    pub fn set_deferral(&mut self, on: bool) {
+        self.done(Opcode::SetDeferral, &SetDeferral { on }).expect("an internal entry");
+    }
+    pub fn open(&self, inode: u64, access: u32, extents_max: u32) -> Answer<OpenResponse> {
+        let request = OpenRequest { header: self.header(0), inode, access, extents_max, ..Default::default() };
+        self.read(Opcode::Open, &request)
+    }
+    pub fn open_at(&self, parent: u64, name: &str, access: u32) -> Answer<OpenResponse> {
+        let header = self.header(0);
+        self.read(Opcode::Open, &OpenRequest { header, parent, name: name.into(), access, ..Default::default() })
+    }
+    pub fn getattr_many(&self, inodes: &[u64]) -> Answer<Vec<Attributes>> {
+        let request = GetattrManyRequest { header: self.header(0), inodes: inodes.to_vec() };
+        self.read::<GetattrManyResponse>(Opcode::GetattrMany, &request).map(|a| a.attributes)
     }
     pub fn free_done(&mut self, free_ids: &[u64]) {
         self.done(Opcode::FreeDone, &FreeDone { free_ids: free_ids.to_vec() }).expect("an internal entry");

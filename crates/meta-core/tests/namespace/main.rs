@@ -3,6 +3,7 @@
 mod against_model;
 mod checkpoints;
 mod contents;
+mod deferral;
 mod driver;
 mod files;
 mod permissions;

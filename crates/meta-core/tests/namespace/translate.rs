@@ -36,14 +36,14 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
     });
     match operation.clone() {
         Operation::Mkdir { parent, name, mode, layout } => {
-            (Opcode::Mkdir, MkdirRequest { header, parent, name, mode, layout }.encode_to_vec())
+            (Opcode::Mkdir, MkdirRequest { header, parent, name, mode, layout, umask: 0 }.encode_to_vec())
         }
         Operation::Create(create) => (Opcode::Create, create_request(header, create).encode_to_vec()),
         Operation::Symlink { parent, name, target } => {
             (Opcode::Symlink, SymlinkRequest { header, parent, name, target }.encode_to_vec())
         }
         Operation::CreateUnnamed { parent, mode, layout } => {
-            (Opcode::CreateUnnamed, CreateUnnamedRequest { header, parent, mode, layout }.encode_to_vec())
+            (Opcode::CreateUnnamed, CreateUnnamedRequest { header, parent, mode, layout, umask: 0 }.encode_to_vec())
         }
         Operation::Link { inode, parent, name, replace } => {
             (Opcode::Link, LinkRequest { header, inode, parent, name, replace }.encode_to_vec())

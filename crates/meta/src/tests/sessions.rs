@@ -40,17 +40,17 @@ fn a_silent_session_ends_and_an_unlinked_file_goes_with_it() {
     let kept = unlinked_but_open(&mut live);
     assert!(getattr(&live, lost).is_ok(), "held until its session ends");
     eventually("the end of the silent session", || {
-        let renew = KeepAliveRequest { header: Some(live.read_header()) };
+        let renew = KeepAliveRequest { header: Some(live.read_header()), ..Default::default() };
         let _: KeepAliveResponse = live.call(Opcode::KeepAlive, &renew).expect("renewed");
         cluster.meta(0).stats().sessions_expired() == 1
     });
     eventually("the end of its file", || {
-        let renew = KeepAliveRequest { header: Some(live.read_header()) };
+        let renew = KeepAliveRequest { header: Some(live.read_header()), ..Default::default() };
         let _: KeepAliveResponse = live.call(Opcode::KeepAlive, &renew).expect("renewed");
         getattr(&live, lost).is_err()
     });
     assert!(getattr(&live, kept).is_ok(), "the renewed session holds its file");
-    let renew = KeepAliveRequest { header: Some(dead.read_header()) };
+    let renew = KeepAliveRequest { header: Some(dead.read_header()), ..Default::default() };
     assert_eq!(dead.call::<KeepAliveResponse>(Opcode::KeepAlive, &renew), Err(ErrorCode::SessionEnded));
     assert_eq!(dead.create("x"), Err(ErrorCode::SessionEnded), "never executed");
 }

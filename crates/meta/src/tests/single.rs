@@ -129,7 +129,7 @@ fn bad_requests_are_refused_at_the_door() {
 fn keep_alive_tells_the_lease() {
     let cluster = Cluster::start(1);
     let caller = cluster.caller(9);
-    let request = KeepAliveRequest { header: Some(caller.read_header()) };
+    let request = KeepAliveRequest { header: Some(caller.read_header()), ..Default::default() };
     let answer: KeepAliveResponse = caller.call(Opcode::KeepAlive, &request).expect("renewed");
     assert_eq!(answer.lease_ms, 60_000);
 }

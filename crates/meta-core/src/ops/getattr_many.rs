@@ -1,0 +1,29 @@
+//! GetattrMany: attributes of many inodes in one call. Those that are gone are left out.
+use crate::error::{OpError, Result};
+use crate::limits::GETATTR_MANY_MAX;
+use crate::message::request;
+use crate::message::writer::put_attributes;
+use crate::namespace::Namespace;
+use cairn_types::ErrorCode;
+
+impl Namespace {
+    pub(crate) fn getattr_many(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::GetattrMany::decode(bytes)?;
+        let mut inodes = Vec::new();
+        request.inodes.visit(|inode| {
+            inodes.push(inode);
+            inodes.len() <= GETATTR_MANY_MAX
+        })?;
+        if inodes.len() > GETATTR_MANY_MAX {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "at most 256 inodes in one request"));
+        }
+        for id in inodes {
+            match self.live_inode(id) {
+                Ok(inode) => put_attributes(out, 1, id, &inode),
+                Err(OpError::STALE) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
