@@ -5,7 +5,7 @@
 //! chunk is durable ([`durability`]), what a restart makes of journal and files ([`replay`]), how open chunks end at a
 //! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]), what is
 //! different in erasure groups ([`striped`], [`shard_catch_up`],
-//! [`row_decode`]).
+//! [`row_decode`], [`row_search`]).
 pub mod append;
 pub mod catch_up;
 pub mod durability;
@@ -14,6 +14,7 @@ pub mod indices;
 pub mod punch;
 pub mod replay;
 pub mod row_decode;
+pub mod row_search;
 pub mod seal_plan;
 pub mod shard_catch_up;
 pub mod striped;

@@ -42,6 +42,8 @@ pub struct DataConfig {
     pub restore_delay: Duration,
     /// Pause before the same chunk is looked for again.
     pub restore_again: Duration,
+    /// Pause after a bad block could not be healed; it doubles with each failure.
+    pub heal_pause: Duration,
     /// Groups whose use is reported in one heartbeat, besides those that changed.
     pub report_sample: usize,
 }
@@ -65,6 +67,7 @@ impl DataConfig {
             rebuild_hedge: Duration::from_millis(250),
             restore_delay: Duration::from_secs(10),
             restore_again: Duration::from_secs(30),
+            heal_pause: Duration::from_secs(1),
             report_sample: 64,
         }
     }

@@ -12,16 +12,20 @@ mod append;
 mod catch_up;
 mod catch_up_shards;
 mod chain;
+mod copy;
 mod epochs;
+mod fetch;
 mod free;
 mod heal;
 mod heal_log;
 mod idle;
+mod later;
 mod member;
 mod mend_rows;
 mod peer;
 mod read;
 mod rebuild;
+mod rebuild_rows;
 mod report;
 mod restore;
 mod retired;
@@ -88,6 +92,12 @@ pub(crate) struct Inner {
     heals: tokio::sync::Semaphore,
     /// Bad blocks that the log names already.
     logged: Mutex<heal_log::HealLog>,
+    /// Bad blocks of other members that these were told of.
+    told: Mutex<heal_log::HealLog>,
+    /// Bad blocks that could not be healed.
+    unhealed: Mutex<later::Later<(DiskId, ChunkId, u32)>>,
+    /// Parity shards whose checksums of rows could not be mended.
+    unmended: Mutex<later::Later<(DiskId, ChunkId)>>,
     /// Chunks that are copied or rebuilt at this moment.
     bringing: Mutex<BTreeSet<(DiskId, ChunkId)>>,
     restores: Mutex<restore::Restores>,

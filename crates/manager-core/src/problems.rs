@@ -5,7 +5,7 @@ use crate::items::{DiskState, Node, Roles};
 use crate::pg::Pg;
 use crate::soft::Soft;
 use crate::state::State;
-use cairn_types::{MemberState, WallTime};
+use cairn_types::{DiskId, MemberState, PgId, WallTime};
 
 /// Things named in one line.
 const NAMED_MAX: usize = 4;
@@ -15,6 +15,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     let mut out = Vec::new();
     waiting(state, &mut out);
     read_only(state, &mut out);
+    incomplete(state, soft, &mut out);
     partitions(state, soft, &mut out);
     nodes(state, soft, now, &mut out);
     disks(state, soft, &mut out);
@@ -75,6 +76,21 @@ fn read_only(state: &State, out: &mut Vec<String>) {
             names(pgs.iter().map(|pg| pg.id.to_string())),
         ));
     }
+}
+
+/// Members that cannot catch up because nobody has all that they lack.
+fn incomplete(state: &State, soft: &Soft, out: &mut Vec<String>) {
+    let syncing = |(pg, disk): &(PgId, DiskId)| {
+        state.pg(*pg).is_some_and(|pg| !pg.retired && pg.state_of(*disk) == Some(MemberState::Syncing))
+    };
+    let waits: Vec<_> = soft.pg_waits.iter().filter(|(at, _)| syncing(at)).collect();
+    let Some(((pg, disk), first)) = waits.first() else { return };
+    out.push(format!(
+        "{} cannot catch up: no member in service has all that they lack ({}); {disk} in {pg}: {first}; bring missing \
+         disks back, or delete the files concerned: reading them names what is lost",
+        if waits.len() == 1 { "1 member".into() } else { format!("{} members", waits.len()) },
+        names(waits.iter().map(|((pg, disk), _)| format!("{disk} in {pg}"))),
+    ));
 }
 
 fn degraded(state: &State, out: &mut Vec<String>) {

@@ -30,6 +30,8 @@ pub struct Soft {
     pub disks: BTreeMap<DiskId, DiskLoad>,
     /// Largest used bytes that any member reported.
     pub pg_used: BTreeMap<PgId, u64>,
+    /// What syncing members cannot get from anybody, in words.
+    pub pg_waits: BTreeMap<(PgId, DiskId), String>,
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
     /// How each change of a partition's members stands, in words.
     pub changes: BTreeMap<PartitionId, String>,

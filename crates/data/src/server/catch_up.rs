@@ -1,48 +1,69 @@
-//! Catching up: a syncing member of a replicated group pulls from the primary what it lacks, block by block, verified, until a whole pass finds
-//! nothing; then it says so under this epoch, and the manager makes it serving. New chunks come through the chain. Erasure
-//! groups: [`super::catch_up_shards`].
+//! Catching up: a syncing member of a replicated group compares what it has with the primary's list and copies what it
+//! lacks ([`super::copy`]), until a whole pass finds nothing; then it says so under this epoch, and the manager makes it
+//! serving. New chunks come through the chain. Erasure groups: [`super::catch_up_shards`].
 //!
 //! Invariant: it reports only after a pass in which every sealed chunk of the primary was the same here. It can be
-//! interrupted anywhere: the next pass begins with what is there.
+//! interrupted anywhere: the next pass begins with what is there. A chunk that nobody has whole keeps no other one out.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
 
-use cairn_chunk_core::catch_up::{ChunkSum, Verdict, is_surplus, judge, missing_blocks};
+use cairn_chunk_core::catch_up::{ChunkSum, Verdict, is_surplus, judge};
 use cairn_chunk_core::fence;
-use cairn_env::AlignedBuf;
-use cairn_format::crc_table::{PunchedBits, blocks_of, decode_crcs};
-use cairn_format::journal_record::CreateRecord;
 use cairn_rpc::Payload;
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId, crc32c};
+use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, Time};
 use cairn_wire::Opcode;
-use cairn_wire::data::{
-    ChunkHeader, ChunkSummary, ChunkTableRequest, ChunkTableResponse, ListChunksRequest, ListChunksResponse,
-};
+use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse};
 use cairn_wire::error::WireError;
 
 use super::Inner;
 use super::allocate::raise_mark;
 use super::member::Member;
-use super::seal_old::wait;
-use crate::disk::metrics::add;
-use crate::disk::{AppendOp, Appended, ChunkInfo, GoodBlock};
+use crate::disk::ChunkInfo;
 
 /// Chunks in one page of a list.
 const PAGE: u32 = 500;
-/// Blocks copied at a time.
-const PIECE_BLOCKS: u32 = 256;
+/// What a member waits for is logged again after this time.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
-/// A chunk as another member has it.
-pub(super) struct Theirs {
-    summary: ChunkSummary,
-    pub(super) crcs: Vec<u32>,
-    pub(super) punched: PunchedBits,
+/// Chunks that a pass could not bring, because nobody has them whole now.
+#[derive(Default)]
+pub(super) struct Waits {
+    first: Option<WireError>,
+    chunks: BTreeSet<u32>,
+}
+
+impl Waits {
+    /// Takes an error that concerns one chunk only; any other ends the pass.
+    pub(super) fn note(&mut self, id: ChunkId, error: WireError) -> Result<(), WireError> {
+        if !matches!(error.code, ErrorCode::Missing | ErrorCode::ChecksumMismatch | ErrorCode::Internal) {
+            return Err(error);
+        }
+        self.chunks.insert(id.index);
+        self.first.get_or_insert(error);
+        Ok(())
+    }
+
+    /// What comes of the pass; `same`: nothing else differed.
+    pub(super) fn outcome(self, same: bool) -> Result<bool, WireError> {
+        let Some(first) = self.first else { return Ok(same) };
+        let more = self.chunks.len() - 1;
+        let text = if more == 0 { first.message } else { format!("{} (and {more} more chunks)", first.message) };
+        Err(WireError::new(first.code, text))
+    }
+}
+
+/// What was logged about a member that cannot go on.
+#[derive(Default)]
+struct Said {
+    failures: u32,
+    last: Option<(String, Time)>,
 }
 
 impl Inner {
-    pub(super) async fn catch_up(self: std::sync::Arc<Self>, member: Member) {
-        let (mut first_pass, mut told) = (true, false);
+    pub(super) async fn catch_up(self: Arc<Self>, member: Member) {
+        let (mut first_pass, mut said) = (true, Said::default());
         while self.is_current(&member) {
             let outcome = match member.is_striped() {
                 true => self.pass_shards(&member).await,
@@ -51,24 +72,12 @@ impl Inner {
             first_pass &= outcome.is_err();
             let pause = match outcome {
                 Ok(true) => {
-                    if self.is_current(&member) {
-                        let mut state = member.runtime.state.lock();
-                        if state.epoch == member.pg.epoch {
-                            state.caught_up = true;
-                            state.changed = true;
-                        }
-                    }
-                    tracing::info!(disk = %member.disk, pg = %member.pg.pg, epoch = %member.pg.epoch, "caught up");
-                    self.poke();
+                    self.is_complete(&member);
                     return;
                 }
                 Ok(false) => self.config.retry_pause / 4,
                 Err(error) => {
-                    let lost = matches!(error.code, ErrorCode::Missing | ErrorCode::ChecksumMismatch);
-                    if lost && !std::mem::replace(&mut told, true) {
-                        tracing::error!(disk = %member.disk, pg = %member.pg.pg, %error, "this member cannot catch up while the others lack that; bring their disks back, or delete the files concerned");
-                    }
-                    tracing::debug!(disk = %member.disk, pg = %member.pg.pg, %error, "catching up is repeated");
+                    self.waits(&member, &error, &mut said);
                     self.config.retry_pause
                 }
             };
@@ -76,12 +85,47 @@ impl Inner {
         }
     }
 
+    /// The member has everything: the manager is told.
+    fn is_complete(&self, member: &Member) {
+        if self.is_current(member) {
+            let mut state = member.runtime.state.lock();
+            if state.epoch == member.pg.epoch {
+                state.caught_up = true;
+                state.changed = true;
+                state.waits_for.clear();
+            }
+        }
+        tracing::info!(disk = %member.disk, pg = %member.pg.pg, epoch = %member.pg.epoch, "caught up");
+        self.poke();
+    }
+
+    /// A pass failed: what the others lack is for people to know, in the log and in the cluster's status.
+    fn waits(&self, member: &Member, error: &WireError, said: &mut Said) {
+        let (text, now) = (&error.message, self.clock.now());
+        tracing::debug!(disk = %member.disk, pg = %member.pg.pg, %error, "catching up is repeated");
+        if !matches!(error.code, ErrorCode::Missing | ErrorCode::ChecksumMismatch | ErrorCode::Internal) {
+            return;
+        }
+        said.failures += 1;
+        let known = said.last.as_ref().is_some_and(|(before, at)| before == text && now.since(*at) < SAY_AGAIN);
+        // The first one may come while the others heal what they were just told of.
+        if said.failures > 1 && !known {
+            tracing::error!(disk = %member.disk, pg = %member.pg.pg, %error, "this member cannot catch up while the others lack that; bring their disks back, or delete the files concerned");
+            said.last = Some((text.clone(), now));
+        }
+        let mut state = member.runtime.state.lock();
+        if state.epoch == member.pg.epoch && state.waits_for != *text {
+            state.waits_for.clone_from(text);
+            state.changed = true;
+        }
+    }
+
     /// One pass over everything that the primary has; `true` when nothing differed.
-    async fn pass(&self, member: &Member, first_pass: bool) -> Result<bool, WireError> {
+    async fn pass(self: &Arc<Self>, member: &Member, first_pass: bool) -> Result<bool, WireError> {
         let primary = fence::primary(&member.pg).ok_or_else(|| {
             WireError::new(ErrorCode::NotServing, format!("{} has no primary to catch up from", member.pg.pg))
         })?;
-        let (mut same, mut from) = (true, None);
+        let (mut same, mut from, mut waits) = (true, None, Waits::default());
         loop {
             let request = ListChunksRequest {
                 disk: primary.get(),
@@ -112,10 +156,14 @@ impl Inner {
                 if !self.is_current(member) {
                     return Ok(false);
                 }
-                same &= self.bring(member, primary, chunk).await?;
+                let id = ChunkId { pg: member.pg.pg, index: chunk.index };
+                match self.bring(member, primary, chunk).await {
+                    Ok(was_same) => same &= was_same,
+                    Err(error) => waits.note(id, error)?,
+                }
             }
             if end {
-                return Ok(same);
+                return waits.outcome(same);
             }
             from = last;
         }
@@ -139,7 +187,12 @@ impl Inner {
     }
 
     /// Brings one chunk up to the primary's; `true` when it was the same before.
-    async fn bring(&self, member: &Member, primary: DiskId, theirs: ChunkSummary) -> Result<bool, WireError> {
+    async fn bring(
+        self: &Arc<Self>,
+        member: &Member,
+        primary: DiskId,
+        theirs: ChunkSummary,
+    ) -> Result<bool, WireError> {
         let id = ChunkId { pg: member.pg.pg, index: theirs.index };
         let here = member.store.info(id);
         let sum = ChunkSum {
@@ -161,203 +214,16 @@ impl Inner {
                     .await
                     .map_err(|_| WireError::new(ErrorCode::Unavailable, "this server is stopping"))?;
                 let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
-                self.copy_chunk(member, primary, id, here).await
-            }
-        }
-    }
-
-    pub(super) async fn copy_chunk(
-        &self,
-        member: &Member,
-        primary: DiskId,
-        id: ChunkId,
-        here: Option<ChunkInfo>,
-    ) -> Result<bool, WireError> {
-        let theirs = self.table_of(member, primary, id).await?;
-        let made = (Epoch(theirs.summary.creation_epoch), SessionId(theirs.summary.session));
-        if here.as_ref().is_some_and(|here| (here.creation_epoch, here.session) != made) {
-            // An index is never given twice, so one of the two headers is wrong. A person has to look which.
-            let text = format!(
-                "{id} on {} was made in other circumstances than the primary's; this member cannot catch up with it",
-                member.disk
-            );
-            tracing::error!(disk = %member.disk, chunk = %id, "{text}");
-            return Err(WireError::new(ErrorCode::Internal, text));
-        }
-        let (length, crcs, sealed) = match &here {
-            Some(here) => {
-                let store = member.store.clone();
-                let tables = on_control(&member.store, move |_| store.tables(id)).await?;
-                (here.length, tables.crcs, here.sealed)
-            }
-            None => (0, Vec::new(), false),
-        };
-        let runs = missing_blocks(&theirs.crcs, theirs.summary.length, &theirs.punched, &crcs, length);
-        let mut same = runs.is_empty() && length >= theirs.summary.length;
-        // First what lies within what is here, through the journal; then the rest at the end.
-        let tail = (length.min(theirs.summary.length) / BLOCK_SIZE as u64) as u32;
-        for run in &runs {
-            for block in run.start..run.end.min(tail) {
-                self.replace_block(member, primary, id, &theirs, block).await?;
-            }
-        }
-        if length < theirs.summary.length {
-            self.append_rest(member, primary, id, &theirs, tail).await?;
-        }
-        let blocks = blocks_of(theirs.summary.length);
-        same &= !self.take_punched(member, id, &theirs.punched, blocks).await?;
-        if !sealed {
-            let _length: u64 = wait(|done| member.store.seal(id, done)).await?;
-            same = false;
-        }
-        Ok(same)
-    }
-
-    pub(super) async fn table_of(&self, member: &Member, primary: DiskId, id: ChunkId) -> Result<Theirs, WireError> {
-        let header = ChunkHeader {
-            disk: primary.get(),
-            pg: id.pg.get(),
-            index: id.index,
-            epoch: member.pg.epoch.get(),
-            session: 0,
-        };
-        let request = ChunkTableRequest { chunk: Some(header) };
-        let (answer, response): (ChunkTableResponse, _) =
-            self.ask(&member.pg, primary, Opcode::ChunkTable, &request, Payload::None).await?;
-        let bad = || WireError::new(ErrorCode::BadRequest, format!("{id}: the primary's table makes no sense"));
-        let summary = answer.summary.ok_or_else(bad)?;
-        let payload = response.payload.as_deref().unwrap_or(&[]);
-        let blocks = blocks_of(summary.length) as usize;
-        if summary.length > cairn_types::CHUNK_SIZE_MAX || payload.len() != blocks * 4 + blocks.div_ceil(8) {
-            return Err(bad());
-        }
-        let crcs = decode_crcs(&payload[..blocks * 4]).ok_or_else(bad)?;
-        let punched = PunchedBits::from_bytes(&payload[blocks * 4..]).ok_or_else(bad)?;
-        Ok(Theirs { summary, crcs, punched })
-    }
-
-    /// Verified blocks of the primary.
-    async fn blocks(
-        &self,
-        member: &Member,
-        primary: DiskId,
-        id: ChunkId,
-        theirs: &Theirs,
-        blocks: Range<u32>,
-    ) -> Result<AlignedBuf, WireError> {
-        let from = u64::from(blocks.start) * BLOCK_SIZE as u64;
-        let to = (u64::from(blocks.end) * BLOCK_SIZE as u64).min(theirs.summary.length);
-        let (data, crcs) = self.fetch(&member.pg, primary, id, from, (to - from) as u32).await?;
-        if crcs[..] != theirs.crcs[blocks.start as usize..blocks.end as usize] {
-            let text = format!("{id}: blocks {blocks:?} of the primary are not those of its table");
-            return Err(WireError::new(ErrorCode::ChecksumMismatch, text));
-        }
-        add(&member.store.metrics().catch_up_bytes, data.len() as u64);
-        Ok(data)
-    }
-
-    async fn replace_block(
-        &self,
-        member: &Member,
-        primary: DiskId,
-        id: ChunkId,
-        theirs: &Theirs,
-        block: u32,
-    ) -> Result<(), WireError> {
-        let data = self.blocks(member, primary, id, theirs, block..block + 1).await?.freeze();
-        let crc = crc32c(&data);
-        let good = GoodBlock { data, crc, row_crcs: Vec::new() };
-        wait(|done| member.store.heal(id, block, good, done)).await
-    }
-
-    /// Appends the primary's blocks from `first` on. What it has freed is filled with zeros under its checksum and freed
-    /// right after, so that both tables are the same.
-    async fn append_rest(
-        &self,
-        member: &Member,
-        primary: DiskId,
-        id: ChunkId,
-        theirs: &Theirs,
-        first: u32,
-    ) -> Result<(), WireError> {
-        let end = blocks_of(theirs.summary.length);
-        let mut at = first;
-        while at < end {
-            if !self.is_current(member) {
-                return Err(WireError::new(ErrorCode::StaleEpoch, "the epoch moved on"));
-            }
-            let piece = at..(at + PIECE_BLOCKS).min(end);
-            let mut data = AlignedBuf::unpooled(piece.len() * BLOCK_SIZE);
-            for run in runs(&theirs.punched, piece.clone()) {
-                if theirs.punched.get(run.start) {
-                    data.resize(data.len() + run.len() * BLOCK_SIZE);
-                } else {
-                    data.extend_from_slice(&self.blocks(member, primary, id, theirs, run).await?);
+                let others = fence::serving(&member.pg).filter(|other| ![member.disk, primary].contains(other));
+                let sources: Vec<DiskId> = std::iter::once(primary).chain(others).collect();
+                match self.copy_chunk(member, &sources, id, here).await {
+                    // Freed there just now: the next pass sees what is left.
+                    Err(error) if error.code == ErrorCode::ChunkDeleted => Ok(false),
+                    outcome => outcome,
                 }
             }
-            let offset = u64::from(piece.start) * BLOCK_SIZE as u64;
-            let last = (u64::from(piece.end) * BLOCK_SIZE as u64).min(theirs.summary.length);
-            let create = CreateRecord {
-                chunk: id,
-                scheme: member.pg.scheme,
-                shard: 0,
-                volume: member.pg.volume,
-                creation_epoch: Epoch(theirs.summary.creation_epoch),
-                session: SessionId(theirs.summary.session),
-            };
-            let op = AppendOp {
-                create,
-                may_create: true,
-                offset,
-                bytes: (last - offset) as usize,
-                data: data.freeze(),
-                crcs: theirs.crcs[piece.start as usize..piece.end as usize].to_vec(),
-                row_crcs: Vec::new(),
-                sync: false,
-                repair: true,
-            };
-            let _appended: Appended = wait(|done| member.store.append(op, done)).await?;
-            at = piece.end;
-        }
-        let _durable: u64 = wait(|done| member.store.sync(id, done)).await?;
-        Ok(())
-    }
-
-    /// Frees what others have freed; `true` when something was new.
-    pub(super) async fn take_punched(
-        &self,
-        member: &Member,
-        id: ChunkId,
-        punched: &PunchedBits,
-        blocks: u32,
-    ) -> Result<bool, WireError> {
-        let all = runs(punched, 0..blocks);
-        let block = BLOCK_SIZE as u64;
-        let ranges: Vec<(u64, u64)> = all
-            .into_iter()
-            .filter(|run| punched.get(run.start))
-            .map(|run| (u64::from(run.start) * block, run.len() as u64 * block))
-            .collect();
-        if ranges.is_empty() {
-            return Ok(false);
-        }
-        let count = || member.store.info(id).map_or(0, |info| info.punched_blocks);
-        let before = count();
-        wait(|done| member.store.punch(id, ranges, done)).await?;
-        Ok(count() != before)
-    }
-}
-
-/// Runs of blocks that are all freed or all not.
-pub(super) fn runs(punched: &PunchedBits, blocks: Range<u32>) -> Vec<Range<u32>> {
-    let mut runs: Vec<Range<u32>> = Vec::new();
-    for block in blocks {
-        match runs.last_mut() {
-            Some(run) if punched.get(run.start) == punched.get(block) => run.end = block + 1,
-            _ => runs.push(block..block + 1),
         }
     }
-    runs
 }
 
 fn sum_of(info: &ChunkInfo) -> ChunkSum {
@@ -367,12 +233,4 @@ fn sum_of(info: &ChunkInfo) -> ChunkSum {
         creation_epoch: info.creation_epoch,
         table_crc: info.table_crc,
     }
-}
-
-/// Runs something on the disk's control thread and waits for it.
-pub(super) async fn on_control<T: Send + 'static>(
-    store: &std::sync::Arc<crate::disk::DiskStore>,
-    job: impl FnOnce(&crate::disk::DiskStore) -> Result<T, crate::disk::DataError> + Send + 'static,
-) -> Result<T, WireError> {
-    wait(|done| store.control(move |store| done(job(store)))).await
 }

@@ -21,7 +21,8 @@ use cairn_wire::error::WireError;
 
 use super::Inner;
 use super::allocate::raise_mark;
-use super::catch_up::runs;
+use super::catch_up::Waits;
+use super::copy::runs;
 use super::member::Member;
 use super::rebuild::{REBUILD_BLOCKS, Rebuild, RebuildError};
 use super::seal_old::wait;
@@ -37,7 +38,7 @@ pub(super) type Holders = Vec<(DiskId, Option<ChunkSummary>)>;
 impl Inner {
     /// One pass over everything that serving members have; `true` when this member lacked nothing.
     pub(super) async fn pass_shards(self: &Arc<Self>, member: &Member) -> Result<bool, WireError> {
-        let (mut same, mut after) = (true, None);
+        let (mut same, mut after, mut waits) = (true, None, Waits::default());
         loop {
             let pages = self.list_others(member, after, PAGE).await?;
             let mark = pages.iter().map(|(_, page)| page.high_water).max().unwrap_or(0);
@@ -53,10 +54,14 @@ impl Inner {
                 }
                 let of = |page: &ListChunksResponse| page.chunks.iter().find(|chunk| chunk.index == index).cloned();
                 let holders = pages.iter().map(|(disk, page)| (*disk, of(page))).collect();
-                same &= self.bring_shard(member, ChunkId { pg: member.pg.pg, index }, holders).await?;
+                let id = ChunkId { pg: member.pg.pg, index };
+                match self.bring_shard(member, id, holders).await {
+                    Ok(was_same) => same &= was_same,
+                    Err(error) => waits.note(id, error)?,
+                }
             }
             match limit {
-                None => return Ok(same),
+                None => return waits.outcome(same),
                 limit => after = limit,
             }
         }

@@ -1,20 +1,20 @@
 //! Healing: a block that a reader or a scan found bad is read at rest; if it is bad, a good copy of another serving
-//! member replaces it through the journal; a block of a shard is rebuilt from other shards ([`super::rebuild`]).
+//! member replaces it through the journal; a block of a shard is rebuilt from other shards ([`super::rebuild`]). A member
+//! whose copy turns out to be bad as well is told ([`super::fetch`]).
 
 use std::sync::Arc;
 
 use cairn_chunk_core::fence;
-use cairn_env::AlignedBuf;
-use cairn_format::crc_table::decode_crcs;
+use cairn_format::crc_table::blocks_of;
 use cairn_format::pg_state::PgStateRecord;
-use cairn_rpc::{Payload, Reply, Request};
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, PgId, crc32c};
-use cairn_wire::Opcode;
+use cairn_rpc::{Reply, Request};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, PgId};
 use cairn_wire::common::Empty;
-use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
+use cairn_wire::data::ReportBadBlockRequest;
 use cairn_wire::error::WireError;
 use tokio::sync::oneshot;
 
+use super::fetch::is_about_bytes;
 use super::heal_log::Heard;
 use super::member::{Member, bad_request};
 use super::rebuild::{Rebuild, RebuildError, Rebuilt};
@@ -22,16 +22,10 @@ use super::{Inner, Refused};
 use crate::disk::metrics::add;
 use crate::disk::{DataError, DiskStore, GoodBlock};
 
+/// Bad blocks that are tried again one after the other before anything else is looked at.
+const AGAIN_AT_ONCE: usize = 64;
 /// Blocks that one report makes look at, around an unreadable range.
 const RANGE_MAX: u32 = 1024;
-
-/// Blocks from another member that match their checksums.
-pub(super) struct Fetched {
-    pub(super) data: AlignedBuf,
-    pub(super) crcs: Vec<u32>,
-    /// Of parity shards, if they were asked for.
-    pub(super) row_crcs: Vec<u32>,
-}
 
 impl Inner {
     pub(super) fn report_bad_block(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
@@ -87,8 +81,58 @@ impl Inner {
         self.logged.lock().is_news((disk, id, block, heard), self.clock.now())
     }
 
-    /// Verifies a block at rest and heals it if it is bad. Returns whether it was.
+    /// Tries again, now and then, what could not be healed, and looks after what reads found.
+    pub(super) fn start_healing_again(self: &Arc<Self>) {
+        let inner = Arc::downgrade(self);
+        let pause = self.config.heal_pause;
+        self.tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(inner) = inner.upgrade().filter(|inner| !inner.is_stopping()) else { return };
+                inner.mend_rows_found().await;
+                let due = inner.unhealed.lock().take_due(inner.clock.now(), AGAIN_AT_ONCE);
+                for (disk, id, block) in due {
+                    inner.heal_again(disk, id, block).await;
+                }
+            }
+        });
+    }
+
+    async fn heal_again(self: &Arc<Self>, disk: DiskId, id: ChunkId, block: u32) {
+        // Where the group is not known any more, nobody reads that block.
+        let Ok(member) = self.member(disk.get(), id.pg.get(), 0) else {
+            self.unhealed.lock().done((disk, id, block));
+            return;
+        };
+        let outcome = self.check_and_heal(disk, member.pg.clone(), member.store.clone(), id, block).await;
+        if let Err(error) = outcome {
+            tracing::debug!(%disk, chunk = %id, block, %error, "a bad block is tried again later");
+        }
+    }
+
+    /// Verifies a block at rest and heals it if it is bad; what cannot be healed now is tried again. Returns whether it was
+    /// bad.
     pub(super) async fn check_and_heal(
+        self: &Arc<Self>,
+        disk: DiskId,
+        pg: Arc<PgStateRecord>,
+        store: Arc<DiskStore>,
+        id: ChunkId,
+        block: u32,
+    ) -> Result<bool, WireError> {
+        let outcome = self.check_and_heal_now(disk, pg, store.clone(), id, block).await;
+        let here = store.info(id).is_some_and(|info| block < blocks_of(info.length));
+        let mut unhealed = self.unhealed.lock();
+        if outcome.is_err() && here {
+            unhealed.failed((disk, id, block), self.clock.now());
+        } else {
+            unhealed.done((disk, id, block));
+        }
+        drop(unhealed);
+        outcome
+    }
+
+    async fn check_and_heal_now(
         self: &Arc<Self>,
         disk: DiskId,
         pg: Arc<PgStateRecord>,
@@ -174,7 +218,7 @@ impl Inner {
             }
             Err(error) => {
                 if self.is_news(disk, id, block, Heard::NotHealed) {
-                    tracing::warn!(%disk, chunk = %id, block, %error, "a bad block cannot be healed now; its next reader has it tried again");
+                    tracing::warn!(%disk, chunk = %id, block, %error, "a bad block cannot be healed now; it is tried again");
                 }
                 Err(error.to_wire())
             }
@@ -184,7 +228,7 @@ impl Inner {
     /// A copy of a block from another serving member that matches its checksum there; one that matches the checksum here
     /// as well goes first.
     async fn good_copy(
-        &self,
+        self: &Arc<Self>,
         disk: DiskId,
         pg: &PgStateRecord,
         store: &Arc<DiskStore>,
@@ -208,7 +252,7 @@ impl Inner {
                 }
                 Ok(_) => problems.push(format!("{other} sent something else")),
                 Err(error) => {
-                    unanswered |= error.code == ErrorCode::ChainFailed;
+                    unanswered |= !is_about_bytes(&error);
                     problems.push(format!("{other}: {error}"));
                 }
             }
@@ -221,51 +265,10 @@ impl Inner {
         if !self.is_news(disk, id, block, Heard::NotHealed) {
             // Readers that do not give up have it tried several times a second.
         } else if unanswered {
-            tracing::warn!(%disk, chunk = %id, block, problems, "a bad block cannot be healed now; its next reader has it tried again");
+            tracing::warn!(%disk, chunk = %id, block, problems, "a bad block cannot be healed now; it is tried again");
         } else {
             tracing::error!(%disk, chunk = %id, block, problems, "a bad block cannot be healed: no other member has it intact");
         }
         Err(WireError::new(ErrorCode::ChecksumMismatch, text))
-    }
-
-    /// Reads from another member and verifies what comes.
-    pub(super) async fn fetch(
-        &self,
-        pg: &PgStateRecord,
-        from: DiskId,
-        id: ChunkId,
-        offset: u64,
-        length: u32,
-    ) -> Result<(AlignedBuf, Vec<u32>), WireError> {
-        let Fetched { data, crcs, .. } = self.fetch_rows(pg, from, id, None, offset, length).await?;
-        Ok((data, crcs))
-    }
-
-    /// The same with the checksums of the rows, of a chunk that was made in a known epoch.
-    pub(super) async fn fetch_rows(
-        &self,
-        pg: &PgStateRecord,
-        from: DiskId,
-        id: ChunkId,
-        made: Option<Epoch>,
-        offset: u64,
-        length: u32,
-    ) -> Result<Fetched, WireError> {
-        let header =
-            ChunkHeader { disk: from.get(), pg: id.pg.get(), index: id.index, epoch: pg.epoch.get(), session: 0 };
-        let creation_epoch = made.map_or(0, Epoch::get);
-        let request = ReadRequest { chunk: Some(header), offset, length, creation_epoch, row_crcs: made.is_some() };
-        let (answer, response): (ReadResponse, _) = self.ask(pg, from, Opcode::Read, &request, Payload::None).await?;
-        let damaged =
-            |what: &str| WireError::new(ErrorCode::ChecksumMismatch, format!("{id}: {what} from {from} at {offset}"));
-        let data = response.payload.ok_or_else(|| damaged("nothing came"))?;
-        let crcs = decode_crcs(&answer.crcs).ok_or_else(|| damaged("bad checksums came"))?;
-        let row_crcs = decode_crcs(&answer.row_crcs).ok_or_else(|| damaged("bad checksums of rows came"))?;
-        let whole = data.len() == crcs.len() * BLOCK_SIZE && !crcs.is_empty();
-        let matches = || data.chunks(BLOCK_SIZE).zip(&crcs).all(|(block, crc)| crc32c(block) == *crc);
-        if !whole || !matches() {
-            return Err(damaged("damaged blocks came"));
-        }
-        Ok(Fetched { data, crcs, row_crcs })
     }
 }

@@ -24,7 +24,6 @@ impl Inner {
                 tokio::time::sleep(pause).await;
                 let Some(inner) = inner.upgrade().filter(|inner| !inner.is_stopping()) else { return };
                 inner.seal_idle().await;
-                inner.mend_rows_found().await;
             }
         });
     }

@@ -40,6 +40,8 @@ pub(crate) struct PgMemory {
     pub(crate) reserving: bool,
     /// As syncing member: verified equal to the primary.
     pub(crate) caught_up: bool,
+    /// As syncing member: what the others lack, so that it cannot go on.
+    pub(crate) waits_for: String,
     /// A task of the epoch was started.
     pub(crate) started: bool,
     deleted: BTreeSet<u32>,

@@ -2,8 +2,8 @@
 //! and where a serving member lacks what it should have.
 //!
 //! The k best sources (data shards first) are read at the same time; for one that fails, or is slow, the next one is asked.
-//! What comes is proven against the checksums of the rows ([`cairn_chunk_core::row_decode`]); if the proof fails, one source
-//! after the other is left out.
+//! What comes is proven against the checksums of the rows ([`cairn_chunk_core::row_decode`]). If the proof fails, or too few
+//! sources have the whole range, each row is made of whatever is good of it anywhere ([`super::rebuild_rows`]).
 //!
 //! Invariants: nothing is answered that was not proven, and never anything for blocks that some source has freed; memory is
 //! bounded by [`REBUILD_BLOCKS`] of every other shard a call, and callers hold a permit.
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::Inner;
-use super::heal::Fetched;
+use super::fetch::{At, Fetched, is_about_bytes};
 use super::member::Member;
 use crate::disk::DiskStore;
 use crate::disk::metrics::add;
@@ -69,6 +69,8 @@ pub(super) enum RebuildError {
         problems: String,
         /// Some did not answer, so that later may be better.
         unanswered: bool,
+        /// Some answered that they have not got all of it, or sent what does not match its checksum.
+        damaged: bool,
     },
     /// What came cannot be proven.
     #[error(
@@ -102,13 +104,13 @@ impl RebuildError {
 pub(super) struct Rebuild {
     store: Arc<DiskStore>,
     /// With epoch 0: a block under a checksum is the same in every epoch.
-    pg: Arc<PgStateRecord>,
-    id: ChunkId,
-    creation_epoch: Epoch,
-    shard: usize,
-    codec: Codec,
+    pub(super) pg: Arc<PgStateRecord>,
+    pub(super) id: ChunkId,
+    pub(super) creation_epoch: Epoch,
+    pub(super) shard: usize,
+    pub(super) codec: Codec,
     /// Serving members besides this one: data shards first.
-    others: Vec<(usize, DiskId)>,
+    pub(super) others: Vec<(usize, DiskId)>,
     /// Those that failed or were slow before: asked last.
     tardy: Mutex<ShardSet>,
 }
@@ -118,6 +120,14 @@ struct Source {
     shard: usize,
     disk: DiskId,
     fetched: Fetched,
+}
+
+/// Why sources did not have what was asked for.
+#[derive(Default)]
+pub(super) struct Failures {
+    pub(super) problems: Vec<String>,
+    pub(super) unanswered: bool,
+    pub(super) damaged: bool,
 }
 
 /// One read of a source.
@@ -136,16 +146,22 @@ impl Rebuild {
         Ok(Self { store, pg, id, creation_epoch, shard, codec, others, tardy })
     }
 
-    fn too_few(&self, blocks: &Range<u32>, have: usize, problems: &[String], unanswered: bool) -> RebuildError {
+    pub(super) fn too_few(&self, blocks: &Range<u32>, have: usize, failures: &Failures) -> RebuildError {
         RebuildError::TooFew {
             chunk: self.id,
             shard: self.shard,
             blocks: blocks.clone(),
             have,
             needed: self.codec.k(),
-            problems: problems.join("; "),
-            unanswered,
+            problems: failures.problems.join("; "),
+            unanswered: failures.unanswered,
+            damaged: failures.damaged,
         }
+    }
+
+    /// The chunk on one of the sources.
+    pub(super) fn at(&self, disk: DiskId) -> At<'_> {
+        At { pg: &self.pg, disk, id: self.id, made: Some(self.creation_epoch) }
     }
 
     fn prove(&self, sources: &[Source], bytes: usize) -> Result<Rebuilt, RowTrouble> {
@@ -173,50 +189,31 @@ impl Inner {
         blocks: Range<u32>,
     ) -> Result<Rebuilt, RebuildError> {
         let bytes = blocks.len() * BLOCK_SIZE;
-        let mut first = None;
-        let mut avoid = vec![ShardSet::EMPTY];
-        while let Some(without) = avoid.pop() {
-            let sources = match self.gather(job, &blocks, without).await {
-                Ok(sources) => sources,
-                // Without the one that is left out there are too few: the trouble is what there is to say.
-                Err(RebuildError::TooFew { .. }) if first.is_some() => continue,
-                Err(error) => return Err(error),
-            };
-            match job.prove(&sources, bytes) {
-                Ok(rebuilt) => {
-                    add(&job.store.metrics().rebuilt_bytes, bytes as u64);
-                    return Ok(rebuilt);
+        let rebuilt = match self.gather(job, &blocks).await {
+            Ok(sources) => match job.prove(&sources, bytes) {
+                Ok(rebuilt) => rebuilt,
+                Err(trouble) => {
+                    tracing::warn!(chunk = %job.id, shard = job.shard, ?blocks, %trouble, "shards do not belong together; trying all that can be had");
+                    self.rebuild_rows(job, &blocks).await?
                 }
-                Err(trouble) if first.is_none() => {
-                    tracing::warn!(chunk = %job.id, shard = job.shard, ?blocks, %trouble, "shards do not belong together; trying without each of them");
-                    // Parity last in the list, so tried first: its checksums of rows are the likelier ones to be wrong.
-                    avoid = sources.iter().map(|source| [source.shard].into_iter().collect()).collect();
-                    first = Some(trouble);
-                }
-                Err(trouble) => tracing::debug!(chunk = %job.id, ?blocks, %trouble, "still not proven"),
-            }
-        }
-        let trouble = first.unwrap_or(RowTrouble::Malformed { shard: job.shard });
-        let error = RebuildError::Unproven { chunk: job.id, shard: job.shard, blocks, trouble };
-        tracing::error!(%error, "a shard cannot be rebuilt");
-        Err(error)
+            },
+            // What is bad of one source in one row may be good in others.
+            Err(RebuildError::TooFew { damaged: true, .. }) => self.rebuild_rows(job, &blocks).await?,
+            Err(error) => return Err(error),
+        };
+        add(&job.store.metrics().rebuilt_bytes, bytes as u64);
+        Ok(rebuilt)
     }
 
     /// The blocks of k other shards, in the order of the shards.
-    async fn gather(
-        self: &Arc<Self>,
-        job: &Arc<Rebuild>,
-        blocks: &Range<u32>,
-        without: ShardSet,
-    ) -> Result<Vec<Source>, RebuildError> {
+    async fn gather(self: &Arc<Self>, job: &Arc<Rebuild>, blocks: &Range<u32>) -> Result<Vec<Source>, RebuildError> {
         let needed = job.codec.k();
         let mut order = job.others.clone();
-        order.retain(|(shard, _)| !without.contains(*shard));
         let tardy = *job.tardy.lock();
         order.sort_by_key(|(shard, _)| tardy.contains(*shard));
         let mut spare = order.iter().copied();
         let mut reads = JoinSet::new();
-        let (mut sources, mut problems, mut unanswered) = (Vec::new(), Vec::new(), false);
+        let (mut sources, mut failures) = (Vec::new(), Failures::default());
         let mut waits = ShardSet::EMPTY;
         for next in spare.by_ref().take(needed) {
             waits.insert(next.0);
@@ -236,7 +233,7 @@ impl Inner {
                     }
                     continue;
                 }
-                Ok(None) => return Err(job.too_few(blocks, sources.len(), &problems, unanswered)),
+                Ok(None) => return Err(job.too_few(blocks, sources.len(), &failures)),
                 Ok(Some(Err(_gone))) => continue,
                 Ok(Some(Ok(read))) => read,
             };
@@ -248,8 +245,9 @@ impl Inner {
                     return Err(RebuildError::Freed { chunk: job.id, disk, blocks: blocks.clone() });
                 }
                 Err(error) => {
-                    unanswered |= error.code == ErrorCode::ChainFailed;
-                    problems.push(format!("shard {shard} on {disk}: {error}"));
+                    failures.unanswered |= !is_about_bytes(&error);
+                    failures.damaged |= is_about_bytes(&error);
+                    failures.problems.push(format!("shard {shard} on {disk}: {error}"));
                     job.tardy.lock().insert(shard);
                     if let Some(next) = spare.next() {
                         waits.insert(next.0);
@@ -274,8 +272,8 @@ impl Inner {
         let from = u64::from(blocks.start) * BLOCK_SIZE as u64;
         let length = (blocks.len() * BLOCK_SIZE) as u32;
         reads.spawn(async move {
-            let made = Some(job.creation_epoch);
-            (source, inner.fetch_rows(&job.pg, source.1, job.id, made, from, length).await)
+            let at = job.at(source.1);
+            (source, inner.fetch_rows(&at, from, length).await)
         });
     }
 }

@@ -10,6 +10,9 @@ use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest, PgReport};
 use super::member::Member;
 use super::{DataServer, Inner};
 
+/// Characters of what a member says that it waits for.
+const WAITS_FOR_MAX: usize = 300;
+
 impl DataServer {
     /// The cluster that the disks' labels name, if any does.
     pub fn cluster(&self) -> cairn_types::ClusterId {
@@ -105,6 +108,11 @@ impl Inner {
     }
 }
 
+/// A text of bounded length.
+fn clip(text: &str) -> String {
+    text.chars().take(WAITS_FOR_MAX).collect()
+}
+
 fn report(member: &Member) -> PgReport {
     let mut used = 0;
     let mut open = 0;
@@ -120,9 +128,10 @@ fn report(member: &Member) -> PgReport {
             _ => break,
         }
     }
-    let caught_up = {
+    let (caught_up, waits_for) = {
         let state = member.runtime.state.lock();
-        state.caught_up && state.epoch == member.pg.epoch
+        let current = state.epoch == member.pg.epoch;
+        (state.caught_up && current, if current { clip(&state.waits_for) } else { String::new() })
     };
     let syncing = cairn_chunk_core::fence::state_of(&member.pg, member.disk) == Ok(MemberState::Syncing);
     PgReport {
@@ -133,6 +142,7 @@ fn report(member: &Member) -> PgReport {
         open_chunks: open,
         high_water: member.pg.high_water,
         caught_up: caught_up && syncing,
+        waits_for: if syncing { waits_for } else { String::new() },
     }
 }
 

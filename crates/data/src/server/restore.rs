@@ -180,13 +180,15 @@ impl Inner {
         }
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
         let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(()) };
+        let mut sources: Vec<DiskId> = sources.into_iter().map(|(_, source, _)| source).collect();
         let mut outcome = Ok(());
-        for (_, source, _) in sources {
-            let here = member.store.info(id);
-            match self.copy_chunk(member, source, id, here).await {
-                Ok(_) => return Ok(()),
+        for _ in 0..sources.len() {
+            match self.copy_chunk(member, &sources, id, member.store.info(id)).await {
+                Ok(_was_same) => return Ok(()),
                 Err(error) => outcome = Err(error),
             }
+            // By the table of another one.
+            sources.rotate_left(1);
         }
         outcome
     }

@@ -3,6 +3,7 @@
 //! seals its own shards.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use cairn_chunk_core::fence;
 use cairn_chunk_core::seal_plan::{Holding, SealPlan, plan_seal};
@@ -46,7 +47,7 @@ where
 
 impl Inner {
     /// Ends all open chunks of earlier epochs.
-    pub(super) async fn seal_old(&self, member: &Member) -> Result<(), WireError> {
+    pub(super) async fn seal_old(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
         let serving: Vec<DiskId> = fence::serving(&member.pg).collect();
         let mut open = BTreeSet::new();
         for disk in &serving {
@@ -70,13 +71,13 @@ impl Inner {
 
     /// In an erasure group: ends the member's own open shards of earlier epochs, without a word to the others. What some
     /// have and others lack was not published, or is rebuilt by catching up.
-    pub(super) async fn seal_own(self: std::sync::Arc<Self>, member: Member) {
+    pub(super) async fn seal_own(self: Arc<Self>, member: Member) {
         while self.is_current(&member) {
             let mut open = Vec::new();
             let mut from = 0;
             loop {
                 let page = member.store.list(member.pg.pg, from, PAGE as usize);
-                let old = |chunk: &&std::sync::Arc<Chunk>| chunk.creation_epoch() < member.pg.epoch;
+                let old = |chunk: &&Arc<Chunk>| chunk.creation_epoch() < member.pg.epoch;
                 open.extend(page.iter().filter(old).filter(|chunk| !chunk.is_sealed()).map(|chunk| chunk.info().id));
                 match page.last() {
                     Some(last) if page.len() == PAGE as usize => from = last.info().id.index.saturating_add(1),
@@ -147,7 +148,7 @@ impl Inner {
         Ok(answer.chunks.into_iter().find(|chunk| chunk.index == id.index))
     }
 
-    async fn seal_one(&self, member: &Member, serving: &[DiskId], id: ChunkId) -> Result<(), WireError> {
+    async fn seal_one(self: &Arc<Self>, member: &Member, serving: &[DiskId], id: ChunkId) -> Result<(), WireError> {
         let mut holdings = Vec::new();
         let mut made = None;
         for disk in serving {
@@ -172,7 +173,7 @@ impl Inner {
 
     /// Copies what one member has more than another. What cannot be verified ends the prefix: others are sealed there.
     async fn copy_up(
-        &self,
+        self: &Arc<Self>,
         member: &Member,
         id: ChunkId,
         made: (Epoch, SessionId),
@@ -201,7 +202,7 @@ impl Inner {
 
     /// Verified blocks from any member, this one included.
     async fn piece(
-        &self,
+        self: &Arc<Self>,
         member: &Member,
         source: DiskId,
         id: ChunkId,

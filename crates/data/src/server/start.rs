@@ -10,6 +10,9 @@ use cairn_types::{ClusterId, DiskId, PgId};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
+use super::fetch::TELL_AGAIN;
+use super::heal_log::{AGAIN_AFTER, HealLog};
+use super::later::Later;
 use super::slot::{Slot, StoreParts};
 use super::{DataServer, Inner};
 use crate::config::DataConfig;
@@ -107,7 +110,10 @@ impl DataServer {
             report_at: Mutex::new((DiskId(0), PgId(0))),
             copies: tokio::sync::Semaphore::new(config.catch_up_chunks.max(1)),
             heals: tokio::sync::Semaphore::new(HEALS_AT_ONCE),
-            logged: Mutex::default(),
+            logged: Mutex::new(HealLog::new(AGAIN_AFTER)),
+            told: Mutex::new(HealLog::new(TELL_AGAIN)),
+            unhealed: Mutex::new(Later::new(config.heal_pause)),
+            unmended: Mutex::new(Later::new(config.heal_pause)),
             bringing: Mutex::default(),
             restores: Mutex::default(),
             tasks,
@@ -118,6 +124,7 @@ impl DataServer {
             config,
         });
         inner.start_idle_seals();
+        inner.start_healing_again();
         Ok(Self { inner })
     }
 }

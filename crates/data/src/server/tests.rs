@@ -8,4 +8,5 @@ mod repairs;
 mod restores;
 mod shard_lives;
 mod shards;
+mod sources;
 mod stripes;

@@ -3,7 +3,7 @@ use super::*;
 use crate::apply::tests::{SECOND, cluster, ok, register};
 use crate::command::{Command, CreatePgs, DiskAt, DiskStates, Disks, NodeAt, NodesDown};
 use crate::soft::PartitionLoad;
-use cairn_types::{NodeId, PartitionId};
+use cairn_types::{NodeId, PartitionId, PgId};
 
 fn healthy() -> (State, Soft) {
     let mut state = cluster(3);
@@ -78,4 +78,17 @@ fn a_lost_node_that_held_nothing_is_no_problem() {
     down(&mut state, &[19]);
     let said = problems(&state, &soft, WallTime(26 * SECOND));
     assert!(said.len() == 1 && said[0].contains("p1 cannot be used without it"), "{said:#?}");
+}
+
+/// Damage that keeps a member from catching up would be in the log of one node only.
+#[test]
+fn a_member_that_cannot_catch_up_is_named() {
+    let (mut state, mut soft) = healthy();
+    let at = (PgId(1), DiskId(1));
+    soft.pg_waits.insert(at, "pg1/7: no member has block 3".into());
+    assert_eq!(problems(&state, &soft, WallTime(0)), Vec::<String>::new(), "it serves");
+    down(&mut state, &[16]);
+    ok(&mut state, Command::Register(register(0, Roles::DATA, 1)));
+    let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
+    assert!(said.contains("1 member cannot catch up") && said.contains("d1 in pg1: pg1/7: no member has"), "{said}");
 }

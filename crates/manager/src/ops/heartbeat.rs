@@ -105,6 +105,11 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
             leading.soft.pg_used.insert(pg.id, report.used_bytes);
         }
         let current = pg.epoch.get() == report.epoch && pg.state_of(disk) == Some(MemberState::Syncing);
+        if report.waits_for.is_empty() || !current {
+            leading.soft.pg_waits.remove(&(pg.id, disk));
+        } else {
+            leading.soft.pg_waits.insert((pg.id, disk), clip(&report.waits_for));
+        }
         if report.caught_up && current {
             work.caught_up.push(MemberAt { pg: report.pg, disk: report.disk, epoch: report.epoch });
         }

@@ -64,6 +64,8 @@ pub(super) fn config(dirs: &[&std::path::Path]) -> DataConfig {
         hop_deadline: Duration::from_millis(600),
         hop_margin: Duration::from_millis(300),
         retry_pause: Duration::from_millis(20),
+        heal_pause: Duration::from_millis(100),
+        reserve_deadline: Duration::from_secs(3),
         reserve_step: 8,
         ..DataConfig::new(dirs.iter().map(disk).collect())
     }

@@ -1,0 +1,267 @@
+//! Sources with bad blocks: whatever is good anywhere is enough, and those that are bad are told.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cairn_rpc::Payload;
+use cairn_sim::SimRng;
+use cairn_types::MemberState::{self, Offline, Serving, Syncing};
+use cairn_types::{ErrorCode, Scheme};
+use cairn_wire::Opcode;
+use cairn_wire::common::ChunkRange;
+use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
+
+use super::cluster::{Cluster, PG, eventually, pattern};
+use super::rebuilds::{damage, report};
+use super::repairs::id;
+use super::shards::{ALL, RS32, UNIT};
+use super::stripes::Shards;
+
+/// A replicated chunk of so many blocks, of which the last is a part.
+const BLOCKS: usize = 400;
+const BYTES: usize = BLOCKS * 4096 - 1000;
+
+fn caught_up(cluster: &Cluster, i: usize) {
+    eventually("catching up", || cluster.nodes[i].report().is_some_and(|report| report.caught_up));
+}
+
+/// A sealed chunk on two of three members; the third is away.
+fn copied(cluster: &Cluster, seed: u64) -> u32 {
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(seed, BYTES);
+    for at in (0..BYTES).step_by(1 << 20) {
+        let end = (at + (1 << 20)).min(BYTES);
+        cluster.append(0, &[1], index, at as u64, &bytes[at..end]).expect("appended");
+    }
+    cluster.seal(0, &[1], index).expect("sealed");
+    for i in 0..2 {
+        at_rest(cluster, i, index);
+    }
+    index
+}
+
+/// What is still on its way home would be written over the damage.
+fn at_rest(cluster: &Cluster, i: usize, index: u32) {
+    let store = cluster.nodes[i].store();
+    eventually("it is at rest", || store.chunk(id(index)).is_some_and(|chunk| chunk.state.lock().overlay.is_empty()));
+}
+
+fn healed(cluster: &Cluster, i: usize, index: u32, block: u32) {
+    let store = cluster.nodes[i].store();
+    eventually(&format!("member {i} heals its block {block}"), || store.verify_block(id(index), block) == Ok(true));
+}
+
+fn check_copy(cluster: &Cluster, i: usize, index: u32, seed: u64) {
+    let bytes = pattern(seed, BYTES);
+    for at in (0..BYTES).step_by(1 << 20) {
+        let end = (at + (1 << 20)).min(BYTES);
+        let found = cluster.read(i, index, at as u64, end - at).expect("read").expect("intact");
+        assert!(found == bytes[at..end], "member {i}, {at}..{end}");
+    }
+}
+
+/// One flipped bit on the primary would keep a member out that comes back, for as long as nobody reads just that block.
+#[test]
+fn copies_with_different_bad_blocks_make_a_good_one() {
+    let mut cluster = Cluster::start(3);
+    cluster.kill(2);
+    cluster.raise(&[Serving, Serving, Offline]);
+    let index = copied(&cluster, 1);
+    let bad = [(0, 5), (0, 280), (0, BLOCKS - 1), (1, 4), (1, 6), (1, 300)];
+    for (member, block) in bad {
+        damage(&cluster, member, index, block as u64);
+    }
+    cluster.restart(2);
+    cluster.raise(&[Serving, Serving, Syncing]);
+    caught_up(&cluster, 2);
+    cluster.raise(&[Serving; 3]);
+    check_copy(&cluster, 2, index, 1);
+    // The source was told of its bad blocks. The other one may not have been asked for its own.
+    for block in [5, 280, BLOCKS - 1] {
+        healed(&cluster, 0, index, block as u32);
+    }
+    check_copy(&cluster, 0, index, 1);
+    let noticed = cluster.nodes[0].store().metrics().crc_errors.load(Relaxed);
+    assert!(noticed >= 3, "{noticed}");
+}
+
+/// A block that is bad everywhere would hold up everything else that the member lacks, and nobody would know of it.
+#[test]
+fn a_chunk_that_nobody_has_whole_waits_alone_and_is_named() {
+    let mut cluster = Cluster::start(3);
+    cluster.kill(2);
+    cluster.raise(&[Serving, Serving, Offline]);
+    let (lost, sound) = (copied(&cluster, 1), copied(&cluster, 2));
+    for member in [0, 1] {
+        damage(&cluster, member, lost, 7);
+    }
+    damage(&cluster, 0, sound, 9);
+    cluster.restart(2);
+    cluster.raise(&[Serving, Serving, Syncing]);
+    eventually("the other chunk", || cluster.nodes[2].store().info(id(sound)).is_some_and(|info| info.sealed));
+    eventually("it is named", || {
+        let text = cluster.nodes[2].report().map(|report| report.waits_for).unwrap_or_default();
+        text.contains(&format!("{}: no member has block 7", id(lost)))
+    });
+    assert!(!cluster.nodes[2].report().is_some_and(|report| report.caught_up), "it is not complete");
+    healed(&cluster, 0, sound, 9);
+    assert_eq!(cluster.read(0, lost, 7 * 4096, 10).expect("answered"), None, "it is still bad, and seen to be");
+    // The file is deleted: nothing is lacking any more.
+    for i in 0..2 {
+        let ranges = vec![ChunkRange { offset: 0, length: BYTES as u64 }];
+        let item = FreeItem { disk: cluster.nodes[i].disk, pg: PG, index: lost, ranges };
+        let answer: (FreeResponse, _) =
+            cluster.call(i, Opcode::Free, &FreeRequest { items: vec![item] }, Payload::None).expect("answered");
+        assert_eq!(answer.0.codes, [0]);
+    }
+    caught_up(&cluster, 2);
+    assert_eq!(cluster.nodes[2].report().map(|report| report.waits_for), Some(String::new()));
+    cluster.raise(&[Serving; 3]);
+    check_copy(&cluster, 2, sound, 2);
+}
+
+/// A bad copy that is asked while another one heals would stay bad until a reader comes upon it.
+#[test]
+fn healing_tells_other_bad_copies() {
+    let cluster = Cluster::start(3);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(3, 300_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    for i in 0..3 {
+        at_rest(&cluster, i, index);
+    }
+    damage(&cluster, 0, index, 11);
+    damage(&cluster, 1, index, 11);
+    report(&cluster, 0, index, 11).expect("healed from the third");
+    healed(&cluster, 1, index, 11);
+    for i in 0..3 {
+        assert!(cluster.read(i, index, 0, 300_000).expect("read").expect("intact") == bytes);
+    }
+}
+
+fn but(members: usize, away: usize, state: MemberState) -> Vec<MemberState> {
+    (0..members).map(|i| if i == away { state } else { Serving }).collect()
+}
+
+/// A shard could not be rebuilt although every row has k good blocks: no k shards are good from end to end.
+#[test]
+fn every_row_is_made_of_what_is_good_of_it() {
+    let mut faults = 0;
+    for (scheme, away, seed) in [(RS32, 4, 1), (RS32, 0, 2), (Scheme::Erasure { k: 6, m: 3 }, 3, 3)] {
+        let members = scheme.members();
+        let spare = members - 1 - scheme.read_minimum();
+        let mut cluster = Cluster::start_scheme(scheme, |_| {});
+        let index = cluster.allocate(0).expect("an index");
+        let shards = Shards::new(scheme, seed, 5 * UNIT);
+        let all: Vec<usize> = (0..members).collect();
+        shards.put(&cluster, &all, index);
+        for i in 0..members {
+            cluster.seal(i, &[], index).expect("sealed");
+            at_rest(&cluster, i, index);
+        }
+        cluster.restart_with(away, |dir| std::fs::remove_dir_all(dir.join("pg")).expect("removed"));
+        let rng = SimRng::seeded(seed);
+        let mut bad = BTreeSet::new();
+        for block in (0..5 * UNIT / 4096).step_by(3) {
+            for _ in 0..spare {
+                let member = rng.range(0..members as u64) as usize;
+                if member != away && bad.insert((member, block)) {
+                    damage(&cluster, member, index, block as u64);
+                }
+            }
+        }
+        cluster.raise(&but(members, away, Syncing));
+        caught_up(&cluster, away);
+        cluster.raise(&vec![Serving; members]);
+        shards.check_all(&cluster, away, index);
+        // Everybody was asked for everything, and healed.
+        for (member, block) in &bad {
+            healed(&cluster, *member, index, *block as u32);
+        }
+        for i in 0..members {
+            shards.check_all(&cluster, i, index);
+        }
+        faults += bad.len();
+    }
+    assert!(faults > 40, "{faults}");
+}
+
+/// The bad blocks of a row would be healed one by one only as readers find them, and each new loss be the one too many.
+#[test]
+fn a_row_with_several_bad_blocks_heals_as_a_whole() {
+    let cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 7, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+        at_rest(&cluster, i, index);
+    }
+    damage(&cluster, 0, index, 20);
+    damage(&cluster, 2, index, 20);
+    report(&cluster, 0, index, 20).expect("healed from the other three");
+    healed(&cluster, 2, index, 20);
+    for i in ALL {
+        shards.check_all(&cluster, i, index);
+    }
+    // One too many, and it is said so.
+    for i in [0, 2, 3] {
+        at_rest(&cluster, i, index);
+        damage(&cluster, i, index, 30);
+    }
+    let error = report(&cluster, 0, index, 30).expect_err("two are left");
+    assert_eq!(error.code(), Some(ErrorCode::Missing), "{error}");
+    assert!(error.to_string().contains("2 of 3 shards"), "{error}");
+}
+
+/// Checksums of rows that were found damaged while a member was away would stay so until the process starts anew.
+#[test]
+fn row_checksums_are_mended_when_the_others_are_back() {
+    use std::os::unix::fs::FileExt;
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 8, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    // Parity 3 has a wrong checksum of block 7 of data shard 1, and hears nothing from that one.
+    cluster.kill(1);
+    cluster.restart_with(3, |dir| {
+        let path = dir.join(format!("pg/{PG}/{index:010}.chunk"));
+        let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+        file.write_all_at(&[1, 2, 3, 4], 69_632 + 65_536 + 7 * 4).expect("written");
+    });
+    cluster.tell(&[Serving; 5]);
+    let inner = cluster.nodes[3].data.inner.clone();
+    let _either = super::stripes::read_shard(&cluster, 3, index, 0, 4096);
+    eventually("an attempt", || !inner.unmended.lock().is_empty());
+    assert_eq!(cluster.nodes[3].store().metrics().heals.load(Relaxed), 0);
+    cluster.restart(1);
+    cluster.raise(&[Serving; 5]);
+    eventually("mending", || cluster.nodes[3].store().metrics().heals.load(Relaxed) == 1);
+    eventually("the end of it", || inner.unmended.lock().is_empty());
+    shards.check_all(&cluster, 3, index);
+}
+
+/// A bad block that was found while too few members answered would stay bad until somebody reads it again.
+#[test]
+fn a_bad_block_is_healed_when_the_others_are_back() {
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 9, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+        at_rest(&cluster, i, index);
+    }
+    damage(&cluster, 2, index, 12);
+    [0, 4].iter().for_each(|i| cluster.kill(*i));
+    let error = report(&cluster, 2, index, 12).expect_err("two of four others answer");
+    assert_eq!(error.code(), Some(ErrorCode::Unavailable), "{error}");
+    [0, 4].iter().for_each(|i| cluster.restart(*i));
+    cluster.raise(&[Serving; 5]);
+    healed(&cluster, 2, index, 12);
+    shards.check_all(&cluster, 2, index);
+}
