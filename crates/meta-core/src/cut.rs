@@ -96,7 +96,7 @@ impl Namespace {
                 lost
             }
         };
-        self.subtract_stored(inode, lost);
+        self.lose_stored(inode, lost);
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Namespace {
         }
         let stale = self.few_extents(id, mark, end, CUT_EXTENTS_MAX)?.ok_or(BEING_CUT)?;
         let lost = self.remove_behind(id, mark, &stale)?;
-        self.subtract_stored(inode, lost);
+        self.lose_stored(inode, lost);
         self.put_inode(id, inode);
         match self.few_extents(id, end, u64::MAX, 0)? {
             Some(_) => self.forget_cut(id),
@@ -135,7 +135,7 @@ impl Namespace {
         let lost = self.remove_behind(id, mark, &stale)?;
         if lost > 0 {
             let mut inode = self.inode(id)?;
-            self.subtract_stored(&mut inode, lost);
+            self.lose_stored(&mut inode, lost);
             self.put_inode(id, &inode);
         }
         if is_last {
@@ -144,11 +144,6 @@ impl Namespace {
         }
         budget.extents = budget.extents.saturating_sub(stale.len() * CUT_COST);
         Ok(true)
-    }
-
-    fn subtract_stored(&mut self, inode: &mut Inode, lost: u64) {
-        inode.stored -= lost;
-        self.counters.stored_bytes -= lost;
     }
 }
 

@@ -287,8 +287,7 @@ impl Namespace {
 
     fn reclaim_file(&mut self, inode: u64, mut attributes: Inode, budget: &mut Budget) -> Result<()> {
         let (count, bytes) = self.take_dead_extents(inode, budget.extents)?;
-        attributes.stored -= bytes;
-        self.counters.stored_bytes -= bytes;
+        self.lose_stored(&mut attributes, bytes);
         budget.extents -= count;
         if attributes.stored > 0 {
             self.put_inode(inode, &attributes);

@@ -45,6 +45,8 @@ impl OpError {
     pub const NOT_ROOT: Self = Self::new(ErrorCode::NotPermitted, "only root may do this");
     pub const TOO_MANY_LINKS: Self = Self::new(ErrorCode::TooManyLinks, "no further link is possible");
     pub const FILE_TOO_LARGE: Self = Self::new(ErrorCode::FileTooLarge, "a file has at most 2^63 - 1 bytes");
+    pub const CHANGED: Self =
+        Self::new(ErrorCode::Conflict, "the file's contents were changed meanwhile; read its extents again");
     pub const BAD_REQUEST: Self = Self::new(ErrorCode::BadRequest, "the message cannot be decoded");
     pub const DAMAGED: Self =
         Self::new(ErrorCode::Internal, "a metadata record cannot be decoded; restore the partition from a replica");

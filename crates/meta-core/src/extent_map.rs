@@ -207,6 +207,35 @@ impl Namespace {
         Ok(pieces.iter().map(|e| e.length).sum())
     }
 
+    /// Takes a range out of a file; frees blocks. Returns the bytes that extents cover less.
+    pub(crate) fn cut_range(&mut self, inode: u64, from: u64, to: u64) -> Result<u64> {
+        let mut touched = Vec::new();
+        self.visit_extents(inode, from, to, |extent| {
+            touched.push(extent);
+            touched.len() <= REPLACED_EXTENTS_MAX
+        })?;
+        if touched.len() > REPLACED_EXTENTS_MAX {
+            return Err(OpError::new(
+                ErrorCode::InvalidArgument,
+                "the range has more than 65536 extents; cut it out in smaller parts",
+            ));
+        }
+        let mut pieces = Vec::with_capacity(touched.len());
+        for old in &touched {
+            self.tree.remove(key::extent(inode, old.file_offset).as_bytes());
+            if old.file_offset < from {
+                self.put_extent(inode, &old.part(old.file_offset, from));
+            }
+            if old.end() > to {
+                self.put_extent(inode, &old.part(to, old.end()));
+            }
+            pieces.push(old.part(old.file_offset.max(from), old.end().min(to)));
+        }
+        self.free_pieces(inode, &pieces, &[]);
+        self.drop_unused_sets(inode, &pieces)?;
+        Ok(pieces.iter().map(|e| e.length).sum())
+    }
+
     /// Frees the granules of removed pieces that nothing left in the file touches. `incoming` was put in their place.
     fn free_pieces(&mut self, inode: u64, pieces: &[Extent], incoming: &[Extent]) {
         let mut kept: Vec<BlockRange> = Vec::new();

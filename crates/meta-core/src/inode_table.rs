@@ -184,6 +184,18 @@ impl Namespace {
         assert!(was_there, "the name was read in this operation");
     }
 
+    /// Extents of a file cover so many bytes more.
+    pub(crate) fn gain_stored(&mut self, inode: &mut Inode, gained: u64) {
+        inode.stored += gained;
+        self.counters.stored_bytes += gained;
+    }
+
+    /// Extents of a file cover so many bytes less.
+    pub(crate) fn lose_stored(&mut self, inode: &mut Inode, lost: u64) {
+        inode.stored -= lost;
+        self.counters.stored_bytes -= lost;
+    }
+
     /// The id that the next new inode gets.
     #[inline]
     pub(crate) fn next_inode(&self) -> Result<u64> {

@@ -209,6 +209,7 @@ impl Namespace {
             Opcode::Hold => self.hold(context, request, out),
             Opcode::Release => self.release(context, request),
             Opcode::Discard => self.discard(context, request),
+            Opcode::Punch => self.punch(context, request, out),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
     }

@@ -14,6 +14,7 @@ mod lookup;
 mod mkdir;
 mod open;
 mod publish;
+mod punch;
 mod readdir;
 mod readlink;
 mod reclaim;

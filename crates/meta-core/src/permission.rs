@@ -78,6 +78,15 @@ pub(crate) fn without_privileges(inode: &Inode, who: &Who<'_>) -> u16 {
     mode
 }
 
+/// The mode after a write on whose behalf is not known: setuid goes, and setgid where it means execution.
+pub(crate) fn killed_privileges(inode: &Inode) -> u16 {
+    if !inode.is_regular() {
+        return inode.mode;
+    }
+    let setgid = if inode.mode & GROUP_EXEC != 0 { SETGID } else { 0 };
+    inode.mode & !(SETUID | setgid)
+}
+
 /// The mode after somebody wrote to the file: as [`without_privileges`], but root's writing changes nothing.
 pub(crate) fn mode_after_write(inode: &Inode, who: &Who<'_>) -> u16 {
     if who.is_root() || !inode.is_regular() { inode.mode } else { without_privileges(inode, who) }

@@ -1,6 +1,6 @@
 //! Contents of files, byte by byte.
 use crate::node::{Body, Node, Place};
-use crate::operation::Publish;
+use crate::operation::{Publish, Punch};
 use crate::state::{Model, Request};
 use cairn_types::ErrorCode;
 use std::collections::BTreeSet;
@@ -118,13 +118,62 @@ impl Model {
         }
     }
 
+    /// A write of nobody in particular.
+    pub(crate) fn kill_privileges(&mut self, inode: u64, kill: bool) {
+        let node = self.nodes.get_mut(&inode).expect("the caller looked");
+        if kill && node.is_file() {
+            node.drop_privileges(true);
+        }
+    }
+
+    /// fallocate(2): FALLOC_FL_PUNCH_HOLE, or FALLOC_FL_ZERO_RANGE with a size that may grow.
+    pub(crate) fn punch(&mut self, request: &Request, punch: &Punch) -> Result<(), ErrorCode> {
+        let Punch { inode, offset, length, extend, if_data_version, kill_privileges } = *punch;
+        if length == 0 {
+            return Err(ErrorCode::InvalidArgument);
+        }
+        if offset > i64::MAX as u64 - length.min(i64::MAX as u64) || length > i64::MAX as u64 {
+            return Err(ErrorCode::FileTooLarge);
+        }
+        let node = self.existing(inode)?;
+        if node.is_directory() {
+            return Err(ErrorCode::IsDirectory);
+        }
+        if !node.is_file() {
+            return Err(ErrorCode::InvalidArgument);
+        }
+        if !self.may_write_contents(inode, request) {
+            return Err(ErrorCode::PermissionDenied);
+        }
+        if if_data_version != 0 && if_data_version != self.nodes[&inode].data_version {
+            return Err(ErrorCode::Conflict);
+        }
+        self.change_bytes(inode, |bytes| {
+            let end = (offset + length) as usize;
+            if extend && bytes.len() < end {
+                bytes.resize(end, None);
+            }
+            let end = end.min(bytes.len());
+            for byte in bytes.get_mut(offset as usize..end).unwrap_or_default() {
+                *byte = None;
+            }
+        });
+        self.after_write(inode, request);
+        self.kill_privileges(inode, kill_privileges);
+        let node = self.node(inode);
+        node.data_version += 1;
+        node.modified(request.now);
+        Ok(())
+    }
+
     /// May write by the mode, or opened it for writing.
     pub(crate) fn may_write_contents(&self, inode: u64, request: &Request) -> bool {
         request.caller.can_write(&self.nodes[&inode]) || self.holds.get(&(request.session, inode)) == Some(&true)
     }
 
     pub(crate) fn publish(&mut self, request: &Request, publish: &Publish) -> Result<(), ErrorCode> {
-        let Publish { inode, pieces, size, set_size, if_data_version, mtime, written_by } = publish;
+        let Publish { inode, pieces, size, set_size, if_data_version, mtime, written_by, if_size, kill_privileges } =
+            publish;
         let (inode, size, set_size) = (*inode, *size, *set_size);
         check_pieces(pieces)?;
         check_writer(*written_by, pieces, request)?;
@@ -145,7 +194,9 @@ impl Model {
         if !self.may_write_contents(inode, request) {
             return Err(ErrorCode::PermissionDenied);
         }
-        if *if_data_version != 0 && *if_data_version != self.nodes[&inode].data_version {
+        let node = &self.nodes[&inode];
+        let other_version = *if_data_version != 0 && *if_data_version != node.data_version;
+        if other_version || if_size.is_some_and(|size| size != node.bytes().len() as u64) {
             return Err(ErrorCode::Conflict);
         }
         self.change_bytes(inode, |bytes| {
@@ -155,6 +206,7 @@ impl Model {
             }
         });
         self.after_write(inode, request);
+        self.kill_privileges(inode, *kill_privileges);
         let node = self.nodes.get_mut(&inode).expect("it was there");
         node.data_version += 1;
         node.modified(request.now);

@@ -17,7 +17,7 @@ mod xattr;
 pub use caller::Caller;
 pub use contents::Piece;
 pub use node::{Attributes, Node, Place};
-pub use operation::{Create, Operation, Publish, Reply, Setattr};
+pub use operation::{Create, Operation, Publish, Punch, Reply, Setattr};
 pub use state::{Model, Request};
 
 #[cfg(test)]

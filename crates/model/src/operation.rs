@@ -35,6 +35,7 @@ pub struct Setattr {
     pub atime_now: bool,
     pub mtime_now: bool,
     pub layout: Option<u64>,
+    pub kill_privileges: bool,
 }
 
 /// Parameters of a publish.
@@ -48,6 +49,20 @@ pub struct Publish {
     pub mtime: u64,
     /// Session that wrote the pieces.
     pub written_by: u64,
+    /// The size that the caller expects.
+    pub if_size: Option<u64>,
+    pub kill_privileges: bool,
+}
+
+/// Parameters of a punch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Punch {
+    pub inode: u64,
+    pub offset: u64,
+    pub length: u64,
+    pub extend: bool,
+    pub if_data_version: u64,
+    pub kill_privileges: bool,
 }
 
 /// A mutation.
@@ -66,6 +81,7 @@ pub enum Operation {
     SetXattr { inode: u64, name: Vec<u8>, value: Vec<u8>, flags: u32 },
     RemoveXattr { inode: u64, name: Vec<u8> },
     Publish(Publish),
+    Punch(Punch),
     Hold { inode: u64, write: bool },
     Release { inode: u64 },
 }

@@ -12,6 +12,9 @@ impl Model {
         if let Some(size) = set.size {
             self.check_truncate(request, set.inode, node, size)?;
         }
+        if set.kill_privileges && node.is_file() && !caller.owns(node) && !self.may_write_contents(set.inode, request) {
+            return Err(ErrorCode::PermissionDenied);
+        }
         if let Some(uid) = set.uid {
             let unchanged = caller.uid == node.uid && uid == node.uid;
             if !caller.is_root() && !unchanged {
@@ -74,6 +77,7 @@ impl Model {
             node.data_version += 1;
             node.mtime = request.now;
         }
+        self.kill_privileges(set.inode, set.kill_privileges);
         let node = self.node(set.inode);
         if (set.uid.is_some() || set.gid.is_some()) && !node.is_directory() {
             node.drop_privileges(caller.is_root() || caller.is_member(node.gid));

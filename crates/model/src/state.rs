@@ -101,6 +101,10 @@ impl Model {
                 self.publish(request, publish)?;
                 publish.inode
             }
+            Operation::Punch(punch) => {
+                self.punch(request, punch)?;
+                punch.inode
+            }
             Operation::Hold { inode, write } => {
                 self.hold(request, *inode, *write)?;
                 *inode

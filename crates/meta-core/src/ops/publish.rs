@@ -11,7 +11,7 @@ use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
-use crate::permission::{check_owner, mode_after_write};
+use crate::permission::{check_owner, killed_privileges, mode_after_write};
 use crate::writer_session::check_writer;
 use cairn_types::ErrorCode;
 
@@ -27,19 +27,10 @@ impl Namespace {
         if request.set_size && end > request.size {
             return Err(OpError::new(ErrorCode::InvalidArgument, "an extent goes beyond the size that is set"));
         }
-        let mut inode = self.live_inode(request.inode)?;
-        if inode.is_dir() {
-            return Err(OpError::IS_DIRECTORY);
-        }
-        if !inode.is_regular() {
-            return Err(OpError::new(ErrorCode::InvalidArgument, "only regular files have contents"));
-        }
-        self.check_writable(request.inode, &inode, context)?;
-        if request.if_data_version != 0 && request.if_data_version != inode.data_version {
-            return Err(OpError::new(
-                ErrorCode::Conflict,
-                "the file's contents were changed meanwhile; read its extents again",
-            ));
+        let mut inode = self.writable_file(request.inode, context)?;
+        let other_version = request.if_data_version != 0 && request.if_data_version != inode.data_version;
+        if other_version || (request.check_size && request.if_size != inode.size) {
+            return Err(OpError::CHANGED);
         }
         check_conversion(&request, &inode, context)?;
         self.check_sets(&request.sets, Some(request.inode))?;
@@ -50,18 +41,20 @@ impl Namespace {
         if inode.stored == 0 {
             self.put_first_extents(request.inode);
             let gained: u64 = self.scratch.incoming.iter().map(|extent| extent.length).sum();
-            inode.stored = gained;
-            self.counters.stored_bytes += gained;
+            self.gain_stored(&mut inode, gained);
         } else if !self.scratch.incoming.is_empty() {
             let change = self.replace_extents(request.inode)?;
-            inode.stored = inode.stored.wrapping_add_signed(change);
-            self.counters.stored_bytes = self.counters.stored_bytes.wrapping_add_signed(change);
+            self.gain_stored(&mut inode, change.max(0).unsigned_abs());
+            self.lose_stored(&mut inode, change.min(0).unsigned_abs());
         }
         self.set_size(request.inode, &mut inode, size)?;
         inode.data_version = version + 1;
-        if request.layout == 0 {
+        if request.kill_privileges {
+            inode.mode = killed_privileges(&inode);
+        } else if request.layout == 0 {
             inode.mode = mode_after_write(&inode, &context.who);
-        } else {
+        }
+        if request.layout != 0 {
             inode.layout = request.layout;
         }
         inode.touch_contents(context.now);
@@ -71,6 +64,21 @@ impl Namespace {
         self.put_inode(request.inode, &inode);
         put_attributes_response(out, request.inode, &inode);
         Ok(())
+    }
+}
+
+impl Namespace {
+    /// A regular file that the caller may write: by its mode, or because the session opened it when that allowed it.
+    pub(crate) fn writable_file(&self, id: u64, context: &Context<'_>) -> Result<Inode> {
+        let inode = self.live_inode(id)?;
+        if inode.is_dir() {
+            return Err(OpError::IS_DIRECTORY);
+        }
+        if !inode.is_regular() {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "only regular files have contents"));
+        }
+        self.check_writable(id, &inode, context)?;
+        Ok(inode)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
-use crate::permission::{SETGID, WRITE, allows, check_owner, mode_after_write, without_privileges};
+use crate::permission::{SETGID, WRITE, allows, check_owner, killed_privileges, mode_after_write, without_privileges};
 use cairn_types::ErrorCode;
 
 const MODE: u32 = 1 << 0;
@@ -18,7 +18,8 @@ const MTIME: u32 = 1 << 5;
 const ATIME_NOW: u32 = 1 << 6;
 const MTIME_NOW: u32 = 1 << 7;
 const LAYOUT: u32 = 1 << 8;
-const ALL: u32 = (1 << 9) - 1;
+const KILL_PRIVILEGES: u32 = 1 << 9;
+const ALL: u32 = (1 << 10) - 1;
 
 impl Namespace {
     pub(crate) fn setattr(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -28,6 +29,9 @@ impl Namespace {
         }
         let mut inode = self.live_inode(request.inode)?;
         self.check_size(&request, &inode, context)?;
+        if request.valid & KILL_PRIVILEGES != 0 && inode.is_regular() && check_owner(&inode, &context.who).is_err() {
+            self.check_writable(request.inode, &inode, context)?;
+        }
         check_owner_change(&request, &inode, context)?;
         if request.valid & MODE != 0 {
             check_owner(&inode, &context.who)?;
@@ -45,6 +49,9 @@ impl Namespace {
             self.set_size(request.inode, &mut inode, request.size)?;
             inode.mode = mode_after_write(&inode, &context.who);
             inode.mtime = context.now;
+        }
+        if request.valid & KILL_PRIVILEGES != 0 {
+            inode.mode = killed_privileges(&inode);
         }
         set_owner_and_mode(&request, &mut inode, context);
         set_times(&request, &mut inode, context.now);

@@ -3,7 +3,7 @@
 use crate::driver::{Driver, Logged, config, restore};
 use crate::translate::{reply, request};
 use cairn_meta_core::{Namespace, NamespaceConfig, SessionState};
-use cairn_model::{Caller, Create, Model, Operation, Piece, Publish, Reply, Request, Setattr};
+use cairn_model::{Caller, Create, Model, Operation, Piece, Publish, Punch, Reply, Request, Setattr};
 use cairn_types::ErrorCode;
 use cairn_wire::common::Credentials;
 use proptest::prelude::*;
@@ -193,7 +193,7 @@ impl Pair {
         let written_by =
             if (step.session / 3).is_multiple_of(16) { u64::from(step.who) % self.next_session } else { session };
         let (parent, name) = (self.directory(n[0]), self.name(n[1]));
-        match step.kind % 40 {
+        match step.kind % 43 {
             0..=4 => Operation::Mkdir { parent, name, mode: self.mode(n[2]), layout: self.layout(n[3]) },
             5..=9 => Operation::Create(Create { written_by, ..self.create(parent, name, &n) }),
             10 => Operation::Symlink { parent, name, target: vec![b't'; (n[2] % 4) as usize] },
@@ -225,6 +225,7 @@ impl Pair {
                 let pieces = self.pieces(inode, &n[1..]);
                 Operation::Publish(Publish { written_by, ..self.publish(inode, pieces, &n) })
             }
+            40 | 41 => Operation::Punch(self.punch(&n)),
             36 | 37 => {
                 let inode = if n[1].is_multiple_of(4) { self.any_inode(n[0]) } else { self.file(n[0]) };
                 Operation::Hold { inode, write: n[2].is_multiple_of(2) }
@@ -268,6 +269,26 @@ impl Pair {
             if_data_version: [0, 0, 0, version, version, version + 1][n[5] as usize / 65536 % 6],
             mtime: TIMES[n[4] as usize / 256 % 3],
             written_by: 0,
+            if_size: (n[5] / 1024).is_multiple_of(5).then(|| self.size(inode) + u64::from(n[5] / 8192 % 3 == 2)),
+            kill_privileges: (n[5] / 2048).is_multiple_of(4),
+        }
+    }
+
+    fn size(&self, inode: u64) -> u64 {
+        self.model.nodes.get(&inode).map_or(0, |node| node.bytes().len() as u64)
+    }
+
+    fn punch(&self, n: &[u32; 6]) -> Punch {
+        let inode = self.file(n[0]);
+        let version = self.model.nodes.get(&inode).map_or(0, |node| node.data_version);
+        let unit = [1, 100, 4096, 1000][n[1] as usize % 4];
+        Punch {
+            inode,
+            offset: u64::from(n[1] / 4 % 13) * unit,
+            length: [0, 1, 100, 4096, 5000, 12288, u64::MAX, 4096][n[2] as usize % 8],
+            extend: n[3].is_multiple_of(2),
+            if_data_version: [0, 0, version, version + 1][n[4] as usize % 4],
+            kill_privileges: n[5].is_multiple_of(3),
         }
     }
 
@@ -284,6 +305,7 @@ impl Pair {
             mtime: some(5, n[5] / 7).map(u64::from),
             atime_now: n[1] >> 18 & 3 == 0,
             mtime_now: n[1] >> 20 & 3 == 0,
+            kill_privileges: n[1] >> 25 & 7 == 0,
             layout: (n[1] >> 22 & 7 == 0).then_some([2, 0, 999_999][n[5] as usize % 3]),
         }
     }
@@ -493,6 +515,11 @@ const EXPECTED: &[(&str, &str)] = &[
     ("Publish", "PermissionDenied"),
     ("Publish", "WrongSession"),
     ("Publish", "done"),
+    ("Punch", "Conflict"),
+    ("Punch", "FileTooLarge"),
+    ("Punch", "InvalidArgument"),
+    ("Punch", "PermissionDenied"),
+    ("Punch", "done"),
     ("Release", "done"),
     ("RemoveTree", "NotPermitted"),
     ("RemoveTree", "done"),

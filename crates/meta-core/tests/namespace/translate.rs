@@ -74,9 +74,17 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
                 if_data_version: publish.if_data_version,
                 mtime_ns: publish.mtime,
                 written_by: publish.written_by,
+                check_size: publish.if_size.is_some(),
+                if_size: publish.if_size.unwrap_or(0),
+                kill_privileges: publish.kill_privileges,
                 ..Default::default()
             };
             (Opcode::Publish, message.encode_to_vec())
+        }
+        Operation::Punch(punch) => {
+            let model::Punch { inode, offset, length, extend, if_data_version, kill_privileges } = punch;
+            let message = PunchRequest { header, inode, offset, length, extend, if_data_version, kill_privileges };
+            (Opcode::Punch, message.encode_to_vec())
         }
         Operation::Hold { inode, write } => (Opcode::Hold, HoldRequest { header, inode, write }.encode_to_vec()),
         Operation::Release { inode } => (Opcode::Release, ReleaseRequest { header, inode }.encode_to_vec()),
@@ -117,6 +125,7 @@ fn setattr_request(header: Option<MetaHeader>, set: &model::Setattr) -> SetattrR
         set.atime_now,
         set.mtime_now,
         set.layout.is_some(),
+        set.kill_privileges,
     ];
     SetattrRequest {
         header,
