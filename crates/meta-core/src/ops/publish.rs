@@ -49,10 +49,11 @@ impl Namespace {
         }
         self.set_size(request.inode, &mut inode, size)?;
         inode.data_version = version + 1;
+        if request.layout == 0 {
+            inode.mode = mode_after_write(&inode, &context.who);
+        }
         if request.kill_privileges {
             inode.mode = killed_privileges(&inode);
-        } else if request.layout == 0 {
-            inode.mode = mode_after_write(&inode, &context.who);
         }
         if request.layout != 0 {
             inode.layout = request.layout;

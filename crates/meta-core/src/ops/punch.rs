@@ -37,10 +37,10 @@ impl Namespace {
         } else {
             inode.data_version += 1;
         }
-        inode.mode = match request.kill_privileges {
-            true => killed_privileges(&inode),
-            false => mode_after_write(&inode, &context.who),
-        };
+        inode.mode = mode_after_write(&inode, &context.who);
+        if request.kill_privileges {
+            inode.mode = killed_privileges(&inode);
+        }
         inode.touch_contents(context.now);
         self.put_inode(request.inode, &inode);
         put_attributes_response(out, request.inode, &inode);
