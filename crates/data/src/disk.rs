@@ -20,6 +20,7 @@ mod home;
 mod journal;
 pub(crate) mod metrics;
 mod open;
+mod overwrite;
 pub mod paths;
 mod pg_files;
 mod punch;
@@ -43,6 +44,7 @@ use cairn_chunk_core::append::AppendRefusal;
 use cairn_env::{BufPool, Clock, Disk, DiskError, SharedBuf, Space};
 use cairn_format::crc_table::PunchedBits;
 use cairn_format::journal_record::CreateRecord;
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_types::{ChunkId, ClusterId, DiskUuid, PgId};
 use parking_lot::{Mutex, RwLock};
 
@@ -50,6 +52,7 @@ pub use chunk::{Appended, Chunk, ChunkInfo, Done, GoodBlock};
 pub use config::DiskConfig;
 pub use error::{DataError, OpenError};
 pub use metrics::DiskMetrics;
+pub use overwrite::{OverwriteOp, OverwriteOrder, OverwriteRun};
 pub use pg_files::{LOST_MARK_SKIP, PgFiles, PgTrouble};
 pub use read::{BlockData, ReadBlocks};
 
@@ -292,8 +295,20 @@ impl DiskStore {
         self.submit(id, |_| Ok(Job::Punch { ranges, done }))
     }
 
-    /// Replaces a block by good bytes, through the journal.
+    /// Replaces a block by good bytes, through the journal. Of a chunk that was overwritten only by those that its checksum
+    /// says: others were true before the block was overwritten.
     pub fn heal(&self, id: ChunkId, block: u32, good: GoodBlock, done: Done<()>) -> Result<(), DataError> {
+        self.submit_heal(id, block, good, None, done)
+    }
+
+    fn submit_heal(
+        &self,
+        id: ChunkId,
+        block: u32,
+        good: GoodBlock,
+        as_of: Option<OverwriteNumber>,
+        done: Done<()>,
+    ) -> Result<(), DataError> {
         let rows = self.chunk(id).map_or(0, |chunk| chunk.header.row_tables());
         if good.row_crcs.len() != rows {
             return Err(DataError::Refused { chunk: id, refusal: AppendRefusal::Malformed });
@@ -304,7 +319,7 @@ impl DiskStore {
                 let from = u64::from(block) * 4096;
                 return Err(DataError::Missing { chunk: id, from, to: from + 4096, length });
             }
-            Ok(Job::Heal { block, good, done })
+            Ok(Job::Heal { block, good, as_of, done })
         })
     }
 

@@ -13,14 +13,17 @@
 //! | 36 | 4 | CRC-32C of the 2048 bytes of PUNCHED bits |
 //! | 40 | 4 | CRC-32C of the CRC table up to the length |
 //! | 44 | 4 | parity shards: CRC-32C of the tables of row CRCs, each up to the length, one behind the other; others: zero |
-//! | 48 | 464 | zero |
+//! | 48 | 8 | epoch of the last overwrite; 0: there was none |
+//! | 56 | 8 | count of the last overwrite |
+//! | 64 | 448 | zero |
 //!
 //! All numbers little-endian.
 
-use cairn_types::{CHUNK_SIZE_MAX, ChunkId, PgId, crc32c};
+use cairn_types::{CHUNK_SIZE_MAX, ChunkId, Epoch, PgId, crc32c};
 
 use crate::crc_table::blocks_of;
 use crate::le::{u32_at, u64_at};
+use crate::overwrite_number::OverwriteNumber;
 
 /// Bytes of the state sector.
 pub const CHUNK_STATE_LEN: usize = 512;
@@ -45,6 +48,8 @@ pub struct ChunkState {
     pub table_crc: u32,
     /// Checksum of the tables of row CRCs up to the length; 0 where there are none.
     pub row_crc: u32,
+    /// The last overwrite in place.
+    pub overwrite: OverwriteNumber,
 }
 
 /// Why a sector is no chunk state.
@@ -74,6 +79,8 @@ impl ChunkState {
         out[36..40].copy_from_slice(&self.punched_crc.to_le_bytes());
         out[40..44].copy_from_slice(&self.table_crc.to_le_bytes());
         out[44..48].copy_from_slice(&self.row_crc.to_le_bytes());
+        out[48..56].copy_from_slice(&self.overwrite.epoch.0.to_le_bytes());
+        out[56..64].copy_from_slice(&self.overwrite.count.to_le_bytes());
         let crc = crc32c(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
         out
@@ -96,11 +103,12 @@ impl ChunkState {
             punched_crc: u32_at(sector, 36),
             table_crc: u32_at(sector, 40),
             row_crc: u32_at(sector, 44),
+            overwrite: OverwriteNumber { epoch: Epoch(u64_at(sector, 48)), count: u64_at(sector, 56) },
         };
         let fine = flags & !SEALED == 0
             && state.length <= CHUNK_SIZE_MAX
             && state.punched_blocks <= blocks_of(state.length)
-            && sector[48..].iter().all(|&b| b == 0);
+            && sector[64..].iter().all(|&b| b == 0);
         if fine { Ok(state) } else { Err(ChunkStateError::Shape) }
     }
 }
@@ -113,6 +121,9 @@ impl std::fmt::Display for ChunkState {
         write!(f, "table crc       {:08x}", self.table_crc)?;
         if self.row_crc != 0 {
             write!(f, "\nrow crcs        {:08x}", self.row_crc)?;
+        }
+        if self.overwrite.is_some() {
+            write!(f, "\noverwritten     {}", self.overwrite)?;
         }
         Ok(())
     }
@@ -130,6 +141,7 @@ mod tests {
         punched_crc: 0x1122_3344,
         table_crc: 0x5566_7788,
         row_crc: 0,
+        overwrite: OverwriteNumber::NONE,
     };
 
     /// An old chunk could not be read any more if the bytes changed without a new version.
@@ -150,6 +162,9 @@ mod tests {
         let parity = ChunkState { row_crc: 0x99aa_bbcc, ..SAMPLE };
         assert_eq!(&parity.encode()[44..52], &[0xcc, 0xbb, 0xaa, 0x99, 0, 0, 0, 0]);
         assert_eq!(ChunkState::decode(&parity.encode()), Ok(parity));
+        let overwritten = ChunkState { overwrite: OverwriteNumber { epoch: Epoch(0x0102), count: 3 }, ..SAMPLE };
+        assert_eq!(&overwritten.encode()[48..64], &[2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(ChunkState::decode(&overwritten.encode()), Ok(overwritten));
     }
 
     /// A wrong length would be believed if a flipped bit went unnoticed.

@@ -3,8 +3,8 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | kind: 1 create, 2 extent, 3 punch, 4 delete |
-//! | 1 | 1 | flags: bit 0 sealed (extent only) |
+//! | 0 | 1 | kind: 1 create, 2 extent, 3 punch, 4 delete, 5 overwrite |
+//! | 1 | 1 | flags: bit 0 sealed (extent and overwrite only) |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | bytes of the body |
 //! | 8 | 4 | placement group |
@@ -17,6 +17,7 @@
 //! | extent | length of the chunk after it `u64`, bytes that are promised once this is durable `u64`, offset of the data in the chunk `u64` (a multiple of 4096), first block of the CRCs `u32`, number of CRCs `u32`, bytes of data `u32`, tables of row CRCs `u32` (k in parity shards, else 0); CRCs `u32` each; for each table of row CRCs as many, of the same blocks; data (whole blocks) |
 //! | punch | first sector of the PUNCHED bits `u32`, 4 zero bytes, whole sectors of 512 bytes |
 //! | delete | nothing |
+//! | overwrite | see [`crate::journal_overwrite`] |
 //!
 //! All numbers little-endian. Invariants: everything in a record is absolute, so replaying it twice gives the same;
 //! CRCs start at a sector of the table and PUNCHED bits come by whole sectors, so replay mends sectors torn at home.
@@ -24,6 +25,7 @@
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, Epoch, PgId, Scheme, SessionId, VolumeId};
 
 use crate::crc_table::{CRCS_A_SECTOR, PUNCHED_LEN, blocks_of, encode_crcs};
+use crate::journal_overwrite::OverwriteRecord;
 use crate::le::{u32_at, u64_at};
 
 /// Bytes of a record before its body.
@@ -57,6 +59,8 @@ pub enum JournalRecord<'a> {
         /// The chunk.
         chunk: ChunkId,
     },
+    /// Blocks were overwritten in place.
+    Overwrite(OverwriteRecord<'a>),
 }
 
 /// What a new chunk is.
@@ -127,6 +131,7 @@ impl JournalRecord<'_> {
             Self::Create(create) => create.chunk,
             Self::Extent(extent) => extent.chunk,
             Self::Punch { chunk, .. } | Self::Delete { chunk } => *chunk,
+            Self::Overwrite(overwrite) => overwrite.chunk,
         }
     }
 
@@ -165,6 +170,11 @@ impl JournalRecord<'_> {
                 out.extend_from_slice(bits);
             }
             Self::Delete { chunk } => head(out, 4, 0, 0, *chunk),
+            Self::Overwrite(overwrite) => {
+                let flags = if overwrite.sealed { SEALED } else { 0 };
+                head(out, 5, flags, overwrite.body_len(), overwrite.chunk);
+                overwrite.encode_body(out);
+            }
         }
     }
 }
@@ -176,7 +186,7 @@ pub fn decode_record<'a>(bytes: &mut &'a [u8]) -> Result<JournalRecord<'a>, Reco
     let (kind, flags) = (head[0], head[1]);
     let end = RECORD_HEAD_LEN.checked_add(u32_at(head, 4) as usize).ok_or(RecordError::Short)?;
     let body = bytes.get(RECORD_HEAD_LEN..end).ok_or(RecordError::Short)?;
-    if head[2..4] != [0, 0] || flags & !SEALED != 0 || flags != 0 && kind != 2 {
+    if head[2..4] != [0, 0] || flags & !SEALED != 0 || flags != 0 && ![2, 5].contains(&kind) {
         return Err(RecordError::Shape);
     }
     let record = match kind {
@@ -185,6 +195,7 @@ pub fn decode_record<'a>(bytes: &mut &'a [u8]) -> Result<JournalRecord<'a>, Reco
         3 => decode_punch(chunk, body)?,
         4 if body.is_empty() => JournalRecord::Delete { chunk },
         4 => return Err(RecordError::Shape),
+        5 => JournalRecord::Overwrite(OverwriteRecord::decode_body(chunk, flags & SEALED != 0, body)?),
         other => return Err(RecordError::Kind(other)),
     };
     *bytes = &bytes[end..];
@@ -280,6 +291,7 @@ impl std::fmt::Display for JournalRecord<'_> {
                 write!(f, "punch {chunk} sectors {first_sector}+{}", bits.len() / SECTOR)
             }
             Self::Delete { chunk } => write!(f, "delete {chunk}"),
+            Self::Overwrite(overwrite) => overwrite.fmt(f),
         }
     }
 }

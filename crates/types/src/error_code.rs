@@ -143,6 +143,8 @@ codes! {
     WrongIncarnation = 70, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
     /// Fewer serving members than the scheme's minimum for writes.
     BelowMinimum = 71, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    /// The blocks cannot be overwritten where they are, or not now: write them to new space.
+    NotInPlace = 72, Never, 11, "ServiceUnavailable", "java.io.IOException";
     UnknownVolume = 80, Never, 2, "NoSuchBucket", "java.io.FileNotFoundException";
     UnknownNode = 81, Never, 2, "InvalidRequest", "java.io.IOException";
     /// Too few disks or failure domains for the scheme.

@@ -108,5 +108,6 @@ fn kind(record: &JournalRecord) -> &'static str {
         JournalRecord::Extent(_) => "extent",
         JournalRecord::Punch { .. } => "punch",
         JournalRecord::Delete { .. } => "delete",
+        JournalRecord::Overwrite(_) => "overwrite",
     }
 }

@@ -80,6 +80,7 @@ fn parity_shard() -> Vec<u8> {
         punched_crc: PunchedBits::default().crc(),
         table_crc: table_crc(&crcs),
         row_crc: row_tables_crc(rows.iter().map(|row| &row[..])),
+        overwrite: Default::default(),
     };
     let mut bytes = vec![0; header.data_offset() as usize];
     bytes[..512].copy_from_slice(&header.encode());

@@ -12,7 +12,9 @@ use cairn_env::{DiskError, SharedBuf};
 use cairn_format::chunk_header::{CHUNK_HEADER_LEN, ChunkHeader, row_tables};
 use cairn_format::chunk_state::ChunkState;
 use cairn_format::crc_table::{CRCS_A_SECTOR, PunchedBits, TABLE_LEN};
+use cairn_format::journal_overwrite::OverwriteRecord;
 use cairn_format::journal_record::{ExtentRecord, JournalRecord};
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId};
 
 use super::chunk::{AppendJob, Appended, Chunk, ChunkMem, CrcRun, Done, Job, OverlayBlock};
@@ -265,9 +267,19 @@ impl DiskStore {
         let tables = std::iter::once(crcs).chain(row_tables).enumerate().filter(|(_, crcs)| !crcs.is_empty());
         let run = |(table, crcs): (usize, Vec<u32>)| CrcRun { table, first: crcs_first, crcs: crcs.into() };
         let runs = tables.map(run).collect();
-        let effect = Effect::Extent { chunk: chunk.clone(), durable, sealed, runs, data };
+        let data = data.into_iter().collect();
+        let effect = Effect::Extent { chunk: chunk.clone(), durable, sealed, runs, data, number: None };
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        if state.follow.last.is_some() {
+            // The state at home is written with it again: its number has to be in the journal as well, in the same batch.
+            let (length, number) = (state.written, state.follow.last);
+            let vectors = Vec::new();
+            let numbered = OverwriteRecord { chunk: chunk.id, number, length, durable, sealed, vectors };
+            JournalRecord::Overwrite(numbered).encode(&mut bytes);
+        }
         state.pending += 1;
-        self.journal.queue.push(Item::new(&record, effect, done)).err()
+        self.journal.queue.push(Item::encoded(bytes, effect, done)).err()
     }
 
     /// Answers an item that the journal did not take.
@@ -357,6 +369,7 @@ pub(super) fn first_sectors(header: &ChunkHeader) -> Vec<u8> {
         punched_crc: PunchedBits::default().crc(),
         table_crc: cairn_format::crc_table::table_crc(&[]),
         row_crc: 0,
+        overwrite: OverwriteNumber::NONE,
     };
     let mut out = Vec::with_capacity(2 * CHUNK_HEADER_LEN);
     out.extend_from_slice(&header.encode());

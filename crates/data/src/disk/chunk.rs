@@ -8,13 +8,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cairn_chunk_core::durability::Durability;
+use cairn_chunk_core::overwrite::Follow;
 use cairn_env::SharedBuf;
 use cairn_format::chunk_header::ChunkHeader;
 use cairn_format::crc_table::{PunchedBits, blocks_of, row_tables_crc, rows_to_tables, sector_run, table_crc};
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_types::{ChunkId, Epoch, SessionId, Time};
 use parking_lot::Mutex;
 
 use super::DataError;
+use super::overwrite::OverwriteJob;
 
 /// Called once with the outcome, from a thread of the disk: must not block.
 pub type Done<T> = Box<dyn FnOnce(Result<T, DataError>) + Send>;
@@ -41,10 +44,30 @@ pub(crate) struct Strand {
 /// A change of a chunk.
 pub(crate) enum Job {
     Append(AppendJob),
-    Sync { done: Done<u64> },
-    Seal { done: Done<u64> },
-    Punch { ranges: Vec<(u64, u64)>, done: Done<()> },
-    Heal { block: u32, good: GoodBlock, done: Done<()> },
+    Sync {
+        done: Done<u64>,
+    },
+    Seal {
+        done: Done<u64>,
+    },
+    Punch {
+        ranges: Vec<(u64, u64)>,
+        done: Done<()>,
+    },
+    /// `as_of`: by a table as of that overwrite.
+    Heal {
+        block: u32,
+        good: GoodBlock,
+        as_of: Option<OverwriteNumber>,
+        done: Done<()>,
+    },
+    Overwrite(OverwriteJob),
+    /// The chunk was made equal to a table as of an overwrite.
+    Copied {
+        number: OverwriteNumber,
+        epoch: Epoch,
+        done: Done<bool>,
+    },
 }
 
 /// What a bad block is replaced by.
@@ -100,6 +123,8 @@ pub struct ChunkInfo {
     pub table_crc: u32,
     /// Number of freed blocks.
     pub punched_blocks: u32,
+    /// The last overwrite in place.
+    pub overwrite: OverwriteNumber,
 }
 
 /// A block that is in the journal and not yet home.
@@ -150,6 +175,14 @@ pub(crate) struct ChunkMem {
     /// Why it takes no more appends, if one failed.
     pub(crate) broken: Option<DataError>,
     pub(crate) last_append: Time,
+    /// The last overwrite in place, and what is missing before it while the member catches up.
+    pub(crate) follow: Follow,
+    /// The last overwrite that was accepted, if some are.
+    pub(crate) overwrite_accepted: OverwriteNumber,
+    pub(crate) overwrites_queued: u32,
+    /// Blocks that overwrites changed while the chunk is being copied, with the last one of each.
+    pub(crate) touched: BTreeMap<u32, OverwriteNumber>,
+    pub(crate) last_overwrite: Option<Time>,
 }
 
 impl ChunkMem {
@@ -232,6 +265,7 @@ pub(crate) struct HomeView {
     pub(crate) punched: Option<Box<PunchedBits>>,
     /// Sectors of PUNCHED bits to be written.
     pub(crate) punched_sectors: Vec<u32>,
+    pub(crate) overwrite: OverwriteNumber,
     /// Records since the last flush.
     pub(crate) records: u32,
 }
@@ -283,6 +317,11 @@ impl Chunk {
         self.state.lock().deleted
     }
 
+    /// Whether it was found to be as the primary's in `epoch` and has all overwrites up to `theirs`.
+    pub fn is_in_step(&self, theirs: OverwriteNumber, epoch: Epoch) -> bool {
+        self.state.lock().follow.has(theirs, epoch)
+    }
+
     /// When the last append came.
     pub fn last_append(&self) -> Time {
         self.state.lock().last_append
@@ -307,6 +346,7 @@ impl Chunk {
             session: self.header.session,
             table_crc: state.table_crc(),
             punched_blocks: state.punched_blocks,
+            overwrite: state.follow.last,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! [`DataError`]: why a chunk operation failed on this member, cut by what the asker does, and its code on the wire.
 
 use cairn_chunk_core::append::AppendRefusal;
+use cairn_chunk_core::overwrite::OverwriteRefusal;
 use cairn_env::DiskError;
 use cairn_types::{ChunkId, ErrorCode};
 use cairn_wire::error::WireError;
@@ -66,6 +67,20 @@ pub enum DataError {
         /// Why.
         refusal: AppendRefusal,
     },
+    /// The overwrite itself is refused.
+    #[error("{chunk}: {refusal}")]
+    NotOverwritten {
+        /// The chunk.
+        chunk: ChunkId,
+        /// Why.
+        refusal: OverwriteRefusal,
+    },
+    /// The journal has so much to write home that overwrites wait too long.
+    #[error("the journal of {disk} is full of overwrites; write to new space")]
+    Saturated {
+        /// The disk's directory.
+        disk: String,
+    },
     /// A block does not match its checksum.
     #[error("{chunk}: block {block} does not match its checksum")]
     Checksum {
@@ -99,6 +114,15 @@ impl DataError {
             Self::Refused { refusal: AppendRefusal::Malformed, .. } => ErrorCode::BadRequest,
             Self::Refused { refusal: AppendRefusal::Sealed { .. }, .. } => ErrorCode::ChunkSealed,
             Self::Refused { refusal: AppendRefusal::NotAtEnd { .. }, .. } => ErrorCode::OffsetMismatch,
+            Self::NotOverwritten { refusal, .. } => match refusal {
+                OverwriteRefusal::Malformed => ErrorCode::BadRequest,
+                OverwriteRefusal::BeyondDurable { .. } => ErrorCode::Missing,
+                OverwriteRefusal::OpenTail { .. } => ErrorCode::NotInPlace,
+                OverwriteRefusal::Freed { .. } => ErrorCode::ChunkDeleted,
+                OverwriteRefusal::OutOfOrder { .. } => ErrorCode::OffsetMismatch,
+                OverwriteRefusal::OldEpoch { .. } => ErrorCode::StaleEpoch,
+            },
+            Self::Saturated { .. } => ErrorCode::NotInPlace,
             Self::Checksum { .. } => ErrorCode::ChecksumMismatch,
             Self::Busy { .. } => ErrorCode::Overloaded,
             Self::Stopping { .. } => ErrorCode::Unavailable,
@@ -107,7 +131,12 @@ impl DataError {
 
     /// As it crosses the wire.
     pub fn to_wire(&self) -> WireError {
-        WireError::new(self.code(), self.to_string())
+        match self {
+            Self::NotOverwritten { refusal: OverwriteRefusal::OldEpoch { current, .. }, .. } => {
+                WireError::stale_epoch(*current, self.to_string())
+            }
+            _ => WireError::new(self.code(), self.to_string()),
+        }
     }
 }
 

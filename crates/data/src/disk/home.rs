@@ -99,12 +99,13 @@ impl DiskStore {
                 home.dirty.insert(chunk.id, chunk.clone());
                 chunk.home.lock().records += 1;
             }
-            Effect::Extent { chunk, durable, sealed, runs, data } => {
+            Effect::Extent { chunk, durable, sealed, runs, data, number } => {
                 {
                     let mut view = chunk.home.lock();
                     view.length = view.length.max(durable);
                     view.sealed |= sealed;
                     view.records += 1;
+                    view.overwrite = number.unwrap_or(view.overwrite);
                     view.runs.extend(runs);
                 }
                 {
@@ -112,8 +113,8 @@ impl DiskStore {
                     state.durable = state.durable.max(durable);
                 }
                 self.home.lock().dirty.insert(chunk.id, chunk.clone());
-                if let Some(HomeData { first_block, data, version }) = data {
-                    let (_, blocks) = blocks.entry(chunk.id).or_insert_with(|| (chunk, Blocks::new()));
+                for HomeData { first_block, data, version } in data {
+                    let (_, blocks) = blocks.entry(chunk.id).or_insert_with(|| (chunk.clone(), Blocks::new()));
                     for i in 0..data.len() / BLOCK_SIZE {
                         let piece = data.slice(i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE);
                         if blocks.insert(first_block + i as u32, (piece, version)).is_some() {
@@ -234,12 +235,12 @@ impl DiskStore {
     }
 
     fn flush_chunk(&self, chunk: &Arc<Chunk>) -> Result<(), DiskError> {
-        let (runs, bits, sectors, length, sealed, records) = {
+        let (runs, bits, sectors, length, sealed, overwrite, records) = {
             let mut view = chunk.home.lock();
-            let HomeView { length, sealed, .. } = *view;
+            let HomeView { length, sealed, overwrite, .. } = *view;
             let records = std::mem::take(&mut view.records);
             let (runs, sectors) = (std::mem::take(&mut view.runs), std::mem::take(&mut view.punched_sectors));
-            (runs, view.punched.clone().unwrap_or_default(), sectors, length, sealed, records)
+            (runs, view.punched.clone().unwrap_or_default(), sectors, length, sealed, overwrite, records)
         };
         let (made, table_crc, row_crc) = {
             let state = chunk.state.lock();
@@ -265,7 +266,8 @@ impl DiskStore {
         }
         let punched_blocks = bits.count().min(blocks_of(length));
         let (id, punched_crc) = (chunk.id, bits.crc());
-        let state = ChunkState { chunk: id, length, sealed, punched_blocks, punched_crc, table_crc, row_crc };
+        let state =
+            ChunkState { chunk: id, length, sealed, punched_blocks, punched_crc, table_crc, row_crc, overwrite };
         files.cached.write_at(&state.encode(), STATE_OFFSET)?;
         files.cached.sync_data()?;
         let mut state = chunk.state.lock();

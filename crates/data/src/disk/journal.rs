@@ -6,11 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cairn_env::{AlignedBuf, DiskError, File, SharedBuf};
 use cairn_format::journal_batch::{JOURNAL_BATCH_LEN, JournalBatch, RING_BLOCK};
 use cairn_format::journal_header::RING_OFFSET;
 use cairn_format::journal_record::JournalRecord;
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_types::DiskUuid;
 use parking_lot::Mutex;
 
@@ -24,8 +27,15 @@ pub(crate) enum Effect {
     Barrier,
     /// The chunk's file name has to be made durable.
     Create(Arc<Chunk>),
-    /// Bytes, CRCs, length, seal.
-    Extent { chunk: Arc<Chunk>, durable: u64, sealed: bool, runs: Vec<CrcRun>, data: Option<HomeData> },
+    /// Bytes, CRCs, length, seal, and the number of the last overwrite if that is new.
+    Extent {
+        chunk: Arc<Chunk>,
+        durable: u64,
+        sealed: bool,
+        runs: Vec<CrcRun>,
+        data: Vec<HomeData>,
+        number: Option<OverwriteNumber>,
+    },
     /// Freed blocks, with the sectors of bits that they are in.
     Punch { chunk: Arc<Chunk>, blocks: Vec<std::ops::Range<u32>>, first_sector: u32, bits: Vec<u8> },
     /// The file goes.
@@ -50,7 +60,12 @@ impl Item {
     pub(crate) fn new(record: &JournalRecord<'_>, effect: Effect, done: Option<Done<()>>) -> Self {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
-        Self { record: bytes, effect, done }
+        Self::encoded(bytes, effect, done)
+    }
+
+    /// The same with the bytes of the record.
+    pub(crate) fn encoded(record: Vec<u8>, effect: Effect, done: Option<Done<()>>) -> Self {
+        Self { record, effect, done }
     }
 
     pub(crate) fn barrier(done: Done<()>) -> Self {
@@ -98,6 +113,9 @@ pub(crate) struct Journal {
     file: Arc<dyn File>,
     id: DiskUuid,
     batch_max: usize,
+    /// Blocks of the ring in use, and all of them.
+    used: AtomicU32,
+    size: u32,
     state: Mutex<State>,
 }
 
@@ -125,13 +143,14 @@ impl Journal {
         // A record has at most 64 KiB of CRCs, 1 MiB of data and its head; it is added while the batch is below its limit.
         let buffer = AlignedBuf::unpooled(batch_max + (2 << 20));
         let home = ring.tail_sequence();
-        Self { queue: WorkQueue::default(), file, id, batch_max, state: Mutex::new(State { ring, home, buffer }) }
+        let (used, size) = (AtomicU32::new(ring.used()), ring.size());
+        let state = Mutex::new(State { ring, home, buffer });
+        Self { queue: WorkQueue::default(), file, id, batch_max, used, size, state }
     }
 
-    /// Part of the ring that is in use.
+    /// Part of the ring that is in use. Never waits for a batch that is being written.
     pub(crate) fn fullness(&self) -> f64 {
-        let state = self.state.lock();
-        f64::from(state.ring.used()) / f64::from(state.ring.size())
+        f64::from(self.used.load(Relaxed)) / f64::from(self.size)
     }
 
     /// All batches before this are home and flushed.
@@ -217,6 +236,7 @@ impl Journal {
         self.file.write_at(buffer, RING_OFFSET + u64::from(placed.block) * RING_BLOCK as u64)?;
         self.file.sync_data()?;
         state.ring.commit(placed, tail_sequence);
+        self.used.store(state.ring.used(), Relaxed);
         Ok(Some(placed.sequence))
     }
 }

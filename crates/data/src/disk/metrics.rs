@@ -30,6 +30,12 @@ metrics! {
     appends, counter, "cairn_data_appends", "Appends taken.";
     /// Their bytes.
     append_bytes, counter, "cairn_data_append_bytes", "Bytes of appends taken.";
+    /// Overwrites in place taken.
+    overwrites, counter, "cairn_data_overwrites", "Overwrites in place taken.";
+    /// Their blocks.
+    overwritten_blocks, counter, "cairn_data_overwritten_blocks", "Blocks of overwrites in place taken.";
+    /// Overwrites sent to new space.
+    overwrites_refused, counter, "cairn_data_overwrites_refused", "Overwrites in place refused because the journal had too much to write home.";
     /// Reads answered.
     reads, counter, "cairn_data_reads", "Reads answered.";
     /// Their bytes.

@@ -158,12 +158,12 @@ impl DiskStore {
     ) -> Result<Option<Sums>, DataError> {
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
         // Checksums and what lies over the file are of one moment.
-        let (generation, over, made, crcs) = {
+        let (over, made, crcs) = {
             let state = self.with_tables(chunk)?;
             let over: Vec<_> =
                 state.overlay.range(blocks.clone()).map(|(block, over)| (*block, over.data.clone())).collect();
             let crcs = state.table.as_ref().and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
-            (state.home_gen, over, state.file_made, crcs.map(<[u32]>::to_vec).zip(state.row_crcs(blocks.clone())))
+            (over, state.file_made, crcs.map(<[u32]>::to_vec).zip(state.row_crcs(blocks.clone())))
         };
         let Some(crcs) = crcs else {
             // Not all of them have checksums of their rows: nothing is said about them.
@@ -183,9 +183,17 @@ impl DiskStore {
         }
         let state = chunk.state.lock();
         self.checked_range(chunk, &state, offset, length)?;
-        // A newer version that was written home meanwhile would be torn, or not the one of these checksums.
-        let overtaken = state.home_gen != generation || generation % 2 == 1;
-        Ok(if from_file && overtaken { None } else { Some(crcs) })
+        // A newer version of a block from the file that was written home meanwhile would be torn, or not the one of its
+        // checksum. What lay over the file then was not read from it.
+        let now = state.table.as_ref().and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
+        let same = |now: &[u32]| {
+            now.iter().zip(&crcs.0).zip(blocks.clone()).all(|((now, then), block)| {
+                now == then || over.binary_search_by_key(&block, |(block, _)| *block).is_ok()
+            })
+        };
+        // Tables that were dropped meanwhile are those of a chunk to which nothing happened.
+        let overtaken = from_file && state.table.is_some() && !now.is_some_and(same);
+        Ok(if overtaken { None } else { Some(crcs) })
     }
 
     fn read_file(

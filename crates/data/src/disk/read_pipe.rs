@@ -21,6 +21,8 @@ const PIPE_BYTES_MIN: usize = 32 << 10;
 pub(super) const PIPES_MAX: usize = 16;
 /// A read that took longer waited for the device.
 const COLD_READ: Duration = Duration::from_micros(700);
+/// Blocks of a chunk that was overwritten lately are copied: their pages may change again before they are sent.
+const QUIET: Duration = Duration::from_secs(10);
 /// Waiting reads of which the system is told while reads wait for the device.
 const ANNOUNCED_MAX: usize = 16;
 
@@ -41,7 +43,8 @@ impl DiskStore {
             let blocks = self.checked_range(chunk, &state, offset, length)?;
             let table = state.table.as_ref();
             let crcs = table.and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
-            let crcs = crcs.filter(|_| is_settled(&state, &blocks)).map(<[u32]>::to_vec);
+            let overwritten = state.last_overwrite.is_some_and(|at| self.context.clock.now().since(at) < QUIET);
+            let crcs = crcs.filter(|_| is_settled(&state, &blocks) && !overwritten).map(<[u32]>::to_vec);
             let Some(crcs) = crcs.zip(state.row_crcs(blocks.clone())) else { return Ok(None) };
             (blocks, state.home_gen, crcs)
         };

@@ -14,6 +14,7 @@ use cairn_format::crc_table::{
     PUNCHED_LEN, PunchedBits, TABLE_LEN, blocks_of, decode_crcs, encode_crcs, row_tables_crc, table_crc,
 };
 use cairn_format::journal_record::JournalRecord;
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_types::{BLOCK_SIZE, CHUNK_BLOCKS_MAX, ChunkId, ClusterId, crc32c};
 
 use super::append::first_sectors;
@@ -114,7 +115,7 @@ fn summarize(records: &[JournalRecord<'_>]) -> JournalSays {
     for record in records {
         match record {
             JournalRecord::Create(_) => says.created = true,
-            JournalRecord::Extent(_) => says.extent = true,
+            JournalRecord::Extent(_) | JournalRecord::Overwrite(_) => says.extent = true,
             JournalRecord::Punch { .. } => says.punched = true,
             JournalRecord::Delete { .. } => says.deleted = true,
         }
@@ -161,8 +162,10 @@ fn take_over(
             }
         }
     }
-    let view = HomeView { length: state.length, sealed: state.sealed, punched: punched.clone(), ..HomeView::default() };
-    let mem = memory(state.length, state.sealed, table, sums, punched, punched_blocks);
+    let ChunkState { length, sealed, overwrite, .. } = state;
+    let view = HomeView { length, sealed, punched: punched.clone(), overwrite, ..HomeView::default() };
+    let mut mem = memory(length, sealed, table, sums, punched, punched_blocks);
+    mem.follow.last = overwrite;
     Ok(Outcome::Keep(Box::new(Chunk::with_state(header, mem, view))))
 }
 
@@ -204,6 +207,7 @@ struct Work {
     length: u64,
     claimed: u64,
     sealed: bool,
+    overwrite: OverwriteNumber,
 }
 
 fn redo(
@@ -269,7 +273,8 @@ fn read_work(file: &dyn File, header: ChunkHeader, state: Option<ChunkState>) ->
     let mut bits = vec![0; PUNCHED_LEN];
     file.read_at(&mut bits, PUNCHED_OFFSET)?;
     let (length, sealed) = state.map_or((0, false), |state| (state.length, state.sealed));
-    Ok(Work { header, tables, bits, length, claimed: length, sealed })
+    let overwrite = state.map_or(OverwriteNumber::NONE, |state| state.overwrite);
+    Ok(Work { header, tables, bits, length, claimed: length, sealed, overwrite })
 }
 
 fn apply(disk: &dyn Disk, file: &dyn File, record: &JournalRecord<'_>, work: &mut Work) -> Result<(), OpenError> {
@@ -293,6 +298,25 @@ fn apply(disk: &dyn Disk, file: &dyn File, record: &JournalRecord<'_>, work: &mu
                 file.write_at(extent.data, work.header.data_offset() + extent.data_offset)?;
             }
         }
+        JournalRecord::Overwrite(overwrite) => {
+            if work.header.row_tables() > 0 {
+                return Err(OpenError::Corrupt {
+                    file: format!("{}/{}", disk.name(), paths::JOURNAL),
+                    what: format!("{} is a parity shard and was overwritten", overwrite.chunk),
+                });
+            }
+            for vector in &overwrite.vectors {
+                let first = vector.crcs_first as usize;
+                work.tables[0][first..first + vector.crcs.len()].copy_from_slice(&vector.crcs);
+                let at = u64::from(vector.block) * BLOCK_SIZE as u64;
+                file.write_at(vector.data, work.header.data_offset() + at)?;
+            }
+            work.length = work.length.max(overwrite.durable);
+            work.claimed = work.claimed.max(overwrite.length);
+            work.sealed |= overwrite.sealed;
+            // Members that are made equal go back as well, so the last one counts and not the highest.
+            work.overwrite = overwrite.number;
+        }
         JournalRecord::Punch { first_sector, bits, .. } => {
             let at = *first_sector as usize * 512;
             work.bits[at..at + bits.len()].copy_from_slice(bits);
@@ -310,7 +334,7 @@ fn block_is_good(file: &dyn File, work: &Work, block: u32) -> bool {
 
 /// Writes tables and state, redoes the holes, syncs.
 fn finish(file: &dyn File, work: Work, length: u64) -> Result<Chunk, DiskError> {
-    let Work { header, mut tables, bits, sealed, .. } = work;
+    let Work { header, mut tables, bits, sealed, overwrite, .. } = work;
     let blocks = blocks_of(length);
     let bits = PunchedBits::from_bytes(&bits).expect("exactly the bytes of a chunk");
     for (number, table) in tables.iter_mut().enumerate() {
@@ -326,7 +350,7 @@ fn finish(file: &dyn File, work: Work, length: u64) -> Result<Chunk, DiskError> 
     let punched_blocks = (0..blocks).filter(|block| bits.get(*block)).count() as u32;
     let (table_crc, row_crc) = (table_crc(&table), row_tables_crc(rows.iter().map(|row| &row[..])));
     let (chunk, punched_crc) = (header.chunk, bits.crc());
-    let state = ChunkState { chunk, length, sealed, punched_blocks, punched_crc, table_crc, row_crc };
+    let state = ChunkState { chunk, length, sealed, punched_blocks, punched_crc, table_crc, row_crc, overwrite };
     file.write_at(&state.encode(), STATE_OFFSET)?;
     for block in (0..blocks).filter(|block| bits.get(*block)) {
         file.punch_hole(header.data_offset() + u64::from(block) * BLOCK_SIZE as u64, BLOCK_SIZE as u64)?;
@@ -337,7 +361,8 @@ fn finish(file: &dyn File, work: Work, length: u64) -> Result<Chunk, DiskError> 
     }
     file.sync_all()?;
     let punched = (punched_blocks > 0).then(|| Box::new(bits));
-    let view = HomeView { length, sealed, punched: punched.clone(), ..HomeView::default() };
-    let mem = memory(length, sealed, Some((table, rows)), (table_crc, row_crc), punched, punched_blocks);
+    let view = HomeView { length, sealed, punched: punched.clone(), overwrite, ..HomeView::default() };
+    let mut mem = memory(length, sealed, Some((table, rows)), (table_crc, row_crc), punched, punched_blocks);
+    mem.follow.last = overwrite;
     Ok(Chunk::with_state(header, mem, view))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_format::journal_record::{CreateRecord, JournalRecord};
+use cairn_format::overwrite_number::OverwriteNumber;
 
 use super::chunk::{Chunk, Done, GoodBlock, Job};
 use super::journal::{Effect, Item};
@@ -52,6 +53,11 @@ impl DiskStore {
                 0
             }
             Job::Punch { done, .. } | Job::Heal { done, .. } => {
+                done(Err(error.clone()));
+                0
+            }
+            Job::Overwrite(job) => job.refuse(error),
+            Job::Copied { done, .. } => {
                 done(Err(error.clone()));
                 0
             }
@@ -103,8 +109,13 @@ impl DiskStore {
                 self.run_punch(chunk, &ranges, done);
                 self.release_queue(0);
             }
-            Job::Heal { block, good, done } => {
-                self.run_heal(chunk, block, good, done);
+            Job::Heal { block, good, as_of, done } => {
+                self.run_heal(chunk, block, good, as_of, done);
+                self.release_queue(0);
+            }
+            Job::Overwrite(job) => self.run_overwrite(chunk, job),
+            Job::Copied { number, epoch, done } => {
+                self.run_copied(chunk, number, epoch, done);
                 self.release_queue(0);
             }
         }
@@ -154,13 +165,29 @@ impl DiskStore {
         }
     }
 
-    /// Replaces a block through the journal. A block that was freed needs no healing.
-    fn run_heal(&self, chunk: &Arc<Chunk>, block: u32, good: GoodBlock, done: Done<()>) {
+    /// Replaces a block through the journal. A block that was freed needs no healing, and one that was overwritten since it
+    /// was found bad is not the one that was to be healed.
+    fn run_heal(
+        &self,
+        chunk: &Arc<Chunk>,
+        block: u32,
+        good: GoodBlock,
+        as_of: Option<OverwriteNumber>,
+        done: Done<()>,
+    ) {
         let mut state = match self.check().and_then(|()| self.with_tables(chunk)) {
             Ok(state) => state,
             Err(error) => return done(Err(error)),
         };
-        if state.deleted || state.is_punched(block..block + 1) || block >= state.blocks() {
+        let overtaken = match as_of {
+            Some(as_of) => state.touched.get(&block).is_some_and(|last| *last > as_of),
+            None if state.follow.last.is_some() => {
+                let known = state.table.as_ref().and_then(|table| table.get(block as usize));
+                known.is_some_and(|known| *known != good.crc)
+            }
+            None => false,
+        };
+        if state.deleted || state.is_punched(block..block + 1) || block >= state.blocks() || overtaken {
             drop(state);
             done(Ok(()));
             return;

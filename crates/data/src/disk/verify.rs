@@ -46,6 +46,12 @@ impl DiskStore {
             .pool
             .take_blocking(bytes.max(BLOCK_SIZE), MEMORY_WAIT)
             .unwrap_or_else(|_| AlignedBuf::unpooled(bytes));
+        // What is overwritten or written home while it is read is judged at the next look.
+        let before: Vec<Option<u32>> = {
+            let state = self.with_tables(chunk)?;
+            let crc = |block: u32| state.table.as_ref().and_then(|table| table.get(block as usize).copied());
+            blocks.clone().map(|block| crc(block).filter(|_| !state.overlay.contains_key(&block))).collect()
+        };
         let at = chunk.place_of(blocks.start);
         let read = files.direct().and_then(|file| file.read_at(&mut data.spare_mut()[..bytes], at));
         // Where the device cannot read, every block counts as bad.
@@ -59,8 +65,10 @@ impl DiskStore {
         let Some(table) = &state.table else { return Ok(Vec::new()) };
         let mut bad = Vec::new();
         for (i, block) in blocks.enumerate() {
-            let skip =
-                block >= state.blocks() || state.overlay.contains_key(&block) || state.is_punched(block..block + 1);
+            let skip = block >= state.blocks()
+                || state.overlay.contains_key(&block)
+                || state.is_punched(block..block + 1)
+                || before[i] != table.get(block as usize).copied();
             let good = || {
                 let bytes = data.get(i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE);
                 bytes.is_some_and(|bytes| table.get(block as usize) == Some(&crc32c(bytes)))

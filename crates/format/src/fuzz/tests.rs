@@ -57,6 +57,7 @@ fn chunk_corpus_and_its_mutations() {
         punched_crc: 3,
         table_crc: 4,
         row_crc: 5,
+        overwrite: crate::overwrite_number::OverwriteNumber { epoch: Epoch(2), count: 9 },
     };
     mutations(fuzz_chunk, &state.encode());
     mutations(fuzz_chunk, &[7; 2048]);

@@ -44,6 +44,10 @@ fn append(chunk: u32, bytes: usize, sync: bool, replace: bool) -> Op {
     Op::Append { chunk, bytes, sync, replace }
 }
 
+fn overwrite(chunk: u32, first: u32, step: u32, count: u32) -> Op {
+    Op::Overwrite { chunk, first, step, count }
+}
+
 /// Each once with chunks of replicated groups and once with parity shards.
 fn scripts() -> Vec<Vec<Op>> {
     let plain = plain_scripts();
@@ -75,6 +79,21 @@ fn plain_scripts() -> Vec<Vec<Op>> {
             Op::Checkpoint,
             append(1, 20_000, false, false),
             Op::Seal(1),
+            Op::Checkpoint,
+        ],
+        // Overwrites, scattered and in several records, over bulk and over each other, home and not, then a tail.
+        vec![
+            append(1, 60_000, true, false),
+            overwrite(1, 1, 1, 2),
+            Op::Checkpoint,
+            overwrite(1, 0, 2, 7),
+            overwrite(1, 2, 1, 3),
+            append(1, 9_000, true, true),
+            overwrite(1, 14, 1, 2),
+            Op::Seal(1),
+            overwrite(1, 16, 1, 1),
+            Op::Punch(1, 3, 5),
+            overwrite(1, 5, 5, 2),
             Op::Checkpoint,
         ],
         // Frees, a chunk that dies, healing.
@@ -136,7 +155,8 @@ fn random_op(rng: &SimRng) -> Op {
         _ => rng.range(20_000..150_000),
     };
     match rng.range(0..20) {
-        0..=11 => append(chunk, bytes as usize, rng.chance(0.4), rng.chance(0.4)),
+        0..=3 => overwrite(chunk % PARITY, rng.range(0..8) as u32, rng.range(1..4) as u32, rng.range(1..12) as u32),
+        4..=11 => append(chunk, bytes as usize, rng.chance(0.4), rng.chance(0.4)),
         12..=14 => Op::Sync(chunk),
         15 => Op::Seal(chunk),
         16..=17 => {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use cairn_env::{AlignedBuf, BufPool, Disk, RealClock};
 use cairn_format::journal_record::CreateRecord;
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_sim::{SimDisk, SimRng};
 use cairn_types::{BLOCK_SIZE, ChunkId, ClusterId, DiskUuid, Epoch, PgId, Scheme, SessionId, VolumeId, crc32c};
 use parking_lot::Mutex;
 
 use crate::disk::{
-    AppendOp, Appended, DataError, DiskConfig, DiskContext, DiskStore, GoodBlock, OpenError, ReadBlocks,
+    AppendOp, Appended, DataError, DiskConfig, DiskContext, DiskStore, GoodBlock, OpenError, OverwriteOp,
+    OverwriteOrder, OverwriteRun, ReadBlocks,
 };
 
 pub(super) const CLUSTER: ClusterId = ClusterId([9; 16]);
@@ -106,6 +108,12 @@ pub(super) fn good_block(id: ChunkId, bytes: &[u8]) -> GoodBlock {
     GoodBlock { data: data.freeze(), crc, row_crcs: rows_of(id, crc) }
 }
 
+pub(super) fn run(block: u32, bytes: &[u8]) -> OverwriteRun {
+    let mut data = AlignedBuf::unpooled(bytes.len());
+    data.extend_from_slice(bytes);
+    OverwriteRun { block, crcs: bytes.chunks(BLOCK_SIZE).map(crc32c).collect(), data: data.freeze() }
+}
+
 pub(super) fn append(store: &DiskStore, op: AppendOp) -> Result<Appended, DataError> {
     let (slot, done) = slot();
     store.append(op, done)?;
@@ -134,6 +142,13 @@ pub(super) enum Op {
     Punch(u32, u32, u32),
     /// Rewrites a block with its own bytes.
     Heal(u32, u32),
+    /// Overwrites blocks of a replicated chunk: so many, each so far behind the one before it.
+    Overwrite {
+        chunk: u32,
+        first: u32,
+        step: u32,
+        count: u32,
+    },
     /// Writes everything home.
     Checkpoint,
 }
@@ -147,6 +162,7 @@ impl Op {
             Op::Seal(chunk) => Op::Seal(chunk + PARITY),
             Op::Punch(chunk, from, to) => Op::Punch(chunk + PARITY, from, to),
             Op::Heal(chunk, block) => Op::Heal(chunk + PARITY, block),
+            Op::Overwrite { chunk, first, step, count } => Op::Overwrite { chunk: chunk + PARITY, first, step, count },
             Op::Checkpoint => Op::Checkpoint,
         }
     }
@@ -163,6 +179,10 @@ pub(super) struct ModelChunk {
     pub(super) sealed: bool,
     pub(super) punched_asked: BTreeSet<u32>,
     pub(super) punched: BTreeSet<u32>,
+    /// What blocks may be instead, because an overwrite was not acknowledged.
+    pub(super) instead: BTreeMap<u32, Vec<Vec<u8>>>,
+    /// Number of the last overwrite that was acknowledged, and of the last one asked for.
+    pub(super) overwritten: (OverwriteNumber, OverwriteNumber),
 }
 
 /// The whole disk.
@@ -181,6 +201,7 @@ impl Model {
             Op::Seal(chunk) => self.sync(store, chunk, true),
             Op::Punch(chunk, from, to) => self.punch(store, chunk, from, to),
             Op::Heal(chunk, block) => self.heal(store, chunk, block),
+            Op::Overwrite { chunk, first, step, count } => self.overwrite(store, chunk, first, step, count),
             Op::Checkpoint => {
                 store.checkpoint();
                 store.check()
@@ -260,6 +281,56 @@ impl Model {
         outcome(store, &slot)
     }
 
+    fn overwrite(&mut self, store: &DiskStore, chunk: u32, first: u32, step: u32, count: u32) -> Result<(), DataError> {
+        self.fill = self.fill.wrapping_mul(31).wrapping_add(17) | 1;
+        let fill = self.fill;
+        let Some(entry) = self.chunks.get_mut(&chunk).filter(|_| chunk < PARITY) else { return Ok(()) };
+        // Whole promised blocks, and the partial last one once it can grow no more.
+        let end = if entry.sealed { entry.promised.div_ceil(BLOCK_SIZE) } else { entry.promised / BLOCK_SIZE } as u32;
+        let blocks: Vec<u32> = (0..count).map(|i| first + i * step).take_while(|block| *block < end).collect();
+        if blocks.is_empty() || blocks.iter().any(|block| entry.punched_asked.contains(block)) {
+            return Ok(());
+        }
+        let mut runs = Vec::new();
+        for &block in &blocks {
+            let at = block as usize * BLOCK_SIZE;
+            let bytes: Vec<u8> =
+                (0..BLOCK_SIZE).map(|i| fill.wrapping_add((block as usize * 3 + i / 9) as u8)).collect();
+            let end = (at + BLOCK_SIZE).min(entry.asked.len());
+            let mut new = bytes[..end - at].to_vec();
+            let mut old = entry.asked[at..end].to_vec();
+            entry.asked[at..end].copy_from_slice(&new);
+            (old.resize(BLOCK_SIZE, 0), new.resize(BLOCK_SIZE, 0));
+            entry.instead.entry(block).or_default().push(old);
+            runs.push(run(block, &new));
+        }
+        let (slot, done) = slot();
+        let op = OverwriteOp { chunk: id(chunk), epoch: Epoch(4), order: OverwriteOrder::Next, runs };
+        let (_, number) = match store.overwrite(op, done) {
+            Err(DataError::Saturated { .. }) => {
+                self.undo(chunk, &blocks);
+                return Ok(());
+            }
+            other => other?,
+        };
+        entry.overwritten.1 = number;
+        assert_eq!(outcome(store, &slot)?, number);
+        entry.overwritten.0 = number;
+        blocks.iter().for_each(|block| drop(entry.instead.remove(block)));
+        Ok(())
+    }
+
+    /// An overwrite was refused.
+    fn undo(&mut self, chunk: u32, blocks: &[u32]) {
+        let entry = self.chunks.get_mut(&chunk).expect("it was overwritten");
+        for block in blocks {
+            let Some(old) = entry.instead.get_mut(block).and_then(Vec::pop) else { continue };
+            let at = *block as usize * BLOCK_SIZE;
+            let end = (at + BLOCK_SIZE).min(entry.asked.len());
+            entry.asked[at..end].copy_from_slice(&old[..end - at]);
+        }
+    }
+
     /// Holds a store against what was asked and promised.
     pub(super) fn check(&self, store: &DiskStore, disk: &SimDisk) {
         let known: BTreeSet<ChunkId> = self.chunks.keys().map(|index| id(*index)).collect();
@@ -284,6 +355,15 @@ impl Model {
             entry.asked.truncate(info.length as usize);
             entry.promised = info.length as usize;
             (entry.sealed, entry.sealed_asked) = (info.sealed, info.sealed);
+            for block in std::mem::take(&mut entry.instead).into_keys() {
+                let at = block as usize * BLOCK_SIZE;
+                let Some(room) = entry.asked.get_mut(at..) else { continue };
+                let bytes = room.len().min(BLOCK_SIZE);
+                if let Ok(found) = read(store, id(*index), at as u64, bytes as u64) {
+                    room[..bytes].copy_from_slice(&found.data[..bytes]);
+                }
+            }
+            entry.overwritten = (info.overwrite, info.overwrite);
             // What was asked to be freed stays uncertain until it is asked again.
         }
     }
@@ -302,6 +382,8 @@ fn check_chunk(store: &DiskStore, id: ChunkId, asked: &ModelChunk) {
     assert!(length <= asked.asked.len(), "{id}: {length} bytes, {} asked", asked.asked.len());
     assert!(info.sealed || !asked.sealed, "{id} was sealed");
     assert!(!info.sealed || asked.sealed_asked, "{id}: nobody sealed it");
+    let (done, begun) = asked.overwritten;
+    assert!((done..=begun.max(done)).contains(&info.overwrite), "{id}: {} of {done} to {begun}", info.overwrite);
     for block in 0..length.div_ceil(BLOCK_SIZE) as u32 {
         let at = block as usize * BLOCK_SIZE;
         let want = (BLOCK_SIZE).min(length - at) as u64;
@@ -310,8 +392,10 @@ fn check_chunk(store: &DiskStore, id: ChunkId, asked: &ModelChunk) {
                 assert!(!asked.punched.contains(&block), "{id}: freed block {block} is back");
                 let mut wanted = asked.asked[at..at + want as usize].to_vec();
                 wanted.resize(BLOCK_SIZE, 0);
-                assert!(found.data[..] == wanted[..], "{id}: block {block} of {length} bytes differs");
-                assert_eq!(found.crcs, [crc32c(&wanted)], "{id}: checksum of block {block}");
+                let instead = asked.instead.get(&block).into_iter().flatten();
+                let matches = instead.chain([&wanted]).any(|wanted| found.data[..] == wanted[..]);
+                assert!(matches, "{id}: block {block} of {length} bytes differs");
+                assert_eq!(found.crcs, [crc32c(&found.data)], "{id}: checksum of block {block}");
                 assert_eq!(found.row_crcs, rows_of(id, found.crcs[0]), "{id}: checksums of the row of block {block}");
             }
             Err(DataError::Deleted { .. }) => {
