@@ -7,6 +7,7 @@ use crate::snapshot::{
     HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS, VERSION,
 };
 use cairn_tree::{LeafPage, TreeBuilder, TreeError};
+use std::collections::BTreeMap;
 
 /// Why a checkpoint was refused. The caller takes an older one, or one of another replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,6 +129,9 @@ impl NamespaceBuilder {
             deferring: false,
             deferred: 0,
             death_last: 0,
+            locks: 0,
+            session_locks: BTreeMap::new(),
+            released_locks: Vec::new(),
             tree,
             sessions: self.sessions,
             scratch: Scratch::default(),
@@ -135,6 +139,8 @@ impl NamespaceBuilder {
         namespace.cuts = namespace.count_cuts();
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a deferred death" };
         namespace.recount_deferred().map_err(|_| malformed)?;
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a session's locks" };
+        namespace.recount_locks().map_err(|_| malformed)?;
         Ok(namespace)
     }
 }

@@ -2,8 +2,9 @@
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, NodeType};
+use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType};
 use crate::key::{self, Kind};
+use crate::locks::{Owner, decode_count};
 use crate::namespace::Namespace;
 use crate::stripe_set::{Columns, decode_part};
 use cairn_types::{ExtentKind, InodeId};
@@ -40,6 +41,9 @@ struct Found {
     deferrals: BTreeSet<(u64, u64)>,
     deferred: BTreeSet<(u64, u64)>,
     deferring: bool,
+    locks: BTreeMap<u64, Vec<(Owner, LockRange)>>,
+    /// (session, inode) → locks, as listed.
+    session_locks: BTreeMap<(u64, u64), u64>,
     free: BTreeSet<(u32, u32, u64)>,
     free_records: u64,
 }
@@ -51,6 +55,7 @@ impl Namespace {
         self.check_names(&found)?;
         self.check_deaths(&found)?;
         check_extents(&found)?;
+        self.check_locks(&found)?;
         self.check_counters(&found)
     }
 
@@ -147,6 +152,31 @@ impl Namespace {
         Ok(())
     }
 
+    fn check_locks(&self, found: &Found) -> Result<(), Violation> {
+        let (mut total, mut listed) = (0, BTreeMap::<(u64, u64), u64>::new());
+        for (id, locks) in &found.locks {
+            for (at, (owner, lock)) in locks.iter().enumerate() {
+                total += 1;
+                *listed.entry((owner.session, *id)).or_default() += 1;
+                let live = self.sessions.state(owner.session) == crate::SessionState::Live;
+                ensure(
+                    live || found.dead_sessions.contains(&owner.session),
+                    *id,
+                    "a lock of a session that is not live",
+                )?;
+                for (other, second) in &locks[at + 1..] {
+                    let overlap = lock.start <= second.end && second.start <= lock.end && owner.kind == other.kind;
+                    let both_read = owner != other && !lock.write && !second.write;
+                    ensure(!overlap || both_read, *id, "locks that exclude each other")?;
+                }
+            }
+        }
+        ensure(listed == found.session_locks, 0, "locks by inode and by session differ")?;
+        let mut by_session = BTreeMap::<u64, u64>::new();
+        listed.iter().for_each(|((session, _), count)| *by_session.entry(*session).or_default() += count);
+        ensure(total == self.locks && by_session == self.session_locks, 0, "locks are counted wrong")
+    }
+
     fn check_counters(&self, found: &Found) -> Result<(), Violation> {
         let regular = || found.inodes.values().filter(|inode| inode.is_regular());
         let counted = Counters {
@@ -220,6 +250,14 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
         }
         Kind::Cut => {
             found.cuts.insert(key::number(suffix)?, decode_mark(value)?);
+        }
+        Kind::Lock => {
+            let (owner, start) = key::lock_parts(suffix)?;
+            found.locks.entry(inode).or_default().push((owner, LockRange::decode(start, value)?));
+        }
+        Kind::SessionLock => {
+            let (session, locked) = suffix.split_at_checked(8)?;
+            found.session_locks.insert((key::number(session)?, key::number(locked)?), decode_count(value)?);
         }
         Kind::Deferral => {
             found.deferrals.insert((inode, decode_deferral(value).filter(|_| suffix.is_empty())?));

@@ -159,6 +159,7 @@ impl Namespace {
             return Ok(());
         }
         self.forget_cut(inode);
+        self.forget_locks(inode)?;
         let Some(remains) = self.remains(inode)? else {
             self.put_inode(inode, attributes);
             self.list_dead(inode, attributes);
@@ -277,7 +278,7 @@ impl Namespace {
     }
 
     fn release_dead_session(&mut self, session: u64, budget: &mut Budget) -> Result<()> {
-        if self.release_holds(session, budget)? {
+        if self.release_holds(session, budget)? && self.release_locks(session, budget)? {
             self.tree.remove(key::dead_session(session).as_bytes());
             self.counters.dead_sessions -= 1;
             budget.take_inode();
@@ -316,6 +317,7 @@ impl Namespace {
         if self.is_held(inode) {
             self.put_inode(inode, &attributes);
         } else {
+            self.forget_locks(inode)?;
             self.forget_inode(inode, &attributes);
         }
         budget.take_inode();

@@ -7,6 +7,7 @@ mod extent;
 mod free_record;
 mod hold;
 mod inode;
+mod lock;
 pub(crate) mod varint;
 
 pub use dentry::Dentry;
@@ -14,6 +15,7 @@ pub use extent::Extent;
 pub use free_record::FreeRecord;
 pub use hold::Hold;
 pub use inode::{Inode, NodeType};
+pub use lock::{LOCK_END, LockRange};
 pub(crate) use varint::Cursor;
 
 #[cfg(test)]

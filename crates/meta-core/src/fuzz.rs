@@ -1,6 +1,6 @@
 //! Decoders of values in the namespace's tree on hostile bytes, for the fuzz target: none may panic, and what decodes must
 //! come back from its own encoding.
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode};
+use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange};
 use crate::stripe_set::{decode_part, encode_part};
 
 /// Values of every kind. Tells how many kinds the bytes could be.
@@ -34,6 +34,12 @@ pub fn fuzz_values(data: &[u8]) -> usize {
         again.clear();
         record.encode(&mut again);
         assert!(FreeRecord::decode(7, &again).is_some());
+        decoded += 1;
+    }
+    if let Some(lock) = LockRange::decode(9, data) {
+        again.clear();
+        lock.encode(&mut again);
+        assert_eq!(LockRange::decode(9, &again), Some(lock));
         decoded += 1;
     }
     decoded + usize::from(Dentry::decode(data).is_some()) + usize::from(Hold::decode(data).is_some())

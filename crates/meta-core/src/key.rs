@@ -11,6 +11,7 @@
 //! | 0x30 xattr | name | 0x10, then the value |
 //! | 0x40 hold | session, u64 big-endian | [`crate::encoding::Hold`] |
 //! | 0x41 deferral | nothing | 0x10, then the number of its death, a varint: see `defer` |
+//! | 0x42 lock | kind (one byte), session, owner, first byte, each u64 big-endian | [`crate::encoding::LockRange`] |
 //!
 //! Inode 0 does not exist; under it are the partition's own lists:
 //!
@@ -23,9 +24,12 @@
 //! | 0x85 cut | inode, u64 big-endian | 0x10, then the mark, a varint: see `cut` |
 //! | 0x86 deferring | nothing | 0x10: sessions use Open, see `defer` |
 //! | 0x87 deferred death | number, inode, both u64 big-endian | 0x10 |
+//! | 0x88 session lock | session, inode, both u64 big-endian | 0x10, then the number of its locks, a varint |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
+
+use crate::locks::Owner;
 
 /// Bytes of inode and kind.
 const HEAD: usize = 9;
@@ -46,6 +50,7 @@ pub enum Kind {
     Xattr = 0x30,
     Hold = 0x40,
     Deferral = 0x41,
+    Lock = 0x42,
     SessionHold = 0x81,
     DeadInode = 0x82,
     FreeRecord = 0x83,
@@ -53,6 +58,7 @@ pub enum Kind {
     Cut = 0x85,
     Deferring = 0x86,
     Deferred = 0x87,
+    SessionLock = 0x88,
 }
 
 impl Kind {
@@ -66,6 +72,7 @@ impl Kind {
             0x30 => Kind::Xattr,
             0x40 => Kind::Hold,
             0x41 => Kind::Deferral,
+            0x42 => Kind::Lock,
             0x81 => Kind::SessionHold,
             0x82 => Kind::DeadInode,
             0x83 => Kind::FreeRecord,
@@ -73,6 +80,7 @@ impl Kind {
             0x85 => Kind::Cut,
             0x86 => Kind::Deferring,
             0x87 => Kind::Deferred,
+            0x88 => Kind::SessionLock,
             _ => return None,
         })
     }
@@ -196,6 +204,29 @@ pub fn deferring() -> Key<HEAD> {
 
 pub fn deferred(number: u64, inode: u64) -> Key<25> {
     Key::new(0, Kind::Deferred).with(&number.to_be_bytes()).with(&inode.to_be_bytes())
+}
+
+/// A lock that starts at this byte.
+pub(crate) fn lock(inode: u64, owner: Owner, start: u64) -> Key<34> {
+    let key = Key::new(inode, Kind::Lock).with(&[owner.kind]).with(&owner.session.to_be_bytes());
+    key.with(&owner.owner.to_be_bytes()).with(&start.to_be_bytes())
+}
+
+/// Owner and first byte in the suffix of a lock's key.
+pub(crate) fn lock_parts(suffix: &[u8]) -> Option<(Owner, u64)> {
+    let (kind, rest) = suffix.split_first()?;
+    let ([session, owner, start], []) = rest.as_chunks::<8>() else { return None };
+    let [session, owner, start] = [session, owner, start].map(|bytes| u64::from_be_bytes(*bytes));
+    (*kind <= 1).then_some((Owner { kind: *kind, session, owner }, start))
+}
+
+/// Prefix of the inodes that a session has locks on.
+pub fn session_locks(session: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::SessionLock).with(&session.to_be_bytes())
+}
+
+pub fn session_lock(session: u64, inode: u64) -> Key<25> {
+    Key::new(0, Kind::SessionLock).with(&session.to_be_bytes()).with(&inode.to_be_bytes())
 }
 
 /// Number and inode in the suffix of a deferred death's key.

@@ -29,6 +29,7 @@ mod inode_table;
 pub mod key;
 pub mod lease;
 pub mod limits;
+mod locks;
 mod message;
 mod namespace;
 mod ops;

@@ -38,6 +38,10 @@ pub const SHARED_BLOCK_SCAN_MAX: usize = 1024;
 pub const RECLAIM_INODES_MAX: u32 = 4096;
 /// Work of one `ReclaimBatch` entry, whatever it asks for.
 pub const RECLAIM_EXTENTS_MAX: u32 = 16 << 10;
+/// Locks on one inode. Beyond it: `TooManyLocks`. Every request looks through all of them. Few in unit tests.
+pub const LOCKS_INODE_MAX: usize = if cfg!(test) { 64 } else { 4096 };
+/// Locks of one session in the partition.
+pub const LOCKS_SESSION_MAX: usize = 64 << 10;
 /// Names and values of all extended attributes of an inode.
 pub const XATTR_TOTAL_MAX: usize = 256 << 10;
 /// Names of all extended attributes of an inode with one byte each, as in `XATTR_LIST_MAX`.

@@ -8,6 +8,7 @@ use cairn_tree::Tree;
 use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// Where in the log an operation stands.
@@ -73,6 +74,11 @@ pub struct Namespace {
     pub(crate) deferred: u64,
     /// Number of the last deferred death.
     pub(crate) death_last: u64,
+    /// Locks of all inodes, and by session; found again when a checkpoint is loaded.
+    pub(crate) locks: u64,
+    pub(crate) session_locks: BTreeMap<u64, u64>,
+    /// Inodes on which a lock was given back since somebody asked. No state.
+    pub(crate) released_locks: Vec<u64>,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
@@ -114,6 +120,9 @@ impl Namespace {
             deferring: false,
             deferred: 0,
             death_last: 0,
+            locks: 0,
+            session_locks: BTreeMap::new(),
+            released_locks: Vec::new(),
             tree: Tree::new(),
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
@@ -209,6 +218,7 @@ impl Namespace {
             Opcode::Hold => self.hold(context, request, out),
             Opcode::Release => self.release(context, request),
             Opcode::Discard => self.discard(context, request),
+            Opcode::SetLock => self.set_lock(context, request),
             Opcode::Punch => self.punch(context, request, out),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
@@ -228,6 +238,8 @@ impl Namespace {
             Opcode::Statfs => self.statfs(out),
             Opcode::Access => self.access(who, request),
             Opcode::Open => self.open(header, request, out),
+            Opcode::GetLock => self.get_lock(header, request, out),
+            Opcode::WaitLock => self.wait_lock(header, request, out),
             Opcode::GetattrMany => self.getattr_many(request, out),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a read of the namespace")),
         }

@@ -10,6 +10,7 @@ mod getattr;
 mod getattr_many;
 mod hold;
 mod link;
+mod lock;
 mod lookup;
 mod mkdir;
 mod open;

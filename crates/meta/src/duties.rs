@@ -42,6 +42,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
         let now = state.common.coarse_now();
         let stalled = now.since(last) > timings.lease_tick * STALL_TICKS;
         last = now;
+        state.expire_lock_waits(now);
         if state.leading_term().is_none() {
             continue;
         }

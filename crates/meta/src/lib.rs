@@ -15,6 +15,7 @@ mod free;
 mod header;
 mod leases;
 mod list_file;
+mod lock_waits;
 mod machine;
 mod metrics;
 mod openers;

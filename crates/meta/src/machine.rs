@@ -43,8 +43,8 @@ impl PartitionMachine {
         Self { state, bytes: Vec::new(), outcomes: Vec::new(), replies: ReplyBatch::new() }
     }
 
-    /// Applies items under one hold of the lock and notes what they came to.
-    fn apply_some(&mut self, at: core::AppliedAt, items: impl Iterator<Item = Item<Context>>) {
+    /// Applies items under one hold of the lock and notes what they came to; inodes on which a lock was given back.
+    fn apply_some(&mut self, at: core::AppliedAt, items: impl Iterator<Item = Item<Context>>) -> Vec<u64> {
         let mut namespace = self.state.namespace.write();
         for item in items {
             let start = self.bytes.len();
@@ -73,6 +73,7 @@ impl PartitionMachine {
                 None => self.bytes.truncate(start),
             }
         }
+        namespace.take_released_locks()
     }
 
     /// Hands out what the items came to.
@@ -118,8 +119,9 @@ impl StateMachine for PartitionMachine {
         let at = core::AppliedAt { index: at.index, time: at.time };
         let mut items = items.into_iter();
         while items.len() > 0 {
-            self.apply_some(at, items.by_ref().take(HOLD_ITEMS));
+            let released = self.apply_some(at, items.by_ref().take(HOLD_ITEMS));
             self.answer();
+            self.state.locks_released(&released);
         }
     }
 

@@ -23,6 +23,7 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use crate::leases::Leases;
+use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
 use crate::stats::MetaStats;
 use crate::striped::StripedLock;
@@ -80,6 +81,7 @@ pub(crate) struct PartitionState {
     pub(crate) namespace: StripedLock<Namespace>,
     pub(crate) leases: Leases,
     pub(crate) openers: Openers,
+    pub(crate) lock_waits: LockWaits,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
     pub(crate) asked_to_defer: AtomicBool,
     pub(crate) common: Arc<Common>,
@@ -95,6 +97,7 @@ impl PartitionState {
             namespace: StripedLock::new(namespace),
             leases: Leases::default(),
             openers: Openers::default(),
+            lock_waits: LockWaits::default(),
             asked_to_defer: AtomicBool::new(false),
             common,
             term: AtomicU64::new(0),
@@ -121,6 +124,7 @@ impl PartitionState {
         self.term.store(0, Ordering::Release);
         self.leases.grant_all(std::iter::empty(), Time(0));
         self.openers.reset(Time(0));
+        self.end_lock_waits();
     }
 }
 

@@ -79,6 +79,9 @@ impl MetaServer {
         if head.session != 0 {
             partition.state.leases.touch(head.session, self.common().coarse_now());
         }
+        if opcode == Opcode::WaitLock {
+            return partition.state.wait_lock(message, self.common().coarse_now(), reply);
+        }
         ANSWER.with_borrow_mut(|answer| {
             answer.clear();
             let outcome = partition.state.namespace.read().read(opcode, message, answer);

@@ -2,6 +2,7 @@
 
 mod fixture;
 mod frees;
+mod locks;
 mod members;
 mod opens;
 mod partitions;

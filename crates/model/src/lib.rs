@@ -6,6 +6,7 @@
 
 mod caller;
 mod contents;
+mod locks;
 mod names;
 mod node;
 mod operation;
@@ -16,6 +17,7 @@ mod xattr;
 
 pub use caller::Caller;
 pub use contents::Piece;
+pub use locks::{LOCK_BYTES, LockOwner, SetLock};
 pub use node::{Attributes, Node, Place};
 pub use operation::{Create, Operation, Publish, Punch, Reply, Setattr};
 pub use state::{Model, Request};

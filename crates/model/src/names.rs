@@ -266,6 +266,7 @@ impl Model {
         for directory in doomed {
             if !self.is_held(directory) {
                 self.nodes.remove(&directory);
+                self.locks.retain(|(locked, _, _), _| *locked != directory);
             }
         }
         self.sweep();

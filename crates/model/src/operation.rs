@@ -1,5 +1,6 @@
 //! Operations and their results.
 use crate::contents::Piece;
+use crate::locks::SetLock;
 use crate::node::Attributes;
 use cairn_types::ErrorCode;
 
@@ -82,6 +83,7 @@ pub enum Operation {
     RemoveXattr { inode: u64, name: Vec<u8> },
     Publish(Publish),
     Punch(Punch),
+    SetLock(SetLock),
     Hold { inode: u64, write: bool },
     Release { inode: u64 },
 }

@@ -1,5 +1,6 @@
 //! The state, its entry points, and sessions.
 use crate::caller::Caller;
+use crate::locks::LockOwner;
 use crate::node::{Attributes, Body, Node};
 use crate::operation::{Operation, Reply};
 use cairn_types::ErrorCode;
@@ -27,6 +28,8 @@ pub struct Model {
     /// Readers may have open what loses its last name: it stays until [`Model::reclaim_deferred`].
     pub deferring: bool,
     pub deferred: BTreeSet<u64>,
+    /// (inode, flock, byte) → owner → for writing.
+    pub locks: BTreeMap<(u64, bool, u64), BTreeMap<LockOwner, bool>>,
     answers: BTreeMap<(u64, u32), (u64, Reply)>,
     ended: BTreeSet<u64>,
 }
@@ -58,6 +61,7 @@ impl Model {
             next_inode: 2,
             deferring: false,
             deferred: BTreeSet::new(),
+            locks: BTreeMap::new(),
             answers: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
@@ -101,6 +105,7 @@ impl Model {
                 self.publish(request, publish)?;
                 publish.inode
             }
+            Operation::SetLock(lock) => return self.set_lock(request, lock).map(|()| None),
             Operation::Punch(punch) => {
                 self.punch(request, punch)?;
                 punch.inode
@@ -133,6 +138,7 @@ impl Model {
         self.ended.insert(session);
         self.answers.retain(|(owner, _), _| *owner != session);
         self.holds.retain(|(owner, _), _| *owner != session);
+        self.locks.values_mut().for_each(|owners| owners.retain(|(owner, _), _| *owner != session));
         self.sweep();
     }
 
@@ -195,6 +201,7 @@ impl Model {
             }
             let node = self.nodes.remove(&inode).expect("it was listed");
             assert!(node.entries().is_empty(), "directories are emptied before they go");
+            self.locks.retain(|(locked, _, _), _| *locked != inode);
             self.free.extend(node.blocks());
         }
     }

@@ -176,6 +176,10 @@ requests! {
     ListXattr { inode: u64 = 2 }
     Access { inode: u64 = 2, mask: u32 = 3 }
     Open<'a> { inode: u64 = 2, parent: u64 = 3, name: bytes = 4, access: u32 = 5, extents_max: u32 = 6 }
+    GetLock { inode: u64 = 2, owner: u64 = 3, kind: u32 = 4, lock_type: u32 = 5, start: u64 = 6, end: u64 = 7 }
+    SetLock {
+        inode: u64 = 2, owner: u64 = 3, kind: u32 = 4, lock_type: u32 = 5, start: u64 = 6, end: u64 = 7, pid: u32 = 8,
+    }
     GetattrMany<'a> { inodes: numbers = 2 }
     Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6 }
     Create<'a> {

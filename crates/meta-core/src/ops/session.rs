@@ -11,12 +11,13 @@ const INLINE_HOLDS: usize = INLINE_EXTENTS_MAX;
 impl Namespace {
     /// Ends a session, known here or not. Repeating it changes nothing.
     pub(crate) fn end_session(&mut self, session: u64) {
-        if session == 0 || !self.sessions.end(session) || self.counters.holds == 0 {
+        if session == 0 || !self.sessions.end(session) || (self.counters.holds == 0 && self.locks == 0) {
             return;
         }
         let mut budget = Budget { inodes: INLINE_HOLDS, extents: usize::MAX };
         // A record that cannot be decoded stays in the list, where it is met and reported again.
-        if !matches!(self.release_holds(session, &mut budget), Ok(true)) {
+        let released = matches!(self.release_holds(session, &mut budget), Ok(true));
+        if !released || !matches!(self.release_locks(session, &mut budget), Ok(true)) {
             self.list_dead_session(session);
         }
     }

@@ -1,9 +1,11 @@
 //! Random operations of several users and sessions on the core and on the model: the same answers, the same tree, after
 //! restarts from a checkpoint and repeats, too.
-use crate::driver::{Driver, Logged, config, restore};
+use crate::driver::{Driver, Logged, ROOT, config, restore};
 use crate::translate::{reply, request};
 use cairn_meta_core::{Namespace, NamespaceConfig, SessionState};
-use cairn_model::{Caller, Create, Model, Operation, Piece, Publish, Punch, Reply, Request, Setattr};
+use cairn_model::{
+    Caller, Create, LOCK_BYTES, Model, Operation, Piece, Publish, Punch, Reply, Request, SetLock, Setattr,
+};
 use cairn_types::ErrorCode;
 use cairn_wire::common::Credentials;
 use proptest::prelude::*;
@@ -193,7 +195,7 @@ impl Pair {
         let written_by =
             if (step.session / 3).is_multiple_of(16) { u64::from(step.who) % self.next_session } else { session };
         let (parent, name) = (self.directory(n[0]), self.name(n[1]));
-        match step.kind % 43 {
+        match step.kind % 45 {
             0..=4 => Operation::Mkdir { parent, name, mode: self.mode(n[2]), layout: self.layout(n[3]) },
             5..=9 => Operation::Create(Create { written_by, ..self.create(parent, name, &n) }),
             10 => Operation::Symlink { parent, name, target: vec![b't'; (n[2] % 4) as usize] },
@@ -226,6 +228,14 @@ impl Pair {
                 Operation::Publish(Publish { written_by, ..self.publish(inode, pieces, &n) })
             }
             40 | 41 => Operation::Punch(self.punch(&n)),
+            42 | 43 => Operation::SetLock(SetLock {
+                inode: if n[0].is_multiple_of(3) { self.file(n[0]) } else { ROOT },
+                owner: u64::from(n[1] % 2),
+                flock: n[1] % 8 > 4,
+                write: [None, Some(false), Some(false), Some(true)][n[2] as usize % 4],
+                start: u64::from(n[3]) % LOCK_BYTES,
+                end: u64::from(n[4]) % LOCK_BYTES,
+            }),
             36 | 37 => {
                 let inode = if n[1].is_multiple_of(4) { self.any_inode(n[0]) } else { self.file(n[0]) };
                 Operation::Hold { inode, write: n[2].is_multiple_of(2) }
@@ -537,6 +547,9 @@ const EXPECTED: &[(&str, &str)] = &[
     ("Setattr", "NotPermitted"),
     ("Setattr", "PermissionDenied"),
     ("Setattr", "done"),
+    ("SetLock", "InvalidArgument"),
+    ("SetLock", "Locked"),
+    ("SetLock", "done"),
     ("SetXattr", "NotPermitted"),
     ("SetXattr", "done"),
     ("Symlink", "done"),

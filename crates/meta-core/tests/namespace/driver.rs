@@ -255,6 +255,12 @@ impl Driver {
         let header = self.header(0);
         self.read(Opcode::Open, &OpenRequest { header, parent, name: name.into(), access, ..Default::default() })
     }
+    /// As a session that has no locks.
+    pub fn get_lock(&self, inode: u64, flock: bool, byte: u64) -> Answer<GetLockResponse> {
+        let header = self.header(0).map(|header| MetaHeader { session: u64::MAX, ..header });
+        let (kind, start, end) = (flock.into(), byte, byte);
+        self.read(Opcode::GetLock, &GetLockRequest { header, inode, owner: 0, kind, r#type: 2, start, end })
+    }
     pub fn getattr_many(&self, inodes: &[u64]) -> Answer<Vec<Attributes>> {
         let request = GetattrManyRequest { header: self.header(0), inodes: inodes.to_vec() };
         self.read::<GetattrManyResponse>(Opcode::GetattrMany, &request).map(|a| a.attributes)

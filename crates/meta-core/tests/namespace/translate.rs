@@ -81,6 +81,20 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
             };
             (Opcode::Publish, message.encode_to_vec())
         }
+        Operation::SetLock(lock) => {
+            let lock_type = lock.write.map_or(0, |write| 1 + u32::from(write));
+            let message = SetLockRequest {
+                header,
+                inode: lock.inode,
+                owner: lock.owner,
+                kind: lock.flock.into(),
+                r#type: lock_type,
+                start: lock.start,
+                end: lock.end,
+                pid: 0,
+            };
+            (Opcode::SetLock, message.encode_to_vec())
+        }
         Operation::Punch(punch) => {
             let model::Punch { inode, offset, length, extend, if_data_version, kill_privileges } = punch;
             let message = PunchRequest { header, inode, offset, length, extend, if_data_version, kill_privileges };
@@ -196,6 +210,7 @@ pub fn compare_trees(namespace: &Namespace, model: &Model, done_frees: &BTreeSet
             assert_eq!(reader.extents(inode), Err(ErrorCode::InvalidArgument));
         }
     }
+    compare_locks(&reader, model);
     let totals = reader.statfs();
     let all: Vec<model::Attributes> = model.nodes.keys().map(|i| model.attributes(*i)).collect();
     let files: Vec<&model::Attributes> = all.iter().filter(|a| a.mode & 0o170_000 == 0o100_000).collect();
@@ -208,6 +223,18 @@ pub fn compare_trees(namespace: &Namespace, model: &Model, done_frees: &BTreeSet
         free.extend((record.first_block..record.first_block + record.blocks).map(|b| (record.pg, record.index, b)));
     }
     assert_eq!(free, model.free, "blocks that nobody uses any more");
+}
+
+/// Whoever asks for a byte to write is told of its first owner.
+fn compare_locks(reader: &Driver, model: &Model) {
+    for ((inode, flock, byte), owners) in &model.locks {
+        let found = reader.get_lock(*inode, *flock, *byte).expect("locked inodes are there");
+        let owner = owners.first_key_value().map(|((session, owner), write)| (*session, *owner, *write));
+        let told = (found.r#type != 0).then_some((found.session, found.owner, found.r#type == 2));
+        assert_eq!(told.is_some(), owner.is_some(), "byte {byte} of inode {inode}");
+        let known = told.is_none_or(|(session, owner, write)| owners.get(&(session, owner)) == Some(&write));
+        assert!(known, "byte {byte} of inode {inode}: {told:?} of {owners:?}");
+    }
 }
 
 fn compare_directory(reader: &Driver, model: &Model, inode: u64) {
