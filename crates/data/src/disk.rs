@@ -45,7 +45,8 @@ use cairn_env::{BufPool, Clock, Disk, DiskError, SharedBuf, Space};
 use cairn_format::crc_table::PunchedBits;
 use cairn_format::journal_record::CreateRecord;
 use cairn_format::overwrite_number::OverwriteNumber;
-use cairn_types::{ChunkId, ClusterId, DiskUuid, PgId};
+use cairn_types::{ChunkId, ClusterId, DiskUuid, ErrorCode, PgId};
+use cairn_wire::error::WireError;
 use parking_lot::{Mutex, RwLock};
 
 pub use chunk::{Appended, Chunk, ChunkInfo, Done, GoodBlock};
@@ -412,6 +413,15 @@ impl DiskStore {
         }
         let why = self.failure().unwrap_or_default().to_owned();
         DataError::Failed { disk: self.name().into(), why }
+    }
+
+    /// The state of a group was not made durable. A full disk keeps what it has and is told again; any other one leaves
+    /// service.
+    pub(crate) fn state_not_saved(&self, error: &DiskError) -> WireError {
+        match error {
+            DiskError::NoSpace { .. } => WireError::new(ErrorCode::NoSpace, format!("{}: {error}", self.name())),
+            _ => self.fail(error).to_wire(),
+        }
     }
 
     /// A thread of the disk panicked: what waits for it would wait for ever, so the disk leaves service.

@@ -132,8 +132,13 @@ impl Cluster {
 
     /// The manager's map, if it answers.
     pub fn map(&self) -> Option<ClusterMap> {
+        self.runtime.block_on(self.map_now())
+    }
+
+    /// The same, inside the runtime.
+    pub async fn map_now(&self) -> Option<ClusterMap> {
         let request = GetMapRequest { since_version: 0, volume: 0 };
-        self.runtime.block_on(self.ask(HEAD, Opcode::GetMap, &request)).ok()?.decode().ok()
+        self.ask(HEAD, Opcode::GetMap, &request).await.ok()?.decode().ok()
     }
 
     /// Place of each disk.

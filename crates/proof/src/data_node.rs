@@ -83,6 +83,11 @@ impl DataNode {
         self.running.is_some()
     }
 
+    /// Whether its disk has left service until it is started anew.
+    pub fn has_failed(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.data.health().is_err())
+    }
+
     /// Its number, once the manager gave it one.
     pub fn number(&self) -> Option<u32> {
         let running = self.running.as_ref()?;

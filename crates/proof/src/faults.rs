@@ -66,6 +66,8 @@ pub struct Chaos {
     active: Vec<Active>,
     /// Places with damaged chunks that nobody has found whole since.
     pub rotten: BTreeSet<usize>,
+    /// What did not come back.
+    broken: Option<String>,
     /// How often each kind was begun.
     pub begun: BTreeMap<&'static str, u64>,
 }
@@ -90,7 +92,7 @@ impl Chaos {
     /// No faults yet; `budget`: places that may be faulty at the same time.
     pub fn new(seed: u64, cluster: Arc<Cluster>, budget: usize) -> Self {
         let rng = SimRng::derived(seed, "chaos");
-        Self { cluster, rng, budget, active: Vec::new(), rotten: BTreeSet::new(), begun: BTreeMap::new() }
+        Self { cluster, rng, budget, active: Vec::new(), rotten: BTreeSet::new(), broken: None, begun: BTreeMap::new() }
     }
 
     /// Places that count against the budget now; `None` while nobody knows.
@@ -101,8 +103,13 @@ impl Chaos {
         Some(exposed)
     }
 
+    /// Places that may lack what they should have: a fault is in force there, or has damaged chunks.
+    pub fn excused(&self) -> BTreeSet<usize> {
+        self.active.iter().map(|active| active.planned.place).chain(self.rotten.iter().copied()).collect()
+    }
+
     /// Whether a fault of the head is in force.
-    fn head_is_faulty(&self) -> bool {
+    pub fn head_is_faulty(&self) -> bool {
         self.active.iter().any(|active| active.planned.place == HEAD)
     }
 
@@ -184,8 +191,8 @@ impl Chaos {
             Kind::Cut(from, effect) => Some(self.cut(Some(from), place, effect)),
             Kind::Net(effect) => Some(self.cut(None, place, effect)),
             _ if place == HEAD => {
-                self.cluster.head.lock().crash(self.policy());
-                None
+                self.bounce_head();
+                return;
             }
             _ => {
                 self.begin_on_disk(&planned);
@@ -243,6 +250,9 @@ impl Chaos {
 
     /// Ends what is due at this step.
     pub fn end_due(&mut self, step: usize) -> Result<(), String> {
+        if let Some(broken) = self.broken.take() {
+            return Err(broken);
+        }
         while let Some(i) = self.active.iter().position(|active| active.planned.until <= step) {
             self.end_one(i)?;
         }
@@ -271,9 +281,6 @@ impl Chaos {
             self.cluster.links.remove(rule);
             return Ok(());
         }
-        if place == HEAD {
-            return self.start_head();
-        }
         let mut node = self.cluster.node(place).lock();
         match planned.kind {
             Kind::PowerAt(_) => node.end(End::Power(self.policy())),
@@ -282,7 +289,13 @@ impl Chaos {
                 node.end(*self.rng.pick(&[End::Kill, End::Power(CrashPolicy::random())]));
             }
             Kind::ReadsFail => node.disk.heal_all(),
-            Kind::Full => node.disk.set_capacity(DISK_BYTES),
+            Kind::Full => {
+                node.disk.set_capacity(DISK_BYTES);
+                // With nothing at all left, what is in the journal cannot go home: then somebody makes room and restarts.
+                if node.has_failed() {
+                    node.end(End::Kill);
+                }
+            }
             _ => {}
         }
         if !node.is_up() {
@@ -291,12 +304,14 @@ impl Chaos {
         Ok(())
     }
 
-    /// The head starts on links without faults.
-    fn start_head(&mut self) -> Result<(), String> {
-        while let Some(i) = self.active.iter().position(|a| a.planned.place == HEAD && a.rule.is_some()) {
-            self.end_one(i)?;
+    /// The head loses power and is back a moment later: nobody does anything without it.
+    fn bounce_head(&mut self) {
+        let mut head = self.cluster.head.lock();
+        head.crash(self.policy());
+        std::thread::sleep(Duration::from_millis(self.rng.range(0..1500)));
+        if let Err(why) = head.start() {
+            self.broken = Some(format!("the head does not start again: {why}"));
         }
-        self.cluster.head.lock().start().map_err(|why| format!("the head does not start again: {why}"))
     }
 
     /// Everything loses power at once, and starts again. Ends all other faults of processes and disks.

@@ -1,12 +1,12 @@
 //! What members hold, asked one by one: every member that answers for bytes that were published at any time gives
 //! those bytes, whatever happened since. [`Snapshot`] keeps what an extent map named when it was taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cairn_client::Volume;
 use cairn_erasure::Codec;
 use cairn_format::crc_table::decode_crcs;
-use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Scheme, Stripe, crc32c};
+use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, MemberState, Scheme, Stripe, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::data::{ChunkHeader, PgState, ReadRequest, ReadResponse, ReportBadBlockRequest};
@@ -192,6 +192,32 @@ impl Cluster {
             }
         }
         Ok((good, refused))
+    }
+
+    /// What a snapshot names has to be with every member that serves: parts that one of them lacks, without those of
+    /// `excused` places. Members whose group changed meanwhile are passed over.
+    pub async fn serving_lack(&self, snapshot: &Snapshot, excused: &BTreeSet<usize>) -> Vec<String> {
+        let Some(before) = self.map_now().await else { return Vec::new() };
+        let (places, groups_before) = (self.places(&before), groups(&before));
+        let mut lacking = Vec::new();
+        for part in snapshot.parts(&groups_before) {
+            let Some(place) = places.get(&part.disk).filter(|place| !excused.contains(place)) else { continue };
+            let length = part.want.len() as u64;
+            if let Said::No(why) = self.member(*place, part.disk, (part.pg, part.index), part.offset, length).await
+                && why.contains("Missing")
+            {
+                lacking.push((part.pg, part.disk, format!("place {place}, pg{}.{}: {why}", part.pg, part.index)));
+            }
+        }
+        let Some(after) = self.map_now().await else { return Vec::new() };
+        let groups_after = groups(&after);
+        let serving = u32::from(MemberState::Serving.code());
+        lacking.retain(|(pg, disk, _)| {
+            let (Some(before), Some(after)) = (groups_before.get(pg), groups_after.get(pg)) else { return false };
+            let serves = before.members.iter().any(|member| member.disk == *disk && member.state == serving);
+            serves && before.epoch == after.epoch
+        });
+        lacking.into_iter().map(|(_, _, text)| text).collect()
     }
 
     /// Parts of live files that a place does not give or has bad; bad ones are reported to it.

@@ -375,15 +375,43 @@ impl Workload {
                 Ok(bytes) => {
                     self.count("files compared");
                     let other = difference(&bytes, &self.files[i].published);
-                    return other.map_or(Ok(()), |other| Err(format!("file {i} reads back wrong: {other}")));
+                    if let Some(other) = other {
+                        return Err(format!("file {i} reads back wrong: {other}"));
+                    }
+                    return self.check_serving(i);
                 }
                 Err(error) => {
+                    let within = exposed.as_ref().is_some_and(|exposed| exposed.len() <= self.shape.budget);
+                    if within && !self.chaos.head_is_faulty() {
+                        self.count("reads refused within the budget");
+                    }
                     tracing::warn!(file = i, ?exposed, "a read was refused");
                     self.relieve("reads refused", attempt, &error)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Every member that serves has what was published. One that is about to notice that it does not serve any more, or
+    /// that a chunk of it is gone, gets a moment.
+    fn check_serving(&mut self, i: usize) -> Result<(), String> {
+        let file = &self.files[i];
+        let mut lacking = Vec::new();
+        for _ in 0..20 {
+            let excused = self.chaos.excused();
+            let (inode, bytes) = (file.inode, file.published.clone());
+            let Ok(snapshot) = self.cluster.runtime.block_on(Snapshot::take(&self.reading, inode, bytes)) else {
+                return Ok(());
+            };
+            lacking = self.cluster.runtime.block_on(self.cluster.serving_lack(&snapshot, &excused));
+            if lacking.is_empty() {
+                self.count("files with every serving member");
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(250));
+        }
+        Err(format!("file {i}: members that serve lack what was published: {lacking:?}"))
     }
 
     /// While it is not known what was published, every byte is still an old or a new one.
@@ -461,6 +489,9 @@ impl Workload {
         for i in 0..self.files.len() {
             self.sync(i, None)?;
         }
+        // What is lacking here would be mended by a restart.
+        self.chaos.end_all()?;
+        self.converge()?;
         self.chaos.blackout()?;
         self.converge()?;
         for i in 0..self.files.len() {

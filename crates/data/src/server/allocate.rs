@@ -181,7 +181,7 @@ pub(super) fn raise_now(store: &DiskStore, pg: &PgStateRecord, mark: u32) -> Res
         }
         None => None,
     });
-    let updated = updated.map_err(|error| store.fail(&error).to_wire())?;
+    let updated = updated.map_err(|error| store.state_not_saved(&error))?;
     if let Some(current) = stale {
         return Err(WireError::stale_epoch(current, format!("{} moved on to {current}", pg.pg)));
     }

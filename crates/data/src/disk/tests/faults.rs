@@ -122,6 +122,15 @@ fn a_full_disk_refuses_and_keeps_what_it_has() {
     let rule = disk.inject(FaultRule::no_space(&[DiskOp::Allocate]).times(1));
     let refused = append(&store, append_op(id(6), 0, &bytes(5, BULK), false)).expect_err("refused");
     assert_eq!((refused.code(), disk.hits(rule)), (ErrorCode::NoSpace, 1));
+    // The state of a group that does not fit is told again later.
+    store.pg_files().update(PgId(1), |_| Some(record(3, 9))).expect("room");
+    disk.set_capacity(0);
+    let full = store.pg_files().update(PgId(1), |_| Some(record(4, 9))).expect_err("no room");
+    assert_eq!(store.state_not_saved(&full).code, ErrorCode::NoSpace);
+    assert!(store.failure().is_none(), "a full disk is not a broken one");
+    disk.set_capacity(3 << 20);
+    let saved = store.pg_files().update(PgId(1), |_| Some(record(4, 9))).expect("room again");
+    assert_eq!(saved.expect("known").epoch, Epoch(4));
     assert_eq!(read(&store, id(1), 0, BULK as u64).expect("read").data[..BULK], bytes(1, BULK));
 }
 
