@@ -5,8 +5,11 @@
 //! cancels its waiting: reads and lock waits end, while a change that was sent goes on in the background.
 //! Not here: the kernel's protocol and mounting (`fuse`), rules of the namespace (`meta-core`), how bytes are stored (`client`).
 pub mod attr;
+mod background;
+mod cache;
 pub mod caller;
 pub mod error;
+mod file;
 pub mod flags;
 pub mod invalidation;
 pub mod lock;

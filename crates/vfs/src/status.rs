@@ -16,7 +16,6 @@ pub struct Space {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct VfsStatus {
     pub volume: String,
-    pub session: u64,
     pub handles: u64,
     pub open_files: u64,
     /// Bytes that were written by programs and are not yet sent.
@@ -24,6 +23,8 @@ pub struct VfsStatus {
     /// Bytes on their way, or durable and not yet published.
     pub writing_bytes: u64,
     pub read_ahead_bytes: u64,
+    /// All of it, as it counts against the limit.
+    pub memory_bytes: u64,
     pub memory_max: u64,
     pub cached_attributes: u64,
     pub cached_entries: u64,

@@ -1,19 +1,24 @@
 //! A volume presented as a file system: the entry point. Operations are in `ops`, by topic.
-use crate::attr::Entry;
+use crate::attr::{Attr, Entry};
+use crate::background::Background;
+use crate::cache::{Cache, Known};
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
+use crate::file::Files;
 use crate::invalidation::{Invalidation, Invalidations, QUEUE_MAX};
 use crate::ops::handles::Handles;
 use crate::options::VfsOptions;
-use cairn_client::{Client, Volume};
+use cairn_client::{Budget, Client, Volume};
 use cairn_wire::meta::Attributes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
 /// The root directory's inode number.
 pub const ROOT: u64 = cairn_types::InodeId::ROOT.0;
+/// Opens and closes of inodes with the same remainder happen one after the other.
+const OPENING: usize = 256;
 
 /// An open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,23 +46,36 @@ pub(crate) struct Inner {
     pub(crate) volume: Volume,
     pub(crate) options: VfsOptions,
     pub(crate) handles: Handles,
+    pub(crate) files: Files,
+    pub(crate) cache: Cache,
+    /// Memory for written and read-ahead data.
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) background: Background,
+    pub(crate) opening: Vec<tokio::sync::Mutex<()>>,
     invalidations: mpsc::Sender<Invalidation>,
     receiver: Mutex<Option<Invalidations>>,
 }
 
 impl Vfs {
-    /// Presents a volume. Needs a tokio runtime; background work ends with [`shutdown`](Self::shutdown).
+    /// Presents a volume. Needs a tokio runtime; background work ends with [`shutdown`](Self::shutdown), or when all
+    /// clones are gone.
     pub fn new(client: Client, volume: Volume, options: VfsOptions) -> Vfs {
         let (invalidations, receiver) = mpsc::channel(QUEUE_MAX);
-        let inner = Inner {
+        let inner = Arc::new(Inner {
             client,
             volume,
-            options,
             handles: Handles::default(),
+            files: Files::default(),
+            cache: Cache::new(options.cached_max),
+            budget: Arc::new(Budget::new(options.memory_max)),
+            background: Background::default(),
+            opening: (0..OPENING).map(|_| tokio::sync::Mutex::new(())).collect(),
+            options,
             invalidations,
             receiver: Mutex::new(Some(receiver)),
-        };
-        Vfs { inner: Arc::new(inner) }
+        });
+        tokio::spawn(crate::background::run(Arc::downgrade(&inner)));
+        Vfs { inner }
     }
     pub fn options(&self) -> &VfsOptions {
         &self.inner.options
@@ -87,9 +105,26 @@ impl Inner {
         // Nobody listens, or the queue is full: times to live end by themselves.
         let _best_effort = self.invalidations.try_send(what);
     }
-    pub(crate) fn entry(&self, found: &Attributes) -> Entry {
-        let attr = crate::attr::Attr::of(found);
-        Entry { attr, entry_ttl: self.options.entry_ttl, attr_ttl: self.options.attr_ttl }
+    /// Attributes of an answer, with what this mount knows better: it wrote to the file, or read it.
+    pub(crate) fn seen(&self, found: &Attributes) -> Attributes {
+        let Some(file) = self.files.get(found.inode) else { return *found };
+        file.data.learn(*found);
+        let mut seen = file.data.attributes();
+        seen.atime_ns = seen.atime_ns.max(file.atime());
+        seen
+    }
+    /// Takes an answer into the cache; what is told of it.
+    pub(crate) fn attr(&self, found: &Attributes) -> (Attr, Duration) {
+        let seen = self.seen(found);
+        self.cache.put_attributes(&seen, self.options.attr_ttl);
+        (Attr::of(&seen), self.options.attr_ttl)
+    }
+    /// The same for an entry of a directory.
+    pub(crate) fn entry(&self, caller: &Caller, parent: u64, name: &[u8], found: &Attributes) -> Entry {
+        let entry_ttl = self.options.entry_ttl;
+        self.cache.put_name(caller, parent, name, Known::Inode(found.inode), entry_ttl);
+        let (attr, attr_ttl) = self.attr(found);
+        Entry { attr, entry_ttl, attr_ttl }
     }
     /// Refuses changes of a read-only mount.
     pub(crate) fn check_writable(&self, what: &str) -> Result<()> {
@@ -118,8 +153,17 @@ impl Inner {
         let joined = async { task.await.unwrap_or_else(|end| Err(VfsError::new(libc::EIO, end.to_string()))) };
         self.limited(what, joined).await
     }
+    /// The lock under which an inode is opened and closed.
+    pub(crate) fn opening(&self, ino: u64) -> &tokio::sync::Mutex<()> {
+        &self.opening[(ino % OPENING as u64) as usize]
+    }
 }
 
+/// The wall clock, as times of files are.
+pub(crate) fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
 /// How an entry is named in errors.
 pub(crate) fn named(parent: u64, name: &[u8]) -> Vec<u8> {
     let mut text = format!("inode {parent}/").into_bytes();

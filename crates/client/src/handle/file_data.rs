@@ -29,6 +29,7 @@ use flight::Flight;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Times that something is begun anew because the file or the session was another meanwhile.
 const TRIES: usize = 8;
@@ -75,9 +76,9 @@ pub struct DataStatus {
     pub ahead_bytes: usize,
     /// Flights on their way or waiting to be published.
     pub flights: usize,
-    /// When the oldest dirty byte was written, and the oldest that is not published.
-    pub dirty_since: Option<Time>,
-    pub unpublished_since: Option<Time>,
+    /// How long ago the oldest dirty byte was written, and the oldest that is not published.
+    pub dirty_age: Option<Duration>,
+    pub unpublished_age: Option<Duration>,
     /// Bytes that are durable and wait to be published.
     pub durable_bytes: usize,
 }
@@ -237,9 +238,10 @@ impl FileData {
         attributes.stored_bytes += state.held() as u64;
         attributes
     }
-    /// When the attributes were answered.
-    pub fn fresh(&self) -> Time {
-        self.state.lock().fresh
+    /// How long ago the attributes were answered.
+    pub fn age(&self) -> Duration {
+        let fresh = self.state.lock().fresh;
+        self.now().since(fresh)
     }
     /// Version of the contents that is known to be published.
     pub fn data_version(&self) -> u64 {
@@ -255,6 +257,7 @@ impl FileData {
         state.dirty.is_empty() && state.flights.is_empty()
     }
     pub fn status(&self) -> DataStatus {
+        let now = self.now();
         let state = self.state.lock();
         let flight_bytes = state.flights.iter().map(|flight| flight.data.bytes()).sum();
         DataStatus {
@@ -262,8 +265,8 @@ impl FileData {
             flight_bytes,
             ahead_bytes: state.blocks.bytes(),
             flights: state.flights.len(),
-            dirty_since: state.dirty_since,
-            unpublished_since: state.unpublished_since,
+            dirty_age: state.dirty_since.map(|since| now.since(since)),
+            unpublished_age: state.unpublished_since.map(|since| now.since(since)),
             durable_bytes: state.flights.iter().take_while(|f| f.is_durable()).map(|f| f.data.bytes()).sum(),
         }
     }

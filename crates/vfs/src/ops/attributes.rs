@@ -2,15 +2,16 @@
 use crate::attr::{Attr, SetAttr, SetTime};
 use crate::caller::Caller;
 use crate::error::Result;
-use crate::vfs::{Handle, Vfs};
-use cairn_wire::meta::SetattrRequest;
+use crate::file::File;
+use crate::vfs::{Handle, Vfs, now_ns};
+use cairn_wire::meta::{Attributes, SetattrRequest};
 use std::time::Duration;
 
 const MODE: u32 = 1;
 const UID: u32 = 1 << 1;
 const GID: u32 = 1 << 2;
 const SIZE: u32 = 1 << 3;
-const ATIME: u32 = 1 << 4;
+pub(crate) const ATIME: u32 = 1 << 4;
 const MTIME: u32 = 1 << 5;
 const ATIME_NOW: u32 = 1 << 6;
 const MTIME_NOW: u32 = 1 << 7;
@@ -47,31 +48,70 @@ pub(crate) fn request(set: &SetAttr) -> SetattrRequest {
 impl Vfs {
     /// Attributes and how long they may be used.
     pub async fn getattr(&self, caller: &Caller, ino: u64, handle: Option<Handle>) -> Result<(Attr, Duration)> {
-        let volume = self.inner.as_user(caller);
-        let find = async {
-            Ok(match handle.and_then(|handle| self.inner.handles.file(handle).ok()) {
-                Some(open) => open.file.lock().await.attributes().await?,
-                None => volume.getattr(ino).await?,
-            })
+        let inner = &self.inner;
+        let ttl = inner.options.attr_ttl;
+        let file = match handle.map(|handle| inner.handles.file(handle)) {
+            Some(Ok(open)) => Some(open.file.clone()),
+            _ => inner.files.get(ino),
         };
-        let found = self.inner.limited(&format!("inode {ino}"), find).await?;
-        Ok((Attr::of(&found), self.inner.options.attr_ttl))
+        if let Some(file) = &file {
+            let left = ttl.saturating_sub(file.data.age());
+            if !left.is_zero() {
+                return Ok((Attr::of(&self.of_file(file)), left));
+            }
+        } else if let Some((cached, left)) = inner.cache.attributes(ino) {
+            return Ok((Attr::of(&cached), left));
+        }
+        let volume = inner.as_user(caller);
+        let found = inner.limited(&format!("inode {ino}"), async { Ok(volume.getattr(ino).await?) }).await?;
+        Ok(inner.attr(&found))
+    }
+    fn of_file(&self, file: &File) -> Attributes {
+        let mut seen = file.data.attributes();
+        seen.atime_ns = seen.atime_ns.max(file.atime());
+        seen
     }
     /// Changes attributes; a new size cuts or lengthens the file.
     pub async fn setattr(
         &self,
         caller: &Caller,
         ino: u64,
-        _handle: Option<Handle>,
+        handle: Option<Handle>,
         set: SetAttr,
     ) -> Result<(Attr, Duration)> {
         let what = format!("inode {ino}");
         self.inner.check_writable(&what)?;
+        let file = match handle.map(|handle| self.inner.handles.file(handle)) {
+            Some(Ok(open)) => Some(open.file.clone()),
+            _ => self.inner.files.get(ino),
+        };
         let (volume, shown_as) = (self.inner.as_user(caller), what.clone().into_bytes());
         let request = request(&set);
-        let change = async move { Ok(volume.setattr(ino, &shown_as, request).await?) };
+        let own = file.clone();
+        let change = async move {
+            let Some(file) = own else { return Ok(volume.setattr(ino, &shown_as, request).await?) };
+            if set.mtime.is_some() && set.size.is_none() {
+                // What is published later keeps the time that is set now.
+                let ns = if let Some(SetTime::At(ns)) = set.mtime { ns as u64 } else { now_ns() };
+                file.data.set_mtime(ns);
+            }
+            if set.atime.is_some() {
+                file.take_atime();
+            }
+            if set.size.is_some() {
+                return Ok(file.data.truncate(&volume, request).await?);
+            }
+            Ok(volume.setattr(ino, &shown_as, request).await?)
+        };
+        self.inner.cache.forget_attributes(ino);
         let found = self.inner.change(&what, change).await?;
-        Ok((Attr::of(&found), self.inner.options.attr_ttl))
+        if let (None, Some(_), Some(before)) = (&file, set.size, self.inner.cache.pages(ino)) {
+            // The kernel cut its pages itself.
+            if found.data_version == before + 1 {
+                self.inner.cache.pages_are_of(ino, found.data_version);
+            }
+        }
+        Ok(self.inner.attr(&found))
     }
     /// Whether the caller may read (4), write (2), execute (1); for kernels that do not check themselves.
     pub async fn access(&self, caller: &Caller, ino: u64, mask: u32) -> Result<()> {

@@ -84,7 +84,11 @@ impl Vfs {
                     kind: entry.attributes.as_ref().map_or(entry.kind, |a| a.mode & crate::attr::KIND),
                     name: entry.name.clone(),
                     cookie: number + 3,
-                    entry: entry.attributes.as_ref().filter(|_| plus).map(|a| self.inner.entry(a)),
+                    entry: entry
+                        .attributes
+                        .as_ref()
+                        .filter(|_| plus)
+                        .map(|found| self.inner.entry(&dir.caller, dir.ino, &entry.name, found)),
                 };
                 if !take(item) {
                     return Ok(());

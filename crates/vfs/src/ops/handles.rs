@@ -2,21 +2,49 @@
 use super::dir::DirStream;
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
+use crate::file::File;
 use crate::flags::OpenFlags;
 use crate::vfs::Handle;
-use cairn_client::FileHandle;
-use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use cairn_client::{ReadPattern, Volume};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An open file.
 pub(crate) struct OpenFile {
-    pub ino: u64,
+    pub file: Arc<File>,
     pub flags: OpenFlags,
     pub bits: i32,
     pub caller: Caller,
-    pub file: tokio::sync::Mutex<FileHandle>,
+    /// On behalf of who opened it.
+    pub volume: Volume,
+    pub pattern: Mutex<ReadPattern>,
+}
+
+impl OpenFile {
+    pub(crate) fn new(file: Arc<File>, bits: i32, caller: &Caller, volume: Volume) -> OpenFile {
+        let flags = OpenFlags::from_bits(bits);
+        OpenFile { file, flags, bits, caller: caller.clone(), volume, pattern: Mutex::default() }
+    }
+    pub(crate) fn ino(&self) -> u64 {
+        self.file.ino
+    }
+    pub(crate) fn what(&self) -> String {
+        format!("inode {}", self.file.ino)
+    }
+    pub(crate) fn check_write(&self) -> Result<()> {
+        match self.flags.write {
+            true => Ok(()),
+            false => Err(VfsError::new(libc::EBADF, format!("{} is not open for writing", self.what()))),
+        }
+    }
+    pub(crate) fn check_read(&self) -> Result<()> {
+        match self.flags.read || self.flags.execute {
+            true => Ok(()),
+            false => Err(VfsError::new(libc::EBADF, format!("{} is not open for reading", self.what()))),
+        }
+    }
 }
 
 /// An open directory.
@@ -35,7 +63,7 @@ pub(crate) enum OpenHandle {
 /// All of a mount.
 #[derive(Default)]
 pub(crate) struct Handles {
-    open: RwLock<BTreeMap<u64, OpenHandle>>,
+    open: RwLock<HashMap<u64, OpenHandle>>,
     last: AtomicU64,
 }
 
@@ -64,14 +92,17 @@ impl Handles {
             _ => Err(unknown(handle)),
         }
     }
+    /// By number.
     pub(crate) fn all(&self) -> Vec<(u64, OpenHandle)> {
-        self.open.read().iter().map(|(number, handle)| (*number, handle.clone())).collect()
+        let mut all: Vec<_> = self.open.read().iter().map(|(number, handle)| (*number, handle.clone())).collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        all
     }
     pub(crate) fn count(&self) -> usize {
         self.open.read().len()
     }
 }
 
-fn unknown(handle: Handle) -> VfsError {
+pub(crate) fn unknown(handle: Handle) -> VfsError {
     VfsError::new(libc::EBADF, format!("handle {} is not open", handle.0))
 }

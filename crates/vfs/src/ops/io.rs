@@ -1,41 +1,124 @@
 //! Reading and writing.
-use crate::error::{Result, VfsError};
-use crate::vfs::{Handle, Vfs};
+use super::handles::OpenFile;
+use crate::error::Result;
+use crate::file::File;
+use crate::invalidation::Invalidation;
+use crate::options::Atime;
+use crate::vfs::{Handle, Inner, Vfs, now_ns};
 use bytes::Bytes;
+use cairn_env::buf::SharedBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// While a file is read its attributes are asked for again so often, in the background.
+const REVALIDATE: Duration = Duration::from_secs(2);
+const DAY_NS: u64 = 86_400_000_000_000;
 
 impl Vfs {
     /// Up to `size` bytes from `offset` on, in order; fewer only at the end of the file.
     pub async fn read(&self, handle: Handle, offset: u64, size: u32) -> Result<Vec<Bytes>> {
         let open = self.inner.handles.file(handle)?;
-        if !open.flags.read && !open.flags.execute {
-            return Err(VfsError::new(libc::EBADF, format!("inode {} is not open for reading", open.ino)));
-        }
-        let what = format!("inode {}", open.ino);
-        let read = async { Ok(open.file.lock().await.read_at(offset, size as usize).await?) };
-        let bytes = self.inner.limited(&what, read).await?;
-        Ok(if bytes.is_empty() { Vec::new() } else { vec![Bytes::from(bytes)] })
+        open.check_read()?;
+        open.file.check_locks()?;
+        let inner = &self.inner;
+        let file = &open.file;
+        let read = async {
+            let end = offset.saturating_add(u64::from(size));
+            let age = file.data.age();
+            if end > file.data.attributes().size && age > inner.options.attr_ttl {
+                // Somebody else may have made it longer.
+                file.data.refresh().await?;
+            } else if age > REVALIDATE {
+                inner.revalidate(file);
+            }
+            let pattern = (!open.flags.direct).then_some(&open.pattern);
+            Ok(file.data.read(offset, u64::from(size), pattern, inner.options.read_ahead_max as u64).await?)
+        };
+        let parts = inner.limited("read", read).await?;
+        inner.tell_changes(file);
+        inner.was_read(&open);
+        Ok(parts.into_iter().map(Bytes::from_owner).collect())
     }
     /// Writes all of `data`; with O_APPEND behind the end, wherever `offset` is. Returns its length.
     pub async fn write(&self, handle: Handle, offset: u64, data: Bytes) -> Result<u32> {
         let open = self.inner.handles.file(handle)?;
-        if !open.flags.write {
-            return Err(VfsError::new(libc::EBADF, format!("inode {} is not open for writing", open.ino)));
-        }
+        open.check_write()?;
+        open.file.check_locks()?;
         let length = data.len() as u32;
-        let what = format!("inode {}", open.ino);
-        let write = async move {
-            let mut file = open.file.lock().await;
-            if open.flags.append {
-                file.append(&data).await?;
-            } else {
-                file.write_at(offset, &data).await?;
-            }
-            if open.flags.sync {
-                file.sync().await?;
-            }
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let file = &open.file;
+        if let Some(error) = file.stuck() {
+            // Nothing is taken in that cannot be written out either.
+            tracing::debug!(inode = file.ino, %error, "trying again before more is written");
+            let own = file.clone();
+            self.inner.change(&open.what(), async move { own.flush().await }).await?;
+        }
+        self.inner.reserve(data.len()).await?;
+        let data = SharedBuf::from_owner(data);
+        match open.flags.append {
+            true => file.data.append(&open.volume, data, now_ns()).map(|_| ())?,
+            false => file.data.write(&open.volume, offset, data, now_ns())?,
+        }
+        if open.flags.sync {
+            let own = file.clone();
+            self.inner.change(&open.what(), async move { own.flush().await }).await?;
+        } else if file.may_write_behind() {
+            file.data.write_behind();
+        }
+        Ok(length)
+    }
+}
+
+impl Inner {
+    /// Waits for memory while data is written out.
+    pub(crate) async fn reserve(&self, bytes: usize) -> Result<()> {
+        if self.budget.try_reserve(bytes) {
+            return Ok(());
+        }
+        self.background.hurry();
+        let wait = async {
+            self.budget.reserve(bytes).await;
             Ok(())
         };
-        self.inner.change(&what, write).await?;
-        Ok(length)
+        self.limited("waiting for memory while written data cannot be stored", wait).await
+    }
+    /// Asks for a file's attributes in the background.
+    fn revalidate(self: &Inner, file: &Arc<File>) {
+        if file.refreshing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let file = file.clone();
+        tokio::spawn(async move {
+            if let Err(error) = file.data.refresh().await {
+                tracing::debug!(inode = file.ino, %error, "a file that is being read could not be revalidated");
+            }
+            file.refreshing.store(false, Ordering::Release);
+        });
+    }
+    /// Tells the kernel if somebody else changed the contents.
+    pub(crate) fn tell_changes(&self, file: &File) {
+        if file.was_changed() {
+            self.cache.forget_attributes(file.ino);
+            self.invalidate(Invalidation::Inode { ino: file.ino, offset: 0, length: 0 });
+        }
+    }
+    /// Notes the access time, if it is to change.
+    fn was_read(&self, open: &OpenFile) {
+        if open.flags.noatime || self.options.atime == Atime::Never || self.options.read_only {
+            return;
+        }
+        let now = now_ns();
+        if self.options.atime == Atime::Relative {
+            let seen = open.file.data.attributes();
+            let atime = seen.atime_ns.max(open.file.atime());
+            let old = atime.saturating_add(DAY_NS) < now;
+            if atime > seen.mtime_ns.max(seen.ctime_ns) && !old {
+                return;
+            }
+        }
+        open.file.set_atime(now);
     }
 }

@@ -1,10 +1,16 @@
 //! Locks across mounts: flock(2) and fcntl(2). They live in the volume's log and end with the session.
+//!
+//! As in NFS, taking a lock asks whether somebody else changed the file, and giving one back writes out what was written
+//! under it, so programs that lock what they share see each other's bytes.
+use super::handles::OpenFile;
 use crate::error::{Result, VfsError};
+use crate::file::Held;
 use crate::lock::{Lock, LockKind, LockRange};
 use crate::vfs::{Handle, Vfs};
 use cairn_client::ClientError;
 use cairn_types::ErrorCode;
 use cairn_wire::meta::SetLockRequest;
+use std::sync::Arc;
 use std::time::Duration;
 
 const POSIX: u32 = 0;
@@ -28,9 +34,8 @@ impl Vfs {
     /// The lock of somebody else that is in the way of this one.
     pub async fn getlk(&self, handle: Handle, owner: u64, lock: Lock) -> Result<Option<Lock>> {
         let open = self.inner.handles.file(handle)?;
-        let volume = self.inner.as_user(&open.caller);
         let request = lock_request(owner, POSIX, lock);
-        let find = async { Ok(volume.get_lock(open.ino, &request).await?) };
+        let find = async { Ok(open.volume.get_lock(open.ino(), &request).await?) };
         let found = self.inner.limited("getlk", find).await?;
         Ok(found.map(|found| Lock {
             kind: if found.r#type == 2 { LockKind::Write } else { LockKind::Read },
@@ -41,37 +46,59 @@ impl Vfs {
     /// Takes or gives back a lock of fcntl(2); EAGAIN if another owner is in the way, unless `wait`. Dropping the future
     /// ends the wait.
     pub async fn setlk(&self, handle: Handle, owner: u64, lock: Lock, wait: bool) -> Result<()> {
-        self.set_lock(handle, lock_request(owner, POSIX, lock), wait).await
+        let open = self.inner.handles.file(handle)?;
+        self.set_lock(&open, lock_request(owner, POSIX, lock), wait).await
     }
     /// The same for flock(2): whole files, by open file description.
     pub async fn flock(&self, handle: Handle, owner: u64, kind: LockKind, wait: bool) -> Result<()> {
+        let open = self.inner.handles.file(handle)?;
         let lock = Lock { kind, range: LockRange::ALL, pid: 0 };
-        self.set_lock(handle, lock_request(owner, FLOCK, lock), wait).await
+        self.set_lock(&open, lock_request(owner, FLOCK, lock), wait).await
     }
 
-    async fn set_lock(&self, handle: Handle, request: SetLockRequest, wait: bool) -> Result<()> {
-        let open = self.inner.handles.file(handle)?;
-        let volume = self.inner.as_user(&open.caller);
-        let ino = open.ino;
-        loop {
-            let (volume, request) = (volume.clone(), request.clone());
-            let waiter = volume.clone();
-            let ask = request.clone();
-            let set = async move {
-                match volume.set_lock(ino, b"lock", request).await {
-                    Ok(()) => Ok(true),
-                    Err(error) if is_locked(&error) => Ok(false),
-                    Err(error) => Err(error.into()),
-                }
-            };
-            if self.inner.change("lock", set).await? {
-                return Ok(());
+    async fn set_lock(&self, open: &Arc<OpenFile>, request: SetLockRequest, wait: bool) -> Result<()> {
+        let file = &open.file;
+        let held = Held { owner: request.owner, flock: request.kind == FLOCK };
+        if request.r#type == 0 {
+            if !file.data.is_clean() {
+                let own = file.clone();
+                self.inner.change(&open.what(), async move { own.flush().await }).await?;
             }
-            if !wait {
-                return Err(VfsError::new(libc::EAGAIN, format!("inode {ino} is locked by somebody else")));
-            }
-            waiter.wait_lock(ino, &ask, WAIT_STEP).await?;
+            return self.try_lock(open, request).await.map(|_| ());
         }
+        file.check_locks()?;
+        // Before it is granted: the file's release must not miss it.
+        file.was_locked(held);
+        while !self.try_lock(open, request.clone()).await? {
+            if !wait {
+                return Err(VfsError::new(libc::EAGAIN, format!("{} is locked by somebody else", open.what())));
+            }
+            // Only this is a wait without an end.
+            open.volume.wait_lock(open.ino(), &request, WAIT_STEP).await?;
+        }
+        self.inner.limited("lock", async { Ok(file.data.refresh().await?) }).await?;
+        self.inner.tell_changes(file);
+        Ok(())
+    }
+    async fn try_lock(&self, open: &Arc<OpenFile>, request: SetLockRequest) -> Result<bool> {
+        let (volume, ino) = (open.volume.clone(), open.ino());
+        let set = async move {
+            match volume.set_lock(ino, format!("inode {ino}").as_bytes(), request).await {
+                Ok(()) => Ok(true),
+                Err(error) if is_locked(&error) => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        };
+        self.inner.change("lock", set).await
+    }
+    /// Gives back all locks of an owner, if it may have some.
+    pub(crate) async fn unlock_owner(&self, open: &Arc<OpenFile>, owner: u64, flock: bool) -> Result<()> {
+        if !open.file.take_locks(Held { owner, flock }) {
+            return Ok(());
+        }
+        let lock = Lock { kind: LockKind::Unlock, range: LockRange::ALL, pid: 0 };
+        let request = lock_request(owner, if flock { FLOCK } else { POSIX }, lock);
+        self.try_lock(open, request).await.map(|_| ())
     }
 }
 

@@ -1,23 +1,37 @@
 //! The mount as a whole: syncing everything, its state, handing over to another process, the end.
 use super::handles::{OpenDir, OpenFile, OpenHandle};
+use crate::background::release_round;
 use crate::caller::Caller;
 use crate::error::Result;
 use crate::flags::OpenFlags;
 use crate::state::OpenState;
 use crate::status::VfsStatus;
-use crate::vfs::Vfs;
+use crate::vfs::{Handle, Vfs};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Files that are synced at a time.
+const SYNCING: usize = 64;
 
 impl Vfs {
     /// Makes everything durable and visible. The first error is returned after all was tried.
     pub async fn syncfs(&self) -> Result<()> {
         let mut outcome = Ok(());
-        for (_, handle) in self.inner.handles.all() {
-            if let OpenHandle::File(open) = handle {
-                let what = format!("inode {}", open.ino);
-                let synced = self.inner.change(&what, async move { Ok(open.file.lock().await.sync().await?) }).await;
+        let mut running = tokio::task::JoinSet::new();
+        for file in self.inner.files.all().into_iter().filter(|file| !file.data.is_clean()) {
+            if running.len() == SYNCING
+                && let Some(Ok(synced)) = running.join_next().await
+            {
                 outcome = outcome.and(synced);
             }
+            let inner = self.inner.clone();
+            running.spawn(async move {
+                let own = file.clone();
+                inner.change(&format!("inode {}", file.ino), async move { own.flush().await }).await
+            });
+        }
+        while let Some(joined) = running.join_next().await {
+            outcome = outcome.and(joined.unwrap_or(Ok(())));
         }
         outcome
     }
@@ -29,34 +43,47 @@ impl Vfs {
     pub fn open_state(&self) -> Vec<OpenState> {
         let state = |(number, handle): (u64, OpenHandle)| {
             let (ino, flags, directory, caller) = match &handle {
-                OpenHandle::File(open) => (open.ino, open.bits, false, &open.caller),
+                OpenHandle::File(open) => (open.ino(), open.bits, false, &open.caller),
                 OpenHandle::Dir(dir) => (dir.ino, 0, true, &dir.caller),
             };
+            let kernel_version = match &handle {
+                OpenHandle::File(open) if self.inner.cache.pages(ino).is_some() => open.file.data.data_version(),
+                _ => 0,
+            };
             let (uid, gid, groups) = (caller.uid, caller.gid, caller.groups.to_vec());
-            OpenState { handle: number, ino, flags, directory, uid, gid, groups, kernel_version: 0 }
+            OpenState { handle: number, ino, flags, directory, uid, gid, groups, kernel_version }
         };
         self.inner.handles.all().into_iter().map(state).collect()
     }
     /// Opens handles again under their numbers. Those that cannot be opened any more answer EBADF from then on; their
-    /// numbers are returned.
+    /// numbers are returned. If the contents of a file changed meanwhile the kernel is told.
     pub async fn restore(&self, states: Vec<OpenState>) -> Vec<u64> {
         let mut lost = Vec::new();
         for state in states {
             let (uid, gid, groups) = (state.uid, state.gid, Arc::from(state.groups));
             let caller = Caller { uid, gid, groups, pid: 0, umask: 0 };
-            let flags = OpenFlags::from_bits(state.flags);
             if state.directory {
                 let dir = OpenDir { ino: state.ino, caller, stream: tokio::sync::Mutex::default() };
                 self.inner.handles.put(state.handle, OpenHandle::Dir(Arc::new(dir)));
                 continue;
             }
-            // The permission was checked when it was opened.
-            let shown_as = format!("inode {}", state.ino);
-            match self.inner.volume.open_handle(state.ino, shown_as.as_bytes()).await {
-                Ok(file) => {
-                    let file = tokio::sync::Mutex::new(file);
-                    let open = OpenFile { ino: state.ino, flags, bits: state.flags, caller, file };
-                    self.inner.handles.put(state.handle, OpenHandle::File(Arc::new(open)));
+            if state.kernel_version != 0 {
+                self.inner.cache.pages_are_of(state.ino, state.kernel_version);
+            }
+            // As whoever mounted: the permission was checked when it was opened, and the contents are not cut again.
+            let flags = state.flags & !(libc::O_TRUNC | libc::O_CREAT | libc::O_EXCL);
+            let opened = self.open(&Caller::root(), state.ino, flags).await;
+            let again = opened.and_then(|opened| Ok((opened, self.inner.handles.file(opened.handle)?)));
+            match again {
+                Ok((opened, open)) => {
+                    self.inner.handles.remove(opened.handle);
+                    let user = self.inner.as_user(&caller);
+                    let own = OpenFile::new(open.file.clone(), flags, &caller, user);
+                    self.inner.handles.put(state.handle, OpenHandle::File(Arc::new(own)));
+                    if !opened.keep_cache && !OpenFlags::from_bits(flags).direct {
+                        let all = crate::Invalidation::Inode { ino: state.ino, offset: 0, length: 0 };
+                        self.inner.invalidate(all);
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(inode = state.ino, %error, "an open file could not be taken over");
@@ -66,17 +93,38 @@ impl Vfs {
         }
         lost
     }
+    /// Whether a handle's data is all durable and visible.
+    pub fn is_clean(&self, handle: Handle) -> Result<bool> {
+        Ok(self.inner.handles.file(handle)?.file.data.is_clean())
+    }
     pub fn status(&self) -> VfsStatus {
-        VfsStatus {
-            volume: self.inner.volume.name().to_owned(),
-            handles: self.inner.handles.count() as u64,
-            memory_max: self.inner.options.memory_max as u64,
+        let inner = &self.inner;
+        let mut status = VfsStatus {
+            volume: inner.volume.name().to_owned(),
+            handles: inner.handles.count() as u64,
+            open_files: inner.files.count() as u64,
+            memory_bytes: inner.budget.used() as u64,
+            memory_max: inner.budget.limit() as u64,
+            sessions_lost: inner.background.sessions_lost.load(Ordering::Relaxed),
+            write_errors: inner.background.write_errors.load(Ordering::Relaxed),
+            last_error: inner.background.last_error(),
             ..Default::default()
+        };
+        for file in inner.files.all() {
+            let data = file.data.status();
+            status.dirty_bytes += data.dirty_bytes as u64;
+            status.writing_bytes += data.flight_bytes as u64;
+            status.read_ahead_bytes += data.ahead_bytes as u64;
         }
+        let (attributes, entries) = inner.cache.counts();
+        (status.cached_attributes, status.cached_entries) = (attributes as u64, entries as u64);
+        status
     }
     /// Writes everything out and ends the session. Handles are of no use afterwards.
     pub async fn shutdown(&self) -> Result<()> {
         let synced = self.syncfs().await;
+        self.inner.background.stop();
+        release_round(&self.inner, true).await;
         self.inner.volume.close().await;
         synced
     }

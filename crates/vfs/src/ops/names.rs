@@ -1,7 +1,8 @@
 //! Names: lookup, making, linking, removing, renaming.
 use crate::attr::{Entry, KIND, REGULAR};
+use crate::cache::Known;
 use crate::caller::Caller;
-use crate::error::Result;
+use crate::error::{Result, VfsError};
 use crate::vfs::{ROOT, Vfs, named, shown};
 use cairn_wire::meta::{Attributes, CreateRequest};
 
@@ -9,7 +10,11 @@ impl Vfs {
     /// Finds an entry of a directory; ENOENT may be remembered for [`negative_ttl`](Self::negative_ttl). "." and ".."
     /// are understood.
     pub async fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Entry> {
-        let volume = self.inner.as_user(caller);
+        let inner = &self.inner;
+        if let Some(cached) = self.cached_entry(caller, parent, name) {
+            return cached;
+        }
+        let volume = inner.as_user(caller);
         let find = async {
             Ok(match name {
                 b"." => volume.getattr(parent).await?,
@@ -18,8 +23,29 @@ impl Vfs {
                 _ => volume.lookup(parent, name, &named(parent, name)).await?,
             })
         };
-        let found = self.inner.limited("lookup", find).await?;
-        Ok(self.inner.entry(&found))
+        match inner.limited("lookup", find).await {
+            Ok(found) if name == b"." || name == b".." => {
+                let (attr, attr_ttl) = inner.attr(&found);
+                Ok(Entry { attr, entry_ttl: inner.options.entry_ttl, attr_ttl })
+            }
+            Ok(found) => Ok(inner.entry(caller, parent, name, &found)),
+            Err(error) => {
+                if error.errno == libc::ENOENT {
+                    inner.cache.put_name(caller, parent, name, Known::Nothing, inner.options.negative_ttl);
+                }
+                Err(error)
+            }
+        }
+    }
+    fn cached_entry(&self, caller: &Caller, parent: u64, name: &[u8]) -> Option<Result<Entry>> {
+        let (known, entry_ttl) = self.inner.cache.name(caller, parent, name)?;
+        let Known::Inode(ino) = known else {
+            let text = format!("{} does not exist", shown(&named(parent, name)));
+            return Some(Err(VfsError::new(libc::ENOENT, text)));
+        };
+        let (attributes, attr_ttl) = self.inner.cache.attributes(ino)?;
+        let attr = crate::attr::Attr::of(&self.inner.seen(&attributes));
+        Some(Ok(Entry { attr, entry_ttl, attr_ttl }))
     }
     /// The kernel forgot `count` lookups of an inode.
     pub fn forget(&self, _ino: u64, _count: u64) {}
@@ -54,6 +80,7 @@ impl Vfs {
     }
     /// Gives an inode another name.
     pub async fn link(&self, caller: &Caller, ino: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+        self.inner.cache.forget_attributes(ino);
         self.make(caller, parent, name, async move |volume, name, shown_as| {
             volume.link_at(ino, parent, &name, &shown_as).await
         })
@@ -74,22 +101,44 @@ impl Vfs {
         self.inner.check_writable(&shown(&shown_as))?;
         let what = shown(&shown_as);
         let made = make(self.inner.as_user(caller), name.to_vec(), shown_as);
-        let found = self.inner.change(&what, async move { Ok(made.await?) }).await?;
-        Ok(self.inner.entry(&found))
+        let found = self.inner.change(&what, async move { Ok(made.await?) }).await;
+        self.changed(parent, name);
+        Ok(self.inner.entry(caller, parent, name, &found?))
+    }
+    /// A name was made, removed or given to something else: what is known of it and its directory is old.
+    pub(crate) fn changed(&self, parent: u64, name: &[u8]) {
+        if let Some(ino) = self.inner.cache.last_inode(parent, name) {
+            self.inner.cache.forget_attributes(ino);
+        }
+        self.inner.cache.forget_name(parent, name);
+        self.inner.cache.forget_attributes(parent);
     }
 
     /// Removes a name of anything but a directory. An open file lives on until its last handle is released.
     pub async fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
         let (volume, shown_as) = (self.inner.as_user(caller), named(parent, name));
         self.inner.check_writable(&shown(&shown_as))?;
-        let (name, what) = (name.to_vec(), shown(&shown_as));
-        self.inner.change(&what, async move { Ok(volume.unlink_at(parent, &name, &shown_as).await?) }).await
+        let (own, what) = (name.to_vec(), shown(&shown_as));
+        let removed =
+            self.inner.change(&what, async move { Ok(volume.unlink_at(parent, &own, &shown_as).await?) }).await;
+        self.removed(caller, parent, name, &removed);
+        removed
     }
     pub async fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
         let (volume, shown_as) = (self.inner.as_user(caller), named(parent, name));
         self.inner.check_writable(&shown(&shown_as))?;
-        let (name, what) = (name.to_vec(), shown(&shown_as));
-        self.inner.change(&what, async move { Ok(volume.rmdir_at(parent, &name, &shown_as).await?) }).await
+        let (own, what) = (name.to_vec(), shown(&shown_as));
+        let removed =
+            self.inner.change(&what, async move { Ok(volume.rmdir_at(parent, &own, &shown_as).await?) }).await;
+        self.removed(caller, parent, name, &removed);
+        removed
+    }
+    fn removed(&self, caller: &Caller, parent: u64, name: &[u8], outcome: &Result<()>) {
+        self.changed(parent, name);
+        if outcome.is_ok() {
+            let inner = &self.inner;
+            inner.cache.put_name(caller, parent, name, Known::Nothing, inner.options.negative_ttl);
+        }
     }
     /// Moves an entry. `flags` of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE.
     pub async fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
@@ -97,7 +146,13 @@ impl Vfs {
         self.inner.check_writable(&shown(&shown_as))?;
         let what = shown(&shown_as);
         let ((parent, name), (new_parent, new_name)) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        let moved = self.inner.cache.last_inode(from.0, from.1);
         let rename = async move { Ok(volume.rename_at(parent, &name, new_parent, &new_name, &shown_as, flags).await?) };
-        self.inner.change(&what, rename).await
+        let outcome = self.inner.change(&what, rename).await;
+        self.changed(from.0, from.1);
+        self.changed(to.0, to.1);
+        // A directory's ".." is another one now.
+        moved.into_iter().for_each(|ino| self.inner.cache.forget_attributes(ino));
+        outcome
     }
 }

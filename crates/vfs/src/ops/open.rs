@@ -1,12 +1,23 @@
 //! Opening, closing, syncing.
-use super::handles::{OpenFile, OpenHandle};
+//!
+//! A file is opened by the `Open` call, which checks the permission, revalidates what is cached and brings the first
+//! extents, without a log entry. Who may write holds it in the log as well, once for all handles of the mount; that hold
+//! outlasts the last handle a little, because many files are opened again soon.
+use super::handles::{OpenFile, OpenHandle, unknown};
 use crate::attr::{Entry, REGULAR};
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
+use crate::file::File;
 use crate::flags::OpenFlags;
-use crate::vfs::{Handle, Opened, Vfs, named, shown};
-use cairn_wire::meta::CreateRequest;
+use crate::vfs::{Handle, Inner, Opened, Vfs, named, shown};
+use cairn_client::{FileData, Volume};
+use cairn_wire::meta::{CreateRequest, OpenResponse, SetattrRequest};
 use std::sync::Arc;
+
+/// Extents that an open brings along.
+const EXTENTS_MAX: u32 = 64;
+/// Bit of a setattr: the size.
+const SET_SIZE: u32 = 1 << 3;
 
 impl Vfs {
     /// Opens a regular file. `flags` of open(2); O_CREAT is [`create`](Self::create).
@@ -16,24 +27,26 @@ impl Vfs {
         if decoded.access() & 2 != 0 {
             self.inner.check_writable(&what)?;
         }
-        let (volume, shown_as) = (self.inner.as_user(caller), what.clone().into_bytes());
+        let (inner, caller) = (self.inner.clone(), caller.clone());
         let open = async move {
-            volume.access_inode(ino, decoded.access()).await?;
-            let mut file = volume.open_handle(ino, &shown_as).await?;
+            let user = inner.as_user(&caller);
+            let file = inner.open_file(&user, ino, decoded).await?;
             if decoded.truncate {
-                file.truncate(0).await?;
+                let request = SetattrRequest { valid: SET_SIZE, size: 0, ..Default::default() };
+                if let Err(error) = file.data.truncate(&user, request).await {
+                    inner.close_file(&file).await;
+                    return Err(error.into());
+                }
+                inner.cache.forget_attributes(ino);
             }
-            Ok(file)
+            let keep_cache = inner.keeps_pages(&file);
+            let open = OpenFile::new(file, flags, &caller, user);
+            let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
+            Ok(Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.direct })
         };
-        let file = self.inner.change(&what, open).await?;
-        Ok(self.opened(caller, ino, flags, file))
+        self.inner.change(&what, open).await
     }
-    fn opened(&self, caller: &Caller, ino: u64, bits: i32, file: cairn_client::FileHandle) -> Opened {
-        let flags = OpenFlags::from_bits(bits);
-        let open = OpenFile { ino, flags, bits, caller: caller.clone(), file: tokio::sync::Mutex::new(file) };
-        let handle = self.inner.handles.add(OpenHandle::File(Arc::new(open)));
-        Opened { handle, keep_cache: false, direct: flags.direct }
-    }
+
     /// Makes a regular file and opens it; without O_EXCL an existing one is opened.
     pub async fn create(
         &self,
@@ -46,49 +59,237 @@ impl Vfs {
         let shown_as = named(parent, name);
         let what = shown(&shown_as);
         self.inner.check_writable(&what)?;
-        let (volume, name) = (self.inner.as_user(caller), name.to_vec());
         let decoded = OpenFlags::from_bits(flags);
-        let request = CreateRequest {
-            mode: REGULAR | mode & 0o7777,
-            exclusive: decoded.exclusive,
-            umask: caller.umask,
-            ..Default::default()
-        };
+        let (vfs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
         let create = async move {
-            let made = volume.create_at(parent, &name, &shown_as, request).await?;
-            let mut file = volume.open_handle(made.inode, &shown_as).await?;
-            if decoded.truncate && made.size > 0 {
-                file.truncate(0).await?;
+            let inner = &vfs.inner;
+            let user = inner.as_user(&caller);
+            let request = CreateRequest {
+                mode: REGULAR | mode & 0o7777,
+                exclusive: decoded.exclusive,
+                umask: caller.umask,
+                hold: true,
+                ..Default::default()
+            };
+            let session = user.session_number().await?;
+            let made = user.create_at(parent, &name, &shown_as, request).await;
+            vfs.changed(parent, &name);
+            let made = made?;
+            if made.mode & crate::attr::KIND != REGULAR {
+                user.note_held(made.inode).await?;
+                user.release_inode(made.inode).await?;
+                return Err(VfsError::new(libc::EEXIST, format!("{} is not a regular file", shown(&shown_as))));
             }
-            Ok((file.attributes().await?, file))
+            let _opening = inner.opening(made.inode).lock().await;
+            let opened = OpenResponse { attributes: Some(made), end: made.stored_bytes == 0, ..Default::default() };
+            let file = inner.enter(made.inode, &opened)?;
+            inner.was_held(&user, &file, session).await?;
+            let mut entry = inner.entry(&caller, parent, &name, &made);
+            if decoded.truncate && made.size > 0 {
+                let request = SetattrRequest { valid: SET_SIZE, size: 0, ..Default::default() };
+                let cut = file.data.truncate(&user, request).await?;
+                (entry.attr, entry.attr_ttl) = inner.attr(&cut);
+            }
+            let keep_cache = inner.keeps_pages(&file);
+            let open = OpenFile::new(file, flags, &caller, user);
+            let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
+            Ok((entry, Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.direct }))
         };
-        let (made, file) = self.inner.change(&what, create).await?;
-        Ok((self.inner.entry(&made), self.opened(caller, made.inode, flags, file)))
+        self.inner.change(&what, create).await
+    }
+    /// A file without a name in the directory, as by O_TMPFILE.
+    pub async fn tmpfile(&self, caller: &Caller, parent: u64, mode: u32, flags: i32) -> Result<(Entry, Opened)> {
+        let what = format!("a file without a name in inode {parent}");
+        self.inner.check_writable(&what)?;
+        let (inner, caller) = (self.inner.clone(), caller.clone());
+        let make = async move {
+            let user = inner.as_user(&caller);
+            let session = user.session_number().await?;
+            let made = user.create_unnamed_at(parent, REGULAR | mode & 0o7777, caller.umask, 0).await?;
+            let opened = OpenResponse { attributes: Some(made), end: true, ..Default::default() };
+            let file = inner.enter(made.inode, &opened)?;
+            file.set_held(session);
+            let (attr, attr_ttl) = inner.attr(&made);
+            let entry = Entry { attr, entry_ttl: inner.options.entry_ttl, attr_ttl };
+            let open = OpenFile::new(file, flags, &caller, user);
+            let direct = open.flags.direct;
+            let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
+            Ok((entry, Opened { handle, keep_cache: false, direct }))
+        };
+        self.inner.change(&what, make).await
     }
 
     /// A handle's descriptor is closed: what was written becomes durable and visible; errors of earlier writes come here.
     pub async fn flush(&self, handle: Handle, lock_owner: u64) -> Result<()> {
-        let _no_locks_yet = lock_owner;
-        self.fsync(handle, false).await
+        let open = self.inner.handles.file(handle)?;
+        let flushed = match open.file.data.is_clean() {
+            true => Ok(()),
+            false => {
+                let file = open.file.clone();
+                self.inner.change(&open.what(), async move { file.flush().await }).await
+            }
+        };
+        let unlocked = self.unlock_owner(&open, lock_owner, false).await;
+        flushed.and(unlocked)
     }
     /// Makes what was written durable and visible to other mounts.
     pub async fn fsync(&self, handle: Handle, _datasync: bool) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        let what = format!("inode {}", open.ino);
-        self.inner.change(&what, async move { Ok(open.file.lock().await.sync().await?) }).await
+        if open.file.data.is_clean() {
+            return Ok(());
+        }
+        let file = open.file.clone();
+        self.inner.change(&open.what(), async move { file.flush().await }).await
     }
     /// The last descriptor of a handle is gone. `flock_owner`: its flock(2) locks end.
-    pub async fn release(&self, handle: Handle, _flock_owner: Option<u64>) -> Result<()> {
-        let Some(OpenHandle::File(open)) = self.inner.handles.remove(handle) else {
-            return Err(VfsError::new(libc::EBADF, format!("handle {} is not open", handle.0)));
-        };
-        let what = format!("inode {}", open.ino);
+    pub async fn release(&self, handle: Handle, flock_owner: Option<u64>) -> Result<()> {
+        let Some(OpenHandle::File(open)) = self.inner.handles.remove(handle) else { return Err(unknown(handle)) };
+        if let Some(owner) = flock_owner {
+            // The session's end is the last resort.
+            self.unlock_owner(&open, owner, true).await.unwrap_or_else(|error| tracing::warn!(%error, "unlocking"));
+        }
+        let inner = self.inner.clone();
+        let file = open.file.clone();
         let close = async move {
-            match Arc::try_unwrap(open) {
-                Ok(open) => Ok(open.file.into_inner().close().await?),
-                Err(open) => Ok(open.file.lock().await.sync().await?),
+            // What is dirty here was written after the last flush, through a mapping; or it could not be written.
+            let flushed = if file.data.is_clean() { Ok(()) } else { file.flush().await };
+            inner.close_file(&file).await;
+            flushed
+        };
+        self.inner.change(&open.what(), close).await
+    }
+}
+
+impl Inner {
+    /// Opens a file for one more handle.
+    async fn open_file(&self, user: &Volume, ino: u64, flags: OpenFlags) -> Result<Arc<File>> {
+        let _opening = self.opening(ino).lock().await;
+        let session = user.session_number().await?;
+        let writes = flags.access() & 2 != 0;
+        let shown_as = format!("inode {ino}");
+        let present = self.files.get(ino);
+        let lingers = self.background.take_lingering(ino) == Some(session);
+        let held = lingers || present.as_ref().is_some_and(|file| file.held() == session);
+        let opened = if flags.access() == 2 && !held && present.is_none() {
+            // Holding it says all that is asked: only a writer's size and version.
+            let attributes = user.hold_inode(ino, shown_as.as_bytes(), true).await?;
+            check_regular(&attributes)?;
+            let opened =
+                OpenResponse { attributes: Some(attributes), end: attributes.stored_bytes == 0, ..Default::default() };
+            let file = self.enter(ino, &opened)?;
+            file.set_held(session);
+            return Ok(file);
+        } else {
+            user.open_for_read(ino, flags.access(), EXTENTS_MAX).await
+        };
+        let entered = self.enter_opened(user, ino, flags.access(), opened.map_err(VfsError::from), session).await;
+        let file = match entered {
+            Ok(file) => file,
+            Err(error) => {
+                if lingers {
+                    self.background.linger(ino, session);
+                }
+                return Err(error);
             }
         };
-        self.inner.change(&what, close).await
+        if lingers {
+            file.set_held(session);
+        }
+        if writes && !held {
+            if let Err(error) = user.hold_inode(ino, shown_as.as_bytes(), true).await {
+                self.close_entered(&file).await;
+                return Err(error.into());
+            }
+            file.set_held(session);
+        }
+        Ok(file)
+    }
+    async fn enter_opened(
+        &self,
+        user: &Volume,
+        ino: u64,
+        access: u32,
+        opened: Result<OpenResponse>,
+        session: u64,
+    ) -> Result<Arc<File>> {
+        let opened = match opened {
+            Err(error) if matches!(error.errno, libc::ENOENT | libc::ESTALE) => {
+                // It has no name any more, but a handle of this mount keeps it alive.
+                user.access_inode(ino, access).await?;
+                return self.files.join(ino).ok_or(error);
+            }
+            opened => opened?,
+        };
+        let checked = opened.attributes.as_ref().map_or(Ok(()), check_regular);
+        match checked.and_then(|()| self.enter(ino, &opened)) {
+            // One open for all handles.
+            Ok(file) if file.soft() == session => user.close_for_read(ino).await.map(|()| file).map_err(VfsError::from),
+            Ok(file) => {
+                file.set_soft(session);
+                Ok(file)
+            }
+            Err(error) => {
+                user.close_for_read(ino).await?;
+                Err(error)
+            }
+        }
+    }
+    /// The file with one handle more.
+    fn enter(&self, ino: u64, opened: &OpenResponse) -> Result<Arc<File>> {
+        if let Some(file) = self.files.join(ino) {
+            file.data.reopened(opened);
+            return Ok(file);
+        }
+        let shown_as = format!("inode {ino}");
+        let data = FileData::new(&self.volume, shown_as.as_bytes(), opened, self.budget.clone())?;
+        Ok(self.files.join_or(File::new(ino, data)))
+    }
+    /// A create held the file, once more than is needed if it was held already.
+    async fn was_held(&self, user: &Volume, file: &Arc<File>, session: u64) -> Result<()> {
+        let lingering = self.background.take_lingering(file.ino) == Some(session);
+        if file.held() != session && !lingering {
+            user.note_held(file.ino).await?;
+        }
+        file.set_held(session);
+        Ok(())
+    }
+    /// Whether the kernel's pages of a file are of the version that it is at; from now on they are.
+    fn keeps_pages(&self, file: &Arc<File>) -> bool {
+        let changed = file.was_changed();
+        let version = file.data.data_version();
+        let shared = Arc::strong_count(file) > 2 && self.cache.pages(file.ino).is_some();
+        let before = self.cache.pages_are_of(file.ino, version);
+        !changed && (shared || before == Some(version))
+    }
+    /// One handle less.
+    pub(crate) async fn close_file(&self, file: &Arc<File>) {
+        let _opening = self.opening(file.ino).lock().await;
+        self.close_entered(file).await;
+    }
+    async fn close_entered(&self, file: &Arc<File>) {
+        if !self.files.leave(file, &self.cache) {
+            return;
+        }
+        file.data.drop_ahead();
+        if !file.data.is_clean() {
+            tracing::error!(inode = file.ino, "a file was closed with data that could not be written; it is lost");
+        }
+        self.background.note_atime(file.ino, file.take_atime());
+        let session = self.volume.session_number().await.unwrap_or_default();
+        if file.soft() == session
+            && let Err(error) = self.volume.close_for_read(file.ino).await
+        {
+            tracing::debug!(inode = file.ino, %error, "a closed file is released with the session");
+        }
+        if file.held() == session {
+            self.background.linger(file.ino, session);
+        }
+    }
+}
+
+fn check_regular(attributes: &cairn_wire::meta::Attributes) -> Result<()> {
+    match attributes.mode & crate::attr::KIND == REGULAR {
+        true => Ok(()),
+        false => Err(VfsError::new(libc::EINVAL, format!("inode {} is not a regular file", attributes.inode))),
     }
 }

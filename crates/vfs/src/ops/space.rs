@@ -1,8 +1,10 @@
 //! Space: fallocate, holes, copies between files, the volume's capacity.
+use super::handles::OpenFile;
 use crate::error::{Result, VfsError};
 use crate::status::Space;
 use crate::vfs::{Handle, Vfs};
-use cairn_wire::meta::PunchRequest;
+use cairn_types::{Layout, Scheme};
+use std::collections::BTreeSet;
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,33 +15,30 @@ pub enum Seek {
 
 /// Bytes that are copied at a time.
 const COPY_STEP: u64 = 4 << 20;
+/// Unit of what statfs answers.
+const BLOCK: u32 = 4096;
+/// Inodes that can still be made where no quota limits them: memory does, and that is shared.
+const FILES_FREE: u64 = 1 << 32;
 
 impl Vfs {
     /// fallocate(2) with its `mode`. Space is not reserved: allocating makes the file longer, no more.
     pub async fn fallocate(&self, handle: Handle, mode: i32, offset: u64, length: u64) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        let what = format!("inode {}", open.ino);
+        let what = open.what();
         let (keep, punch, zero) = (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
-        if !open.flags.write {
-            return Err(VfsError::new(libc::EBADF, format!("{what} is not open for writing")));
-        }
+        open.check_write()?;
         let Some(end) = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64) else {
             return Err(VfsError::new(libc::EFBIG, format!("{what}: no file is that long")));
         };
         if mode & !(keep | punch | zero) != 0 || mode & punch != 0 && mode & (keep | zero) != keep {
             return Err(VfsError::new(libc::EOPNOTSUPP, format!("{what}: fallocate mode {mode:#x} is not supported")));
         }
-        let volume = self.inner.as_user(&open.caller);
         let work = async move {
-            let mut file = open.file.lock().await;
-            file.sync().await?;
-            let shown_as = format!("inode {}", open.ino).into_bytes();
+            let (data, volume) = (&open.file.data, &open.volume);
             if mode & (punch | zero) != 0 {
-                let extend = mode & keep == 0;
-                let request = PunchRequest { offset, length, extend, ..Default::default() };
-                volume.punch(open.ino, &shown_as, request).await?;
-            } else if mode & keep == 0 && file.attributes().await?.size < end {
-                file.truncate(end).await?;
+                data.punch(volume, offset, length, mode & keep == 0).await?;
+            } else if mode & keep == 0 && data.attributes().size < end {
+                data.extend(volume, end).await?;
             }
             Ok(())
         };
@@ -48,71 +47,97 @@ impl Vfs {
     /// The next data or hole from `offset` on; ENXIO beyond the end.
     pub async fn lseek(&self, handle: Handle, offset: u64, what: Seek) -> Result<u64> {
         let open = self.inner.handles.file(handle)?;
-        let volume = self.inner.as_user(&open.caller);
         let find = async {
-            let mut file = open.file.lock().await;
-            file.sync().await?;
-            let size = file.attributes().await?.size;
-            if offset >= size {
-                return Err(VfsError::new(libc::ENXIO, format!("inode {} ends at {size}", open.ino)));
+            if open.file.data.age() > self.inner.options.attr_ttl {
+                open.file.data.refresh().await?;
             }
-            let mut at = offset;
-            for extent in volume.all_extents(open.ino).await? {
-                let end = extent.file_offset + extent.length;
-                match what {
-                    Seek::Data if end > at => return Ok(at.max(extent.file_offset)),
-                    Seek::Hole if extent.file_offset <= at && end > at => at = end,
-                    _ => {}
-                }
-            }
-            match what {
-                Seek::Hole => Ok(at.min(size)),
-                Seek::Data => Err(VfsError::new(libc::ENXIO, format!("inode {} has no data behind", open.ino))),
-            }
+            Ok(open.file.data.seek(offset, what == Seek::Data).await?)
         };
-        self.inner.limited("lseek", find).await
+        let found = self.inner.limited("lseek", find).await?;
+        found.ok_or_else(|| VfsError::new(libc::ENXIO, format!("{} has none behind {offset}", open.what())))
     }
-    /// Copies between files of the volume without the kernel; returns how much was copied, less only at the end.
+    /// Copies between files of the volume without the kernel; returns how much was copied, less only at the end. Holes
+    /// stay holes where nothing is in the target.
     pub async fn copy_file_range(&self, from: (Handle, u64), to: (Handle, u64), length: u64) -> Result<u64> {
+        let (source, target) = (self.inner.handles.file(from.0)?, self.inner.handles.file(to.0)?);
+        source.check_read()?;
+        target.check_write()?;
+        let overlaps = from.1.abs_diff(to.1) < length;
+        if source.ino() == target.ino() && overlaps {
+            return Err(VfsError::new(libc::EINVAL, format!("{}: the ranges overlap", source.what())));
+        }
+        let size = source.file.data.attributes().size;
+        let length = length.min(size.saturating_sub(from.1));
         let mut done = 0;
         while done < length {
+            let at = from.1 + done;
+            let fresh = to.1 + done >= target.file.data.attributes().size;
+            if fresh && let Some(hole) = self.hole_at(&source, at, from.1 + length).await? {
+                done += hole;
+                continue;
+            }
             let step = (length - done).min(COPY_STEP) as u32;
-            let mut at = to.1 + done;
-            let parts = self.read(from.0, from.1 + done, step).await?;
-            if parts.is_empty() {
+            let mut behind = to.1 + done;
+            for part in self.read(from.0, at, step).await? {
+                let bytes = part.len() as u64;
+                self.write(to.0, behind, part).await?;
+                behind += bytes;
+            }
+            if behind == to.1 + done {
                 break;
             }
-            for part in parts {
-                let bytes = part.len() as u64;
-                self.write(to.0, at, part).await?;
-                at += bytes;
-            }
-            done = at - to.1;
+            done = behind - to.1;
+        }
+        if target.file.data.attributes().size < to.1 + done {
+            let (own, end) = (target.clone(), to.1 + done);
+            let extend = async move { Ok(own.file.data.extend(&own.volume, end).await?) };
+            self.inner.change(&target.what(), extend).await?;
         }
         Ok(done)
     }
-    /// Space of the volume.
+    /// How long the hole is that the file has there, if there is one.
+    async fn hole_at(&self, open: &OpenFile, at: u64, end: u64) -> Result<Option<u64>> {
+        let find = async { Ok(open.file.data.seek(at, true).await?) };
+        let data = self.inner.limited("copy_file_range", find).await?.unwrap_or(end).min(end);
+        Ok((data > at).then_some(data - at))
+    }
+    /// Space of the volume: its quota if it has one, or what the disks in service have, by the copies of its layout.
     pub async fn statfs(&self) -> Result<Space> {
-        let find = async { Ok(self.inner.volume.statfs().await?) };
-        let found = self.inner.limited("statfs", find).await?;
-        let block = 4096;
-        let free: u64 = self
-            .inner
-            .client
-            .view()
-            .pgs
-            .values()
-            .filter(|pg| pg.volume == self.inner.volume.id() && pg.writable)
-            .map(|pg| pg.free_bytes)
-            .sum();
-        let used = found.stored_bytes;
+        let inner = &self.inner;
+        let find = async { Ok(inner.volume.statfs().await?) };
+        let found = inner.limited("statfs", find).await?;
+        let view = inner.client.view();
+        let layout = view.volumes.get(&inner.volume.id()).map_or(0, |volume| volume.layout);
+        let copies = Layout::from_bits(layout).map_or(1.0, |layout| overhead(layout.scheme()));
+        let mut counted = BTreeSet::new();
+        // Disks on one file system share its space.
+        let in_service = view.disks.values().filter(|disk| disk.state == 0);
+        let own = in_service.filter(|disk| disk.filesystem == 0 || counted.insert(disk.filesystem));
+        let raw: u64 = own.map(|disk| disk.free_bytes).sum();
+        let (used, free) = (found.stored_bytes, (raw as f64 / copies) as u64);
+        let (total, free) = match found.quota_bytes {
+            0 => (used + free, free),
+            quota => (quota.max(used), quota.saturating_sub(used).min(free)),
+        };
+        let files_free = match found.quota_inodes {
+            0 => FILES_FREE,
+            quota => quota.saturating_sub(found.inodes),
+        };
         Ok(Space {
-            block_size: block,
-            blocks: (used + free) / u64::from(block),
-            blocks_free: free / u64::from(block),
-            files: found.inodes + (1 << 40),
-            files_free: 1 << 40,
+            block_size: BLOCK,
+            blocks: total / u64::from(BLOCK),
+            blocks_free: free / u64::from(BLOCK),
+            files: found.inodes + files_free,
+            files_free,
             name_max: 255,
         })
+    }
+}
+
+/// Raw bytes for a byte of a file.
+fn overhead(scheme: Scheme) -> f64 {
+    match scheme {
+        Scheme::Replicated(copies) => f64::from(copies),
+        Scheme::Erasure { k, m } => f64::from(k + m) / f64::from(k),
     }
 }

@@ -7,7 +7,8 @@ use cairn_wire::meta::{Attributes, PublishRequest, PunchRequest, SetattrRequest}
 use std::sync::Arc;
 
 impl FileData {
-    /// Changes attributes, the size among them: cuts the file, or makes it longer with zeros that take no space.
+    /// Changes attributes, the size among them: cuts the file, or makes it longer with zeros that take no space. Answers
+    /// what is published then.
     pub async fn truncate(self: &Arc<Self>, volume: &Volume, request: SetattrRequest) -> Result<Attributes> {
         let _order = self.order.lock().await;
         let size = request.size;
@@ -36,7 +37,7 @@ impl FileData {
                 state.blocks.cut(size.min(before), u64::MAX);
             }
         });
-        Ok(self.attributes())
+        Ok(answer)
     }
     /// Waits until no flight is under way; what has to be written again is.
     async fn settle_flights(self: &Arc<Self>) -> Result<()> {

@@ -6,7 +6,6 @@ use crate::handle::dirty::{Dirty, Run};
 use crate::handle::tail::first_row;
 use crate::handle::write_out::{rows_of, write_runs};
 use crate::stripe::group::rows_of_group;
-use cairn_types::Time;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -101,11 +100,9 @@ impl FileData {
             }
         });
     }
-    /// Begins flights of what became dirty before `since`, of whatever size; true if there was something.
-    pub fn write_old(self: &Arc<Self>, since: Time) -> bool {
-        self.write_behind();
-        let old = self.state.lock().dirty_since.is_some_and(|dirty| dirty <= since);
-        old && self.begin_all().is_some()
+    /// Begins flights of everything that is dirty, whatever its size; it is not waited for.
+    pub fn write_all_behind(self: &Arc<Self>) {
+        self.begin_all();
     }
 }
 

@@ -1,0 +1,241 @@
+//! Work behind the operations: writing out what is old, publishing, letting go of closed files, renewing after the
+//! session was lost.
+//!
+//! Bounds: one publish of a file at a time; [`LINGERING_MAX`] closed files are still held; [`ATIMES_MAX`] access times
+//! wait to be sent, more are forgotten.
+use crate::error::VfsError;
+use crate::file::File;
+use crate::vfs::Inner;
+use cairn_wire::meta::SetattrRequest;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+
+/// Pause between rounds, unless memory runs short.
+const TICK: Duration = Duration::from_millis(100);
+/// A hold outlasts the last handle so long.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGERING_MAX: usize = 4096;
+const ATIMES_MAX: usize = 65_536;
+/// Access times are sent so often.
+const ATIMES_EVERY: Duration = Duration::from_secs(30);
+/// Durable bytes of a file that are published without waiting for their age.
+const PUBLISH_BYTES: usize = 64 << 20;
+/// Calls of one kind at a time.
+const PARALLEL: usize = 32;
+/// Whether the session is still the same is looked at so often.
+const SESSION_EVERY: Duration = Duration::from_secs(1);
+
+/// State of the background work.
+#[derive(Default)]
+pub(crate) struct Background {
+    hurry: Notify,
+    /// Closed files that are still held, by inode: under which session, since when.
+    lingering: Mutex<BTreeMap<u64, (u64, Option<Instant>)>>,
+    atimes: Mutex<BTreeMap<u64, u64>>,
+    pub(crate) sessions_lost: AtomicU64,
+    pub(crate) write_errors: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    stopped: std::sync::atomic::AtomicBool,
+}
+
+impl Background {
+    /// Memory is short: write now.
+    pub(crate) fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.hurry();
+    }
+    pub(crate) fn linger(&self, ino: u64, session: u64) {
+        let mut lingering = self.lingering.lock();
+        // With too many the next round lets go of all of them.
+        let since = (lingering.len() < LINGERING_MAX).then(Instant::now);
+        lingering.insert(ino, (session, since));
+        if since.is_none() {
+            self.hurry();
+        }
+    }
+    /// The session under which a closed file is still held; whoever asks goes on with the hold.
+    pub(crate) fn take_lingering(&self, ino: u64) -> Option<u64> {
+        self.lingering.lock().remove(&ino).map(|(session, _)| session)
+    }
+    fn over(&self, all: bool) -> Vec<(u64, u64)> {
+        let mut lingering = self.lingering.lock();
+        let full = all || lingering.len() >= LINGERING_MAX;
+        let is_over = |since: &Option<Instant>| full || since.is_none_or(|since| since.elapsed() >= LINGER);
+        let over: Vec<_> =
+            lingering.iter().filter(|(_, (_, since))| is_over(since)).map(|(i, (s, _))| (*i, *s)).collect();
+        lingering.retain(|_, (_, since)| !is_over(since));
+        over
+    }
+    pub(crate) fn note_atime(&self, ino: u64, ns: u64) {
+        let mut atimes = self.atimes.lock();
+        if ns != 0 && atimes.len() < ATIMES_MAX {
+            atimes.insert(ino, ns);
+        }
+    }
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
+    }
+    fn failed(&self, file: &File, error: &VfsError) {
+        self.write_errors.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(inode = file.ino, %error, "written data could not be stored yet; it is kept and tried again");
+        *self.last_error.lock() = Some(error.to_string());
+    }
+}
+
+/// Rounds until the mount ends.
+pub(crate) async fn run(inner: Weak<Inner>) {
+    let publishes = Arc::new(Semaphore::new(PARALLEL));
+    let (mut session, mut session_at, mut atimes_at) = (0, Instant::now(), Instant::now());
+    loop {
+        {
+            let Some(inner) = inner.upgrade() else { return };
+            let hurry = inner.background.hurry.notified();
+            let _tick_or_hurry = tokio::time::timeout(TICK, hurry).await;
+        }
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.background.stopped.load(Ordering::Acquire) {
+            return;
+        }
+        write_round(&inner, &publishes);
+        release_round(&inner, false).await;
+        if session_at.elapsed() >= SESSION_EVERY {
+            session_at = Instant::now();
+            session = check_session(&inner, session).await;
+        }
+        if atimes_at.elapsed() >= ATIMES_EVERY {
+            atimes_at = Instant::now();
+            send_atimes(&inner).await;
+        }
+    }
+}
+
+fn write_round(inner: &Arc<Inner>, publishes: &Arc<Semaphore>) {
+    let short = inner.budget.used() > inner.budget.limit() / 4 * 3;
+    for file in inner.files.all() {
+        inner.tell_changes(&file);
+        let status = file.data.status();
+        if status.dirty_bytes == 0 && status.flights == 0 || !file.may_write_behind() {
+            continue;
+        }
+        let old = |age: Option<Duration>, limit| age.is_some_and(|age| age >= limit);
+        if short || old(status.dirty_age, inner.options.write_after) {
+            file.data.write_all_behind();
+        }
+        let aged = old(status.unpublished_age, inner.options.publish_after);
+        let much = status.durable_bytes >= PUBLISH_BYTES || short && status.flights > 0;
+        if !aged && !much || file.publishing.swap(true, Ordering::AcqRel) {
+            continue;
+        }
+        let (inner, publishes) = (inner.clone(), publishes.clone());
+        tokio::spawn(async move {
+            let _one_of_a_few = publishes.acquire().await;
+            let outcome = match aged || short {
+                // Also what is not durable yet, so that a slow one is waited for.
+                true => file.data.publish_flights().await,
+                false => file.data.publish_durable().await.map(|_| ()),
+            };
+            if let Err(error) = file.note(outcome.map_err(VfsError::from)) {
+                inner.background.failed(&file, &error);
+            }
+            file.publishing.store(false, Ordering::Release);
+        });
+    }
+}
+
+/// Lets go of files that were closed a while ago, or of all.
+pub(crate) async fn release_round(inner: &Arc<Inner>, all: bool) {
+    let over = inner.background.over(all);
+    if over.is_empty() {
+        return;
+    }
+    let session = inner.volume.session_number().await.unwrap_or_default();
+    let over: Vec<u64> = over.into_iter().filter(|(_, under)| *under == session).map(|(ino, _)| ino).collect();
+    let release = move |inner: Arc<Inner>, ino: u64| async move {
+        let _opening = inner.opening(ino).lock().await;
+        // Opened again meanwhile: that open took a hold of its own.
+        if let Err(error) = inner.volume.release_inode(ino).await {
+            tracing::debug!(inode = ino, %error, "a closed file is released with the session");
+        }
+    };
+    let inner = inner.clone();
+    let work = async move { in_parallel(&inner, over, release).await };
+    if all { work.await } else { drop(tokio::spawn(work)) }
+}
+
+async fn send_atimes(inner: &Arc<Inner>) {
+    for file in inner.files.all() {
+        inner.background.note_atime(file.ino, file.atime());
+    }
+    let atimes: Vec<(u64, u64)> = std::mem::take(&mut *inner.background.atimes.lock()).into_iter().collect();
+    let send = |inner: Arc<Inner>, (ino, atime_ns): (u64, u64)| async move {
+        let request = SetattrRequest { valid: crate::ops::attributes::ATIME, atime_ns, ..Default::default() };
+        // Removed meanwhile, or not this user's: access times are worth no more than one attempt.
+        if let Err(error) = inner.volume.setattr(ino, format!("inode {ino}").as_bytes(), request).await {
+            tracing::debug!(inode = ino, %error, "an access time was not kept");
+        }
+    };
+    in_parallel(inner, atimes, send).await;
+}
+
+async fn in_parallel<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
+    inner: &Arc<Inner>,
+    items: Vec<T>,
+    work: impl Fn(Arc<Inner>, T) -> F,
+) {
+    let mut running = tokio::task::JoinSet::new();
+    for item in items {
+        if running.len() == PARALLEL {
+            running.join_next().await;
+        }
+        running.spawn(work(inner.clone(), item));
+    }
+    while running.join_next().await.is_some() {}
+}
+
+/// After another session was opened, everything that is open is opened under it again.
+async fn check_session(inner: &Arc<Inner>, known: u64) -> u64 {
+    if known == 0 && inner.files.count() == 0 {
+        return 0;
+    }
+    let now = match inner.volume.session_number().await {
+        Ok(now) => now,
+        Err(error) => {
+            tracing::debug!(%error, "no session at present");
+            return known;
+        }
+    };
+    if known == 0 || known == now {
+        return now;
+    }
+    inner.background.sessions_lost.fetch_add(1, Ordering::Relaxed);
+    tracing::warn!(session = now, before = known, "the session was lost: opening files again under a new one");
+    let renew = |inner: Arc<Inner>, file: Arc<File>| async move {
+        let _opening = inner.opening(file.ino).lock().await;
+        file.lose_locks();
+        let shown_as = format!("inode {}", file.ino);
+        if file.held() != 0 && file.held() != now {
+            match inner.volume.hold_inode(file.ino, shown_as.as_bytes(), true).await {
+                Ok(_) => file.set_held(now),
+                Err(error) => tracing::warn!(inode = file.ino, %error, "an open file is gone"),
+            }
+        } else if file.soft() != 0 && file.soft() != now {
+            match inner.volume.open_for_read(file.ino, 0, 0).await {
+                Ok(opened) => {
+                    file.data.reopened(&opened);
+                    file.set_soft(now);
+                }
+                Err(error) => tracing::warn!(inode = file.ino, %error, "an open file is gone"),
+            }
+        }
+    };
+    in_parallel(inner, inner.files.all(), renew).await;
+    now
+}

@@ -1,0 +1,160 @@
+//! Attributes and names that were answered lately, and names that do not exist.
+//!
+//! Bound: each kind is kept in two generations of half of [`VfsOptions::cached_max`](crate::VfsOptions::cached_max); when
+//! the younger one is full it becomes the older one, whose rest is forgotten. A name is answered only to who asked for it
+//! before (or root), since the directory's permissions were checked for him.
+use crate::caller::Caller;
+use cairn_wire::meta::Attributes;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+struct Generations<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+    max: usize,
+}
+
+impl<K: Hash + Eq, V> Generations<K, V> {
+    fn new(max: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), max: (max / 2).max(1) }
+    }
+    fn get(&self, key: &K) -> Option<&V> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+    fn put(&mut self, key: K, value: V) {
+        if self.young.len() >= self.max {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+    fn remove(&mut self, key: &K) -> Option<V> {
+        let old = self.old.remove(key);
+        self.young.remove(key).or(old)
+    }
+    fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+}
+
+/// What is known of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    Inode(u64),
+    Nothing,
+}
+
+struct Name {
+    known: Known,
+    who: (u32, u32),
+    until: Instant,
+}
+
+/// See the module.
+pub(crate) struct Cache {
+    attributes: Mutex<Generations<u64, (Attributes, Instant)>>,
+    names: Mutex<Generations<(u64, Box<[u8]>), Name>>,
+    /// Version of the contents that the kernel's pages of an inode are of.
+    pages: Mutex<Generations<u64, u64>>,
+}
+
+impl Cache {
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            attributes: Mutex::new(Generations::new(max)),
+            names: Mutex::new(Generations::new(max)),
+            pages: Mutex::new(Generations::new(max)),
+        }
+    }
+    /// Attributes and how long they may still be used.
+    pub(crate) fn attributes(&self, ino: u64) -> Option<(Attributes, Duration)> {
+        let cached = self.attributes.lock();
+        let (attributes, until) = cached.get(&ino)?;
+        let left = until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some((*attributes, left))
+    }
+    pub(crate) fn put_attributes(&self, attributes: &Attributes, ttl: Duration) {
+        if !ttl.is_zero() {
+            self.attributes.lock().put(attributes.inode, (*attributes, Instant::now() + ttl));
+        }
+    }
+    pub(crate) fn forget_attributes(&self, ino: u64) {
+        self.attributes.lock().remove(&ino);
+    }
+    /// What the name was lately, and how long that may still be used.
+    pub(crate) fn name(&self, caller: &Caller, parent: u64, name: &[u8]) -> Option<(Known, Duration)> {
+        let names = self.names.lock();
+        let found = names.get(&(parent, name.into()))?;
+        let left = found.until.saturating_duration_since(Instant::now());
+        let may_know = caller.uid == 0 || found.who == (caller.uid, caller.gid);
+        (may_know && !left.is_zero()).then_some((found.known, left))
+    }
+    /// The inode that a name was of, however long ago: for what a change of it touches.
+    pub(crate) fn last_inode(&self, parent: u64, name: &[u8]) -> Option<u64> {
+        match self.names.lock().get(&(parent, name.into()))?.known {
+            Known::Inode(ino) => Some(ino),
+            Known::Nothing => None,
+        }
+    }
+    pub(crate) fn put_name(&self, caller: &Caller, parent: u64, name: &[u8], known: Known, ttl: Duration) {
+        if !ttl.is_zero() {
+            let name_of = Name { known, who: (caller.uid, caller.gid), until: Instant::now() + ttl };
+            self.names.lock().put((parent, name.into()), name_of);
+        }
+    }
+    pub(crate) fn forget_name(&self, parent: u64, name: &[u8]) {
+        self.names.lock().remove(&(parent, name.into()));
+    }
+    /// The kernel's pages of an inode are of that version of its contents. What they were of before.
+    pub(crate) fn pages_are_of(&self, ino: u64, version: u64) -> Option<u64> {
+        let mut pages = self.pages.lock();
+        let before = pages.remove(&ino);
+        pages.put(ino, version);
+        before
+    }
+    pub(crate) fn pages(&self, ino: u64) -> Option<u64> {
+        self.pages.lock().get(&ino).copied()
+    }
+    pub(crate) fn forget_pages(&self, ino: u64) {
+        self.pages.lock().remove(&ino);
+    }
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.attributes.lock().len(), self.names.lock().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    /// The memory of a mount would grow with every file that was ever looked at.
+    #[test]
+    fn it_stays_within_its_bound() {
+        let cache = Cache::new(100);
+        for inode in 0..10_000 {
+            cache.put_attributes(&Attributes { inode, ..Default::default() }, TTL);
+            cache.put_name(&Caller::root(), 1, inode.to_string().as_bytes(), Known::Inode(inode), TTL);
+        }
+        assert!(cache.counts().0 <= 100 && cache.counts().1 <= 100, "{:?}", cache.counts());
+        assert!(cache.attributes(9_999).is_some() && cache.attributes(1).is_none());
+    }
+
+    /// A user would learn of names in directories that he may not search, or see a file after it was removed.
+    #[test]
+    fn names_are_answered_to_who_asked() {
+        let cache = Cache::new(100);
+        let user = Caller { uid: 5, gid: 6, groups: Arc::new([]), pid: 1, umask: 0 };
+        let other = Caller { uid: 7, ..user.clone() };
+        cache.put_name(&user, 1, b"a", Known::Inode(9), TTL);
+        cache.put_name(&user, 1, b"b", Known::Nothing, Duration::ZERO);
+        assert_eq!(cache.name(&user, 1, b"a").map(|n| n.0), Some(Known::Inode(9)));
+        assert!(cache.name(&other, 1, b"a").is_none() && cache.name(&Caller::root(), 1, b"a").is_some());
+        assert!(cache.name(&user, 1, b"b").is_none(), "it may not be remembered");
+        cache.forget_name(1, b"a");
+        assert!(cache.name(&user, 1, b"a").is_none());
+    }
+}

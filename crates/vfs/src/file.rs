@@ -1,0 +1,201 @@
+//! An open regular file: its contents, and what its handles share. The table of all of a mount.
+use crate::cache::Cache;
+use crate::error::{Result, VfsError};
+use cairn_client::FileData;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the handles of a file share.
+pub(crate) struct File {
+    pub ino: u64,
+    pub data: Arc<FileData>,
+    state: Mutex<FileState>,
+    /// Publishing in the background is under way.
+    pub publishing: AtomicBool,
+    /// Attributes are being asked for in the background.
+    pub refreshing: AtomicBool,
+    /// Handles that have it open. Changed under the table's lock only.
+    handles: AtomicU64,
+}
+
+#[derive(Default)]
+struct FileState {
+    /// Held in the log under that session.
+    held: u64,
+    /// Open without a log entry under that session.
+    soft: u64,
+    /// Why the last write in the background failed, until one succeeds.
+    stuck: Option<VfsError>,
+    /// Background writes wait until then after a failure.
+    not_before: Option<tokio::time::Instant>,
+    failures: u32,
+    /// Changes of others that the kernel was told of.
+    told: u64,
+    /// When a handle last read it: nanoseconds since 1970, to be sent some time; 0: nothing to send.
+    atime_ns: u64,
+    /// Locks of this mount's handles may be there.
+    locks: Vec<Held>,
+    locks_lost: bool,
+}
+
+/// A lock that this mount was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub owner: u64,
+    pub flock: bool,
+}
+
+impl File {
+    pub(crate) fn new(ino: u64, data: Arc<FileData>) -> Arc<File> {
+        let state = Mutex::default();
+        Arc::new(File {
+            ino,
+            data,
+            state,
+            publishing: AtomicBool::new(false),
+            refreshing: AtomicBool::new(false),
+            handles: AtomicU64::new(0),
+        })
+    }
+    pub(crate) fn held(&self) -> u64 {
+        self.state.lock().held
+    }
+    pub(crate) fn set_held(&self, session: u64) {
+        self.state.lock().held = session;
+    }
+    pub(crate) fn soft(&self) -> u64 {
+        self.state.lock().soft
+    }
+    pub(crate) fn set_soft(&self, session: u64) {
+        self.state.lock().soft = session;
+    }
+
+    /// Makes everything durable and visible, and remembers whether that works.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        let outcome = self.data.flush().await;
+        self.note(outcome.map_err(VfsError::from))
+    }
+    /// Takes the outcome of a write in the background into account.
+    pub(crate) fn note(&self, outcome: Result<()>) -> Result<()> {
+        let mut state = self.state.lock();
+        match &outcome {
+            Ok(()) => {
+                state.stuck = None;
+                state.not_before = None;
+                state.failures = 0;
+            }
+            Err(error) => {
+                state.failures = state.failures.saturating_add(1);
+                let pause = std::time::Duration::from_millis(100 << state.failures.min(7));
+                state.not_before = Some(tokio::time::Instant::now() + pause);
+                state.stuck = Some(error.clone());
+            }
+        }
+        outcome
+    }
+    /// Why writes in the background fail at present.
+    pub(crate) fn stuck(&self) -> Option<VfsError> {
+        self.state.lock().stuck.clone()
+    }
+    pub(crate) fn may_write_behind(&self) -> bool {
+        self.state.lock().not_before.is_none_or(|at| at <= tokio::time::Instant::now())
+    }
+    /// Whether somebody else changed the contents since this was last asked.
+    pub(crate) fn was_changed(&self) -> bool {
+        let foreign = self.data.foreign_changes();
+        let mut state = self.state.lock();
+        std::mem::replace(&mut state.told, foreign) != foreign
+    }
+
+    pub(crate) fn set_atime(&self, ns: u64) {
+        self.state.lock().atime_ns = ns;
+    }
+    pub(crate) fn atime(&self) -> u64 {
+        self.state.lock().atime_ns
+    }
+    pub(crate) fn take_atime(&self) -> u64 {
+        std::mem::take(&mut self.state.lock().atime_ns)
+    }
+
+    pub(crate) fn was_locked(&self, held: Held) {
+        let mut state = self.state.lock();
+        if !state.locks.contains(&held) {
+            state.locks.push(held);
+        }
+    }
+    /// Whether that owner may have locks; from now on it has none.
+    pub(crate) fn take_locks(&self, held: Held) -> bool {
+        let mut state = self.state.lock();
+        let before = state.locks.len();
+        state.locks.retain(|lock| *lock != held);
+        before != state.locks.len()
+    }
+    pub(crate) fn lose_locks(&self) {
+        let mut state = self.state.lock();
+        if !state.locks.is_empty() {
+            state.locks_lost = true;
+            state.locks.clear();
+        }
+    }
+    /// Fails for good when locks were lost with the session: programs relied on them.
+    pub(crate) fn check_locks(&self) -> Result<()> {
+        match self.state.lock().locks_lost {
+            true => {
+                let text = "locks of it were lost with the session; close it and open it again";
+                Err(VfsError::new(libc::EIO, format!("inode {}: {text}", self.ino)))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// Open files by inode.
+#[derive(Default)]
+pub(crate) struct Files {
+    open: Mutex<BTreeMap<u64, Arc<File>>>,
+}
+
+impl Files {
+    pub(crate) fn get(&self, ino: u64) -> Option<Arc<File>> {
+        self.open.lock().get(&ino).cloned()
+    }
+    pub(crate) fn all(&self) -> Vec<Arc<File>> {
+        self.open.lock().values().cloned().collect()
+    }
+    pub(crate) fn count(&self) -> usize {
+        self.open.lock().len()
+    }
+    /// One more handle of a file that is open already.
+    pub(crate) fn join(&self, ino: u64) -> Option<Arc<File>> {
+        let open = self.open.lock();
+        let file = open.get(&ino)?;
+        file.handles.fetch_add(1, Ordering::Relaxed);
+        Some(file.clone())
+    }
+    /// One more handle; the file that is there already, or this one.
+    pub(crate) fn join_or(&self, new: Arc<File>) -> Arc<File> {
+        let mut open = self.open.lock();
+        let file = open.entry(new.ino).or_insert(new);
+        file.handles.fetch_add(1, Ordering::Relaxed);
+        file.clone()
+    }
+    /// One handle less. True when it was the last one: the file is not in the table any more.
+    pub(crate) fn leave(&self, file: &Arc<File>, cache: &Cache) -> bool {
+        let mut open = self.open.lock();
+        if file.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return false;
+        }
+        open.remove(&file.ino);
+        // Own writes went through the kernel's pages; what others changed it was told of.
+        if cache.pages(file.ino).is_some() {
+            if file.was_changed() {
+                cache.forget_pages(file.ino);
+            } else {
+                cache.pages_are_of(file.ino, file.data.data_version());
+            }
+        }
+        true
+    }
+}

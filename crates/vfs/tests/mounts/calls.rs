@@ -1,0 +1,128 @@
+//! How many calls operations cost.
+use crate::*;
+use std::collections::BTreeMap;
+
+fn counts(cluster: &FakeCluster) -> BTreeMap<&'static str, u64> {
+    let mut calls = cluster.take_calls();
+    // Work in the background, at any time.
+    for background in ["KeepAlive", "GetMap", "Release", "Seal", "Ping"] {
+        calls.remove(background);
+    }
+    calls
+}
+
+/// A tree of small files would cost several round trips a file more than it has to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_is_three_calls_and_two_to_read() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (_, first) = create(&vfs, "first", RDWR).await;
+    write(&vfs, first, 0, b"opens the session and a chunk").await;
+    close(&vfs, first).await;
+    counts(&cluster);
+    let (ino, handle) = create(&vfs, "small", WRONLY).await;
+    write(&vfs, handle, 0, &[7; 4096]).await;
+    close(&vfs, handle).await;
+    assert_eq!(counts(&cluster), BTreeMap::from([("Create", 1), ("Append", 1), ("Publish", 1)]));
+    let other = mount(&cluster).await;
+    other.statfs().await.expect("connected");
+    open(&other, ROOT + 1, RDONLY).await;
+    counts(&cluster);
+    let handle = open(&other, ino, RDONLY).await;
+    assert_eq!(read(&other, handle, 0, 4096).await, [7; 4096]);
+    assert_eq!(read(&other, handle, 4096, 4096).await, [0u8; 0]);
+    close(&other, handle).await;
+    assert_eq!(counts(&cluster), BTreeMap::from([("Open", 1), ("Read", 1)]));
+}
+
+/// Pages that are read at random would cost more than one request each, or bring megabytes along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_random_page_is_one_read() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", RDWR).await;
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i / 4096) as u8).collect();
+    for (i, part) in data.chunks(1 << 20).enumerate() {
+        write(&vfs, handle, (i << 20) as u64, part).await;
+    }
+    close(&vfs, handle).await;
+    let other = mount(&cluster).await;
+    let handle = open(&other, ino, RDONLY).await;
+    counts(&cluster);
+    for page in [500u64, 3, 77, 600, 12] {
+        assert_eq!(read(&other, handle, page * 4096, 4096).await, vec![page as u8; 4096]);
+    }
+    assert_eq!(counts(&cluster), BTreeMap::from([("Read", 5)]));
+    assert_eq!(other.status().read_ahead_bytes, 0);
+    close(&other, handle).await;
+}
+
+/// Scattered overwrites would cost a request and a sync each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scattered_writes_go_out_as_vectors() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", RDWR).await;
+    write(&vfs, handle, 0, &vec![1; 4 << 20]).await;
+    vfs.fsync(handle, false).await.expect("synced");
+    counts(&cluster);
+    for page in 0..400u64 {
+        write(&vfs, handle, page * 2 * 4096, &[2; 4096]).await;
+    }
+    vfs.fsync(handle, false).await.expect("synced");
+    let calls = counts(&cluster);
+    assert!(calls["Append"] <= 4 && calls["Publish"] == 1 && calls.get("Sync").is_none_or(|n| *n <= 2), "{calls:?}");
+    let other = mount(&cluster).await;
+    let all = contents(&other, ino).await;
+    let expected = |at: usize| if at / 4096 % 2 == 0 && at / 8192 < 400 { 2 } else { 1 };
+    assert!(all.len() == 4 << 20 && all.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    close(&vfs, handle).await;
+}
+
+/// Whoever reads a file from front to end would wait for each request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sequential_reads_are_read_ahead() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", RDWR).await;
+    let data: Vec<u8> = (0..12_000_000u32).map(|i| (i / 1000) as u8).collect();
+    for (i, part) in data.chunks(1 << 20).enumerate() {
+        write(&vfs, handle, (i << 20) as u64, part).await;
+    }
+    close(&vfs, handle).await;
+    let other = mount(&cluster).await;
+    let handle = open(&other, ino, RDONLY).await;
+    let (mut at, mut most) = (0, 0);
+    while at < data.len() {
+        let part = read(&other, handle, at as u64, 131_072).await;
+        assert!(part == data[at..at + part.len()], "at {at}");
+        at += part.len();
+        most = most.max(other.status().read_ahead_bytes);
+    }
+    assert!(most >= 4 << 20, "{most}");
+    close(&other, handle).await;
+    assert_eq!(other.status().memory_bytes, 0);
+}
+
+/// The kernel would read everything again at each open, or show old pages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_are_kept_while_nobody_else_writes() {
+    let cluster = cluster();
+    let (one, two) = (mount(&cluster).await, mount(&cluster).await);
+    let (ino, handle) = create(&one, "f", RDWR).await;
+    write(&one, handle, 0, b"own writes are in the pages").await;
+    close(&one, handle).await;
+    let again = one.open(&root(), ino, RDONLY).await.expect("opened");
+    assert!(again.keep_cache);
+    close(&one, again.handle).await;
+    let handle = open(&two, ino, RDWR).await;
+    write(&two, handle, 3, b"another").await;
+    close(&two, handle).await;
+    let again = one.open(&root(), ino, RDONLY).await.expect("opened");
+    assert!(!again.keep_cache, "somebody else wrote");
+    assert_eq!(read(&one, again.handle, 0, 12).await, b"ownanotherin");
+    let once_more = one.open(&root(), ino, RDONLY).await.expect("opened");
+    assert!(once_more.keep_cache);
+    close(&one, again.handle).await;
+    close(&one, once_more.handle).await;
+}

@@ -1,0 +1,88 @@
+//! Directories as programs list them, and names that are remembered.
+use crate::*;
+use cairn_vfs::DirItem;
+
+async fn list(vfs: &Vfs, handle: Handle, mut from: u64, at_a_time: usize, plus: bool) -> Vec<DirItem> {
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        let mut take = |item: DirItem| {
+            let room = all.len() - before < at_a_time;
+            if room {
+                all.push(item);
+            }
+            room
+        };
+        vfs.readdir(handle, from, plus, &mut take).await.expect("listed");
+        if all.len() == before {
+            return all;
+        }
+        from = all.last().map_or(0, |item| item.cookie);
+    }
+}
+
+/// Entries would be missing or come twice when a directory is read in small pieces, or is emptied meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_directories_are_listed_once_and_can_be_emptied() {
+    const FILES: usize = 2500;
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let dir = vfs.mkdir(&root(), ROOT, b"d", 0o755).await.expect("made").attr.ino;
+    for i in 0..FILES {
+        vfs.mknod(&root(), dir, format!("f{i}").as_bytes(), 0o644, 0).await.expect("made");
+    }
+    let handle = vfs.opendir(&root(), dir, 0).await.expect("opened").handle;
+    let all = list(&vfs, handle, 0, 37, true).await;
+    assert_eq!(all.len(), FILES + 2);
+    assert_eq!((all[0].name.as_slice(), all[1].name.as_slice(), all[1].ino), (&b"."[..], &b".."[..], ROOT));
+    assert!(all[2..].iter().all(|item| item.entry.is_some_and(|e| e.attr.ino == item.ino)));
+    let mut names: Vec<_> = all.iter().map(|item| item.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), FILES + 2);
+    let again = list(&vfs, handle, all[1000].cookie, 500, false).await;
+    assert!(again.iter().map(|i| &i.name).eq(all[1001..].iter().map(|i| &i.name)), "from the middle on");
+    let mut from = 0;
+    loop {
+        let mut page = Vec::new();
+        let mut take = |item: DirItem| {
+            page.push(item);
+            page.len() < 100
+        };
+        vfs.readdir(handle, from, false, &mut take).await.expect("listed");
+        let Some(last) = page.last() else { break };
+        from = last.cookie;
+        for item in page.iter().filter(|item| item.ino != dir && item.ino != ROOT) {
+            vfs.unlink(&root(), dir, &item.name).await.expect("removed");
+        }
+    }
+    vfs.releasedir(handle).await.expect("closed");
+    vfs.rmdir(&root(), ROOT, b"d").await.expect("empty");
+}
+
+/// A listing with attributes would ask for each of them again, or show the size before the last write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listings_fill_the_cache_and_know_what_was_written() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", RDWR).await;
+    write(&vfs, handle, 0, &[1; 777]).await;
+    let (other, closed) = create(&vfs, "g", RDWR).await;
+    close(&vfs, closed).await;
+    let dir = vfs.opendir(&root(), ROOT, 0).await.expect("opened").handle;
+    let all = list(&vfs, dir, 0, 100, true).await;
+    let size = |ino| all.iter().find(|i| i.ino == ino).and_then(|i| i.entry).map(|e| e.attr.size);
+    assert_eq!((size(ino), size(other)), (Some(777), Some(0)));
+    cluster.take_calls();
+    vfs.getattr(&root(), other, None).await.expect("cached");
+    vfs.lookup(&root(), ROOT, b"g").await.expect("cached");
+    let calls = cluster.take_calls();
+    assert!(!calls.contains_key("Getattr") && !calls.contains_key("Lookup"), "{calls:?}");
+    assert!(vfs.lookup(&root(), ROOT, b"nothing").await.is_err());
+    assert!(vfs.lookup(&root(), ROOT, b"nothing").await.is_err());
+    assert_eq!(cluster.take_calls().get("Lookup"), Some(&1), "remembered that it is not there");
+    let (_, made) = create(&vfs, "nothing", RDWR | EXCL).await;
+    vfs.lookup(&root(), ROOT, b"nothing").await.expect("made here");
+    close(&vfs, made).await;
+    close(&vfs, handle).await;
+}

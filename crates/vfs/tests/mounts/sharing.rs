@@ -1,0 +1,118 @@
+//! Several mounts and handles on one file.
+use crate::*;
+use cairn_vfs::{Lock, LockKind, LockRange, SetAttr, SetTime};
+
+/// Blocks of one mount would be lost under those of another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn different_blocks_of_two_mounts_survive() {
+    let cluster = cluster();
+    let mounts = [mount(&cluster).await, mount(&cluster).await];
+    let (ino, first) = create(&mounts[0], "f", RDWR).await;
+    write(&mounts[0], first, 0, &vec![9; 64 * 4096]).await;
+    vfs_sync(&mounts[0], first).await;
+    let second = open(&mounts[1], ino, RDWR).await;
+    for block in 0..64u64 {
+        let (vfs, handle) = if block % 2 == 0 { (&mounts[0], first) } else { (&mounts[1], second) };
+        write(vfs, handle, block * 4096, &[block as u8; 4096]).await;
+        if block % 16 > 13 {
+            vfs_sync(vfs, handle).await;
+        }
+    }
+    close(&mounts[0], first).await;
+    close(&mounts[1], second).await;
+    for vfs in &mounts {
+        let all = contents(vfs, ino).await;
+        assert!(all.len() == 64 * 4096 && all.iter().enumerate().all(|(at, byte)| *byte as usize == at / 4096));
+    }
+}
+
+async fn vfs_sync(vfs: &Vfs, handle: Handle) {
+    vfs.fsync(handle, false).await.expect("synced");
+}
+
+/// A temporary file that is removed while it is used would be gone, or live for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_file_lives_as_long_as_it_is_open() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", RDWR).await;
+    write(&vfs, handle, 0, b"before").await;
+    vfs.unlink(&root(), ROOT, b"f").await.expect("removed");
+    assert_eq!(vfs.lookup(&root(), ROOT, b"f").await.expect_err("gone").errno, libc::ENOENT);
+    write(&vfs, handle, 6, b" and after").await;
+    vfs_sync(&vfs, handle).await;
+    assert_eq!(read(&vfs, handle, 0, 100).await, b"before and after");
+    let (attr, _) = vfs.getattr(&root(), ino, Some(handle)).await.expect("attributes");
+    assert_eq!((attr.nlink, attr.size), (0, 16));
+    close(&vfs, handle).await;
+    vfs.shutdown().await.expect("ended");
+    cluster.check_namespace();
+}
+
+/// A file that is replaced by rename would take its open handles' data with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renaming_over_an_open_file_leaves_its_handle() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (_, old) = create(&vfs, "f", RDWR).await;
+    write(&vfs, old, 0, b"old").await;
+    let (new_ino, new) = create(&vfs, "new", RDWR).await;
+    write(&vfs, new, 0, b"new").await;
+    close(&vfs, new).await;
+    vfs.rename(&root(), (ROOT, b"new"), (ROOT, b"f"), 0).await.expect("renamed");
+    assert_eq!(vfs.lookup(&root(), ROOT, b"f").await.expect("there").attr.ino, new_ino);
+    assert_eq!(read(&vfs, old, 0, 10).await, b"old");
+    close(&vfs, old).await;
+    assert_eq!(contents(&vfs, new_ino).await, b"new");
+}
+
+/// Copies that keep times would have the time of their last write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_that_was_set_survives_the_publish() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", RDWR).await;
+    write(&vfs, handle, 0, b"contents").await;
+    let long_ago = 1_000_000_000_123_456_789;
+    let set = SetAttr { mtime: Some(SetTime::At(long_ago)), ..Default::default() };
+    vfs.setattr(&root(), ino, Some(handle), set).await.expect("set");
+    close(&vfs, handle).await;
+    let found = mount(&cluster).await.lookup(&root(), ROOT, b"f").await.expect("there");
+    assert_eq!((found.attr.mtime, found.attr.size), (long_ago, 8));
+}
+
+/// Programs on two machines would both believe that they alone have the file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_hold_between_mounts_and_carry_data() {
+    let cluster = cluster();
+    let (one, two) = (mount(&cluster).await, mount(&cluster).await);
+    let (ino, first) = create(&one, "f", RDWR).await;
+    let second = open(&two, ino, RDWR).await;
+    let whole = |kind| Lock { kind, range: LockRange::ALL, pid: 5 };
+    one.setlk(first, 1, whole(LockKind::Write), false).await.expect("granted");
+    let refused = two.setlk(second, 1, whole(LockKind::Read), false).await.expect_err("locked");
+    assert_eq!(refused.errno, libc::EAGAIN);
+    assert_eq!(
+        two.getlk(second, 1, whole(LockKind::Read)).await.expect("asked").map(|l| l.kind),
+        Some(LockKind::Write)
+    );
+    write(&one, first, 0, b"under the lock").await;
+    one.setlk(first, 1, whole(LockKind::Unlock), false).await.expect("given back");
+    two.setlk(second, 1, whole(LockKind::Read), false).await.expect("free now");
+    assert_eq!(read(&two, second, 0, 100).await, b"under the lock");
+    close(&two, second).await;
+    one.flock(first, 9, LockKind::Write, false).await.expect("another kind");
+    close(&one, first).await;
+}
+
+/// Files without a name could not be given one, or would stay after a crash.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_without_a_name_gets_one() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (entry, opened) = vfs.tmpfile(&root(), ROOT, 0o600, RDWR).await.expect("made");
+    write(&vfs, opened.handle, 0, b"hidden").await;
+    vfs.link(&root(), entry.attr.ino, ROOT, b"seen").await.expect("linked");
+    close(&vfs, opened.handle).await;
+    assert_eq!(contents(&mount(&cluster).await, entry.attr.ino).await, b"hidden");
+}
