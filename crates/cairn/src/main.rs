@@ -3,6 +3,7 @@
 //! Not here: what the commands do (`cli`, `bench`), what the roles do (`manager`, `meta`, `data`).
 mod config;
 mod dev;
+mod mount;
 mod node;
 mod router;
 mod rpc_metrics;
@@ -36,6 +37,14 @@ enum TopCommand {
         #[command(subcommand)]
         command: BenchCommand,
     },
+    Mount(cairn_fuse::MountArgs),
+    Umount(cairn_fuse::UmountArgs),
+    /// Started by `cairn mount`: holds the connection to the kernel
+    #[command(hide = true)]
+    MountSupervisor,
+    /// Started by the supervisor of a mount: serves it
+    #[command(hide = true)]
+    MountWorker,
 }
 
 fn main() -> std::process::ExitCode {
@@ -56,6 +65,10 @@ fn main() -> std::process::ExitCode {
         TopCommand::Dev(args) => server::report(dev::run(args)),
         TopCommand::Server(args) => server::report(server::run(&args)),
         TopCommand::Bench { command } => bench(command, &cli.global),
+        TopCommand::Mount(args) => mount::mount(&args, &cli.global),
+        TopCommand::Umount(args) => mount::umount(&args, &cli.global),
+        TopCommand::MountSupervisor => mount::process("supervisor", cairn_fuse::supervisor_main()),
+        TopCommand::MountWorker => mount::process("worker", cairn_fuse::worker_main()),
     };
     std::process::ExitCode::from(exit as u8)
 }

@@ -1,0 +1,54 @@
+//! `cairn mount`, `cairn umount`, and the processes of a mount, with their exit codes. What they do is in `fuse`.
+use cairn_cli::{CliError, Exit, GlobalArgs};
+use cairn_fuse::failure::{Failure, Kind, Result};
+use cairn_fuse::{Front, MountArgs, UmountArgs};
+
+pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Exit {
+    told(global, front(global).and_then(|front| cairn_fuse::run_mount(args, &front)))
+}
+
+pub fn umount(args: &UmountArgs, global: &GlobalArgs) -> Exit {
+    told(global, front(global).and_then(|front| cairn_fuse::run_umount(args, &front)))
+}
+
+/// A process in the background: whoever started it is told over a socket, its log has the rest.
+pub fn process(name: &str, outcome: Result<()>) -> Exit {
+    match outcome {
+        Ok(()) => Exit::Done,
+        Err(failure) => {
+            eprintln!("cairn mount: {name}: {failure}");
+            exit_of(&failure)
+        }
+    }
+}
+
+fn front(global: &GlobalArgs) -> Result<Front> {
+    let text = global.cluster.as_deref().unwrap_or(cairn_client::uri::DEFAULT_CLUSTER);
+    let cluster = cairn_client::uri::parse_addresses(text).map_err(|bad| {
+        Failure::usage(format!("--cluster: {bad:?} is no host:port; write for example 127.0.0.1:7400"))
+    })?;
+    Ok(Front { cluster, json: global.json, quiet: global.quiet })
+}
+
+fn told(global: &GlobalArgs, outcome: Result<()>) -> Exit {
+    let Err(failure) = outcome else { return Exit::Done };
+    let exit = exit_of(&failure);
+    match global.json {
+        true => eprintln!("{}", cairn_cli::json_error(&CliError::Refused { exit, text: failure.text })),
+        false => eprintln!("cairn: {failure}"),
+    }
+    exit
+}
+
+fn exit_of(failure: &Failure) -> Exit {
+    match failure.kind {
+        Kind::Other => Exit::Other,
+        Kind::Usage => Exit::Usage,
+        Kind::NotFound => Exit::NotFound,
+        Kind::Permission => Exit::Permission,
+        Kind::Unreachable => Exit::Unreachable,
+        Kind::OutcomeUnknown => Exit::OutcomeUnknown,
+        Kind::WrongKind => Exit::WrongKind,
+        Kind::InUse => Exit::InUse,
+    }
+}

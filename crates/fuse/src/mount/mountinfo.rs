@@ -1,0 +1,62 @@
+//! The kernel's table of mounts. Reading it asks no file system anything, so a dead mount does not block it.
+use crate::failure::{Failure, Result};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// `major:minor`.
+    pub device: String,
+    pub kind: String,
+    pub source: String,
+}
+
+/// What is mounted at a directory; of several the one on top.
+pub fn find(dir: &Path) -> Result<Option<Mounted>> {
+    let table = std::fs::read("/proc/self/mountinfo").map_err(|error| Failure::io("/proc/self/mountinfo", &error))?;
+    Ok(search(&table, dir.as_os_str().as_bytes()))
+}
+
+fn search(table: &[u8], dir: &[u8]) -> Option<Mounted> {
+    table.split(|byte| *byte == b'\n').rev().find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        if unescape(fields.get(4)?) != dir {
+            return None;
+        }
+        let dash = fields.iter().position(|field| *field == b"-")?;
+        let text = |at: usize| fields.get(at).map(|field| String::from_utf8_lossy(&unescape(field)).into_owned());
+        Some(Mounted { device: text(2)?, kind: text(dash + 1)?, source: text(dash + 2)? })
+    })
+}
+
+/// Spaces and the like are written as `\040`.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while at < field.len() {
+        let octal = (field[at] == b'\\').then(|| field.get(at + 1..at + 4)).flatten();
+        let code =
+            octal.and_then(|digits| std::str::from_utf8(digits).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
+        out.push(code.unwrap_or(field[at]));
+        at += if code.is_some() { 4 } else { 1 };
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mount at a directory with a space in its name would not be found, or one below another would.
+    #[test]
+    fn the_topmost_mount_is_found() {
+        let table = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw\n\
+            37 35 0:44 / /mnt\\0402 rw - fuse.cairn cairn://h:1/v rw,user_id=0\n";
+        let found = search(table, b"/mnt 2").expect("mounted");
+        assert_eq!((found.device.as_str(), found.kind.as_str()), ("0:44", "fuse.cairn"));
+        assert_eq!(found.source, "cairn://h:1/v");
+        assert!(search(table, b"/mnt").is_none());
+        assert!(search(b"", b"/").is_none());
+    }
+}

@@ -1,0 +1,264 @@
+//! Options of a mount, in the style of fstab: `ro,allow_other,cache=1G`.
+use crate::failure::{Failure, Result};
+use cairn_vfs::{Atime, VfsOptions};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options that are known, in the order of the manual.
+pub const KNOWN: &[&str] = &[
+    "ro",
+    "rw",
+    "allow_other",
+    "noallow_other",
+    "default_permissions",
+    "noatime",
+    "relatime",
+    "strictatime",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "sync",
+    "async",
+    "attr_timeout=SECONDS",
+    "entry_timeout=SECONDS",
+    "negative_timeout=SECONDS",
+    "cache=SIZE",
+    "read_ahead=SIZE",
+    "timeout=SECONDS",
+    "close=durable",
+    "host=NAME",
+    "rack=NAME",
+    "threads=N",
+    "log=FILE",
+    "log_level=FILTER",
+    "nocairndir",
+];
+/// What fstab has for mount(8) itself.
+const FOR_OTHERS: &[&str] =
+    &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group", "dirsync"];
+/// Smallest memory with which reading and writing at speed works.
+const CACHE_MIN: usize = 16 << 20;
+const CACHE_MAX: usize = 512 << 20;
+const THREADS_MAX: usize = 64;
+
+/// Parsed options.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MountOptions {
+    pub read_only: bool,
+    /// `None`: if root mounts.
+    pub allow_other: Option<bool>,
+    pub atime: Atime,
+    pub nosuid: bool,
+    pub nodev: bool,
+    pub noexec: bool,
+    pub sync: bool,
+    pub attr_timeout: f64,
+    pub entry_timeout: f64,
+    pub negative_timeout: f64,
+    /// Bytes; `None`: 512 MiB or 1/8 of the memory, whatever is less.
+    pub cache: Option<usize>,
+    pub read_ahead: Option<usize>,
+    pub timeout: f64,
+    pub host: String,
+    pub rack: String,
+    /// Threads that read requests.
+    pub threads: Option<usize>,
+    pub log: Option<PathBuf>,
+    pub log_level: Option<String>,
+    /// `.cairn/` at the root.
+    pub cairn_dir: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            allow_other: None,
+            atime: Atime::Relative,
+            nosuid: false,
+            nodev: false,
+            noexec: false,
+            sync: false,
+            attr_timeout: 1.0,
+            entry_timeout: 1.0,
+            negative_timeout: 1.0,
+            cache: None,
+            read_ahead: None,
+            timeout: 60.0,
+            host: String::new(),
+            rack: String::new(),
+            threads: None,
+            log: None,
+            log_level: None,
+            cairn_dir: true,
+        }
+    }
+}
+
+impl MountOptions {
+    /// Parses lists of options; later ones win.
+    pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOptions> {
+        let mut options = MountOptions::default();
+        for item in lists.into_iter().flat_map(|list| list.split(',')).filter(|item| !item.is_empty()) {
+            match item.split_once('=') {
+                Some((name, value)) => options.set_value(item, name, value)?,
+                None => options.set_flag(item)?,
+            }
+        }
+        Ok(options)
+    }
+    fn set_flag(&mut self, flag: &str) -> Result<()> {
+        match flag {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = Some(true),
+            "noallow_other" => self.allow_other = Some(false),
+            // The kernel always checks, and the servers check again.
+            "default_permissions" => {}
+            "noatime" => self.atime = Atime::Never,
+            "relatime" => self.atime = Atime::Relative,
+            "strictatime" => self.atime = Atime::Strict,
+            "suid" => self.nosuid = false,
+            "nosuid" => self.nosuid = true,
+            "dev" => self.nodev = false,
+            "nodev" => self.nodev = true,
+            "exec" => self.noexec = false,
+            "noexec" => self.noexec = true,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "nocairndir" => self.cairn_dir = false,
+            "remount" => {
+                return Err(Failure::usage(
+                    "remount: options of a mount cannot be changed; unmount it and mount it anew",
+                ));
+            }
+            "allow_root" => return Err(Failure::usage("allow_root: use allow_other; permissions are always checked")),
+            flag if FOR_OTHERS.contains(&flag) || flag.starts_with("x-") || flag.starts_with("X-") => {}
+            flag => return Err(unknown(flag)),
+        }
+        Ok(())
+    }
+    fn set_value(&mut self, item: &str, name: &str, value: &str) -> Result<()> {
+        match name {
+            "attr_timeout" => self.attr_timeout = seconds(item, value)?,
+            "entry_timeout" => self.entry_timeout = seconds(item, value)?,
+            "negative_timeout" => self.negative_timeout = seconds(item, value)?,
+            "timeout" => self.timeout = seconds(item, value).map(|seconds| seconds.clamp(1.0, 86_400.0))?,
+            "cache" => self.cache = Some(size(item, value)?.max(CACHE_MIN)),
+            "read_ahead" => self.read_ahead = Some(size(item, value)?),
+            "host" => value.clone_into(&mut self.host),
+            "rack" => value.clone_into(&mut self.rack),
+            "log" => self.log = Some(PathBuf::from(value)),
+            "log_level" => self.log_level = Some(value.to_owned()),
+            "threads" => match value.parse() {
+                Ok(threads @ 1..=THREADS_MAX) => self.threads = Some(threads),
+                _ => return Err(Failure::usage(format!("{item}: write a number from 1 to {THREADS_MAX}"))),
+            },
+            "close" => match value {
+                "durable" => {}
+                "visible" => {
+                    return Err(Failure::usage(
+                        "close=visible: not available in this version; close makes files durable (close=durable)",
+                    ));
+                }
+                _ => return Err(Failure::usage(format!("{item}: write close=durable"))),
+            },
+            "uid" | "gid" => {
+                return Err(Failure::usage(format!(
+                    "{item}: files keep their owners; use chown, or mount a sub-directory that the user owns"
+                )));
+            }
+            "comment" => {}
+            name if name.starts_with("x-") || name.starts_with("X-") => {}
+            _ => return Err(unknown(item)),
+        }
+        Ok(())
+    }
+    /// Whether other users see the mount.
+    pub fn others(&self, root: bool) -> bool {
+        self.allow_other.unwrap_or(root)
+    }
+    pub fn vfs(&self) -> VfsOptions {
+        let memory_max = self.cache.unwrap_or_else(|| CACHE_MAX.min(memory() / 8).max(CACHE_MIN));
+        let defaults = VfsOptions::default();
+        VfsOptions {
+            read_only: self.read_only,
+            atime: self.atime,
+            attr_ttl: Duration::from_secs_f64(self.attr_timeout),
+            entry_ttl: Duration::from_secs_f64(self.entry_timeout),
+            negative_ttl: Duration::from_secs_f64(self.negative_timeout),
+            timeout: Duration::from_secs_f64(self.timeout),
+            memory_max,
+            read_ahead_max: self.read_ahead.unwrap_or(defaults.read_ahead_max).min(memory_max / 2),
+            ..defaults
+        }
+    }
+}
+
+fn unknown(item: &str) -> Failure {
+    Failure::usage(format!("{item:?} is no option of a Cairn mount; there are {}", KNOWN.join(", ")))
+}
+
+fn seconds(item: &str, value: &str) -> Result<f64> {
+    match value.parse::<f64>() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err(Failure::usage(format!("{item}: write seconds from 0 to 86400, such as 1 or 0.5"))),
+    }
+}
+
+fn size(item: &str, value: &str) -> Result<usize> {
+    let lower = value.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match &lower[digits.len()..] {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        _ => 64,
+    };
+    let bytes = digits.parse::<usize>().ok().filter(|_| shift < 64).and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| Failure::usage(format!("{item}: write a size, such as 512M or 2G")))
+}
+
+/// Memory of this machine.
+fn memory() -> usize {
+    let info = rustix::system::sysinfo();
+    usize::try_from(info.totalram).unwrap_or(usize::MAX).saturating_mul(info.mem_unit as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of fstab would mean something else here than elsewhere.
+    #[test]
+    fn fstab_options_are_understood() {
+        let options = MountOptions::parse(["rw,_netdev,noatime,cache=1g,x-systemd.automount", "ro,attr_timeout=0.5"])
+            .expect("known options");
+        assert!(options.read_only && !options.nosuid && options.cairn_dir);
+        assert_eq!((options.atime, options.cache, options.attr_timeout), (Atime::Never, Some(1 << 30), 0.5));
+        assert!(options.others(true) && !options.others(false));
+        assert_eq!(options.vfs().attr_ttl, Duration::from_millis(500));
+    }
+
+    /// Somebody would believe that an option works which nobody looked at.
+    #[test]
+    fn unknown_options_are_named_with_what_there_is() {
+        for (list, part) in [
+            ("bogus", "there are ro, rw"),
+            ("cache=much", "such as 512M"),
+            ("close=visible", "not available"),
+            ("threads=0", "1 to 64"),
+            ("uid=5", "chown"),
+            ("remount", "unmount"),
+            ("attr_timeout=-1", "seconds"),
+        ] {
+            let error = MountOptions::parse([list]).expect_err(list);
+            assert!(error.text.contains(part), "{list}: {}", error.text);
+        }
+    }
+}

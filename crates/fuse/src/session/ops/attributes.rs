@@ -1,0 +1,82 @@
+//! Attributes of inodes and of the volume.
+use crate::abi::attr::{
+    AccessIn, FATTR_ATIME, FATTR_ATIME_NOW, FATTR_FH, FATTR_GID, FATTR_KILL_SUIDGID, FATTR_MODE, FATTR_MTIME,
+    FATTR_MTIME_NOW, FATTR_SIZE, FATTR_UID, GETATTR_FH, GetattrIn, SetattrIn,
+};
+use crate::abi::opcode::Opcode;
+use crate::abi::statx::StatxIn;
+use crate::session::attributes::{nanos, statfs, statx};
+use crate::session::reply::{Outcome, Reply};
+use crate::session::request::Request;
+use crate::session::{Session, caller};
+use cairn_vfs::{Handle, SetAttr, SetTime};
+
+impl Session {
+    pub(in crate::session) async fn attributes(&self, opcode: Opcode, request: &Request) -> Outcome {
+        let ino = self.ino(request.header.nodeid);
+        match opcode {
+            Opcode::Getattr => {
+                let asked: GetattrIn = request.arg()?;
+                let handle = (asked.getattr_flags & GETATTR_FH != 0).then_some(Handle(asked.fh));
+                let (attr, ttl) = self.vfs.getattr(&caller::plain(&request.header), ino, handle).await?;
+                Ok(Reply::of(&self.attr_out(&attr, ttl)))
+            }
+            Opcode::Statx => {
+                let asked: StatxIn = request.arg()?;
+                let handle = (asked.getattr_flags & GETATTR_FH != 0).then_some(Handle(asked.fh));
+                let (attr, ttl) = self.vfs.getattr(&caller::plain(&request.header), ino, handle).await?;
+                Ok(Reply::of(&statx(&attr, self.node(attr.ino), ttl)))
+            }
+            Opcode::Setattr => {
+                let asked: SetattrIn = request.arg()?;
+                let handle = (asked.valid & FATTR_FH != 0).then_some(Handle(asked.fh));
+                let who = caller::of(&request.header, 0);
+                let (attr, ttl) = self.vfs.setattr(&who, ino, handle, changes(&asked)).await?;
+                Ok(Reply::of(&self.attr_out(&attr, ttl)))
+            }
+            Opcode::Access => {
+                let asked: AccessIn = request.arg()?;
+                self.vfs.access(&caller::of(&request.header, 0), ino, asked.mask).await?;
+                Ok(Reply::Done)
+            }
+            _ => Ok(Reply::of(&statfs(&self.vfs.statfs().await?))),
+        }
+    }
+}
+
+fn changes(asked: &SetattrIn) -> SetAttr {
+    let has = |bit| asked.valid & bit != 0;
+    let time = |set, now, at| match (has(set), has(now)) {
+        (false, _) => None,
+        (true, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::At(at)),
+    };
+    SetAttr {
+        mode: has(FATTR_MODE).then_some(asked.mode & 0o7777),
+        uid: has(FATTR_UID).then_some(asked.uid),
+        gid: has(FATTR_GID).then_some(asked.gid),
+        size: has(FATTR_SIZE).then_some(asked.size),
+        atime: time(FATTR_ATIME, FATTR_ATIME_NOW, nanos(asked.atime, asked.atimensec)),
+        mtime: time(FATTR_MTIME, FATTR_MTIME_NOW, nanos(asked.mtime, asked.mtimensec)),
+        kill_privileges: has(FATTR_KILL_SUIDGID),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chown would also change the mode, or a time of "now" would become that of the client's clock.
+    #[test]
+    fn only_what_is_marked_is_changed() {
+        let asked = SetattrIn {
+            valid: FATTR_UID | FATTR_ATIME | FATTR_ATIME_NOW | FATTR_MTIME,
+            uid: 7,
+            mtime: 3,
+            ..Default::default()
+        };
+        let set = changes(&asked);
+        assert_eq!((set.mode, set.uid, set.gid, set.size), (None, Some(7), None, None));
+        assert_eq!((set.atime, set.mtime), (Some(SetTime::Now), Some(SetTime::At(3_000_000_000))));
+    }
+}

@@ -1,0 +1,141 @@
+//! Open files: opening, reading, writing, syncing, closing.
+use crate::abi::file::{
+    CreateIn, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FlushIn, FsyncIn,
+    OPEN_KILL_SUIDGID, OpenIn, OpenOut, RELEASE_FLOCK_UNLOCK, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+};
+use crate::abi::opcode::Opcode;
+use crate::open_table::Record;
+use crate::session::reply::{Outcome, Reply};
+use crate::session::request::Request;
+use crate::session::{Session, caller};
+use cairn_vfs::{Caller, Entry, Handle, Opened, SetAttr, VfsError};
+use std::sync::atomic::Ordering;
+
+impl Session {
+    pub(in crate::session) async fn opens(&self, opcode: Opcode, request: &Request) -> Outcome {
+        let ino = self.ino(request.header.nodeid);
+        match opcode {
+            Opcode::Open => {
+                let asked: OpenIn = request.arg()?;
+                let who = caller::of(&request.header, 0);
+                let opened = self.vfs.open(&who, ino, asked.flags as i32).await?;
+                self.note_open(&who, ino, opened, asked.flags as i32, false);
+                if asked.open_flags & OPEN_KILL_SUIDGID != 0 {
+                    self.kill_privileges(ino, opened.handle).await?;
+                }
+                Ok(Reply::of(&open_out(opened)))
+            }
+            Opcode::Create => {
+                let asked: CreateIn = request.arg()?;
+                let (entry, opened, who) = self.create(request, &asked).await?;
+                self.note_open(&who, entry.attr.ino, opened, asked.flags as i32, false);
+                Ok(Reply::of_two(&self.entry(&entry), &open_out(opened)))
+            }
+            _ => Ok(Reply::Errno(libc::EOPNOTSUPP)),
+        }
+    }
+    async fn create(&self, request: &Request, asked: &CreateIn) -> Result<(Entry, Opened, Caller), VfsError> {
+        let (name, who) = (request.name(size_of::<CreateIn>())?, caller::of(&request.header, asked.umask));
+        self.check_name(request, name)?;
+        let (parent, flags) = (self.ino(request.header.nodeid), asked.flags as i32);
+        match self.vfs.create(&who, parent, name, asked.mode, flags).await {
+            Ok((entry, opened)) => Ok((entry, opened, who)),
+            Err(error) if error.errno == libc::EEXIST && request.is_resent() => {
+                let entry = self.made(Opcode::Create, request).await.ok_or(error)?;
+                let opened = self.vfs.open(&who, entry.attr.ino, flags & !(libc::O_CREAT | libc::O_EXCL)).await?;
+                Ok((entry, opened, who))
+            }
+            Err(error) => Err(error),
+        }
+    }
+    pub(super) fn note_open(&self, who: &Caller, ino: u64, opened: Opened, flags: i32, directory: bool) {
+        let record =
+            Record { handle: opened.handle.0, ino, flags, directory, uid: who.uid, gid: who.gid, groups: &who.groups };
+        self.table.record(&record);
+    }
+
+    pub(in crate::session) async fn read(&self, request: &Request) -> Outcome {
+        let asked: ReadIn = request.arg()?;
+        let parts = self.vfs.read(Handle(asked.fh), asked.offset, asked.size).await?;
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if length > asked.size as usize {
+            return Err(VfsError::new(
+                libc::EIO,
+                format!("{length} bytes were read where {} were asked for", asked.size),
+            ));
+        }
+        self.stats.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(Reply::Data(parts))
+    }
+
+    pub(in crate::session) async fn write(&self, request: &Request) -> Outcome {
+        let asked: WriteIn = request.arg()?;
+        if request.data.len() != asked.size as usize {
+            let (sent, said) = (request.data.len(), asked.size);
+            return Err(VfsError::new(libc::EIO, format!("the kernel announced {said} bytes and sent {sent}")));
+        }
+        let handle = Handle(asked.fh);
+        if asked.write_flags & WRITE_KILL_SUIDGID != 0 {
+            self.kill_privileges(self.ino(request.header.nodeid), handle).await?;
+        }
+        self.table.mark_dirty(asked.fh);
+        let size = self.vfs.write(handle, asked.offset, request.data.clone()).await?;
+        self.stats.written_bytes.fetch_add(u64::from(size), Ordering::Relaxed);
+        Ok(Reply::of(&WriteOut { size, padding: 0 }))
+    }
+    /// Takes setuid and setgid away where they are set.
+    async fn kill_privileges(&self, ino: u64, handle: Handle) -> Result<(), VfsError> {
+        if !self.privileged.contains(ino) {
+            return Ok(());
+        }
+        let set = SetAttr { kill_privileges: true, ..Default::default() };
+        // Who writes need not own the file: the bits go whoever that is.
+        let (attr, _) = self.vfs.setattr(&Caller::root(), ino, Some(handle), set).await?;
+        self.privileged.see(ino, attr.mode);
+        // The kernel has the old mode; asking again shows the new one.
+        self.notify_attributes(ino);
+        Ok(())
+    }
+
+    pub(in crate::session) async fn closes(&self, opcode: Opcode, request: &Request) -> Outcome {
+        match opcode {
+            Opcode::Flush => {
+                let asked: FlushIn = request.arg()?;
+                let flushed = self.vfs.flush(Handle(asked.fh), asked.lock_owner).await;
+                self.synced(asked.fh, flushed)
+            }
+            Opcode::Fsync => {
+                let asked: FsyncIn = request.arg()?;
+                let datasync = asked.fsync_flags & FSYNC_FDATASYNC != 0;
+                let synced = self.vfs.fsync(Handle(asked.fh), datasync).await;
+                self.synced(asked.fh, synced)
+            }
+            Opcode::Release => {
+                let asked: ReleaseIn = request.arg()?;
+                let owner = (asked.release_flags & RELEASE_FLOCK_UNLOCK != 0).then_some(asked.lock_owner);
+                let released = self.vfs.release(Handle(asked.fh), owner).await;
+                self.table.forget(asked.fh);
+                released.map(|()| Reply::Done)
+            }
+            _ => self.vfs.syncfs().await.map(|()| Reply::Done),
+        }
+    }
+    /// A worker that died may have had data of this handle: its next sync says so, once.
+    fn synced(&self, handle: u64, outcome: Result<(), VfsError>) -> Outcome {
+        outcome?;
+        self.table.mark_clean(handle);
+        match self.table.take_lost(handle) {
+            true => Err(VfsError::new(
+                libc::EIO,
+                format!("handle {handle} had data that was not synced when the mount's process died; write it again"),
+            )),
+            false => Ok(Reply::Done),
+        }
+    }
+}
+
+pub(super) fn open_out(opened: Opened) -> OpenOut {
+    let cache = if opened.direct { FOPEN_DIRECT_IO } else { 0 };
+    let keep = if opened.keep_cache { FOPEN_KEEP_CACHE } else { 0 };
+    OpenOut { fh: opened.handle.0, open_flags: cache | keep | FOPEN_PARALLEL_DIRECT_WRITES, backing_id: 0 }
+}

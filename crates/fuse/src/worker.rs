@@ -1,0 +1,232 @@
+//! The process that serves a mount: it has the connections to the cluster, the caches and the data under way.
+//!
+//! It gets the connection to the kernel from its supervisor, and opens again what was open before. If the supervisor is
+//! gone it goes on, until the mount is unmounted.
+use crate::device::Device;
+use crate::failure::{Failure, Kind, Result};
+use crate::link;
+use crate::open_table::OpenTable;
+use crate::session::handshake::Agreed;
+use crate::session::{Readers, Session};
+use crate::spec::MountSpec;
+use crate::supervisor::messages::{Ask, FromWorker, ToWorker};
+use crate::supervisor::start::start_log;
+use crate::virtual_dir::VirtualDir;
+use cairn_client::{Client, ConnectOptions, Volume};
+use cairn_vfs::Vfs;
+use serde_json::{Value, json};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::watch;
+
+/// First contact gives up after this, if nobody answers at all.
+const CONNECT: Duration = Duration::from_secs(5);
+/// A later worker tries again after this.
+const RETRY: Duration = Duration::from_millis(200);
+/// Operations under way get this time to end before a mount is handed over; the next worker does the rest anew.
+const DRAIN: Duration = Duration::from_secs(2);
+/// Threads of a mount that was not told how many.
+const THREADS: usize = 4;
+const THREADS_MIN: usize = 2;
+
+/// The process of the hidden subcommand.
+pub fn main() -> Result<()> {
+    let io = |error: std::io::Error| Failure::io("the socket to the supervisor", &error);
+    let socket = StdStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(io)?);
+    socket.set_nonblocking(true).map_err(io)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores())
+        .thread_name("mount")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting a runtime", &error))?;
+    let outcome = runtime.block_on(async move {
+        let (mut reader, mut writer) = UnixStream::from_std(socket).map_err(io)?.into_split();
+        let outcome = serve(&mut reader, &mut writer).await;
+        if let Err(failure) = &outcome {
+            let _may_be_gone = link::send(&mut writer, &FromWorker::Failed(failure.clone())).await;
+        }
+        outcome
+    });
+    // Tasks that wait for servers are not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(THREADS, usize::from).clamp(THREADS_MIN, THREADS)
+}
+
+async fn serve(reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result<()> {
+    let io = |error: std::io::Error| Failure::io("the socket to the supervisor", &error);
+    let Some(ToWorker::Hello { spec, first }) = link::receive(reader).await.map_err(io)? else {
+        return Err(Failure::other("this command is started by the supervisor of a mount"));
+    };
+    start_log(&spec)?;
+    let (client, volume, root) = reach(&spec, first).await?;
+    link::send(writer, &FromWorker::Ready).await.map_err(io)?;
+    let Some(message) = link::receive(reader).await.map_err(io)? else { return Ok(()) };
+    let ToWorker::Serve { agreed } = message else { return Err(Failure::other("asked before it serves")) };
+    let mut descriptors = link::take_descriptors(reader.as_ref(), 2).await.map_err(io)?;
+    let (Some(table), Some(device)) = (descriptors.pop(), descriptors.pop()) else {
+        return Err(Failure::other("the supervisor sent no descriptors"));
+    };
+    let table = OpenTable::map(table).map_err(|error| Failure::io("the table of open files", &error))?;
+    let vfs = Vfs::new(client, volume, spec.options.vfs());
+    let worker = Worker::start(&spec, agreed, Device::new(device), table, vfs, root).await?;
+    link::send(writer, &worker.serving()).await.map_err(io)?;
+    worker.go_on(reader, writer).await
+}
+
+/// Connects and finds the mount's root. The first worker fails at once, so that nothing is mounted that cannot work; later
+/// ones try for ever.
+async fn reach(spec: &MountSpec, first: bool) -> Result<(Client, Volume, u64)> {
+    loop {
+        match try_reach(spec).await {
+            Ok(found) => return Ok(found),
+            Err(failure) if first => return Err(failure),
+            Err(failure) => tracing::warn!(%failure, "the cluster is not reached; trying again"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn try_reach(spec: &MountSpec) -> Result<(Client, Volume, u64)> {
+    let mut options = ConnectOptions::new(spec.cluster.clone());
+    options.host.clone_from(&spec.options.host);
+    options.rack.clone_from(&spec.options.rack);
+    options.patience = Duration::from_secs_f64(spec.options.timeout);
+    options.connect_patience = CONNECT.min(options.patience);
+    let client = Client::connect(options).await?;
+    let volume = client.volume(&spec.volume).await?;
+    let root = volume.stat(&spec.path, true).await?;
+    if root.mode & libc::S_IFMT != libc::S_IFDIR {
+        let path = String::from_utf8_lossy(&spec.path);
+        return Err(Failure::new(Kind::WrongKind, format!("{path} is no directory, and only a directory is mounted")));
+    }
+    Ok((client, volume, root.inode))
+}
+
+struct Worker {
+    session: Arc<Session>,
+    readers: Option<Readers>,
+    ended: watch::Receiver<bool>,
+    restored: usize,
+    lost: usize,
+    unsynced: usize,
+}
+
+impl Worker {
+    async fn start(
+        spec: &MountSpec,
+        agreed: Agreed,
+        device: Device,
+        table: OpenTable,
+        vfs: Vfs,
+        root: u64,
+    ) -> Result<Worker> {
+        let left = table.load();
+        let (count, unsynced) = (left.len(), left.iter().filter(|(_, dirty)| *dirty).count());
+        for (state, _) in left.iter().filter(|(_, dirty)| *dirty) {
+            tracing::warn!(inode = state.ino, handle = state.handle, "data that was not synced may be lost");
+            table.set_lost(state.handle);
+            table.mark_clean(state.handle);
+        }
+        let lost = match count {
+            0 => Vec::new(),
+            _ => vfs.restore(left.into_iter().map(|(state, _)| state).collect()).await,
+        };
+        for handle in &lost {
+            table.forget(*handle);
+        }
+        let virtual_dir = spec.options.cairn_dir.then(|| VirtualDir::new(root));
+        let invalidations = vfs.invalidations();
+        let io = |error: std::io::Error| Failure::io("starting threads", &error);
+        let session = Session::new(vfs, device, agreed, root, table, virtual_dir).map_err(io)?;
+        if let Some(invalidations) = invalidations {
+            session.feed_notifier(invalidations);
+        }
+        let threads = spec.options.threads.unwrap_or_else(cores);
+        let (readers, ended) = Readers::start(&session, threads).map_err(io)?;
+        // Whatever an earlier worker had read and not answered comes again.
+        if agreed.has(crate::abi::init::HAS_RESEND)
+            && let Err(error) = session.device.resend()
+        {
+            tracing::warn!(%error, "requests of an earlier worker are not handed out again");
+        }
+        let restored = count - lost.len();
+        Ok(Worker { session, readers: Some(readers), ended, restored, lost: lost.len(), unsynced })
+    }
+    fn serving(&self) -> FromWorker {
+        FromWorker::Serving { restored: self.restored, lost: self.lost, unsynced: self.unsynced }
+    }
+
+    async fn go_on(mut self, reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result<()> {
+        let mut supervised = true;
+        loop {
+            // Receiving is not dropped half way: the other branch ends the process.
+            let message = tokio::select! {
+                Ok(_) = self.ended.wait_for(|ended| *ended) => None,
+                message = link::receive::<ToWorker>(reader), if supervised => Some(message),
+            };
+            let Some(message) = message else { return self.unmounted(writer).await };
+            match message {
+                Ok(Some(ToWorker::Ask { id, what })) => {
+                    let result = self.answer(what).await;
+                    let sent = link::send(writer, &FromWorker::Answer { id, result }).await;
+                    if what == Ask::End {
+                        return Ok(());
+                    }
+                    supervised = sent.is_ok();
+                }
+                Ok(Some(_)) => tracing::warn!("the supervisor said what does not belong here"),
+                Ok(None) | Err(_) => {
+                    tracing::error!("the supervisor is gone; the mount goes on without one until it is unmounted");
+                    supervised = false;
+                }
+            }
+        }
+    }
+    async fn answer(&mut self, what: Ask) -> Result<Value> {
+        match what {
+            Ask::Status => Ok(self.session.stats_value()),
+            Ask::Sync => self.sync().await.map(|()| Value::Null),
+            Ask::HandOver => self.hand_over().await,
+            Ask::End => {
+                let ended = self.session.vfs.shutdown().await;
+                ended.map(|()| Value::Null).map_err(|error| Failure::other(error.text))
+            }
+        }
+    }
+    async fn sync(&self) -> Result<()> {
+        self.session.vfs.sync_all().await.map_err(|error| Failure::other(error.text))
+    }
+    /// Afterwards another worker may read requests; this one keeps its session, which keeps removed files that are open.
+    async fn hand_over(&mut self) -> Result<Value> {
+        if let Some(readers) = self.readers.take() {
+            let stopped = tokio::task::spawn_blocking(move || readers.stop()).await;
+            stopped.map_err(|error| Failure::other(format!("stopping to read requests: {error}")))?;
+        }
+        self.session.drain(DRAIN).await;
+        self.session.abandon();
+        let synced = self.sync().await;
+        self.session.table.refine(&self.session.vfs.open_state(), synced.is_ok());
+        synced.map(|()| json!({ "handles": self.session.table.count() }))
+    }
+    async fn unmounted(mut self, writer: &mut OwnedWriteHalf) -> Result<()> {
+        self.session.drain(DRAIN).await;
+        let ended = self.session.vfs.shutdown().await;
+        if let Err(error) = &ended {
+            tracing::error!(%error, "writing out at the end of the mount");
+        }
+        if let Some(readers) = self.readers.take() {
+            let _all_have_ended = tokio::task::spawn_blocking(move || readers.stop()).await;
+        }
+        let _may_be_gone = link::send(writer, &FromWorker::Unmounted).await;
+        Ok(())
+    }
+}
