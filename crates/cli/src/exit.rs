@@ -130,7 +130,7 @@ impl Exit {
             }
             E::WrongCluster => Exit::WrongCluster,
             E::NotDirectory | E::IsDirectory => Exit::WrongKind,
-            E::NameTooLong | E::FileTooLarge | E::OutOfRange => Exit::TooLong,
+            E::NameTooLong | E::FileTooLarge | E::OutOfRange | E::AttributeTooLarge => Exit::TooLong,
             E::BadLayout => Exit::BadLayout,
             E::NotEmpty | E::VolumeNotEmpty => Exit::NotEmpty,
             E::InvalidArgument | E::CrossVolume => Exit::Usage,
@@ -141,6 +141,10 @@ impl Exit {
             | E::BadSequence
             | E::TooManyLinks
             | E::TooManySymlinks
+            | E::Locked
+            | E::TooManyLocks
+            | E::NotSupported
+            | E::NotInPlace
             | E::ChunkSealed
             | E::ChainFailed => Exit::Other,
         }
