@@ -12,6 +12,8 @@ mod force;
 mod managers;
 mod members;
 mod mistakes;
+mod mount;
+mod mount_faults;
 mod refusals;
 mod sessions;
 mod support;
