@@ -91,6 +91,7 @@ impl Context {
             host: host_name(),
             patience: self.args.patience(),
             connect_patience: self.args.connect_patience(),
+            hedge: self.args.hedge(),
             ..ConnectOptions::new(addresses)
         };
         let client = Client::connect(options).await.map_err(|error| match error {

@@ -7,6 +7,10 @@ pub(crate) mod open;
 pub(crate) mod pick;
 pub(crate) mod retry;
 pub mod segment;
+pub(crate) mod silence;
 pub(crate) mod stream;
 
 pub use segment::SEGMENT_MAX;
+
+#[cfg(test)]
+mod stalls;

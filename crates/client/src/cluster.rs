@@ -4,6 +4,7 @@ use crate::error::{ClientError, Result};
 use crate::net::{Net, NetError};
 use crate::read::health::HedgeBounds;
 use crate::read::rows::ShardReads;
+use crate::stripe::suspects::Suspects;
 use crate::view::ClusterView;
 use cairn_env::{Clock, Rng};
 use cairn_placement::{Place, sort_by_nearness};
@@ -55,6 +56,8 @@ pub(crate) struct Cluster {
     pub(crate) connect_patience: Option<Duration>,
     /// State of striped reads.
     pub(crate) shards: ShardReads,
+    /// Disks that new chunks are opened without.
+    pub(crate) suspects: Suspects,
     /// Places of bytes that were sent again elsewhere.
     pub(crate) abandoned: Abandoned,
 }
@@ -80,6 +83,7 @@ impl Cluster {
             patience,
             connect_patience: None,
             shards: ShardReads::new(HedgeBounds::default()),
+            suspects: Suspects::default(),
             abandoned: Abandoned::default(),
         }
     }

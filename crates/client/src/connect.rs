@@ -70,6 +70,18 @@ impl Client {
         cluster.shards = ShardReads::new(options.hedge);
         Ok(Client { cluster: Arc::new(cluster), who: options.who })
     }
+    /// A client of servers, and with a clock, that a test brings.
+    #[cfg(any(test, feature = "test-support"))]
+    pub(crate) async fn over(
+        net: Net,
+        env: (Arc<dyn cairn_env::Clock>, Arc<dyn cairn_env::Rng>),
+        options: ConnectOptions,
+    ) -> Result<Client> {
+        let place = (options.host, options.rack);
+        let cluster = Cluster::new(net, env, options.managers, place, options.patience);
+        cluster.refresh().await?;
+        Ok(Client { cluster: Arc::new(cluster), who: options.who })
+    }
     /// The cluster map as known now.
     pub fn view(&self) -> Arc<ClusterView> {
         self.cluster.view()

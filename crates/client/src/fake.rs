@@ -1,14 +1,21 @@
 //! A cluster in memory for tests: members that keep chunks under the rules of the wire, a manager that marks down what is
 //! reported and does not answer, and a real namespace. Faults are set by the test: a member that answers nothing, one
-//! that is slow, one that answers wrong bytes.
+//! that is slow, one that answers wrong bytes. Over real sockets, or (`local`) in the same process under a clock that
+//! stands still while nothing happens.
 mod data;
 mod front;
+mod local;
+#[cfg(feature = "test-support")]
+mod support;
 
 use crate::connect::{Client, ConnectOptions};
 use cairn_meta_core::{Namespace, NamespaceConfig};
-use cairn_rpc::{Identity, Reply, Request, Server, ServerConfig, Service};
-use cairn_types::{ClusterId, Epoch, Layout, MemberState, NodeId, PartitionId, Scheme, VolumeId};
+use cairn_rpc::{Identity, Payload, Reply, Request, Server, ServerConfig, Service};
+use cairn_types::{ClusterId, Epoch, ErrorCode, Layout, MemberState, NodeId, PartitionId, Scheme, VolumeId};
+use cairn_wire::Opcode;
+use cairn_wire::common::Extent;
 use cairn_wire::data::{PgMember, PgState};
+use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
 use data::DiskChunks;
@@ -21,11 +28,11 @@ use std::time::Duration;
 const FRONT: u32 = 1000;
 
 /// All state of the cluster.
-pub(crate) struct Fake {
+pub struct Fake {
     pub(crate) state: Mutex<State>,
 }
 
-pub(crate) struct State {
+pub struct State {
     version: u64,
     pub(crate) pgs: BTreeMap<u32, PgState>,
     addresses: BTreeMap<u32, String>,
@@ -36,6 +43,8 @@ pub(crate) struct State {
     log_index: u64,
     /// Members that answer nothing, as if stopped.
     stopped: BTreeSet<u32>,
+    /// Members whose disks take so much longer; only without sockets.
+    pub(crate) slow: BTreeMap<u32, Duration>,
     /// Replies that a stopped member owes.
     held: Vec<Reply>,
     /// Members that answer reads with one flipped bit, and how often they did.
@@ -44,6 +53,16 @@ pub(crate) struct State {
     /// So many appends fail at once at the second member, which answers everything else.
     pub(crate) flaky: u32,
     pub(crate) flaked: u32,
+    /// Overwrites in place: done, and all refused.
+    pub(crate) overwrites: u64,
+    pub(crate) saturated: bool,
+    /// Nodes that are down, and whether groups cannot be made for want of disks.
+    pub(crate) down: BTreeSet<u32>,
+    pub(crate) lack_disks: bool,
+    /// What writers gave back.
+    pub(crate) discarded: Vec<Extent>,
+    /// Appends that asked for a sync.
+    pub(crate) synced_appends: u64,
     /// The manager says so often that it is still starting.
     pub(crate) starting: u32,
     /// Blocks of every chunk of a disk that are bad, and those that its device cannot read.
@@ -53,6 +72,8 @@ pub(crate) struct State {
     pub(crate) bad_blocks: u64,
     /// Reads answered, by disk.
     pub(crate) reads: BTreeMap<u32, u64>,
+    /// Calls by operation.
+    pub(crate) calls: BTreeMap<&'static str, u64>,
 }
 
 /// One RPC port: of a member, or of manager and namespace.
@@ -61,17 +82,42 @@ struct Port {
     disk: u32,
 }
 
+/// Message and payload of an answer.
+type Raw = std::result::Result<(Vec<u8>, Vec<u8>), WireError>;
+
+fn decode<M: prost::Message + Default>(message: &[u8]) -> std::result::Result<M, WireError> {
+    M::decode(message).map_err(|e| WireError::new(ErrorCode::BadRequest, e.to_string()))
+}
+
+impl Fake {
+    fn answer(&self, disk: u32, opcode: u16, message: &[u8], payload: &[u8]) -> Option<Raw> {
+        let Some(opcode) = Opcode::from_code(opcode) else {
+            return Some(Err(WireError::new(ErrorCode::UnknownOperation, "unknown")));
+        };
+        *self.state.lock().calls.entry(opcode.name()).or_default() += 1;
+        match disk {
+            FRONT => Some(self.front(opcode, message)),
+            disk => self.data(disk, opcode, message, payload),
+        }
+    }
+}
+
 impl Service for Port {
     fn call(&self, request: Request<'_>, reply: Reply) {
-        match self.disk {
-            FRONT => self.fake.front(request, reply),
-            disk => self.fake.data(disk, request, reply),
+        let payload = request.payload.as_deref().unwrap_or_default();
+        match self.fake.answer(self.disk, request.opcode, request.message, payload) {
+            None => self.fake.state.lock().held.push(reply),
+            Some(Ok((message, bytes))) if bytes.is_empty() => reply.ok_with(|to| to.extend_from_slice(&message), ()),
+            Some(Ok((message, bytes))) => {
+                reply.ok_with(|to| to.extend_from_slice(&message), Payload::One(bytes.into()))
+            }
+            Some(Err(error)) => reply.err(error),
         }
     }
 }
 
 /// A running cluster; stops when it is dropped.
-pub(crate) struct FakeCluster {
+pub struct FakeCluster {
     pub(crate) fake: Arc<Fake>,
     servers: BTreeMap<u32, Server>,
     front: String,
@@ -79,7 +125,20 @@ pub(crate) struct FakeCluster {
 
 impl FakeCluster {
     /// `disks` members numbered from 1, one placement group for each entry of `groups`.
-    pub(crate) fn start(disks: u32, groups: &[Scheme]) -> FakeCluster {
+    pub fn start(disks: u32, groups: &[Scheme]) -> FakeCluster {
+        let mut cluster = Self::without_servers(disks, groups);
+        for disk in (1..=disks).chain([FRONT]) {
+            let server = cluster.serve(disk);
+            let address = server.local_addr().to_string();
+            if disk == FRONT {
+                cluster.front = address.clone();
+            }
+            cluster.fake.state.lock().addresses.insert(disk, address);
+            cluster.servers.insert(disk, server);
+        }
+        cluster
+    }
+    fn without_servers(disks: u32, groups: &[Scheme]) -> FakeCluster {
         let mut config = NamespaceConfig::new(VolumeId(1), PartitionId(1), Layout::replicated(3));
         config.root_mode = 0o777;
         let mut state = State {
@@ -92,17 +151,25 @@ impl FakeCluster {
             namespace: Namespace::new(&config),
             log_index: 0,
             stopped: BTreeSet::new(),
+            slow: BTreeMap::new(),
             held: Vec::new(),
             corrupting: BTreeSet::new(),
             corrupted: 0,
             flaky: 0,
+            overwrites: 0,
+            saturated: false,
             flaked: 0,
+            down: BTreeSet::new(),
+            lack_disks: false,
+            discarded: Vec::new(),
+            synced_appends: 0,
             starting: 0,
             bad_at: BTreeSet::new(),
             unreadable_at: BTreeSet::new(),
             reports: 0,
             bad_blocks: 0,
             reads: BTreeMap::new(),
+            calls: BTreeMap::new(),
         };
         for (i, scheme) in (1..).zip(groups) {
             assert!(scheme.members() <= disks as usize);
@@ -124,17 +191,7 @@ impl FakeCluster {
             state.pgs.insert(i, pg);
         }
         let fake = Arc::new(Fake { state: Mutex::new(state) });
-        let mut cluster = FakeCluster { fake, servers: BTreeMap::new(), front: String::new() };
-        for disk in (1..=disks).chain([FRONT]) {
-            let server = cluster.serve(disk);
-            let address = server.local_addr().to_string();
-            if disk == FRONT {
-                cluster.front = address.clone();
-            }
-            cluster.fake.state.lock().addresses.insert(disk, address);
-            cluster.servers.insert(disk, server);
-        }
-        cluster
+        FakeCluster { fake, servers: BTreeMap::new(), front: String::new() }
     }
     fn serve(&self, disk: u32) -> Server {
         let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -144,32 +201,32 @@ impl FakeCluster {
         Server::bind(any, config, identity, port).expect("a port")
     }
     /// Where its manager is.
-    pub(crate) fn manager(&self) -> String {
+    pub fn manager(&self) -> String {
         self.front.clone()
     }
-    pub(crate) async fn connect(&self) -> Client {
+    pub async fn connect(&self) -> Client {
         self.connect_for(Duration::from_secs(8)).await
     }
     /// A client that tries everything for so long.
-    pub(crate) async fn connect_for(&self, patience: Duration) -> Client {
+    pub async fn connect_for(&self, patience: Duration) -> Client {
         let options = ConnectOptions { patience, ..ConnectOptions::new(vec![self.front.clone()]) };
         Client::connect(options).await.expect("connected")
     }
     /// The member answers nothing from now on.
-    pub(crate) fn stop(&self, disk: u32) {
+    pub fn stop(&self, disk: u32) {
         self.fake.state.lock().stopped.insert(disk);
     }
     /// Nobody listens at its port any more.
-    pub(crate) fn kill(&mut self, disk: u32) {
+    pub fn kill(&mut self, disk: u32) {
         self.stop(disk);
         drop(self.servers.remove(&disk));
     }
     /// Its reads have one wrong bit from now on.
-    pub(crate) fn corrupt(&self, disk: u32) {
+    pub fn corrupt(&self, disk: u32) {
         self.fake.state.lock().corrupting.insert(disk);
     }
     /// This block of every chunk on it is bad, or cannot be read at all.
-    pub(crate) fn damage(&self, disk: u32, block: u64, readable: bool) {
+    pub fn damage(&self, disk: u32, block: u64, readable: bool) {
         let mut state = self.fake.state.lock();
         if readable {
             state.bad_at.insert((disk, block));
@@ -178,11 +235,11 @@ impl FakeCluster {
         }
     }
     /// Disks of a group in their order.
-    pub(crate) fn members(&self, pg: u32) -> Vec<u32> {
+    pub fn members(&self, pg: u32) -> Vec<u32> {
         self.fake.state.lock().pgs[&pg].members.iter().map(|m| m.disk).collect()
     }
     /// Holds the namespace against its invariants.
-    pub(crate) fn check_namespace(&self) {
+    pub fn check_namespace(&self) {
         if let Err(violation) = self.fake.state.lock().namespace.check_invariants() {
             panic!("{violation}");
         }
@@ -195,7 +252,7 @@ impl State {
             id: *disk,
             address: address.clone(),
             roles: vec![if *disk == FRONT { "manager" } else { "data" }.to_owned()],
-            up: true,
+            up: !self.down.contains(disk),
             ..Default::default()
         };
         let disk = |disk: &u32| Disk { id: *disk, node: *disk, ..Default::default() };

@@ -44,12 +44,40 @@ impl NetError {
 /// The process's connections.
 #[derive(Clone)]
 pub(crate) struct Net {
-    client: Client,
+    way: Way,
+}
+
+#[derive(Clone)]
+enum Way {
+    Rpc(Client),
+    /// Servers in the same process, without sockets, so that a test can stop the clock.
+    #[cfg(any(test, feature = "test-support"))]
+    Local(std::sync::Arc<dyn LocalServers>),
+}
+
+/// An answer on its way.
+enum Pending {
+    Rpc(cairn_rpc::Call),
+    #[cfg(any(test, feature = "test-support"))]
+    Local(LocalCall),
+}
+
+#[cfg(any(test, feature = "test-support"))]
+pub(crate) type LocalCall = std::pin::Pin<Box<dyn Future<Output = Result<cairn_rpc::Response, CallError>> + Send>>;
+
+/// Servers that a test brings. What a call changes is changed when it is made.
+#[cfg(any(test, feature = "test-support"))]
+pub(crate) trait LocalServers: Send + Sync {
+    fn call(&self, address: &str, opcode: u16, message: &[u8], payload: &[u8], deadline: Duration) -> LocalCall;
 }
 
 impl Net {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+        Self { way: Way::Rpc(client) }
+    }
+    #[cfg(any(test, feature = "test-support"))]
+    pub(crate) fn local(servers: std::sync::Arc<dyn LocalServers>) -> Self {
+        Self { way: Way::Local(servers) }
     }
 
     /// A call without payloads.
@@ -75,15 +103,40 @@ impl Net {
         options: CallOptions,
     ) -> impl Future<Output = Result<(A, Option<AlignedBuf>), NetError>> + Send + use<A, R> {
         let trace_id = next_trace_id();
-        let call = self.client.call(address, opcode.code(), request, payload, options.trace(trace_id));
+        let call = match &self.way {
+            Way::Rpc(client) => {
+                Pending::Rpc(client.call(address, opcode.code(), request, payload, options.trace(trace_id)))
+            }
+            #[cfg(any(test, feature = "test-support"))]
+            Way::Local(servers) => {
+                let bytes = joined(&payload);
+                let message = request.encode_to_vec();
+                Pending::Local(servers.call(address, opcode.code(), &message, &bytes, options.deadline))
+            }
+        };
         async move {
-            let outcome = call.await.and_then(|response| Ok((response.decode()?, response.payload)));
+            let answered = match call {
+                Pending::Rpc(call) => call.await,
+                #[cfg(any(test, feature = "test-support"))]
+                Pending::Local(call) => call.await,
+            };
+            let outcome = answered.and_then(|response| Ok((response.decode()?, response.payload)));
             outcome.map_err(|error| {
                 let trace = format_args!("{trace_id:016x}");
                 tracing::debug!(%trace, operation = opcode.name(), %error, "a call failed");
                 NetError::from(error)
             })
         }
+    }
+}
+
+#[cfg(any(test, feature = "test-support"))]
+fn joined(payload: &Payload) -> Vec<u8> {
+    match payload {
+        Payload::None => Vec::new(),
+        Payload::One(piece) => piece.to_vec(),
+        Payload::Many(pieces) => pieces.iter().flat_map(|piece| piece.to_vec()).collect(),
+        Payload::Piped(_) => unreachable!("clients send from memory"),
     }
 }
 

@@ -17,7 +17,7 @@ pub struct DataConfig {
     pub known: Option<Arc<KnownDisks>>,
     /// Sizes and bounds of each.
     pub disk: DiskConfig,
-    /// What the last member of a chain may take.
+    /// What the last member of a chain may take. For slow disks: members that stand still are found by the writer.
     pub hop_deadline: Duration,
     /// What each member before it may take in addition, so that the member nearest to a fault reports it.
     pub hop_margin: Duration,
@@ -55,10 +55,10 @@ impl DataConfig {
             disks,
             known: None,
             disk: DiskConfig::default(),
-            hop_deadline: Duration::from_secs(1),
+            hop_deadline: Duration::from_secs(4),
             hop_margin: Duration::from_millis(250),
             sync_deadline: Duration::from_secs(5),
-            reserve_deadline: Duration::from_millis(700),
+            reserve_deadline: Duration::from_secs(2),
             peer_deadline: Duration::from_secs(3),
             idle_seal: Duration::from_secs(60),
             reserve_step: 256,

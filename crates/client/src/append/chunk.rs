@@ -3,6 +3,7 @@
 //! Pure bookkeeping, driven by `stream`. Invariants: a segment leaves only when it is durable on every serving member
 //! under the epoch and incarnations of the chunk's first answer, or to be sent again elsewhere.
 use super::segment::{Placed, SEGMENT_MAX, Segment};
+use super::silence::Silence;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, Epoch};
 use cairn_wire::data::MemberStamp;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,6 +25,8 @@ pub struct OpenChunk {
     durable: u64,
     in_flight: usize,
     pub sync_in_flight: bool,
+    /// Whether its calls are answered.
+    pub silence: Silence,
     /// No more segments; seal when all is durable.
     pub closing: bool,
     stamps: BTreeMap<u32, u64>,
@@ -52,6 +55,7 @@ impl OpenChunk {
             durable: 0,
             in_flight: 0,
             sync_in_flight: false,
+            silence: Silence::default(),
             closing: false,
             stamps: BTreeMap::new(),
             sent: VecDeque::new(),
@@ -67,6 +71,10 @@ impl OpenChunk {
     }
     fn next_offset(&self) -> u64 {
         self.end.next_multiple_of(BLOCK_SIZE as u64)
+    }
+    /// Primary and chain.
+    pub fn members(&self) -> Vec<u32> {
+        std::iter::once(self.primary).chain(self.chain.iter().copied()).collect()
     }
     /// Gives the segment its place and keeps it; returns the chunk offset of its first byte.
     pub fn place(&mut self, segment: Segment) -> u64 {

@@ -4,7 +4,7 @@ use super::pick::pick;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
-use crate::stripe::suspects::Suspects;
+use crate::stripe::suspects::Seen;
 use crate::view::{ClusterView, PgView};
 use cairn_types::{ChunkId, ErrorCode, PgId, Scheme, SessionId, Time};
 use cairn_wire::Opcode;
@@ -13,14 +13,19 @@ use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
-/// Deadline of one request for an index: more than the 700 ms that the primary gives the other members.
-const ALLOCATE_DEADLINE: Duration = Duration::from_millis(1500);
+/// Deadline of one request for an index: more than the 2 s that the primary gives the disks of the other members.
+const ALLOCATE_DEADLINE: Duration = Duration::from_secs(3);
 /// A group that failed is left out so long.
 const AVOID_FOR: Duration = Duration::from_secs(5);
 /// A full cluster is tried so long: what was deleted is freed after some seconds.
 const FULL_PATIENCE: Duration = Duration::from_secs(12);
 const PAUSE: Duration = Duration::from_millis(50);
+/// A group that has not given out an index after this is not waited for alone.
+const HEDGE_AFTER: Duration = Duration::from_millis(300);
+/// Groups that are asked at the same time.
+const ATTEMPTS_MAX: usize = 3;
 /// While the manager looks into a failure, the map is looked at so often.
 const SUSPECT_PAUSE: Duration = Duration::from_millis(10);
 
@@ -58,8 +63,52 @@ pub(crate) struct Target {
 /// Why there is no chunk yet.
 struct Refusal {
     text: String,
-    /// Because there is no room or there are too few disks, and not because nobody answers.
-    full: bool,
+    cause: Cause,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Nobody answers, or not as it should.
+    Silent,
+    /// There is no room.
+    Full,
+    /// Too few disks are alive, though there are enough.
+    Dead,
+    /// The cluster has too few disks.
+    Few,
+}
+
+impl Refusal {
+    fn patience(&self, cluster: &Cluster) -> Duration {
+        match self.cause {
+            Cause::Silent | Cause::Dead => cluster.patience,
+            // Room comes back when deleted files are freed, within seconds, or not soon.
+            Cause::Full | Cause::Few => cluster.patience.min(FULL_PATIENCE),
+        }
+    }
+    fn into_error(self, scheme: Scheme) -> ClientError {
+        let what = format!("writing with {scheme}");
+        match self.cause {
+            Cause::Few => ClientError::remote(&what, ErrorCode::NotEnoughDisks, &self.text),
+            cause => ClientError::NoWritableGroup { what, detail: self.text, full: cause == Cause::Full },
+        }
+    }
+    /// No group of the scheme can be made for want of disks: do they not exist, or are they not alive?
+    fn of_disks(view: &ClusterView, scheme: Scheme, text: String) -> Self {
+        let (all, wanted) = (view.disks.len(), scheme.members());
+        let up =
+            |disk: &&cairn_wire::manager::Disk| disk.state == 0 && view.nodes.get(&disk.node).is_some_and(|n| n.up);
+        let alive = view.disks.values().filter(up).count();
+        if all < wanted || alive >= wanted {
+            return Self { text, cause: Cause::Few };
+        }
+        let text = format!(
+            "only {alive} of the cluster's {all} disks are alive: a new placement group of {scheme} needs {wanted}, one \
+             that is there {} that serve. It is not a matter of space: bring the others back (cairn admin disk ls)",
+            scheme.write_minimum()
+        );
+        Self { text, cause: Cause::Dead }
+    }
 }
 
 /// A chunk that is there to be written.
@@ -71,7 +120,7 @@ pub(crate) struct Opened {
 
 /// Opens a replicated chunk; tries until the cluster's patience ends.
 pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<OpenChunk> {
-    let Opened { pg, index, creation_epoch } = open_index(&cluster, target, &avoided, &Suspects::default()).await?;
+    let Opened { pg, index, creation_epoch } = open_index(&cluster, target, &avoided).await?;
     let view = cluster.view();
     let mut chain = pg.followers();
     cluster.sort_by_nearness(&view, &mut chain);
@@ -81,53 +130,111 @@ pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: A
     Ok(OpenChunk::new(id, pg.epoch, creation_epoch, pg.scheme.code(), members))
 }
 
-/// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends.
-pub(crate) async fn open_index(
-    cluster: &Arc<Cluster>,
-    target: Target,
-    avoided: &Avoided,
-    suspects: &Suspects,
-) -> Result<Opened> {
+/// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends. A group that does
+/// not answer soon is not waited for alone: its members are looked at, and another one is asked as well.
+pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: &Arc<Avoided>) -> Result<Opened> {
     let started = cluster.clock.now();
-    let mut last = Refusal { text: "the volume has no placement group".to_owned(), full: false };
+    let mut last = Refusal { text: "the volume has no placement group".to_owned(), cause: Cause::Silent };
+    let mut attempts = Attempts::default();
     loop {
         let now = cluster.clock.now();
-        // Room comes back when deleted files are freed, within seconds, or not soon.
-        let patience = if last.full { cluster.patience.min(FULL_PATIENCE) } else { cluster.patience };
-        if now.since(started) > patience {
-            let what = format!("writing with {}", target.scheme);
-            return Err(ClientError::NoWritableGroup { what, detail: last.text, full: last.full });
+        if now.since(started) > last.patience(cluster) {
+            return Err(last.into_error(target.scheme));
         }
-        let looked_into = !suspects.is_empty(now);
+        let looked_into = !cluster.suspects.is_empty(now);
         let mut avoid = avoided.current(now);
-        if looked_into {
-            avoid.extend(groups_with(&cluster.view(), |disk| suspects.contains(disk)));
-        }
-        let view = cluster.view();
-        let without_failed: Vec<PgId> =
-            avoid.iter().copied().chain(groups_with(&view, |disk| suspects.has_failed(disk, now))).collect();
-        let best = pick(cluster, target.volume, target.scheme, &without_failed);
-        let Some(pg) = best.or_else(|| pick(cluster, target.volume, target.scheme, &avoid)) else {
-            if looked_into {
+        avoid.extend(attempts.asked(&cluster.view()));
+        match choose(cluster, target, &avoid, now) {
+            Some(pg) if attempts.count() < ATTEMPTS_MAX => attempts.start(cluster, target, pg),
+            None if attempts.count() == 0 && looked_into => {
                 tokio::time::sleep(SUSPECT_PAUSE).await;
                 continue;
             }
-            ensure_groups(cluster, target, avoided.full(), &mut last).await?;
-            if pick(cluster, target.volume, target.scheme, &avoid).is_none() {
-                // Nothing else there: those that failed get another chance.
-                avoided.clear();
-                tokio::time::sleep(cluster.jitter(PAUSE)).await;
+            None if attempts.count() == 0 => {
+                ensure_groups(cluster, target, avoided.full(), &mut last).await?;
+                if pick(cluster, target.volume, target.scheme, &avoid).is_none() {
+                    // Nothing else there: those that failed get another chance.
+                    avoided.clear();
+                    tokio::time::sleep(cluster.jitter(PAUSE)).await;
+                }
+                continue;
             }
-            continue;
-        };
-        match allocate(cluster, target, &pg).await {
-            Ok((index, creation_epoch)) => return Ok(Opened { pg, index, creation_epoch }),
-            Err(error) => {
-                last = Refusal { text: format!("{}: {}", pg.id, error.text()), full: error.is_full() };
+            _ => {}
+        }
+        match attempts.next(cluster, target).await {
+            Some((pg, Ok((index, creation_epoch)))) => return Ok(Opened { pg, index, creation_epoch }),
+            Some((pg, Err(error))) => {
+                let cause = if error.is_full() { Cause::Full } else { Cause::Silent };
+                last = Refusal { text: format!("{}: {}", pg.id, error.text()), cause };
                 after_failure(cluster, target, avoided, &pg, error).await;
+            }
+            None => {}
+        }
+    }
+}
+
+/// Groups that were asked for an index and have not answered.
+#[derive(Default)]
+struct Attempts {
+    running: JoinSet<(PgView, std::result::Result<(u32, u64), NetError>)>,
+    asked: Vec<(PgView, bool)>,
+}
+
+impl Attempts {
+    /// Under a new epoch a group may be asked again.
+    fn asked(&self, view: &ClusterView) -> Vec<PgId> {
+        let present = |pg: &PgView| view.pgs.get(&pg.id.0).is_none_or(|known| known.epoch <= pg.epoch);
+        self.asked.iter().filter(|(pg, _)| present(pg)).map(|(pg, _)| pg.id).collect()
+    }
+    fn count(&self) -> usize {
+        self.asked.len()
+    }
+    fn start(&mut self, cluster: &Arc<Cluster>, target: Target, pg: PgView) {
+        self.asked.push((pg.clone(), false));
+        let cluster = cluster.clone();
+        self.running.spawn(async move {
+            let answer = allocate(&cluster, target, &pg).await;
+            (pg, answer)
+        });
+    }
+    /// The next answer; `None` when there was none for a moment. Then the members of those groups are looked at, once.
+    async fn next(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        target: Target,
+    ) -> Option<(PgView, std::result::Result<(u32, u64), NetError>)> {
+        match tokio::time::timeout(HEDGE_AFTER, self.running.join_next()).await {
+            Ok(Some(Ok((pg, answer)))) => {
+                self.asked.retain(|(asked, _)| (asked.id, asked.epoch) != (pg.id, pg.epoch));
+                Some((pg, answer))
+            }
+            Ok(_) => {
+                self.asked.clear();
+                None
+            }
+            Err(_) => {
+                for (pg, looked) in self.asked.iter_mut().filter(|(_, looked)| !looked) {
+                    *looked = true;
+                    let seen = Seen { session: target.session, pg: pg.id.0, epoch: pg.epoch.0 };
+                    let (cluster, members) = (cluster.clone(), pg.serving().collect());
+                    tokio::spawn(async move { cluster.look_at(seen, members).await });
+                }
+                None
             }
         }
     }
+}
+
+/// A group for a new chunk: without members that are being looked into, and if there is one without any that failed
+/// elsewhere.
+fn choose(cluster: &Cluster, target: Target, avoid: &[PgId], now: Time) -> Option<PgView> {
+    let (view, suspects) = (cluster.view(), &cluster.suspects);
+    let mut avoid = avoid.to_vec();
+    avoid.extend(groups_with(&view, |disk| suspects.contains(disk)));
+    let without_failed: Vec<PgId> =
+        avoid.iter().copied().chain(groups_with(&view, |disk| suspects.has_failed(disk, now))).collect();
+    let best = pick(cluster, target.volume, target.scheme, &without_failed);
+    best.or_else(|| pick(cluster, target.volume, target.scheme, &avoid))
 }
 
 /// Groups in which one of those disks takes writes.
@@ -147,10 +254,13 @@ async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: 
             cluster.refresh().await
         }
         // Disks may come back within the patience; the text tells if they do not.
-        Err(ClientError::Remote { error, .. })
-            if matches!(error.code, ErrorCode::NotEnoughDisks | ErrorCode::NoSpace) =>
-        {
-            *last = Refusal { text: error.message, full: true };
+        Err(ClientError::Remote { error, .. }) if error.code == ErrorCode::NoSpace => {
+            *last = Refusal { text: error.message, cause: Cause::Full };
+            Ok(())
+        }
+        Err(ClientError::Remote { error, .. }) if error.code == ErrorCode::NotEnoughDisks => {
+            refresh_quietly(cluster).await;
+            *last = Refusal::of_disks(&cluster.view(), target.scheme, error.message);
             Ok(())
         }
         Err(error) => Err(error),
@@ -168,7 +278,7 @@ async fn allocate(cluster: &Cluster, target: Target, pg: &PgView) -> std::result
     Ok((index, answer.creation_epoch))
 }
 
-async fn after_failure(cluster: &Cluster, target: Target, avoided: &Avoided, pg: &PgView, error: NetError) {
+async fn after_failure(cluster: &Arc<Cluster>, target: Target, avoided: &Arc<Avoided>, pg: &PgView, error: NetError) {
     let now = cluster.clock.now();
     let (code, failed_disk) = match &error {
         NetError::Remote(error) => (Some(error.code), error.failed_disk),
@@ -182,18 +292,22 @@ async fn after_failure(cluster: &Cluster, target: Target, avoided: &Avoided, pg:
             }
         }
         Some(ErrorCode::PgFull | ErrorCode::NoSpace) => avoided.add(pg.id, now, true),
-        Some(ErrorCode::ChainFailed) => {
-            avoided.add(pg.id, now, false);
-            if let Some(disk) = failed_disk {
-                cluster.report_member(target.session, pg.id.0, pg.epoch.0, disk, error.text()).await;
-            }
-        }
-        Some(_) => avoided.add(pg.id, now, false),
-        None => {
-            avoided.add(pg.id, now, false);
-            if let Some(primary) = pg.primary() {
-                cluster.report_member(target.session, pg.id.0, pg.epoch.0, primary, error.text()).await;
-            }
+        _ => {
+            let culprit = match code {
+                Some(ErrorCode::ChainFailed) => failed_disk,
+                Some(_) => None,
+                None => pg.primary(),
+            };
+            let Some(disk) = culprit else { return avoided.add(pg.id, now, false) };
+            let seen = Seen { session: target.session, pg: pg.id.0, epoch: pg.epoch.0 };
+            let (report, pg) = (cluster.report_suspect(seen, disk, error.text()), pg.id);
+            let (cluster, avoided) = (cluster.clone(), avoided.clone());
+            tokio::spawn(async move {
+                // Without the member it is as good as any.
+                if !report.await {
+                    avoided.add(pg, cluster.clock.now(), false);
+                }
+            });
         }
     }
 }

@@ -2,15 +2,17 @@
 //! when a member fails.
 //!
 //! Bounds: [`WINDOW_BYTES`] of segments wait, are sent or are not yet durable; [`IN_FLIGHT_MAX`] appends a chunk are
-//! unanswered. Not here: what a file is (`file_writer`), choice of placement groups (`open`, `pick`).
+//! unanswered. A chunk that answers nothing for a moment has its members looked at: deadlines of seconds are for slow
+//! disks, not for members that stand still. Not here: what a file is (`file_writer`), choice of placement groups (`open`, `pick`).
 use super::chunk::OpenChunk;
 use super::open::{Avoided, Target, open_chunk, refresh_quietly};
 use super::segment::Segment;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::{NetError, stream_of};
+use crate::stripe::suspects::Seen;
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::{ErrorCode, ExtentKind, SessionId};
+use cairn_types::{Epoch, ErrorCode, ExtentKind, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AppendRequest, AppendResponse, ChunkHeader, SealRequest, SealResponse, SyncRequest, SyncResponse,
@@ -28,14 +30,17 @@ const IN_FLIGHT_MAX: usize = 8;
 const SYNC_EVERY: u64 = 8 << 20;
 /// Unanswered requests for segments in the queue to the task.
 const QUEUE_MAX: usize = 256;
-/// Deadline of an append: three hops that each have about a second.
-const APPEND_DEADLINE: Duration = Duration::from_secs(4);
+/// Deadline of an append, longer than what members give the disks further down the chain. A member that stands still is
+/// found long before.
+const APPEND_DEADLINE: Duration = Duration::from_secs(6);
 /// Deadline of a sync.
 const SYNC_DEADLINE: Duration = Duration::from_secs(10);
 /// Deadline of a seal; the primary seals idle chunks anyway.
 const SEAL_DEADLINE: Duration = Duration::from_secs(2);
 /// An open chunk without traffic is sealed.
 const IDLE_SEAL: Duration = Duration::from_secs(20);
+/// Chunks are looked at for silence so often.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Where writers put their segments. Dropping all handles drains and ends the stream.
 #[derive(Clone)]
@@ -67,8 +72,20 @@ fn ended() -> ClientError {
 
 enum Event {
     Opened(Box<Result<OpenChunk>>),
-    Appended { key: u64, offset: u64, synced: bool, result: std::result::Result<AppendResponse, NetError> },
-    Synced { key: u64, result: std::result::Result<SyncResponse, NetError> },
+    Appended {
+        key: u64,
+        offset: u64,
+        synced: bool,
+        result: std::result::Result<AppendResponse, NetError>,
+    },
+    Synced {
+        key: u64,
+        result: std::result::Result<SyncResponse, NetError>,
+    },
+    /// The members of a chunk were looked at.
+    Looked {
+        key: u64,
+    },
 }
 
 struct Stream {
@@ -77,13 +94,15 @@ struct Stream {
     avoided: Arc<Avoided>,
     segments: mpsc::Receiver<Segment>,
     events: mpsc::UnboundedReceiver<Event>,
-    // Bounded by the calls in flight: at most IN_FLIGHT_MAX + 1 a chunk and one opening.
+    // Bounded by the calls in flight: at most IN_FLIGHT_MAX + 2 a chunk and one opening.
     sender: mpsc::UnboundedSender<Event>,
     pending: VecDeque<Segment>,
     chunks: BTreeMap<u64, OpenChunk>,
     current: Option<u64>,
     next_key: u64,
     opening: bool,
+    /// Before the next chunk is opened.
+    pause: Duration,
 }
 
 /// Starts a stream on the current runtime.
@@ -102,6 +121,7 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target) -> StreamHandle {
         current: None,
         next_key: 1,
         opening: false,
+        pause: Duration::ZERO,
     };
     tokio::spawn(stream.run());
     StreamHandle { segments, window: Arc::new(Semaphore::new(WINDOW_BYTES / 1024)), session: target.session }
@@ -110,6 +130,8 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target) -> StreamHandle {
 impl Stream {
     async fn run(mut self) {
         let mut open = true;
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while open || !self.is_drained() {
             self.pump();
             tokio::select! {
@@ -126,6 +148,7 @@ impl Stream {
                         self.close_current();
                     }
                 },
+                _ = tick.tick(), if self.chunks.values().any(|c| c.silence.waits()) => self.look_for_stalls(),
                 () = tokio::time::sleep(IDLE_SEAL), if self.is_quiet() => self.close_current(),
             }
         }
@@ -173,7 +196,7 @@ impl Stream {
         self.opening = true;
         let (cluster, target, avoided) = (self.cluster.clone(), self.target, self.avoided.clone());
         let sender = self.sender.clone();
-        let pause = self.pending.front().map_or(Duration::ZERO, |segment| segment.retry.pause());
+        let pause = std::mem::take(&mut self.pause);
         tokio::spawn(async move {
             if !pause.is_zero() {
                 tokio::time::sleep(cluster.jitter(pause)).await;
@@ -191,6 +214,7 @@ impl Stream {
         // With more on the way, one sync after them serves all.
         let sync = segment.sync && last && !chunk.sync_in_flight && chunk.in_flight() == 0;
         let (data, crcs) = (segment.data.clone(), segment.crcs.clone());
+        chunk.silence.asked(self.cluster.clock.now());
         let offset = chunk.place(segment);
         chunk.sync_in_flight |= sync;
         let request = AppendRequest {
@@ -243,6 +267,7 @@ impl Stream {
         if chunk.sync_in_flight || !wanted {
             return;
         }
+        chunk.silence.asked(self.cluster.clock.now());
         chunk.sync_in_flight = true;
         let request = SyncRequest { chunk: Some(header(chunk, self.target)), chain: chunk.chain.clone() };
         let address = self.cluster.disk_address(chunk.primary);
@@ -275,6 +300,7 @@ impl Stream {
                     .and_then(|answer| chunk.check_stamps(&answer.members).map_err(NetError::Unknown).map(|()| answer));
                 match result {
                     Ok(answer) => {
+                        chunk.silence.answered(self.cluster.clock.now());
                         chunk.acknowledge(offset);
                         if synced {
                             chunk.sync_in_flight = false;
@@ -287,12 +313,14 @@ impl Stream {
                     Err(error) => self.fail_chunk(key, &error),
                 }
             }
+            Event::Looked { key } => self.looked(key),
             Event::Synced { key, result } => {
                 let Some(chunk) = self.chunks.get_mut(&key) else { return };
                 let result = result
                     .and_then(|answer| chunk.check_stamps(&answer.members).map_err(NetError::Unknown).map(|()| answer));
                 match result {
                     Ok(answer) => {
+                        chunk.silence.answered(self.cluster.clock.now());
                         chunk.sync_in_flight = false;
                         chunk.make_durable(answer.durable_length);
                     }
@@ -302,14 +330,47 @@ impl Stream {
         }
     }
 
+    /// Looks at the members of chunks that answer nothing.
+    fn look_for_stalls(&mut self) {
+        let now = self.cluster.clock.now();
+        for (key, chunk) in self.chunks.iter_mut() {
+            if !chunk.silence.takes_look(now) {
+                continue;
+            }
+            let seen = Seen { session: self.target.session, pg: chunk.id.pg.0, epoch: chunk.epoch.0 };
+            let (cluster, sender, key, members) = (self.cluster.clone(), self.sender.clone(), *key, chunk.members());
+            tokio::spawn(async move {
+                cluster.look_at(seen, members).await;
+                let _ended = sender.send(Event::Looked { key });
+            });
+        }
+    }
+
+    /// Under a new epoch a chunk takes no more: what waits for a member that left is sent elsewhere.
+    fn looked(&mut self, key: u64) {
+        let Some(chunk) = self.chunks.get(&key) else { return };
+        let known = self.cluster.view().pgs.get(&chunk.id.pg.0).map_or(Epoch(0), |pg| pg.epoch);
+        if known <= chunk.epoch || !chunk.silence.waits() {
+            return;
+        }
+        let text = format!("{} is at {known} now, without a member that did not answer", chunk.id.pg);
+        tracing::warn!(chunk = %chunk.id, text, "going on in another chunk");
+        self.send_again(key, &NetError::Unknown(text));
+    }
+
     /// Gives a chunk up: who failed is reported, what was not durable goes to the next chunk.
     fn fail_chunk(&mut self, key: u64, error: &NetError) {
+        let Some(chunk) = self.chunks.get(&key) else { return };
+        tracing::warn!(chunk = %chunk.id, error = error.text(), "going on in another chunk");
+        self.report(chunk, error);
+        self.send_again(key, error);
+    }
+
+    fn send_again(&mut self, key: u64, error: &NetError) {
         let Some(mut chunk) = self.chunks.remove(&key) else { return };
         if self.current == Some(key) {
             self.current = None;
         }
-        tracing::warn!(chunk = %chunk.id, error = error.text(), "going on in another chunk");
-        self.report(&chunk, error);
         let (now, patience) = (self.cluster.clock.now(), self.cluster.patience);
         for (offset, length) in chunk.unsynced_places() {
             self.cluster.abandoned.add(self.target.session, chunk.id, ExtentKind::Plain, offset, length);
@@ -325,6 +386,7 @@ impl Stream {
             let _gone = segment.done.send(Err(ClientError::NoWritableGroup { what, detail, full: error.is_full() }));
         }
         for segment in back.into_iter().rev() {
+            self.pause = self.pause.max(segment.retry.pause());
             self.pending.push_front(segment);
         }
     }
@@ -345,12 +407,12 @@ impl Stream {
         }
         let seal = SealRequest { chunk: Some(header(chunk, self.target)), chain: chunk.chain.clone() };
         let address = self.cluster.disk_address(chunk.primary);
-        let (cluster, pg, epoch, why) = (self.cluster.clone(), chunk.id.pg.0, chunk.epoch.0, error.text());
-        let session = self.target.session;
-        let sealable = culprit != Some(chunk.primary);
+        let seen = Seen { session: self.target.session, pg: chunk.id.pg.0, epoch: chunk.epoch.0 };
+        let report = culprit.map(|disk| self.cluster.report_suspect(seen, disk, error.text()));
+        let (cluster, sealable) = (self.cluster.clone(), culprit != Some(chunk.primary));
         tokio::spawn(async move {
-            match culprit {
-                Some(disk) => cluster.report_member(session, pg, epoch, disk, why).await,
+            match report {
+                Some(report) => drop(report.await),
                 None => refresh_quietly(&cluster).await,
             }
             // Best effort: under a new epoch the primary seals it by itself.

@@ -1,12 +1,11 @@
 //! Members of the cluster in memory: chunks under the rules that the wire states for replicated and striped groups.
-use super::{Fake, State};
+use super::{Fake, Raw, State, decode};
 use crate::append::segment::block_crcs;
-use cairn_rpc::{Payload, Reply, Request};
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, Epoch, ErrorCode, MemberState, Scheme};
 use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
 use cairn_wire::data::*;
 use cairn_wire::error::WireError;
+use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Chunks of a disk by group and index.
@@ -28,28 +27,31 @@ fn refuse<T>(code: ErrorCode, text: impl Into<String>) -> Answer<T> {
 }
 
 impl Fake {
-    pub(super) fn data(&self, disk: u32, request: Request<'_>, reply: Reply) {
+    /// What a member answers, message and payload; `None`: nothing, ever.
+    pub(super) fn data(&self, disk: u32, opcode: Opcode, message: &[u8], payload: &[u8]) -> Option<Raw> {
         let mut state = self.state.lock();
         if state.stopped.contains(&disk) {
-            return state.held.push(reply);
+            return None;
         }
-        let payload = request.payload.as_ref().map(|p| p.to_vec()).unwrap_or_default();
-        match Opcode::from_code(request.opcode) {
-            Some(Opcode::Allocate) => reply.result(request.decode().and_then(|r| state.allocate(&r))),
-            Some(Opcode::Append) => reply.result(request.decode().and_then(|r| state.append(&r, &payload))),
-            Some(Opcode::Sync) => reply.result(request.decode().and_then(|r| state.sync(&r))),
-            Some(Opcode::Seal) => reply.result(request.decode().and_then(|r| state.seal(&r))),
-            Some(Opcode::Read) => match request.decode().and_then(|r| state.read(&r)) {
-                Ok((answer, bytes)) => reply.ok(&answer, Payload::One(bytes.into())),
-                Err(error) => reply.err(error),
-            },
-            Some(Opcode::ReportBadBlock) => {
+        Some(match opcode {
+            Opcode::Ping => Ok((Vec::new(), Vec::new())),
+            Opcode::Allocate => raw(decode(message).and_then(|r| state.allocate(&r))),
+            Opcode::Append => raw(decode(message).and_then(|r| state.append(&r, payload))),
+            Opcode::Sync => raw(decode(message).and_then(|r| state.sync(&r))),
+            Opcode::Seal => raw(decode(message).and_then(|r| state.seal(&r))),
+            Opcode::Read => decode(message).and_then(|r| state.read(&r)).map(|(a, bytes)| (a.encode_to_vec(), bytes)),
+            Opcode::Overwrite => raw(decode(message).and_then(|r| state.overwrite(&r, payload))),
+            Opcode::ReportBadBlock => {
                 state.bad_blocks += 1;
-                reply.ok(&Empty {}, ());
+                Ok((Vec::new(), Vec::new()))
             }
-            other => reply.err(WireError::new(ErrorCode::UnknownOperation, format!("{other:?}"))),
-        }
+            other => Err(WireError::new(ErrorCode::UnknownOperation, format!("{other:?}"))),
+        })
     }
+}
+
+fn raw<A: prost::Message>(answer: Answer<A>) -> Raw {
+    answer.map(|answer| (answer.encode_to_vec(), Vec::new()))
 }
 
 impl State {
@@ -105,6 +107,7 @@ impl State {
             self.flaked += 1;
             return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
         }
+        self.synced_appends += u64::from(r.sync);
         for disk in &r.chain {
             if self.stopped.contains(disk) {
                 return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
@@ -117,6 +120,44 @@ impl State {
         let durable_length = if r.sync { length } else { 0 };
         Ok(AppendResponse { length, durable_length, members: self.stamps(header.disk, &r.chain) })
     }
+    fn overwrite(&mut self, r: &OverwriteRequest, payload: &[u8]) -> Answer<OverwriteResponse> {
+        let header = r.chunk.expect("every request has one");
+        assert!(self.check(&header)?.is_replicated(), "shards are not overwritten");
+        assert_eq!(r.crcs, block_crcs(payload), "checksums belong to the bytes");
+        let blocks: u32 = r.vectors.iter().map(|vector| vector.blocks).sum();
+        assert!(blocks <= 256 && payload.len() == blocks as usize * BLOCK_SIZE, "whole blocks, up to 1 MiB");
+        assert!(r.vectors.windows(2).all(|pair| pair[0].block + pair[0].blocks <= pair[1].block), "ascending");
+        assert!(r.request > 0 && r.floor > 0 && r.floor <= r.request, "numbered");
+        if self.saturated {
+            return refuse(ErrorCode::NotInPlace, "the journal is full of overwrites");
+        }
+        if let Some(disk) = r.chain.iter().find(|disk| self.stopped.contains(disk)) {
+            return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
+        }
+        if let Some(disk) = r.chain.first().filter(|_| self.flaky > 0) {
+            self.flaky -= 1;
+            self.flaked += 1;
+            return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
+        }
+        for disk in [header.disk].iter().chain(&r.chain) {
+            let chunk = self.disks.get_mut(disk).and_then(|chunks| chunks.0.get_mut(&(header.pg, header.index)));
+            let Some(chunk) = chunk else { return refuse(ErrorCode::Missing, "not here") };
+            let mut rest = payload;
+            for vector in &r.vectors {
+                let bytes;
+                (bytes, rest) = rest.split_at(vector.blocks as usize * BLOCK_SIZE);
+                let at = vector.block as usize * BLOCK_SIZE;
+                let end = (at + bytes.len()).min(chunk.data.len());
+                if at >= end {
+                    return refuse(ErrorCode::Missing, "beyond the end");
+                }
+                chunk.data[at..end].copy_from_slice(&bytes[..end - at]);
+            }
+        }
+        self.overwrites += 1;
+        Ok(OverwriteResponse { members: self.stamps(header.disk, &r.chain), number: None })
+    }
+
     fn append_on(
         &mut self,
         disk: u32,
@@ -155,6 +196,14 @@ impl State {
         Ok(chunk.data.len() as u64)
     }
 
+    /// Bytes of a chunk are no longer what they were, on all disks.
+    pub(super) fn spoil(&mut self, pg: u32, index: u32, (offset, length): (u64, u64)) {
+        for chunk in self.disks.values_mut().filter_map(|chunks| chunks.0.get_mut(&(pg, index))) {
+            let end = chunk.data.len().min((offset + length) as usize);
+            let start = end.min(offset as usize);
+            chunk.data[start..end].fill(0xdd);
+        }
+    }
     fn chunk_mut(&mut self, header: &ChunkHeader) -> Answer<&mut Chunk> {
         let chunks = self.disks.get_mut(&header.disk).expect("a known disk");
         let missing = || WireError::new(ErrorCode::Missing, format!("d{} has no such chunk", header.disk));

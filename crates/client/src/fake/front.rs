@@ -1,43 +1,40 @@
 //! Manager and namespace of the cluster in memory.
-use super::{Fake, State};
+use super::{Fake, Raw, State, decode};
 use cairn_meta_core::AppliedAt;
-use cairn_rpc::{Reply, Request};
-use cairn_types::{ErrorCode, MemberState, WallTime};
+use cairn_types::{ErrorCode, ExtentKind, MemberState, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::*;
-use cairn_wire::meta::KeepAliveResponse;
+use cairn_wire::meta::{DiscardRequest, KeepAliveResponse};
+use prost::Message as _;
 
 impl Fake {
-    pub(super) fn front(&self, request: Request<'_>, reply: Reply) {
+    /// What manager and namespace answer.
+    pub(super) fn front(&self, opcode: Opcode, message: &[u8]) -> Raw {
         let mut state = self.state.lock();
-        let Some(opcode) = Opcode::from_code(request.opcode) else {
-            return reply.err(WireError::new(ErrorCode::UnknownOperation, "unknown"));
-        };
         if state.starting > 0 {
             state.starting -= 1;
-            return reply.err(WireError::new(ErrorCode::Unavailable, "the manager role is still starting"));
+            return Err(WireError::new(ErrorCode::Unavailable, "the manager role is still starting"));
         }
-        match opcode {
-            Opcode::GetMap => reply.ok(&state.map(), ()),
+        let answer = match opcode {
+            Opcode::GetMap => state.map().encode_to_vec(),
             Opcode::OpenSession => {
                 state.next_session += 1;
-                reply.ok(&OpenSessionResponse { session: state.next_session, map: None }, ());
+                OpenSessionResponse { session: state.next_session, map: None }.encode_to_vec()
             }
-            Opcode::EnsurePgs => reply.ok(&EnsurePgsResponse { map: Some(state.map()) }, ()),
-            Opcode::ReportMember => match request.decode::<ReportMemberRequest>() {
-                Ok(report) => reply.ok(&state.report(&report), ()),
-                Err(error) => reply.err(error),
-            },
-            Opcode::KeepAlive => reply.ok(&KeepAliveResponse { lease_ms: 60_000 }, ()),
+            Opcode::EnsurePgs if state.lack_disks => {
+                return Err(WireError::new(ErrorCode::NotEnoughDisks, "too few disks in service"));
+            }
+            Opcode::EnsurePgs => EnsurePgsResponse { map: Some(state.map()) }.encode_to_vec(),
+            Opcode::ReportMember => state.report(&decode::<ReportMemberRequest>(message)?).encode_to_vec(),
+            Opcode::KeepAlive => KeepAliveResponse { lease_ms: 60_000, ..Default::default() }.encode_to_vec(),
             other => {
                 let mut out = Vec::new();
-                match state.namespace_call(other, request.message, &mut out) {
-                    Ok(()) => reply.ok_with(|to| to.extend_from_slice(&out), ()),
-                    Err(error) => reply.err(error),
-                }
+                state.namespace_call(other, message, &mut out)?;
+                out
             }
-        }
+        };
+        Ok((answer, Vec::new()))
     }
 }
 
@@ -60,7 +57,27 @@ impl State {
             return self.namespace.read(opcode, request, out);
         }
         self.log_index += 1;
+        if opcode == Opcode::Discard {
+            self.discard(request)?;
+        }
         let at = AppliedAt { index: self.log_index, time: WallTime(1_000_000 + self.log_index) };
         self.namespace.apply(at, opcode, request, out)
+    }
+    /// Spoils what was given back: whoever reads it will notice.
+    fn discard(&mut self, request: &[u8]) -> Result<(), WireError> {
+        let discard: DiscardRequest = decode(request)?;
+        for extent in &discard.extents {
+            let kind = ExtentKind::from_flags(extent.flags).expect("a known kind");
+            let columns = match kind {
+                ExtentKind::Erasure(stripe) => u64::from(stripe.columns()),
+                _ => 1,
+            };
+            let range = (extent.chunk_offset / columns, extent.length / columns);
+            if !matches!(kind, ExtentKind::Set(_)) {
+                self.spoil(extent.pg, extent.index, range);
+            }
+        }
+        self.discarded.extend(discard.extents);
+        Ok(())
     }
 }

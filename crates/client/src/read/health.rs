@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bounds of the delay.
+/// Bounds of the delay after which a read that is not answered is asked of somebody else as well: parity of striped files,
+/// another copy of replicated ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HedgeBounds {
-    /// Parity is never read sooner.
+    /// Never sooner.
     pub floor: Duration,
-    /// Parity is read at the latest after this.
+    /// At the latest after this, while second requests are few among all.
     pub ceiling: Duration,
 }
 
@@ -87,6 +88,9 @@ impl Health {
             slow: Mutex::default(),
             budget: AtomicU32::new(HEDGES_MAX * HEDGE_COST),
         }
+    }
+    pub(crate) fn bounds(&self) -> HedgeBounds {
+        self.bounds
     }
     fn estimate(&self, bytes: u64) -> &Estimate {
         if bytes <= SMALL_MAX { &self.small } else { &self.large }

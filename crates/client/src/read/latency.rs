@@ -3,15 +3,14 @@
 //! A second request does the work twice. Where all members are slow, as when nothing is in their memory, it makes them
 //! slower; so second requests are a tenth of all, but for a few in a row and for those that waited [`HEDGE_MAX`], and a
 //! member that lost against a second one is not the first to be asked for a while.
+use super::health::HedgeBounds;
 use cairn_types::Time;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A second member is never asked sooner.
-const HEDGE_MIN: Duration = Duration::from_millis(30);
-/// A second member is asked at the latest after this.
+/// A second member is asked after this also when there were many second requests already.
 pub(crate) const HEDGE_MAX: Duration = Duration::from_millis(500);
 /// Before anything was measured.
 const HEDGE_START: Duration = Duration::from_millis(150);
@@ -73,13 +72,11 @@ impl Latency {
         }
     }
     /// Time after which another member is asked as well.
-    pub(crate) fn hedge_after(&self) -> Duration {
+    pub(crate) fn hedge_after(&self, bounds: HedgeBounds) -> Duration {
         let mean = self.mean_us.load(Ordering::Relaxed);
-        if mean == 0 {
-            return HEDGE_START;
-        }
         let micros = mean.saturating_add(4 * self.deviation_us.load(Ordering::Relaxed));
-        Duration::from_micros(micros).clamp(HEDGE_MIN, HEDGE_MAX)
+        let delay = if mean == 0 { HEDGE_START } else { Duration::from_micros(micros) };
+        delay.max(bounds.floor).min(bounds.ceiling)
     }
 }
 
@@ -89,19 +86,19 @@ mod tests {
 
     #[test]
     fn the_delay_follows_what_was_seen_within_its_bounds() {
-        let latency = Latency::default();
-        assert_eq!(latency.hedge_after(), HEDGE_START);
+        let (latency, bounds) = (Latency::default(), HedgeBounds::default());
+        assert_eq!(latency.hedge_after(bounds), HEDGE_START);
         for _ in 0..100 {
             latency.record(Duration::from_millis(1));
         }
-        assert_eq!(latency.hedge_after(), HEDGE_MIN);
+        assert_eq!(latency.hedge_after(bounds), bounds.floor);
         for _ in 0..100 {
             latency.record(Duration::from_millis(80));
         }
-        let delay = latency.hedge_after();
+        let delay = latency.hedge_after(bounds);
         assert!(delay > Duration::from_millis(70) && delay < Duration::from_millis(200), "{delay:?}");
         latency.record(Duration::from_secs(100));
-        assert_eq!(latency.hedge_after(), HEDGE_MAX);
+        assert_eq!(latency.hedge_after(bounds), bounds.ceiling, "a reader would stand still for longer than promised");
     }
 
     /// If all members were slow, each read would be done by each of them.

@@ -4,6 +4,7 @@
 //! blocks that are bad on all of them are unreadable.
 //!
 //! Invariant: bytes are handed on only after every block of them matched its CRC; nothing is ever made up.
+use super::health::HedgeBounds;
 use super::latency::{HEDGE_MAX, Latency};
 use super::salvage::{Salvage, salvage_by_halves};
 use crate::append::open::refresh_quietly;
@@ -150,7 +151,9 @@ async fn read_hedged(
             }
         }
         let others = failures.len() + running.len() < members.len();
-        let Some(answer) = next_answer(&mut running, latency, others).await else { continue };
+        let Some(answer) = next_answer(&mut running, (latency, cluster.shards.health.bounds()), others).await else {
+            continue;
+        };
         match answer {
             Some(Ok((disk, Ok(data)))) => {
                 let before = members.iter().take_while(|asked| **asked != disk);
@@ -176,13 +179,13 @@ async fn read_hedged(
 /// The next answer; `None` when one of the others is to be asked as well first.
 async fn next_answer<T: 'static>(
     running: &mut JoinSet<T>,
-    latency: &Latency,
+    (latency, bounds): (&Latency, HedgeBounds),
     others: bool,
 ) -> Option<Option<std::result::Result<T, JoinError>>> {
     if !others {
         return Some(running.join_next().await);
     }
-    let delay = latency.hedge_after();
+    let delay = latency.hedge_after(bounds);
     if let Ok(answer) = tokio::time::timeout(delay, running.join_next()).await {
         return Some(answer);
     }

@@ -10,6 +10,7 @@ use cairn_erasure::ShardSet;
 use cairn_types::{CHUNK_SIZE_MAX, ChunkId, Epoch, Scheme, Stripe, Time};
 use cairn_wire::data::MemberStamp;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// A member that takes writes.
 #[derive(Clone, Copy, Debug)]
@@ -166,10 +167,10 @@ impl StripedChunk {
             }
         }
     }
-    /// Shard and disk of members that lag behind the others.
-    pub fn late(&self, now: Time) -> Vec<(usize, u32)> {
+    /// Shard and disk of members that lag behind the others by so much.
+    pub fn late(&self, now: Time, by: Duration) -> Vec<(usize, u32)> {
         let waiting = self.sent.iter().map(|s| &s.waiting).chain(&self.sync);
-        let late = waiting.fold(ShardSet::EMPTY, |late, w| late | w.late(now));
+        let late = waiting.fold(ShardSet::EMPTY, |late, w| late | w.late(now, by));
         late.iter().filter_map(|shard| Some((shard, self.disk_of(shard)?))).collect()
     }
     /// Where what is not durable lies in the logical space: offset and bytes.

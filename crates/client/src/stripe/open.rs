@@ -1,6 +1,5 @@
 //! Opening a striped chunk: the group and index as for any chunk, then a shard for every member that takes writes.
 use super::chunk::StripedChunk;
-use super::suspects::Suspects;
 use crate::append::open::{Avoided, Target, open_index};
 use crate::cluster::Cluster;
 use crate::error::Result;
@@ -13,9 +12,8 @@ pub(crate) async fn open_striped(
     target: Target,
     stripe: Stripe,
     avoided: Arc<Avoided>,
-    suspects: Arc<Suspects>,
 ) -> Result<StripedChunk> {
-    let opened = open_index(&cluster, target, &avoided, &suspects).await?;
+    let opened = open_index(&cluster, target, &avoided).await?;
     let id = ChunkId { pg: opened.pg.id, index: opened.index };
     // A member's position is the number of its shard for ever.
     let receivers = opened.pg.members.iter().map(|(disk, state)| state.receives_writes().then_some(*disk)).collect();

@@ -1,50 +1,117 @@
 //! Writing a stripe set: the units of a file in turn on the chunks of many replicated groups, for files that thousands
 //! read at once.
 //!
-//! Units go in rounds of up to [`ROUND_BYTES`]; each column gets its units of a round in one append that is synced before
-//! the answer. At most [`ROUNDS_MAX`] rounds are under way and one is gathered: 32 MiB. Invariants: a round is placed only
-//! when every member of every column has it durably under the epoch and incarnations of the column's first answer; a set
-//! ends with the last such round before a failure, and what follows goes to another set.
+//! Units go in rounds; each column gets its units of a round in one append. Every so many bytes ([`sync_every`]) the
+//! appends of a round also ask for a sync, and the last ones do. Memory: [`memory_bytes`], of which a quarter is gathered and the
+//! rest sent and not yet durable.
+//!
+//! Invariants: a round is kept until every member of every column has it durably under the epoch and incarnations of the
+//! column's first answer; a set ends with the last such round before a failure, what follows goes to another set, and
+//! its places in the failed one are given back.
 mod column;
 
 use super::group::Gather;
 use crate::append::SEGMENT_MAX;
 use crate::append::open::{Avoided, Target, open_chunk, refresh_quietly};
 use crate::append::retry::Retry;
+use crate::append::stream::TICK;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use cairn_env::buf::SharedBuf;
-use cairn_types::{CHUNK_SIZE_MAX, ErrorCode, ExtentKind, Stripe};
+use cairn_types::{CHUNK_SIZE_MAX, Epoch, ErrorCode, ExtentKind, Stripe, Time};
 use cairn_wire::common::{Extent, StripeSet};
-use column::{Column, ColumnRound};
+use column::{Answer, Answers, Column};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::task::{JoinHandle, JoinSet};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 
-/// File bytes of a round.
-const ROUND_BYTES: usize = 8 << 20;
-/// Rounds under way.
-const ROUNDS_MAX: usize = 3;
+/// Memory of a writer: a MiB a column, but no less and no more.
+const MEMORY_MIN: usize = 32 << 20;
+const MEMORY_MAX: usize = 128 << 20;
+/// File bytes after which an append also makes durable what is there: each column has to have some to sync.
+const SYNC_EVERY_MIN: u64 = 8 << 20;
+const SYNC_EVERY_COLUMN: u64 = 512 << 10;
 /// Columns that are opened at the same time.
 const OPENING_MAX: usize = 32;
+/// Columns whose members are looked at in one go.
+const LOOKS_MAX: usize = 4;
 
-/// Units that are on their way to the columns of the open set.
+/// Most memory of the writer of one file: units that are gathered, on their way, or not yet durable.
+pub(crate) fn memory_bytes(stripe: Stripe) -> usize {
+    (usize::from(stripe.columns()) << 20).clamp(MEMORY_MIN, MEMORY_MAX)
+}
+/// Bytes of a round: no column gets more than one append takes; whole rows, if there is one.
+pub(crate) fn round_bytes(stripe: Stripe) -> usize {
+    let (row, unit) = (stripe.row() as usize, stripe.unit() as usize);
+    let most = (memory_bytes(stripe) / 4).min(usize::from(stripe.columns()) * SEGMENT_MAX);
+    let whole = if most >= row { row } else { unit };
+    (most / whole * whole).max(unit)
+}
+/// File bytes from one sync to the next.
+fn sync_every(stripe: Stripe) -> u64 {
+    SYNC_EVERY_MIN.max(u64::from(stripe.columns()) * SYNC_EVERY_COLUMN)
+}
+
+/// Units of the next round, as many as there are.
+pub(crate) fn take_round(gather: &mut Gather, stripe: Stripe) -> Vec<SharedBuf> {
+    let (unit, most) = (stripe.unit() as usize, round_bytes(stripe));
+    let whole = gather.len().min(most) / unit;
+    let mut units = gather.take_units(whole, unit);
+    if gather.len() > 0 && gather.len() < unit && units.len() * unit < most {
+        units.extend(gather.take_units(1, gather.len()));
+    }
+    units
+}
+
+/// Units of a file.
 struct Round {
     file_offset: u64,
     bytes: u64,
     units: Vec<SharedBuf>,
-    /// Answers of the columns concerned.
-    sent: JoinHandle<Vec<(usize, ColumnRound)>>,
+    /// The file ends with it, as far as is known.
+    last: bool,
+    /// Columns that have some of it, and how far they have to be durable.
+    places: Vec<(usize, u64)>,
 }
 
 struct OpenSet {
+    /// Tells its answers from those of earlier sets.
+    number: u64,
     stripe: Stripe,
     columns: Vec<Column>,
     file_offset: u64,
-    /// Bytes that were sent, and those that are durable.
+    /// Bytes that were sent, those that a sync was asked for, and those that are durable.
     end: u64,
+    sync_asked: u64,
     durable: u64,
+}
+
+impl OpenSet {
+    /// The round continues it and fits.
+    fn takes(&self, round: &Round) -> bool {
+        let rows_after = (self.end + round.bytes).div_ceil(self.stripe.row()) + 1;
+        self.file_offset + self.end == round.file_offset && rows_after * self.stripe.unit() <= CHUNK_SIZE_MAX
+    }
+    fn is_durable(&self, round: &Round) -> bool {
+        round.places.iter().all(|(number, end)| self.columns[*number].durable >= *end)
+    }
+}
+
+/// What comes back to a writer.
+pub(crate) enum Event {
+    Answered {
+        set: u64,
+        number: usize,
+        result: std::result::Result<Answer, NetError>,
+    },
+    /// The members of a column were looked at.
+    Looked {
+        set: u64,
+        number: usize,
+    },
 }
 
 /// Writes the units of one file.
@@ -54,69 +121,147 @@ pub(crate) struct SetWriter {
     stripe: Stripe,
     avoided: Arc<Avoided>,
     set: Option<OpenSet>,
-    rounds: VecDeque<Round>,
+    sets: u64,
+    /// Rounds to be sent, and those that were sent and are not durable.
+    waiting: VecDeque<Round>,
+    sent: VecDeque<Round>,
+    finishing: bool,
     retry: Retry,
+    pause: Duration,
+    looked: Time,
+    events: UnboundedReceiver<Event>,
+    // Bounded by the calls in flight: an append of each round and a sync a column, and the looks.
+    sender: UnboundedSender<Event>,
     /// Sets that are complete, with their extents.
     pub(crate) done: Vec<(Extent, StripeSet)>,
 }
 
 impl SetWriter {
     pub(crate) fn new(cluster: Arc<Cluster>, target: Target, stripe: Stripe) -> Self {
-        let (avoided, rounds) = (Arc::default(), VecDeque::new());
-        Self { cluster, target, stripe, avoided, set: None, rounds, retry: Retry::default(), done: Vec::new() }
-    }
-    /// Sends a round: whole units, but for the last one of the file. Waits while too many are under way.
-    pub(crate) async fn push(&mut self, file_offset: u64, units: Vec<SharedBuf>, last: bool) -> Result<()> {
-        while self.rounds.len() >= ROUNDS_MAX {
-            self.settle_first().await?;
+        let (sender, events) = unbounded_channel();
+        Self {
+            cluster,
+            target,
+            stripe,
+            avoided: Arc::default(),
+            set: None,
+            sets: 0,
+            waiting: VecDeque::new(),
+            sent: VecDeque::new(),
+            finishing: false,
+            retry: Retry::default(),
+            pause: Duration::ZERO,
+            looked: Time(0),
+            events,
+            sender,
+            done: Vec::new(),
         }
-        self.send(file_offset, units, last).await
+    }
+    /// Sends a round: whole units, but for the last one of the file. Waits while too much is under way.
+    pub(crate) async fn push(&mut self, file_offset: u64, units: Vec<SharedBuf>, last: bool) -> Result<()> {
+        let bytes = units.iter().map(|u| u.len() as u64).sum();
+        let room = (memory_bytes(self.stripe) - round_bytes(self.stripe)) as u64;
+        self.drive(|writer| writer.waiting.is_empty() && writer.under_way() + bytes <= room).await?;
+        self.waiting.push_back(Round { file_offset, bytes, units, last, places: Vec::new() });
+        self.drive(|writer| writer.waiting.is_empty()).await
     }
     /// Waits until all is durable; the sets are in `done` then.
     pub(crate) async fn finish(&mut self) -> Result<()> {
-        while !self.rounds.is_empty() {
-            self.settle_first().await?;
-        }
+        self.finishing = true;
+        let outcome = self.drive(|writer| writer.waiting.is_empty() && writer.sent.is_empty()).await;
+        self.finishing = false;
         self.close();
-        Ok(())
+        outcome
+    }
+    fn under_way(&self) -> u64 {
+        self.sent.iter().map(|round| round.bytes).sum()
     }
 
-    async fn send(&mut self, file_offset: u64, units: Vec<SharedBuf>, last: bool) -> Result<()> {
-        let follows = |set: &OpenSet| {
-            let rows_after = (set.end + ROUND_BYTES as u64).div_ceil(set.stripe.row()) + 1;
-            set.file_offset + set.end == file_offset && rows_after * set.stripe.unit() <= CHUNK_SIZE_MAX
-        };
-        if !self.set.as_ref().is_some_and(follows) {
-            // A set ends only when all of it is durable.
-            while !self.rounds.is_empty() {
-                Box::pin(self.settle_first()).await?;
+    /// Sends what waits and takes answers until it is enough.
+    async fn drive(&mut self, enough: impl Fn(&Self) -> bool) -> Result<()> {
+        loop {
+            while let Ok(event) = self.events.try_recv() {
+                self.handle(event)?;
             }
-            self.close();
-            let columns = match last {
-                true => units.len().clamp(2, usize::from(self.stripe.columns())) as u16,
-                false => self.stripe.columns(),
-            };
-            self.set = Some(self.open(file_offset, columns).await?);
+            if enough(self) {
+                return Ok(());
+            }
+            if let Some(round) = self.waiting.front() {
+                match &self.set {
+                    Some(set) if set.takes(round) => {
+                        self.send_front();
+                        continue;
+                    }
+                    None => {
+                        let (file_offset, columns) = (round.file_offset, self.width(round));
+                        tokio::time::sleep(std::mem::take(&mut self.pause)).await;
+                        self.set = Some(self.open(file_offset, columns).await?);
+                        continue;
+                    }
+                    // A set ends only when all of it is durable.
+                    Some(_) if self.sent.is_empty() => {
+                        self.close();
+                        continue;
+                    }
+                    Some(_) => {}
+                }
+            }
+            if self.finishing || !self.waiting.is_empty() {
+                self.sync_rest();
+            }
+            self.look_for_stalls();
+            if let Ok(Some(event)) = tokio::time::timeout(TICK, self.events.recv()).await {
+                self.handle(event)?;
+            }
         }
-        let Some(set) = &mut self.set else { return Ok(()) };
-        let bytes = units.iter().map(|u| u.len() as u64).sum();
+    }
+    /// Columns of a set that begins with the round.
+    fn width(&self, round: &Round) -> u16 {
+        match round.last {
+            true => round.units.len().clamp(2, usize::from(self.stripe.columns())) as u16,
+            false => self.stripe.columns(),
+        }
+    }
+
+    fn answers(&self) -> Answers {
+        Answers { set: self.sets, to: self.sender.clone() }
+    }
+    fn send_front(&mut self) {
+        let answers = self.answers();
+        let end_of_file = self.finishing && self.waiting.len() == 1;
+        let (Some(set), Some(mut round)) = (&mut self.set, self.waiting.pop_front()) else { return };
+        let sync = round.last || end_of_file || set.end + round.bytes - set.sync_asked >= sync_every(set.stripe);
         let (width, sent_units) = (set.columns.len(), (set.end / set.stripe.unit()) as usize);
-        let mut sending = JoinSet::new();
         for (number, column) in set.columns.iter_mut().enumerate() {
             let first = (number + width - sent_units % width) % width;
-            let parts: Vec<SharedBuf> = units.iter().skip(first).step_by(width).cloned().collect();
-            if !parts.is_empty() {
-                let sent = column.send(&self.cluster, self.target, parts);
-                sending.spawn(async move { (number, sent.await) });
+            let parts: Vec<SharedBuf> = round.units.iter().skip(first).step_by(width).cloned().collect();
+            if parts.is_empty() {
+                if sync {
+                    column.sync(&self.cluster, self.target, number, answers.clone());
+                }
+                continue;
             }
+            column.send(&self.cluster, self.target, (number, sync), parts, answers.clone());
+            round.places.push((number, column.end));
         }
-        set.end += bytes;
-        let sent = tokio::spawn(sending.join_all());
-        self.rounds.push_back(Round { file_offset, bytes, units, sent });
-        Ok(())
+        set.end += round.bytes;
+        if sync {
+            set.sync_asked = set.end;
+        }
+        self.sent.push_back(round);
+    }
+    /// Nothing follows that could bring a sync along.
+    fn sync_rest(&mut self) {
+        let answers = self.answers();
+        let Some(set) = &mut self.set else { return };
+        set.sync_asked = set.end;
+        for (number, column) in set.columns.iter_mut().enumerate() {
+            column.sync(&self.cluster, self.target, number, answers.clone());
+        }
     }
 
-    async fn open(&self, file_offset: u64, columns: u16) -> Result<OpenSet> {
+    async fn open(&mut self, file_offset: u64, columns: u16) -> Result<OpenSet> {
+        self.sets += 1;
         let stripe = Stripe::new(columns, self.stripe.unit()).unwrap_or(self.stripe);
         let mut opening = JoinSet::new();
         let mut opened: Vec<Option<Column>> = (0..stripe.columns()).map(|_| None).collect();
@@ -135,78 +280,127 @@ impl SetWriter {
             }
         }
         let columns = opened.into_iter().flatten().collect();
-        Ok(OpenSet { stripe, columns, file_offset, end: 0, durable: 0 })
+        Ok(OpenSet { number: self.sets, stripe, columns, file_offset, end: 0, sync_asked: 0, durable: 0 })
     }
 
-    /// Waits for the oldest round. When a column failed, all that is not durable goes to another set.
-    async fn settle_first(&mut self) -> Result<()> {
-        let Some(Round { file_offset, bytes, units, sent }) = self.rounds.pop_front() else { return Ok(()) };
-        let answers = sent.await.map_err(|join| ClientError::protocol("a stripe set", join.to_string()))?;
-        let Some(set) = &mut self.set else { return Ok(()) };
-        let mut failure: Option<(usize, NetError)> = None;
-        for (number, answer) in answers {
-            if let Err(error) = set.columns[number].check(answer) {
-                failure = Some((number, error));
-            }
-        }
-        let Some((number, error)) = failure else {
-            set.durable += bytes;
-            self.retry = Retry::default();
-            return Ok(());
-        };
-        let chunk = set.columns[number].id();
-        tracing::warn!(%chunk, error = error.text(), "going on in another stripe set");
+    fn handle(&mut self, event: Event) -> Result<()> {
         let now = self.cluster.clock.now();
-        self.retry.failed(now, &error);
-        if self.retry.is_over(now, self.cluster.patience) {
-            let what = format!("writing to {chunk}");
-            let detail = format!("{} stripe sets failed, the last with: {}", self.retry.times(), error.text());
-            return Err(ClientError::NoWritableGroup { what, detail, full: error.is_full() });
-        }
-        self.report(number, &error).await;
-        let mut again = vec![(file_offset, units)];
-        for round in self.rounds.drain(..) {
-            round.sent.abort();
-            again.push((round.file_offset, round.units));
-        }
-        self.close();
-        tokio::time::sleep(self.retry.pause()).await;
-        for (file_offset, units) in again {
-            // Not the last: the set may be wider than it has units.
-            Box::pin(self.send(file_offset, units, false)).await?;
+        let (of, number) = match &event {
+            Event::Answered { set, number, .. } | Event::Looked { set, number } => (*set, *number),
+        };
+        let Some(set) = self.set.as_mut().filter(|set| set.number == of) else { return Ok(()) };
+        let column = &mut set.columns[number];
+        match event {
+            Event::Answered { result, .. } => match result.and_then(|answer| column.take(answer, now)) {
+                Ok(()) => self.take_durable(),
+                Err(error) => {
+                    self.report(number, &error);
+                    return self.fail(number, &error);
+                }
+            },
+            Event::Looked { .. } => {
+                let known = self.cluster.view().pgs.get(&column.id().pg.0).map_or(Epoch(0), |pg| pg.epoch);
+                if known > column.chunk.epoch && column.chunk.silence.waits() {
+                    let text = format!("{} is at {known} now, without a member that did not answer", column.id().pg);
+                    return self.fail(number, &NetError::Unknown(text));
+                }
+            }
         }
         Ok(())
     }
-
-    /// Who failed is reported, and its group left out for a while.
-    async fn report(&self, number: usize, error: &NetError) {
-        let Some(column) = self.set.as_ref().and_then(|set| set.columns.get(number)) else { return };
-        let culprit = match error {
-            NetError::NotSent(_) | NetError::Unknown(_) => Some(column.primary()),
-            NetError::Remote(error) => match error.code {
-                ErrorCode::ChainFailed => error.failed_disk,
-                ErrorCode::DiskFailed | ErrorCode::DeadlineExceeded => Some(column.primary()),
-                _ => None,
-            },
-        };
-        let pg = column.id().pg;
-        if culprit.is_some() || error.is_full() {
-            self.avoided.add(pg, self.cluster.clock.now(), error.is_full());
-        }
-        match culprit {
-            Some(disk) => {
-                let (session, epoch) = (self.target.session, column.epoch());
-                self.cluster.report_member(session, pg.0, epoch, disk, error.text()).await;
+    /// Lets go of the rounds that all their columns have durably, in their order.
+    fn take_durable(&mut self) {
+        let Some(set) = &mut self.set else { return };
+        while let Some(round) = self.sent.pop_front() {
+            if !set.is_durable(&round) {
+                self.sent.push_front(round);
+                return;
             }
-            None => refresh_quietly(&self.cluster).await,
+            set.durable += round.bytes;
+            for (number, end) in &round.places {
+                set.columns[*number].kept = *end;
+            }
+            self.retry = Retry::default();
         }
     }
 
-    /// Ends the open set with what is durable of it.
+    /// Ends the set; all that is not durable goes to another one.
+    fn fail(&mut self, number: usize, error: &NetError) -> Result<()> {
+        let Some(chunk) = self.set.as_ref().and_then(|set| set.columns.get(number)).map(Column::id) else {
+            return Ok(());
+        };
+        tracing::warn!(%chunk, error = error.text(), "going on in another stripe set");
+        self.close();
+        for mut round in std::mem::take(&mut self.sent).into_iter().rev() {
+            // A set may be wider than it has units.
+            round.last = false;
+            round.places.clear();
+            self.waiting.push_front(round);
+        }
+        let now = self.cluster.clock.now();
+        self.retry.failed(now, error);
+        self.pause = self.retry.pause();
+        if !self.retry.is_over(now, self.cluster.patience) {
+            return Ok(());
+        }
+        let what = format!("writing to {chunk}");
+        let detail = format!("{} stripe sets failed, the last with: {}", self.retry.times(), error.text());
+        Err(ClientError::NoWritableGroup { what, detail, full: error.is_full() })
+    }
+
+    /// Who failed is reported, and its group left out for a while.
+    fn report(&self, number: usize, error: &NetError) {
+        let Some(column) = self.set.as_ref().and_then(|set| set.columns.get(number)) else { return };
+        let culprit = match error {
+            NetError::NotSent(_) | NetError::Unknown(_) => Some(column.chunk.primary),
+            NetError::Remote(error) => match error.code {
+                ErrorCode::ChainFailed => error.failed_disk,
+                ErrorCode::DiskFailed | ErrorCode::DeadlineExceeded => Some(column.chunk.primary),
+                _ => None,
+            },
+        };
+        if culprit.is_some() || error.is_full() {
+            self.avoided.add(column.id().pg, self.cluster.clock.now(), error.is_full());
+        }
+        match culprit {
+            Some(disk) => {
+                let report = self.cluster.report_suspect(column.seen(self.target), disk, error.text());
+                tokio::spawn(report);
+            }
+            None => {
+                let cluster = self.cluster.clone();
+                tokio::spawn(async move { refresh_quietly(&cluster).await });
+            }
+        }
+    }
+
+    /// Looks at the members of columns that answer nothing.
+    fn look_for_stalls(&mut self) {
+        let now = self.cluster.clock.now();
+        let answers = self.answers();
+        let Some(set) = self.set.as_mut().filter(|_| now.since(self.looked) >= TICK) else { return };
+        self.looked = now;
+        let silent =
+            set.columns.iter_mut().enumerate().filter_map(|(n, c)| c.chunk.silence.takes_look(now).then_some((n, c)));
+        for (number, column) in silent.take(LOOKS_MAX) {
+            let (seen, members) = (column.seen(self.target), column.chunk.members());
+            let (cluster, answers) = (self.cluster.clone(), answers.clone());
+            tokio::spawn(async move {
+                cluster.look_at(seen, members).await;
+                let _ended = answers.to.send(Event::Looked { set: answers.set, number });
+            });
+        }
+    }
+
+    /// Ends the open set with what is durable of it, and gives back what is not.
     fn close(&mut self) {
         let Some(set) = self.set.take() else { return };
         for column in &set.columns {
             column.seal(&self.cluster, self.target);
+            if column.end > column.kept {
+                let (session, kind) = (self.target.session, ExtentKind::Plain);
+                self.cluster.abandoned.add(session, column.id(), kind, column.kept, column.end - column.kept);
+            }
         }
         let (Some(first), true) = (set.columns.first().map(Column::id), set.durable > 0) else { return };
         let extent = Extent {
@@ -227,18 +421,28 @@ impl SetWriter {
     }
 }
 
-/// Bytes of a round: no column gets more than one append takes.
-pub(crate) fn round_bytes(stripe: Stripe) -> usize {
-    ROUND_BYTES.min(usize::from(stripe.columns()) * SEGMENT_MAX)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Units of the next round, as many as there are.
-pub(crate) fn take_round(gather: &mut Gather, stripe: Stripe) -> Vec<SharedBuf> {
-    let (unit, most) = (stripe.unit() as usize, round_bytes(stripe));
-    let whole = gather.len().min(most) / unit;
-    let mut units = gather.take_units(whole, unit);
-    if gather.len() > 0 && gather.len() < unit && units.len() * unit < most {
-        units.extend(gather.take_units(1, gather.len()));
+    /// Memory of a writer would not be bounded as documented, or every append be as small as a unit.
+    #[test]
+    fn rounds_are_large_and_memory_is_bounded() {
+        let mib = 1 << 20;
+        for (columns, unit, memory, round) in [
+            (4, 64 << 10, 32 * mib, 4 * mib),
+            (128, 64 << 10, 128 * mib, 32 * mib),
+            (128, 1 << 20, 128 * mib, 32 * mib),
+            (7, 8 << 10, 32 * mib, 7 * mib),
+            (12, 64 << 10, 32 * mib, 10 * 12 * (64 << 10)),
+            (2, 4 << 10, 32 * mib, 2 * mib),
+        ] {
+            let stripe = Stripe::new(columns, unit).expect("valid");
+            assert_eq!((memory_bytes(stripe), round_bytes(stripe)), (memory, round), "{stripe:?}");
+            assert!(
+                sync_every(stripe) + round as u64 <= (memory - round) as u64,
+                "it would wait for a sync not asked for"
+            );
+        }
     }
-    units
 }

@@ -11,7 +11,6 @@ use super::chunk::StripedChunk;
 use super::encode::{EncodedGroup, Encoder, ShardData};
 use super::group::RowGroup;
 use super::open::open_striped;
-use super::suspects::Suspects;
 use crate::append::open::{Avoided, Target};
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
@@ -31,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 /// File bytes of a stream that wait, are on their way or are not yet durable.
-pub(crate) const WINDOW_BYTES: usize = 32 << 20;
+pub(crate) const WINDOW_BYTES: usize = 64 << 20;
 /// Parity that a stream keeps pages for; what is beyond is allocated as it is needed.
 const PARITY_POOL_BYTES: usize = 32 << 20;
 /// Groups that are encoded at the same time.
@@ -41,10 +40,10 @@ const READY_MAX: usize = 2;
 /// Unanswered groups of a chunk.
 const IN_FLIGHT_MAX: usize = 8;
 /// File bytes after which an append also makes durable what is there.
-const SYNC_EVERY: u64 = 12 << 20;
+const SYNC_EVERY: u64 = 24 << 20;
 /// Unanswered requests for groups in the queue to the task.
 const QUEUE_MAX: usize = 64;
-const APPEND_DEADLINE: Duration = Duration::from_secs(4);
+const APPEND_DEADLINE: Duration = Duration::from_secs(6);
 const SYNC_DEADLINE: Duration = Duration::from_secs(10);
 /// Members seal idle chunks by themselves.
 const SEAL_DEADLINE: Duration = Duration::from_secs(2);
@@ -111,7 +110,6 @@ struct Stream {
     target: Target,
     encoder: Encoder,
     avoided: Arc<Avoided>,
-    suspects: Arc<Suspects>,
     groups: mpsc::Receiver<RowGroup>,
     events: mpsc::UnboundedReceiver<Event>,
     // Bounded by the calls in flight: a shard each of IN_FLIGHT_MAX groups and one sync a chunk, one opening, and a
@@ -124,8 +122,11 @@ struct Stream {
     current: Option<u64>,
     next_key: u64,
     opening: bool,
-    /// Members that were reported for a stall and not yet settled: (chunk, disk).
+    /// Members that are being looked into for a stall, and those that were reported as slow: (chunk, disk).
     reported: Vec<(u64, u32)>,
+    found_slow: Vec<(u64, u32)>,
+    /// Before the next chunk is opened.
+    pause: Duration,
 }
 
 /// Starts a stream on the current runtime.
@@ -138,7 +139,6 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target, stripe: Stripe) -> Re
         target,
         encoder: Encoder { codec, stripe, pool: BufPool::new(PARITY_POOL_BYTES) },
         avoided: Arc::default(),
-        suspects: Arc::default(),
         groups: receiver,
         events,
         sender,
@@ -150,6 +150,8 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target, stripe: Stripe) -> Re
         next_key: 1,
         opening: false,
         reported: Vec::new(),
+        found_slow: Vec::new(),
+        pause: Duration::ZERO,
     };
     tokio::spawn(stream.run());
     Ok(StripedHandle { groups, window: Arc::new(Semaphore::new(WINDOW_BYTES / 1024)), session: target.session })
@@ -239,13 +241,13 @@ impl Stream {
         }
         self.opening = true;
         let (cluster, target, stripe) = (self.cluster.clone(), self.target, self.encoder.stripe);
-        let (avoided, suspects, sender) = (self.avoided.clone(), self.suspects.clone(), self.sender.clone());
-        let pause = self.pending.front().map_or(Duration::ZERO, |group| group.retry.pause());
+        let (avoided, sender) = (self.avoided.clone(), self.sender.clone());
+        let pause = std::mem::take(&mut self.pause);
         tokio::spawn(async move {
             if !pause.is_zero() {
                 tokio::time::sleep(cluster.jitter(pause)).await;
             }
-            let opened = open_striped(cluster, target, stripe, avoided, suspects).await;
+            let opened = open_striped(cluster, target, stripe, avoided).await;
             // Fails only when the stream has ended.
             let _ended = sender.send(Event::Opened(Box::new(opened)));
         });

@@ -207,8 +207,18 @@ async fn a_set_ends_where_a_member_fails_and_another_goes_on() {
     push(&mut writer, &data[45 * MIB..]).await;
     writer.finish().await.expect("written");
     assert_reads(&volume, "/f", &data).await;
+    // 13 rounds of 4 columns, of which every second one has a sync; some are sent twice.
+    let synced = cluster.fake.state.lock().synced_appends;
+    assert!(synced <= 4 * 13, "{synced} appends were synced");
     let inode = volume.stat(b"/f", true).await.expect("stat").inode;
     let extents = volume.all_extents(inode).await.expect("extents");
     assert!(extents.len() > 1, "the fault did not fire: {extents:?}");
     cluster.check_namespace();
+    // What the first set had beyond what was durable is given back, column by column, and nothing else.
+    let published: u64 = extents.iter().map(|e| e.length).sum();
+    assert_eq!(published, data.len() as u64);
+    let discarded = cluster.fake.state.lock().discarded.clone();
+    assert!(!discarded.is_empty(), "space of the failed set would be lost until the garbage scan");
+    assert!(discarded.iter().all(|e| e.flags == ExtentKind::Plain.to_flags() && e.length > 0), "{discarded:?}");
+    assert_reads(&volume, "/f", &data).await;
 }

@@ -6,9 +6,11 @@ use cairn_erasure::ShardSet;
 use cairn_types::Time;
 use std::time::Duration;
 
-/// So long after the others have answered, a member counts as stalled. Reporting a healthy one is harmless: the manager
-/// asks it itself. With the manager's probe (0.3 s) and the opening of a chunk it stays below 2 s.
-pub(crate) const STALL: Duration = Duration::from_millis(500);
+/// So long after the others have answered, a member is pinged: one that stands still is reported. With the ping, the
+/// manager's probe (0.3 s each) and the opening of a chunk that stays below 2 s.
+pub(crate) const STALL: Duration = Duration::from_millis(400);
+/// So long after the others a member that answers pings is reported as well: the manager decides whether it is too slow.
+pub(crate) const SLOW: Duration = Duration::from_millis(2500);
 
 /// Shards that owe an answer.
 #[derive(Clone, Debug)]
@@ -35,10 +37,10 @@ impl Waiting {
     pub(crate) fn is_done(&self) -> bool {
         self.shards.is_empty()
     }
-    /// Those that lag.
-    pub(crate) fn late(&self, now: Time) -> ShardSet {
+    /// Those that lag by so much.
+    pub(crate) fn late(&self, now: Time, by: Duration) -> ShardSet {
         match self.few_since {
-            Some(since) if now.since(since) >= STALL => self.shards,
+            Some(since) if now.since(since) >= by => self.shards,
             _ => ShardSet::EMPTY,
         }
     }
@@ -53,14 +55,14 @@ mod tests {
     fn only_who_lags_behind_its_peers_is_late() {
         let start = Time(1);
         let mut waiting = Waiting::new(ShardSet::first(5), 2);
-        assert!(waiting.late(start + STALL * 10).is_empty(), "nobody answers: nobody is compared");
+        assert!(waiting.late(start + STALL * 10, STALL).is_empty(), "nobody answers: nobody is compared");
         waiting.answered(0, start);
         waiting.answered(1, start);
         waiting.answered(4, start + STALL);
-        assert!(waiting.late(start + STALL + STALL / 2).is_empty());
-        assert_eq!(waiting.late(start + STALL * 2).iter().collect::<Vec<_>>(), [2, 3]);
+        assert!(waiting.late(start + STALL + STALL / 2, STALL).is_empty());
+        assert_eq!(waiting.late(start + STALL * 2, STALL).iter().collect::<Vec<_>>(), [2, 3]);
         waiting.answered(2, start + STALL * 2);
         waiting.answered(3, start + STALL * 2);
-        assert!(waiting.is_done() && waiting.late(start + STALL * 9).is_empty());
+        assert!(waiting.is_done() && waiting.late(start + STALL * 9, STALL).is_empty());
     }
 }

@@ -98,8 +98,8 @@ fn who_lags_is_named_and_what_is_not_durable_comes_back_in_order() {
     for shard in [0, 1, 3] {
         chunk.acknowledge(shard, 0, NOW);
     }
-    assert!(chunk.late(NOW).is_empty());
-    assert_eq!(chunk.late(NOW + STALL), [(2, 12)]);
+    assert!(chunk.late(NOW, STALL).is_empty());
+    assert_eq!(chunk.late(NOW + STALL, STALL), [(2, 12)]);
     let back = chunk.take_unsynced();
     assert_eq!(back.iter().map(|g| g.units.len()).collect::<Vec<_>>(), [3, 6]);
     assert!(!chunk.has_room(UNIT));

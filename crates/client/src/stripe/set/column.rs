@@ -1,44 +1,58 @@
-//! One column of an open stripe set: a replicated chunk that takes this session's appends, each synced.
+//! One column of an open stripe set: a replicated chunk that takes this session's appends.
+use super::Event;
 use crate::append::chunk::OpenChunk;
 use crate::append::open::Target;
 use crate::append::segment::block_crcs;
 use crate::cluster::Cluster;
 use crate::net::{NetError, stream_of};
+use crate::stripe::suspects::Seen;
 use cairn_env::buf::SharedBuf;
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::ChunkId;
+use cairn_types::{ChunkId, Time};
 use cairn_wire::Opcode;
-use cairn_wire::data::{AppendRequest, AppendResponse, ChunkHeader, SealRequest, SealResponse};
+use cairn_wire::data::{
+    AppendRequest, AppendResponse, ChunkHeader, MemberStamp, SealRequest, SealResponse, SyncRequest, SyncResponse,
+};
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
 
-/// Deadline of a synced append through the chain.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// Deadline of an append, longer than what members give the disks further down the chain.
+const APPEND_DEADLINE: Duration = Duration::from_secs(6);
+const SYNC_DEADLINE: Duration = Duration::from_secs(10);
 /// The primary seals idle chunks anyway.
 const SEAL_DEADLINE: Duration = Duration::from_secs(2);
 
-/// What a column answered, and up to where it has to be durable.
-pub(crate) struct ColumnRound {
-    end: u64,
-    answer: std::result::Result<AppendResponse, NetError>,
+/// How far a column is durable, and who said so. An append without a sync says nothing about that.
+pub(crate) struct Answer {
+    durable: u64,
+    members: Vec<MemberStamp>,
+}
+
+/// Where the answers of a set's columns go.
+#[derive(Clone)]
+pub(crate) struct Answers {
+    pub set: u64,
+    pub to: UnboundedSender<Event>,
 }
 
 pub(crate) struct Column {
-    chunk: OpenChunk,
-    end: u64,
+    pub(crate) chunk: OpenChunk,
+    /// Bytes that were sent, that a sync was asked for, that all members have durably, and that the set keeps.
+    pub(crate) end: u64,
+    sync_asked: u64,
+    pub(crate) durable: u64,
+    pub(crate) kept: u64,
 }
 
 impl Column {
     pub(crate) fn new(chunk: OpenChunk) -> Self {
-        Self { chunk, end: 0 }
+        Self { chunk, end: 0, sync_asked: 0, durable: 0, kept: 0 }
     }
     pub(crate) fn id(&self) -> ChunkId {
         self.chunk.id
     }
-    pub(crate) fn primary(&self) -> u32 {
-        self.chunk.primary
-    }
-    pub(crate) fn epoch(&self) -> u64 {
-        self.chunk.epoch.0
+    pub(crate) fn seen(&self, target: Target) -> Seen {
+        Seen { session: target.session, pg: self.chunk.id.pg.0, epoch: self.chunk.epoch.0 }
     }
     fn header(&self, target: Target) -> ChunkHeader {
         let ChunkId { pg, index } = self.chunk.id;
@@ -49,42 +63,70 @@ impl Column {
         &mut self,
         cluster: &Cluster,
         target: Target,
+        (number, sync): (usize, bool),
         parts: Vec<SharedBuf>,
-    ) -> impl Future<Output = ColumnRound> + Send + use<> {
+        answers: Answers,
+    ) {
         let request = AppendRequest {
             chunk: Some(self.header(target)),
             creation_epoch: self.chunk.creation_epoch,
             offset: self.end,
             crcs: parts.iter().flat_map(|part| block_crcs(part)).collect(),
             chain: self.chunk.chain.clone(),
-            sync: true,
+            sync,
             scheme: u32::from(self.chunk.scheme),
             repair: false,
             row_crcs: Vec::new(),
         };
         self.end += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-        let end = self.end;
-        let options = CallOptions::new(DEADLINE).bulk().stream(stream_of(self.chunk.id));
+        if sync {
+            self.sync_asked = self.end;
+        }
+        self.chunk.silence.asked(cluster.clock.now());
+        let deadline = if sync { SYNC_DEADLINE } else { APPEND_DEADLINE };
+        let options = CallOptions::new(deadline).bulk().stream(stream_of(self.chunk.id));
         let call = cluster.disk_address(self.chunk.primary).map(|address| {
             let payload = Payload::Many(parts);
             cluster.net.call_with::<AppendResponse, _>(&address, Opcode::Append, &request, payload, options)
         });
-        async move {
-            let answer = match call {
-                Ok(call) => call.await.map(|(answer, _)| answer),
+        tokio::spawn(async move {
+            let result = match call {
+                Ok(call) => call.await,
                 Err(error) => Err(error),
             };
-            ColumnRound { end, answer }
-        }
+            let durable = |a: &AppendResponse| if sync { a.durable_length } else { 0 };
+            let result = result.map(|(a, _)| Answer { durable: durable(&a), members: a.members });
+            let _ended = answers.to.send(Event::Answered { set: answers.set, number, result });
+        });
     }
-    /// Holds the answer against what was promised: every serving member, durable, in its first incarnation.
-    pub(crate) fn check(&mut self, round: ColumnRound) -> std::result::Result<(), NetError> {
-        let answer = round.answer?;
-        self.chunk.check_stamps(&answer.members).map_err(NetError::Unknown)?;
-        match answer.durable_length >= round.end {
-            true => Ok(()),
-            false => Err(NetError::Unknown(format!("{} is durable only to {}", self.chunk.id, answer.durable_length))),
+    /// Asks for a sync of what none was asked for.
+    pub(crate) fn sync(&mut self, cluster: &Cluster, target: Target, number: usize, answers: Answers) {
+        if self.sync_asked == self.end {
+            return;
         }
+        self.sync_asked = self.end;
+        self.chunk.silence.asked(cluster.clock.now());
+        let request = SyncRequest { chunk: Some(self.header(target)), chain: self.chunk.chain.clone() };
+        let (address, net) = (cluster.disk_address(self.chunk.primary), cluster.net.clone());
+        // On the connection of the appends, and so behind them.
+        let options = CallOptions::new(SYNC_DEADLINE).bulk().stream(stream_of(self.chunk.id));
+        let call = address
+            .map(|address| net.call_with::<SyncResponse, _>(&address, Opcode::Sync, &request, Payload::None, options));
+        tokio::spawn(async move {
+            let result = match call {
+                Ok(call) => call.await,
+                Err(error) => Err(error),
+            };
+            let result = result.map(|(a, _)| Answer { durable: a.durable_length, members: a.members });
+            let _ended = answers.to.send(Event::Answered { set: answers.set, number, result });
+        });
+    }
+    /// Holds an answer against what was promised: every serving member, in its first incarnation.
+    pub(crate) fn take(&mut self, answer: Answer, now: Time) -> std::result::Result<(), NetError> {
+        self.chunk.check_stamps(&answer.members).map_err(NetError::Unknown)?;
+        self.chunk.silence.answered(now);
+        self.durable = self.durable.max(answer.durable);
+        Ok(())
     }
     /// Best effort.
     pub(crate) fn seal(&self, cluster: &Cluster, target: Target) {

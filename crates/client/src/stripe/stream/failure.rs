@@ -1,10 +1,13 @@
 //! What a striped stream does about members that fail or stall.
 //!
-//! A failed call ends the chunk: who failed is reported, what is not durable goes to the next chunk. A stall is first
-//! only reported; the chunk ends when the manager raised the group's epoch, or at the deadline of the call. Groups with
+//! A failed call ends the chunk: who failed is reported, what is not durable goes to the next chunk. A member that lags is
+//! pinged; if it does not answer that either, or lags for seconds, it is reported. The chunk ends when the manager raised
+//! the group's epoch, or at the deadline of the call. Groups with
 //! a member that is being looked into get no new chunk meanwhile.
 use super::super::chunk::StripedChunk;
 use super::super::group::RowGroup;
+use super::super::suspects::Seen;
+use super::super::waiting::{SLOW, STALL};
 use super::{Event, Stream};
 use crate::append::open::refresh_quietly;
 use crate::error::ClientError;
@@ -72,42 +75,50 @@ impl Stream {
             let _gone = group.done.send(Err(ClientError::NoWritableGroup { what, detail, full: error.is_full() }));
         }
         for group in back.into_iter().rev() {
+            self.pause = self.pause.max(group.retry.pause());
             self.pending.push_front(group);
         }
     }
 
     /// Tells the manager, and the stream when the manager has decided.
     fn report(&self, key: u64, chunk: &StripedChunk, disk: u32, why: String) {
-        let (cluster, suspects, sender) = (self.cluster.clone(), self.suspects.clone(), self.sender.clone());
-        let (session, pg, epoch) = (self.target.session, chunk.id.pg.0, chunk.epoch.0);
-        suspects.begin(disk, cluster.clock.now());
+        let seen = Seen { session: self.target.session, pg: chunk.id.pg.0, epoch: chunk.epoch.0 };
+        let (report, sender) = (self.cluster.report_suspect(seen, disk, why), self.sender.clone());
         tokio::spawn(async move {
-            cluster.report_member(session, pg, epoch, disk, why).await;
-            // The other groups of a member that was marked down have new epochs as well.
-            refresh_quietly(&cluster).await;
-            if cluster.view().pgs.get(&pg).is_some_and(|known| known.epoch.0 > epoch) {
-                suspects.fail(disk, cluster.clock.now());
-            }
-            suspects.end(disk);
+            report.await;
             let _ended = sender.send(Event::Settled { key, disk });
         });
     }
 
-    /// Reports members that lag behind the others.
+    /// Pings members that lag behind the others: those that stand still are reported, and after a while slow ones too.
     pub(super) fn look_for_stalls(&mut self) {
         let now = self.cluster.clock.now();
         let mut late = Vec::new();
         for (key, chunk) in &self.chunks {
-            late.extend(chunk.late(now).into_iter().map(|(_, disk)| (*key, disk)));
+            let slow = chunk.late(now, SLOW);
+            let stalled = chunk.late(now, STALL);
+            late.extend(stalled.into_iter().map(|who| (*key, who.1, slow.contains(&who))));
         }
-        for (key, disk) in late {
+        for (key, disk, slow) in late {
             if self.reported.contains(&(key, disk)) {
                 continue;
             }
             self.reported.push((key, disk));
-            let why = format!("disk d{disk} did not answer while the other members did");
             let Some(chunk) = self.chunks.get(&key) else { continue };
-            self.report(key, chunk, disk, why);
+            if slow && !self.found_slow.contains(&(key, disk)) {
+                // Once: a manager that found it good enough finds so again.
+                self.found_slow.retain(|(key, _)| self.chunks.contains_key(key));
+                self.found_slow.push((key, disk));
+                let why = format!("disk d{disk} did not answer while the other members did");
+                self.report(key, chunk, disk, why);
+                continue;
+            }
+            let seen = Seen { session: self.target.session, pg: chunk.id.pg.0, epoch: chunk.epoch.0 };
+            let (cluster, sender) = (self.cluster.clone(), self.sender.clone());
+            tokio::spawn(async move {
+                cluster.look_at(seen, vec![disk]).await;
+                let _ended = sender.send(Event::Settled { key, disk });
+            });
         }
     }
 
