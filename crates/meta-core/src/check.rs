@@ -74,6 +74,9 @@ impl Namespace {
         for (&id, inode) in &found.inodes {
             let names = found.names.get(&id).map_or(&[] as &[u64], Vec::as_slice);
             ensure(id < self.inode_next || self.inode_next == 0, id, "has an id that was not given yet")?;
+            if let Some(rule) = self.acl_violation(id, inode) {
+                return Err(broken(id, rule.into()));
+            }
             if !inode.is_dir() {
                 ensure(inode.nlink as usize == names.len(), id, "nlink is not the number of its names")?;
                 ensure(!inode.unnamed || inode.nlink == 0, id, "has a name and counts as unnamed")?;

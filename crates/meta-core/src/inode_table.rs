@@ -4,7 +4,6 @@ use crate::error::{OpError, Result};
 use crate::key;
 use crate::message::request::Who;
 use crate::namespace::Namespace;
-use crate::permission::check_search;
 use cairn_tree::Update;
 use cairn_types::name::{NameError, check_name};
 use cairn_types::{ErrorCode, InodeId, Layout};
@@ -29,6 +28,9 @@ impl Inode {
             data_version: 0,
             unnamed: false,
             parent: 0,
+            acl: false,
+            default_acl: false,
+            quota: 0,
         }
     }
 
@@ -96,7 +98,7 @@ impl Namespace {
     #[inline]
     pub(crate) fn searchable(&self, id: u64, who: &Who<'_>) -> Result<Inode> {
         let directory = self.directory(id)?;
-        check_search(&directory, who)?;
+        self.check_search(id, &directory, who)?;
         Ok(directory)
     }
 

@@ -14,6 +14,7 @@
 //! What it does not do: no leases' clock ([`lease`] is told the time), no network, no files, no threads. Who leads and
 //! what is durable is decided by `raft-host`; `meta` serves this crate over RPC.
 
+mod acl;
 mod builder;
 mod check;
 mod counters;

@@ -38,6 +38,8 @@ pub const SHARED_BLOCK_SCAN_MAX: usize = 1024;
 pub const RECLAIM_INODES_MAX: u32 = 4096;
 /// Work of one `ReclaimBatch` entry, whatever it asks for.
 pub const RECLAIM_EXTENTS_MAX: u32 = 16 << 10;
+/// Entries of an access control list.
+pub const ACL_ENTRIES_MAX: usize = 1024;
 /// Locks on one inode. Beyond it: `TooManyLocks`. Every request looks through all of them. Few in unit tests.
 pub const LOCKS_INODE_MAX: usize = if cfg!(test) { 64 } else { 4096 };
 /// Locks of one session in the partition.

@@ -1,7 +1,8 @@
-//! Who may do what, exactly as Linux decides it (fs/namei.c, fs/attr.c, fs/inode.c). No access control lists.
+//! Who may do what, as Linux decides it (fs/namei.c, fs/attr.c, fs/inode.c), with POSIX access control lists (`acl`).
 use crate::encoding::{Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::message::request::Who;
+use crate::namespace::Namespace;
 
 pub(crate) const READ: u16 = 4;
 pub(crate) const WRITE: u16 = 2;
@@ -14,7 +15,7 @@ const GROUP_EXEC: u16 = 0o010;
 
 /// True when the mode bits give all of `mask` (r 4, w 2, x 1). Root may all, but executes only what has an x bit.
 #[inline]
-pub(crate) fn allows(inode: &Inode, who: &Who<'_>, mask: u16) -> bool {
+fn mode_allows(inode: &Inode, who: &Who<'_>, mask: u16) -> bool {
     if who.is_root() {
         return mask & EXEC == 0 || inode.is_dir() || inode.mode & 0o111 != 0;
     }
@@ -28,24 +29,32 @@ pub(crate) fn allows(inode: &Inode, who: &Who<'_>, mask: u16) -> bool {
     class & mask == mask
 }
 
-/// Search permission, needed for every look at a name.
-#[inline]
-pub(crate) fn check_search(directory: &Inode, who: &Who<'_>) -> Result<()> {
-    if allows(directory, who, EXEC) { Ok(()) } else { Err(OpError::SEARCH_DENIED) }
-}
+impl Namespace {
+    /// True when the mode, or the access control list, gives all of `mask` (r 4, w 2, x 1).
+    #[inline]
+    pub(crate) fn allows(&self, id: u64, inode: &Inode, who: &Who<'_>, mask: u16) -> bool {
+        if inode.acl && !who.is_root() { self.acl_allows(id, inode, who, mask) } else { mode_allows(inode, who, mask) }
+    }
 
-/// Permission to add or remove names.
-#[inline]
-pub(crate) fn check_change(directory: &Inode, who: &Who<'_>) -> Result<()> {
-    if allows(directory, who, WRITE | EXEC) { Ok(()) } else { Err(OpError::DIR_WRITE_DENIED) }
-}
+    /// Search permission, needed for every look at a name.
+    #[inline]
+    pub(crate) fn check_search(&self, id: u64, directory: &Inode, who: &Who<'_>) -> Result<()> {
+        if self.allows(id, directory, who, EXEC) { Ok(()) } else { Err(OpError::SEARCH_DENIED) }
+    }
 
-/// Permission to remove or rename an entry: that of the directory, and ownership where it is sticky.
-#[inline]
-pub(crate) fn check_delete(directory: &Inode, victim: &Inode, who: &Who<'_>) -> Result<()> {
-    check_change(directory, who)?;
-    let owner = who.is_root() || who.uid == victim.uid || who.uid == directory.uid;
-    if directory.mode & STICKY != 0 && !owner { Err(OpError::STICKY) } else { Ok(()) }
+    /// Permission to add or remove names.
+    #[inline]
+    pub(crate) fn check_change(&self, id: u64, directory: &Inode, who: &Who<'_>) -> Result<()> {
+        if self.allows(id, directory, who, WRITE | EXEC) { Ok(()) } else { Err(OpError::DIR_WRITE_DENIED) }
+    }
+
+    /// Permission to remove or rename an entry: that of the directory, and ownership where it is sticky.
+    #[inline]
+    pub(crate) fn check_delete(&self, id: u64, directory: &Inode, victim: &Inode, who: &Who<'_>) -> Result<()> {
+        self.check_change(id, directory, who)?;
+        let owner = who.is_root() || who.uid == victim.uid || who.uid == directory.uid;
+        if directory.mode & STICKY != 0 && !owner { Err(OpError::STICKY) } else { Ok(()) }
+    }
 }
 
 pub(crate) fn check_owner(inode: &Inode, who: &Who<'_>) -> Result<()> {

@@ -38,21 +38,23 @@ impl Caller {
     }
 
     pub fn can_read(&self, node: &Node) -> bool {
-        self.bits(node) & 4 != 0
+        self.has_all(node, 4)
     }
     pub fn can_write(&self, node: &Node) -> bool {
-        self.bits(node) & 2 != 0
+        self.has_all(node, 2)
     }
     pub fn can_execute(&self, node: &Node) -> bool {
-        self.bits(node) & 1 != 0
+        self.has_all(node, 1)
     }
+    /// All of the mask at once: of several groups one has to give all of it.
     pub fn has_all(&self, node: &Node, mask: u32) -> bool {
-        self.bits(node) & mask == mask
+        let by_list = if self.is_root() { None } else { crate::acl::check(self, node, mask) };
+        by_list.unwrap_or(self.bits(node) & mask == mask)
     }
 
     /// unlink(2), rename(2): EACCES without w and x on the directory, EPERM by its sticky bit.
     pub fn may_take_away(&self, directory: &Node, entry: &Node) -> Result<(), ErrorCode> {
-        if !self.can_write(directory) || !self.can_execute(directory) {
+        if !self.has_all(directory, 3) {
             return Err(ErrorCode::PermissionDenied);
         }
         let sticky = directory.mode & 0o1000 != 0;
@@ -63,6 +65,6 @@ impl Caller {
     }
 
     pub fn may_add(&self, directory: &Node) -> Result<(), ErrorCode> {
-        if self.can_write(directory) && self.can_execute(directory) { Ok(()) } else { Err(ErrorCode::PermissionDenied) }
+        if self.has_all(directory, 3) { Ok(()) } else { Err(ErrorCode::PermissionDenied) }
     }
 }

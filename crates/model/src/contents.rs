@@ -162,6 +162,7 @@ impl Model {
         self.kill_privileges(inode, kill_privileges);
         let node = self.node(inode);
         node.data_version += 1;
+        node.drop_capability();
         node.modified(request.now);
         Ok(())
     }
@@ -209,6 +210,7 @@ impl Model {
         self.kill_privileges(inode, *kill_privileges);
         let node = self.nodes.get_mut(&inode).expect("it was there");
         node.data_version += 1;
+        node.drop_capability();
         node.modified(request.now);
         if *mtime != 0 {
             node.mtime = *mtime;

@@ -4,6 +4,7 @@
 //! counted along: link counts, sizes of directories and totals are found by looking. Contents are kept byte by byte:
 //! where each byte of a file lies. What a removed tree leaves behind goes at once, where the core takes its time.
 
+mod acl;
 mod caller;
 mod contents;
 mod locks;
@@ -15,6 +16,7 @@ mod state;
 mod unnamed;
 mod xattr;
 
+pub use acl::{ACCESS, AclEntry, DEFAULT, acl_bytes};
 pub use caller::Caller;
 pub use contents::Piece;
 pub use locks::{LOCK_BYTES, LockOwner, SetLock};

@@ -80,12 +80,14 @@ impl Model {
         name: &[u8],
         mode: u32,
         layout: u64,
+        umask: u32,
     ) -> Result<u64, ErrorCode> {
         check_name(name)?;
         check_layout(layout)?;
         self.check_new(request, parent, name)?;
         let body = Body::Directory { parent, entries: BTreeMap::new() };
-        let node = self.fresh(request, parent, 0o040_000 | mode & 0o1777, layout, body);
+        let mut node = self.fresh(request, parent, 0o040_000 | mode & 0o1777, layout, body);
+        node.inherit_acl(&self.nodes[&parent], umask);
         Ok(self.add_named(request, parent, name, node))
     }
 
@@ -139,6 +141,7 @@ impl Model {
             _ => Body::Special { rdev: 0 },
         };
         let mut node = self.fresh(request, create.parent, kind | create.mode & 0o7777, create.layout, body);
+        node.inherit_acl(&self.nodes[&create.parent], create.umask);
         if let Some((uid, gid)) = create.owner {
             (node.uid, node.gid) = (uid, gid);
         }

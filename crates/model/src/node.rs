@@ -87,6 +87,12 @@ impl Node {
         self.mtime = now;
         self.changed(now);
     }
+    /// capabilities(7): a program that is written to or changes its owner has none any more.
+    pub fn drop_capability(&mut self) {
+        if self.is_file() && self.mode & 0o111 != 0 {
+            self.xattrs.remove(b"security.capability".as_slice());
+        }
+    }
     /// chown(2), write(2): setuid goes; setgid goes where the group may execute, or where the caller is neither in the
     /// group nor root.
     pub fn drop_privileges(&mut self, in_group_or_root: bool) {

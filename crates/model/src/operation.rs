@@ -21,6 +21,7 @@ pub struct Create {
     /// Session that wrote the pieces.
     pub written_by: u64,
     pub owner: Option<(u32, u32)>,
+    pub umask: u32,
 }
 
 /// What to set.
@@ -69,10 +70,10 @@ pub struct Punch {
 /// A mutation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
-    Mkdir { parent: u64, name: Vec<u8>, mode: u32, layout: u64 },
+    Mkdir { parent: u64, name: Vec<u8>, mode: u32, layout: u64, umask: u32 },
     Create(Create),
     Symlink { parent: u64, name: Vec<u8>, target: Vec<u8> },
-    CreateUnnamed { parent: u64, mode: u32, layout: u64 },
+    CreateUnnamed { parent: u64, mode: u32, layout: u64, umask: u32 },
     Link { inode: u64, parent: u64, name: Vec<u8>, replace: bool },
     Unlink { parent: u64, name: Vec<u8> },
     Rmdir { parent: u64, name: Vec<u8> },

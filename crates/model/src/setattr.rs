@@ -88,6 +88,7 @@ impl Model {
             let keeps_setgid = caller.is_root() || caller.is_member(node.gid);
             let allowed = if keeps_setgid { 0o7777 } else { 0o5777 };
             node.mode = node.mode & 0o170_000 | mode & allowed;
+            node.chmod_acl();
         }
         if let Some(atime) = set.atime {
             node.atime = atime;
@@ -100,6 +101,9 @@ impl Model {
         }
         if set.mtime_now {
             node.mtime = request.now;
+        }
+        if set.size.is_some() || set.uid.is_some() || set.gid.is_some() || set.kill_privileges {
+            node.drop_capability();
         }
         node.layout = set.layout.unwrap_or(node.layout);
         node.changed(request.now);

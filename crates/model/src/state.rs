@@ -87,11 +87,13 @@ impl Model {
 
     fn execute(&mut self, request: &Request, operation: &Operation) -> Reply {
         let answered = match operation {
-            Operation::Mkdir { parent, name, mode, layout } => self.mkdir(request, *parent, name, *mode, *layout)?,
+            Operation::Mkdir { parent, name, mode, layout, umask } => {
+                self.mkdir(request, *parent, name, *mode, *layout, *umask)?
+            }
             Operation::Create(create) => self.create(request, create)?,
             Operation::Symlink { parent, name, target } => self.symlink(request, *parent, name, target)?,
-            Operation::CreateUnnamed { parent, mode, layout } => {
-                self.create_unnamed(request, *parent, *mode, *layout)?
+            Operation::CreateUnnamed { parent, mode, layout, umask } => {
+                self.create_unnamed(request, *parent, *mode, *layout, *umask)?
             }
             Operation::Link { inode, parent, name, replace } => {
                 self.link(request, *inode, *parent, name, *replace)?;

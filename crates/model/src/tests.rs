@@ -10,7 +10,7 @@ fn request(uid: u32, sequence: u64) -> Request {
 #[test]
 fn links_are_counted_and_repeats_are_answered() {
     let mut model = Model::new(0o755, 3, 1);
-    let mkdir = Operation::Mkdir { parent: 1, name: b"d".to_vec(), mode: 0o755, layout: 0 };
+    let mkdir = Operation::Mkdir { parent: 1, name: b"d".to_vec(), mode: 0o755, layout: 0, umask: 0 };
     let first = model.apply(&request(0, 1), &mkdir);
     assert_eq!(first.map(|a| a.map(|a| (a.inode, a.nlink))), Ok(Some((2, 2))));
     assert_eq!(model.apply(&request(0, 1), &mkdir), first);

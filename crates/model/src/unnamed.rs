@@ -34,12 +34,14 @@ impl Model {
         parent: u64,
         mode: u32,
         layout: u64,
+        umask: u32,
     ) -> Result<u64, ErrorCode> {
         check_layout(layout)?;
         let directory = self.searchable(parent, &request.caller)?;
         request.caller.may_add(directory)?;
         let mut node = self.fresh(request, parent, 0o100_000 | mode & 0o7777, layout, Body::File(Vec::new()));
         node.linkable = true;
+        node.inherit_acl(&self.nodes[&parent], umask);
         let inode = self.add(node);
         self.holds.insert((request.session, inode), true);
         Ok(inode)

@@ -8,12 +8,20 @@ fn check_name(name: &[u8]) -> Result<(), ErrorCode> {
     if name.is_empty() || name.len() > 255 {
         return Err(ErrorCode::OutOfRange);
     }
+    if is_acl(name) {
+        return Ok(());
+    }
     for prefix in ["user.", "trusted.", "security."] {
-        if name.starts_with(prefix.as_bytes()) && name.len() > prefix.len() && !name.contains(&0) {
-            return Ok(());
+        if name.starts_with(prefix.as_bytes()) {
+            let sound = name.len() > prefix.len() && !name.contains(&0);
+            return if sound { Ok(()) } else { Err(ErrorCode::InvalidArgument) };
         }
     }
-    Err(ErrorCode::InvalidArgument)
+    Err(ErrorCode::NotSupported)
+}
+
+fn is_acl(name: &[u8]) -> bool {
+    name == crate::ACCESS || name == crate::DEFAULT
 }
 
 fn check_write(name: &[u8], node: &Node, caller: &Caller) -> Result<(), ErrorCode> {
@@ -41,9 +49,12 @@ impl Model {
             return Err(ErrorCode::InvalidArgument);
         }
         if value.len() > 65536 {
-            return Err(ErrorCode::OutOfRange);
+            return Err(ErrorCode::AttributeTooLarge);
         }
         check_name(name)?;
+        if is_acl(name) {
+            return self.set_acl(request, inode, name, value);
+        }
         let node = self.existing(inode)?;
         check_write(name, node, &request.caller)?;
         match (node.xattrs.contains_key(name), flags) {
@@ -59,6 +70,9 @@ impl Model {
 
     pub(crate) fn remove_xattr(&mut self, request: &Request, inode: u64, name: &[u8]) -> Result<(), ErrorCode> {
         check_name(name)?;
+        if is_acl(name) {
+            return self.set_acl(request, inode, name, b"");
+        }
         let node = self.existing(inode)?;
         check_write(name, node, &request.caller)?;
         if !node.xattrs.contains_key(name) {

@@ -3,12 +3,12 @@
 //! Directories have fields of fixed width, because their times, counts and generation change with every entry: the value
 //! keeps its length and is changed in place. Everything else is packed: 21–40 bytes for a typical file.
 //!
-//! Directory, 80 bytes, little-endian:
+//! Directory, 80 bytes (88 with a quota), little-endian:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | 0x12: version 1, directory |
-//! | 1 | 1 | zero |
+//! | 0 | 1 | 0x12: version 1, directory; 0x13: the same with a quota at its end |
+//! | 1 | 1 | bit 0: has an access ACL; bit 1: has a default ACL; others zero |
 //! | 2 | 2 | mode with type bits |
 //! | 4 | 4 | uid |
 //! | 8 | 4 | gid |
@@ -21,6 +21,7 @@
 //! | 56 | 8 | generation |
 //! | 64 | 8 | layout that new entries inherit |
 //! | 72 | 8 | parent directory; of the root the root itself, 0 when removed |
+//! | 80 | 8 | only with 0x13: directory whose quota counts what is made here, never 0 |
 //!
 //! Any other type:
 //!
@@ -41,14 +42,21 @@
 //! | 4 | rdev | 0 |
 //! | 5 | stored bytes | equal to the size |
 //! | 6 | (no field) made without a name and not linked yet | |
-//! | 7 | zero | |
+//! | 7 | more: bit 0 (no field) has an access ACL; bit 1 a varint follows: directory whose quota counts it, never 0 | 0 |
+//!
+//! Bit 7, the byte 1 of directories and 0x13 came with access control lists and quotas; what has neither is as before.
 use super::varint::{self, Cursor, VARINT_MAX, unzigzag, zigzag};
 
 const TAG_PACKED: u8 = 0x11;
 const TAG_DIRECTORY: u8 = 0x12;
+const TAG_DIRECTORY_QUOTA: u8 = 0x13;
 const DIRECTORY_LEN: usize = 80;
-/// Twelve bytes and twelve numbers of at most ten.
-const PACKED_MAX: usize = 12 + 12 * VARINT_MAX;
+const DIRECTORY_QUOTA_LEN: usize = 88;
+/// Twelve bytes and fourteen numbers of at most ten.
+const PACKED_MAX: usize = 12 + 14 * VARINT_MAX;
+const MORE: u8 = 1 << 7;
+const MORE_ACL: u64 = 1;
+const MORE_QUOTA: u64 = 2;
 
 /// What an inode is: the type bits of its mode, as in `stat(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +93,7 @@ impl NodeType {
     }
 }
 
-/// Attributes of an inode, unpacked. Times are nanoseconds since 1970.
+/// Attributes of an inode, unpacked. Times are nanoseconds since 1970, signed (two's complement).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inode {
     /// Type and permission bits.
@@ -112,6 +120,12 @@ pub struct Inode {
     pub unnamed: bool,
     /// Of a directory: its parent.
     pub parent: u64,
+    /// It has an access control list of more than its mode says.
+    pub acl: bool,
+    /// Of a directory: new entries inherit from its default access control list.
+    pub default_acl: bool,
+    /// The directory whose quota counts it (of a directory: counts what is made in it); 0: none.
+    pub quota: u64,
 }
 
 impl Inode {
@@ -142,11 +156,14 @@ impl Inode {
         let mut bytes = [0u8; DIRECTORY_LEN];
         self.encode_directory_into(&mut bytes);
         out.extend_from_slice(&bytes);
+        if self.quota != 0 {
+            out.extend_from_slice(&self.quota.to_le_bytes());
+        }
     }
 
     fn encode_directory_into(&self, bytes: &mut [u8; DIRECTORY_LEN]) {
-        bytes[0] = TAG_DIRECTORY;
-        bytes[1] = 0;
+        bytes[0] = if self.quota == 0 { TAG_DIRECTORY } else { TAG_DIRECTORY_QUOTA };
+        bytes[1] = u8::from(self.acl) | u8::from(self.default_acl) << 1;
         bytes[2..4].copy_from_slice(&self.mode.to_le_bytes());
         for (at, field) in [(4, self.uid), (8, self.gid), (12, self.nlink)] {
             bytes[at..at + 4].copy_from_slice(&field.to_le_bytes());
@@ -162,13 +179,14 @@ impl Inode {
     #[must_use]
     #[inline]
     pub(crate) fn overwrite_directory(&self, value: &mut [u8]) -> bool {
-        match <&mut [u8; DIRECTORY_LEN]>::try_from(value) {
-            Ok(bytes) if self.is_dir() && bytes[0] == TAG_DIRECTORY => {
-                self.encode_directory_into(bytes);
-                true
-            }
-            _ => false,
+        let Some((bytes, quota)) = value.split_first_chunk_mut::<DIRECTORY_LEN>() else { return false };
+        match (bytes[0], quota.len(), self.quota) {
+            (TAG_DIRECTORY, 0, 0) => {}
+            (TAG_DIRECTORY_QUOTA, 8, 1..) => quota.copy_from_slice(&self.quota.to_le_bytes()),
+            _ => return false,
         }
+        self.encode_directory_into(bytes);
+        self.is_dir()
     }
 
     #[inline]
@@ -184,7 +202,8 @@ impl Inode {
             (self.rdev != 0, u64::from(self.rdev)),
             (self.stored != self.size, self.stored),
         ];
-        let mut flags = u8::from(self.unnamed) << 6;
+        let more = (u64::from(self.acl) * MORE_ACL) | (u64::from(self.quota != 0) * MORE_QUOTA);
+        let mut flags = u8::from(self.unnamed) << 6 | u8::from(more != 0) << 7;
         for (i, (present, _)) in optional.iter().enumerate() {
             flags |= u8::from(*present) << i;
         }
@@ -207,6 +226,12 @@ impl Inode {
                 put(number);
             }
         }
+        if more != 0 {
+            put(more);
+        }
+        if self.quota != 0 {
+            put(self.quota);
+        }
         out.extend_from_slice(&bytes[..len]);
     }
 
@@ -215,15 +240,19 @@ impl Inode {
     pub fn decode(value: &[u8]) -> Option<Inode> {
         match *value.first()? {
             TAG_PACKED => Self::decode_packed(value),
-            TAG_DIRECTORY => Self::decode_directory(value),
+            TAG_DIRECTORY => Self::decode_directory(value.try_into().ok()?),
+            TAG_DIRECTORY_QUOTA if value.len() == DIRECTORY_QUOTA_LEN => {
+                let (fixed, quota) = value.split_first_chunk()?;
+                let quota = quota.try_into().map(u64::from_le_bytes).ok().filter(|quota| *quota != 0)?;
+                Some(Inode { quota, ..Self::decode_directory(fixed)? })
+            }
             _ => None,
         }
     }
 
     #[inline]
-    fn decode_directory(value: &[u8]) -> Option<Inode> {
-        let value: &[u8; DIRECTORY_LEN] = value.try_into().ok()?;
-        if value[1] != 0 {
+    fn decode_directory(value: &[u8; DIRECTORY_LEN]) -> Option<Inode> {
+        if value[1] > 3 {
             return None;
         }
         let short = |at: usize| u32::from_le_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]);
@@ -245,6 +274,9 @@ impl Inode {
             stored: 0,
             data_version: 0,
             unnamed: false,
+            acl: value[1] & 1 != 0,
+            default_acl: value[1] & 2 != 0,
+            quota: 0,
         };
         inode.is_dir().then_some(inode)
     }
@@ -267,6 +299,8 @@ impl Inode {
         let ctime = mtime.wrapping_add(unzigzag(optional(3)?.unwrap_or(0)) as u64);
         let rdev = optional(4)?.unwrap_or(0);
         let stored = optional(5)?.unwrap_or(size);
+        let more = if flags & MORE == 0 { 0 } else { cursor.varint().filter(|more| matches!(more, 1..=3))? };
+        let quota = if more & MORE_QUOTA == 0 { 0 } else { cursor.varint().filter(|quota| *quota != 0)? };
         cursor.end()?;
         NodeType::of_mode(mode)?;
         let inode = Inode {
@@ -286,7 +320,10 @@ impl Inode {
             data_version,
             unnamed: flags >> 6 & 1 == 1,
             parent: 0,
+            acl: more & MORE_ACL != 0,
+            default_acl: false,
+            quota,
         };
-        (flags >> 7 == 0 && !inode.is_dir()).then_some(inode)
+        (!inode.is_dir()).then_some(inode)
     }
 }

@@ -53,6 +53,16 @@ fn golden_bytes() {
     fixed.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0xa0, 0x18, 0, 0, 0, 0, 0, 0, 0xa0, 0x18]);
     fixed.extend_from_slice(&[9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(encoded(&directory()), fixed);
+    let counted = Inode { acl: true, quota: 300, ..file() };
+    let mut more = packed.to_vec();
+    more[1] |= 0x80;
+    more.extend_from_slice(&[3, 0xac, 0x02]);
+    assert_eq!(encoded(&counted), more);
+    (fixed[0], fixed[1]) = (0x13, 3);
+    fixed.extend_from_slice(&[0x2c, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(encoded(&Inode { acl: true, default_acl: true, quota: 300, ..directory() }), fixed);
+    (more[1], more[packed.len()]) = (packed[1] | 0x80, 0);
+    assert_eq!(Inode::decode(&more), None, "a field that is not needed is not written");
 
     let mut value = Vec::new();
     Dentry { inode: 300, d_type: 8 }.encode(&mut value);
@@ -81,6 +91,9 @@ fn golden_bytes() {
     value.clear();
     FreeRecord { id: 1, pg: 300, index: 5, first_block: 2, blocks: 130 }.encode(&mut value);
     assert_eq!(value, [0x10, 0xac, 0x02, 5, 2, 0x82, 0x01]);
+    value.clear();
+    LockRange { start: 5, end: 300, write: true, pid: 9 }.encode(&mut value);
+    assert_eq!(value, [0x12, 0xa7, 0x02, 9]);
     assert_eq!([Hold { write: false }.encode(), Hold { write: true }.encode()], [[0x10], [0x11]]);
 }
 
@@ -97,6 +110,14 @@ fn golden_keys() {
     assert_eq!(key::session_hold(1, 2).as_bytes()[8..], [0x81, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::dead_inode(2).as_bytes()[7..], [0, 0x82, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::free_record(2).as_bytes()[7..], [0, 0x83, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::deferral(1).as_bytes()[8..], [0x41]);
+    assert_eq!(key::deferring().as_bytes(), [0, 0, 0, 0, 0, 0, 0, 0, 0x86]);
+    assert_eq!(key::deferred(1, 2).as_bytes()[7..], [0, 0x87, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
+    let owner = crate::locks::Owner { kind: 1, session: 2, owner: 3 };
+    let numbers = [2u64, 3, 4].map(u64::to_be_bytes).concat();
+    assert_eq!(key::lock(9, owner, 4).as_bytes()[7..], [&[9, 0x42, 1][..], &numbers].concat());
+    assert_eq!(key::lock_parts(&key::lock(9, owner, 4).as_bytes()[9..]), Some((owner, 4)));
+    assert_eq!(key::session_lock(1, 2).as_bytes()[7..], [0, 0x88, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::dead_session(2).as_bytes()[7..], [0, 0x84, 0, 0, 0, 0, 0, 0, 0, 2]);
 }
 
@@ -142,6 +163,9 @@ fn any_inode() -> impl Strategy<Value = Inode> {
             data_version: other(n[8]),
             unnamed: unnamed && !is_dir,
             parent: if is_dir { n[7] } else { 0 },
+            acl: n[5] & 1 != 0,
+            default_acl: is_dir && n[5] & 2 != 0,
+            quota: if n[5] & 4 != 0 { n[3] >> (n[2] & 63) } else { 0 },
         }
     })
 }
@@ -212,7 +236,8 @@ fn numbers_of_every_length() {
 /// A cut or lengthened value taken for a whole one.
 #[test]
 fn values_of_another_length_are_refused() {
-    for inode in [file(), directory()] {
+    let both = [file(), directory()].map(|inode| Inode { acl: true, quota: 77, ..inode });
+    for inode in [file(), directory()].into_iter().chain(both) {
         let value = encoded(&inode);
         for length in 0..value.len() {
             assert_eq!(Inode::decode(&value[..length]), None);
@@ -220,5 +245,16 @@ fn values_of_another_length_are_refused() {
         let mut longer = value;
         longer.push(0);
         assert_eq!(Inode::decode(&longer), None);
+    }
+}
+
+/// A file of 1960 would become one of 1970, or of 2262.
+#[test]
+fn times_before_1970_are_exact() {
+    for ns in [-1i64, -315_619_200_123_456_789, i64::MIN, i64::MAX] {
+        for inode in [file(), directory()] {
+            let inode = Inode { atime: ns as u64, mtime: ns as u64 ^ 1, ..inode };
+            assert_eq!(Inode::decode(&encoded(&inode)), Some(inode));
+        }
     }
 }

@@ -205,7 +205,7 @@ proptest! {
         let inode = Inode {
             mode: small[0] as u16, nlink: small[1], uid: small[2], gid: small[3], size: n[0] >> shift, atime: n[1], mtime: n[2],
             ctime: n[3] >> shift, btime: n[4], layout: n[5], generation: n[6] >> shift, rdev: small[0], stored: n[7], data_version: n[0],
-            unnamed: false, parent: 5,
+            unnamed: false, parent: 5, acl: true, default_acl: false, quota: 6,
         };
         let mut out = Vec::new();
         put_attributes_response(&mut out, n[7] >> shift, &inode);

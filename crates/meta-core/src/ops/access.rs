@@ -2,7 +2,6 @@
 use crate::error::{OpError, Result};
 use crate::message::request::{self, Who};
 use crate::namespace::Namespace;
-use crate::permission::allows;
 use cairn_types::ErrorCode;
 
 impl Namespace {
@@ -13,6 +12,6 @@ impl Namespace {
             _ => return Err(OpError::new(ErrorCode::InvalidArgument, "the mask has more than the bits r, w, x")),
         };
         let inode = self.live_inode(request.inode)?;
-        if allows(&inode, who, mask) { Ok(()) } else { Err(OpError::ACCESS_DENIED) }
+        if self.allows(request.inode, &inode, who, mask) { Ok(()) } else { Err(OpError::ACCESS_DENIED) }
     }
 }

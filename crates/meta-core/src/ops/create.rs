@@ -3,6 +3,7 @@
 //! What happens with an existing entry: `exclusive` answers Exists. `replace` puts a new inode in the place of a regular
 //! file, as a rename over it would. Otherwise the existing entry is answered, and held if asked for; contents that were
 //! sent along would get lost, so then the answer is Exists.
+use crate::acl::Inherited;
 use crate::encoding::{Dentry, Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::extent_map::check_incoming;
@@ -11,7 +12,7 @@ use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
-use crate::permission::{EXEC, READ, WRITE, allows, check_change, check_delete, inherit};
+use crate::permission::{EXEC, READ, WRITE, inherit};
 use crate::writer_session::check_writer;
 use cairn_types::ErrorCode;
 
@@ -22,7 +23,9 @@ impl Namespace {
         let mode = self.check_create(&request, context)?;
         let mut directory = self.searchable(request.parent, &context.who)?;
         let id = self.next_inode()?;
-        let may_change = check_change(&directory, &context.who);
+        let (gid, mode) = inherit(&directory, &context.who, mode);
+        let inherited = self.inherit_acl(request.parent, &directory, mode, request.umask)?;
+        let may_change = self.check_change(request.parent, &directory, &context.who);
         let there = match may_change {
             // One descent finds out whether the name is free and takes it.
             Ok(()) => {
@@ -35,14 +38,15 @@ impl Namespace {
             if !request.replace || request.exclusive {
                 return self.open_existing(&request, there, context, out);
             }
-            self.replace_victim(&directory, there, context)?;
+            self.replace_victim(request.parent, &directory, there, context)?;
             self.put_dentry(request.parent, request.name, Dentry { inode: id, d_type: (mode >> 12) as u8 });
         } else {
             may_change?;
             directory.size += 1;
         }
-        let inode = self.new_file(&request, &directory, mode, context);
+        let inode = self.new_file(&request, &directory, gid, &inherited, context);
         self.add_inode(id, &inode);
+        self.put_inherited(id, &inherited, &inode);
         if !request.extents.is_empty {
             self.put_sets(id);
             self.put_first_extents(id);
@@ -94,8 +98,15 @@ impl Namespace {
         Ok(node_type as u16 | permissions)
     }
 
-    fn new_file(&self, request: &request::Create<'_>, directory: &Inode, mode: u16, context: &Context<'_>) -> Inode {
-        let (gid, mode) = inherit(directory, &context.who, mode);
+    fn new_file(
+        &self,
+        request: &request::Create<'_>,
+        directory: &Inode,
+        gid: u32,
+        inherited: &Inherited,
+        context: &Context<'_>,
+    ) -> Inode {
+        let mode = inherited.mode;
         let mut inode = Inode {
             mode,
             nlink: 1,
@@ -114,6 +125,7 @@ impl Namespace {
             inode.mtime = request.mtime_ns;
             inode.atime = request.mtime_ns;
         }
+        Self::note_inherited(inherited, &mut inode);
         let extents = if request.extents.is_empty { &[] } else { self.scratch.incoming.as_slice() };
         inode.stored = extents.iter().map(|extent| extent.length).sum();
         inode.size = extents.last().map_or(0, |extent| extent.end()).max(request.size);
@@ -137,8 +149,9 @@ impl Namespace {
         }
         let inode = self.inode(there.inode)?;
         if request.hold && !inode.is_symlink() {
-            let write = allows(&inode, &context.who, WRITE);
-            if !write && !allows(&inode, &context.who, READ) && !allows(&inode, &context.who, EXEC) {
+            let write = self.allows(there.inode, &inode, &context.who, WRITE);
+            let may = |mask| self.allows(there.inode, &inode, &context.who, mask);
+            if !write && !may(READ) && !may(EXEC) {
                 return Err(OpError::ACCESS_DENIED);
             }
             self.add_hold(context.session, there.inode, write);
@@ -148,9 +161,9 @@ impl Namespace {
     }
 
     /// Takes the name away from the regular file that is replaced.
-    fn replace_victim(&mut self, directory: &Inode, there: Dentry, context: &Context<'_>) -> Result<()> {
+    fn replace_victim(&mut self, parent: u64, directory: &Inode, there: Dentry, context: &Context<'_>) -> Result<()> {
         let mut victim = self.inode(there.inode)?;
-        check_delete(directory, &victim, &context.who)?;
+        self.check_delete(parent, directory, &victim, &context.who)?;
         if victim.is_dir() {
             return Err(OpError::IS_DIRECTORY);
         }

@@ -5,7 +5,7 @@ use crate::limits::PAGE_ENTRIES_MAX;
 use crate::message::request::{self, Header};
 use crate::message::writer::{put_extent, put_message, put_number};
 use crate::namespace::Namespace;
-use crate::permission::{EXEC, READ, allows, check_owner};
+use crate::permission::{EXEC, READ, check_owner};
 use crate::stripe_set::set_of;
 use cairn_types::ErrorCode;
 
@@ -19,8 +19,8 @@ impl Namespace {
         if !inode.is_regular() {
             return Err(OpError::new(ErrorCode::InvalidArgument, "only regular files have contents"));
         }
-        let may_read = allows(&inode, &header.who, READ)
-            || allows(&inode, &header.who, EXEC)
+        let may_read = self.allows(request.inode, &inode, &header.who, READ)
+            || self.allows(request.inode, &inode, &header.who, EXEC)
             || check_owner(&inode, &header.who).is_ok()
             || self.hold_of(header.session, request.inode).is_some();
         if !may_read {

@@ -6,7 +6,7 @@ use crate::error::{OpError, Result};
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
-use crate::permission::{EXEC, READ, WRITE, allows};
+use crate::permission::{EXEC, READ, WRITE};
 
 impl Namespace {
     pub(crate) fn hold(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -17,9 +17,9 @@ impl Namespace {
         }
         let who = &context.who;
         let allowed = if request.write {
-            allows(&inode, who, WRITE)
+            self.allows(request.inode, &inode, who, WRITE)
         } else {
-            allows(&inode, who, READ) || allows(&inode, who, EXEC)
+            self.allows(request.inode, &inode, who, READ) || self.allows(request.inode, &inode, who, EXEC)
         };
         let holds_already = self.hold_of(context.session, request.inode);
         if !allowed && !holds_already.is_some_and(|hold| hold.write || !request.write) {

@@ -8,7 +8,6 @@ use crate::limits::LINKS_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
-use crate::permission::{check_change, check_delete};
 use cairn_types::ErrorCode;
 
 impl Namespace {
@@ -28,14 +27,14 @@ impl Namespace {
         let victim = match there {
             Some(there) => {
                 let victim = self.inode(there.inode)?;
-                check_delete(&directory, &victim, &context.who)?;
+                self.check_delete(request.parent, &directory, &victim, &context.who)?;
                 if victim.is_dir() {
                     return Err(OpError::IS_DIRECTORY);
                 }
                 Some((there.inode, victim))
             }
             None => {
-                check_change(&directory, &context.who)?;
+                self.check_change(request.parent, &directory, &context.who)?;
                 None
             }
         };

@@ -6,7 +6,7 @@ use crate::limits::LINKS_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
-use crate::permission::{check_change, inherit};
+use crate::permission::inherit;
 
 impl Namespace {
     pub(crate) fn mkdir(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -20,8 +20,9 @@ impl Namespace {
         // As Linux: setuid and setgid are not taken from the request.
         let mode = NodeType::Directory as u16 | request.mode as u16 & 0o1777;
         let (gid, mode) = inherit(&directory, &context.who, mode);
-        let inode = Inode {
-            mode,
+        let inherited = self.inherit_acl(request.parent, &directory, mode, request.umask)?;
+        let mut inode = Inode {
+            mode: inherited.mode,
             nlink: 2,
             uid: context.who.uid,
             gid,
@@ -29,7 +30,9 @@ impl Namespace {
             parent: request.parent,
             ..Inode::at(context.now)
         };
+        Self::note_inherited(&inherited, &mut inode);
         let id = self.add_named(request.parent, directory, request.name, &inode, context)?;
+        self.put_inherited(id, &inherited, &inode);
         put_attributes_response(out, id, &inode);
         Ok(())
     }
@@ -40,7 +43,7 @@ impl Namespace {
         if self.dentry(id, name)?.is_some() {
             return Err(OpError::EXISTS);
         }
-        check_change(&directory, &context.who)?;
+        self.check_change(id, &directory, &context.who)?;
         Ok(directory)
     }
 

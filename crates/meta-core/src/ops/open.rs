@@ -9,7 +9,6 @@ use crate::limits::PAGE_ENTRIES_MAX;
 use crate::message::request::{self, Header};
 use crate::message::writer::{put_attributes, put_extent, put_message, put_number};
 use crate::namespace::Namespace;
-use crate::permission::allows;
 use crate::stripe_set::set_of;
 use cairn_types::ErrorCode;
 
@@ -28,7 +27,7 @@ impl Namespace {
         if inode.nlink == 0 && hold.is_none() {
             return Err(OpError::STALE);
         }
-        if !allows(&inode, &header.who, access) {
+        if !self.allows(id, &inode, &header.who, access) {
             return Err(OpError::ACCESS_DENIED);
         }
         put_attributes(out, 1, id, &inode);

@@ -58,6 +58,7 @@ impl Namespace {
         if request.layout != 0 {
             inode.layout = request.layout;
         }
+        self.drop_capability(request.inode, &inode);
         inode.touch_contents(context.now);
         if request.mtime_ns != 0 {
             inode.mtime = request.mtime_ns;

@@ -41,6 +41,7 @@ impl Namespace {
         if request.kill_privileges {
             inode.mode = killed_privileges(&inode);
         }
+        self.drop_capability(request.inode, &inode);
         inode.touch_contents(context.now);
         self.put_inode(request.inode, &inode);
         put_attributes_response(out, request.inode, &inode);

@@ -9,7 +9,7 @@ use crate::limits::{PAGE_ENTRIES_MAX, READDIR_BYTES_MAX};
 use crate::message::request::{self, Who};
 use crate::message::writer::{put_attributes, put_bytes, put_message, put_number};
 use crate::namespace::Namespace;
-use crate::permission::{EXEC, READ, allows};
+use crate::permission::{EXEC, READ};
 use cairn_types::ErrorCode;
 use cairn_types::name::NAME_MAX;
 
@@ -20,11 +20,11 @@ impl Namespace {
             return Err(OpError::new(ErrorCode::InvalidArgument, "not a cookie of this directory"));
         }
         let directory = self.directory(request.inode)?;
-        if !allows(&directory, who, READ) {
+        if !self.allows(request.inode, &directory, who, READ) {
             return Err(OpError::READ_DENIED);
         }
         // Names may be listed with r alone; what is behind them takes x.
-        let with_attributes = request.attributes && allows(&directory, who, EXEC);
+        let with_attributes = request.attributes && self.allows(request.inode, &directory, who, EXEC);
         let count_max = match request.count_max {
             0 => PAGE_ENTRIES_MAX,
             count => count.min(PAGE_ENTRIES_MAX),

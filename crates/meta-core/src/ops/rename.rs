@@ -8,7 +8,7 @@ use crate::inode_table::check_entry_name;
 use crate::limits::LINKS_MAX;
 use crate::message::request;
 use crate::namespace::{Context, Namespace};
-use crate::permission::{WRITE, allows, check_change, check_delete};
+use crate::permission::WRITE;
 use cairn_types::ErrorCode;
 
 const NO_REPLACE: u32 = 1;
@@ -45,7 +45,7 @@ impl Namespace {
         if new.entry.is_some_and(|(there, _)| there.inode == dentry.inode) {
             return Ok(());
         }
-        check_rename(&old, &inode, &new, request.flags, context)?;
+        self.check_rename(&old, (dentry.inode, &inode), &new, request.flags, context)?;
         match new.entry {
             Some(there) if request.flags == EXCHANGE => self.exchange(&old, (dentry, inode), &new, there, context),
             _ => self.move_entry(&old, (dentry, inode), &new, context)?,
@@ -157,43 +157,53 @@ impl Namespace {
     }
 }
 
-/// Permissions, types, links and emptiness.
-fn check_rename(old: &Side<'_>, inode: &Inode, new: &Side<'_>, flags: u32, context: &Context<'_>) -> Result<()> {
-    let who = &context.who;
-    let exchange = flags == EXCHANGE;
-    check_delete(&old.directory, inode, who)?;
-    let other = new.entry.as_ref().map(|(_, other)| other);
-    match other {
-        None => check_change(&new.directory, who)?,
-        Some(other) => {
-            check_delete(&new.directory, other, who)?;
-            if !exchange && inode.is_dir() && !other.is_dir() {
-                return Err(OpError::NOT_DIRECTORY);
+impl Namespace {
+    /// Permissions, types, links and emptiness.
+    fn check_rename(
+        &self,
+        old: &Side<'_>,
+        (id, inode): (u64, &Inode),
+        new: &Side<'_>,
+        flags: u32,
+        context: &Context<'_>,
+    ) -> Result<()> {
+        let who = &context.who;
+        let exchange = flags == EXCHANGE;
+        self.check_delete(old.parent, &old.directory, inode, who)?;
+        let other = new.entry.as_ref().map(|(_, other)| other);
+        match other {
+            None => self.check_change(new.parent, &new.directory, who)?,
+            Some(other) => {
+                self.check_delete(new.parent, &new.directory, other, who)?;
+                if !exchange && inode.is_dir() && !other.is_dir() {
+                    return Err(OpError::NOT_DIRECTORY);
+                }
+                if !exchange && !inode.is_dir() && other.is_dir() {
+                    return Err(OpError::IS_DIRECTORY);
+                }
             }
-            if !exchange && !inode.is_dir() && other.is_dir() {
-                return Err(OpError::IS_DIRECTORY);
+        }
+        let other_is_dir = other.is_some_and(Inode::is_dir);
+        if old.parent != new.parent {
+            // A directory that changes its parent is itself changed: its `..`.
+            let blocked = |id, moved: &Inode| moved.is_dir() && !self.allows(id, moved, who, WRITE);
+            let other_blocked = new.entry.as_ref().is_some_and(|(there, other)| blocked(there.inode, other));
+            if blocked(id, inode) || (exchange && other_blocked) {
+                return Err(OpError::new(
+                    ErrorCode::PermissionDenied,
+                    "a directory that is moved to another one needs w permission itself",
+                ));
+            }
+            let grows = |directory: &Inode, comes: bool, leaves: bool| comes && !leaves && directory.nlink >= LINKS_MAX;
+            if grows(&new.directory, inode.is_dir(), other_is_dir)
+                || (exchange && grows(&old.directory, other_is_dir, inode.is_dir()))
+            {
+                return Err(OpError::TOO_MANY_LINKS);
             }
         }
-    }
-    let other_is_dir = other.is_some_and(Inode::is_dir);
-    if old.parent != new.parent {
-        // A directory that changes its parent is itself changed: its `..`.
-        let blocked = |moved: &Inode| moved.is_dir() && !allows(moved, who, WRITE);
-        if blocked(inode) || (exchange && other.is_some_and(blocked)) {
-            return Err(OpError::new(
-                ErrorCode::PermissionDenied,
-                "a directory that is moved to another one needs w permission itself",
-            ));
+        if !exchange && other.is_some_and(|other| other.is_dir() && other.size > 0) {
+            return Err(OpError::NOT_EMPTY);
         }
-        let grows = |directory: &Inode, comes: bool, leaves: bool| comes && !leaves && directory.nlink >= LINKS_MAX;
-        if grows(&new.directory, inode.is_dir(), other_is_dir)
-            || (exchange && grows(&old.directory, other_is_dir, inode.is_dir()))
-        {
-            return Err(OpError::TOO_MANY_LINKS);
-        }
+        Ok(())
     }
-    if !exchange && other.is_some_and(|other| other.is_dir() && other.size > 0) {
-        return Err(OpError::NOT_EMPTY);
-    }
-    Ok(())
 }

@@ -9,7 +9,6 @@ use crate::inode_table::check_entry_name;
 use crate::message::request::{self, Who};
 use crate::message::writer::{put_attributes, put_bytes, put_number};
 use crate::namespace::Namespace;
-use crate::permission::check_search;
 use cairn_types::ErrorCode;
 use cairn_types::name::PATH_MAX;
 
@@ -68,7 +67,7 @@ impl Namespace {
         if self.counters.dead_directories > 0 {
             self.directory(id)?;
         }
-        check_search(inode, who)?;
+        self.check_search(id, inode, who)?;
         if !matches!(name, b"." | b"..") {
             check_entry_name(name)?;
         }

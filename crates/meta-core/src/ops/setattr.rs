@@ -6,7 +6,7 @@ use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
-use crate::permission::{SETGID, WRITE, allows, check_owner, killed_privileges, mode_after_write, without_privileges};
+use crate::permission::{SETGID, WRITE, check_owner, killed_privileges, mode_after_write, without_privileges};
 use cairn_types::ErrorCode;
 
 const MODE: u32 = 1 << 0;
@@ -19,7 +19,9 @@ const ATIME_NOW: u32 = 1 << 6;
 const MTIME_NOW: u32 = 1 << 7;
 const LAYOUT: u32 = 1 << 8;
 const KILL_PRIVILEGES: u32 = 1 << 9;
-const ALL: u32 = (1 << 10) - 1;
+/// The access time is of a read, sent late: the change time stays.
+const OF_A_READ: u32 = 1 << 10;
+const ALL: u32 = (1 << 11) - 1;
 
 impl Namespace {
     pub(crate) fn setattr(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -39,7 +41,8 @@ impl Namespace {
                 return Err(OpError::new(ErrorCode::InvalidArgument, "the mode of a symbolic link cannot be changed"));
             }
         }
-        check_times(&request, &inode, context)?;
+        let may_write = self.allows(request.inode, &inode, &context.who, WRITE);
+        check_times(&request, &inode, may_write, context)?;
         check_layout(&request, &inode, context)?;
         if request.valid == 0 {
             put_attributes_response(out, request.inode, &inode);
@@ -54,11 +57,21 @@ impl Namespace {
             inode.mode = killed_privileges(&inode);
         }
         set_owner_and_mode(&request, &mut inode, context);
+        if request.valid & MODE != 0 {
+            self.chmod_acl(request.inode, &inode)?;
+        }
+        if request.valid & (SIZE | UID | GID | KILL_PRIVILEGES) != 0 {
+            self.drop_capability(request.inode, &inode);
+        }
         set_times(&request, &mut inode, context.now);
         if request.valid & LAYOUT != 0 {
             inode.layout = request.layout;
         }
-        inode.touch(context.now);
+        if request.valid & OF_A_READ == 0 {
+            inode.touch(context.now);
+        } else {
+            inode.generation += 1;
+        }
         self.put_inode(request.inode, &inode);
         put_attributes_response(out, request.inode, &inode);
         Ok(())
@@ -80,7 +93,7 @@ impl Namespace {
 
     /// Permission to write to a file: by its mode, or because the session opened it when that allowed it.
     pub(crate) fn check_writable(&self, id: u64, inode: &Inode, context: &Context<'_>) -> Result<()> {
-        if allows(inode, &context.who, WRITE) || self.may_write_by_hold(context.session, id) {
+        if self.allows(id, inode, &context.who, WRITE) || self.may_write_by_hold(context.session, id) {
             Ok(())
         } else {
             Err(OpError::WRITE_DENIED)
@@ -122,7 +135,7 @@ fn check_owner_change(request: &request::Setattr, inode: &Inode, context: &Conte
 
 /// Setting both times to now takes the right to write; anything else takes the owner. Along with a new size, "now" says
 /// nothing that the size does not say.
-fn check_times(request: &request::Setattr, inode: &Inode, context: &Context<'_>) -> Result<()> {
+fn check_times(request: &request::Setattr, inode: &Inode, may_write: bool, context: &Context<'_>) -> Result<()> {
     let now = request.valid & (ATIME_NOW | MTIME_NOW);
     let explicit =
         (request.valid & ATIME != 0 && now & ATIME_NOW == 0) || (request.valid & MTIME != 0 && now & MTIME_NOW == 0);
@@ -135,11 +148,7 @@ fn check_times(request: &request::Setattr, inode: &Inode, context: &Context<'_>)
     if now != ATIME_NOW | MTIME_NOW {
         return check_owner(inode, &context.who);
     }
-    if check_owner(inode, &context.who).is_ok() || allows(inode, &context.who, WRITE) {
-        Ok(())
-    } else {
-        Err(OpError::WRITE_DENIED)
-    }
+    if check_owner(inode, &context.who).is_ok() || may_write { Ok(()) } else { Err(OpError::WRITE_DENIED) }
 }
 
 fn check_layout(request: &request::Setattr, inode: &Inode, context: &Context<'_>) -> Result<()> {

@@ -4,7 +4,6 @@ use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;
 use crate::message::request;
 use crate::namespace::{Context, Namespace};
-use crate::permission::check_delete;
 
 impl Namespace {
     pub(crate) fn unlink(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
@@ -29,7 +28,7 @@ impl Namespace {
         let directory = self.searchable(parent, &context.who)?;
         let dentry = self.dentry(parent, name)?.ok_or(OpError::NOT_FOUND)?;
         let victim = self.inode(dentry.inode)?;
-        check_delete(&directory, &victim, &context.who)?;
+        self.check_delete(parent, &directory, &victim, &context.who)?;
         Ok((directory, dentry, victim))
     }
 }

@@ -1,5 +1,7 @@
 //! Extended attributes: set, get, list, remove. Namespaces and permissions as in Linux (fs/xattr.c): `user.` on regular
-//! files and directories by mode bits, `trusted.` for root, `security.` written by root; others are refused.
+//! files and directories by mode bits, `trusted.` for root, `security.` written by root, the two of access control lists
+//! (`acl`) by the owner; others are refused.
+use crate::acl::{self, Acl};
 use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
@@ -7,10 +9,12 @@ use crate::limits::{XATTR_NAMES_MAX, XATTR_TOTAL_MAX};
 use crate::message::request::{self, Who};
 use crate::message::writer::{put_bytes, put_element};
 use crate::namespace::{Context, Namespace};
-use crate::permission::{READ, STICKY, WRITE, allows};
+use crate::permission::{READ, STICKY, WRITE, check_owner};
 use cairn_types::ErrorCode;
 use cairn_types::name::{XATTR_NAME_MAX, XATTR_VALUE_MAX};
 
+/// What a program may do beyond its caller.
+const CAPABILITY: &[u8] = b"security.capability";
 /// First byte of a value.
 const TAG: u8 = 0x10;
 const CREATE: u32 = 1;
@@ -25,11 +29,14 @@ impl Namespace {
             return Err(OpError::new(ErrorCode::InvalidArgument, "one of the flags create, replace"));
         }
         if request.value.len() > XATTR_VALUE_MAX {
-            return Err(OpError::new(ErrorCode::OutOfRange, "an extended attribute has at most 64 KiB"));
+            return Err(OpError::new(ErrorCode::AttributeTooLarge, "an extended attribute has at most 64 KiB"));
         }
         check_xattr_name(request.name)?;
+        if is_acl(request.name) {
+            return self.set_acl(context, request.inode, request.name, request.value);
+        }
         let mut inode = self.live_inode(request.inode)?;
-        check_xattr_write(request.name, &inode, &context.who)?;
+        self.check_xattr_write(request.name, request.inode, &inode, &context.who)?;
         let there = self.tree.get(key::xattr(request.inode, request.name).as_bytes()).map(<[u8]>::len);
         if there.is_some() && request.flags == CREATE {
             return Err(OpError::new(ErrorCode::Exists, "there is an extended attribute of this name"));
@@ -57,8 +64,11 @@ impl Namespace {
     pub(crate) fn remove_xattr(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
         let request = request::RemoveXattr::decode(bytes)?;
         check_xattr_name(request.name)?;
+        if is_acl(request.name) {
+            return self.set_acl(context, request.inode, request.name, &[]);
+        }
         let mut inode = self.live_inode(request.inode)?;
-        check_xattr_write(request.name, &inode, &context.who)?;
+        self.check_xattr_write(request.name, request.inode, &inode, &context.who)?;
         if !self.tree.remove(key::xattr(request.inode, request.name).as_bytes()) {
             return Err(NO_ATTRIBUTE);
         }
@@ -75,7 +85,7 @@ impl Namespace {
             if !inode.is_regular() && !inode.is_dir() {
                 return Err(NO_ATTRIBUTE);
             }
-            if !allows(&inode, who, READ) {
+            if !self.allows(request.inode, &inode, who, READ) {
                 return Err(OpError::READ_DENIED);
             }
         }
@@ -99,6 +109,50 @@ impl Namespace {
             }
         });
         Ok(())
+    }
+
+    /// Sets an access control list, or removes it with an empty value.
+    fn set_acl(&mut self, context: &Context<'_>, id: u64, name: &[u8], value: &[u8]) -> Result<()> {
+        let acl = Acl::decode(value)?;
+        let mut inode = self.live_inode(id)?;
+        if inode.is_symlink() {
+            return Err(OpError::new(ErrorCode::NotSupported, "a symbolic link has no access control list"));
+        }
+        if name == acl::DEFAULT && !inode.is_dir() {
+            let text = "only directories have default access control lists";
+            return if acl.is_some() { Err(OpError::new(ErrorCode::PermissionDenied, text)) } else { Ok(()) };
+        }
+        check_owner(&inode, &context.who)?;
+        if name == acl::DEFAULT {
+            self.set_default_acl(id, &mut inode, acl.as_ref());
+        } else {
+            let keeps_setgid = context.who.is_root() || context.who.in_group(inode.gid);
+            self.set_access_acl(id, &mut inode, acl.as_ref(), keeps_setgid);
+        }
+        inode.touch(context.now);
+        self.put_inode(id, &inode);
+        Ok(())
+    }
+
+    /// Who writes to a program, or changes its owner, takes its capabilities away. What nobody may execute has none that
+    /// matter, and is not looked at.
+    pub(crate) fn drop_capability(&mut self, id: u64, inode: &Inode) {
+        if inode.is_regular() && inode.mode & 0o111 != 0 {
+            self.tree.remove(key::xattr(id, CAPABILITY).as_bytes());
+        }
+    }
+
+    fn check_xattr_write(&self, name: &[u8], id: u64, inode: &Inode, who: &Who<'_>) -> Result<()> {
+        if !name.starts_with(b"user.") {
+            return if who.is_root() { Ok(()) } else { Err(OpError::NOT_ROOT) };
+        }
+        if !inode.is_regular() && !inode.is_dir() {
+            return Err(OpError::new(ErrorCode::NotPermitted, "only files and directories have user attributes"));
+        }
+        if inode.is_dir() && inode.mode & STICKY != 0 && !who.is_root() && who.uid != inode.uid {
+            return Err(OpError::NOT_OWNER);
+        }
+        if self.allows(id, inode, who, WRITE) { Ok(()) } else { Err(OpError::WRITE_DENIED) }
     }
 
     /// Bytes of the names with one each, and of names and values with their tags.
@@ -127,24 +181,23 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(OpError::new(ErrorCode::OutOfRange, "the name of an extended attribute has 1 to 255 bytes"));
     }
+    if is_acl(name) {
+        return Ok(());
+    }
     let known = [b"user.".as_slice(), b"trusted.", b"security."];
-    let has_namespace = known.iter().any(|prefix| name.len() > prefix.len() && name.starts_with(prefix));
-    if has_namespace && !name.contains(&0) {
+    let Some(prefix) = known.iter().find(|prefix| name.starts_with(prefix)) else {
+        return Err(OpError::new(
+            ErrorCode::NotSupported,
+            "extended attributes are named user.…, trusted.… or security.…; of system.… there are access control lists",
+        ));
+    };
+    if name.len() > prefix.len() && !name.contains(&0) {
         Ok(())
     } else {
-        Err(OpError::new(ErrorCode::InvalidArgument, "extended attributes are named user.…, trusted.… or security.…"))
+        Err(OpError::new(ErrorCode::InvalidArgument, "the name of an extended attribute is empty or contains NUL"))
     }
 }
 
-fn check_xattr_write(name: &[u8], inode: &Inode, who: &Who<'_>) -> Result<()> {
-    if !name.starts_with(b"user.") {
-        return if who.is_root() { Ok(()) } else { Err(OpError::NOT_ROOT) };
-    }
-    if !inode.is_regular() && !inode.is_dir() {
-        return Err(OpError::new(ErrorCode::NotPermitted, "only files and directories have user attributes"));
-    }
-    if inode.is_dir() && inode.mode & STICKY != 0 && !who.is_root() && who.uid != inode.uid {
-        return Err(OpError::NOT_OWNER);
-    }
-    if allows(inode, who, WRITE) { Ok(()) } else { Err(OpError::WRITE_DENIED) }
+fn is_acl(name: &[u8]) -> bool {
+    name == acl::ACCESS || name == acl::DEFAULT
 }

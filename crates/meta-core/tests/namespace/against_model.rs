@@ -4,7 +4,8 @@ use crate::driver::{Driver, Logged, ROOT, config, restore};
 use crate::translate::{reply, request};
 use cairn_meta_core::{Namespace, NamespaceConfig, SessionState};
 use cairn_model::{
-    Caller, Create, LOCK_BYTES, Model, Operation, Piece, Publish, Punch, Reply, Request, SetLock, Setattr,
+    ACCESS, AclEntry, Caller, Create, DEFAULT, LOCK_BYTES, Model, Operation, Piece, Publish, Punch, Reply, Request,
+    SetLock, Setattr, acl_bytes,
 };
 use cairn_types::ErrorCode;
 use cairn_wire::common::Credentials;
@@ -127,6 +128,38 @@ impl Pair {
         ][number as usize % 16]
     }
 
+    fn umask(&self, number: u32) -> u32 {
+        [0, 0o022, 0o077, 0o7002][number as usize % 4]
+    }
+
+    /// A list that mostly can be set.
+    fn acl(&self, n: &[u32; 6]) -> Vec<u8> {
+        let perm = |shift: u32| (n[3] >> shift & 7) as u16;
+        let mut list = vec![(1, perm(0), u32::MAX), (4, perm(3), 7), (32, perm(6), u32::MAX)];
+        if n[4].is_multiple_of(2) {
+            list.push((16, perm(9) | 4, u32::MAX));
+            list.push((2, perm(12), 1000 + n[4] / 2 % 3));
+            list.push((8, perm(15), [1000, 2000, 1002][n[4] as usize / 8 % 3]));
+            list.push((2, perm(18), 1001));
+        }
+        list.sort_by_key(|entry: &AclEntry| entry.0);
+        match n[5] % 32 {
+            0 => list.clear(),
+            1 => list.retain(|entry| entry.0 != 16),
+            2 => list.reverse(),
+            3 => list[0].1 = 9,
+            _ => {}
+        }
+        let mut bytes = acl_bytes(&list);
+        match n[5] % 64 {
+            4 => bytes.clear(),
+            5 => bytes[0] = 1,
+            6 => bytes.truncate(bytes.len() - 1),
+            _ => {}
+        }
+        bytes
+    }
+
     fn layout(&self, number: u32) -> u64 {
         if number % 32 == 31 { 999_999 } else { u64::from(number.is_multiple_of(3)) * 2 }
     }
@@ -195,11 +228,14 @@ impl Pair {
         let written_by =
             if (step.session / 3).is_multiple_of(16) { u64::from(step.who) % self.next_session } else { session };
         let (parent, name) = (self.directory(n[0]), self.name(n[1]));
-        match step.kind % 45 {
-            0..=4 => Operation::Mkdir { parent, name, mode: self.mode(n[2]), layout: self.layout(n[3]) },
+        match step.kind % 49 {
+            0..=4 => {
+                let (mode, layout) = (self.mode(n[2]), self.layout(n[3]));
+                Operation::Mkdir { parent, name, mode, layout, umask: self.umask(n[4]) }
+            }
             5..=9 => Operation::Create(Create { written_by, ..self.create(parent, name, &n) }),
             10 => Operation::Symlink { parent, name, target: vec![b't'; (n[2] % 4) as usize] },
-            11 => Operation::CreateUnnamed { parent, mode: self.mode(n[2]), layout: 0 },
+            11 => Operation::CreateUnnamed { parent, mode: self.mode(n[2]), layout: 0, umask: self.umask(n[4]) },
             12..=14 => {
                 let inode = if n[2].is_multiple_of(4) { self.any_inode(n[3]) } else { self.file(n[3]) };
                 Operation::Link { inode, parent, name, replace: n[4].is_multiple_of(3) }
@@ -221,7 +257,7 @@ impl Pair {
                 Operation::Rename { parent, name, new_parent, new_name, flags: [0, 0, 1, 2, 2, 3][n[4] as usize % 6] }
             }
             25..=29 => Operation::Setattr(self.setattr(&n)),
-            30 | 31 => self.xattr(&n),
+            30 | 31 | 44..=47 => self.xattr(&n),
             32..=35 => {
                 let inode = self.file(n[0]);
                 let pieces = self.pieces(inode, &n[1..]);
@@ -265,6 +301,7 @@ impl Pair {
             pieces,
             mtime: TIMES[n[5] as usize / 16 % 3],
             written_by: 0,
+            umask: self.umask(n[1] / 64),
             owner: ((n[5] / 48).is_multiple_of(5)).then_some((1000 + n[5] / 256 % 2, 1000 * (1 + n[5] / 512 % 2))),
         }
     }
@@ -322,8 +359,15 @@ impl Pair {
 
     fn xattr(&self, n: &[u32; 6]) -> Operation {
         let inode = self.any_inode(n[0]);
-        let name = ["user.a", "user.b", "trusted.c", "security.d", "system.e", "user."][n[1] as usize % 6];
-        let name = name.as_bytes().to_vec();
+        let names = ["user.a", "user.b", "trusted.c", "security.capability", "system.e", "user."];
+        let acls = [ACCESS, ACCESS, ACCESS, DEFAULT, DEFAULT, DEFAULT];
+        let name = match n[1] % 12 {
+            at @ 0..=5 => names[at as usize].as_bytes().to_vec(),
+            at => acls[at as usize - 6].to_vec(),
+        };
+        if name.starts_with(b"system.posix") && !n[2].is_multiple_of(7) {
+            return Operation::SetXattr { inode, name, value: self.acl(n), flags: n[4] % 3 };
+        }
         if n[2].is_multiple_of(3) {
             Operation::RemoveXattr { inode, name }
         } else {
@@ -550,7 +594,10 @@ const EXPECTED: &[(&str, &str)] = &[
     ("SetLock", "InvalidArgument"),
     ("SetLock", "Locked"),
     ("SetLock", "done"),
+    ("SetXattr", "InvalidArgument"),
     ("SetXattr", "NotPermitted"),
+    ("SetXattr", "NotSupported"),
+    ("SetXattr", "PermissionDenied"),
     ("SetXattr", "done"),
     ("Symlink", "done"),
     ("Unlink", "IsDirectory"),

@@ -144,7 +144,7 @@ fn extended_attributes() {
     assert_eq!(d.set_xattr(f, "user.a", b"2", 1), Err(E::Exists));
     assert_eq!(d.set_xattr(f, "user.b", b"2", 2), Err(E::NoAttribute));
     d.set_xattr(f, "user.a", &[7; 65_536], 2).unwrap();
-    assert_eq!(d.set_xattr(f, "user.b", &[7; 65_537], 0), Err(E::OutOfRange));
+    assert_eq!(d.set_xattr(f, "user.b", &[7; 65_537], 0), Err(E::AttributeTooLarge));
     assert_eq!(d.set_xattr(f, &format!("user.{}", "n".repeat(251)), b"", 0), Err(E::OutOfRange));
     for i in 0..3 {
         d.set_xattr(f, &format!("user.{i}"), &[0; 60_000], 0).unwrap();

@@ -1,5 +1,6 @@
 //! The namespace as its callers see it: protobuf in, protobuf out.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test panics")]
+mod acls;
 mod against_model;
 mod checkpoints;
 mod contents;

@@ -35,15 +35,15 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
         who: Some(who),
     });
     match operation.clone() {
-        Operation::Mkdir { parent, name, mode, layout } => {
-            (Opcode::Mkdir, MkdirRequest { header, parent, name, mode, layout, umask: 0 }.encode_to_vec())
+        Operation::Mkdir { parent, name, mode, layout, umask } => {
+            (Opcode::Mkdir, MkdirRequest { header, parent, name, mode, layout, umask }.encode_to_vec())
         }
         Operation::Create(create) => (Opcode::Create, create_request(header, create).encode_to_vec()),
         Operation::Symlink { parent, name, target } => {
             (Opcode::Symlink, SymlinkRequest { header, parent, name, target }.encode_to_vec())
         }
-        Operation::CreateUnnamed { parent, mode, layout } => {
-            (Opcode::CreateUnnamed, CreateUnnamedRequest { header, parent, mode, layout, umask: 0 }.encode_to_vec())
+        Operation::CreateUnnamed { parent, mode, layout, umask } => {
+            (Opcode::CreateUnnamed, CreateUnnamedRequest { header, parent, mode, layout, umask }.encode_to_vec())
         }
         Operation::Link { inode, parent, name, replace } => {
             (Opcode::Link, LinkRequest { header, inode, parent, name, replace }.encode_to_vec())
@@ -124,6 +124,7 @@ fn create_request(header: Option<MetaHeader>, create: model::Create) -> CreateRe
         uid,
         gid,
         written_by: create.written_by,
+        umask: create.umask,
         ..Default::default()
     }
 }
