@@ -140,10 +140,15 @@ fn write_round(inner: &Arc<Inner>, publishes: &Arc<Semaphore>) {
             let outcome = match aged || short {
                 // Also what is not durable yet, so that a slow one is waited for.
                 true => file.data.publish_flights().await,
-                false => file.data.publish_durable().await.map(|_| ()),
+                false => file.data.publish_durable().await,
             };
-            if let Err(error) = file.note(outcome.map_err(VfsError::from)) {
-                inner.background.failed(&file, &error);
+            match outcome.map_err(VfsError::from) {
+                Ok(true) => drop(file.note(Ok(()))),
+                Ok(false) => {}
+                Err(error) => {
+                    inner.background.failed(&file, &error);
+                    drop(file.note(Err(error)));
+                }
             }
             file.publishing.store(false, Ordering::Release);
         });
@@ -176,7 +181,7 @@ async fn send_atimes(inner: &Arc<Inner>) {
     }
     let atimes: Vec<(u64, u64)> = std::mem::take(&mut *inner.background.atimes.lock()).into_iter().collect();
     let send = |inner: Arc<Inner>, (ino, atime_ns): (u64, u64)| async move {
-        let request = SetattrRequest { valid: crate::ops::attributes::ATIME, atime_ns, ..Default::default() };
+        let request = SetattrRequest { valid: crate::ops::attributes::ATIME_OF_A_READ, atime_ns, ..Default::default() };
         // Removed meanwhile, or not this user's: access times are worth no more than one attempt.
         if let Err(error) = inner.volume.setattr(ino, format!("inode {ino}").as_bytes(), request).await {
             tracing::debug!(inode = ino, %error, "an access time was not kept");
@@ -212,7 +217,9 @@ async fn check_session(inner: &Arc<Inner>, known: u64) -> u64 {
             return known;
         }
     };
-    if known == 0 || known == now {
+    let files = inner.files.all();
+    let other = |session: u64| session != 0 && session != now;
+    if !other(known) && !files.iter().any(|file| other(file.held()) || other(file.soft())) {
         return now;
     }
     inner.background.sessions_lost.fetch_add(1, Ordering::Relaxed);
@@ -236,6 +243,6 @@ async fn check_session(inner: &Arc<Inner>, known: u64) -> u64 {
             }
         }
     };
-    in_parallel(inner, inner.files.all(), renew).await;
+    in_parallel(inner, files, renew).await;
     now
 }

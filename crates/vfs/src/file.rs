@@ -59,6 +59,10 @@ impl File {
             handles: AtomicU64::new(0),
         })
     }
+    /// More than one handle has it open.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) > 1
+    }
     pub(crate) fn held(&self) -> u64 {
         self.state.lock().held
     }

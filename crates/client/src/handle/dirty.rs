@@ -106,29 +106,27 @@ impl Dirty {
     }
     /// Forgets what lies in `from..to`.
     pub(crate) fn cut(&mut self, from: u64, to: u64) {
-        if from >= to {
-            return;
-        }
-        let before = self.parts.range(..from).next_back().filter(|(at, part)| *at + part.len() as u64 > from);
-        let first = before.map_or(from, |(at, _)| *at);
-        while let Some(at) = self.parts.range(first..to).next().map(|(at, _)| *at) {
-            let Some(part) = self.parts.remove(&at) else { return };
+        self.take_range(from, to);
+    }
+    /// Takes `from..to` out; what is taken is never changed.
+    pub(crate) fn take_range(&mut self, from: u64, to: u64) -> Dirty {
+        let mut taken = Dirty::default();
+        let touched: Vec<u64> = self.overlapping(from, to).map(|(at, _)| at).collect();
+        for at in touched {
+            let Some(part) = self.parts.remove(&at) else { continue };
             self.bytes -= part.len();
-            let end = at + part.len() as u64;
             let data = part.shared();
+            let end = at + data.len() as u64;
+            let (start, stop) = (at.max(from), end.min(to));
+            taken.insert(start, Part::Shared(data.slice((start - at) as usize..(stop - at) as usize)));
             if at < from {
                 self.insert(at, Part::Shared(data.slice(..(from - at) as usize)));
             }
             if end > to {
                 self.insert(to, Part::Shared(data.slice((to - at) as usize..)));
             }
-            if end >= to || at < first {
-                return;
-            }
-            if at < from {
-                return self.cut(end, to);
-            }
         }
+        taken
     }
     /// Forgets what lies at `size` and beyond.
     pub(crate) fn truncate(&mut self, size: u64) {
@@ -158,7 +156,7 @@ impl Dirty {
     }
     fn overlapping(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Part)> {
         let before = self.parts.range(..from).next_back().filter(|(at, part)| *at + part.len() as u64 > from);
-        let first = before.map_or(from, |(at, _)| *at);
+        let first = if from < to { before.map_or(from, |(at, _)| *at) } else { to };
         self.parts.range(first..to.max(first)).map(|(at, part)| (*at, part))
     }
     /// What lies in `from..to`, in order.
@@ -172,6 +170,18 @@ impl Dirty {
     /// Whether something lies in `from..to`.
     pub(crate) fn overlaps(&self, from: u64, to: u64) -> bool {
         self.overlapping(from, to).next().is_some()
+    }
+    /// Where something is: begin and end of each run.
+    pub(crate) fn spans(&self) -> Vec<(u64, u64)> {
+        let mut spans: Vec<(u64, u64)> = Vec::new();
+        for (at, part) in &self.parts {
+            let end = at + part.len() as u64;
+            match spans.last_mut() {
+                Some(span) if span.1 == *at => span.1 = end,
+                _ => spans.push((*at, end)),
+            }
+        }
+        spans
     }
     /// What is here as runs: parts that follow each other are one.
     pub(crate) fn runs(&self) -> Vec<Run> {
@@ -203,15 +213,6 @@ impl Dirty {
             self.bytes -= part.len();
             taken.insert(at, Part::Shared(part.shared()));
         }
-        taken
-    }
-    /// Takes `from..to` out.
-    pub(crate) fn take_range(&mut self, from: u64, to: u64) -> Dirty {
-        let mut taken = Dirty::default();
-        for (at, data) in self.pieces(from, to) {
-            taken.insert(at, Part::Shared(data));
-        }
-        self.cut(from, to);
         taken
     }
     /// Puts back what could not be written, below what was written since.
@@ -280,6 +281,8 @@ mod tests {
             prop_assert!(flat(&dirty, SIZE) == model);
             let all: u64 = dirty.runs().iter().map(Run::len).sum();
             prop_assert_eq!(all as usize, dirty.bytes());
+            let spans: Vec<_> = dirty.runs().iter().map(|run| (run.offset, run.end())).collect();
+            prop_assert_eq!(spans, dirty.spans());
             let mut rest = Dirty::default();
             while !dirty.is_empty() {
                 let taken = dirty.take(2, 100_000);

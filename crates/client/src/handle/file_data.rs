@@ -66,6 +66,8 @@ struct State {
     writer: Volume,
     /// Times that somebody else was found to have changed the contents.
     foreign: u64,
+    /// A publish is on its way: an answer to another call may tell of it, and is not taken for somebody else's change.
+    publishing: bool,
 }
 
 /// What a file's memory holds.
@@ -106,6 +108,9 @@ impl State {
         if new.generation < self.attributes.generation && new.data_version <= known {
             // An answer that was overtaken.
             return new.data_version == known;
+        }
+        if by == By::Unknown && self.publishing && new.data_version > known {
+            return false;
         }
         self.fresh = now;
         let same = new.data_version == known || by == By::Own && new.data_version == known + 1;
@@ -190,6 +195,7 @@ impl FileData {
             mtime_ns: 0,
             writer: volume.clone(),
             foreign: 0,
+            publishing: false,
         };
         Ok(Arc::new(FileData {
             volume: volume.clone(),

@@ -11,11 +11,13 @@ const MODE: u32 = 1;
 const UID: u32 = 1 << 1;
 const GID: u32 = 1 << 2;
 const SIZE: u32 = 1 << 3;
-pub(crate) const ATIME: u32 = 1 << 4;
+const ATIME: u32 = 1 << 4;
 const MTIME: u32 = 1 << 5;
 const ATIME_NOW: u32 = 1 << 6;
 const MTIME_NOW: u32 = 1 << 7;
 const KILL_PRIVILEGES: u32 = 1 << 9;
+/// An access time that does not change the change time.
+pub(crate) const ATIME_OF_A_READ: u32 = ATIME | 1 << 10;
 
 /// As the wire carries it.
 pub(crate) fn request(set: &SetAttr) -> SetattrRequest {

@@ -122,7 +122,7 @@ impl Vfs {
     /// A handle's descriptor is closed: what was written becomes durable and visible; errors of earlier writes come here.
     pub async fn flush(&self, handle: Handle, lock_owner: u64) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        let flushed = match open.file.data.is_clean() {
+        let flushed = match !open.flags.write || open.file.data.is_clean() {
             true => Ok(()),
             false => {
                 let file = open.file.clone();
@@ -257,7 +257,7 @@ impl Inner {
     fn keeps_pages(&self, file: &Arc<File>) -> bool {
         let changed = file.was_changed();
         let version = file.data.data_version();
-        let shared = Arc::strong_count(file) > 2 && self.cache.pages(file.ino).is_some();
+        let shared = file.is_shared() && self.cache.pages(file.ino).is_some();
         let before = self.cache.pages_are_of(file.ino, version);
         !changed && (shared || before == Some(version))
     }
@@ -265,6 +265,12 @@ impl Inner {
     pub(crate) async fn close_file(&self, file: &Arc<File>) {
         let _opening = self.opening(file.ino).lock().await;
         self.close_entered(file).await;
+    }
+    fn seen_closed(&self, file: &File) -> cairn_wire::meta::Attributes {
+        self.cache.forget_attributes(file.ino);
+        let mut attributes = file.data.attributes();
+        attributes.atime_ns = attributes.atime_ns.max(file.atime());
+        attributes
     }
     async fn close_entered(&self, file: &Arc<File>) {
         if !self.files.leave(file, &self.cache) {
@@ -274,6 +280,8 @@ impl Inner {
         if !file.data.is_clean() {
             tracing::error!(inode = file.ino, "a file was closed with data that could not be written; it is lost");
         }
+        let attributes = self.seen_closed(file);
+        self.cache.put_attributes(&attributes, self.options.attr_ttl.saturating_sub(file.data.age()));
         self.background.note_atime(file.ino, file.take_atime());
         let session = self.volume.session_number().await.unwrap_or_default();
         if file.soft() == session

@@ -72,11 +72,17 @@ impl Vfs {
         while done < length {
             let at = from.1 + done;
             let fresh = to.1 + done >= target.file.data.attributes().size;
-            if fresh && let Some(hole) = self.hole_at(&source, at, from.1 + length).await? {
-                done += hole;
-                continue;
+            let mut step = (length - done).min(COPY_STEP);
+            if fresh {
+                let end = from.1 + length;
+                let data = self.next(&source, at, Seek::Data, end).await?;
+                if data > at {
+                    done = data - from.1;
+                    continue;
+                }
+                step = step.min(self.next(&source, at, Seek::Hole, end).await? - at);
             }
-            let step = (length - done).min(COPY_STEP) as u32;
+            let step = step as u32;
             let mut behind = to.1 + done;
             for part in self.read(from.0, at, step).await? {
                 let bytes = part.len() as u64;
@@ -95,11 +101,10 @@ impl Vfs {
         }
         Ok(done)
     }
-    /// How long the hole is that the file has there, if there is one.
-    async fn hole_at(&self, open: &OpenFile, at: u64, end: u64) -> Result<Option<u64>> {
-        let find = async { Ok(open.file.data.seek(at, true).await?) };
-        let data = self.inner.limited("copy_file_range", find).await?.unwrap_or(end).min(end);
-        Ok((data > at).then_some(data - at))
+    /// Where the next data or hole begins, `end` at most.
+    async fn next(&self, open: &OpenFile, at: u64, what: Seek, end: u64) -> Result<u64> {
+        let find = async { Ok(open.file.data.seek(at, what == Seek::Data).await?) };
+        Ok(self.inner.limited("copy_file_range", find).await?.unwrap_or(end).min(end))
     }
     /// Space of the volume: its quota if it has one, or what the disks in service have, by the copies of its layout.
     pub async fn statfs(&self) -> Result<Space> {

@@ -120,7 +120,7 @@ async fn pages_are_kept_while_nobody_else_writes() {
     close(&two, handle).await;
     let again = one.open(&root(), ino, RDONLY).await.expect("opened");
     assert!(!again.keep_cache, "somebody else wrote");
-    assert_eq!(read(&one, again.handle, 0, 12).await, b"ownanotherin");
+    assert_eq!(read(&one, again.handle, 0, 12).await, b"ownanother a");
     let once_more = one.open(&root(), ino, RDONLY).await.expect("opened");
     assert!(once_more.keep_cache);
     close(&one, again.handle).await;

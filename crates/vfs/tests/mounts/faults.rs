@@ -58,16 +58,16 @@ async fn data_survives_the_end_of_the_session() {
     write(&vfs, handle, 100, b"written under the old session").await;
     assert!(cluster.expire_sessions() > 0);
     vfs.fsync(handle, false).await.expect("written again under another one");
-    write(&vfs, handle, 300_000, b"new").await;
-    close(&vfs, handle).await;
-    let all = contents(&mount(&cluster).await, ino).await;
-    assert!(all.len() == 300_003 && &all[100..129] == b"written under the old session" && all.ends_with(b"new"));
     let lost = async {
         while vfs.status().sessions_lost == 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(5), lost).await.expect("noticed");
+    write(&vfs, handle, 300_000, b"new").await;
+    close(&vfs, handle).await;
+    let all = contents(&mount(&cluster).await, ino).await;
+    assert!(all.len() == 300_003 && &all[100..129] == b"written under the old session" && all.ends_with(b"new"));
 }
 
 /// A mount that writes faster than the cluster stores would take all memory of its machine.

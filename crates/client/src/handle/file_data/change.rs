@@ -42,7 +42,8 @@ impl FileData {
     /// Waits until no flight is under way; what has to be written again is.
     async fn settle_flights(self: &Arc<Self>) -> Result<()> {
         for _ in 0..TRIES {
-            if self.publish_in_order(u64::MAX).await? == Published::All {
+            let Some(last) = self.last_flight() else { return Ok(()) };
+            if self.publish_in_order(last).await? == Published::All {
                 return Ok(());
             }
             self.begin_all();

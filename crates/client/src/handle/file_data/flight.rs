@@ -112,24 +112,26 @@ impl State {
         if self.dirty.bytes() < FLIGHT_BYTES {
             return None;
         }
-        let runs = self.dirty.runs();
+        let spans = self.dirty.spans();
         let Some(stripe) = rows_of(self.layout) else {
-            let count = runs.len().min(RUNS_MAX);
-            let mut bytes = 0;
-            let enough = |run: &&Run| {
-                bytes += run.len() as usize;
-                bytes >= FLIGHT_BYTES
-            };
-            let last = runs[..count].iter().find(enough).unwrap_or(&runs[count - 1]);
-            let over = (bytes as u64).saturating_sub(FLIGHT_BYTES as u64);
-            return Some((runs[0].offset, last.end() - over));
+            let mut room = FLIGHT_BYTES as u64;
+            let mut last = spans[0];
+            for span in spans.iter().take(RUNS_MAX) {
+                let taken = room.min(span.1 - span.0);
+                last = (span.0, span.0 + taken);
+                room -= taken;
+                if room == 0 {
+                    break;
+                }
+            }
+            return Some((spans[0].0, last.1));
         };
         // Whole groups of rows; what is left over is gathered further.
         let group = rows_of_group(stripe) * stripe.row();
-        runs.iter().find_map(|run| {
-            let first = first_row(stripe, run.offset, run.end())?;
-            let groups = (run.end() - first) / group;
-            (groups > 0).then_some((run.offset, first + groups.min(2) * group))
+        spans.iter().find_map(|(from, to)| {
+            let first = first_row(stripe, *from, *to)?;
+            let groups = (to - first) / group;
+            (groups > 0).then_some((*from, first + groups.min(2) * group))
         })
     }
 }

@@ -1,12 +1,20 @@
 //! Publishing: durable flights become part of the file, in their order.
 use super::flight::{Flight, RUNS_MAX};
-use super::{By, FileData, TRIES};
+use super::{By, FileData};
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
+use crate::meta::volume::Volume;
 use cairn_types::ErrorCode;
 use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::meta::{Attributes, PublishRequest};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Times that a publish is repeated because others change the file at the same time.
+const CONFLICTS_MAX: usize = 64;
+
+/// Times that everything is written again because the end of the file or the session was another one.
+const FLUSH_TRIES: u64 = 200;
 
 /// How an attempt ended that did not fail.
 #[derive(PartialEq, Eq)]
@@ -27,7 +35,12 @@ impl FileData {
     }
     /// The same under the lock of the order.
     pub(super) async fn flush_in_order(self: &Arc<Self>) -> Result<()> {
-        for _ in 0..TRIES {
+        for tries in 0..FLUSH_TRIES {
+            if tries > 2 {
+                // Others append at the same time: not all of them at once again.
+                let cluster = self.volume.cluster();
+                tokio::time::sleep(cluster.jitter(Duration::from_millis(tries.min(20)))).await;
+            }
             if self.has_rows() {
                 self.flush_rows().await?;
             }
@@ -46,14 +59,20 @@ impl FileData {
             state.flights.iter().take_while(|flight| flight.is_durable()).last().map(|flight| flight.id)
         };
         match last {
-            Some(last) => self.publish_in_order(last).await.map(|_| true),
+            Some(last) => Ok(self.publish_in_order(last).await? == Published::All),
             None => Ok(false),
         }
     }
-    /// Publishes all flights that are under way, but not what is dirty.
-    pub async fn publish_flights(self: &Arc<Self>) -> Result<()> {
+    /// Publishes the flights that are under way, but not what is dirty. `true`: something was.
+    pub async fn publish_flights(self: &Arc<Self>) -> Result<bool> {
         let _order = self.order.lock().await;
-        self.publish_in_order(u64::MAX).await.map(|_| ())
+        match self.last_flight() {
+            Some(last) => Ok(self.publish_in_order(last).await? == Published::All),
+            None => Ok(false),
+        }
+    }
+    pub(super) fn last_flight(&self) -> Option<u64> {
+        self.state.lock().flights.back().map(|flight| flight.id)
     }
 
     /// Waits for the flights up to that one and publishes them. If one fails all are dirty again.
@@ -75,7 +94,7 @@ impl FileData {
             }
             match self.publish_batch(&batch, bodies).await {
                 Ok(()) => {}
-                Err(error) => return self.after_refusal(&batch, error).await,
+                Err(error) => return self.after_refusal(error),
             }
         }
         // Nothing was recalled meanwhile: whoever asks for a flush wants it again.
@@ -85,17 +104,10 @@ impl FileData {
         let now = self.now();
         self.with(0, |state| state.recall(now));
     }
-    async fn after_refusal(&self, batch: &[Arc<Flight>], error: ClientError) -> Result<Published> {
+    fn after_refusal(&self, error: ClientError) -> Result<Published> {
         self.recall();
-        let conflict = error.code() == Some(ErrorCode::Conflict);
-        if conflict {
-            self.refresh().await?;
-        }
-        let appended = conflict || batch.iter().any(|flight| flight.based_on != 0);
-        match is_passing(&error) || appended && conflict {
-            true => Ok(Published::WriteAgain),
-            false => Err(error),
-        }
+        let again = is_passing(&error) || error.code() == Some(ErrorCode::Conflict);
+        if again { Ok(Published::WriteAgain) } else { Err(error) }
     }
 
     /// Flights from the first on that are published together.
@@ -105,13 +117,11 @@ impl FileData {
         if front.based_on != 0 || !front.is_durable() {
             return batch;
         }
-        let mut runs = front.data.runs().len();
+        let mut runs = front.data.spans().len();
         for flight in state.flights.iter().skip(1) {
-            let own = flight.data.runs();
+            let own = flight.data.spans();
             runs += own.len();
-            let over = |run: &crate::handle::dirty::Run| {
-                batch.iter().any(|earlier| earlier.data.overlaps(run.offset, run.end()))
-            };
+            let over = |(from, to): &(u64, u64)| batch.iter().any(|earlier| earlier.data.overlaps(*from, *to));
             let fits = flight.id <= last && flight.based_on == 0 && flight.is_durable() && runs <= 2 * RUNS_MAX;
             if !fits || own.iter().any(over) {
                 break;
@@ -135,27 +145,81 @@ impl FileData {
         body.check_current_session().await.map_err(|e| self.named(e))?;
         body.places.extents = joined(std::mem::take(&mut body.places.extents));
         let (extents, sets) = (body.places.extents.clone(), body.places.sets.clone());
-        let size = extents.last().map_or(0, |e| e.file_offset + e.length);
-        let (writer, request) = {
-            let state = self.state.lock();
-            let appended = state.appended_from.is_some_and(|from| size > from);
-            let request = PublishRequest {
-                size,
-                if_data_version: batch[0].based_on,
-                mtime_ns: state.mtime_ns,
-                written_by: body.session.0,
-                check_size: appended,
-                if_size: if appended { state.attributes.size } else { 0 },
-                ..Default::default()
+        let mut tries = 0;
+        loop {
+            let Some((publishing, writer, request)) = self.request(batch, &extents, body.session.0) else {
+                return Err(ClientError::Changed { what: self.what() });
             };
-            (state.writer.clone(), request)
+            let publish = async |extents, sets| {
+                writer.publish(self.inode, &self.shown_as, PublishRequest { extents, sets, ..request }).await
+            };
+            match body.places.publish(publish).await {
+                Ok(answer) => {
+                    self.was_published(batch, &extents, &sets, answer);
+                    return Ok(());
+                }
+                Err(error) if error.is_unknown() => {
+                    let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
+                    if !self.names(&extents, found.data_version).await? {
+                        return Err(error);
+                    }
+                    self.was_published(batch, &extents, &sets, found);
+                    return Ok(());
+                }
+                Err(error) if error.code() == Some(ErrorCode::Conflict) && batch[0].based_on == 0 => {
+                    drop(publishing);
+                    self.refresh().await?;
+                    tries += 1;
+                    if tries == CONFLICTS_MAX {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    /// What is asked for. It names the version that is known, so that it is done now or, if it is late, never. `None` if
+    /// the flights were taken back meanwhile: the end of the file was another one, and what was appended goes behind it.
+    fn request(
+        &self,
+        batch: &[Arc<Flight>],
+        extents: &[Extent],
+        written_by: u64,
+    ) -> Option<(Publishing<'_>, Volume, PublishRequest)> {
+        let size = extents.last().map_or(0, |e| e.file_offset + e.length);
+        let mut state = self.state.lock();
+        if state.flights.front().is_none_or(|front| !Arc::ptr_eq(front, &batch[0])) {
+            return None;
+        }
+        let appended = state.appended_from.is_some_and(|from| size > from);
+        let based_on = batch[0].based_on;
+        let request = PublishRequest {
+            size,
+            if_data_version: if based_on == 0 { state.attributes.data_version } else { based_on },
+            mtime_ns: state.mtime_ns,
+            written_by,
+            check_size: appended,
+            if_size: if appended { state.attributes.size } else { 0 },
+            ..Default::default()
         };
-        let publish = async |extents, sets| {
-            writer.publish(self.inode, &self.shown_as, PublishRequest { extents, sets, ..request }).await
-        };
-        let answer = body.places.publish(publish).await?;
-        self.was_published(batch, &extents, &sets, answer);
-        Ok(())
+        state.publishing = true;
+        Some((Publishing(self), state.writer.clone(), request))
+    }
+    /// Whether the file has these extents: a publish whose answer was lost was done.
+    async fn names(&self, extents: &[Extent], version: u64) -> Result<bool> {
+        for extent in extents {
+            let page = self.volume.extents(self.inode, extent.file_offset, extent.length).await?;
+            let within = |found: &Extent| {
+                (found.pg, found.index, found.flags) == (extent.pg, extent.index, extent.flags)
+                    && found.file_offset <= extent.file_offset
+                    && extent.file_offset - found.file_offset + found.chunk_offset == extent.chunk_offset
+                    && found.file_offset + found.length >= extent.file_offset + extent.length
+            };
+            if page.data_version != version || !page.extents.iter().any(within) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
     fn was_published(&self, batch: &[Arc<Flight>], extents: &[Extent], sets: &[StripeSet], answer: Attributes) {
         let now = self.now();
@@ -180,9 +244,20 @@ impl FileData {
     }
 }
 
+/// As long as it lives.
+struct Publishing<'a>(&'a FileData);
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().publishing = false;
+    }
+}
+
 /// Writing it again helps.
 fn is_passing(error: &ClientError) -> bool {
-    error.code() == Some(ErrorCode::WrongSession) || matches!(error, ClientError::Changed { .. })
+    // An ended session's publish that is not in the file by now never will be.
+    let session = matches!(error.code(), Some(ErrorCode::WrongSession | ErrorCode::SessionEnded));
+    session || matches!(error, ClientError::Changed { .. })
 }
 
 /// In the order of the file, neighbours in a chunk as one.

@@ -18,7 +18,11 @@ impl FileData {
         let mut tries = 0;
         loop {
             // What is read back has to have what was written before it.
-            while self.publish_in_order(u64::MAX).await? == Published::WriteAgain {}
+            if let Some(last) = self.last_flight()
+                && self.publish_in_order(last).await? == Published::WriteAgain
+            {
+                return Ok(());
+            }
             let Some((run, start)) = self.completing().await? else { return Ok(()) };
             if tries == TRIES {
                 return Err(ClientError::Changed { what: self.what() });
@@ -28,26 +32,26 @@ impl FileData {
         }
     }
     /// The first run that completes rows with what lies before it, and where those begin.
-    async fn completing(&self) -> Result<Option<(Run, u64)>> {
-        let runs = self.state.lock().dirty.runs();
-        for run in runs.into_iter().filter(|run| run.offset > 0) {
-            let from = run.offset.saturating_sub(GATHER_MAX);
-            self.know_extents(from, run.offset).await?;
+    async fn completing(&self) -> Result<Option<((u64, u64), u64)>> {
+        let spans = self.state.lock().dirty.spans();
+        for (offset, end) in spans.into_iter().filter(|span| span.0 > 0) {
+            let from = offset.saturating_sub(GATHER_MAX);
+            self.know_extents(from, offset).await?;
             let state = self.state.lock();
             let Some(stripe) = rows_of(state.layout) else { return Ok(None) };
-            if state.extents.unknown(from, run.offset.min(state.attributes.size)).is_some() {
+            if state.extents.unknown(from, offset.min(state.attributes.size)).is_some() {
                 continue;
             }
-            let extents = state.extents.extents(from, run.offset);
-            if let Some(start) = rows_begin(&extents, stripe, run.offset, run.end()) {
-                return Ok(Some((run, start)));
+            let extents = state.extents.extents(from, offset);
+            if let Some(start) = rows_begin(&extents, stripe, offset, end) {
+                return Ok(Some(((offset, end), start)));
             }
         }
         Ok(None)
     }
-    async fn flush_run(self: &Arc<Self>, run: Run, start: u64) -> Result<()> {
+    async fn flush_run(self: &Arc<Self>, (offset, end): (u64, u64), start: u64) -> Result<()> {
         let before = self.with(0, |state| {
-            let data = state.dirty.take_range(0, run.offset);
+            let data = state.dirty.take_range(0, offset);
             let runs = data.runs();
             if !data.is_empty() {
                 self.begin(state, data, runs, 0);
@@ -57,10 +61,10 @@ impl FileData {
         if before && self.publish_in_order(u64::MAX).await? == Published::WriteAgain {
             return Ok(());
         }
-        self.know_extents(start, run.offset).await?;
+        self.know_extents(start, offset).await?;
         let (version, stretches) = {
             let state = self.state.lock();
-            (state.attributes.data_version, state.extents.stretches(start, run.offset))
+            (state.attributes.data_version, state.extents.stretches(start, offset))
         };
         let mut parts = match read_stretches(&self.volume, &self.what(), &stretches).await {
             Ok(parts) => parts,
@@ -68,7 +72,7 @@ impl FileData {
             Err(error) => return Err(error),
         };
         self.with(0, |state| {
-            let data: Dirty = state.dirty.take_range(run.offset, run.end());
+            let data: Dirty = state.dirty.take_range(offset, end);
             for own in data.runs() {
                 parts.extend(own.parts);
             }
