@@ -9,8 +9,8 @@ mod connect;
 mod convert;
 mod discard;
 pub mod error;
-#[cfg(test)]
-mod fake;
+#[cfg(any(test, feature = "test-support"))]
+pub mod fake;
 pub mod file_writer;
 pub mod handle;
 mod meta;
