@@ -12,6 +12,7 @@ use crate::abi::attr::{Attr, AttrOut, EntryOut, StatfsOut};
 use crate::abi::dir::{Dirent, push};
 use crate::abi::file::{FOPEN_DIRECT_IO, OpenOut, ReadIn, ReleaseIn};
 use crate::abi::opcode::Opcode;
+use crate::abi::statx::{StatxOut, SxTime};
 use crate::session::reply::{Outcome, Reply};
 use crate::session::request::Request;
 use crate::session::{Session, caller};
@@ -19,7 +20,6 @@ use bytes::Bytes;
 use cairn_vfs::VfsError;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -127,8 +127,8 @@ impl Session {
                 Ok(Reply::of(&AttrOut { attr: dir.attr(number, node), attr_valid: 1, ..Default::default() }))
             }
             Opcode::Open => {
-                let text = Arc::new(self.content(node, request).await?);
-                let handle = dir.put(Bytes::from(text.to_vec()));
+                let text = self.content(node, request).await?;
+                let handle = dir.put(Bytes::from(text));
                 Ok(Reply::of(&OpenOut { fh: handle, open_flags: FOPEN_DIRECT_IO, backing_id: 0 }))
             }
             Opcode::Opendir => Ok(Reply::of(&OpenOut { fh: BASE, ..Default::default() })),
@@ -152,7 +152,10 @@ impl Session {
             }
             Opcode::Getxattr => Ok(Reply::Errno(libc::ENODATA)),
             Opcode::Listxattr => Ok(Reply::Errno(libc::EOPNOTSUPP)),
-            Opcode::Statx | Opcode::Poll | Opcode::Lseek | Opcode::Bmap => Ok(Reply::Errno(libc::ENOSYS)),
+            // ENOSYS would turn an operation off for the whole mount.
+            Opcode::Statx => Ok(Reply::of(&statx(dir.attr(number, node)))),
+            Opcode::Lseek => Ok(Reply::Errno(libc::EINVAL)),
+            Opcode::Poll | Opcode::Bmap => Ok(Reply::Errno(libc::ENOSYS)),
             Opcode::Ioctl => Ok(Reply::Errno(libc::ENOTTY)),
             _ => Err(read_only()),
         }
@@ -175,6 +178,22 @@ impl Session {
             _ => return Ok(Reply::Errno(libc::ENOENT)),
         };
         Ok(Reply::of(&dir.add(found)?))
+    }
+}
+
+fn statx(attr: Attr) -> StatxOut {
+    let born = SxTime { sec: attr.atime, ..Default::default() };
+    StatxOut {
+        mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
+        blksize: attr.blksize,
+        nlink: attr.nlink,
+        mode: attr.mode as u16,
+        ino: attr.ino,
+        atime: born,
+        btime: born,
+        ctime: born,
+        mtime: born,
+        ..Default::default()
     }
 }
 
