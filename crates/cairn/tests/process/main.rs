@@ -14,6 +14,7 @@ mod members;
 mod mistakes;
 mod mount;
 mod mount_faults;
+mod mount_posix;
 mod refusals;
 mod sessions;
 mod support;

@@ -1,0 +1,105 @@
+//! Operations on names and small files by several processes, as `mdtest` does them: one directory a process, each phase
+//! started together, rates over the slowest process. Compiled by run.sh with `rustc -O`; no crates.
+//!
+//!     mdops DIR PROCESSES FILES [SIZE…]
+//!
+//! Between phases that read, run.sh drops the kernel's caches if DROP_CACHES is a command.
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+const PHASES: &[&str] = &["create", "stat", "readdir+stat", "remove", "mkdir", "rmdir"];
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if args.get(1).map(String::as_str) == Some("worker") {
+        return worker(&args[2..]);
+    }
+    if args.len() < 4 {
+        eprintln!("mdops DIR PROCESSES FILES [SIZE…]");
+        std::process::exit(2);
+    }
+    let (dir, processes, files) = (PathBuf::from(&args[1]), number(&args[2]), number(&args[3]));
+    for process in 0..processes {
+        fs::create_dir_all(dir.join(format!("p{process}"))).expect("directory");
+    }
+    for phase in PHASES {
+        run(&dir, processes, files, phase, 0);
+    }
+    for size in args[4..].iter().map(|size| number(size)) {
+        let some = (files / 4).max(1);
+        run(&dir, processes, some, "write", size);
+        run(&dir, processes, some, "read", size);
+        run(&dir, processes, some, "remove", size);
+    }
+    fs::remove_dir_all(&dir).expect("remove");
+}
+
+fn number(text: &str) -> usize {
+    text.parse().expect("a number")
+}
+
+/// One phase: every process says that it is ready, then all are told to go.
+fn run(dir: &Path, processes: usize, files: usize, phase: &str, size: usize) {
+    if let (Ok(command), true) = (std::env::var("DROP_CACHES"), matches!(phase, "stat" | "readdir+stat" | "read")) {
+        let _may_lack_rights = Command::new("sh").args(["-c", &command]).status();
+    }
+    let own = std::env::current_exe().expect("this program");
+    let start = |process: usize| -> Child {
+        let dir = dir.join(format!("p{process}"));
+        let numbers = [files.to_string(), size.to_string()];
+        let mut command = Command::new(&own);
+        command.arg("worker").arg(dir).arg(phase).args(numbers).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().expect("a process")
+    };
+    let mut workers: Vec<Child> = (0..processes).map(start).collect();
+    for worker in &mut workers {
+        let mut ready = [0; 1];
+        worker.stdout.as_mut().expect("out").read_exact(&mut ready).expect("ready");
+    }
+    let begun = Instant::now();
+    for worker in &mut workers {
+        drop(worker.stdin.take());
+    }
+    for mut worker in workers {
+        assert!(worker.wait().expect("wait").success(), "{phase} failed");
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let what = if size > 0 { format!("{phase} {size} B") } else { phase.to_owned() };
+    println!("{what}\t{processes}\t{:.0}", (files * processes) as f64 / seconds);
+}
+
+fn worker(args: &[String]) {
+    let (dir, phase, files, size) = (Path::new(&args[0]), args[1].as_str(), number(&args[2]), number(&args[3]));
+    let data = vec![b'x'; size];
+    print!("r");
+    std::io::stdout().flush().expect("out");
+    let mut gate = Vec::new();
+    std::io::stdin().read_to_end(&mut gate).expect("gate");
+    if phase == "readdir+stat" {
+        for entry in fs::read_dir(dir).expect("list") {
+            entry.expect("entry").metadata().expect("stat");
+        }
+        return;
+    }
+    let mut back = Vec::new();
+    for i in 0..files {
+        let path = dir.join(format!("file.mdtest.{i:08}"));
+        match phase {
+            "create" => drop(File::create(&path).expect("create")),
+            "stat" => drop(fs::metadata(&path).expect("stat")),
+            "remove" => fs::remove_file(&path).expect("remove"),
+            "mkdir" => fs::create_dir(&path).expect("mkdir"),
+            "rmdir" => fs::remove_dir(&path).expect("rmdir"),
+            "write" => fs::write(&path, &data).expect("write"),
+            "read" => {
+                back.clear();
+                File::open(&path).and_then(|mut file| file.read_to_end(&mut back)).expect("read");
+                assert!(back.len() == size, "short");
+            }
+            phase => panic!("no phase {phase}"),
+        }
+    }
+}

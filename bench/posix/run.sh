@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# fio workloads and operations on names on a mount, printed beside what others reached on a similar 4-core machine.
+# Makes its own cluster (three data nodes, three copies) with the release binary unless MOUNT names a directory.
+#     make release && bench/posix/run.sh [SIZE_OF_FIO_FILES [FILES_A_PROCESS]]
+# Needs fio (Debian: fio), rustc, root and /dev/fuse.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+size=${1:-1g}
+files=${2:-2000}
+cairn=${CAIRN:-${CARGO_TARGET_DIR:-target}/release/cairn}
+[ -x "$cairn" ] || { echo "run.sh: $cairn is missing; run: make release" >&2; exit 1; }
+command -v fio >/dev/null || { echo "run.sh: fio is missing; run: apt-get install fio" >&2; exit 1; }
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/cairn-posix-XXXXXX")
+export CAIRN_RUN_DIR=$work/run
+cluster_pid=
+cleanup() {
+    [ -n "${MOUNT:-}" ] || "$cairn" umount --lazy "$work/mnt" 2>/dev/null || true
+    [ -z "$cluster_pid" ] || { kill "$cluster_pid" 2>/dev/null && wait "$cluster_pid" 2>/dev/null; } || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+dir=${MOUNT:-$work/mnt}
+if [ -z "${MOUNT:-}" ]; then
+    mkdir -p "$work/mnt" "$work/cluster"
+    "$cairn" dev --nodes 3 --racks 3 --listen 127.0.0.1:0 --data-dir "$work/cluster" >"$work/out" 2>"$work/log" &
+    cluster_pid=$!
+    for _ in $(seq 300); do grep -q '^ready ' "$work/out" && break; sleep 0.1; done
+    address=$(sed -n 's/^ready cluster=\([^ ]*\).*/\1/p' "$work/out")
+    [ -n "$address" ] || { tail "$work/log" >&2; exit 1; }
+    "$cairn" mount "cairn://$address/default" "$dir"
+fi
+rustc -O --edition 2021 -o "$work/mdops" bench/posix/mdops.rs
+
+# CPU seconds of all processes of the program so far.
+cpu() {
+    local ticks=0 pid
+    for pid in $(pgrep -x "$(basename "$cairn")" || true); do
+        ticks=$((ticks + $(awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$pid/stat" 2>/dev/null || echo 0)))
+    done
+    echo "$ticks"
+}
+
+# fio_row NAME PEERS ARGUMENTS…
+fio_row() {
+    local name=$1 peers=$2 before after
+    shift 2
+    before=$(cpu)
+    fio --name=job --directory="$dir" --minimal --group_reporting "$@" >"$work/fio.out" 2>"$work/fio.err" ||
+        { printf '%-28s failed: %s\n' "$name" "$(tail -n 1 "$work/fio.err")"; return; }
+    after=$(cpu)
+    awk -F';' -v name="$name" -v peers="$peers" -v cpu=$((after - before)) -v hz="$(getconf CLK_TCK)" 'NF > 60 {
+        kb = $6 + $47; bw = $7 + $48; iops = $8 + $49
+        printf "%-28s %9.0f MB/s %10.0f /s %6.2f CPU s/GB   peers: %s\n", name, bw * 1024 / 1e6, iops, cpu / hz / (kb * 1024 / 1e9), peers
+    }' "$work/fio.out"
+    rm -f "$dir"/job.*
+}
+
+drop=""
+[ ! -w /proc/sys/vm/drop_caches ] || drop="echo 3 > /proc/sys/vm/drop_caches"
+
+echo "== fio, files of $size; peers: MooseFS, CubeFS, SeaweedFS, GlusterFS with three copies, as stated in docs/performance.md"
+fio_row "seq write 1M + fsync" "190-360 (10.8-16)" --rw=write --bs=1M --size="$size" --end_fsync=1
+fio_row "seq write 1M direct" "92-498 (5.0-21)" --rw=write --bs=1M --size="$size" --direct=1
+fio_row "seq write 1M, 4 jobs" "212-423 (7.9-13)" --rw=write --bs=1M --size="$size" --numjobs=4 --end_fsync=1
+fio_row "seq read 1M" "457-1142 (1.5-4.0)" --rw=read --bs=1M --size="$size" --invalidate=1
+fio_row "seq read 1M, 4 jobs" "758-1396 (1.5-2.7)" --rw=read --bs=1M --size="$size" --numjobs=4 --invalidate=1
+fio_row "4K random read qd1" "3.3-6.3 k/s" --rw=randread --bs=4k --size="$size" --direct=1 --runtime=10 --time_based
+fio_row "4K random read qd16" "3.0-20.3 k/s" --rw=randread --bs=4k --size="$size" --direct=1 --ioengine=libaio --iodepth=16 --runtime=10 --time_based
+fio_row "4K random write qd1" "2.2-10.4 k/s" --rw=randwrite --bs=4k --size="$size" --direct=1 --runtime=10 --time_based
+fio_row "4K random write qd16" "2.2-11.1 k/s" --rw=randwrite --bs=4k --size="$size" --direct=1 --ioengine=libaio --iodepth=16 --runtime=10 --time_based
+
+echo "== names and small files: operation, processes, a second"
+echo "   peers at 8 processes: create 1.0-9.4 k, stat 6-21 k, remove 2.3-10.5 k, mkdir 1.7-10.5 k, rmdir 1.9-20 k,"
+echo "   small files write 1/4/64/128 KiB 0.65-2.1 / 0.65-1.9 / 0.6-1.2 / 0.55-0.9 k, cold read 4.2-7.9 / 3.6-6.4 / 2.0-5.5 / 1.5-3.6 k"
+for processes in 1 8 32; do
+    DROP_CACHES=$drop "$work/mdops" "$dir/md-$processes" "$processes" "$((files / (processes > 8 ? 4 : 1)))" 1024 4096 65536 131072
+done
+[ -n "${MOUNT:-}" ] || "$cairn" umount "$dir"

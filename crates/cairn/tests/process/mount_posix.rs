@@ -1,0 +1,69 @@
+//! A suite that others wrote, on a mount: `pjdfstest` (the Rust rewrite), as root. `.ci/prepare` installs it.
+use crate::mount::{Mount, SMALL, skipped};
+use crate::support::{Cluster, text};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Tests that cannot pass, with the reason. A test that passes although it is here fails this one.
+const EXCEPTIONS: &[(&str, &str)] = &[];
+
+/// Users of any Debian-like system, so that none have to be made.
+const CONFIG: &str = r#"
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utime_now = {}
+utimensat = {}
+[settings]
+naptime = 0.01
+allow_remount = false
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"], ["bin", "bin"]]
+"#;
+
+/// Where `.ci/prepare` puts it, or a name of the PATH.
+fn program() -> PathBuf {
+    let tools = Path::new(crate::support::binary()).ancestors().nth(2).map(|target| target.join("tools/bin/pjdfstest"));
+    match (std::env::var_os("PJDFSTEST"), tools) {
+        (Some(named), _) => PathBuf::from(named),
+        (None, Some(tool)) if tool.exists() => tool,
+        _ => PathBuf::from("pjdfstest"),
+    }
+}
+
+/// Some call would not do what POSIX says: wrong errors, times, permissions or modes.
+#[test]
+fn pjdfstest_passes() {
+    if skipped() {
+        return;
+    }
+    if Command::new(program()).arg("--version").output().is_err() {
+        return eprintln!("skipped: pjdfstest is not installed; .ci/prepare installs it");
+    }
+    let cluster = Cluster::start(SMALL);
+    // Other users have to reach the mount.
+    fs::set_permissions(cluster.dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    let mount = Mount::new(&cluster, "mnt", "/", "");
+    fs::create_dir(mount.path("suite")).expect("mkdir");
+    let config = cluster.path("pjdfstest.toml");
+    fs::write(&config, CONFIG).expect("configuration");
+    let output = Command::new(program()).arg("-c").arg(&config).arg("-p").arg(mount.path("suite")).output().expect("suite");
+    let said = text(&output.stdout);
+    let row = |line: &str| -> Option<(String, bool)> {
+        let (name, rest) = line.split_once(' ')?;
+        let failed = rest.trim_start().starts_with("FAILED");
+        (name.contains("::") && (failed || rest.trim() == "ok")).then(|| (name.to_owned(), failed))
+    };
+    let rows: Vec<(String, bool)> = said.lines().filter_map(row).collect();
+    let excused = |name: &str| EXCEPTIONS.iter().any(|(test, _)| *test == name);
+    let failed: Vec<&str> = rows.iter().filter(|(name, bad)| *bad && !excused(name)).map(|(n, _)| &n[..]).collect();
+    let mended: Vec<&str> = rows.iter().filter(|(name, bad)| !bad && excused(name)).map(|(n, _)| &n[..]).collect();
+    println!("pjdfstest: {} tests, {} excused", rows.len(), EXCEPTIONS.len());
+    assert!(rows.len() > 300, "the suite did not run:\n{said}\n{}", text(&output.stderr));
+    assert!(failed.is_empty(), "{} failed: {failed:#?}\n{}", failed.len(), text(&output.stderr));
+    assert!(mended.is_empty(), "these pass now; take them off the list: {mended:?}");
+    let umount = mount.umount();
+    assert!(umount.status.success(), "{}", text(&umount.stderr));
+}
