@@ -130,6 +130,9 @@ impl NamespaceBuilder {
             deferred: 0,
             death_last: 0,
             locks: 0,
+            quotas: 0,
+            recounts: 0,
+            volume_quota: None,
             session_locks: BTreeMap::new(),
             released_locks: Vec::new(),
             tree,
@@ -141,6 +144,8 @@ impl NamespaceBuilder {
         namespace.recount_deferred().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a session's locks" };
         namespace.recount_locks().map_err(|_| malformed)?;
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "the volume's quota" };
+        namespace.recount_quotas().map_err(|_| malformed)?;
         Ok(namespace)
     }
 }

@@ -2,10 +2,11 @@
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType};
+use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord};
 use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};
 use crate::namespace::Namespace;
+use crate::quota::decode_recount;
 use crate::stripe_set::{Columns, decode_part};
 use cairn_types::{ExtentKind, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,9 @@ struct Found {
     deferrals: BTreeSet<(u64, u64)>,
     deferred: BTreeSet<(u64, u64)>,
     deferring: bool,
+    quotas: BTreeMap<u64, QuotaRecord>,
+    volume_quota: Option<QuotaRecord>,
+    recounts: BTreeSet<u64>,
     locks: BTreeMap<u64, Vec<(Owner, LockRange)>>,
     /// (session, inode) → locks, as listed.
     session_locks: BTreeMap<(u64, u64), u64>,
@@ -56,6 +60,7 @@ impl Namespace {
         self.check_deaths(&found)?;
         check_extents(&found)?;
         self.check_locks(&found)?;
+        self.check_quotas(&found)?;
         self.check_counters(&found)
     }
 
@@ -153,6 +158,52 @@ impl Namespace {
             ensure(known || found.dead_sessions.contains(session), 0, "a hold of a session that is not live")?;
         }
         Ok(())
+    }
+
+    fn check_quotas(&self, found: &Found) -> Result<(), Violation> {
+        let limits = found.volume_quota.map(|record| (record.bytes_max, record.inodes_max));
+        ensure(limits == self.volume_quota, 0, "the volume's limits are kept wrong")?;
+        ensure(self.quotas == found.quotas.len() as u64, 0, "quotas are counted wrong")?;
+        ensure(self.recounts == found.recounts.len() as u64, 0, "directories to be counted over are counted wrong")?;
+        let mut counted: BTreeMap<u64, QuotaRecord> = BTreeMap::new();
+        for (quota, record) in &found.quotas {
+            let root = found.inodes.get(quota).filter(|inode| inode.is_dir() && inode.quota == *quota);
+            ensure(
+                root.is_some() != record.removed,
+                *quota,
+                "has a quota and does not say so, or the other way round",
+            )?;
+            ensure(!record.removed || record.references > 0, *quota, "has a removed quota that counts nothing")?;
+            if record.outer != 0 {
+                counted.entry(record.outer).or_default().references += 1;
+            }
+        }
+        for (id, inode) in found.inodes.iter().filter(|(_, inode)| inode.quota != 0) {
+            let first = if inode.is_dir() && inode.quota == *id {
+                found.quotas.get(id).map(|record| record.outer)
+            } else {
+                Some(inode.quota)
+            };
+            let first = first.ok_or_else(|| broken(*id, "has no quota and says it has".into()))?;
+            let mut at = first;
+            while at != 0 {
+                let record =
+                    found.quotas.get(&at).ok_or_else(|| broken(*id, "is counted by what is no quota".into()))?;
+                let sum = counted.entry(at).or_default();
+                sum.bytes += inode.stored;
+                sum.inodes += 1;
+                sum.references += u64::from(at == first);
+                at = record.outer;
+            }
+        }
+        for (quota, record) in &found.quotas {
+            let sum = counted.get(quota).copied().unwrap_or_default();
+            let sums = |r: &QuotaRecord| (r.bytes, r.inodes, r.references);
+            let rule =
+                format!("its quota says {:?} (bytes, inodes, references), counted {:?}", sums(record), sums(&sum));
+            ensure(sums(&sum) == sums(record), *quota, &rule)?;
+        }
+        if found.recounts.is_empty() { check_counted_by_directory(found) } else { Ok(()) }
     }
 
     fn check_locks(&self, found: &Found) -> Result<(), Violation> {
@@ -254,6 +305,16 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
         Kind::Cut => {
             found.cuts.insert(key::number(suffix)?, decode_mark(value)?);
         }
+        Kind::VolumeQuota => {
+            found.volume_quota = Some(QuotaRecord::decode(value).filter(|_| suffix.is_empty())?);
+        }
+        Kind::Quota => {
+            found.quotas.insert(key::number(suffix)?, QuotaRecord::decode(value)?);
+        }
+        Kind::Recount => {
+            decode_recount(value)?;
+            found.recounts.insert(key::number(suffix)?);
+        }
         Kind::Lock => {
             let (owner, start) = key::lock_parts(suffix)?;
             found.locks.entry(inode).or_default().push((owner, LockRange::decode(start, value)?));
@@ -277,6 +338,19 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
         }
     }
     Some(())
+}
+
+/// What has one name is counted by the quota of its directory.
+fn check_counted_by_directory(found: &Found) -> Result<(), Violation> {
+    for (id, inode) in &found.inodes {
+        let Some([parent]) = found.names.get(id).map(Vec::as_slice) else { continue };
+        let Some(parent) = found.inodes.get(parent).filter(|parent| parent.nlink > 0) else { continue };
+        let by = if inode.is_dir() && inode.quota == *id { found.quotas[id].outer } else { inode.quota };
+        // Of several names it may have lost the one that it is counted by.
+        let counted = by == parent.quota || !inode.is_dir();
+        ensure(counted, *id, "is not counted by the quota of its directory")?;
+    }
+    Ok(())
 }
 
 fn check_extents(found: &Found) -> Result<(), Violation> {

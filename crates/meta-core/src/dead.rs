@@ -22,6 +22,8 @@ pub struct Reclaimable {
     pub sessions: u64,
     /// Files that were cut and have extents behind their end.
     pub cuts: u64,
+    /// Directories whose entries are to be counted by another quota.
+    pub recounts: u64,
     /// Inodes that readers may have open: only for a batch that says up to which death.
     pub deferred: u64,
 }
@@ -29,7 +31,7 @@ pub struct Reclaimable {
 impl Reclaimable {
     /// Nothing but what is deferred.
     pub const fn is_empty(&self) -> bool {
-        self.inodes == 0 && self.sessions == 0 && self.cuts == 0
+        self.inodes == 0 && self.sessions == 0 && self.cuts == 0 && self.recounts == 0
     }
 }
 
@@ -63,6 +65,7 @@ impl Namespace {
             inodes: self.counters.dead_inodes,
             sessions: self.counters.dead_sessions,
             cuts: self.cuts,
+            recounts: self.recounts,
             deferred: self.deferred,
         }
     }
@@ -169,7 +172,7 @@ impl Namespace {
         for key in &remains.keys {
             self.tree.remove(key);
         }
-        self.subtract_inode(attributes);
+        self.subtract_inode(inode, attributes);
         Ok(())
     }
 
@@ -212,10 +215,11 @@ impl Namespace {
     /// Removes all keys of an inode whose extents have been freed, and its part of the totals.
     fn forget_inode(&mut self, inode: u64, attributes: &Inode) {
         self.tree.remove_prefix(&key::of_inode(inode));
-        self.subtract_inode(attributes);
+        self.subtract_inode(inode, attributes);
     }
 
-    fn subtract_inode(&mut self, attributes: &Inode) {
+    fn subtract_inode(&mut self, inode: u64, attributes: &Inode) {
+        self.uncount_inode(inode, attributes);
         self.counters.inodes -= 1;
         self.counters.directories -= u64::from(attributes.is_dir());
         if attributes.is_regular() {
@@ -236,7 +240,10 @@ impl Namespace {
                 } else {
                     self.reclaim_file(inode, attributes, &mut budget)?;
                 }
-            } else if !self.reclaim_deferred(deferred_to, &mut budget)? && !self.reclaim_cut(&mut budget)? {
+            } else if !self.reclaim_deferred(deferred_to, &mut budget)?
+                && !self.reclaim_recount(&mut budget)?
+                && !self.reclaim_cut(&mut budget)?
+            {
                 break;
             }
         }

@@ -8,6 +8,7 @@ mod free_record;
 mod hold;
 mod inode;
 mod lock;
+mod quota;
 pub(crate) mod varint;
 
 pub use dentry::Dentry;
@@ -16,6 +17,7 @@ pub use free_record::FreeRecord;
 pub use hold::Hold;
 pub use inode::{Inode, NodeType};
 pub use lock::{LOCK_END, LockRange};
+pub use quota::QuotaRecord;
 pub(crate) use varint::Cursor;
 
 #[cfg(test)]

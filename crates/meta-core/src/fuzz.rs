@@ -1,6 +1,6 @@
 //! Decoders of values in the namespace's tree on hostile bytes, for the fuzz target: none may panic, and what decodes must
 //! come back from its own encoding.
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange};
+use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, QuotaRecord};
 use crate::stripe_set::{decode_part, encode_part};
 
 /// Values of every kind. Tells how many kinds the bytes could be.
@@ -40,6 +40,12 @@ pub fn fuzz_values(data: &[u8]) -> usize {
         again.clear();
         lock.encode(&mut again);
         assert_eq!(LockRange::decode(9, &again), Some(lock));
+        decoded += 1;
+    }
+    if let Some(quota) = QuotaRecord::decode(data) {
+        again.clear();
+        quota.encode(&mut again);
+        assert_eq!(QuotaRecord::decode(&again), Some(quota));
         decoded += 1;
     }
     decoded + usize::from(Dentry::decode(data).is_some()) + usize::from(Hold::decode(data).is_some())

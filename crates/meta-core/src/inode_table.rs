@@ -190,12 +190,14 @@ impl Namespace {
     pub(crate) fn gain_stored(&mut self, inode: &mut Inode, gained: u64) {
         inode.stored += gained;
         self.counters.stored_bytes += gained;
+        self.count_bytes(inode, gained, 0);
     }
 
     /// Extents of a file cover so many bytes less.
     pub(crate) fn lose_stored(&mut self, inode: &mut Inode, lost: u64) {
         inode.stored -= lost;
         self.counters.stored_bytes -= lost;
+        self.count_bytes(inode, 0, lost);
     }
 
     /// The id that the next new inode gets.
@@ -219,5 +221,6 @@ impl Namespace {
             self.counters.file_bytes += inode.size;
         }
         self.counters.stored_bytes += inode.stored;
+        self.count_inode(inode);
     }
 }

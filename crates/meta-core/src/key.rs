@@ -25,6 +25,9 @@
 //! | 0x86 deferring | nothing | 0x10: sessions use Open, see `defer` |
 //! | 0x87 deferred death | number, inode, both u64 big-endian | 0x10 |
 //! | 0x88 session lock | session, inode, both u64 big-endian | 0x10, then the number of its locks, a varint |
+//! | 0x89 volume quota | nothing | [`crate::encoding::QuotaRecord`] |
+//! | 0x8a quota | directory, u64 big-endian | [`crate::encoding::QuotaRecord`] |
+//! | 0x8b recount | directory, u64 big-endian | 0x10, then the last name that was counted: see `quota` |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -59,6 +62,9 @@ pub enum Kind {
     Deferring = 0x86,
     Deferred = 0x87,
     SessionLock = 0x88,
+    VolumeQuota = 0x89,
+    Quota = 0x8a,
+    Recount = 0x8b,
 }
 
 impl Kind {
@@ -81,6 +87,9 @@ impl Kind {
             0x86 => Kind::Deferring,
             0x87 => Kind::Deferred,
             0x88 => Kind::SessionLock,
+            0x89 => Kind::VolumeQuota,
+            0x8a => Kind::Quota,
+            0x8b => Kind::Recount,
             _ => return None,
         })
     }
@@ -204,6 +213,19 @@ pub fn deferring() -> Key<HEAD> {
 
 pub fn deferred(number: u64, inode: u64) -> Key<25> {
     Key::new(0, Kind::Deferred).with(&number.to_be_bytes()).with(&inode.to_be_bytes())
+}
+
+pub fn volume_quota() -> Key<HEAD> {
+    Key::new(0, Kind::VolumeQuota)
+}
+
+pub fn quota(directory: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Quota).with(&directory.to_be_bytes())
+}
+
+/// That a directory's entries are counted over.
+pub fn recount(directory: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Recount).with(&directory.to_be_bytes())
 }
 
 /// A lock that starts at this byte.

@@ -35,6 +35,7 @@ mod message;
 mod namespace;
 mod ops;
 mod permission;
+mod quota;
 mod session;
 mod snapshot;
 mod stripe_set;

@@ -77,6 +77,11 @@ pub struct Namespace {
     /// Locks of all inodes, and by session; found again when a checkpoint is loaded.
     pub(crate) locks: u64,
     pub(crate) session_locks: BTreeMap<u64, u64>,
+    /// Directories with quotas, removed ones among them; directories to be counted over; the volume's limits on bytes and
+    /// inodes. Found again when a checkpoint is loaded.
+    pub(crate) quotas: u64,
+    pub(crate) recounts: u64,
+    pub(crate) volume_quota: Option<(u64, u64)>,
     /// Inodes on which a lock was given back since somebody asked. No state.
     pub(crate) released_locks: Vec<u64>,
     pub(crate) tree: Tree,
@@ -121,6 +126,9 @@ impl Namespace {
             deferred: 0,
             death_last: 0,
             locks: 0,
+            quotas: 0,
+            recounts: 0,
+            volume_quota: None,
             session_locks: BTreeMap::new(),
             released_locks: Vec::new(),
             tree: Tree::new(),
@@ -219,6 +227,7 @@ impl Namespace {
             Opcode::Release => self.release(context, request),
             Opcode::Discard => self.discard(context, request),
             Opcode::SetLock => self.set_lock(context, request),
+            Opcode::SetQuota => self.set_quota(context, request),
             Opcode::Punch => self.punch(context, request, out),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
@@ -238,6 +247,8 @@ impl Namespace {
             Opcode::Statfs => self.statfs(out),
             Opcode::Access => self.access(who, request),
             Opcode::Open => self.open(header, request, out),
+            Opcode::GetQuota => self.get_quota(request, out),
+            Opcode::ListQuotas => self.list_quotas(request, out),
             Opcode::GetLock => self.get_lock(header, request, out),
             Opcode::WaitLock => self.wait_lock(header, request, out),
             Opcode::GetattrMany => self.getattr_many(request, out),

@@ -16,6 +16,7 @@ mod mkdir;
 mod open;
 mod publish;
 mod punch;
+mod quota;
 mod readdir;
 mod readlink;
 mod reclaim;

@@ -70,23 +70,76 @@ pub struct Punch {
 /// A mutation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
-    Mkdir { parent: u64, name: Vec<u8>, mode: u32, layout: u64, umask: u32 },
+    Mkdir {
+        parent: u64,
+        name: Vec<u8>,
+        mode: u32,
+        layout: u64,
+        umask: u32,
+    },
     Create(Create),
-    Symlink { parent: u64, name: Vec<u8>, target: Vec<u8> },
-    CreateUnnamed { parent: u64, mode: u32, layout: u64, umask: u32 },
-    Link { inode: u64, parent: u64, name: Vec<u8>, replace: bool },
-    Unlink { parent: u64, name: Vec<u8> },
-    Rmdir { parent: u64, name: Vec<u8> },
-    RemoveTree { parent: u64, name: Vec<u8> },
-    Rename { parent: u64, name: Vec<u8>, new_parent: u64, new_name: Vec<u8>, flags: u32 },
+    Symlink {
+        parent: u64,
+        name: Vec<u8>,
+        target: Vec<u8>,
+    },
+    CreateUnnamed {
+        parent: u64,
+        mode: u32,
+        layout: u64,
+        umask: u32,
+    },
+    Link {
+        inode: u64,
+        parent: u64,
+        name: Vec<u8>,
+        replace: bool,
+    },
+    Unlink {
+        parent: u64,
+        name: Vec<u8>,
+    },
+    Rmdir {
+        parent: u64,
+        name: Vec<u8>,
+    },
+    RemoveTree {
+        parent: u64,
+        name: Vec<u8>,
+    },
+    Rename {
+        parent: u64,
+        name: Vec<u8>,
+        new_parent: u64,
+        new_name: Vec<u8>,
+        flags: u32,
+    },
     Setattr(Setattr),
-    SetXattr { inode: u64, name: Vec<u8>, value: Vec<u8>, flags: u32 },
-    RemoveXattr { inode: u64, name: Vec<u8> },
+    SetXattr {
+        inode: u64,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        flags: u32,
+    },
+    RemoveXattr {
+        inode: u64,
+        name: Vec<u8>,
+    },
     Publish(Publish),
     Punch(Punch),
     SetLock(SetLock),
-    Hold { inode: u64, write: bool },
-    Release { inode: u64 },
+    /// With limits that nothing reaches, or none: what is counted is checked by a recount.
+    SetQuota {
+        inode: u64,
+        limited: bool,
+    },
+    Hold {
+        inode: u64,
+        write: bool,
+    },
+    Release {
+        inode: u64,
+    },
 }
 
 /// An answer without an error: attributes, or just done.

@@ -28,6 +28,8 @@ pub struct Model {
     /// Readers may have open what loses its last name: it stays until [`Model::reclaim_deferred`].
     pub deferring: bool,
     pub deferred: BTreeSet<u64>,
+    /// Directories with quotas; 0: the volume.
+    pub quotas: BTreeSet<u64>,
     /// (inode, flock, byte) → owner → for writing.
     pub locks: BTreeMap<(u64, bool, u64), BTreeMap<LockOwner, bool>>,
     answers: BTreeMap<(u64, u32), (u64, Reply)>,
@@ -61,6 +63,7 @@ impl Model {
             next_inode: 2,
             deferring: false,
             deferred: BTreeSet::new(),
+            quotas: BTreeSet::new(),
             locks: BTreeMap::new(),
             answers: BTreeMap::new(),
             ended: BTreeSet::new(),
@@ -107,6 +110,7 @@ impl Model {
                 self.publish(request, publish)?;
                 publish.inode
             }
+            Operation::SetQuota { inode, limited } => return self.set_quota(request, *inode, *limited).map(|()| None),
             Operation::SetLock(lock) => return self.set_lock(request, lock).map(|()| None),
             Operation::Punch(punch) => {
                 self.punch(request, punch)?;
@@ -206,6 +210,31 @@ impl Model {
             self.locks.retain(|(locked, _, _), _| *locked != inode);
             self.free.extend(node.blocks());
         }
+    }
+
+    fn set_quota(&mut self, request: &Request, inode: u64, limited: bool) -> Result<(), ErrorCode> {
+        if !request.caller.is_root() {
+            return Err(ErrorCode::NotPermitted);
+        }
+        if inode != 0 {
+            let node = self.existing(inode)?;
+            if !node.is_directory() {
+                return Err(ErrorCode::NotDirectory);
+            }
+            if self.links(inode) == 0 {
+                return Err(ErrorCode::NotFound);
+            }
+            if !limited && !self.quotas.contains(&inode) {
+                return Err(ErrorCode::NoAttribute);
+            }
+            self.node(inode).changed(request.now);
+        }
+        if limited {
+            self.quotas.insert(inode)
+        } else {
+            self.quotas.remove(&inode)
+        };
+        Ok(())
     }
 
     /// All readers know by now what lost its name.

@@ -94,6 +94,12 @@ fn golden_bytes() {
     value.clear();
     LockRange { start: 5, end: 300, write: true, pid: 9 }.encode(&mut value);
     assert_eq!(value, [0x12, 0xa7, 0x02, 9]);
+    value.clear();
+    let quota =
+        QuotaRecord { removed: true, bytes_max: 300, inodes_max: 1, bytes: 2, inodes: 3, outer: 4, references: 5 };
+    quota.encode(&mut value);
+    assert_eq!(value, [0x11, 0xac, 0x02, 1, 2, 3, 4, 5]);
+    assert_eq!(QuotaRecord::decode(&value), Some(quota));
     assert_eq!([Hold { write: false }.encode(), Hold { write: true }.encode()], [[0x10], [0x11]]);
 }
 
@@ -118,6 +124,9 @@ fn golden_keys() {
     assert_eq!(key::lock(9, owner, 4).as_bytes()[7..], [&[9, 0x42, 1][..], &numbers].concat());
     assert_eq!(key::lock_parts(&key::lock(9, owner, 4).as_bytes()[9..]), Some((owner, 4)));
     assert_eq!(key::session_lock(1, 2).as_bytes()[7..], [0, 0x88, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::volume_quota().as_bytes()[7..], [0, 0x89]);
+    assert_eq!(key::quota(2).as_bytes()[7..], [0, 0x8a, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::recount(2).as_bytes()[7..], [0, 0x8b, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::dead_session(2).as_bytes()[7..], [0, 0x84, 0, 0, 0, 0, 0, 0, 0, 2]);
 }
 

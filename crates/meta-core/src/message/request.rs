@@ -180,6 +180,9 @@ requests! {
     SetLock {
         inode: u64 = 2, owner: u64 = 3, kind: u32 = 4, lock_type: u32 = 5, start: u64 = 6, end: u64 = 7, pid: u32 = 8,
     }
+    GetQuota { inode: u64 = 2 }
+    ListQuotas { after: u64 = 2, resume: bool = 3, count_max: u32 = 4 }
+    SetQuota { inode: u64 = 2, bytes_max: u64 = 3, inodes_max: u64 = 4, remove: bool = 5 }
     GetattrMany<'a> { inodes: numbers = 2 }
     Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6 }
     Create<'a> {

@@ -25,6 +25,14 @@ impl Namespace {
         let id = self.next_inode()?;
         let (gid, mode) = inherit(&directory, &context.who, mode);
         let inherited = self.inherit_acl(request.parent, &directory, mode, request.umask)?;
+        if self.has_quota(directory.quota) {
+            let is_new =
+                self.dentry(request.parent, request.name)?.is_none() || (request.replace && !request.exclusive);
+            let bytes = self.scratch.incoming.iter().map(|extent| extent.length).sum();
+            if is_new {
+                self.check_quota(directory.quota, bytes, 1)?;
+            }
+        }
         let may_change = self.check_change(request.parent, &directory, &context.who);
         let there = match may_change {
             // One descent finds out whether the name is free and takes it.
@@ -113,6 +121,7 @@ impl Namespace {
             uid: context.who.uid,
             gid,
             layout: if request.layout != 0 { request.layout } else { directory.layout },
+            quota: directory.quota,
             ..Inode::at(context.now)
         };
         if request.set_owner {

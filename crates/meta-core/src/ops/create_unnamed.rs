@@ -24,9 +24,11 @@ impl Namespace {
             gid,
             layout: layout_or(request.layout, directory.layout)?,
             unnamed: true,
+            quota: directory.quota,
             data_version: 1,
             ..Inode::at(context.now)
         };
+        self.check_quota(directory.quota, 0, 1)?;
         let id = self.next_inode()?;
         Self::note_inherited(&inherited, &mut inode);
         self.add_inode(id, &inode);

@@ -47,6 +47,10 @@ impl Namespace {
         if inode.nlink >= LINKS_MAX {
             return Err(OpError::TOO_MANY_LINKS);
         }
+        if inode.unnamed {
+            self.check_quota_move(request.inode, &inode, directory.quota)?;
+            self.move_to_quota(request.inode, &mut inode, directory.quota);
+        }
         inode.nlink += 1;
         inode.unnamed = false;
         inode.touch(context.now);

@@ -28,6 +28,7 @@ impl Namespace {
             gid,
             layout: layout_or(request.layout, directory.layout)?,
             parent: request.parent,
+            quota: directory.quota,
             ..Inode::at(context.now)
         };
         Self::note_inherited(&inherited, &mut inode);
@@ -44,6 +45,7 @@ impl Namespace {
             return Err(OpError::EXISTS);
         }
         self.check_change(id, &directory, &context.who)?;
+        self.check_quota(directory.quota, 0, 1)?;
         Ok(directory)
     }
 

@@ -34,6 +34,9 @@ impl Namespace {
         }
         check_conversion(&request, &inode, context)?;
         self.check_sets(&request.sets, Some(request.inode))?;
+        if self.has_quota(inode.quota) {
+            self.check_quota(inode.quota, self.growth(request.inode, &inode)?, 0)?;
+        }
         self.put_sets(request.inode);
         let size = if request.set_size { request.size } else { inode.size.max(request.size).max(end) };
         let version = inode.data_version;
@@ -70,6 +73,21 @@ impl Namespace {
 }
 
 impl Namespace {
+    /// Bytes that the file covers more with the checked extents in `scratch.incoming`.
+    fn growth(&self, id: u64, inode: &Inode) -> Result<u64> {
+        let mut growth: u64 = 0;
+        for new in &self.scratch.incoming {
+            growth += new.length;
+            if inode.stored > 0 {
+                self.visit_extents(id, new.file_offset, new.end(), |old| {
+                    growth -= old.end().min(new.end()) - old.file_offset.max(new.file_offset);
+                    true
+                })?;
+            }
+        }
+        Ok(growth)
+    }
+
     /// A regular file that the caller may write: by its mode, or because the session opened it when that allowed it.
     pub(crate) fn writable_file(&self, id: u64, context: &Context<'_>) -> Result<Inode> {
         let inode = self.live_inode(id)?;

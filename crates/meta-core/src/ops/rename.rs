@@ -46,6 +46,10 @@ impl Namespace {
             return Ok(());
         }
         self.check_rename(&old, (dentry.inode, &inode), &new, request.flags, context)?;
+        self.check_quota_move(dentry.inode, &inode, new.directory.quota)?;
+        if let Some((there, other)) = new.entry.filter(|_| request.flags == EXCHANGE) {
+            self.check_quota_move(there.inode, &other, old.directory.quota)?;
+        }
         match new.entry {
             Some(there) if request.flags == EXCHANGE => self.exchange(&old, (dentry, inode), &new, there, context),
             _ => self.move_entry(&old, (dentry, inode), &new, context)?,
@@ -98,6 +102,7 @@ impl Namespace {
         if inode.is_dir() {
             inode.parent = new.parent;
         }
+        self.move_to_quota(dentry.inode, &mut inode, new.directory.quota);
         self.put_inode(dentry.inode, &inode);
         from.size -= 1;
         from.nlink -= is_dir;
@@ -137,7 +142,9 @@ impl Namespace {
         if other.is_dir() {
             other.parent = old.parent;
         }
+        self.move_to_quota(dentry.inode, &mut inode, new.directory.quota);
         self.put_inode(dentry.inode, &inode);
+        self.move_to_quota(there.inode, &mut other, old.directory.quota);
         self.put_inode(there.inode, &other);
         if old.parent != new.parent {
             let (leaves, comes) = (u32::from(inode.is_dir()), u32::from(other.is_dir()));

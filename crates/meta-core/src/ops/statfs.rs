@@ -10,6 +10,10 @@ impl Namespace {
         put_number(out, 3, self.counters.stored_bytes);
         put_number(out, 4, self.memory_bytes());
         put_number(out, 5, self.counters.directories);
+        if let Some((bytes_max, inodes_max)) = self.volume_quota {
+            put_number(out, 6, bytes_max);
+            put_number(out, 7, inodes_max);
+        }
         Ok(())
     }
 }

@@ -35,6 +35,7 @@ impl Namespace {
             gid,
             size: request.target.len() as u64,
             layout: directory.layout,
+            quota: directory.quota,
             ..Inode::at(context.now)
         };
         let id = self.add_named(request.parent, directory, request.name, &inode, context)?;

@@ -228,7 +228,7 @@ impl Pair {
         let written_by =
             if (step.session / 3).is_multiple_of(16) { u64::from(step.who) % self.next_session } else { session };
         let (parent, name) = (self.directory(n[0]), self.name(n[1]));
-        match step.kind % 49 {
+        match step.kind % 51 {
             0..=4 => {
                 let (mode, layout) = (self.mode(n[2]), self.layout(n[3]));
                 Operation::Mkdir { parent, name, mode, layout, umask: self.umask(n[4]) }
@@ -262,6 +262,10 @@ impl Pair {
                 let inode = self.file(n[0]);
                 let pieces = self.pieces(inode, &n[1..]);
                 Operation::Publish(Publish { written_by, ..self.publish(inode, pieces, &n) })
+            }
+            48 | 49 => {
+                let inode = if n[0].is_multiple_of(9) { 0 } else { self.directory(n[0]) };
+                Operation::SetQuota { inode, limited: !n[1].is_multiple_of(3) }
             }
             40 | 41 => Operation::Punch(self.punch(&n)),
             42 | 43 => Operation::SetLock(SetLock {
@@ -594,6 +598,10 @@ const EXPECTED: &[(&str, &str)] = &[
     ("SetLock", "InvalidArgument"),
     ("SetLock", "Locked"),
     ("SetLock", "done"),
+    ("SetQuota", "NoAttribute"),
+    ("SetQuota", "NotDirectory"),
+    ("SetQuota", "NotPermitted"),
+    ("SetQuota", "done"),
     ("SetXattr", "InvalidArgument"),
     ("SetXattr", "NotPermitted"),
     ("SetXattr", "NotSupported"),

@@ -93,6 +93,12 @@ impl Driver {
             Ok(()) => Ok(out.split_off(6)),
             Err(error) => {
                 assert_eq!(out.len(), 6, "an error leaves no part of an answer");
+                if error.code == ErrorCode::Overloaded
+                    && let Some(sequence) = self.sequences.get_mut(&(self.session, self.slot))
+                {
+                    // It was not used.
+                    *sequence -= 1;
+                }
                 Err(error.code)
             }
         }
@@ -260,6 +266,18 @@ impl Driver {
         let header = self.header(0).map(|header| MetaHeader { session: u64::MAX, ..header });
         let (kind, start, end) = (flock.into(), byte, byte);
         self.read(Opcode::GetLock, &GetLockRequest { header, inode, owner: 0, kind, r#type: 2, start, end })
+    }
+    pub fn set_quota(&mut self, inode: u64, bytes_max: u64, inodes_max: u64) -> Answer<()> {
+        let (header, remove) = (self.next(), bytes_max == 0 && inodes_max == 0);
+        self.done(Opcode::SetQuota, &SetQuotaRequest { header, inode, bytes_max, inodes_max, remove })
+    }
+    pub fn quota(&self, inode: u64) -> Answer<Quota> {
+        let request = GetQuotaRequest { header: self.header(0), inode };
+        self.read::<QuotaResponse>(Opcode::GetQuota, &request).map(|a| a.quota.expect("a quota"))
+    }
+    pub fn quotas(&self) -> Vec<Quota> {
+        let request = ListQuotasRequest { header: self.header(0), ..Default::default() };
+        self.read::<ListQuotasResponse>(Opcode::ListQuotas, &request).expect("a list").quotas
     }
     pub fn getattr_many(&self, inodes: &[u64]) -> Answer<Vec<Attributes>> {
         let request = GetattrManyRequest { header: self.header(0), inodes: inodes.to_vec() };

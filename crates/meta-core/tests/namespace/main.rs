@@ -8,6 +8,7 @@ mod deferral;
 mod driver;
 mod files;
 mod permissions;
+mod quotas;
 mod renames;
 mod sessions;
 mod translate;

@@ -81,6 +81,11 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
             };
             (Opcode::Publish, message.encode_to_vec())
         }
+        Operation::SetQuota { inode, limited } => {
+            let (bytes_max, inodes_max) = if limited { (1 << 60, 1 << 50) } else { (0, 0) };
+            let message = SetQuotaRequest { header, inode, bytes_max, inodes_max, remove: !limited };
+            (Opcode::SetQuota, message.encode_to_vec())
+        }
         Operation::SetLock(lock) => {
             let lock_type = lock.write.map_or(0, |write| 1 + u32::from(write));
             let message = SetLockRequest {
@@ -212,6 +217,9 @@ pub fn compare_trees(namespace: &Namespace, model: &Model, done_frees: &BTreeSet
         }
     }
     compare_locks(&reader, model);
+    let listed: BTreeSet<u64> = reader.quotas().iter().map(|quota| quota.inode).collect();
+    let live = |inode: &u64| *inode == 0 || model.nodes.contains_key(inode);
+    assert_eq!(listed, model.quotas.iter().copied().filter(live).collect(), "quotas");
     let totals = reader.statfs();
     let all: Vec<model::Attributes> = model.nodes.keys().map(|i| model.attributes(*i)).collect();
     let files: Vec<&model::Attributes> = all.iter().filter(|a| a.mode & 0o170_000 == 0o100_000).collect();
