@@ -101,8 +101,9 @@ impl Workload {
         let kind = self.rng.index(100);
         tracing::info!(step, file = i, kind, "a step");
         match kind {
-            0..=29 => self.write(i, planned),
-            30..=49 => self.append(i, planned),
+            0..=17 => self.write(i, planned),
+            18..=31 => self.storm(planned),
+            32..=49 => self.append(i, planned),
             50..=59 => self.truncate(i, planned),
             60..=68 => {
                 self.sync(i, planned)?;
@@ -259,6 +260,56 @@ impl Workload {
         }
         planned = None;
         self.sync(i, planned)
+    }
+
+    /// All files are written and synced at the same time, again and again, while the fault begins: they share streams and
+    /// chunks.
+    fn storm(&mut self, planned: Option<Planned>) -> Result<(), String> {
+        for i in 0..FILES {
+            self.sync(i, None)?;
+        }
+        let rounds = 3 + self.rng.index(6);
+        let mut jobs = Vec::new();
+        for _ in 0..FILES {
+            let mut writes = Vec::new();
+            for _ in 0..rounds {
+                let length = self.length().min(96 << 10);
+                let offset = self.rng.index(self.shape.file_max - length + 1);
+                writes.push((offset, fresh_bytes(&self.rng, length)));
+            }
+            jobs.push(writes);
+        }
+        let one = async |file: &mut TestFile, writes: Vec<(usize, Vec<u8>)>| {
+            for (offset, data) in writes {
+                file.write(offset, &data);
+                let Some(handle) = file.handle.as_mut() else { return None };
+                let synced = match handle.write_at(offset as u64, &data).await {
+                    Ok(()) => handle.sync().await,
+                    Err(error) => Err(error),
+                };
+                match synced {
+                    Ok(()) => file.publish(),
+                    Err(error) => return Some(error),
+                }
+            }
+            None
+        };
+        let [first, second, third] = &mut self.files[..] else { unreachable!("there are {FILES} files") };
+        let mut jobs = jobs.into_iter();
+        let mut next = || jobs.next().expect("one for each file");
+        let all = async { tokio::join!(one(first, next()), one(second, next()), one(third, next())) };
+        let refused = beside(&self.cluster, &mut self.chaos, planned, all)?;
+        self.count("storms");
+        for (i, error) in [refused.0, refused.1, refused.2].into_iter().enumerate() {
+            if let Some(error) = error {
+                self.check_uncertain(i)?;
+                self.relieve("storms refused", 0, &error)?;
+                self.sync(i, None)?;
+            } else {
+                self.check_file(i)?;
+            }
+        }
+        Ok(())
     }
 
     fn truncate(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
