@@ -13,6 +13,7 @@ mod ls;
 mod mkdir;
 mod mv;
 mod put;
+mod quota;
 mod readlink;
 mod rm;
 mod rmdir;
@@ -80,6 +81,8 @@ enum Verb {
     Chown(chown::ChownArgs),
     /// Show or set layouts
     Layout(layout::LayoutArgs),
+    /// Limits of directories and volumes
+    Quota(quota::QuotaArgs),
     /// Extended attributes
     Xattr(xattr::XattrArgs),
 }
@@ -108,6 +111,7 @@ impl FsArgs {
             Verb::Chmod(args) => Box::pin(args.run(context)).await,
             Verb::Chown(args) => Box::pin(args.run(context)).await,
             Verb::Layout(args) => Box::pin(args.run(context)).await,
+            Verb::Quota(args) => Box::pin(args.run(context)).await,
             Verb::Xattr(args) => Box::pin(args.run(context)).await,
         }
     }
