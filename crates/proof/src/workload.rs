@@ -1,9 +1,11 @@
-//! [`Workload`]: the steps of a seed: what the client does, what is checked, and how an operation that was refused is
-//! repeated until it is known to be done.
+//! [`Workload`]: the steps of a seed: what the client does, and how an operation that was refused is
+//! repeated until it is known to be done. What is checked is in [`checks`].
+
+mod checks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cairn_client::{Client, ClientError, FileWriter, Volume, WriteOptions};
 use cairn_sim::SimRng;
@@ -11,8 +13,8 @@ use cairn_types::Layout;
 
 use crate::cluster::Cluster;
 use crate::faults::{Chaos, Planned};
-use crate::file::{OldReader, TestFile, difference, fresh_bytes};
-use crate::members::{Part, Snapshot, groups, is_changed};
+use crate::file::{TestFile, fresh_bytes};
+use crate::members::{Part, Snapshot, groups};
 use crate::seed::{CALL_MAX, Shape};
 
 /// Files of a seed.
@@ -21,9 +23,6 @@ const FILES: usize = 3;
 const ATTEMPTS: usize = 12;
 /// Extent maps and readers of before that are kept of a file.
 const OLD_MAX: usize = 3;
-/// Time in which everything is whole again after the last fault.
-const HEAL_PATIENCE: Duration = Duration::from_secs(60);
-
 /// A seed's files and clients.
 pub struct Workload {
     cluster: Arc<Cluster>,
@@ -282,7 +281,7 @@ impl Workload {
         let one = async |file: &mut TestFile, writes: Vec<(usize, Vec<u8>)>| {
             for (offset, data) in writes {
                 file.write(offset, &data);
-                let Some(handle) = file.handle.as_mut() else { return None };
+                let handle = file.handle.as_mut()?;
                 let synced = match handle.write_at(offset as u64, &data).await {
                     Ok(()) => handle.sync().await,
                     Err(error) => Err(error),
@@ -402,216 +401,5 @@ impl Workload {
         }
         self.count("clients restarted");
         (0..FILES).try_for_each(|i| self.reopen(i))
-    }
-
-    /// Reads the whole file as another client does.
-    fn read(&mut self, i: usize) -> Result<Result<Vec<u8>, ClientError>, String> {
-        let (volume, path) = (&self.reading, &self.files[i].path);
-        let read = async {
-            let mut reader = volume.read(path, 0, u64::MAX).await?;
-            let mut bytes = Vec::new();
-            while let Some(piece) = reader.next().await? {
-                bytes.extend_from_slice(&piece.data);
-            }
-            Ok(bytes)
-        };
-        beside(&self.cluster, &mut self.chaos, None, read)
-    }
-
-    /// Every byte that was published reads back as it was written.
-    fn check_file(&mut self, i: usize) -> Result<(), String> {
-        for attempt in 0..ATTEMPTS {
-            let exposed = self.chaos.exposed();
-            match self.read(i)? {
-                Ok(bytes) => {
-                    self.count("files compared");
-                    let other = difference(&bytes, &self.files[i].published);
-                    if let Some(other) = other {
-                        return Err(format!("file {i} reads back wrong: {other}"));
-                    }
-                    return self.check_serving(i);
-                }
-                Err(error) => {
-                    let within = exposed.as_ref().is_some_and(|exposed| exposed.len() <= self.shape.budget);
-                    if within && !self.chaos.head_is_faulty() {
-                        self.count("reads refused within the budget");
-                    }
-                    tracing::warn!(file = i, ?exposed, "a read was refused");
-                    self.relieve("reads refused", attempt, &error)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Every member that serves has what was published. One that is about to notice that it does not serve any more, or
-    /// that a chunk of it is gone, gets a moment.
-    fn check_serving(&mut self, i: usize) -> Result<(), String> {
-        let file = &self.files[i];
-        let mut lacking = Vec::new();
-        for _ in 0..20 {
-            let excused = self.chaos.excused();
-            let (inode, bytes) = (file.inode, file.published.clone());
-            let Ok(snapshot) = self.cluster.runtime.block_on(Snapshot::take(&self.reading, inode, bytes)) else {
-                return Ok(());
-            };
-            lacking = self.cluster.runtime.block_on(self.cluster.serving_lack(&snapshot, &excused));
-            if lacking.is_empty() {
-                self.count("files with every serving member");
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(250));
-        }
-        Err(format!("file {i}: members that serve lack what was published: {lacking:?}"))
-    }
-
-    /// While it is not known what was published, every byte is still an old or a new one.
-    fn check_uncertain(&mut self, i: usize) -> Result<(), String> {
-        if let Ok(bytes) = self.read(i)? {
-            self.count("files compared in doubt");
-            self.files[i].allows(&bytes).map_err(|why| format!("file {i} after a refusal: {why}"))?;
-        }
-        Ok(())
-    }
-
-    /// The handle sees what was written through it, synced or not.
-    fn check_handle(&mut self, i: usize) -> Result<(), String> {
-        for attempt in 0..ATTEMPTS {
-            let Some(handle) = self.files[i].handle.as_ref() else { return Ok(()) };
-            match beside(&self.cluster, &mut self.chaos, None, handle.read_at(0, usize::MAX / 2))? {
-                Ok(bytes) => {
-                    self.count("handles compared");
-                    let other = difference(&bytes, &self.files[i].current);
-                    return other.map_or(Ok(()), |other| Err(format!("the handle of file {i} reads wrong: {other}")));
-                }
-                Err(error) => self.relieve("handles refused", attempt, &error)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the extent map and a reader of the file as it is.
-    fn take_snapshot(&mut self, i: usize, planned: Option<Planned>) -> Result<(), String> {
-        let (volume, file) = (&self.reading, &mut self.files[i]);
-        let taken = async {
-            let snapshot = Snapshot::take(volume, file.inode, file.published.clone()).await?;
-            let reader = volume.read(&file.path, 0, u64::MAX).await?;
-            Ok::<_, ClientError>((snapshot, reader))
-        };
-        // Refused while something is wrong: then there is nothing to keep.
-        if let Ok((snapshot, reader)) = beside(&self.cluster, &mut self.chaos, planned, taken)? {
-            file.snapshots.push(snapshot);
-            file.readers.push(OldReader { reader, want: file.published.clone(), got: 0, changed: false });
-            if file.snapshots.len() > OLD_MAX {
-                file.snapshots.remove(0);
-                file.readers.remove(0);
-            }
-            self.count("snapshots taken");
-        }
-        Ok(())
-    }
-
-    /// What was read before an overwrite is old bytes or an error.
-    fn check_old(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
-        if let Some(map) = self.cluster.map() {
-            let snapshots = std::mem::take(&mut self.files[i].snapshots);
-            for snapshot in &snapshots {
-                let (good, refused) = beside(
-                    &self.cluster,
-                    &mut self.chaos,
-                    planned.take(),
-                    self.cluster.check_snapshot(&map, snapshot),
-                )??;
-                *self.counts.entry("old parts compared").or_default() += good as u64;
-                *self.counts.entry("old parts refused").or_default() += refused as u64;
-            }
-            self.files[i].snapshots = snapshots;
-        }
-        let mut readers = std::mem::take(&mut self.files[i].readers);
-        for old in &mut readers {
-            beside(&self.cluster, &mut self.chaos, planned.take(), read_old(old))??;
-        }
-        self.count("old readers read");
-        Ok(())
-    }
-
-    /// Everything heals; then all bytes, all copies and all parity are compared.
-    pub fn finish(&mut self) -> Result<(), String> {
-        for i in 0..self.files.len() {
-            self.sync(i, None)?;
-        }
-        // What is lacking here would be mended by a restart.
-        self.chaos.end_all()?;
-        self.converge()?;
-        self.chaos.blackout()?;
-        self.converge()?;
-        for i in 0..self.files.len() {
-            self.check_file(i)?;
-            self.check_handle(i)?;
-            self.check_old(i, None)?;
-        }
-        let map = self.cluster.map().ok_or("the manager does not answer")?;
-        for snapshot in self.live() {
-            let rows = self.cluster.runtime.block_on(self.cluster.check_parity(&map, &snapshot))?;
-            *self.counts.entry("rows verified").or_default() += rows as u64;
-        }
-        Ok(())
-    }
-
-    /// Waits until every member serves and gives every published byte.
-    fn converge(&mut self) -> Result<(), String> {
-        let begun = Instant::now();
-        let mut last = String::new();
-        while begun.elapsed() < HEAL_PATIENCE {
-            std::thread::sleep(Duration::from_millis(100));
-            let (Some(missing), Some(map)) = (self.cluster.not_serving(), self.cluster.map()) else { continue };
-            if !missing.is_empty() {
-                last = format!("places {missing:?} do not serve");
-                continue;
-            }
-            let live = self.live();
-            if live.len() < self.files.len() {
-                last = "extents of a file cannot be had".into();
-                continue;
-            }
-            let places = 1..=self.cluster.nodes.len();
-            let lacking = places.map(|place| {
-                let lacking = self.cluster.runtime.block_on(self.cluster.lacking(&map, &live, place));
-                (place, lacking)
-            });
-            match lacking.filter(|(_, lacking)| !lacking.is_empty()).next() {
-                None => {
-                    let parity = live.iter().try_for_each(|snapshot| {
-                        self.cluster.runtime.block_on(self.cluster.check_parity(&map, snapshot)).map(|_| ())
-                    });
-                    match parity {
-                        Ok(()) => return Ok(()),
-                        Err(why) => last = why,
-                    }
-                }
-                Some((place, lacking)) => last = format!("place {place} lacks {lacking:?}"),
-            }
-        }
-        Err(format!("after the last fault it is not whole again within {HEAL_PATIENCE:?}: {last}"))
-    }
-}
-
-/// Reads a version of a file to its end: the bytes of that version, or an error.
-async fn read_old(old: &mut OldReader) -> Result<(), String> {
-    loop {
-        match old.reader.next().await {
-            Ok(Some(piece)) => {
-                let end = old.got + piece.data.len();
-                let want = old.want.get(old.got..end).ok_or("an old reader reads beyond the end of its version")?;
-                if let Some(other) = difference(&piece.data, want) {
-                    return Err(format!("an old reader at {} reads wrong bytes: {other}", old.got));
-                }
-                old.got = end;
-            }
-            Ok(None) if old.got == old.want.len() => return Ok(()),
-            Ok(None) => return Err(format!("an old reader ends at {} of {}", old.got, old.want.len())),
-            Err(error) if old.changed || !is_changed(&error) => return Ok(()),
-            Err(error) => return Err(format!("an old reader of a file that nobody changed: {error}")),
-        }
     }
 }
