@@ -19,6 +19,9 @@ pub struct DataConfig {
     pub disk: DiskConfig,
     /// What the last member of a chain may take. For slow disks: members that stand still are found by the writer.
     pub hop_deadline: Duration,
+    /// The same of an overwrite in place, which goes through the journal alone. It holds up whoever overwrites the same
+    /// chunk, so it is short.
+    pub overwrite_deadline: Duration,
     /// What each member before it may take in addition, so that the member nearest to a fault reports it.
     pub hop_margin: Duration,
     /// What a sync or seal of a member further down may take.
@@ -56,6 +59,7 @@ impl DataConfig {
             known: None,
             disk: DiskConfig::default(),
             hop_deadline: Duration::from_secs(4),
+            overwrite_deadline: Duration::from_secs(1),
             hop_margin: Duration::from_millis(250),
             sync_deadline: Duration::from_secs(5),
             reserve_deadline: Duration::from_secs(2),

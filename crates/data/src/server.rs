@@ -22,6 +22,8 @@ mod idle;
 mod later;
 mod member;
 mod mend_rows;
+mod overwrite;
+mod overwrite_memory;
 mod peer;
 mod read;
 mod rebuild;
@@ -30,6 +32,7 @@ mod report;
 mod restore;
 mod retired;
 mod seal_old;
+mod settle;
 mod slot;
 mod start;
 #[cfg(test)]
@@ -197,6 +200,7 @@ impl Inner {
             Some(Opcode::Free) => self.free(&request, reply),
             Some(Opcode::ListChunks) => self.list_chunks(&request, reply),
             Some(Opcode::ChunkTable) => self.chunk_table(&request, reply),
+            Some(Opcode::Overwrite) => self.overwrite(request, reply),
             Some(Opcode::ApplyPgs) => self.apply_pgs(&request, reply),
             _ => {
                 let text = format!("the data service does not know operation {:#06x}", request.opcode);

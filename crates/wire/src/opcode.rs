@@ -70,6 +70,7 @@ opcodes! {
     ListChunks = 0x0309, data::ListChunksRequest => data::ListChunksResponse;
     ChunkTable = 0x030a, data::ChunkTableRequest => data::ChunkTableResponse;
     ApplyPgs = 0x030b, data::ApplyPgsRequest => data::ApplyPgsResponse;
+    Overwrite = 0x030c, data::OverwriteRequest => data::OverwriteResponse;
 
     Lookup = 0x0401, meta::LookupRequest => meta::AttributesResponse;
     Resolve = 0x0402, meta::ResolveRequest => meta::ResolveResponse;

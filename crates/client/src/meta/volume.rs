@@ -10,6 +10,7 @@ use crate::cluster::Cluster;
 use crate::discard::Discards;
 use crate::error::{ClientError, Result};
 use crate::file_writer::{FileWriter, WriteOptions};
+use crate::overwrite::Overwrites;
 use crate::read::file_reader::FileReader;
 use crate::read::latency::Latency;
 use crate::stripe::stream::StripedHandle;
@@ -47,6 +48,7 @@ pub struct Volume {
     striped: Arc<StripedStreams>,
     latency: Arc<Latency>,
     pub(crate) discards: Arc<Discards>,
+    pub(crate) overwrites: Arc<Overwrites>,
 }
 
 impl Volume {
@@ -58,6 +60,7 @@ impl Volume {
             striped: Arc::default(),
             latency: Arc::default(),
             discards: Arc::default(),
+            overwrites: Arc::default(),
         }
     }
     /// The same volume, session, streams and caches on behalf of another user.

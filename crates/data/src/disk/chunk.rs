@@ -317,6 +317,11 @@ impl Chunk {
         self.state.lock().deleted
     }
 
+    /// Whether any block was overwritten in place.
+    pub fn is_overwritten(&self) -> bool {
+        self.state.lock().follow.last.is_some()
+    }
+
     /// Whether it was found to be as the primary's in `epoch` and has all overwrites up to `theirs`.
     pub fn is_in_step(&self, theirs: OverwriteNumber, epoch: Epoch) -> bool {
         self.state.lock().follow.has(theirs, epoch)

@@ -36,6 +36,8 @@ metrics! {
     overwritten_blocks, counter, "cairn_data_overwritten_blocks", "Blocks of overwrites in place taken.";
     /// Overwrites sent to new space.
     overwrites_refused, counter, "cairn_data_overwrites_refused", "Overwrites in place refused because the journal had too much to write home.";
+    /// Blocks sent to other members.
+    settled_blocks, counter, "cairn_data_settled_blocks", "Blocks sent to other members because an overwrite had not reached all.";
     /// Reads answered.
     reads, counter, "cairn_data_reads", "Reads answered.";
     /// Their bytes.

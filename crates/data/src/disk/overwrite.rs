@@ -116,7 +116,13 @@ impl DiskStore {
         if chunk.is_parity() {
             return Err(refused(OverwriteRefusal::Malformed));
         }
-        self.load_tables(&chunk)?;
+        let unknown = {
+            let state = chunk.state.lock();
+            state.punched_blocks > 0 && state.punched.is_none()
+        };
+        if unknown {
+            self.load_tables(&chunk)?;
+        }
         let bytes = blocks as usize * BLOCK_SIZE;
         self.reserve_queue(bytes)?;
         let mut state = chunk.state.lock();

@@ -3,5 +3,6 @@
 mod crash;
 mod faults;
 mod model;
+mod overwrites;
 mod pipes;
 mod tables;

@@ -20,6 +20,7 @@ use cairn_wire::error::WireError;
 use super::Inner;
 use super::allocate::raise_mark;
 use super::member::Member;
+use super::settle::number_in;
 use crate::disk::ChunkInfo;
 
 /// Chunks in one page of a list.
@@ -134,6 +135,7 @@ impl Inner {
                 from_start: from.is_none(),
                 count_max: PAGE,
                 open_only: false,
+                overwritten_only: false,
             };
             let page: ListChunksResponse =
                 self.ask(&member.pg, primary, Opcode::ListChunks, &request, Payload::None).await?.0;
@@ -203,8 +205,12 @@ impl Inner {
         };
         let verdict = judge(&sum, here.as_ref().map(sum_of).as_ref(), member.pg.epoch);
         let freed = here.as_ref().is_some_and(|here| u64::from(here.punched_blocks) < theirs.punched_blocks);
+        let number = number_in(&theirs);
+        // Overwritten all the time: its table is never the one of the list, but all that comes is taken.
+        let in_step = number.is_some() && member.store.chunk(id).is_some_and(|c| c.is_in_step(number, member.pg.epoch));
         match verdict {
-            Verdict::Same if !freed => Ok(true),
+            Verdict::Same if !freed => self.copied_up_to(member, id, number).await,
+            Verdict::Copy if in_step && !freed => Ok(true),
             Verdict::InChain => Ok(true),
             Verdict::Wait => Ok(false),
             Verdict::Same | Verdict::Copy => {
@@ -219,6 +225,11 @@ impl Inner {
                 match self.copy_chunk(member, &sources, id, here).await {
                     // Freed there just now: the next pass sees what is left.
                     Err(error) if error.code == ErrorCode::ChunkDeleted => Ok(false),
+                    // Overwritten there since: the same.
+                    Err(error) if self.has_moved_on(member, primary, id, number).await => {
+                        tracing::debug!(chunk = %id, %error, "a chunk was overwritten while it was copied");
+                        Ok(false)
+                    }
                     outcome => outcome,
                 }
             }

@@ -81,6 +81,7 @@ impl Inner {
             from_start: after.is_none(),
             count_max,
             open_only: false,
+            overwritten_only: false,
         };
         let others = fence::serving(&member.pg).filter(|disk| *disk != member.disk);
         let questions = others.map(|disk| (disk, question(disk))).collect();

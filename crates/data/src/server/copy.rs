@@ -21,6 +21,7 @@ use super::Inner;
 use super::fetch::{At, is_about_bytes};
 use super::member::Member;
 use super::seal_old::wait;
+use super::settle::number_in;
 use crate::disk::metrics::add;
 use crate::disk::{AppendOp, Appended, ChunkInfo, DataError, DiskStore, GoodBlock};
 
@@ -38,7 +39,7 @@ struct Copying<'a> {
 
 /// A chunk as another member has it.
 pub(super) struct Theirs {
-    summary: ChunkSummary,
+    pub(super) summary: ChunkSummary,
     pub(super) crcs: Vec<u32>,
     pub(super) punched: PunchedBits,
 }
@@ -92,7 +93,8 @@ impl Inner {
             let _length: u64 = wait(|done| member.store.seal(id, done)).await?;
             same = false;
         }
-        Ok(same)
+        let in_step = self.copied_up_to(member, id, number_in(&theirs.summary)).await?;
+        Ok(same && in_step)
     }
 
     pub(super) async fn table_of(&self, member: &Member, primary: DiskId, id: ChunkId) -> Result<Theirs, WireError> {
@@ -197,7 +199,9 @@ impl Inner {
         let data = self.blocks(copying, block..block + 1).await?.freeze();
         let crc = crc32c(&data);
         let good = GoodBlock { data, crc, row_crcs: Vec::new() };
-        wait(|done| copying.member.store.heal(copying.id, block, good, done)).await
+        // What the chain brought since the table was taken is newer.
+        let as_of = number_in(&copying.theirs.summary);
+        wait(|done| copying.member.store.replace_as_of(copying.id, block, good, as_of, done)).await
     }
 
     /// Appends the blocks from `first` on. What the source has freed is filled with zeros under its checksum and freed

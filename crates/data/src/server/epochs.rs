@@ -250,8 +250,8 @@ impl Inner {
                         let mut state = member.runtime.state.lock();
                         state.entered |= state.epoch == member.pg.epoch;
                     }
-                    // Of shards each member seals its own.
-                    if member.is_striped() { Ok(()) } else { self.seal_old(&member).await }
+                    // Of shards each member seals its own, and they are not overwritten.
+                    if member.is_striped() { Ok(()) } else { self.end_earlier(&member).await }
                 }
                 Err(error) => Err(error),
             };
@@ -267,6 +267,12 @@ impl Inner {
             }
             tokio::time::sleep(self.config.retry_pause).await;
         }
+    }
+
+    /// What earlier epochs left: overwrites that not all have, open chunks.
+    async fn end_earlier(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
+        self.settle_epoch(member).await?;
+        self.seal_old(member).await
     }
 
     /// Whether the disk is still in the member's epoch.

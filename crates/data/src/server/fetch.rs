@@ -215,6 +215,7 @@ impl Inner {
             from_start: id.index == 0,
             count_max: 1,
             open_only: false,
+            overwritten_only: false,
         };
         let page: ListChunksResponse = self.ask(at.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
         let found = page.chunks.iter().find(|chunk| chunk.index == id.index);

@@ -15,6 +15,7 @@ use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 
 use super::Inner;
+use super::overwrite_memory::OverwriteMemory;
 use crate::disk::DiskStore;
 
 /// Indices of chunks deleted in this epoch that are remembered one by one; beyond it all below the lowest are refused.
@@ -24,6 +25,9 @@ const DELETED_MAX: usize = 65_536;
 #[derive(Default)]
 pub(crate) struct PgRuntime {
     pub(crate) state: Mutex<PgMemory>,
+    pub(super) overwrites: Mutex<OverwriteMemory>,
+    /// Held while an overwrite gets its number and is passed on; taken before `overwrites`.
+    pub(super) overwrite_order: Mutex<()>,
 }
 
 /// Everything here belongs to one epoch.

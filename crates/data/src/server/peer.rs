@@ -36,7 +36,7 @@ impl Inner {
         payload: Payload,
     ) -> Result<(M, Response), WireError> {
         let address = self.address(pg, disk)?;
-        let bulk = matches!(opcode, Opcode::Read | Opcode::ChunkTable | Opcode::Append);
+        let bulk = matches!(opcode, Opcode::Read | Opcode::ChunkTable | Opcode::Append | Opcode::Overwrite);
         let deadline = match opcode {
             Opcode::ReserveIndices => self.config.reserve_deadline,
             _ => self.config.peer_deadline,
@@ -116,6 +116,7 @@ pub(crate) fn hop_error(disk: DiskId, error: CallError) -> WireError {
             | ErrorCode::NotPrimary
             | ErrorCode::UnknownPg
             | ErrorCode::Missing
+            | ErrorCode::NotInPlace
             | ErrorCode::BadRequest => error,
             _ => WireError::chain_failed(disk.get(), format!("{disk} failed: {error}")),
         },

@@ -165,7 +165,10 @@ pub(super) fn list(member: &Member, asked: &ListChunksRequest) -> ListChunksResp
         let page = member.store.list(PgId(asked.pg), at, LIST_MAX);
         end = page.len() < LIST_MAX;
         at = page.last().map_or(at, |last| last.info().id.index.saturating_add(1));
-        let wanted = page.into_iter().filter(|chunk| !chunk.is_deleted() && (!asked.open_only || !chunk.is_sealed()));
+        let wanted = page.into_iter().filter(|chunk| {
+            let asked_for = !asked.open_only || !chunk.is_sealed();
+            asked_for && !chunk.is_deleted() && (!asked.overwritten_only || chunk.is_overwritten())
+        });
         for chunk in wanted {
             if chunks.len() == count {
                 end = false;
@@ -189,5 +192,7 @@ pub(super) fn summary(info: &ChunkInfo) -> ChunkSummary {
         table_crc: info.table_crc,
         allocated_bytes: info.length.next_multiple_of(4096),
         punched_blocks: u64::from(info.punched_blocks),
+        overwrite_epoch: info.overwrite.epoch.get(),
+        overwrite_count: info.overwrite.count,
     }
 }

@@ -114,6 +114,7 @@ impl Inner {
                 from_start: all.is_empty(),
                 count_max: PAGE,
                 open_only: true,
+                overwritten_only: false,
             };
             let answer: ListChunksResponse =
                 self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
@@ -142,6 +143,7 @@ impl Inner {
             from_start: id.index == 0,
             count_max: 1,
             open_only: false,
+            overwritten_only: false,
         };
         let answer: ListChunksResponse =
             self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
@@ -201,7 +203,7 @@ impl Inner {
     }
 
     /// Verified blocks from any member, this one included.
-    async fn piece(
+    pub(super) async fn piece(
         self: &Arc<Self>,
         member: &Member,
         source: DiskId,

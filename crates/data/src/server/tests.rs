@@ -3,6 +3,8 @@
 mod appends;
 mod cluster;
 mod failures;
+mod overwrite_lives;
+mod overwrites;
 mod rebuilds;
 mod repairs;
 mod restores;

@@ -10,8 +10,9 @@ use cairn_rpc::{CallError, CallOptions, Client, ClientConfig, Identity, Payload,
 use cairn_types::{BLOCK_SIZE, ClusterId, DiskId, Incarnation, MemberState, NodeId, Scheme, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
-    AllocateRequest, AllocateResponse, AppendRequest, AppendResponse, ChunkHeader, PgMember, PgState, ReadRequest,
-    ReadResponse, SealRequest, SealResponse, SyncRequest, SyncResponse,
+    AllocateRequest, AllocateResponse, AppendRequest, AppendResponse, ChunkHeader, OverwriteRequest, OverwriteResponse,
+    OverwriteVector, PgMember, PgState, ReadRequest, ReadResponse, SealRequest, SealResponse, SyncRequest,
+    SyncResponse,
 };
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, HeartbeatRequest, Node, Pg, PgReport};
@@ -255,6 +256,23 @@ impl Cluster {
         Ok((message, answer.payload))
     }
 
+    /// The same as another server asks.
+    pub(super) fn call_as_server<M: Message + Default>(
+        &self,
+        i: usize,
+        opcode: Opcode,
+        request: &impl Message,
+        payload: Payload,
+    ) -> Result<(M, Option<AlignedBuf>), CallError> {
+        let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(0));
+        let client = Client::with_threads(1, ClientConfig::default(), identity).expect("threads");
+        let options = CallOptions::new(Duration::from_secs(6)).bulk();
+        let call = client.call(&self.nodes[i].address, opcode.code(), request, payload, options);
+        let answer = self.runtime.block_on(call)?;
+        let message = answer.decode()?;
+        Ok((message, answer.payload))
+    }
+
     pub(super) fn header(&self, i: usize, index: u32) -> ChunkHeader {
         ChunkHeader { disk: self.nodes[i].disk, pg: PG, index, epoch: self.epoch, session: SESSION }
     }
@@ -307,6 +325,64 @@ impl Cluster {
         let chain = chain.iter().map(|i| self.nodes[*i].disk).collect();
         let request = SyncRequest { chunk: Some(self.header(i, index)), chain };
         Ok(self.call(i, Opcode::Sync, &request, Payload::None)?.0)
+    }
+
+    /// An overwrite of blocks, each with its bytes.
+    pub(super) fn overwrite_request(
+        &self,
+        i: usize,
+        chain: &[usize],
+        index: u32,
+        request: u64,
+        blocks: &[(u32, Vec<u8>)],
+    ) -> (OverwriteRequest, Vec<u8>) {
+        let (mut crcs, mut payload) = (Vec::new(), Vec::new());
+        encode_crcs(&blocks.iter().map(|(_, bytes)| crc32c(bytes)).collect::<Vec<_>>(), &mut crcs);
+        blocks.iter().for_each(|(_, bytes)| payload.extend_from_slice(bytes));
+        let vector = |(block, _): &(u32, Vec<u8>)| OverwriteVector { block: *block, blocks: 1 };
+        let asked = OverwriteRequest {
+            chunk: Some(self.header(i, index)),
+            vectors: blocks.iter().map(vector).collect(),
+            crcs,
+            chain: chain.iter().map(|i| self.nodes[*i].disk).collect(),
+            request,
+            floor: request,
+            ..OverwriteRequest::default()
+        };
+        (asked, payload)
+    }
+
+    pub(super) fn overwrite(
+        &self,
+        i: usize,
+        chain: &[usize],
+        index: u32,
+        request: u64,
+        blocks: &[(u32, Vec<u8>)],
+    ) -> Result<OverwriteResponse, CallError> {
+        let (asked, payload) = self.overwrite_request(i, chain, index, request, blocks);
+        Ok(self.call(i, Opcode::Overwrite, &asked, Payload::One(payload.into()))?.0)
+    }
+
+    /// Several at once: they are under way at the same time.
+    pub(super) fn overwrite_all(
+        &self,
+        i: usize,
+        requests: Vec<(OverwriteRequest, Vec<u8>)>,
+    ) -> Vec<Result<OverwriteResponse, CallError>> {
+        let calls: Vec<_> = requests
+            .into_iter()
+            .map(|(asked, payload)| {
+                let (client, address) = (self.client.clone(), self.nodes[i].address.clone());
+                self.runtime.spawn(async move {
+                    let options = CallOptions::new(Duration::from_secs(30)).bulk();
+                    let payload = Payload::One(payload.into());
+                    let answer = client.call(&address, Opcode::Overwrite.code(), &asked, payload, options).await?;
+                    answer.decode()
+                })
+            })
+            .collect();
+        calls.into_iter().map(|call| self.runtime.block_on(call).expect("no panic")).collect()
     }
 
     pub(super) fn seal(&self, i: usize, chain: &[usize], index: u32) -> Result<SealResponse, CallError> {

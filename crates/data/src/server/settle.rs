@@ -1,0 +1,290 @@
+//! Making the serving members of a replicated group equal in what was overwritten: at the beginning of an epoch, and when
+//! a member did not take an overwrite.
+//!
+//! Every serving member has all that was acknowledged, so the primary's table counts: blocks that differ are sent to the
+//! others under a number above all that are known, which also keeps out whatever is still on its way. Invariants: for a
+//! chunk whose members may differ nothing is taken before they are equal; it can be interrupted anywhere and done again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_chunk_core::fence;
+use cairn_chunk_core::overwrite::{OVERWRITE_BLOCKS_MAX, OverwriteSum, differing_blocks, needs_settling, number_above};
+use cairn_format::crc_table::encode_crcs;
+use cairn_format::overwrite_number::OverwriteNumber;
+use cairn_rpc::Payload;
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode};
+use cairn_wire::Opcode;
+use cairn_wire::data::{
+    ChunkHeader, ChunkSummary, ListChunksRequest, ListChunksResponse, OverwriteRequest, OverwriteResponse,
+    OverwriteVector,
+};
+use cairn_wire::error::WireError;
+
+use super::Inner;
+use super::allocate::others;
+use super::copy::on_control;
+use super::member::Member;
+use super::overwrite::wire;
+use super::seal_old::wait;
+use crate::disk::metrics::add;
+use crate::disk::{ChunkTables, OverwriteOp, OverwriteOrder};
+
+/// Chunks in one page of a list.
+const PAGE: u32 = 1000;
+/// Before looking again whether overwrites of a chunk are still under way.
+const NAP: Duration = Duration::from_millis(2);
+
+impl Inner {
+    /// As primary, at the beginning of an epoch: compares the numbers and tables of all overwritten chunks. From then on
+    /// overwrites are taken.
+    pub(super) async fn settle_epoch(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
+        // A start of an epoch that is repeated: overwrites may be under way by now.
+        if member.runtime.overwrites.lock().at(member.pg.epoch).is_none_or(|memory| memory.open) {
+            return Ok(());
+        }
+        let mut sums: BTreeMap<u32, Vec<OverwriteSum>> = BTreeMap::new();
+        let receivers: Vec<DiskId> = std::iter::once(member.disk).chain(others(&member.pg, member.disk)).collect();
+        for disk in &receivers {
+            let serving = fence::serving(&member.pg).any(|serving| serving == *disk);
+            for theirs in self.list_overwritten(member, *disk).await? {
+                sums.entry(theirs.index).or_default().push(sum_of(*disk, serving, &theirs));
+            }
+        }
+        let serving = fence::serving(&member.pg).count();
+        for (index, sums) in sums {
+            // Who does not list it lacks it, or has no overwrite of it.
+            let listed = sums.iter().filter(|sum| sum.serving).count() == serving;
+            if listed && !needs_settling(&sums) {
+                continue;
+            }
+            let id = ChunkId { pg: member.pg.pg, index };
+            self.settle_chunk(member, id).await?;
+        }
+        let mut memory = member.runtime.overwrites.lock();
+        if let Some(memory) = memory.at(member.pg.epoch) {
+            memory.open = true;
+        }
+        Ok(())
+    }
+
+    /// As primary, in the middle of an epoch: chunks of which a member did not take an overwrite.
+    pub(super) async fn settle_unsettled(self: Arc<Self>, member: Member) {
+        let mut after = None;
+        while self.is_current(&member) {
+            let next = {
+                let mut memory = member.runtime.overwrites.lock();
+                let Some(memory) = memory.at(member.pg.epoch) else { return };
+                if memory.unsettled.is_empty() {
+                    memory.settling = false;
+                    return;
+                }
+                memory.next_unsettled(after)
+            };
+            let Some(index) = next else {
+                after = None;
+                tokio::time::sleep(NAP).await;
+                continue;
+            };
+            after = Some(index);
+            match self.settle_chunk(&member, ChunkId { pg: member.pg.pg, index }).await {
+                Ok(()) => {
+                    let mut memory = member.runtime.overwrites.lock();
+                    let Some(memory) = memory.at(member.pg.epoch) else { return };
+                    memory.unsettled.remove(&index);
+                }
+                Err(error) => {
+                    tracing::debug!(pg = %member.pg.pg, index, %error, "making members equal is repeated");
+                    self.note_hop(&member.pg, &error);
+                    tokio::time::sleep(self.config.retry_pause).await;
+                }
+            }
+        }
+    }
+
+    async fn list_overwritten(&self, member: &Member, disk: DiskId) -> Result<Vec<ChunkSummary>, WireError> {
+        let mut all: Vec<ChunkSummary> = Vec::new();
+        loop {
+            let request = ListChunksRequest {
+                disk: disk.get(),
+                pg: member.pg.pg.get(),
+                after_index: all.last().map_or(0, |last| last.index),
+                from_start: all.is_empty(),
+                count_max: PAGE,
+                open_only: false,
+                overwritten_only: true,
+            };
+            let answer: ListChunksResponse = if disk == member.disk {
+                super::read::list(member, &request)
+            } else {
+                self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0
+            };
+            if answer.epoch != member.pg.epoch.get() {
+                let text = format!("{disk} is at e{}, the primary at {}", answer.epoch, member.pg.epoch);
+                return Err(WireError::new(ErrorCode::NotServing, text));
+            }
+            let end = answer.end || answer.chunks.is_empty();
+            all.extend(answer.chunks);
+            if end {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Makes one chunk equal on all serving members. Nothing is under way for it, or it was ordered in an earlier epoch.
+    async fn settle_chunk(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<(), WireError> {
+        let mut holders = Vec::new();
+        for disk in others(&member.pg, member.disk) {
+            if let Some(theirs) = self.look_up(member, disk, id).await? {
+                let serving = fence::serving(&member.pg).any(|serving| serving == disk);
+                holders.push(sum_of(disk, serving, &theirs));
+            }
+        }
+        let Some(here) = member.store.info(id) else {
+            // Not here: it was freed everywhere, or is brought back from the others; then it is compared again.
+            return Ok(());
+        };
+        let known = holders.iter().map(|sum| sum.number).chain([here.overwrite]);
+        let number = number_above(known, member.pg.epoch);
+        // First of all the number, behind everything that was accepted: what is still on its way follows another one.
+        self.settle_member(member, member.disk, id, number, &[], None).await?;
+        for sum in &holders {
+            self.settle_member(member, sum.disk, id, number, &[], None).await?;
+        }
+        let store = member.store.clone();
+        let ours = on_control(&member.store, move |_| store.tables(id)).await?;
+        let mut copied = 0;
+        for sum in holders.iter().filter(|sum| sum.serving) {
+            copied += self.send_differing(member, sum.disk, id, number, &ours).await?;
+        }
+        tracing::info!(chunk = %id, %number, copied, "members were compared after an overwrite that not all had acknowledged");
+        Ok(())
+    }
+
+    /// Sends a serving member the blocks in which its table differs; how many.
+    async fn send_differing(
+        self: &Arc<Self>,
+        member: &Member,
+        disk: DiskId,
+        id: ChunkId,
+        number: OverwriteNumber,
+        ours: &ChunkTables,
+    ) -> Result<u32, WireError> {
+        let theirs = self.table_of(member, disk, id).await?;
+        let tails = ours.info.sealed && theirs.summary.sealed;
+        let runs = differing_blocks(
+            (&ours.crcs, ours.info.length, &ours.punched),
+            (&theirs.crcs, theirs.summary.length, &theirs.punched),
+            tails,
+        );
+        let mut copied = 0;
+        for run in runs {
+            for start in run.clone().step_by(OVERWRITE_BLOCKS_MAX as usize) {
+                let blocks = start..(start + OVERWRITE_BLOCKS_MAX).min(run.end);
+                match self.settle_member(member, disk, id, number, &[blocks.clone()], Some(ours.info.length)).await {
+                    Ok(()) => copied += blocks.len() as u32,
+                    // Freed just now: nobody asks for them.
+                    Err(error) if error.code == ErrorCode::ChunkDeleted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        add(&member.store.metrics().settled_blocks, u64::from(copied));
+        Ok(copied)
+    }
+
+    /// Sets the number of a chunk on a member, this one included, and with `length` blocks of it as they are here.
+    async fn settle_member(
+        self: &Arc<Self>,
+        member: &Member,
+        disk: DiskId,
+        id: ChunkId,
+        number: OverwriteNumber,
+        runs: &[std::ops::Range<u32>],
+        length: Option<u64>,
+    ) -> Result<(), WireError> {
+        if disk == member.disk {
+            let order = OverwriteOrder::Settle { number, serving: true };
+            let op = OverwriteOp { chunk: id, epoch: member.pg.epoch, order, runs: Vec::new() };
+            let _number: OverwriteNumber = wait(|done| member.store.overwrite(op, done).map(drop)).await?;
+            return Ok(());
+        }
+        let (mut payload, mut crcs, mut vectors) = (Payload::None, Vec::new(), Vec::new());
+        for run in runs {
+            let from = u64::from(run.start) * BLOCK_SIZE as u64;
+            let to = (u64::from(run.end) * BLOCK_SIZE as u64).min(length.unwrap_or(u64::MAX));
+            let (data, sums) = self.piece(member, member.disk, id, from, (to - from) as u32).await?;
+            encode_crcs(&sums, &mut crcs);
+            vectors.push(OverwriteVector { block: run.start, blocks: run.len() as u32 });
+            payload = Payload::One(data.freeze());
+        }
+        let header = ChunkHeader {
+            disk: disk.get(),
+            pg: id.pg.get(),
+            index: id.index,
+            epoch: member.pg.epoch.get(),
+            session: 0,
+        };
+        let request = OverwriteRequest {
+            chunk: Some(header),
+            vectors,
+            crcs,
+            number: Some(wire(number)),
+            settle: true,
+            ..OverwriteRequest::default()
+        };
+        let answer: Result<(OverwriteResponse, _), _> =
+            self.ask(&member.pg, disk, Opcode::Overwrite, &request, payload).await;
+        match answer {
+            // It was freed or lost there since; what is brought back is copied anew.
+            Err(error) if matches!(error.code, ErrorCode::Missing | ErrorCode::ChunkDeleted) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Whether a chunk was overwritten on a member since its table was taken.
+    pub(super) async fn has_moved_on(
+        &self,
+        member: &Member,
+        disk: DiskId,
+        id: ChunkId,
+        number: OverwriteNumber,
+    ) -> bool {
+        let now = self.look_up(member, disk, id).await;
+        now.is_ok_and(|now| now.is_some_and(|now| number_in(&now) > number))
+    }
+
+    /// Chunks that this syncing member could not take an overwrite of, up to which a copy has to go.
+    pub(super) fn skipped(&self, member: &Member, id: ChunkId) -> OverwriteNumber {
+        let mut memory = member.runtime.overwrites.lock();
+        let skipped = memory.at(member.pg.epoch).and_then(|memory| memory.skipped.get(&id.index).copied());
+        skipped.unwrap_or(OverwriteNumber::NONE)
+    }
+
+    /// A chunk of this syncing member is as the primary's as of `number`; whether it is in step from now on.
+    pub(super) async fn copied_up_to(
+        &self,
+        member: &Member,
+        id: ChunkId,
+        number: OverwriteNumber,
+    ) -> Result<bool, WireError> {
+        let Some(here) = member.store.info(id) else { return Ok(true) };
+        if !number.is_some() && !here.overwrite.is_some() {
+            return Ok(number >= self.skipped(member, id));
+        }
+        let epoch = member.pg.epoch;
+        let in_step: bool = wait(|done| member.store.settle_copy(id, number, epoch, done)).await?;
+        Ok(in_step && number >= self.skipped(member, id))
+    }
+}
+
+fn sum_of(disk: DiskId, serving: bool, theirs: &ChunkSummary) -> OverwriteSum {
+    let ChunkSummary { length, table_crc, .. } = *theirs;
+    OverwriteSum { disk, serving, number: number_in(theirs), length, table_crc }
+}
+
+/// The number that a list names.
+pub(super) fn number_in(theirs: &ChunkSummary) -> OverwriteNumber {
+    OverwriteNumber { epoch: Epoch(theirs.overwrite_epoch), count: theirs.overwrite_count }
+}
