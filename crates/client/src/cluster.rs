@@ -23,6 +23,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const ATTEMPT: Duration = Duration::from_secs(3);
 /// Two refreshes of the map are at least so far apart.
 const REFRESH_APART: Duration = Duration::from_millis(20);
+/// Longest wait for the first volume of a new cluster, which it makes by itself when a meta node registers.
+const FIRST_VOLUME_WAIT: Duration = Duration::from_secs(10);
 
 /// The last fetches of the map.
 #[derive(Default)]
@@ -236,13 +238,22 @@ impl Cluster {
     }
     /// Id of a volume by its name.
     pub(crate) async fn volume_id(&self, name: &str) -> Result<u32> {
-        for attempt in 0..2 {
+        let started = self.clock.now();
+        let mut fetched = false;
+        loop {
             if let Some(volume) = self.view().volume_by_name(name) {
                 return Ok(volume.id);
             }
-            if attempt == 0 {
-                self.refresh().await?;
+            // A cluster without any volume is one that was just begun.
+            let begins = self.view().volumes.is_empty();
+            if fetched && !(begins && self.clock.now().since(started) < self.patience.min(FIRST_VOLUME_WAIT)) {
+                break;
             }
+            if fetched {
+                tokio::time::sleep(REFRESH_APART * 2).await;
+            }
+            self.refresh().await?;
+            fetched = true;
         }
         let known: Vec<String> = self.view().volumes.values().map(|v| v.name.clone()).collect();
         let text = match known.is_empty() {
@@ -257,4 +268,20 @@ impl Cluster {
 pub(crate) fn place_of(view: &ClusterView, disk: u32) -> Place<'_> {
     let node = view.disks.get(&disk).and_then(|d| view.nodes.get(&d.node));
     node.map_or(Place::default(), |n| Place { host: &n.host, rack: &n.rack })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fake::FakeCluster;
+    use cairn_types::Scheme;
+
+    /// Else the first command after the start of a new cluster would fail, and pass a moment later.
+    #[tokio::test]
+    async fn a_new_clusters_volume_is_waited_for() {
+        let cluster = FakeCluster::start(1, &[Scheme::Replicated(1)]);
+        cluster.fake.state.lock().without_volume = 5;
+        let client = cluster.connect().await;
+        client.volume("default").await.expect("the volume comes");
+        assert_eq!(cluster.fake.state.lock().without_volume, 0, "nothing was waited for");
+    }
 }

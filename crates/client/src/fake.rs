@@ -65,6 +65,8 @@ pub struct State {
     pub(crate) synced_appends: u64,
     /// The manager says so often that it is still starting.
     pub(crate) starting: u32,
+    /// So many times the map has no volume yet.
+    pub(crate) without_volume: u32,
     /// Blocks of every chunk of a disk that are bad, and those that its device cannot read.
     bad_at: BTreeSet<(u32, u64)>,
     unreadable_at: BTreeSet<(u32, u64)>,
@@ -164,6 +166,7 @@ impl FakeCluster {
             discarded: Vec::new(),
             synced_appends: 0,
             starting: 0,
+            without_volume: 0,
             bad_at: BTreeSet::new(),
             unreadable_at: BTreeSet::new(),
             reports: 0,

@@ -17,6 +17,12 @@ impl Fake {
             return Err(WireError::new(ErrorCode::Unavailable, "the manager role is still starting"));
         }
         let answer = match opcode {
+            Opcode::GetMap if state.without_volume > 0 => {
+                state.without_volume -= 1;
+                let map = ClusterMap { volumes: Vec::new(), partitions: Vec::new(), ..state.map() };
+                state.version += 1;
+                map.encode_to_vec()
+            }
             Opcode::GetMap => state.map().encode_to_vec(),
             Opcode::OpenSession => {
                 state.next_session += 1;
