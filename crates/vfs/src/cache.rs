@@ -51,10 +51,13 @@ struct Name {
     until: Instant,
 }
 
+/// Directory and name.
+type Key = (u64, Box<[u8]>);
+
 /// See the module.
 pub(crate) struct Cache {
     attributes: Mutex<Generations<u64, (Attributes, Instant)>>,
-    names: Mutex<Generations<(u64, Box<[u8]>), Name>>,
+    names: Mutex<Generations<Key, Name>>,
     /// Version of the contents that the kernel's pages of an inode are of.
     pages: Mutex<Generations<u64, u64>>,
 }

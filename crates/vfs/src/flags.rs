@@ -44,7 +44,7 @@ impl OpenFlags {
     /// Permission bits that opening needs: r 4, w 2, x 1.
     pub fn access(self) -> u32 {
         let read = if self.execute { 1 } else { u32::from(self.read) * 4 };
-        read | u32::from(self.write || self.truncate) * 2
+        read | (u32::from(self.write || self.truncate) * 2)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Extents that are kept of a file.
-const EXTENTS_MAX: usize = 1 << 16;
+const EXTENTS_MAX: usize = 1 << 18;
 
 #[derive(Default, Debug)]
 pub(crate) struct ExtentCache {

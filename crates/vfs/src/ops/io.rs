@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// While a file is read its attributes are asked for again so often, in the background.
 const REVALIDATE: Duration = Duration::from_secs(2);
+/// Reads past all caches see what others published this long ago.
+const DIRECT_AGE: Duration = Duration::from_millis(100);
 const DAY_NS: u64 = 86_400_000_000_000;
 
 impl Vfs {
@@ -26,7 +28,9 @@ impl Vfs {
         let read = async {
             let end = offset.saturating_add(u64::from(size));
             let age = file.data.age();
-            if end > file.data.attributes().size && age > inner.options.attr_ttl {
+            if open.flags.direct && age > DIRECT_AGE {
+                file.data.refresh().await?;
+            } else if end > file.data.attributes().size && age > inner.options.attr_ttl {
                 // Somebody else may have made it longer.
                 file.data.refresh().await?;
             } else if age > REVALIDATE {

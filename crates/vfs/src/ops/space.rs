@@ -51,7 +51,7 @@ impl Vfs {
             if open.file.data.age() > self.inner.options.attr_ttl {
                 open.file.data.refresh().await?;
             }
-            Ok(open.file.data.seek(offset, what == Seek::Data).await?)
+            Ok(open.file.data.seek(offset, what == Seek::Data, u64::MAX).await?)
         };
         let found = self.inner.limited("lseek", find).await?;
         found.ok_or_else(|| VfsError::new(libc::ENXIO, format!("{} has none behind {offset}", open.what())))
@@ -103,7 +103,7 @@ impl Vfs {
     }
     /// Where the next data or hole begins, `end` at most.
     async fn next(&self, open: &OpenFile, at: u64, what: Seek, end: u64) -> Result<u64> {
-        let find = async { Ok(open.file.data.seek(at, what == Seek::Data).await?) };
+        let find = async { Ok(open.file.data.seek(at, what == Seek::Data, end).await?) };
         Ok(self.inner.limited("copy_file_range", find).await?.unwrap_or(end).min(end))
     }
     /// Space of the volume: its quota if it has one, or what the disks in service have, by the copies of its layout.

@@ -24,8 +24,24 @@ async fn appends_of_two_mounts_never_overwrite() {
             close(&vfs, handle).await;
         }));
     }
+    // Opens and attributes in the middle of publishes must not be taken for somebody else's appends.
+    let mut lookers = Vec::new();
+    for vfs in &mounts {
+        let vfs = vfs.clone();
+        lookers.push(tokio::spawn(async move {
+            loop {
+                let handle = open(&vfs, ino, RDONLY).await;
+                read(&vfs, handle, 0, 1000).await;
+                close(&vfs, handle).await;
+            }
+        }));
+    }
     for writer in writers {
         writer.await.expect("written");
+    }
+    for looker in lookers {
+        assert!(!looker.is_finished());
+        looker.abort();
     }
     let all = String::from_utf8(contents(&mounts[0], ino).await).expect("whole lines");
     for who in ["0", "1"] {

@@ -74,7 +74,7 @@ async fn scattered_writes_go_out_as_vectors() {
     assert!(calls["Append"] <= 4 && calls["Publish"] == 1 && calls.get("Sync").is_none_or(|n| *n <= 2), "{calls:?}");
     let other = mount(&cluster).await;
     let all = contents(&other, ino).await;
-    let expected = |at: usize| if at / 4096 % 2 == 0 && at / 8192 < 400 { 2 } else { 1 };
+    let expected = |at: usize| if (at / 4096).is_multiple_of(2) && at / 8192 < 400 { 2 } else { 1 };
     assert!(all.len() == 4 << 20 && all.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
     close(&vfs, handle).await;
 }

@@ -16,6 +16,8 @@ const SLACK: u64 = 512 << 10;
 const STREAK: u32 = 2;
 /// Reads of this size are a sequence from the second on.
 const LARGE: u64 = 256 << 10;
+/// Part of a file of which extents are known at a time while something is looked for.
+const SEEK_STEP: u64 = 16 << 20;
 /// Blocks of replicated chunks, and of those of which a block asks several disks.
 const BLOCK: u64 = 1 << 20;
 const BLOCK_STRIPED: u64 = 4 << 20;
@@ -142,41 +144,50 @@ impl FileData {
         }
     }
 
-    /// The next data (or hole) from `offset` on; `None` behind the last.
-    pub async fn seek(&self, offset: u64, data: bool) -> Result<Option<u64>> {
+    /// The next data (or hole) from `offset` on, if it begins before `until`; `None` behind the last.
+    pub async fn seek(&self, offset: u64, data: bool, until: u64) -> Result<Option<u64>> {
+        let mut at = offset;
         loop {
             let size = self.state.lock().size();
-            if offset >= size {
-                return Ok(None);
+            if at >= size.min(until) {
+                // Behind the last byte there is a hole, as POSIX has it.
+                return Ok((!data && at == size && offset < size).then_some(size));
             }
-            self.know_extents(offset, size).await?;
+            // A part at a time: all extents of a large file would not be kept.
+            let end = at.saturating_add(SEEK_STEP).min(size);
+            self.know_extents(at, end).await?;
             let state = self.state.lock();
-            let published = state.attributes.size.min(size);
-            if state.extents.unknown(offset, published).is_some() || state.size() != size {
+            if state.size() != size || state.extents.unknown(at, end.min(state.attributes.size)).is_some() {
                 continue;
             }
-            let memory = in_memory(&state, offset, size);
-            let mut at = offset;
-            while at < size {
-                let (is_data, end) = match memory.pieces(at, size).first() {
-                    Some((start, bytes)) if *start == at => (true, at + bytes.len() as u64),
-                    first => {
-                        let end = first.map_or(size, |(start, _)| *start);
-                        match state.extents.stretches(at, end.min(published).max(at)).first() {
-                            Some(stretch) => (stretch.extent.is_some(), stretch.to),
-                            None => (false, end),
-                        }
-                    }
-                };
-                if is_data == data {
-                    return Ok(Some(at));
-                }
-                at = end;
+            match seek_within(&state, at, end, data) {
+                Some(found) => return Ok(Some(found)),
+                None => at = end,
             }
-            // Behind the last byte there is a hole, as POSIX has it.
-            return Ok((!data).then_some(size));
         }
     }
+}
+
+/// The next data (or hole) of a range of which all is known.
+fn seek_within(state: &State, from: u64, to: u64, data: bool) -> Option<u64> {
+    let published = state.attributes.size;
+    let memory = in_memory(state, from, to);
+    let stored = |from: u64, to: u64| {
+        let to_known = to.min(published).max(from);
+        let stretches = state.extents.stretches(from, to_known).into_iter().map(|s| (s.from, s.extent.is_some()));
+        stretches.chain((to_known < to).then_some((to_known, false)))
+    };
+    let mut at = from;
+    for (start, end) in memory.spans().into_iter().chain([(to, to)]) {
+        if let Some((found, _)) = stored(at, start).find(|(_, is_data)| *is_data == data) {
+            return Some(found);
+        }
+        if data && start < end {
+            return Some(start);
+        }
+        at = end;
+    }
+    None
 }
 
 /// What of the range is not published: the newest of each byte.
