@@ -132,3 +132,87 @@ fn deleted_files_give_their_space_back() {
         std::thread::sleep(Duration::from_millis(500));
     }
 }
+
+/// Number and disk use of all chunk files.
+fn chunk_use(cluster: &Cluster) -> (usize, u64) {
+    use std::os::unix::fs::MetadataExt;
+    let (mut count, mut bytes, mut stack) = (0, 0, vec![cluster.path("disks")]);
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(about) if about.is_dir() => stack.push(entry.path()),
+                Ok(about) if entry.path().extension().is_some_and(|e| e == "chunk") => {
+                    count += 1;
+                    bytes += about.blocks() * 512;
+                }
+                _ => {}
+            }
+        }
+    }
+    (count, bytes)
+}
+
+/// Blocks of small files that were deleted would stay in use because their neighbours in the chunk live, or dead chunks
+/// would stay; also when everything is killed in the middle.
+#[test]
+fn deleted_small_files_give_their_blocks_back() {
+    const COPIES: u64 = 3;
+    /// Header and tables of a chunk file, and what the file system needs for many holes.
+    const OVERHEAD: u64 = 69_632 + 16_384;
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    let mut live = 0;
+    for round in 0..2 {
+        let tree = cluster.path(&format!("tree{round}"));
+        fs::create_dir_all(&tree).expect("directory");
+        let size = |i: usize| 1024 + i * 7919 % (99 * 1024);
+        for i in 0..1000 {
+            fs::write(tree.join(format!("f{i:03}")), noise(size(i), i as u64)).expect("file");
+        }
+        cluster.ok(&["fs", "put", tree.to_str().expect("utf-8"), "/"]);
+        let doomed = (0..1000).filter(|i| i % 10 != 0).map(|i| format!("/tree{round}/f{i:03}"));
+        let args: Vec<String> = ["fs", "rm"].into_iter().map(String::from).chain(doomed).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        live += (0..1000).step_by(10).map(|i| (size(i) as u64).next_multiple_of(4096)).sum::<u64>() * COPIES;
+        let (_, before) = chunk_use(&cluster);
+        let mut job = cluster.command(&args).spawn().expect("rm");
+        if round == 1 {
+            let started = Instant::now();
+            while chunk_use(&cluster).1 > before - (8 << 20) && job.try_wait().expect("wait").is_none() {
+                assert!(started.elapsed() < Duration::from_secs(30), "nothing was freed");
+            }
+            cluster.kill_all();
+            cluster.start_all();
+        }
+        let ended = job.wait_with_output().expect("rm ends");
+        assert!(ended.status.success(), "{}", support::text(&ended.stderr));
+        let started = Instant::now();
+        let fits = |(count, bytes): (usize, u64)| bytes <= live + count as u64 * OVERHEAD;
+        while !fits(chunk_use(&cluster)) {
+            let (count, bytes) = chunk_use(&cluster);
+            let seconds = started.elapsed().as_secs();
+            assert!(seconds < 30, "{count} chunks use {bytes} bytes, {live} live; {before} before");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        eprintln!(
+            "round {round}: {before} before, {:?} after {:?}, {live} live",
+            chunk_use(&cluster),
+            started.elapsed()
+        );
+        let back = cluster.path(&format!("back{round}"));
+        cluster.ok(&["fs", "get", &format!("/tree{round}"), back.to_str().expect("utf-8")]);
+        for i in (0..1000).step_by(10) {
+            let found = fs::read(back.join(format!("f{i:03}"))).expect("kept");
+            assert!(found == noise(size(i), i as u64), "f{i:03} differs");
+        }
+    }
+    // Chunks of which nothing is left go.
+    for round in 0..2 {
+        cluster.ok(&["fs", "rm", "-r", &format!("/tree{round}")]);
+    }
+    let started = Instant::now();
+    while chunk_use(&cluster).0 > 0 {
+        let used = chunk_use(&cluster);
+        assert!(started.elapsed() < Duration::from_secs(90), "{used:?} are left of nothing");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
