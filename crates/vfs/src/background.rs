@@ -8,7 +8,7 @@ use crate::file::File;
 use crate::vfs::Inner;
 use cairn_wire::meta::SetattrRequest;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -36,6 +36,9 @@ pub(crate) struct Background {
     hurry: Notify,
     /// Closed files that are still held, by inode: under which session, since when.
     lingering: Mutex<BTreeMap<u64, (u64, Option<Instant>)>>,
+    /// Those that are being let go of: an open waits for that.
+    releasing: Mutex<BTreeSet<u64>>,
+    released: Notify,
     atimes: Mutex<BTreeMap<u64, u64>>,
     pub(crate) sessions_lost: AtomicU64,
     pub(crate) write_errors: AtomicU64,
@@ -65,6 +68,7 @@ impl Background {
     pub(crate) fn take_lingering(&self, ino: u64) -> Option<u64> {
         self.lingering.lock().remove(&ino).map(|(session, _)| session)
     }
+    /// Takes out what is to be let go of.
     fn over(&self, all: bool) -> Vec<(u64, u64)> {
         let mut lingering = self.lingering.lock();
         let full = all || lingering.len() >= LINGERING_MAX;
@@ -72,7 +76,29 @@ impl Background {
         let over: Vec<_> =
             lingering.iter().filter(|(_, (_, since))| is_over(since)).map(|(i, (s, _))| (*i, *s)).collect();
         lingering.retain(|_, (_, since)| !is_over(since));
+        self.releasing.lock().extend(over.iter().map(|(ino, _)| *ino));
         over
+    }
+    fn are_released(&self, inodes: &[u64]) {
+        let mut releasing = self.releasing.lock();
+        inodes.iter().for_each(|ino| {
+            releasing.remove(ino);
+        });
+        drop(releasing);
+        self.released.notify_waiters();
+    }
+    /// A hold that is taken while an older one is let go of might go with it.
+    pub(crate) async fn wait_released(&self, ino: u64) {
+        loop {
+            let released = self.released.notified();
+            tokio::pin!(released);
+            // From here on no notification is missed.
+            released.as_mut().enable();
+            if !self.releasing.lock().contains(&ino) {
+                return;
+            }
+            released.await;
+        }
     }
     pub(crate) fn note_atime(&self, ino: u64, ns: u64) {
         let mut atimes = self.atimes.lock();
@@ -161,17 +187,15 @@ pub(crate) async fn release_round(inner: &Arc<Inner>, all: bool) {
     if over.is_empty() {
         return;
     }
-    let session = inner.volume.session_number().await.unwrap_or_default();
-    let over: Vec<u64> = over.into_iter().filter(|(_, under)| *under == session).map(|(ino, _)| ino).collect();
-    let release = move |inner: Arc<Inner>, ino: u64| async move {
-        let _opening = inner.opening(ino).lock().await;
-        // Opened again meanwhile: that open took a hold of its own.
-        if let Err(error) = inner.volume.release_inode(ino).await {
-            tracing::debug!(inode = ino, %error, "a closed file is released with the session");
-        }
-    };
     let inner = inner.clone();
-    let work = async move { in_parallel(&inner, over, release).await };
+    let work = async move {
+        let session = inner.volume.session_number().await.unwrap_or_default();
+        let held: Vec<u64> = over.iter().filter(|(_, under)| *under == session).map(|(ino, _)| *ino).collect();
+        if let Err(error) = inner.volume.release_inodes(&held).await {
+            tracing::debug!(%error, "closed files are released with the session");
+        }
+        inner.background.are_released(&over.iter().map(|(ino, _)| *ino).collect::<Vec<_>>());
+    };
     if all { work.await } else { drop(tokio::spawn(work)) }
 }
 

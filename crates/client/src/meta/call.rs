@@ -361,7 +361,7 @@ async fn release_if_last(caller: &MetaCaller, session: &Session, partition: u32,
         return Ok(());
     }
     let Some(lease) = session.slot(partition).await else { return Ok(()) };
-    let make = |header| ReleaseRequest { header: Some(header), inode };
+    let make = |header| ReleaseRequest { header: Some(header), inode, also: Vec::new() };
     let what = format!("releasing inode {inode}");
     caller.mutate_in::<Empty, _>(session, lease, &what, partition, Opcode::Release, make).await.map(|_| ())
 }

@@ -315,7 +315,7 @@ impl Volume {
     }
     /// Ends this session's hold on an inode; an unlinked one goes with its last holder.
     pub(crate) async fn release(&self, inode: u64) -> Result<()> {
-        let make = |header| ReleaseRequest { header: Some(header), inode };
+        let make = |header| ReleaseRequest { header: Some(header), inode, also: Vec::new() };
         self.mutate::<Empty, _>(b"releasing a file", inode, Opcode::Release, make).await.map(|_| ())
     }
     /// Begins a file; it appears under `path` when the writer is finished.

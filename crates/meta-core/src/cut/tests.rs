@@ -234,7 +234,8 @@ fn a_file_being_cut_can_be_removed() {
             side.reclaim(1);
             if with_hold {
                 let header = side.header();
-                side.apply(Opcode::Release, &ReleaseRequest { header, inode }.encode_to_vec()).expect("released");
+                side.apply(Opcode::Release, &ReleaseRequest { header, inode, also: Vec::new() }.encode_to_vec())
+                    .expect("released");
             }
             side.units.clear();
             side.settle();

@@ -214,7 +214,7 @@ requests! {
         kill_privileges: bool = 7,
     }
     Hold { inode: u64 = 2, write: bool = 3 }
-    Release { inode: u64 = 2 }
+    Release<'a> { inode: u64 = 2, also: numbers = 3 }
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }
     ExpireSessions<'a> { sessions: numbers = 1 }
     ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2, deferred_to: u64 = 3 }

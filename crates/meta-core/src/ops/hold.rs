@@ -7,6 +7,10 @@ use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
 use crate::permission::{EXEC, READ, WRITE};
+use cairn_types::ErrorCode;
+
+/// Inodes of one Release.
+const RELEASES_MAX: usize = 256;
 
 impl Namespace {
     pub(crate) fn hold(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -33,7 +37,17 @@ impl Namespace {
     /// Releasing what is not held is no error: a repeat after a lost answer finds it done.
     pub(crate) fn release(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
         let request = request::Release::decode(bytes)?;
-        self.remove_hold(context.session, request.inode)?;
+        let mut inodes = vec![request.inode];
+        request.also.visit(|inode| {
+            inodes.push(inode);
+            inodes.len() <= RELEASES_MAX
+        })?;
+        if inodes.len() > RELEASES_MAX {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "at most 256 inodes in one request"));
+        }
+        for inode in inodes {
+            self.remove_hold(context.session, inode)?;
+        }
         Ok(())
     }
 }

@@ -232,7 +232,7 @@ impl Driver {
     }
     pub fn release(&mut self, inode: u64) -> Answer<()> {
         let header = self.next();
-        self.done(Opcode::Release, &ReleaseRequest { header, inode })
+        self.done(Opcode::Release, &ReleaseRequest { header, inode, also: Vec::new() })
     }
     pub fn end_session(&mut self) -> Answer<()> {
         let header = self.header(0);

@@ -106,7 +106,9 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
             (Opcode::Punch, message.encode_to_vec())
         }
         Operation::Hold { inode, write } => (Opcode::Hold, HoldRequest { header, inode, write }.encode_to_vec()),
-        Operation::Release { inode } => (Opcode::Release, ReleaseRequest { header, inode }.encode_to_vec()),
+        Operation::Release { inode } => {
+            (Opcode::Release, ReleaseRequest { header, inode, also: Vec::new() }.encode_to_vec())
+        }
     }
 }
 

@@ -76,7 +76,7 @@ fn an_unlinked_file_lives_until_its_readers_acknowledge() {
     assert!(keep_alive(&other, other_told.index).unlinked.is_empty());
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(extents(&reader, inode), Ok(2), "held in the log by now");
-    let request = ReleaseRequest { header: Some(reader.header()), inode };
+    let request = ReleaseRequest { header: Some(reader.header()), inode, also: Vec::new() };
     let _: Empty = reader.call(Opcode::Release, &request).expect("released");
     let (told, other_told) = (keep_alive(&reader, told.index), keep_alive(&other, other_told.index));
     assert_eq!((told.unlinked.len(), other_told.unlinked.len()), (1, 1), "its death is another one");

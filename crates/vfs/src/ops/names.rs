@@ -80,7 +80,7 @@ impl Vfs {
     }
     /// Gives an inode another name.
     pub async fn link(&self, caller: &Caller, ino: u64, parent: u64, name: &[u8]) -> Result<Entry> {
-        self.inner.cache.forget_attributes(ino);
+        self.forget_attributes(ino);
         self.make(caller, parent, name, async move |volume, name, shown_as| {
             volume.link_at(ino, parent, &name, &shown_as).await
         })
@@ -105,10 +105,17 @@ impl Vfs {
         self.changed(parent, name);
         Ok(self.inner.entry(caller, parent, name, &found?))
     }
+    /// What is known of an inode is old, also where it is open: the number of its names and its time of change differ.
+    fn forget_attributes(&self, ino: u64) {
+        self.inner.cache.forget_attributes(ino);
+        if let Some(file) = self.inner.files.get(ino) {
+            file.data.make_old();
+        }
+    }
     /// A name was made, removed or given to something else: what is known of it and its directory is old.
     pub(crate) fn changed(&self, parent: u64, name: &[u8]) {
         if let Some(ino) = self.inner.cache.last_inode(parent, name) {
-            self.inner.cache.forget_attributes(ino);
+            self.forget_attributes(ino);
         }
         self.inner.cache.forget_name(parent, name);
         self.inner.cache.forget_attributes(parent);

@@ -169,6 +169,7 @@ impl Inner {
         let shown_as = format!("inode {ino}");
         let present = self.files.get(ino);
         let lingers = self.background.take_lingering(ino) == Some(session);
+        self.background.wait_released(ino).await;
         let held = lingers || present.as_ref().is_some_and(|file| file.held() == session);
         let opened = if flags.access() == 2 && !held && present.is_none() {
             // Holding it says all that is asked: only a writer's size and version.

@@ -126,3 +126,32 @@ async fn pages_are_kept_while_nobody_else_writes() {
     close(&one, again.handle).await;
     close(&one, once_more.handle).await;
 }
+
+/// Each new file would cost a second logged request when it is closed, or stay held for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_files_are_let_go_of_together() {
+    const FILES: usize = 60;
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let mut inodes = Vec::new();
+    for i in 0..FILES {
+        let (ino, handle) = create(&vfs, &format!("f{i}"), RDWR).await;
+        close(&vfs, handle).await;
+        inodes.push(ino);
+    }
+    let again = open(&vfs, inodes[7], RDWR).await;
+    let mut releases = 0;
+    let mut calls = BTreeMap::new();
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        calls.append(&mut cluster.take_calls());
+        releases += calls.remove("Release").unwrap_or(0);
+    }
+    assert!((1..20).contains(&releases), "{releases}");
+    assert!(!calls.contains_key("Hold"), "the hold of the create serves an open that follows");
+    write(&vfs, again, 0, b"still held").await;
+    close(&vfs, again).await;
+    assert_eq!(contents(&vfs, inodes[7]).await, b"still held");
+    vfs.shutdown().await.expect("ended");
+    cluster.check_namespace();
+}

@@ -9,6 +9,10 @@ use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
+use std::collections::BTreeMap;
+
+/// Inodes of one release.
+const RELEASES_MAX: usize = 256;
 
 impl Volume {
     /// Attributes of an entry; a symbolic link is not followed.
@@ -63,6 +67,23 @@ impl Volume {
     /// name.
     pub async fn write_at(&self, parent: u64, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
         FileWriter::new(self, path, Some(parent), options).await
+    }
+    /// As [`release_inode`](Self::release_inode) for many: one request for up to 256 of a partition.
+    pub async fn release_inodes(&self, inodes: &[u64]) -> Result<()> {
+        let session = self.caller.session().await?;
+        let mut by_partition: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for inode in inodes {
+            if session.holds.remove(*inode) {
+                by_partition.entry(self.caller.partition_of(*inode).await?).or_default().push(*inode);
+            }
+        }
+        let parts = by_partition.values().flat_map(|list| list.chunks(RELEASES_MAX));
+        for part in parts {
+            let (inode, also) = (part[0], part[1..].to_vec());
+            let make = |header| ReleaseRequest { header: Some(header), inode, also };
+            self.mutate::<Empty, _>(b"releasing files", inode, Opcode::Release, make).await?;
+        }
+        Ok(())
     }
     /// The directory that holds this directory; the root holds itself.
     pub async fn parent_of_directory(&self, inode: u64) -> Result<Attributes> {
