@@ -1,6 +1,8 @@
-//! `cairn bench io`: sequential writes that are synced at the end, and reads, by layout and number of streams.
+//! `cairn bench io`: sequential writes that are synced at the end, and reads, by layout and number of streams; random
+//! overwrites with `--overwrite`.
 use crate::BenchContext;
 use crate::cpu::CpuReading;
+use crate::overwrite::{self, Load, Way};
 use crate::report::{Row, latencies};
 use anyhow::Context;
 use cairn_client::{Client, ConnectOptions, FileWriter, Volume, WriteOptions};
@@ -31,6 +33,15 @@ pub struct IoArgs {
     /// Also read after dropping the page cache (needs root)
     #[arg(long)]
     pub cold: bool,
+    /// Instead: overwrite random 4 KiB blocks of a file of --size, each durable when it is answered, in place and to new space
+    #[arg(long)]
+    pub overwrite: bool,
+    /// With --overwrite: numbers of blocks that are under way at the same time
+    #[arg(long, value_delimiter = ',', default_value = "1,16")]
+    pub depths: Vec<usize>,
+    /// With --overwrite: seconds of each measurement
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
 }
 
 /// Runs it.
@@ -44,7 +55,10 @@ async fn measure(args: &IoArgs, context: &BenchContext) -> anyhow::Result<()> {
     let volume = client.volume(&args.volume).await?;
     let directory = format!("/.bench-io-{}", std::process::id());
     volume.mkdir_all(directory.as_bytes(), 0o755).await?;
-    let result = measure_all(args, context, &client, &volume, &directory).await;
+    let result = match args.overwrite {
+        true => measure_overwrites(args, context, &client, &volume, &directory).await,
+        false => measure_all(args, context, &client, &volume, &directory).await,
+    };
     volume.remove_tree(directory.as_bytes()).await.context("removing the benchmark's files")?;
     volume.close().await;
     result
@@ -87,6 +101,30 @@ async fn measure_all(
                 volume.unlink(path.as_bytes()).await?;
             }
         }
+    }
+    Ok(())
+}
+
+async fn measure_overwrites(
+    args: &IoArgs,
+    context: &BenchContext,
+    client: &Client,
+    volume: &Volume,
+    directory: &str,
+) -> anyhow::Result<()> {
+    for layout in &args.layouts {
+        let path = format!("{directory}/overwritten-{}", layout.to_string().replace('/', ":"));
+        write_file(volume.clone(), path.clone(), *layout, args.size.0).await?;
+        let blocks = overwrite::blocks_of(volume, &path).await?;
+        // New space last: afterwards the blocks are elsewhere.
+        for (way, name) in [(Way::InPlace, "in place"), (Way::NewSpace, "new space")] {
+            for &depth in &args.depths {
+                let load = Load { seconds: args.seconds, depth: depth.max(1) };
+                let what = format!("4 KiB {name} {layout}");
+                overwrite::measure(client, volume, &path, &blocks, (way, load), &what).await?.print(context.json);
+            }
+        }
+        volume.unlink(path.as_bytes()).await?;
     }
     Ok(())
 }

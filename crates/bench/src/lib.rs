@@ -8,6 +8,7 @@ pub mod erasure;
 pub mod files;
 pub mod io;
 pub mod meta;
+mod overwrite;
 pub mod raw;
 pub mod report;
 

@@ -242,12 +242,18 @@ impl DiskStore {
             let (runs, sectors) = (std::mem::take(&mut view.runs), std::mem::take(&mut view.punched_sectors));
             (runs, view.punched.clone().unwrap_or_default(), sectors, length, sealed, overwrite, records)
         };
-        let (made, table_crc, row_crc) = {
+        let (made, overwritten, table_crc, row_crc) = {
             let state = chunk.state.lock();
             let blocks = blocks_of(length) as usize;
             let table = state.table.as_ref().map(|table| table_crc(&table[..table.len().min(blocks)]));
             let rows = table.map(|_| row_tables_crc(state.rows.iter().map(|row| &row[..row.len().min(blocks)])));
-            (state.file_made, table.unwrap_or(state.stored_table_crc), rows.unwrap_or(state.stored_row_crc))
+            let overwritten = state.follow.last.is_some();
+            (
+                state.file_made,
+                overwritten,
+                table.unwrap_or(state.stored_table_crc),
+                rows.unwrap_or(state.stored_row_crc),
+            )
         };
         // A creation without any byte yet: its file may not be there; it has to be before the journal forgets it.
         let files = if made {
@@ -260,6 +266,11 @@ impl DiskStore {
         for CrcRun { table, first, crcs } in runs {
             files.cached.write_at(&run_bytes(&crcs), table_offset(table) + u64::from(first) * 4)?;
         }
+        // Overwrites that are not durable yet are in the table in memory: the sum is that of what is at home.
+        let table_crc = match overwritten {
+            true => super::read::sum_at_home(files.cached.as_ref(), blocks_of(length))?,
+            false => table_crc,
+        };
         for sector in sectors {
             let at = sector as usize * SECTOR;
             files.cached.write_at(&bits.bytes()[at..at + SECTOR], PUNCHED_OFFSET + at as u64)?;

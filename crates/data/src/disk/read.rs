@@ -344,6 +344,11 @@ pub(super) fn read_table(file: &dyn cairn_env::File, table: usize, blocks: u32) 
     Ok(decode_crcs(&bytes).expect("whole numbers of at most a chunk's blocks"))
 }
 
+/// The sum of the CRCs of the first `blocks` blocks as they are in the file.
+pub(super) fn sum_at_home(file: &dyn cairn_env::File, blocks: u32) -> Result<u32, DiskError> {
+    read_table(file, 0, blocks).map(|table| cairn_format::crc_table::table_crc(&table))
+}
+
 /// The row CRCs of a parity shard; none of any other.
 pub(super) fn read_rows(
     file: &dyn cairn_env::File,

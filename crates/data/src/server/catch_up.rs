@@ -209,7 +209,10 @@ impl Inner {
         // Overwritten all the time: its table is never the one of the list, but all that comes is taken.
         let in_step = number.is_some() && member.store.chunk(id).is_some_and(|c| c.is_in_step(number, member.pg.epoch));
         match verdict {
-            Verdict::Same if !freed => self.copied_up_to(member, id, number).await,
+            // Of the same number, or nobody has overwritten it; else its whole table is looked at.
+            Verdict::Same if !freed && here.as_ref().is_some_and(|here| here.overwrite == number) => {
+                self.copied_up_to(member, id, number).await
+            }
             Verdict::Copy if in_step && !freed => Ok(true),
             Verdict::InChain => Ok(true),
             Verdict::Wait => Ok(false),

@@ -392,7 +392,7 @@ fn not_taken(disk: DiskId, error: CallError) -> WireError {
             let text = format!("{disk} has not got the overwrite before this one; it is brought up to the others");
             WireError::new(ErrorCode::Overloaded, text)
         }
-        CallError::Remote(remote) if matches!(remote.code, ErrorCode::Missing | ErrorCode::NotInPlace) => {
+        CallError::Remote(remote) if remote.code == ErrorCode::NotInPlace => {
             WireError::new(ErrorCode::NotInPlace, format!("{disk}: {}", remote.message))
         }
         _ => hop_error(disk, error),

@@ -404,6 +404,8 @@ fn check_chunk(store: &DiskStore, id: ChunkId, asked: &ModelChunk) {
             Err(error) => panic!("{id}: block {block}: {error}"),
         }
     }
+    let tables = store.tables(id).expect("readable");
+    assert_eq!(info.table_crc, cairn_format::crc_table::table_crc(&tables.crcs), "{id}: the sum of its table");
     let beyond = read(store, id, info.length, 1).expect_err("nothing is there");
     assert!(matches!(beyond, DataError::Missing { .. } | DataError::Deleted { .. }), "{beyond}");
 }

@@ -84,6 +84,30 @@ fn a_serving_member_takes_only_the_next_one() {
     assert_eq!((block(&store, 1), store.info(id(1)).expect("here").overwrite), (bytes(4), no(10)));
 }
 
+/// A member that lost an overwrite with its memory would be taken for one that has it.
+#[test]
+fn the_sum_of_a_table_is_of_what_is_at_home() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk).expect("an empty disk");
+    append(&store, append_op(id(1), 0, &[3; 8 * BLOCK_SIZE], true)).expect("durable");
+    let (sealed, done) = slot();
+    store.seal(id(1), done).expect("begun");
+    outcome(&store, &sealed).expect("sealed");
+    let before = store.info(id(1)).expect("here").table_crc;
+    // Carried out, not journaled; then what is durable is written home.
+    let (lost, done) = slot();
+    store.overwrite(op(OverwriteOrder::Next, &[(1, 1)]), done).expect("accepted");
+    while store.step_strand() {}
+    assert_ne!(store.info(id(1)).expect("here").table_crc, before);
+    store.step_home(true);
+    assert!(lost.lock().is_none(), "nobody was answered");
+    drop(store);
+    disk.crash(cairn_sim::CrashPolicy::KeepAll);
+    let store = open(&disk).expect("opens");
+    assert_eq!(store.info(id(1)).expect("here").table_crc, before);
+    assert_eq!(block(&store, 1), [3; BLOCK_SIZE]);
+}
+
 /// A block that was fetched to heal or to catch up would undo an overwrite that came meanwhile.
 #[test]
 fn older_blocks_do_not_replace_newer_ones() {
