@@ -289,6 +289,21 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
             Hold::decode(value)?;
             found.holds.insert((inode, key::number(suffix)?));
         }
+        Kind::Lock => {
+            let (owner, start) = key::lock_parts(suffix)?;
+            found.locks.entry(inode).or_default().push((owner, LockRange::decode(start, value)?));
+        }
+        Kind::Deferral => {
+            found.deferrals.insert((inode, decode_deferral(value).filter(|_| suffix.is_empty())?));
+        }
+        _ => return collect_listed(found, kind, suffix, value),
+    }
+    Some(())
+}
+
+/// An entry of the partition's own lists.
+fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) -> Option<()> {
+    match kind {
         Kind::SessionHold => {
             let (session, held) = suffix.split_at_checked(8)?;
             found.session_holds.insert((key::number(held)?, key::number(session)?));
@@ -315,16 +330,9 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
             decode_recount(value)?;
             found.recounts.insert(key::number(suffix)?);
         }
-        Kind::Lock => {
-            let (owner, start) = key::lock_parts(suffix)?;
-            found.locks.entry(inode).or_default().push((owner, LockRange::decode(start, value)?));
-        }
         Kind::SessionLock => {
             let (session, locked) = suffix.split_at_checked(8)?;
             found.session_locks.insert((key::number(session)?, key::number(locked)?), decode_count(value)?);
-        }
-        Kind::Deferral => {
-            found.deferrals.insert((inode, decode_deferral(value).filter(|_| suffix.is_empty())?));
         }
         Kind::Deferring => {
             found.deferring = suffix.is_empty() && value == [0x10];
@@ -336,6 +344,7 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
         Kind::DeadSession => {
             found.dead_sessions.insert(key::number(suffix)?);
         }
+        _ => return None,
     }
     Some(())
 }
