@@ -102,8 +102,12 @@ fn check_dir(dir: &Path) -> Result<()> {
 
 pub fn umount(args: &UmountArgs, front: &Front) -> Result<()> {
     let answer = small_runtime()?.block_on(async {
-        let (stream, _) = find(&args.dir).await?;
-        control::ask(stream, &Request::Unmount { lazy: args.lazy }, PATIENCE).await
+        let (stream, status) = find(&args.dir).await?;
+        let answer = control::ask(stream, &Request::Unmount { lazy: args.lazy }, PATIENCE).await?;
+        if answer["detached"] != Value::Bool(true) {
+            rundir::wait_for_end(status["supervisor"].as_u64().unwrap_or_default()).await;
+        }
+        Ok(answer)
     })?;
     if front.json {
         println!("{answer}");

@@ -64,8 +64,14 @@ pub async fn run(spec: MountSpec, started: impl FnOnce(Result<Started>)) -> Resu
             return Err(error);
         }
     };
-    let outcome = serve(spec.clone(), listener, started).await;
-    place.remove(spec.options.log.is_none() && outcome.is_ok());
+    let mut told = false;
+    let tell = |outcome: Result<Started>| {
+        told = outcome.is_err();
+        started(outcome);
+    };
+    let outcome = serve(spec.clone(), listener, tell).await;
+    // A log is kept where it says something that nobody was told.
+    place.remove(spec.options.log.is_none() && (told || outcome.is_ok()));
     outcome
 }
 

@@ -4,8 +4,11 @@ use crate::failure::{Failure, Kind, Result};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
+/// A supervisor that has answered ends within this.
+const ENDING: Duration = Duration::from_secs(5);
 const SOCKET: &str = "sock";
 const LOG: &str = "log";
 
@@ -17,10 +20,10 @@ pub struct Place {
 
 impl Place {
     pub fn remove(&self, with_log: bool) {
-        let _may_be_gone = std::fs::remove_file(&self.socket);
         if with_log {
             let _may_be_gone = std::fs::remove_file(&self.log);
         }
+        let _may_be_gone = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -64,6 +67,16 @@ pub fn listen() -> Result<(UnixListener, Place)> {
     let listener =
         UnixListener::bind(&place.socket).map_err(|error| Failure::io(&place.socket.display().to_string(), &error))?;
     Ok((listener, place))
+}
+
+/// Waits until a supervisor that is ending has taken its files away, so that nothing is left when its command returns.
+pub async fn wait_for_end(pid: u64) {
+    let Ok(dir) = directory() else { return };
+    let socket = dir.join(format!("mount-{pid}.{SOCKET}"));
+    let started = tokio::time::Instant::now();
+    while socket.exists() && started.elapsed() < ENDING {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Connections to all supervisors; sockets of dead ones are removed.
