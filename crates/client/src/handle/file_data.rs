@@ -249,6 +249,10 @@ impl FileData {
         let fresh = self.state.lock().fresh;
         self.now().since(fresh)
     }
+    /// Somebody changed attributes by a name: the next question goes to the servers.
+    pub fn make_old(&self) {
+        self.state.lock().fresh = Time(0);
+    }
     /// Version of the contents that is known to be published.
     pub fn data_version(&self) -> u64 {
         self.state.lock().attributes.data_version
