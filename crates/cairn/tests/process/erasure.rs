@@ -1,4 +1,5 @@
 //! Erasure-coded files and real processes: any m of k + m members may be killed, one may stand still, corrupt or be full.
+use crate::force::{eventually, waiting};
 use crate::support::{Cluster, Shape, text};
 use crate::trees::{assert_same_tree, make_tree, noise};
 use std::fs;
@@ -171,4 +172,164 @@ fn four_of_nine_gone_is_an_error_that_names_them() {
     cluster.start_all();
     cluster.wait_healthy();
     check_tree(&cluster, &tree, "again");
+}
+
+/// Shards would be given up with what a stale member lacks, although its old ones decode what is old enough.
+#[test]
+fn after_force_whatever_decodes_is_read_and_the_rest_is_named() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 5, racks: 5 });
+    cluster.ok(&["fs", "mkdir", "--layout", "rs-3-2", "/d"]);
+    // Whole rows: nothing of it is in groups of copies.
+    let content = |seed: u64| noise(3 * 65_536 * 40, seed);
+    for (round, name) in ["early", "late"].into_iter().enumerate() {
+        let local = cluster.path(name);
+        fs::write(&local, content(round as u64)).expect("file");
+        cluster.ok(&["fs", "put", utf8(&local), &format!("/d/{name}")]);
+        if name == "early" {
+            cluster.kill("data5");
+            eventually(&cluster, "it to leave its groups", || {
+                cluster.ok(&["admin", "status"]).contains("catch up when it returns")
+            });
+        }
+    }
+    for name in ["data1", "data2"] {
+        cluster.kill(name);
+        fs::remove_dir_all(cluster.disk(name)).expect("destroyed");
+    }
+    cluster.launch("data5");
+    cluster.wait_ready("data5");
+    let unreadable = cluster.cairn(&["--timeout", "3", "fs", "cat", "/d/early"]);
+    assert!(!unreadable.status.success() && unreadable.stdout.is_empty(), "two complete members of three are left");
+    let mut forced = 0;
+    eventually(&cluster, "every group to be given what it needs", || {
+        let groups: Vec<_> = waiting(&cluster).into_iter().filter(|(_, disks)| !disks.is_empty()).collect();
+        for (pg, disks) in &groups {
+            let (pg, lost) = (pg.to_string(), disks.iter().map(|disk| format!("d{disk}")).collect::<Vec<_>>());
+            let mut force = vec!["admin", "pg", "force", &pg, "--yes-lose-data"];
+            lost.iter().for_each(|disk| force.extend(["--lost", disk]));
+            forced += usize::from(cluster.cairn(&force).status.success());
+        }
+        groups.is_empty() && forced > 0
+    });
+    let back = cluster.path("back");
+    eventually(&cluster, "the early file", || {
+        cluster.cairn(&["--timeout", "5", "fs", "get", "/d/early", utf8(&back)]).status.success()
+    });
+    assert!(fs::read(&back).expect("back") == content(0), "old shards decode to other bytes");
+    let lost = cluster.cairn(&["--timeout", "5", "fs", "cat", "/d/late"]);
+    let error = text(&lost.stderr);
+    assert_eq!(lost.status.code(), Some(9), "{error}");
+    assert!(lost.stdout.is_empty(), "what is lost gives no bytes");
+    assert!(error.contains("/d/late") && error.contains("shard"), "{error}");
+    // What is lost is known: nobody waits for it for ever, and the file can go.
+    cluster.ok(&["fs", "rm", "/d/late"]);
+    assert!(cluster.kills == 3 && forced > 0, "{} faults fired", cluster.kills);
+}
+
+/// Where rows lie in a shard file: behind its tables.
+fn data_offset(shard: usize) -> usize {
+    69_632 + if shard < 6 { 0 } else { 6 * 65_536 }
+}
+
+/// Rows that lost blocks on several members would be lost with the next member, although each row has six good blocks.
+#[test]
+fn shards_bad_in_different_rows_and_a_member_killed() {
+    let mut cluster = Cluster::start(NINE);
+    for expected in ["checksum", "damaged", "a bad block", "cannot catch up"] {
+        cluster.allow_error(expected);
+    }
+    let content = noise(6 * 65_536 * 60, 17);
+    let local = cluster.path("local");
+    fs::write(&local, &content).expect("file");
+    cluster.ok(&["fs", "mkdir", "--layout", "rs-6-3", "/d"]);
+    cluster.ok(&["fs", "put", utf8(&local), "/d/f"]);
+    cluster.kill_all();
+    let mut flipped = 0;
+    // Three members, each bad in rows of its own, and all three in none; one of them in every third row.
+    for (turn, name) in ["data2", "data5", "data8"].into_iter().enumerate() {
+        for path in chunks(&cluster.disk(name)) {
+            let mut bytes = fs::read(&path).expect("chunk");
+            let shard = usize::from(bytes.len() > data_offset(8) + 6 * 65_536) * 8;
+            let mut at = data_offset(shard) + turn * 65_536 + 5000;
+            while at < bytes.len() {
+                bytes[at] ^= 0x08;
+                at += 3 * 65_536;
+                flipped += 1;
+            }
+            fs::write(&path, bytes).expect("chunk");
+        }
+    }
+    assert!(flipped > 20, "{flipped} blocks");
+    cluster.start_all();
+    cluster.wait_volume();
+    // Two more go: with the bad one each row has as many losses as it can bear. Whoever reads has the bad ones healed.
+    cluster.kill("data1");
+    cluster.kill("data6");
+    let during = cluster.path("during");
+    eventually(&cluster, "a whole read", || {
+        cluster.cairn(&["--timeout", "10", "fs", "get", "/d/f", utf8(&during)]).status.success()
+    });
+    assert!(fs::read(&during).expect("back") == content, "other bytes came");
+    // They come back without their disks, and make their shards of what is good in each row.
+    for name in ["data1", "data6"] {
+        for path in chunks(&cluster.disk(name)) {
+            fs::remove_file(path).expect("removed");
+        }
+    }
+    cluster.start_all();
+    cluster.wait_healthy();
+    for name in ["data2", "data5", "data8"] {
+        cluster.kill(name);
+    }
+    let back = cluster.path("back");
+    cluster.ok(&["fs", "get", "/d/f", utf8(&back)]);
+    assert!(fs::read(&back).expect("back") == content, "a rebuilt shard is wrong");
+}
+
+/// One full disk would end all writing to a volume whose other disks have room, or keep what is deleted.
+#[test]
+fn one_full_disk_stops_nobody() {
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 10, racks: 10 });
+    if !cluster.give_small_disk("data9", 440) {
+        eprintln!("skipped: this system lets nobody mount a file system in a name space of its own");
+        return;
+    }
+    cluster.allow_error("space");
+    // The first groups need every disk, the small one too. With one disk more there can be groups without it.
+    let first: Vec<String> = cluster.names().into_iter().filter(|name| name != "data10").collect();
+    first.iter().for_each(|name| cluster.launch(name));
+    first.iter().for_each(|name| cluster.wait_ready(name));
+    cluster.ok(&["admin", "config", "set", "disk_reserve=16m"]);
+    cluster.wait_volume();
+    cluster.ok(&["fs", "mkdir", "--layout", "rs-6-3", "/d"]);
+    let content = |seed: u64| noise(90_000_000, seed);
+    let local = cluster.path("local");
+    fs::write(&local, content(100)).expect("file");
+    cluster.ok(&["fs", "put", utf8(&local), "/d/first"]);
+    cluster.start_all();
+    let full = |cluster: &Cluster| cluster.ok(&["admin", "status"]).contains("are full up to the reserve");
+    // It takes some 100 MB of shards, each file has 15 MB on every disk of its group.
+    let (mut stored, mut after) = (Vec::new(), 0);
+    for seed in 0..20 {
+        after += u32::from(full(&cluster));
+        if after > 3 {
+            break;
+        }
+        fs::write(&local, content(seed)).expect("file");
+        let target = format!("/d/{seed}");
+        let output = cluster.cairn(&["fs", "put", utf8(&local), &target]);
+        assert!(output.status.success(), "put {seed}, {after} after the disk was full: {}", text(&output.stderr));
+        stored.push((seed, target));
+    }
+    assert!(after > 0, "no fault fired: the disk never was full: {}", cluster.ok(&["admin", "disk", "ls"]));
+    for (seed, target) in &stored {
+        let read = cluster.cairn(&["fs", "cat", target]);
+        assert!(read.status.success() && read.stdout == content(*seed), "{target}: {}", text(&read.stderr));
+    }
+    for (_, target) in &stored {
+        cluster.ok(&["fs", "rm", target]);
+    }
+    eventually(&cluster, "the space to come back", || !full(&cluster));
+    cluster.ok(&["fs", "put", utf8(&local), "/d/again"]);
+    cluster.kill_all();
 }

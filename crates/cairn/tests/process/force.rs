@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Groups that cannot be read, with the disks that they wait for.
-fn waiting(cluster: &Cluster) -> Vec<(u64, Vec<u64>)> {
+pub fn waiting(cluster: &Cluster) -> Vec<(u64, Vec<u64>)> {
     let said = cluster.ok(&["admin", "pg", "ls", "--unhealthy", "--json"]);
     let pgs = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
     let disks = |pg: &serde_json::Value| {
@@ -19,7 +19,7 @@ fn waiting(cluster: &Cluster) -> Vec<(u64, Vec<u64>)> {
     found.filter(|(_, disks)| !disks.is_empty()).collect()
 }
 
-fn eventually(cluster: &Cluster, what: &str, mut holds: impl FnMut() -> bool) {
+pub fn eventually(cluster: &Cluster, what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
         let status = || cluster.ok(&["admin", "status"]) + &cluster.ok(&["admin", "pg", "ls"]);
