@@ -173,10 +173,13 @@ pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: 
     }
 }
 
+/// Index and creation epoch, or why not.
+type Allocated = std::result::Result<(u32, u64), NetError>;
+
 /// Groups that were asked for an index and have not answered.
 #[derive(Default)]
 struct Attempts {
-    running: JoinSet<(PgView, std::result::Result<(u32, u64), NetError>)>,
+    running: JoinSet<(PgView, Allocated)>,
     asked: Vec<(PgView, bool)>,
 }
 
@@ -198,11 +201,7 @@ impl Attempts {
         });
     }
     /// The next answer; `None` when there was none for a moment. Then the members of those groups are looked at, once.
-    async fn next(
-        &mut self,
-        cluster: &Arc<Cluster>,
-        target: Target,
-    ) -> Option<(PgView, std::result::Result<(u32, u64), NetError>)> {
+    async fn next(&mut self, cluster: &Arc<Cluster>, target: Target) -> Option<(PgView, Allocated)> {
         match tokio::time::timeout(HEDGE_AFTER, self.running.join_next()).await {
             Ok(Some(Ok((pg, answer)))) => {
                 self.asked.retain(|(asked, _)| (asked.id, asked.epoch) != (pg.id, pg.epoch));
@@ -268,7 +267,7 @@ async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: 
 }
 
 /// Index and creation epoch from the group's primary.
-async fn allocate(cluster: &Cluster, target: Target, pg: &PgView) -> std::result::Result<(u32, u64), NetError> {
+async fn allocate(cluster: &Cluster, target: Target, pg: &PgView) -> Allocated {
     let primary = pg.primary().ok_or_else(|| NetError::NotSent(format!("{} has no primary", pg.id)))?;
     let address = cluster.disk_address(primary)?;
     let request =

@@ -62,7 +62,7 @@ impl LocalServers for Fake {
         let answer = self.answer(disk, opcode, message, payload);
         let slowness = self.state.lock().slow.get(&disk).copied().unwrap_or_default();
         let chain_failed = matches!(&answer, Some(Err(error)) if error.code == ErrorCode::ChainFailed);
-        let probed = self.state.lock().stopped.len() > 0 && opcode == Opcode::ReportMember.code();
+        let probed = !self.state.lock().stopped.is_empty() && opcode == Opcode::ReportMember.code();
         let takes = LATENCY
             + match Opcode::from_code(opcode) {
                 Some(Opcode::Append) if chain_failed => match AppendRequest::decode(message).map(|r| r.sync) {

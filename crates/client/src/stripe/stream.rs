@@ -37,8 +37,8 @@ const PARITY_POOL_BYTES: usize = 32 << 20;
 const ENCODING_MAX: usize = 2;
 /// Groups that are encoded and wait to be sent.
 const READY_MAX: usize = 2;
-/// Unanswered groups of a chunk.
-const IN_FLIGHT_MAX: usize = 8;
+/// Unanswered groups of a chunk: more keep no disk busier, and the bytes leave the caches before they are sent.
+const IN_FLIGHT_MAX: usize = 4;
 /// File bytes after which an append also makes durable what is there.
 const SYNC_EVERY: u64 = 24 << 20;
 /// Unanswered requests for groups in the queue to the task.

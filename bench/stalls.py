@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""How long a writer stands still when a member is stopped (SIGSTOP) while it writes.
+
+Starts a manager, a meta and nine data processes on loopback, writes a file of each layout through a pipe with a pause after each
+MiB, stops one data process in the middle (or just before the end, `end`), and prints the longest time for which the pipe took nothing and what
+the end took. Ends by itself, ends only what it started. Usage: CAIRN=target/release/cairn bench/stalls.py [MIB] [LAYOUT,…]
+"""
+import hashlib, os, shutil, signal, subprocess, sys, tempfile, time
+from cluster import CAIRN, Cluster
+
+MIB = int(sys.argv[1]) if len(sys.argv) > 1 else 128
+LAYOUTS = (sys.argv[2] if len(sys.argv) > 2 else "rs-6-3,r3,r2x4/64k").split(",")
+PACE = 0.003
+
+
+def write(cluster, path, layout, victim, at):
+    """Longest pause of the pipe, and of the end."""
+    process = subprocess.Popen([CAIRN, "fs", "put", "--layout", layout, "-", path], env=cluster.environment(), stdin=subprocess.PIPE, bufsize=0)
+    digest, longest = hashlib.blake2b(), 0.0
+    for i in range(MIB):
+        if i == at:
+            cluster.signal(victim, signal.SIGSTOP)
+        part = os.urandom(1 << 20)
+        digest.update(part)
+        view, started = memoryview(part), time.monotonic()
+        while view:
+            view = view[process.stdin.write(view):]
+        longest = max(longest, time.monotonic() - started)
+        time.sleep(PACE)
+    if at == MIB:
+        cluster.signal(victim, signal.SIGSTOP)
+    started = time.monotonic()
+    process.stdin.close()
+    if process.wait() != 0:
+        sys.exit(f"{path} was not written")
+    return longest, time.monotonic() - started, digest.digest()
+
+
+def main():
+    root = tempfile.mkdtemp(prefix="cairn-stalls.")
+    cluster = Cluster(root)
+    try:
+        cluster.wait("/e", LAYOUTS[0])
+        for n, layout in enumerate(LAYOUTS):
+            for m, (when, at) in enumerate([("healthy", None), ("middle", MIB // 2), ("end", MIB)]):
+                path, victim = f"/e/f{n}-{m}", f"data{2 + (n + m) % 7}"
+                longest, end, want = write(cluster, path, layout, victim, at)
+                back = subprocess.run([CAIRN, "fs", "cat", path], env=cluster.environment(), stdout=subprocess.PIPE).stdout
+                if hashlib.blake2b(back).digest() != want:
+                    sys.exit(f"{path} came back wrong")
+                print(f"{layout:12} {when:8} longest pause {longest * 1000:5.0f} ms, end {end * 1000:5.0f} ms", flush=True)
+                if at is not None:
+                    cluster.signal(victim, signal.SIGCONT)
+                    time.sleep(12)
+    finally:
+        cluster.stop()
+        shutil.rmtree(root)
+
+
+main()
