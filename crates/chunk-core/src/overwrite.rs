@@ -237,6 +237,7 @@ mod tests {
 
     /// Blocks that nobody promised, that others add to, or that belong to nobody could be changed.
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "overwrites of one run are meant")]
     fn what_may_be_overwritten() {
         let mut punched = PunchedBits::default();
         punched.set(3..4);
