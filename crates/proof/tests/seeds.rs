@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use cairn_proof::seed::{Plan, run};
 
-/// Run by `cargo test`: each layout once.
-const FIXED: [u64; 4] = [0, 1, 2, 3];
+/// Run by `cargo test`: each layout twice, all kinds of faults.
+const FIXED: [u64; 8] = [16, 17, 20, 31, 37, 38, 42, 43];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
@@ -26,7 +26,7 @@ fn every_published_byte_reads_back_right() {
     };
     let steps = number("CAIRN_STEPS").unwrap_or(16) as usize;
     let scale = number("CAIRN_SCALE").unwrap_or(1) as usize;
-    let jobs = number("CAIRN_JOBS").unwrap_or(4) as usize;
+    let jobs = number("CAIRN_JOBS").unwrap_or(8) as usize;
     let (next, faults, failed) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(seeds.len()) {
