@@ -75,7 +75,10 @@ async fn pass(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp:
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     tokio::spawn(async move {
         while let Some((due, bytes)) = receiver.recv().await {
-            tokio::time::sleep_until(due.into()).await;
+            // Timers are coarse: without a delay none is asked.
+            if due > Instant::now() {
+                tokio::time::sleep_until(due.into()).await;
+            }
             if to.write_all(&bytes).await.is_err() {
                 return;
             }

@@ -42,7 +42,8 @@ async fn contents(volume: &Volume, path: &str) -> Vec<u8> {
 #[test]
 fn writes_are_cut_into_requests() {
     let (a, b) = (ChunkId { pg: PgId(1), index: 2 }, ChunkId { pg: PgId(1), index: 3 });
-    let shape = |writes: &[BlockWrite]| -> Vec<(ChunkId, Vec<(u32, u32)>, Vec<usize>)> {
+    type Shape = (ChunkId, Vec<(u32, u32)>, Vec<usize>);
+    let shape = |writes: &[BlockWrite]| -> Vec<Shape> {
         let batches = batches(writes).expect("sound");
         let runs = |batch: &Batch| batch.vectors.iter().map(|v| (v.block, v.blocks)).collect();
         for batch in &batches {

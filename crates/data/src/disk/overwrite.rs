@@ -308,13 +308,8 @@ impl DiskStore {
         }
         let durable = state.durability.promise(state.written);
         let tables: Vec<_> = runs.iter().map(|run| state.crc_run(blocks_of_run(run))).collect();
-        let vector = |(run, (first, crcs, _)): (&'_ OverwriteRun, &(u32, Vec<u32>, Vec<Vec<u32>>))| {
-            (run.block, *first, crcs.clone())
-        };
-        let shapes: Vec<_> = runs.iter().zip(&tables).map(vector).collect();
-        let vectors = shapes.iter().zip(&runs);
-        let vectors = vectors.map(|((block, first, crcs), run)| OverwriteVector {
-            block: *block,
+        let vectors = runs.iter().zip(&tables).map(|(run, (first, crcs, _))| OverwriteVector {
+            block: run.block,
             crcs_first: *first,
             crcs: crcs.clone(),
             data: &run.data,

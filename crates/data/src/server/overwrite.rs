@@ -33,6 +33,7 @@ use crate::disk::{DataError, Done, OverwriteOp, OverwriteOrder, OverwriteRun};
 const SATURATED_FOR: Duration = Duration::from_millis(300);
 
 type Stamps = Result<Vec<MemberStamp>, WireError>;
+type Then = Box<dyn FnOnce(Stamps, Stamps) + Send>;
 
 /// An overwrite that passed all checks but those of the disk.
 struct Checked {
@@ -46,7 +47,7 @@ struct Checked {
 /// Waits for this member and for the rest of the chain; then says what came of it, once.
 struct Join {
     state: Mutex<(Option<Stamps>, Option<Stamps>)>,
-    then: Mutex<Option<Box<dyn FnOnce(Stamps, Stamps) + Send>>>,
+    then: Mutex<Option<Then>>,
 }
 
 impl Join {

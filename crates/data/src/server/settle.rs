@@ -182,7 +182,10 @@ impl Inner {
         for run in runs {
             for start in run.clone().step_by(OVERWRITE_BLOCKS_MAX as usize) {
                 let blocks = start..(start + OVERWRITE_BLOCKS_MAX).min(run.end);
-                match self.settle_member(member, disk, id, number, &[blocks.clone()], Some(ours.info.length)).await {
+                match self
+                    .settle_member(member, disk, id, number, std::slice::from_ref(&blocks), Some(ours.info.length))
+                    .await
+                {
                     Ok(()) => copied += blocks.len() as u32,
                     // Freed just now: nobody asks for them.
                     Err(error) if error.code == ErrorCode::ChunkDeleted => {}

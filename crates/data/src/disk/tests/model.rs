@@ -300,7 +300,8 @@ impl Model {
             let mut new = bytes[..end - at].to_vec();
             let mut old = entry.asked[at..end].to_vec();
             entry.asked[at..end].copy_from_slice(&new);
-            (old.resize(BLOCK_SIZE, 0), new.resize(BLOCK_SIZE, 0));
+            old.resize(BLOCK_SIZE, 0);
+            new.resize(BLOCK_SIZE, 0);
             entry.instead.entry(block).or_default().push(old);
             runs.push(run(block, &new));
         }
