@@ -15,6 +15,7 @@ mod mistakes;
 mod mount;
 mod mount_faults;
 mod mount_posix;
+mod namespace;
 mod refusals;
 mod sessions;
 mod support;
