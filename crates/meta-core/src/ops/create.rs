@@ -25,7 +25,8 @@ impl Namespace {
         let id = self.next_inode()?;
         let (gid, mode) = inherit(&directory, &context.who, mode);
         let inherited = self.inherit_acl(request.parent, &directory, mode, request.umask)?;
-        if self.has_quota(directory.quota) {
+        let may_change = self.check_change(request.parent, &directory, &context.who);
+        if may_change.is_ok() && self.has_quota(directory.quota) {
             let is_new =
                 self.dentry(request.parent, request.name)?.is_none() || (request.replace && !request.exclusive);
             let bytes = self.scratch.incoming.iter().map(|extent| extent.length).sum();
@@ -33,7 +34,6 @@ impl Namespace {
                 self.check_quota(directory.quota, bytes, 1)?;
             }
         }
-        let may_change = self.check_change(request.parent, &directory, &context.who);
         let there = match may_change {
             // One descent finds out whether the name is free and takes it.
             Ok(()) => {
