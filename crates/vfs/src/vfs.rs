@@ -13,7 +13,7 @@ use cairn_wire::meta::Attributes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// The root directory's inode number.
 pub const ROOT: u64 = cairn_types::InodeId::ROOT.0;
@@ -153,9 +153,57 @@ impl Inner {
         let joined = async { task.await.unwrap_or_else(|end| Err(VfsError::new(libc::EIO, end.to_string()))) };
         self.limited(what, joined).await
     }
+    /// The same for what has to be undone if nobody waits for it any more: an open whose handle nobody would close.
+    pub(crate) async fn change_or_undo<T: Send + 'static, U: Future<Output = ()> + Send + 'static>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+        undo: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<T> {
+        let (done, outcome) = oneshot::channel();
+        tokio::spawn(async move {
+            let unless_taken = work.await.map(|value| Delivery { content: Some((value, undo)) });
+            // Not taken, here or there, it is undone when it is dropped.
+            let _gone = done.send(unless_taken);
+        });
+        let ended = |_| Err(VfsError::new(libc::EIO, "the operation ended without an outcome"));
+        let delivered = self.limited(what, async { outcome.await.unwrap_or_else(ended) }).await?;
+        Ok(delivered.take())
+    }
     /// The lock under which an inode is opened and closed.
     pub(crate) fn opening(&self, ino: u64) -> &tokio::sync::Mutex<()> {
         &self.opening[(ino % OPENING as u64) as usize]
+    }
+}
+
+/// What was done, on its way to who asked for it.
+struct Delivery<T, F, U>
+where
+    F: FnOnce(T) -> U,
+    U: Future<Output = ()> + Send + 'static,
+{
+    content: Option<(T, F)>,
+}
+
+impl<T, F, U> Delivery<T, F, U>
+where
+    F: FnOnce(T) -> U,
+    U: Future<Output = ()> + Send + 'static,
+{
+    fn take(mut self) -> T {
+        self.content.take().expect("it is taken once, by value").0
+    }
+}
+
+impl<T, F, U> Drop for Delivery<T, F, U>
+where
+    F: FnOnce(T) -> U,
+    U: Future<Output = ()> + Send + 'static,
+{
+    fn drop(&mut self) {
+        if let (Some((value, undo)), Ok(runtime)) = (self.content.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(undo(value));
+        }
     }
 }
 

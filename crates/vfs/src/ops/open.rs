@@ -44,7 +44,8 @@ impl Vfs {
             let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
             Ok(Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.direct })
         };
-        self.inner.change(&what, open).await
+        let inner = self.inner.clone();
+        self.inner.change_or_undo(&what, open, async move |opened: Opened| inner.undo_open(opened.handle).await).await
     }
 
     /// Makes a regular file and opens it; without O_EXCL an existing one is opened.
@@ -87,7 +88,13 @@ impl Vfs {
             let mut entry = inner.entry(&caller, parent, &name, &made);
             if decoded.truncate && made.size > 0 {
                 let request = SetattrRequest { valid: SET_SIZE, size: 0, ..Default::default() };
-                let cut = file.data.truncate(&user, request).await?;
+                let cut = match file.data.truncate(&user, request).await {
+                    Ok(cut) => cut,
+                    Err(error) => {
+                        inner.close_entered(&file).await;
+                        return Err(error.into());
+                    }
+                };
                 (entry.attr, entry.attr_ttl) = inner.attr(&cut);
             }
             let keep_cache = inner.keeps_pages(&file);
@@ -95,7 +102,9 @@ impl Vfs {
             let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
             Ok((entry, Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.direct }))
         };
-        self.inner.change(&what, create).await
+        let inner = self.inner.clone();
+        let undo = async move |(_, opened): (Entry, Opened)| inner.undo_open(opened.handle).await;
+        self.inner.change_or_undo(&what, create, undo).await
     }
     /// A file without a name in the directory, as by O_TMPFILE.
     pub async fn tmpfile(&self, caller: &Caller, parent: u64, mode: u32, flags: i32) -> Result<(Entry, Opened)> {
@@ -116,7 +125,9 @@ impl Vfs {
             let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
             Ok((entry, Opened { handle, keep_cache: false, direct }))
         };
-        self.inner.change(&what, make).await
+        let inner = self.inner.clone();
+        let undo = async move |(_, opened): (Entry, Opened)| inner.undo_open(opened.handle).await;
+        self.inner.change_or_undo(&what, make, undo).await
     }
 
     /// A handle's descriptor is closed: what was written becomes durable and visible; errors of earlier writes come here.
@@ -261,6 +272,12 @@ impl Inner {
         let shared = file.is_shared() && self.cache.pages(file.ino).is_some();
         let before = self.cache.pages_are_of(file.ino, version);
         !changed && (shared || before == Some(version))
+    }
+    /// Whoever asked for the handle is gone.
+    async fn undo_open(&self, handle: Handle) {
+        if let Some(OpenHandle::File(open)) = self.handles.remove(handle) {
+            self.close_file(&open.file).await;
+        }
     }
     /// One handle less.
     pub(crate) async fn close_file(&self, file: &Arc<File>) {

@@ -121,3 +121,35 @@ async fn another_process_takes_the_handles_over() {
     let (_, fresh) = create(&new, "g", RDWR).await;
     assert!(state.iter().all(|state| state.handle < fresh.0), "numbers are not given twice");
 }
+
+/// Interrupted programs would leave files open that nobody can close.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_that_nobody_waits_for_is_undone() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", RDWR).await;
+    close(&vfs, handle).await;
+    let mut dropped: u32 = 0;
+    for i in 0..30u32 {
+        let name = format!("new{i}");
+        let caller = root();
+        // After one look at the first third, a little later at the others.
+        let soon = || async move {
+            for _ in 0..(i % 3) * 20 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let open = vfs.open(&caller, ino, RDWR);
+        dropped += tokio::select! { biased; _ = open => 0, () = soon() => 1 };
+        let make = vfs.create(&caller, ROOT, name.as_bytes(), 0o644, RDWR);
+        dropped += tokio::select! { biased; _ = make => 0, () = soon() => 1 };
+    }
+    assert!(dropped > 10, "{dropped} were dropped");
+    let kept = u64::from(60 - dropped);
+    let undone = async {
+        while vfs.status().handles != kept {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(8), undone).await.expect("undone");
+}
