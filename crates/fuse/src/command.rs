@@ -107,7 +107,7 @@ pub fn umount(args: &UmountArgs, front: &Front) -> Result<()> {
         if answer["detached"] != Value::Bool(true) {
             rundir::wait_for_end(status["supervisor"].as_u64().unwrap_or_default()).await;
         }
-        Ok(answer)
+        Ok::<Value, Failure>(answer)
     })?;
     if front.json {
         println!("{answer}");
