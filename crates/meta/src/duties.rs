@@ -22,6 +22,9 @@ use crate::stats::{add, count};
 const EXPIRE_MAX: usize = 1024;
 /// Ticks that may be late before the process counts as having stalled.
 const STALL_TICKS: u32 = 8;
+/// Deferred deaths beyond which entries are larger, and how much: they still hold readers up for a few milliseconds only.
+const BACKLOG_MANY: u64 = 8192;
+const BACKLOG_FACTOR: u32 = 4;
 /// Pause between two entries that take dead inodes apart, at least.
 const RECLAIM_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Part of the time that sweeps over free records may take: one in this many.
@@ -89,8 +92,10 @@ async fn reclaim(partition: &Partition, timings: &MetaTimings) {
             continue;
         };
         let start = state.common.clock.now();
-        let request =
-            ReclaimBatch { inodes_max: timings.reclaim_inodes, extents_max: timings.reclaim_extents, deferred_to };
+        // Removals by a mount all wait for acknowledgements and then come at once.
+        let backlog = state.namespace.read().deferred_count() > BACKLOG_MANY;
+        let inodes_max = timings.reclaim_inodes * if backlog { BACKLOG_FACTOR } else { 1 };
+        let request = ReclaimBatch { inodes_max, extents_max: timings.reclaim_extents, deferred_to };
         if let Err(error) = partition.propose_own(Opcode::ReclaimBatch, &request).await {
             tracing::debug!(partition = %state.id, %error, "dead inodes could not be reclaimed; will be repeated");
             sleep(timings.reclaim_idle).await;
