@@ -1,7 +1,9 @@
 //! The corpus of the fuzz targets: one of each format, cut at every byte and with every byte changed.
 use super::*;
+use crate::journal_overwrite::{OverwriteRecord, OverwriteVector};
 use crate::journal_record::{CreateRecord, JournalRecord};
 use crate::label::LabelKind;
+use crate::overwrite_number::OverwriteNumber;
 use crate::pg_state::PgStateMember;
 use crate::wal_record::WalEntry;
 use cairn_types::{
@@ -57,7 +59,7 @@ fn chunk_corpus_and_its_mutations() {
         punched_crc: 3,
         table_crc: 4,
         row_crc: 5,
-        overwrite: crate::overwrite_number::OverwriteNumber { epoch: Epoch(2), count: 9 },
+        overwrite: OverwriteNumber { epoch: Epoch(2), count: 9 },
     };
     mutations(fuzz_chunk, &state.encode());
     mutations(fuzz_chunk, &[7; 2048]);
@@ -123,7 +125,17 @@ fn journal_corpus_and_its_mutations() {
     };
     let mut batch = vec![0; JOURNAL_BATCH_LEN];
     let punched = [0xf0; 512];
+    let (data, crcs) = ([7; 4096], vec![1; 6]);
+    let overwrite = OverwriteRecord {
+        chunk: CHUNK,
+        number: OverwriteNumber { epoch: Epoch(2), count: 5 },
+        length: 20_480,
+        durable: 20_480,
+        sealed: true,
+        vectors: vec![OverwriteVector { block: 4, crcs_first: 0, crcs, data: &data }],
+    };
     for record in [
+        JournalRecord::Overwrite(overwrite),
         JournalRecord::Create(create),
         JournalRecord::Punch { chunk: CHUNK, first_sector: 1, bits: &punched },
         JournalRecord::Delete { chunk: CHUNK },
