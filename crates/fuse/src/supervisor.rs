@@ -35,7 +35,7 @@ const FIRST_READY: Duration = Duration::from_secs(60);
 
 /// What serves requests now.
 enum Serving {
-    Worker(WorkerProcess),
+    Worker(Box<WorkerProcess>),
     /// Nobody; another worker is on its way.
     Nobody(JoinHandle<Replaced>),
 }
@@ -139,7 +139,7 @@ impl Supervisor {
         Ok(Supervisor {
             spec,
             connection,
-            serving: Serving::Worker(worker),
+            serving: Serving::Worker(Box::new(worker)),
             since: SystemTime::now(),
             worker_since: Instant::now(),
             restarts: 0,
@@ -197,7 +197,7 @@ impl Supervisor {
                 self.backoff = backoff;
                 self.restarts += 1;
                 self.worker_since = Instant::now();
-                self.serving = Serving::Worker(*worker);
+                self.serving = Serving::Worker(worker);
             }
         }
         true

@@ -155,7 +155,8 @@ fn contents(mount: &Mount) {
     assert_eq!(some, [big[1_000_000], b'X', b'Y', b'Z', big[1_000_004]]);
     file.set_len(5).expect("truncate");
     assert_eq!(fs::read(mount.path("big")).expect("read"), &big[..5]);
-    let mut sparse = File::options().read(true).write(true).create(true).truncate(false).open(mount.path("sparse")).expect("create");
+    let mut sparse =
+        File::options().read(true).write(true).create(true).truncate(false).open(mount.path("sparse")).expect("create");
     sparse.seek(SeekFrom::Start(10 << 20)).expect("seek");
     sparse.write_all(b"end").expect("write");
     let mut start = vec![1; 4096];
@@ -193,8 +194,10 @@ fn names(mount: &Mount) {
     for i in 0..300 {
         File::create(many.join(format!("file-{i:04}"))).expect("create");
     }
-    let mut found: Vec<String> =
-        fs::read_dir(&many).expect("list").map(|e| e.expect("entry").file_name().to_string_lossy().into_owned()).collect();
+    let mut found: Vec<String> = fs::read_dir(&many)
+        .expect("list")
+        .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
+        .collect();
     found.sort();
     assert_eq!(found.len(), 300);
     assert_eq!(found[299], "file-0299");
@@ -211,7 +214,8 @@ fn attributes(mount: &Mount) {
     let path = mount.path("dir/hello");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("chmod");
     assert_eq!(fs::metadata(&path).expect("stat").mode() & 0o7777, 0o640);
-    let status = Command::new("touch").args(["-d", "1999-12-31 23:59:59.123456789 UTC"]).arg(&path).status().expect("touch");
+    let status =
+        Command::new("touch").args(["-d", "1999-12-31 23:59:59.123456789 UTC"]).arg(&path).status().expect("touch");
     assert!(status.success());
     let found = fs::metadata(&path).expect("stat");
     assert_eq!((found.mtime(), found.mtime_nsec()), (946_684_799, 123_456_789));
@@ -298,7 +302,8 @@ fn two_mounts_see_each_other() {
     write(&left, 0, b'a');
     write(&right, 4096, b'b');
     until("both blocks", || {
-        fs::read(&left).is_ok_and(|bytes| bytes[..4096].iter().all(|b| *b == b'a') && bytes[4096..].iter().all(|b| *b == b'b'))
+        fs::read(&left)
+            .is_ok_and(|bytes| bytes[..4096].iter().all(|b| *b == b'a') && bytes[4096..].iter().all(|b| *b == b'b'))
     });
     let lock = "import fcntl,sys\nf=open(sys.argv[1],'r+')\nfcntl.lockf(f,fcntl.LOCK_EX|fcntl.LOCK_NB)\nprint('have',flush=True)\nsys.stdin.read()";
     let python = |path: &Path| {

@@ -20,7 +20,8 @@ struct Load {
 
 impl Load {
     fn start(dir: &Path, threads: usize) -> Load {
-        let (stop, rounds, longest_ms) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (stop, rounds, longest_ms) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let start = |number: usize| {
             let (dir, stop, rounds, longest) = (dir.to_owned(), stop.clone(), rounds.clone(), longest_ms.clone());
             std::thread::spawn(move || {

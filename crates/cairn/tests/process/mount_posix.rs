@@ -49,7 +49,8 @@ fn pjdfstest_passes() {
     fs::create_dir(mount.path("suite")).expect("mkdir");
     let config = cluster.path("pjdfstest.toml");
     fs::write(&config, CONFIG).expect("configuration");
-    let output = Command::new(program()).arg("-c").arg(&config).arg("-p").arg(mount.path("suite")).output().expect("suite");
+    let output =
+        Command::new(program()).arg("-c").arg(&config).arg("-p").arg(mount.path("suite")).output().expect("suite");
     let said = text(&output.stdout);
     let row = |line: &str| -> Option<(String, bool)> {
         let (name, rest) = line.split_once(' ')?;

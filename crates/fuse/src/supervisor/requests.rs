@@ -135,9 +135,9 @@ impl Supervisor {
         self.restarts += 1;
         self.worker_since = Instant::now();
         let pid = new.pid();
-        let old = std::mem::replace(&mut self.serving, Serving::Worker(new));
+        let old = std::mem::replace(&mut self.serving, Serving::Worker(Box::new(new)));
         if let Serving::Worker(old) = old {
-            tokio::spawn(end(old));
+            tokio::spawn(end(*old));
         }
         tracing::info!(worker = pid, pause_ms = pause.as_millis() as u64, "the worker was replaced");
         let warning = synced.as_mut().err().map(|failure| std::mem::take(&mut failure.text));
