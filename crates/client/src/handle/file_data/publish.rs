@@ -166,11 +166,12 @@ impl FileData {
                     self.was_published(batch, &extents, &sets, found);
                     return Ok(());
                 }
-                Err(error) if error.code() == Some(ErrorCode::Conflict) && batch[0].based_on == 0 => {
+                Err(error) if error.code() == Some(ErrorCode::Conflict) => {
                     drop(publishing);
                     self.refresh().await?;
                     tries += 1;
-                    if tries == CONFLICTS_MAX {
+                    // What was read back at the older version has to be read back again.
+                    if tries == CONFLICTS_MAX || batch[0].based_on != 0 {
                         return Err(error);
                     }
                 }
