@@ -1,7 +1,9 @@
 //! Reading data: extents become pieces, pieces come from members in parallel, every block is checked against its CRC.
 //! Whole pieces of replicated chunks come from one member (`piece`), rows of striped ones from several (`rows`).
+mod block_rows;
 pub(crate) mod decode;
 pub mod file_reader;
+mod gather;
 pub(crate) mod health;
 pub(crate) mod latency;
 pub(crate) mod piece;

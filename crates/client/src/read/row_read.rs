@@ -160,6 +160,11 @@ impl RowRead {
     pub(crate) fn late(&self, now: Time, late_after: Duration) -> ShardSet {
         self.matching(|state| matches!(state, State::Asked(at) if now.since(*at) >= late_after))
     }
+    /// Whether without these fewer than k shards can be had.
+    pub(crate) fn hangs_on(&self, late: ShardSet) -> bool {
+        let may_come = |state: &State| !matches!(state, State::Failed(_) | State::Idle(Standing::Absent(_)));
+        (self.matching(may_come) - late).len() < self.k
+    }
     pub(crate) fn bytes(&self, shard: usize) -> Option<&ShardBytes> {
         match self.shards.get(shard)? {
             State::Have(bytes) => Some(bytes),

@@ -1,20 +1,22 @@
 //! Reading a range of a striped chunk: the shards that hold it in parallel, parity for those that fail or are slow.
 //!
-//! What to ask and when it is enough is decided by `row_read`; this asks, waits and decodes. Reads that are no longer
+//! What to ask and when it is enough is decided by `row_read`; this asks, waits and decodes. Where no k shards are good
+//! over the whole range, `gather` reads its rows one by one. Reads that are no longer
 //! needed are cancelled. Bytes come back in the order of the file, as views of what was received where units are large.
 use super::decode::Decoding;
+use super::gather::{Torn, gather};
 use super::health::{Health, HedgeBounds};
 use super::piece::Got;
 use super::row_read::{RowRead, ShardBytes, Standing, Step};
-use super::shard::{ShardRange, read_shard};
+use super::shard::{ShardError, ShardRange, read_shard};
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
 use crate::net::NetError;
-use crate::view::PgView;
+use crate::view::{ClusterView, PgView};
 use cairn_env::buf::{AlignedBuf, BufPool, SharedBuf};
 use cairn_erasure::Codec;
-use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, MemberState, Stripe};
+use cairn_types::{ChunkId, ErrorCode, MemberState, Stripe};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -53,13 +55,14 @@ struct Failure {
     detail: String,
     /// Everybody says that the chunk was deleted.
     deleted: bool,
+    /// Some shard is bad in some of the range, and may be good in the rest.
+    damaged: bool,
 }
 
 /// Reads it; tries until the cluster's patience ends or all members say that the chunk was deleted.
 pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<SharedBuf>> {
     let started = cluster.clock.now();
     let mut pause = PAUSE_MIN;
-    let mut by_halves = true;
     loop {
         let failure = match attempt(cluster, rows).await {
             Ok(data) => return Got { data, failed: None },
@@ -69,23 +72,19 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
         if failure.deleted {
             return Got { data: Vec::new(), failed: Some(ClientError::Changed { what }) };
         }
-        let over = cluster.clock.now().since(started) > cluster.patience;
-        // Other rows of the range may be intact on enough members: at once, and once more for the answer that counts.
-        let mut first_bad = (rows.from, rows.to, failure.detail);
-        let mut data = Vec::new();
-        if over || by_halves {
-            by_halves = false;
-            data = match read_by_halves(cluster, rows, &mut first_bad).await {
+        let is_over = || cluster.clock.now().since(started) > cluster.patience;
+        // Every row by itself may have enough good blocks; and the last answer is to say which has not.
+        if failure.damaged || is_over() {
+            let torn = match gather_rows(cluster, rows).await {
                 Ok(data) => return Got { data, failed: None },
-                Err(before) => before,
+                Err(torn) => torn,
             };
-        }
-        if over {
-            let (from, to, detail) = first_bad;
-            return Got {
-                data,
-                failed: Some(ClientError::Unreadable { what, offset: from, length: to - from, detail }),
-            };
+            if is_over() {
+                let whole = || Torn { data: Vec::new(), from: rows.from, to: rows.to, detail: failure.detail };
+                let Torn { data, from, to, detail } = torn.unwrap_or_else(whole);
+                let failed = ClientError::Unreadable { what, offset: from, length: to - from, detail };
+                return Got { data, failed: Some(failed) };
+            }
         }
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -93,56 +92,35 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
     }
 }
 
-/// Reads what was refused as a whole in ever smaller parts. Fails with what comes before the first block that cannot be
-/// had, which is named; what follows it is not looked at.
-async fn read_by_halves(
-    cluster: &Arc<Cluster>,
-    rows: Rows,
-    first_bad: &mut (u64, u64, String),
-) -> std::result::Result<Vec<SharedBuf>, Vec<SharedBuf>> {
-    let mut parts = Vec::new();
-    let mut ranges = halves(rows.from, rows.to);
-    while let Some((from, to)) = ranges.pop() {
-        match attempt(cluster, Rows { from, to, ..rows }).await {
-            Ok(read) => parts.extend(read),
-            Err(failure) => match halves(from, to) {
-                one if one.len() == 1 => {
-                    *first_bad = (from, to, failure.detail);
-                    return Err(parts);
-                }
-                two => ranges.extend(two),
-            },
-        }
-    }
-    Ok(parts)
-}
-
-/// The two halves of a range, the first one last, cut at a block; only one if it lies in a block.
-fn halves(from: u64, to: u64) -> Vec<(u64, u64)> {
-    let block = BLOCK_SIZE as u64;
-    let (first, last) = (from / block, (to - 1) / block);
-    match (first + last).div_ceil(2) * block {
-        middle if first < last => vec![(middle, to), (from, middle)],
-        _ => vec![(from, to)],
-    }
+/// Row by row, if there is such a group.
+async fn gather_rows(cluster: &Arc<Cluster>, rows: Rows) -> std::result::Result<Vec<SharedBuf>, Option<Torn>> {
+    let view = cluster.view();
+    let (pg, codec) = group(&view, rows).map_err(|_| None)?;
+    gather(cluster, rows, pg, &codec).await.map_err(Some)
 }
 
 fn failed(detail: impl Into<String>) -> Failure {
-    Failure { detail: detail.into(), deleted: false }
+    Failure { detail: detail.into(), deleted: false, damaged: false }
 }
 
-/// One pass over the members as they are known now.
-async fn attempt(cluster: &Arc<Cluster>, rows: Rows) -> std::result::Result<Vec<SharedBuf>, Failure> {
-    let view = cluster.view();
+/// The group of a chunk, and its code.
+fn group(view: &ClusterView, rows: Rows) -> std::result::Result<(&PgView, Codec), Failure> {
     let pg = view.pgs.get(&rows.chunk.pg.0).ok_or_else(|| failed(format!("the map has no {}", rows.chunk.pg)))?;
     let codec = Codec::for_scheme(pg.scheme).map_err(|e| failed(format!("{}: {e}", pg.id)))?;
     if codec.k() != usize::from(rows.stripe.columns()) || pg.members.len() != codec.shards() {
         return Err(failed(format!("{} is {} and cannot hold {} columns", pg.id, pg.scheme, rows.stripe.columns())));
     }
-    Attempt { cluster, rows, pg, codec, running: JoinSet::new(), deleted: 0, refused: 0 }.run().await
+    Ok((pg, codec))
 }
 
-type ShardAnswer = std::result::Result<ShardBytes, NetError>;
+/// One pass over the members as they are known now.
+async fn attempt(cluster: &Arc<Cluster>, rows: Rows) -> std::result::Result<Vec<SharedBuf>, Failure> {
+    let view = cluster.view();
+    let (pg, codec) = group(&view, rows)?;
+    Attempt { cluster, rows, pg, codec, running: JoinSet::new(), deleted: 0, refused: 0, damaged: false }.run().await
+}
+
+type ShardAnswer = std::result::Result<ShardBytes, ShardError>;
 
 struct Attempt<'a> {
     cluster: &'a Arc<Cluster>,
@@ -153,6 +131,8 @@ struct Attempt<'a> {
     /// Members that said that the chunk was deleted, and all that failed.
     deleted: usize,
     refused: usize,
+    /// A member has the chunk, but not all of the range.
+    damaged: bool,
 }
 
 impl Attempt<'_> {
@@ -166,6 +146,10 @@ impl Attempt<'_> {
                 self.ask(shard, &read);
             }
             match read.step() {
+                // Nobody is waited for whom single rows may not need.
+                Step::Wait if self.damaged && read.hangs_on(read.late(now, late_after)) => {
+                    return Err(self.failure(&read));
+                }
                 Step::Wait => {}
                 Step::Complete => return Ok(self.assemble(&read, Vec::new())),
                 Step::Decode { present, missing } => {
@@ -174,7 +158,10 @@ impl Attempt<'_> {
                     let present = present.iter().filter_map(|s| Some((s, read.bytes(s)?.clone()))).collect();
                     match self.decode(present, missing.clone(), read.length).await {
                         Ok(columns) => return Ok(self.assemble(&read, missing.into_iter().zip(columns).collect())),
-                        Err((text, Some(parity))) => read.answered(parity, Err(text)),
+                        Err((text, Some(parity))) => {
+                            self.damaged = true;
+                            read.answered(parity, Err(text));
+                        }
                         Err((text, None)) => return Err(failed(text)),
                     }
                     continue;
@@ -216,13 +203,16 @@ impl Attempt<'_> {
     fn take(&mut self, read: &mut RowRead, shard: usize, answer: ShardAnswer) {
         let answer = answer.map_err(|error| {
             self.refused += 1;
+            self.damaged |= error.is_damage();
             match &error {
-                NetError::Remote(remote) => self.deleted += usize::from(remote.code == ErrorCode::ChunkDeleted),
+                ShardError::Net(NetError::Remote(remote)) => {
+                    self.deleted += usize::from(remote.code == ErrorCode::ChunkDeleted);
+                }
                 // Nobody there: others need not find that out one by one.
-                NetError::NotSent(_) => {
+                ShardError::Net(NetError::NotSent(_)) => {
                     self.cluster.shards.health.mark_slow(self.pg.members[shard].0, self.cluster.clock.now());
                 }
-                NetError::Unknown(_) => {}
+                ShardError::Net(NetError::Unknown(_)) | ShardError::Damaged(_) => {}
             }
             tracing::debug!(chunk = %self.rows.chunk, shard, error = error.text(), "a shard is read around");
             error.text()
@@ -262,7 +252,7 @@ impl Attempt<'_> {
         let missing: Vec<String> = read.failures().into_iter().map(name).collect();
         let have = self.pg.members.len() - missing.len();
         let detail = format!("{} of {} shards needed are there; {}", have, self.codec.k(), missing.join("; "));
-        Failure { detail, deleted: self.refused > 0 && self.deleted == self.refused }
+        Failure { detail, deleted: self.refused > 0 && self.deleted == self.refused, damaged: self.damaged }
     }
 }
 

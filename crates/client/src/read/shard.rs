@@ -3,8 +3,9 @@
 use super::row_read::ShardBytes;
 use crate::cluster::Cluster;
 use crate::net::NetError;
+use cairn_env::buf::SharedBuf;
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::{BLOCK_SIZE, ChunkId, crc32c_blocks};
+use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
@@ -14,6 +15,8 @@ use std::time::Duration;
 /// Deadline of one request to one member.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
 const REPORT_DEADLINE: Duration = Duration::from_secs(2);
+/// Bad blocks of one answer that are reported.
+const REPORTS_MAX: usize = 16;
 
 /// A range of a shard, in whole blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,30 +29,101 @@ pub(crate) struct ShardRange {
     pub row_crcs: Option<usize>,
 }
 
-/// Reads it from its member.
-pub(crate) async fn read_shard(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result<ShardBytes, NetError> {
-    let address = cluster.disk_address(range.disk)?;
+/// Why a member gave no bytes of its shard.
+#[derive(Debug)]
+pub(crate) enum ShardError {
+    Net(NetError),
+    /// It answered with other bytes than the shard's, or not with all of them.
+    Damaged(String),
+}
+
+impl ShardError {
+    /// Of the bytes, not of the member: it may have others.
+    pub(crate) fn is_damage(&self) -> bool {
+        let of_bytes = |code| matches!(code, ErrorCode::ChecksumMismatch | ErrorCode::Missing);
+        matches!(self, ShardError::Damaged(_))
+            || matches!(self, ShardError::Net(NetError::Remote(error)) if of_bytes(error.code))
+    }
+    pub(crate) fn text(&self) -> String {
+        match self {
+            ShardError::Net(error) => error.text(),
+            ShardError::Damaged(text) => text.clone(),
+        }
+    }
+}
+
+/// An answer of the right shape; its blocks are yet to be looked at.
+struct Fetched {
+    answer: ReadResponse,
+    payload: SharedBuf,
+    address: String,
+    header: ChunkHeader,
+}
+
+/// Blocks of a range with their checksums, and which of them do not match theirs, by position.
+pub(crate) struct GoodBlocks {
+    pub data: SharedBuf,
+    pub crcs: Vec<u32>,
+    pub row_crcs: Vec<u8>,
+    pub bad: Vec<usize>,
+}
+
+/// Reads it from its member; all of it is good, or it is an error.
+pub(crate) async fn read_shard(
+    cluster: &Arc<Cluster>,
+    range: ShardRange,
+) -> std::result::Result<ShardBytes, ShardError> {
+    let fetched = fetch(cluster, range).await?;
+    let (_, bad) = bad_blocks(&fetched.answer, &fetched.payload);
+    match bad.first() {
+        None => Ok(ShardBytes { data: fetched.payload, row_crcs: fetched.answer.row_crcs }),
+        Some(first) => {
+            let block = report(cluster, range, &fetched, *first);
+            Err(ShardError::Damaged(format!("block {block} of {} does not match its checksum", range.chunk)))
+        }
+    }
+}
+
+/// Reads it from its member and takes what is good of it.
+pub(crate) async fn read_good_blocks(
+    cluster: &Arc<Cluster>,
+    range: ShardRange,
+) -> std::result::Result<GoodBlocks, ShardError> {
+    let fetched = fetch(cluster, range).await?;
+    let (crcs, bad) = bad_blocks(&fetched.answer, &fetched.payload);
+    for position in bad.iter().take(REPORTS_MAX) {
+        report(cluster, range, &fetched, *position);
+    }
+    Ok(GoodBlocks { data: fetched.payload, crcs, row_crcs: fetched.answer.row_crcs, bad })
+}
+
+async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result<Fetched, ShardError> {
+    let address = cluster.disk_address(range.disk).map_err(ShardError::Net)?;
     let ShardRange { chunk, disk, offset, length, row_crcs } = range;
     let header = ChunkHeader { disk, pg: chunk.pg.0, index: chunk.index, epoch: 0, session: 0 };
-    let short = u32::try_from(length).map_err(|_| NetError::NotSent("the range is too long".into()))?;
+    let too_long = |_| ShardError::Net(NetError::NotSent("the range is too long".into()));
+    let short = u32::try_from(length).map_err(too_long)?;
     let chunk_header = Some(header);
     let request =
         ReadRequest { chunk: chunk_header, offset, length: short, creation_epoch: 0, row_crcs: row_crcs.is_some() };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().stream(cluster.rng.u64() as u32);
     let call = cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options);
-    let (answer, payload): (ReadResponse, _) = call.await?;
+    let (answer, payload): (ReadResponse, _) = call.await.map_err(ShardError::Net)?;
     cluster.shards.health.answered(disk, length, cluster.clock.now().since(asked));
     let payload = payload.map(|p| p.freeze()).unwrap_or_default();
-    match check(range, &answer, &payload) {
-        Ok(()) => Ok(ShardBytes { data: payload, row_crcs: answer.row_crcs }),
-        Err(Bad::Shape(text)) => Err(NetError::Unknown(text)),
-        Err(Bad::Block(block)) => {
-            tracing::warn!(%chunk, disk, block, "a member served a block that does not match its checksum");
-            report_bad_block(cluster, address, header, block);
-            Err(NetError::Unknown(format!("block {block} of {chunk} does not match its checksum")))
-        }
+    if !covers(range, &answer, &payload) {
+        return Err(ShardError::Damaged(format!("the answer does not cover {length} bytes at {offset}")));
     }
+    Ok(Fetched { answer, payload, address, header })
+}
+
+/// Reports a block by its position in the range; gives its index in the shard.
+fn report(cluster: &Cluster, range: ShardRange, fetched: &Fetched, position: usize) -> u64 {
+    let (chunk, disk, block) = (range.chunk, range.disk, range.offset / BLOCK_SIZE as u64 + position as u64);
+    tracing::warn!(%chunk, disk, block, "a member served a block that does not match its checksum");
+    report_bad_block(cluster, fetched.address.clone(), fetched.header, block);
+    block
 }
 
 /// Tells the member that served it; it heals the block.
@@ -64,28 +138,23 @@ fn report_bad_block(cluster: &Cluster, address: String, header: ChunkHeader, blo
     });
 }
 
-#[derive(PartialEq, Eq, Debug)]
-enum Bad {
-    Shape(String),
-    /// Index of the block in the shard.
-    Block(u64),
-}
-
-/// Exactly the blocks asked for, each matching its CRC, with the checksums of their rows if they were asked for.
-fn check(range: ShardRange, answer: &ReadResponse, payload: &[u8]) -> std::result::Result<(), Bad> {
+/// Exactly the blocks asked for, with the checksums of their rows if they were asked for.
+fn covers(range: ShardRange, answer: &ReadResponse, payload: &[u8]) -> bool {
     let blocks = payload.len() / BLOCK_SIZE;
-    let covers = answer.first_block_offset == range.offset
+    answer.first_block_offset == range.offset
         && payload.len() as u64 == range.length
         && payload.len().is_multiple_of(BLOCK_SIZE)
         && answer.crcs.len() == blocks * 4
-        && range.row_crcs.is_none_or(|k| answer.row_crcs.len() == blocks * k * 4);
-    if !covers {
-        return Err(Bad::Shape(format!("the answer does not cover {} bytes at {}", range.length, range.offset)));
-    }
-    let mut found = Vec::with_capacity(blocks);
+        && range.row_crcs.is_none_or(|k| answer.row_crcs.len() == blocks * k * 4)
+}
+
+/// The checksums of the blocks as they came, and the positions of those that are not what the answer says.
+fn bad_blocks(answer: &ReadResponse, payload: &[u8]) -> (Vec<u32>, Vec<usize>) {
+    let mut found = Vec::with_capacity(payload.len() / BLOCK_SIZE);
     crc32c_blocks(payload, &mut found);
-    let bad = found.iter().zip(answer.crcs.chunks_exact(4)).position(|(found, crc)| found.to_le_bytes() != crc);
-    bad.map_or(Ok(()), |block| Err(Bad::Block(range.offset / BLOCK_SIZE as u64 + block as u64)))
+    let pairs = found.iter().zip(answer.crcs.chunks_exact(4)).enumerate();
+    let bad = pairs.filter(|(_, (found, crc))| found.to_le_bytes() != **crc).map(|(position, _)| position).collect();
+    (found, bad)
 }
 
 #[cfg(test)]
@@ -101,13 +170,13 @@ mod tests {
         let range = ShardRange { chunk, disk: 3, offset: 4096, length: 8192, row_crcs: Some(3) };
         let mut data = vec![3u8; 8192];
         let good = ReadResponse { crcs: block_crcs(&data), first_block_offset: 4096, row_crcs: vec![0; 2 * 3 * 4] };
-        assert_eq!(check(range, &good, &data), Ok(()));
+        assert!(covers(range, &good, &data) && bad_blocks(&good, &data).1.is_empty());
         let moved = ReadResponse { first_block_offset: 0, ..good.clone() };
         let bare = ReadResponse { row_crcs: Vec::new(), ..good.clone() };
-        assert!(matches!(check(range, &moved, &data), Err(Bad::Shape(_))));
-        assert!(matches!(check(range, &bare, &data), Err(Bad::Shape(_))));
-        assert!(matches!(check(range, &good, &data[..4096]), Err(Bad::Shape(_))));
+        assert!(!covers(range, &moved, &data));
+        assert!(!covers(range, &bare, &data));
+        assert!(!covers(range, &good, &data[..4096]));
         data[5000] ^= 1;
-        assert_eq!(check(range, &good, &data), Err(Bad::Block(2)));
+        assert_eq!(bad_blocks(&good, &data).1, [1]);
     }
 }

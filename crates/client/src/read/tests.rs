@@ -8,13 +8,13 @@ use cairn_env::buf::SharedBuf;
 use cairn_types::{Layout, Scheme};
 use std::time::Duration;
 
-const LENGTH: usize = 700_000;
+pub(super) const LENGTH: usize = 700_000;
 
-fn data() -> Vec<u8> {
+pub(super) fn data() -> Vec<u8> {
     (0..LENGTH).map(|i| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 31) as u8).collect()
 }
 
-async fn written(cluster: &FakeCluster, layout: &str) -> Volume {
+pub(super) async fn written(cluster: &FakeCluster, layout: &str) -> Volume {
     let client: Client = cluster.connect_for(Duration::from_millis(300)).await;
     let volume = client.volume("default").await.expect("the volume");
     let layout: Layout = layout.parse().expect("a layout");
@@ -26,7 +26,7 @@ async fn written(cluster: &FakeCluster, layout: &str) -> Volume {
 }
 
 /// What came before the end or an error, and the error.
-async fn read(volume: &Volume, offset: usize, length: usize) -> (Vec<u8>, Option<ClientError>) {
+pub(super) async fn read(volume: &Volume, offset: usize, length: usize) -> (Vec<u8>, Option<ClientError>) {
     let mut reader = volume.read(b"/f", offset as u64, length as u64).await.expect("opened");
     let mut all = Vec::new();
     loop {
