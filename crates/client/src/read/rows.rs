@@ -23,6 +23,9 @@ use tokio::task::JoinSet;
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Between two times that all members are asked for all blocks: what they heal takes about so long.
+const GATHER_PAUSE_MIN: Duration = Duration::from_millis(250);
+const GATHER_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Pages that decoded columns keep; what is beyond is allocated as it is needed.
 const DECODE_POOL_BYTES: usize = 32 << 20;
 /// Units below this are put together into buffers of [`JOINED_BYTES`]; larger ones are handed on as they came.
@@ -62,7 +65,8 @@ struct Failure {
 /// Reads it; tries until the cluster's patience ends or all members say that the chunk was deleted.
 pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<SharedBuf>> {
     let started = cluster.clock.now();
-    let mut pause = PAUSE_MIN;
+    let (mut pause, mut gather_pause) = (PAUSE_MIN, GATHER_PAUSE_MIN);
+    let mut gather_next = started;
     loop {
         let failure = match attempt(cluster, rows).await {
             Ok(data) => return Got { data, failed: None },
@@ -74,7 +78,7 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
         }
         let is_over = || cluster.clock.now().since(started) > cluster.patience;
         // Every row by itself may have enough good blocks; and the last answer is to say which has not.
-        if failure.damaged || is_over() {
+        if failure.damaged && cluster.clock.now() >= gather_next || is_over() {
             let torn = match gather_rows(cluster, rows).await {
                 Ok(data) => return Got { data, failed: None },
                 Err(torn) => torn,
@@ -85,6 +89,8 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
                 let failed = ClientError::Unreadable { what, offset: from, length: to - from, detail };
                 return Got { data, failed: Some(failed) };
             }
+            gather_next = cluster.clock.now() + gather_pause;
+            gather_pause = (gather_pause * 2).min(GATHER_PAUSE_MAX);
         }
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
