@@ -112,3 +112,19 @@ fn fewer_than_k_shards_are_a_failure_that_names_each() {
     let names: Vec<usize> = read.failures().into_iter().map(|(shard, _)| shard).collect();
     assert_eq!(names, [0, 2, 3]);
 }
+
+/// A silent member would be waited for until its deadline, although single rows may do without it.
+#[test]
+fn a_read_that_hangs_on_late_shards_is_known() {
+    let mut read = rows();
+    asks(&mut read, NOW);
+    read.answered(0, Err("a bad block".into()));
+    read.answered(1, Err("another bad block".into()));
+    assert_eq!(asks(&mut read, NOW + MS), [3, 4]);
+    let late = |read: &RowRead, now: Time| read.hangs_on(read.late(now, LATE));
+    assert!(!late(&read, NOW + MS), "three are asked and may answer");
+    assert!(late(&read, NOW + LATE), "the third column is silent");
+    read.answered(2, bytes());
+    assert!(!late(&read, NOW + LATE));
+    assert!(late(&read, NOW + LATE * 2), "both parities are");
+}
