@@ -88,7 +88,7 @@ fn every_file_of_the_format_crate_is_named() {
 /// Names in quotes that begin with `cairn_`, as metrics have them in the code.
 fn metrics() -> BTreeSet<String> {
     let mut files = Vec::new();
-    for krate in ["telemetry", "manager", "meta", "data", "rpc", "cairn"] {
+    for krate in ["telemetry", "manager", "meta", "data", "rpc", "jobs", "cairn"] {
         sources(&root().join("crates").join(krate).join("src"), &mut files);
     }
     let name = |word: &&str| word.starts_with("cairn_") && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');

@@ -177,6 +177,25 @@ fn contents(mount: &Mount) {
     let mut back = String::new();
     gone.read_to_string(&mut back).expect("read");
     assert_eq!(back, "still here");
+    nameless(mount);
+}
+
+/// Programs write a file without a name and link it when it is whole, so that nobody sees half of it.
+fn nameless(mount: &Mount) {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+    use std::os::fd::AsRawFd;
+    let directory = mount.path("dir");
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, &directory, flags, Mode::from_raw_mode(0o640)).expect("O_TMPFILE"));
+    file.write_all_at(b"whole", 0).expect("write");
+    let before = fs::read_dir(&directory).expect("list").count();
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(CWD, open, CWD, mount.path("dir/whole"), AtFlags::SYMLINK_FOLLOW).expect("link");
+    drop(file);
+    assert_eq!(fs::read_dir(&directory).expect("list").count(), before + 1, "it was seen before it had a name");
+    assert_eq!(fs::read(mount.path("dir/whole")).expect("read"), b"whole");
+    assert_eq!(fs::metadata(mount.path("dir/whole")).expect("stat").nlink(), 1);
+    fs::remove_file(mount.path("dir/whole")).expect("unlink");
 }
 
 fn names(mount: &Mount) {

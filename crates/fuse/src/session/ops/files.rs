@@ -31,6 +31,13 @@ impl Session {
                 self.note_open(&who, entry.attr.ino, opened, asked.flags as i32, false);
                 Ok(Reply::of_two(&self.entry(&entry), &open_out(opened)))
             }
+            Opcode::Tmpfile => {
+                let asked: CreateIn = request.arg()?;
+                let (who, flags) = (caller::of(&request.header, asked.umask), asked.flags as i32);
+                let (entry, opened) = self.vfs.tmpfile(&who, ino, asked.mode, flags).await?;
+                self.note_open(&who, entry.attr.ino, opened, flags, false);
+                Ok(Reply::of_two(&self.entry(&entry), &open_out(opened)))
+            }
             _ => Ok(Reply::Errno(libc::EOPNOTSUPP)),
         }
     }
