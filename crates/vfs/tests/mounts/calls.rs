@@ -101,7 +101,14 @@ async fn sequential_reads_are_read_ahead() {
     }
     assert!(most >= 4 << 20, "{most}");
     close(&other, handle).await;
-    assert_eq!(other.status().memory_bytes, 0);
+    // What was asked for ahead and is still on its way is given back when it comes.
+    for _ in 0..500 {
+        if other.status().memory_bytes == 0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{} bytes are kept for a file that nobody has open", other.status().memory_bytes);
 }
 
 /// The kernel would read everything again at each open, or show old pages.
