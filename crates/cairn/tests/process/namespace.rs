@@ -86,6 +86,13 @@ fn quotas_refuse_what_is_too_much() {
     let local = |name: &str| cluster.path(name).to_string_lossy().into_owned();
     cluster.ok(&["fs", "mkdir", "-p", "/home/ann/old"]);
     cluster.ok(&["fs", "quota", "set", "--bytes", "100k", "--inodes", "4", "/home/ann"]);
+    // What is there already is counted behind.
+    let counted = || cluster.ok(&["fs", "quota", "get", "/home/ann"]).contains("inodes 1 of 4");
+    let started = std::time::Instant::now();
+    while !counted() {
+        assert!(started.elapsed() < std::time::Duration::from_secs(30), "what the directory has is not counted");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
     cluster.ok(&["fs", "put", &local("small"), "/home/ann/a"]);
     let error = cluster.fails(&["fs", "put", &local("big"), "/home/ann/b"], 6);
     assert!(error.contains("quota"), "{error}");
