@@ -8,7 +8,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+/// No command of a test takes as long.
+const COMMAND_MOST: Duration = Duration::from_secs(150);
 
 /// A process that is not ready by then never will be.
 const READY: Duration = Duration::from_secs(60);
@@ -271,7 +275,21 @@ impl Cluster {
     }
     /// Runs `cairn …` against this cluster.
     pub fn cairn(&self, args: &[&str]) -> Output {
-        self.command(args).output().expect("the binary starts")
+        let mut command = self.command(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the binary starts");
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
+        let (ended, end) = mpsc::channel::<()>();
+        // A command that hangs fails its test, and does not hold up all others.
+        let watch = std::thread::spawn(move || {
+            if end.recv_timeout(COMMAND_MOST) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _it_may_end_now = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        });
+        let output = child.wait_with_output().expect("the binary ends");
+        drop(ended);
+        watch.join().expect("the watch ends");
+        output
     }
     /// Runs `cairn …` that has to succeed; its standard output.
     pub fn ok(&self, args: &[&str]) -> String {
