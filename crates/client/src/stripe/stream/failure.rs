@@ -67,6 +67,9 @@ impl Stream {
         let mut back: Vec<RowGroup> = chunk.take_unsynced();
         for group in back.iter_mut() {
             group.retry.failed(now, error);
+            // Groups that were encoded meanwhile are ahead of these, the one that asks for the sync of all among them:
+            // it may be durable and gone before these are sent, and nobody else would ask for theirs.
+            group.sync = true;
         }
         let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|g| g.retry.is_over(now, patience));
         for group in dead {
