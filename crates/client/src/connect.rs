@@ -32,6 +32,9 @@ pub struct ConnectOptions {
     pub bulk_connections: usize,
     /// When a striped read no longer waits for a slow member.
     pub hedge: HedgeBounds,
+    /// Runtimes of one thread each, whose threads say so by [`belong_to`](crate::belong_to); each gets connections of its
+    /// own. None: the connections are at home in the runtime that connects.
+    pub runtimes: Vec<tokio::runtime::Handle>,
 }
 
 impl ConnectOptions {
@@ -45,6 +48,7 @@ impl ConnectOptions {
             connect_patience: Duration::from_secs(30),
             bulk_connections: 2,
             hedge: HedgeBounds::default(),
+            runtimes: Vec::new(),
         }
     }
 }
@@ -60,7 +64,11 @@ impl Client {
     /// Connects on the current tokio runtime and fetches the cluster map.
     pub async fn connect(options: ConnectOptions) -> Result<Client> {
         let config = ClientConfig { bulk_connections: options.bulk_connections, ..ClientConfig::default() };
-        let net = Net::new(cairn_rpc::Client::new(config, Identity::client()));
+        let rpc = match &options.runtimes[..] {
+            [] => cairn_rpc::Client::new(config, Identity::client()),
+            runtimes => cairn_rpc::Client::with_runtimes(runtimes, config, Identity::client()),
+        };
+        let net = Net::new(rpc);
         let env = (Arc::new(RealClock) as _, Arc::new(FastRng::from_os()) as _);
         let place = (options.host, options.rack);
         let mut cluster = Cluster::new(net, env, options.managers, place, options.patience);

@@ -26,6 +26,7 @@ pub mod view;
 pub(crate) const CLIENT_NAME: &str = concat!("cairn-client ", env!("CARGO_PKG_VERSION"));
 
 pub use append::SEGMENT_MAX;
+pub use cairn_rpc::client::near::belong_to;
 pub use connect::{Client, ConnectOptions};
 pub use convert::Conversion;
 pub use error::{ClientError, Result};

@@ -26,6 +26,7 @@ mod pg_files;
 mod punch;
 mod queue;
 mod read;
+mod read_memory;
 mod read_pipe;
 mod replay_chunk;
 mod ring;

@@ -144,6 +144,12 @@ pub trait File: Send + Sync {
         Err(DiskError::UnexpectedEnd { path: self.path().into(), offset, wanted: buf.len(), got })
     }
 
+    /// Fills `buf` from `offset` with what is in memory already. `None` where any of it is not, or cannot be read without
+    /// waiting: then it is read as usual, which also finds what is wrong.
+    fn read_in_memory(&self, _buf: &mut [u8], _offset: u64) -> Option<()> {
+        None
+    }
+
     /// Puts up to `len` bytes from `offset` into an empty pipe without copying them; fewer (the count is returned) only
     /// where the file ends or the pipe is full. `None` where the file cannot: then they are read. Waits for the device
     /// as a read does.

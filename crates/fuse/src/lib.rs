@@ -6,6 +6,7 @@ mod abi;
 mod command;
 mod device;
 pub mod failure;
+mod lanes;
 mod link;
 mod mount;
 mod open_table;

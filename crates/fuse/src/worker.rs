@@ -4,6 +4,7 @@
 //! gone it goes on, until the mount is unmounted.
 use crate::device::Device;
 use crate::failure::{Failure, Kind, Result};
+use crate::lanes::Lanes;
 use crate::link;
 use crate::open_table::OpenTable;
 use crate::session::handshake::Agreed;
@@ -29,6 +30,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 /// Operations under way get this time to end before a mount is handed over; the next worker does the rest anew.
 const DRAIN: Duration = Duration::from_secs(2);
+/// Connections of each lane to a data node.
+const BULK_CONNECTIONS: usize = 1;
 /// Threads of a mount that was not told how many.
 const THREADS: usize = 4;
 const THREADS_MIN: usize = 2;
@@ -38,9 +41,8 @@ pub fn main() -> Result<()> {
     let io = |error: std::io::Error| Failure::io("the socket to the supervisor", &error);
     let socket = StdStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(io)?);
     socket.set_nonblocking(true).map_err(io)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores())
-        .thread_name("mount")
+    // Operations have runtimes of their own; this one is for what goes on behind them.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::io("starting a runtime", &error))?;
@@ -67,7 +69,9 @@ async fn serve(reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Resul
         return Err(Failure::other("this command is started by the supervisor of a mount"));
     };
     start_log(&spec)?;
-    let (client, volume, root) = reach(&spec, first).await?;
+    let lanes = Lanes::start(spec.options.threads.unwrap_or_else(cores));
+    let lanes = lanes.map_err(|error| Failure::io("starting threads", &error))?;
+    let (client, volume, root) = reach(&spec, &lanes, first).await?;
     link::send(writer, &FromWorker::Ready).await.map_err(io)?;
     let Some(message) = link::receive(reader).await.map_err(io)? else { return Ok(()) };
     let ToWorker::Serve { agreed } = message else { return Err(Failure::other("asked before it serves")) };
@@ -77,16 +81,16 @@ async fn serve(reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Resul
     };
     let table = OpenTable::map(table).map_err(|error| Failure::io("the table of open files", &error))?;
     let vfs = Vfs::new(client, volume, spec.options.vfs());
-    let worker = Worker::start(&spec, agreed, Device::new(device), table, vfs, root).await?;
+    let worker = Worker::start(&spec, agreed, Device::new(device), table, vfs, (root, &lanes)).await?;
     link::send(writer, &worker.serving()).await.map_err(io)?;
     worker.go_on(reader, writer).await
 }
 
 /// Connects and finds the mount's root. The first worker fails at once, so that nothing is mounted that cannot work; later
 /// ones try for ever.
-async fn reach(spec: &MountSpec, first: bool) -> Result<(Client, Volume, u64)> {
+async fn reach(spec: &MountSpec, lanes: &Lanes, first: bool) -> Result<(Client, Volume, u64)> {
     loop {
-        match try_reach(spec).await {
+        match try_reach(spec, lanes).await {
             Ok(found) => return Ok(found),
             Err(failure) if first => return Err(failure),
             Err(failure) => tracing::warn!(%failure, "the cluster is not reached; trying again"),
@@ -95,8 +99,10 @@ async fn reach(spec: &MountSpec, first: bool) -> Result<(Client, Volume, u64)> {
     }
 }
 
-async fn try_reach(spec: &MountSpec) -> Result<(Client, Volume, u64)> {
+async fn try_reach(spec: &MountSpec, lanes: &Lanes) -> Result<(Client, Volume, u64)> {
     let mut options = ConnectOptions::new(spec.cluster.clone());
+    options.runtimes = lanes.handles().to_vec();
+    options.bulk_connections = BULK_CONNECTIONS;
     options.host.clone_from(&spec.options.host);
     options.rack.clone_from(&spec.options.rack);
     options.patience = Duration::from_secs_f64(spec.options.timeout);
@@ -127,7 +133,7 @@ impl Worker {
         device: Device,
         table: OpenTable,
         vfs: Vfs,
-        root: u64,
+        (root, lanes): (u64, &Lanes),
     ) -> Result<Worker> {
         let left = table.load();
         let (count, unsynced) = (left.len(), left.iter().filter(|(_, dirty)| *dirty).count());
@@ -150,8 +156,7 @@ impl Worker {
         if let Some(invalidations) = invalidations {
             session.feed_notifier(invalidations);
         }
-        let threads = spec.options.threads.unwrap_or_else(cores);
-        let (readers, ended) = Readers::start(&session, threads).map_err(io)?;
+        let (readers, ended) = Readers::start(&session, lanes.handles()).map_err(io)?;
         // Whatever an earlier worker had read and not answered comes again.
         if agreed.has(crate::abi::init::HAS_RESEND)
             && let Err(error) = session.device.resend()

@@ -10,6 +10,7 @@ mod call;
 mod driver;
 mod error;
 mod link;
+pub mod near;
 mod slots;
 
 use std::collections::HashMap;
@@ -55,7 +56,10 @@ pub struct CallOptions {
     /// Which connection.
     pub lane: Lane,
     /// Calls of the same stream take the same connection of their lane, so they arrive in the order of their making.
-    pub stream: u32,
+    /// Those of none take the connection that is nearest to the calling thread ([`near`]).
+    pub stream: Option<u32>,
+    /// Calls of no stream that are equally near to several connections are dealt out by this.
+    pub spread: u32,
     /// Where the answer's payload goes, if it fits; otherwise it goes into a buffer of the pool.
     pub into: Option<AlignedBuf>,
 }
@@ -63,7 +67,7 @@ pub struct CallOptions {
 impl CallOptions {
     /// Only the deadline is given.
     pub fn new(deadline: Duration) -> Self {
-        Self { deadline, trace_id: 0, lane: Lane::Auto, stream: 0, into: None }
+        Self { deadline, trace_id: 0, lane: Lane::Auto, stream: None, spread: 0, into: None }
     }
 
     /// Sets the trace id.
@@ -80,7 +84,13 @@ impl CallOptions {
 
     /// Sets the stream.
     pub fn stream(mut self, stream: u32) -> Self {
-        self.stream = stream;
+        self.stream = Some(stream);
+        self
+    }
+
+    /// Sets what deals out calls of no stream.
+    pub fn spread(mut self, spread: u32) -> Self {
+        self.spread = spread;
         self
     }
 
@@ -117,6 +127,8 @@ struct Home {
 struct Links {
     small: Vec<Arc<Link>>,
     bulk: Vec<Arc<Link>>,
+    /// Number `i` of each kind is at home in runtime `i % near`; 0: they are at home anywhere.
+    near: usize,
 }
 
 impl Links {
@@ -126,7 +138,15 @@ impl Links {
             lane => lane == Lane::Bulk,
         };
         let links = if bulk { &self.bulk } else { &self.small };
-        &links[options.stream as usize % links.len()]
+        let index = match (options.stream, near::runtime()) {
+            (Some(stream), _) => stream as usize,
+            (None, Some(runtime)) if runtime < self.near => {
+                let each = links.len() / self.near;
+                runtime + self.near * (options.spread as usize % each)
+            }
+            (None, _) => options.spread as usize,
+        };
+        &links[index % links.len()]
     }
 }
 
@@ -134,6 +154,8 @@ struct Inner {
     config: Arc<ClientConfig>,
     identity: Identity,
     homes: Vec<Home>,
+    /// Every home has connections of its own to every address.
+    each_home: bool,
     next_home: AtomicUsize,
     /// By address. Grows with the addresses ever called; an idle one is some hundred bytes.
     links: RwLock<HashMap<Arc<str>, Arc<Links>>>,
@@ -165,7 +187,14 @@ impl Client {
     /// Outside of a tokio runtime.
     pub fn new(config: ClientConfig, identity: Identity) -> Self {
         let runtime = tokio::runtime::Handle::current();
-        Self::with_homes(config, identity, vec![home(runtime)], Vec::new())
+        Self::with_homes(config, identity, vec![home(runtime)], false, Vec::new())
+    }
+
+    /// A client for tasks of several runtimes of one thread each, which say so by [`near::belong_to`]: each has as many
+    /// connections of its own as the configuration says.
+    pub fn with_runtimes(runtimes: &[tokio::runtime::Handle], config: ClientConfig, identity: Identity) -> Self {
+        assert!(!runtimes.is_empty(), "a client needs a runtime");
+        Self::with_homes(config, identity, runtimes.iter().cloned().map(home).collect(), true, Vec::new())
     }
 
     /// A client with its own threads, usable from anywhere.
@@ -183,13 +212,14 @@ impl Client {
                 runtime.shutdown_background();
             })?;
         }
-        Ok(Self::with_homes(config, identity, homes, stops))
+        Ok(Self::with_homes(config, identity, homes, false, stops))
     }
 
     fn with_homes(
         config: ClientConfig,
         identity: Identity,
         homes: Vec<Home>,
+        each_home: bool,
         threads: Vec<tokio::sync::oneshot::Sender<()>>,
     ) -> Self {
         assert!(config.pool.limit() >= POOL_BYTES_MIN, "the pool has to hold the largest payload: {POOL_BYTES_MIN}");
@@ -198,6 +228,7 @@ impl Client {
             config: Arc::new(config),
             identity,
             homes,
+            each_home,
             next_home: AtomicUsize::new(0),
             links: RwLock::default(),
             _threads: threads,
@@ -250,17 +281,18 @@ impl Client {
             return links.clone();
         }
         let (config, addr) = (&self.inner.config, Arc::<str>::from(addr));
-        let new = |_| {
-            let turn = self.inner.next_home.fetch_add(1, Ordering::Relaxed);
+        let near = if self.inner.each_home { self.inner.homes.len() } else { 0 };
+        let new = |number: usize| {
+            let turn = if near > 0 { number } else { self.inner.next_home.fetch_add(1, Ordering::Relaxed) };
             let home = &self.inner.homes[turn % self.inner.homes.len()];
             let identity = self.inner.identity.clone();
             Link::new(addr.clone(), config.clone(), identity, home.runtime.clone(), home.hub.clone())
         };
         let mut links = self.inner.links.write();
         let entry = links.entry(addr.clone()).or_insert_with(|| {
-            let small = (0..config.small_connections).map(new).collect();
-            let bulk = (0..config.bulk_connections).map(new).collect();
-            Arc::new(Links { small, bulk })
+            let small = (0..config.small_connections * near.max(1)).map(new).collect();
+            let bulk = (0..config.bulk_connections * near.max(1)).map(new).collect();
+            Arc::new(Links { small, bulk, near })
         });
         entry.clone()
     }

@@ -3,6 +3,7 @@
 mod basic;
 mod bounds;
 mod hostile;
+mod near;
 mod outage;
 mod piped;
 

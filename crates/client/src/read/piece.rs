@@ -17,10 +17,11 @@ use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::{JoinError, JoinSet};
 
 /// Most bytes of a piece.
 pub(crate) const PIECE_MAX: u64 = 1 << 20;
@@ -137,14 +138,14 @@ async fn read_hedged(
 ) -> std::result::Result<SharedBuf, Vec<(u32, Refusal)>> {
     let piece = salvage.lock().piece();
     let mut failures = Vec::new();
-    let mut running = JoinSet::new();
+    // Polled by this task: the usual read, of one member, needs no other.
+    let mut running = FuturesUnordered::new();
     let mut next = members.iter().copied();
     loop {
         if running.is_empty() || failures.len() + running.len() < members.len() {
             match next.next() {
                 Some(disk) => {
-                    let (cluster, latency, salvage) = (cluster.clone(), latency.clone(), salvage.clone());
-                    running.spawn(async move { (disk, read_member(&cluster, &latency, piece, disk, &salvage).await) });
+                    running.push(async move { (disk, read_member(cluster, latency, piece, disk, salvage).await) });
                 }
                 None if running.is_empty() => return Err(failures),
                 None => {}
@@ -155,21 +156,18 @@ async fn read_hedged(
             continue;
         };
         match answer {
-            Some(Ok((disk, Ok(data)))) => {
+            Some((disk, Ok(data))) => {
                 let before = members.iter().take_while(|asked| **asked != disk);
                 for slow in before.filter(|asked| failures.iter().all(|(failed, _)| failed != *asked)) {
                     latency.was_slow(*slow, cluster.clock.now());
                 }
                 return Ok(data);
             }
-            Some(Ok((disk, Err(refusal)))) => {
+            Some((disk, Err(refusal))) => {
                 failures.push((disk, refusal));
                 if let Some(data) = salvage.lock().whole() {
                     return Ok(data);
                 }
-            }
-            Some(Err(join)) => {
-                failures.push((0, Refusal::new(NetError::NotSent(join.to_string()))));
             }
             None => return Err(failures),
         }
@@ -177,22 +175,22 @@ async fn read_hedged(
 }
 
 /// The next answer; `None` when one of the others is to be asked as well first.
-async fn next_answer<T: 'static>(
-    running: &mut JoinSet<T>,
+async fn next_answer<T>(
+    running: &mut FuturesUnordered<impl Future<Output = T>>,
     (latency, bounds): (&Latency, HedgeBounds),
     others: bool,
-) -> Option<Option<std::result::Result<T, JoinError>>> {
+) -> Option<Option<T>> {
     if !others {
-        return Some(running.join_next().await);
+        return Some(running.next().await);
     }
     let delay = latency.hedge_after(bounds);
-    if let Ok(answer) = tokio::time::timeout(delay, running.join_next()).await {
+    if let Ok(answer) = tokio::time::timeout(delay, running.next()).await {
         return Some(answer);
     }
     if latency.may_hedge() {
         return None;
     }
-    tokio::time::timeout(HEDGE_MAX.saturating_sub(delay), running.join_next()).await.ok()
+    tokio::time::timeout(HEDGE_MAX.saturating_sub(delay), running.next()).await.ok()
 }
 
 /// Asks one member for the piece, or a part of it; what it has intact goes to the salvage if other blocks are bad.
@@ -209,7 +207,7 @@ pub(super) async fn read_member(
         u32::try_from(piece.length).map_err(|_| Refusal::new(NetError::NotSent("the piece is too long".into())))?;
     let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, creation_epoch: 0, row_crcs: false };
     let asked = cluster.clock.now();
-    let options = CallOptions::new(READ_DEADLINE).bulk().stream(cluster.rng.u64() as u32);
+    let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
     let (answer, payload): (ReadResponse, _) =
         cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options).await.map_err(Refusal::new)?;
     latency.record(cluster.clock.now().since(asked));

@@ -107,7 +107,7 @@ async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result
     let request =
         ReadRequest { chunk: chunk_header, offset, length: short, creation_epoch: 0, row_crcs: row_crcs.is_some() };
     let asked = cluster.clock.now();
-    let options = CallOptions::new(READ_DEADLINE).bulk().stream(cluster.rng.u64() as u32);
+    let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
     let call = cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options);
     let (answer, payload): (ReadResponse, _) = call.await.map_err(ShardError::Net)?;
     cluster.shards.health.answered(disk, length, cluster.clock.now().since(asked));

@@ -63,6 +63,16 @@ impl FileCache {
         self.open(id, OpenOptions::READ_WRITE)
     }
 
+    /// The handles if they are open, without waiting.
+    pub(crate) fn peek(&self, id: ChunkId) -> Option<Arc<ChunkFiles>> {
+        let mut state = self.state.try_lock()?;
+        state.clock += 1;
+        let now = state.clock;
+        let (files, used) = state.files.get_mut(&id)?;
+        *used = now;
+        Some(files.clone())
+    }
+
     /// Makes the file (or opens what a start before left).
     pub(crate) fn create(&self, id: ChunkId) -> Result<Arc<ChunkFiles>, DiskError> {
         self.open(id, OpenOptions::CREATE)

@@ -40,6 +40,8 @@ metrics! {
     settled_blocks, counter, "cairn_data_settled_blocks", "Blocks sent to other members because an overwrite had not reached all.";
     /// Reads answered.
     reads, counter, "cairn_data_reads", "Reads answered.";
+    /// Those of them that needed no thread of the disk.
+    reads_in_memory, counter, "cairn_data_reads_in_memory", "Reads answered from memory on the thread of their connection.";
     /// Their bytes.
     read_bytes, counter, "cairn_data_read_bytes", "Bytes of reads answered.";
     /// Syncs of chunk files for askers.

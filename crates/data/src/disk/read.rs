@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_env::buf::SharedBuf;
 use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError, Pipe};
 use cairn_format::chunk_header::{ChunkHeader, PUNCHED_OFFSET, table_offset};
 use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs, row_tables_crc};
@@ -14,7 +15,7 @@ use cairn_types::{BLOCK_SIZE, ChunkId};
 use parking_lot::MutexGuard;
 
 use super::chunk::{Chunk, ChunkMem, Done};
-use super::metrics::add;
+use super::metrics::{DiskMetrics, add};
 use super::{DataError, DiskStore};
 
 /// How long a read waits for memory.
@@ -24,6 +25,45 @@ const RETRIES: usize = 16;
 
 /// Checksums of blocks, and of the data blocks of their rows.
 type Sums = (Vec<u32>, Vec<u32>);
+
+/// Checksums of blocks and what lies over their file, of one moment.
+pub(super) struct Moment {
+    over: Vec<(u32, SharedBuf)>,
+    pub(super) made: bool,
+    pub(super) sums: Sums,
+}
+
+impl Moment {
+    /// `None`: the tables are not in memory, or not all of the blocks have checksums.
+    pub(super) fn of(state: &ChunkMem, blocks: &Range<u32>) -> Option<Moment> {
+        let crcs = state.table.as_ref()?.get(blocks.start as usize..blocks.end as usize)?.to_vec();
+        let rows = state.row_crcs(blocks.clone())?;
+        let over = state.overlay.range(blocks.clone()).map(|(block, over)| (*block, over.data.clone())).collect();
+        Some(Moment { over, made: state.file_made, sums: (crcs, rows) })
+    }
+
+    pub(super) fn needs_file(&self, blocks: &Range<u32>) -> bool {
+        self.over.len() < blocks.len()
+    }
+
+    pub(super) fn lay_over(&self, blocks: &Range<u32>, data: &mut [u8]) {
+        for (block, over) in &self.over {
+            let at = (block - blocks.start) as usize * BLOCK_SIZE;
+            data[at..at + BLOCK_SIZE].copy_from_slice(over);
+        }
+    }
+
+    /// What was read is of this moment: a newer version of a block from the file that was written home meanwhile would be
+    /// torn, or not the one of its checksum. What lay over the file then was not read from it.
+    pub(super) fn holds(&self, state: &ChunkMem, blocks: &Range<u32>) -> bool {
+        // Tables that were dropped meanwhile are those of a chunk to which nothing happened.
+        let Some(table) = state.table.as_ref().filter(|_| self.needs_file(blocks)) else { return true };
+        let Some(now) = table.get(blocks.start as usize..blocks.end as usize) else { return false };
+        now.iter().zip(&self.sums.0).zip(blocks.clone()).all(|((now, then), block)| {
+            now == then || self.over.binary_search_by_key(&block, |(block, _)| *block).is_ok()
+        })
+    }
+}
 
 /// What a read found: whole blocks that cover what was asked.
 #[derive(Debug)]
@@ -62,6 +102,25 @@ enum Wanted {
     Any(Done<ReadBlocks<BlockData>>),
 }
 
+impl Wanted {
+    fn is_given(self, blocks: ReadBlocks, metrics: &DiskMetrics) {
+        add(&metrics.reads, 1);
+        add(&metrics.reads_in_memory, 1);
+        add(&metrics.read_bytes, blocks.data.len() as u64);
+        match self {
+            Self::Memory(done) => done(Ok(blocks)),
+            Self::Any(done) => done(Ok(blocks.to_send())),
+        }
+    }
+}
+
+impl ReadBlocks {
+    fn to_send(self) -> ReadBlocks<BlockData> {
+        let ReadBlocks { data, crcs, row_crcs, first_block_offset } = self;
+        ReadBlocks { data: BlockData::Memory(data), crcs, row_crcs, first_block_offset }
+    }
+}
+
 impl DiskStore {
     /// Reads `length` bytes at `offset`. `done` is called from a thread of the disk.
     pub fn read(&self, id: ChunkId, offset: u64, length: u64, done: Done<ReadBlocks>) -> Result<(), DataError> {
@@ -82,6 +141,10 @@ impl DiskStore {
     fn queue_read(&self, id: ChunkId, offset: u64, length: u64, done: Wanted) -> Result<(), DataError> {
         self.check()?;
         let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
+        let done = match self.read_in_memory(&chunk, offset, length) {
+            Some(blocks) => return Ok(done.is_given(blocks, &self.metrics)),
+            None => done,
+        };
         if self.reads.len() >= self.config.reads_max {
             add(&self.metrics.overloads, 1);
             return Err(DataError::Busy { disk: self.name().into() });
@@ -123,8 +186,7 @@ impl DiskStore {
         if let Some(blocks) = self.pipe_now(chunk, offset, length)? {
             return Ok(blocks);
         }
-        let ReadBlocks { data, crcs, row_crcs, first_block_offset } = self.read_now(chunk, offset, length)?;
-        Ok(ReadBlocks { data: BlockData::Memory(data), crcs, row_crcs, first_block_offset })
+        Ok(self.read_now(chunk, offset, length)?.to_send())
     }
 
     /// Reads in the caller's thread.
@@ -157,43 +219,22 @@ impl DiskStore {
         data: &mut AlignedBuf,
     ) -> Result<Option<Sums>, DataError> {
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
-        // Checksums and what lies over the file are of one moment.
-        let (over, made, crcs) = {
-            let state = self.with_tables(chunk)?;
-            let over: Vec<_> =
-                state.overlay.range(blocks.clone()).map(|(block, over)| (*block, over.data.clone())).collect();
-            let crcs = state.table.as_ref().and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
-            (over, state.file_made, crcs.map(<[u32]>::to_vec).zip(state.row_crcs(blocks.clone())))
-        };
-        let Some(crcs) = crcs else {
+        let moment = Moment::of(&*self.with_tables(chunk)?, blocks);
+        let Some(moment) = moment else {
             // Not all of them have checksums of their rows: nothing is said about them.
             return Ok(None);
         };
-        let from_file = over.len() < blocks.len();
-        if !from_file {
+        if !moment.needs_file(blocks) {
             data.resize(bytes);
-        } else if made {
-            self.read_file(chunk, blocks, bytes, over.iter().map(|(block, _)| *block).max(), data)?;
+        } else if moment.made {
+            self.read_file(chunk, blocks, bytes, moment.over.iter().map(|(block, _)| *block).max(), data)?;
         } else {
             return Err(self.missing(chunk.id, offset, length, 0));
         }
-        for (block, over) in &over {
-            let at = (block - blocks.start) as usize * BLOCK_SIZE;
-            data[at..at + BLOCK_SIZE].copy_from_slice(over);
-        }
+        moment.lay_over(blocks, data);
         let state = chunk.state.lock();
         self.checked_range(chunk, &state, offset, length)?;
-        // A newer version of a block from the file that was written home meanwhile would be torn, or not the one of its
-        // checksum. What lay over the file then was not read from it.
-        let now = state.table.as_ref().and_then(|table| table.get(blocks.start as usize..blocks.end as usize));
-        let same = |now: &[u32]| {
-            now.iter().zip(&crcs.0).zip(blocks.clone()).all(|((now, then), block)| {
-                now == then || over.binary_search_by_key(&block, |(block, _)| *block).is_ok()
-            })
-        };
-        // Tables that were dropped meanwhile are those of a chunk to which nothing happened.
-        let overtaken = from_file && state.table.is_some() && !now.is_some_and(same);
-        Ok(if overtaken { None } else { Some(crcs) })
+        Ok(moment.holds(&state, blocks).then_some(moment.sums))
     }
 
     fn read_file(

@@ -16,7 +16,7 @@ use super::read::{BlockData, ReadBlocks};
 use super::{DataError, DiskStore};
 
 /// Shorter ranges are copied: cheaper than references to a few pages.
-const PIPE_BYTES_MIN: usize = 32 << 10;
+pub(super) const PIPE_BYTES_MIN: usize = 32 << 10;
 /// Pipes of one disk. Each holds up to 1 MiB of the page cache and two descriptors.
 pub(super) const PIPES_MAX: usize = 16;
 /// A read that took longer waited for the device.

@@ -4,11 +4,11 @@
 //! file, or fails; misaligned direct I/O is refused here on every file system alike (not only where the kernel
 //! happens to need 4096). Not here: names and directories (`real.rs`).
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::error::{DiskError, DiskOp};
 use super::real::{failed, retry};
@@ -124,6 +124,15 @@ impl File for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> Option<()> {
+        if self.direct {
+            return None;
+        }
+        let len = buf.len();
+        let got = rustix::io::preadv2(&self.fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT);
+        (got == Ok(len)).then_some(())
     }
 
     fn splice_at(&self, pipe: &mut Pipe, offset: u64, len: usize) -> Result<Option<usize>, DiskError> {

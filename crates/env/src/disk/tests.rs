@@ -37,6 +37,22 @@ fn direct_io_where_possible_and_aligned_only() {
     file.sync_data().unwrap();
 }
 
+/// A read that must not wait would wait for the device, or bring fewer bytes than asked.
+#[test]
+fn what_is_in_memory_is_read_without_waiting() {
+    let (_dir, disk) = disk();
+    let file = disk.open("f", OpenOptions::CREATE_NEW).unwrap();
+    file.write_at(&[5; 5000], 0).unwrap();
+    let mut back = [0; 4096];
+    assert_eq!(file.read_in_memory(&mut back, 500), Some(()));
+    assert_eq!(back, [5; 4096]);
+    assert_eq!(file.read_in_memory(&mut back, 1000), None, "behind the end there is nothing");
+    let direct = disk.open("f", OpenOptions::READ_WRITE.direct()).unwrap();
+    let mut back = AlignedBuf::unpooled(4096);
+    back.resize(4096);
+    assert!(!direct.is_direct() || direct.read_in_memory(&mut back, 0).is_none());
+}
+
 /// A directory on a file system without direct I/O would be unusable.
 #[test]
 fn direct_falls_back_to_buffered() {

@@ -17,6 +17,7 @@ use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use zerocopy::FromBytes;
 
@@ -37,18 +38,19 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Starts reading. The receiver hears when the file system is unmounted.
-    pub fn start(session: &Arc<Session>, count: usize) -> std::io::Result<(Readers, watch::Receiver<bool>)> {
+    /// Starts reading, with one thread for each lane that requests are handed to. The receiver hears when the file system
+    /// is unmounted.
+    pub fn start(session: &Arc<Session>, lanes: &[Handle]) -> std::io::Result<(Readers, watch::Receiver<bool>)> {
         install_wake_handler()?;
         let (ended, hears) = watch::channel(false);
         let pool = BufPool::new(POOL);
-        let runtime = tokio::runtime::Handle::current();
-        let mut threads = Vec::with_capacity(count);
-        for number in 0..count {
+        let mut threads = Vec::with_capacity(lanes.len());
+        for (number, lane) in lanes.iter().cloned().enumerate() {
             let device = device_of_thread(session, number);
-            let (session, pool, runtime, ended) = (session.clone(), pool.clone(), runtime.clone(), ended.clone());
+            let (session, pool, ended) = (session.clone(), pool.clone(), ended.clone());
             let body = move || {
-                let _inside = runtime.enter();
+                cairn_client::belong_to(number);
+                let _inside = lane.enter();
                 read_requests(&session, &device, &pool);
                 if !session.is_stopping() {
                     ended.send_replace(true);

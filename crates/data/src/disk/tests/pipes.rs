@@ -68,7 +68,11 @@ fn whole_blocks_at_home_are_not_copied() {
     let copy = read(&store, id(1), 5000, 100_000).unwrap();
     assert_eq!(blocks.crcs, copy.crcs);
     assert!(received(blocks) == copy.data[..], "the same bytes on both ways");
-    assert!(!is_piped(&send(&store, 0, 4096).unwrap()), "few bytes are copied");
+    let few = send(&store, 5000, 4096).unwrap();
+    assert!(!is_piped(&few), "few bytes are copied");
+    assert_eq!(store.metrics().reads_in_memory.load(std::sync::atomic::Ordering::Relaxed), 1, "and on no other thread");
+    assert_eq!((few.first_block_offset, few.crcs.len()), (4096, 2));
+    assert!(received(few) == bytes()[4096..3 * 4096]);
     assert!(matches!(send(&store, LEN as u64 - 4096, 8192), Err(DataError::Missing { .. })));
 }
 

@@ -1,0 +1,47 @@
+//! Clients of several runtimes: whose thread a call's outcome comes to.
+use super::*;
+use crate::client::near::belong_to;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+
+/// The thread that learns the outcome of a call made now.
+fn outcome_thread(peer: &crate::Peer, options: CallOptions) -> String {
+    let (tell, told) = mpsc::channel();
+    peer.call_then(ECHO, &note(1), (), options, move |outcome| {
+        tell.send((outcome.is_ok(), std::thread::current().name().unwrap_or_default().to_owned())).unwrap();
+    });
+    let (good, name) = told.recv_timeout(LONG).unwrap();
+    assert!(good);
+    name
+}
+
+/// Each answer would take a hop to another thread, or calls of one stream would overtake each other.
+#[test]
+fn answers_come_to_the_runtime_of_the_asker() {
+    let (server, _) = serve_with(ServerConfig { threads: 1, ..ServerConfig::default() });
+    let (mut handles, mut stops) = (Vec::new(), Vec::new());
+    for number in 0..3 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        handles.push(runtime.handle().clone());
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        stops.push(stop);
+        let thread = std::thread::Builder::new().name(format!("lane-{number}"));
+        let _runs_until_stopped = thread.spawn(move || runtime.block_on(stopped)).unwrap();
+    }
+    let client = Client::with_runtimes(&handles, ClientConfig::default(), Identity::client());
+    let peer = client.peer(&addr(&server));
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let peer = &peer;
+            scope.spawn(move || {
+                belong_to(number);
+                for spread in 0..4 {
+                    assert_eq!(outcome_thread(peer, long().spread(spread)), format!("lane-{number}"));
+                }
+                assert_eq!(outcome_thread(peer, long().stream(7)), "lane-1", "a stream has one connection");
+            });
+        }
+    });
+    assert_eq!(outcome_thread(&peer, long()), "lane-0", "threads that belong to none");
+    assert_eq!(server.stats().connections_open.load(Ordering::Relaxed), 3);
+}
