@@ -43,17 +43,35 @@ cpu() {
     echo "$ticks"
 }
 
-# fio_row NAME PEERS ARGUMENTS…
+# Waits until what was deleted and written before is done with: until the machine's disks are idle.
+settle() {
+    local before now
+    sync
+    now=$(awk '{ n += $4 + $8 + $15 } END { print n }' /proc/diskstats)
+    for _ in $(seq 60); do
+        sleep 0.5
+        before=$now
+        now=$(awk '{ n += $4 + $8 + $15 } END { print n }' /proc/diskstats)
+        [ $((now - before)) -gt 20 ] || return 0
+    done
+}
+
+# fio_row NAME PEERS ARGUMENTS…: files are made before anything is counted.
 fio_row() {
     local name=$1 peers=$2 before after
     shift 2
+    case "$*" in *=write*) ;; *) fio --name=job --directory="$dir" --create_only=1 --create_fsync=1 "$@" >"$work/fio.out" 2>&1 || true ;; esac
+    settle
+    [ -z "$drop" ] || sh -c "$drop"
     before=$(cpu)
     fio --name=job --directory="$dir" --minimal --group_reporting "$@" >"$work/fio.out" 2>"$work/fio.err" ||
         { printf '%-28s failed: %s\n' "$name" "$(tail -n 1 "$work/fio.err")"; return; }
     after=$(cpu)
     awk -F';' -v name="$name" -v peers="$peers" -v cpu=$((after - before)) -v hz="$(getconf CLK_TCK)" 'NF > 60 {
-        kb = $6 + $47; bw = $7 + $48; iops = $8 + $49
-        printf "%-28s %9.0f MB/s %10.0f /s %6.2f CPU s/GB   peers: %s\n", name, bw * 1024 / 1e6, iops, cpu / hz / (kb * 1024 / 1e9), peers
+        kb = $6 + $47; bw = $7 + $48; iops = $8 + $49; p99 = 0
+        for (i = 1; i <= NF; i++) if (index($i, "99.000000%=") == 1) { us = substr($i, 12) + 0; if (us > p99) p99 = us }
+        printf "%-22s %6.0f MB/s %8.0f /s  p99 %7.0f us %6.2f CPU s/GB %7.0f CPU us/op   peers: %s\n", name, bw * 1024 / 1e6, iops, p99,
+            cpu / hz / (kb * 1024 / 1e9), cpu / hz * 1e6 / (iops * ($9 + $50) / 1000 + 0.001), peers
     }' "$work/fio.out"
     rm -f "$dir"/job.*
 }
@@ -76,6 +94,7 @@ echo "== names and small files: operation, processes, a second"
 echo "   peers at 8 processes: create 1.0-9.4 k, stat 6-21 k, remove 2.3-10.5 k, mkdir 1.7-10.5 k, rmdir 1.9-20 k,"
 echo "   small files write 1/4/64/128 KiB 0.65-2.1 / 0.65-1.9 / 0.6-1.2 / 0.55-0.9 k, cold read 4.2-7.9 / 3.6-6.4 / 2.0-5.5 / 1.5-3.6 k"
 for processes in 1 8 32; do
+    settle
     DROP_CACHES=$drop "$work/mdops" "$dir/md-$processes" "$processes" "$((files / (processes > 8 ? 4 : 1)))" 1024 4096 65536 131072
 done
 [ -n "${MOUNT:-}" ] || "$cairn" umount "$dir"
