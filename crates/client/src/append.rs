@@ -13,4 +13,6 @@ pub(crate) mod stream;
 pub use segment::SEGMENT_MAX;
 
 #[cfg(test)]
+mod sent_again;
+#[cfg(test)]
 mod stalls;

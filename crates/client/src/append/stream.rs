@@ -378,6 +378,9 @@ impl Stream {
         let mut back: Vec<Segment> = chunk.take_unsynced();
         for segment in back.iter_mut() {
             segment.retry.failed(now, error);
+            // They may go to a chunk that was opened behind this one and has what followed, the segment that asks for
+            // the sync of all among it: it may be durable and gone, and nobody else would ask for theirs.
+            segment.sync = true;
         }
         let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|s| s.retry.is_over(now, patience));
         for segment in dead {

@@ -74,6 +74,11 @@ impl StripedHandle {
     pub(crate) fn is_ended(&self) -> bool {
         self.groups.is_closed()
     }
+    /// Groups that the task has not taken yet.
+    #[cfg(test)]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.groups.capacity() < QUEUE_MAX
+    }
 }
 
 fn ended() -> ClientError {
