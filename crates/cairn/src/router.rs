@@ -6,7 +6,7 @@ use cairn_rpc::{Payload, Reply, Request, Service};
 use cairn_telemetry::ProcessUse;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::common::{Empty, ProcessStatsResponse};
+use cairn_wire::common::{PingResponse, ProcessStatsResponse};
 use cairn_wire::error::WireError;
 use std::sync::{Arc, OnceLock};
 
@@ -37,7 +37,7 @@ impl Router {
 
     fn process(&self, opcode: u16, reply: Reply) {
         match Opcode::from_code(opcode) {
-            Some(Opcode::Ping) => reply.ok(&Empty {}, Payload::None),
+            Some(Opcode::Ping) => reply.ok(&PingResponse::default(), Payload::None),
             Some(Opcode::ProcessStats) => {
                 let used = ProcessUse::now();
                 let answer = ProcessStatsResponse {
@@ -63,6 +63,11 @@ fn refusal(opcode: u16) -> WireError {
 
 impl Service for Router {
     fn call(&self, request: Request<'_>, reply: Reply) {
+        // Only the data service knows how a disk is.
+        let of_disk = request.opcode == Opcode::Ping.code() && !request.message.is_empty();
+        if let Some(data) = self.data.get().filter(|_| of_disk) {
+            return data.call(request, reply);
+        }
         let Some((slot, role)) = self.slot(request.opcode) else {
             return self.process(request.opcode, reply);
         };

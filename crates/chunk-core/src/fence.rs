@@ -3,7 +3,7 @@
 //! | state | reads | appends | answers as primary | source of copies |
 //! |---|---|---|---|---|
 //! | serving | yes | yes | the first one | yes |
-//! | syncing | no | yes | no | no |
+//! | syncing | of shards, as a last resort | yes | no | of shards, as a last resort |
 //! | waiting | no | no | no | no |
 //! | offline | no | no | no | no |
 //!
@@ -140,6 +140,11 @@ pub fn serving(pg: &PgStateRecord) -> impl Iterator<Item = DiskId> + '_ {
     pg.members.iter().filter(|member| member.state == MemberState::Serving).map(|member| member.disk)
 }
 
+/// Members that catch up, in order.
+pub fn syncing(pg: &PgStateRecord) -> impl Iterator<Item = DiskId> + '_ {
+    pg.members.iter().filter(|member| member.state == MemberState::Syncing).map(|member| member.disk)
+}
+
 /// All members that take appends.
 pub fn receivers(pg: &PgStateRecord) -> impl Iterator<Item = DiskId> + '_ {
     pg.members.iter().filter(|member| member.state.receives_writes()).map(|member| member.disk)
@@ -172,6 +177,16 @@ pub fn check_read(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
     match state_of(pg, disk)? {
         MemberState::Serving => Ok(()),
         state => Err(Fence::NotServing { pg: pg.pg, disk, state }),
+    }
+}
+
+/// Checks that `disk` may answer a read of somebody who finds too little elsewhere, and knows in which epoch the chunk was
+/// made: of a shard a member that catches up may as well. What lies at a place of a shard is never replaced by anything
+/// else, so what it has there is right or missing; of a replicated chunk it may be what it was before an overwrite.
+pub fn check_last_resort(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
+    match state_of(pg, disk)? {
+        MemberState::Syncing if !pg.scheme.is_replicated() => Ok(()),
+        _ => check_read(pg, disk),
     }
 }
 

@@ -13,7 +13,7 @@ use cairn_meta_core::{Namespace, NamespaceConfig};
 use cairn_rpc::{Identity, Payload, Reply, Request, Server, ServerConfig, Service};
 use cairn_types::{ClusterId, Epoch, ErrorCode, Layout, MemberState, NodeId, PartitionId, Scheme, VolumeId};
 use cairn_wire::Opcode;
-use cairn_wire::common::Extent;
+use cairn_wire::common::{Extent, PingResponse};
 use cairn_wire::data::{PgMember, PgState};
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const FRONT: u32 = 1000;
+/// A disk that hangs for so long is said to stand still.
+const STALL_AFTER: Duration = Duration::from_millis(1500);
 
 /// All state of the cluster.
 pub struct Fake {
@@ -45,6 +47,8 @@ pub struct State {
     stopped: BTreeSet<u32>,
     /// Members whose disks take so much longer; only without sockets.
     pub(crate) slow: BTreeMap<u32, Duration>,
+    /// Members whose disks hang, and since when: they answer pings, and nothing for which the disk is needed.
+    hung: BTreeMap<u32, tokio::time::Instant>,
     /// Replies that a stopped member owes.
     held: Vec<Reply>,
     /// Members that answer reads with one flipped bit, and how often they did.
@@ -154,6 +158,7 @@ impl FakeCluster {
             log_index: 0,
             stopped: BTreeSet::new(),
             slow: BTreeMap::new(),
+            hung: BTreeMap::new(),
             held: Vec::new(),
             corrupting: BTreeSet::new(),
             corrupted: 0,
@@ -189,7 +194,7 @@ impl FakeCluster {
                 creation_epoch: 1,
                 members,
                 retired: false,
-                index_floor: 0,
+                ..PgState::default()
             };
             state.pgs.insert(i, pg);
         }
@@ -219,6 +224,10 @@ impl FakeCluster {
     pub fn stop(&self, disk: u32) {
         self.fake.state.lock().stopped.insert(disk);
     }
+    /// Its disk hangs from now on.
+    pub fn hang(&self, disk: u32) {
+        self.fake.state.lock().hung.insert(disk, tokio::time::Instant::now());
+    }
     /// Nobody listens at its port any more.
     pub fn kill(&mut self, disk: u32) {
         self.stop(disk);
@@ -236,6 +245,10 @@ impl FakeCluster {
         } else {
             state.unreadable_at.insert((disk, block));
         }
+    }
+    /// All chunks on it are others now than those of the same numbers on other members.
+    pub fn replace_chunks(&self, disk: u32) {
+        self.fake.state.lock().replace_chunks(disk);
     }
     /// Disks of a group in their order.
     pub fn members(&self, pg: u32) -> Vec<u32> {
@@ -288,6 +301,16 @@ impl State {
         for member in pg.members.iter_mut().filter(|m| m.disk == disk) {
             member.state = to as u32;
         }
+    }
+    /// Whether it gives no answer to what needs its disk.
+    fn is_silent(&self, disk: u32) -> bool {
+        self.stopped.contains(&disk) || self.hung.contains_key(&disk)
+    }
+    /// How its disk is.
+    fn ping(&self, disk: u32) -> PingResponse {
+        let Some(since) = self.hung.get(&disk) else { return PingResponse::default() };
+        let left = STALL_AFTER.saturating_sub(since.elapsed());
+        PingResponse { stalled: left.is_zero(), stalls_in_ms: left.as_millis() as u32 }
     }
     fn epoch_of(&self, pg: u32) -> Option<Epoch> {
         self.pgs.get(&pg).map(|pg| Epoch(pg.epoch))

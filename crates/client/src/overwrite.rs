@@ -315,11 +315,13 @@ async fn ask(
             cluster.look_at(seen, pg.members.iter().filter(|(_, s)| s.receives_writes()).map(|(d, _)| *d).collect());
         tokio::select! {
             answer = &mut call => return answer.map(|(answer, _)| answer),
-            moved = look => if moved {
-                return Err(NetError::Unknown(format!("{} went on without a member that did not answer", pg.id)));
+            look = look => {
+                if look.moved {
+                    return Err(NetError::Unknown(format!("{} went on without a member that did not answer", pg.id)));
+                }
+                silence = look.again.unwrap_or(silence * 2).min(silence * 2);
             },
         }
-        silence *= 2;
     }
 }
 

@@ -195,11 +195,10 @@ impl Writer {
             let mut at = 0;
             while at < CHUNK && left > 0 {
                 let request = ReadRequest {
-                    row_crcs: false,
                     chunk: Some(self.header(0, *index)),
                     offset: at,
                     length: FRAME as u32,
-                    creation_epoch: 0,
+                    ..ReadRequest::default()
                 };
                 let options = CallOptions::new(DEADLINE).bulk().stream(self.stream);
                 flying.push_back(self.peer.call(Opcode::Read.code(), &request, Payload::None, options));

@@ -41,6 +41,8 @@ pub struct DataConfig {
     pub catch_up_chunks: usize,
     /// A source of a rebuilt shard that takes longer is not waited for alone.
     pub rebuild_hedge: Duration,
+    /// What a member of an erasure group cannot rebuild, with all members there, is given up after this time.
+    pub lose_after: Duration,
     /// Pause before a chunk that a reader missed here is brought back: a deletion under way reaches everybody.
     pub restore_delay: Duration,
     /// Pause before the same chunk is looked for again.
@@ -69,6 +71,7 @@ impl DataConfig {
             retry_pause: Duration::from_millis(200),
             catch_up_chunks: 4,
             rebuild_hedge: Duration::from_millis(250),
+            lose_after: Duration::from_secs(60),
             restore_delay: Duration::from_secs(10),
             restore_again: Duration::from_secs(30),
             heal_pause: Duration::from_secs(1),

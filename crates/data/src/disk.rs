@@ -36,10 +36,12 @@ mod sync;
 mod tests;
 mod threads;
 pub mod verify;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use cairn_chunk_core::append::AppendRefusal;
 use cairn_env::{BufPool, Clock, Disk, DiskError, SharedBuf, Space};
@@ -124,6 +126,7 @@ pub struct ChunkTables {
 pub struct DiskStore {
     pub(crate) context: DiskContext,
     pub(crate) config: DiskConfig,
+    watch: Arc<watch::IoWatch>,
     pub(crate) chunks: RwLock<BTreeMap<ChunkId, Arc<Chunk>>>,
     pub(crate) files: FileCache,
     pub(crate) pg_files: PgFiles,
@@ -182,6 +185,21 @@ impl DiskStore {
     /// Why the disk left service, if it did.
     pub fn failure(&self) -> Option<&str> {
         self.failed.get().map(String::as_str)
+    }
+
+    /// For how long operations are under way and the device has completed none.
+    pub fn still_for(&self) -> Duration {
+        self.watch.still_for()
+    }
+
+    /// Refuses while the disk stands still: whoever asks goes to another member, instead of waiting here.
+    pub(crate) fn check_moving(&self) -> Result<(), DataError> {
+        let still = self.still_for();
+        if still < self.config.stall_after {
+            return Ok(());
+        }
+        let ms = u64::try_from(still.as_millis()).unwrap_or(u64::MAX);
+        Err(DataError::Stalled { disk: self.name().into(), ms })
     }
 
     /// Work that waits.

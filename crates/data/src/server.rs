@@ -25,6 +25,7 @@ mod mend_rows;
 mod overwrite;
 mod overwrite_memory;
 mod peer;
+mod ping;
 mod read;
 mod rebuild;
 mod rebuild_rows;
@@ -128,6 +129,13 @@ impl DataServer {
             out.gauge("cairn_data_free_bytes", "Bytes that new data may take.", &labels, space.free as f64);
             out.gauge("cairn_data_total_bytes", "Size of the file system.", &labels, space.total as f64);
             out.gauge("cairn_data_chunks", "Chunks on the disk.", &labels, store.chunk_count() as f64);
+            let still = store.still_for().as_secs_f64();
+            out.gauge(
+                "cairn_data_disk_still_seconds",
+                "Time without a completed operation while some are under way.",
+                &labels,
+                still,
+            );
             let failed = f64::from(u8::from(store.failure().is_some()));
             out.gauge("cairn_data_disk_failed", "1 when the disk left service.", &labels, failed);
         }
@@ -190,6 +198,7 @@ impl Inner {
 
     fn dispatch(self: &Arc<Self>, request: Request<'_>, reply: Reply) {
         let outcome = match Opcode::from_code(request.opcode) {
+            Some(Opcode::Ping) => self.ping(&request, reply),
             Some(Opcode::Append) => self.append(request, reply),
             Some(Opcode::Sync) => self.sync(&request, reply),
             Some(Opcode::Seal) => self.seal(&request, reply),

@@ -13,7 +13,7 @@ use cairn_sim::{SimDisk, SimDiskOptions};
 use cairn_store::LabelledDir;
 use cairn_types::{ClusterId, ErrorCode, NodeId};
 use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
+use cairn_wire::common::PingResponse;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::ClusterMap;
@@ -130,7 +130,10 @@ impl Service for Router {
             2 => &self.manager,
             3 => &self.data,
             4 | 5 => &self.meta,
-            _ if request.opcode == Opcode::Ping.code() => return reply.ok(&Empty {}, ()),
+            _ if request.opcode == Opcode::Ping.code() => match self.data.get() {
+                Some(_) if !request.message.is_empty() => &self.data,
+                _ => return reply.ok(&PingResponse::default(), ()),
+            },
             _ => return reply.err(WireError::new(ErrorCode::UnknownOperation, "not served here")),
         };
         match slot.get() {

@@ -143,7 +143,7 @@ impl Cluster {
 
     async fn member_part(&self, place: usize, disk: u32, (pg, index): (u32, u32), offset: u64, length: u64) -> Said {
         let chunk = Some(ChunkHeader { disk, pg, index, epoch: 0, session: 0 });
-        let request = ReadRequest { chunk, offset, length: length as u32, creation_epoch: 0, row_crcs: false };
+        let request = ReadRequest { chunk, offset, length: length as u32, ..ReadRequest::default() };
         let answer = match self.ask(place, Opcode::Read, &request).await {
             Ok(answer) => answer,
             Err(why) => return Said::No(why),

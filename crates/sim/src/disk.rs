@@ -18,6 +18,7 @@
 //!   without it, and it is gone after a crash, a kill or [`SimDisk::drop_caches`];
 //! - run out of space, having written the pages that fitted;
 //! - flip bits at rest;
+//! - hang ([`SimDisk::hang`]): operations on files, and syncs of directories, come back when it goes on;
 //! - lose power during any operation; then every call fails as [`DiskError::Gone`] until the restart.
 //!
 //! The disk MUST NOT: change what was synced and is not being written (except by asked-for bit flips); undo half a
@@ -36,6 +37,7 @@ mod content;
 mod crash;
 mod fault;
 mod file;
+mod hang;
 mod names;
 mod page_set;
 #[cfg(test)]
@@ -52,6 +54,7 @@ pub use fault::{FaultCounts, FaultEffect, FaultRule, FaultWhen, RuleId};
 use content::PAGE;
 use fault::ActiveRule;
 use file::{SimFile, SimLock};
+use hang::Hang;
 use names::Entry;
 use world::{Kind, Store, Verdict, World};
 
@@ -86,6 +89,7 @@ pub struct DiskImage(Store);
 pub struct SimDisk {
     world: Arc<Mutex<World>>,
     name: Arc<str>,
+    hang: Arc<Hang>,
 }
 
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
@@ -101,7 +105,9 @@ impl SimDisk {
     /// An empty disk.
     pub fn with_options(options: SimDiskOptions) -> Self {
         let name = options.name.as_str().into();
-        Self { world: Arc::new(Mutex::new(World::new(options))), name }
+        let world = World::new(options);
+        let hang = world.hang.clone();
+        Self { world: Arc::new(Mutex::new(world)), name, hang }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -180,6 +186,21 @@ impl SimDisk {
     /// How often a rule has hit.
     pub fn hits(&self, rule: RuleId) -> u64 {
         self.world().rules[rule.0].hits
+    }
+
+    /// From now on operations do not come back, until [`go_on`](Self::go_on). Those under way do.
+    pub fn hang(&self) {
+        self.hang.set(true);
+    }
+
+    /// Ends a [`hang`](Self::hang): what waited is done now.
+    pub fn go_on(&self) {
+        self.hang.set(false);
+    }
+
+    /// Operations that had to wait while the disk hung.
+    pub fn held(&self) -> u64 {
+        self.hang.held()
     }
 
     /// Changes the capacity, also below what is used.
@@ -367,6 +388,7 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
         check_path(dir)?;
+        self.hang.pass();
         self.world().sync_dir(dir)
     }
 

@@ -32,7 +32,7 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    Ping = 0x0001, common::Empty => common::Empty;
+    Ping = 0x0001, common::PingRequest => common::PingResponse;
     ProcessStats = 0x0002, common::Empty => common::ProcessStatsResponse;
 
     RaftMessages = 0x0101, raft::RaftBatch => common::Empty;

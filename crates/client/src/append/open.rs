@@ -215,12 +215,20 @@ impl Attempts {
                 for (pg, looked) in self.asked.iter_mut().filter(|(_, looked)| !looked) {
                     *looked = true;
                     let seen = Seen { session: target.session, pg: pg.id.0, epoch: pg.epoch.0 };
-                    let (cluster, members) = (cluster.clone(), pg.serving().collect());
-                    tokio::spawn(async move { cluster.look_at(seen, members).await });
+                    let (cluster, members) = (cluster.clone(), pg.serving().collect::<Vec<u32>>());
+                    tokio::spawn(look_twice(cluster, seen, members));
                 }
                 None
             }
         }
+    }
+}
+
+/// Looks at members, and again when a disk of theirs could be one that stands still.
+async fn look_twice(cluster: Arc<Cluster>, seen: Seen, members: Vec<u32>) {
+    if let Some(after) = cluster.look_at(seen, members.clone()).await.again {
+        tokio::time::sleep(after).await;
+        cluster.look_at(seen, members).await;
     }
 }
 

@@ -39,6 +39,11 @@ impl Silence {
     pub(crate) fn waits(&self) -> bool {
         self.owed > 0
     }
+    /// Another look is worth while after so long, if nothing is answered until then.
+    pub(crate) fn look_again(&mut self, now: Time, after: Duration) {
+        let elapsed = now.since(self.heard);
+        self.patience = self.patience.min(elapsed + after);
+    }
     /// It is time to look at the members, and again after twice the time.
     pub(crate) fn takes_look(&mut self, now: Time) -> bool {
         let late = self.waits() && now.since(self.heard) >= self.patience;

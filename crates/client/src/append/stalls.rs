@@ -15,6 +15,9 @@ const R3: Scheme = Scheme::Replicated(3);
 /// No write stands still for longer.
 const STALL_MAX: Duration = Duration::from_secs(2);
 
+/// A disk may be busy for a while before it is said to stand still.
+const HANG_MAX: Duration = Duration::from_secs(3);
+
 /// From one MiB to the next.
 const PACE: Duration = Duration::from_millis(5);
 
@@ -73,22 +76,41 @@ async fn longest_pause(
     longest
 }
 
+/// What happens to a member.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fault {
+    /// Its process stands still.
+    Stop,
+    /// Its disk does, and the process answers what needs no disk.
+    Hang,
+}
+
 /// Every disk in turn stands still at every one of these moments.
 async fn check(layout: &str, disks: u32, groups: &[Scheme], length: usize) {
+    check_fault(Fault::Stop, layout, disks, groups, length).await;
+}
+
+async fn check_fault(fault: Fault, layout: &str, disks: u32, groups: &[Scheme], length: usize) {
+    let (most, strike): (_, fn(&FakeCluster, u32)) = match fault {
+        Fault::Stop => (STALL_MAX, FakeCluster::stop),
+        Fault::Hang => (HANG_MAX, FakeCluster::hang),
+    };
     let moments = [When::First, When::After(3), When::After(length / MIB / 2), When::After(length / MIB), When::End];
     let mut fired = 0;
-    for when in moments {
+    let moments = if fault == Fault::Hang { &moments[1..2] } else { &moments[..] };
+    for when in moments.iter().copied() {
         for disk in 1..=disks {
             let cluster = FakeCluster::local(disks, groups);
             let client = cluster.connect_local().await;
             let volume = client.volume("default").await.expect("the volume");
-            let pause = longest_pause(&volume, "/f", layout, length, when, || cluster.stop(disk)).await;
+            let pause = longest_pause(&volume, "/f", layout, length, when, || strike(&cluster, disk)).await;
             fired += cluster.fake.state.lock().reports;
-            assert!(pause < STALL_MAX, "{layout}: {pause:?} with d{disk} stopped at {when:?}");
+            assert!(pause < most, "{layout}: {pause:?} with {fault:?} of d{disk} at {when:?}");
             cluster.check_namespace();
         }
     }
-    assert!(fired > u64::from(disks), "hardly a fault was met: {fired}");
+    let least = u64::from(disks) * moments.len() as u64 / 5;
+    assert!(fired > least, "hardly a fault was met: {fired}");
 }
 
 /// A writer would wait for the deadline of a chain, several seconds, for one member that stands still.
@@ -113,6 +135,14 @@ async fn files_stall_no_longer_where_every_group_has_every_disk() {
 #[tokio::test(start_paused = true)]
 async fn stripe_sets_stall_for_less_than_two_seconds() {
     check("r2x4/64k", 5, &[R2, R2, R2, R2, R2], 11 * MIB + 77).await;
+}
+
+/// A write would wait for the deadline of a chain, several seconds, for a disk that hangs while its process answers pings.
+#[tokio::test(start_paused = true)]
+async fn disks_that_hang_hold_up_no_write_for_long() {
+    check_fault(Fault::Hang, "r3", 5, &[R3, R3, R3, R3], 11 * MIB + 77).await;
+    check_fault(Fault::Hang, "rs-3-2/64k", 6, &[RS, RS, R3, R3, R3], 11 * MIB + 77).await;
+    check_fault(Fault::Hang, "r2x4/64k", 5, &[R2, R2, R2, R2, R2], 11 * MIB + 77).await;
 }
 
 /// Somebody whose nodes are down would be told to delete files.

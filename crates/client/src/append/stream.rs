@@ -10,7 +10,7 @@ use super::segment::Segment;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::{NetError, stream_of};
-use crate::stripe::suspects::Seen;
+use crate::stripe::suspects::{Look, Seen};
 use cairn_rpc::{CallOptions, Payload};
 use cairn_types::{Epoch, ErrorCode, ExtentKind, SessionId};
 use cairn_wire::Opcode;
@@ -85,6 +85,7 @@ enum Event {
     /// The members of a chunk were looked at.
     Looked {
         key: u64,
+        look: Look,
     },
 }
 
@@ -313,7 +314,7 @@ impl Stream {
                     Err(error) => self.fail_chunk(key, &error),
                 }
             }
-            Event::Looked { key } => self.looked(key),
+            Event::Looked { key, look } => self.looked(key, look),
             Event::Synced { key, result } => {
                 let Some(chunk) = self.chunks.get_mut(&key) else { return };
                 let result = result
@@ -340,15 +341,19 @@ impl Stream {
             let seen = Seen { session: self.target.session, pg: chunk.id.pg.0, epoch: chunk.epoch.0 };
             let (cluster, sender, key, members) = (self.cluster.clone(), self.sender.clone(), *key, chunk.members());
             tokio::spawn(async move {
-                cluster.look_at(seen, members).await;
-                let _ended = sender.send(Event::Looked { key });
+                let look = cluster.look_at(seen, members).await;
+                let _ended = sender.send(Event::Looked { key, look });
             });
         }
     }
 
     /// Under a new epoch a chunk takes no more: what waits for a member that left is sent elsewhere.
-    fn looked(&mut self, key: u64) {
-        let Some(chunk) = self.chunks.get(&key) else { return };
+    fn looked(&mut self, key: u64, look: Look) {
+        let now = self.cluster.clock.now();
+        let Some(chunk) = self.chunks.get_mut(&key) else { return };
+        if let Some(after) = look.again {
+            chunk.silence.look_again(now, after);
+        }
         let known = self.cluster.view().pgs.get(&chunk.id.pg.0).map_or(Epoch(0), |pg| pg.epoch);
         if known <= chunk.epoch || !chunk.silence.waits() {
             return;

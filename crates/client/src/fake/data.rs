@@ -33,8 +33,12 @@ impl Fake {
         if state.stopped.contains(&disk) {
             return None;
         }
+        let still = state.ping(disk);
+        if opcode != Opcode::Ping && state.hung.contains_key(&disk) {
+            return still.stalled.then(|| refuse(ErrorCode::DiskFailed, "it stands still"));
+        }
         Some(match opcode {
-            Opcode::Ping => Ok((Vec::new(), Vec::new())),
+            Opcode::Ping => raw(Ok(still)),
             Opcode::Allocate => raw(decode(message).and_then(|r| state.allocate(&r))),
             Opcode::Append => raw(decode(message).and_then(|r| state.append(&r, payload))),
             Opcode::Sync => raw(decode(message).and_then(|r| state.sync(&r))),
@@ -80,7 +84,7 @@ impl State {
         if members.iter().find(serving).map(|m| m.disk) != Some(r.disk) {
             return refuse(ErrorCode::NotPrimary, "not the primary");
         }
-        if let Some(stopped) = members.iter().filter(serving).find(|m| self.stopped.contains(&m.disk)) {
+        if let Some(stopped) = members.iter().filter(serving).find(|m| self.is_silent(m.disk)) {
             return Err(WireError::chain_failed(stopped.disk, format!("d{} does not answer", stopped.disk)));
         }
         self.next_index += 1;
@@ -109,7 +113,7 @@ impl State {
         }
         self.synced_appends += u64::from(r.sync);
         for disk in &r.chain {
-            if self.stopped.contains(disk) {
+            if self.is_silent(*disk) {
                 return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
             }
         }
@@ -131,7 +135,7 @@ impl State {
         if self.saturated {
             return refuse(ErrorCode::NotInPlace, "the journal is full of overwrites");
         }
-        if let Some(disk) = r.chain.iter().find(|disk| self.stopped.contains(disk)) {
+        if let Some(disk) = r.chain.iter().find(|disk| self.is_silent(**disk)) {
             return Err(WireError::chain_failed(*disk, format!("d{disk} does not answer")));
         }
         if let Some(disk) = r.chain.first().filter(|_| self.flaky > 0) {
@@ -196,6 +200,13 @@ impl State {
         Ok(chunk.data.len() as u64)
     }
 
+    /// As if indices had been given again while the disk was away.
+    pub(super) fn replace_chunks(&mut self, disk: u32) {
+        for chunk in self.disks.get_mut(&disk).into_iter().flat_map(|chunks| chunks.0.values_mut()) {
+            chunk.creation_epoch += 1;
+            chunk.data.iter_mut().for_each(|byte| *byte ^= 0x55);
+        }
+    }
     /// Bytes of a chunk are no longer what they were, on all disks.
     pub(super) fn spoil(&mut self, pg: u32, index: u32, (offset, length): (u64, u64)) {
         for chunk in self.disks.values_mut().filter_map(|chunks| chunks.0.get_mut(&(pg, index))) {
@@ -212,7 +223,7 @@ impl State {
     fn sync(&mut self, r: &SyncRequest) -> Answer<SyncResponse> {
         let header = r.chunk.expect("every request has one");
         self.check(&header)?;
-        if let Some(disk) = r.chain.iter().find(|disk| self.stopped.contains(disk)) {
+        if let Some(disk) = r.chain.iter().find(|disk| self.is_silent(**disk)) {
             return Err(WireError::chain_failed(*disk, "it does not answer"));
         }
         let durable_length = self.chunk_mut(&header)?.data.len() as u64;
@@ -229,7 +240,11 @@ impl State {
     fn read(&mut self, r: &ReadRequest) -> Answer<(ReadResponse, Vec<u8>)> {
         let header = r.chunk.expect("every request has one");
         let members = &self.pgs.get(&header.pg).ok_or_else(|| WireError::new(ErrorCode::UnknownPg, "?"))?.members;
-        if !members.iter().any(|m| m.disk == header.disk && m.state == MemberState::Serving as u32) {
+        let striped = !Scheme::from_code(self.pgs[&header.pg].scheme as u8).is_some_and(Scheme::is_replicated);
+        let last_resort = r.catching_up && r.creation_epoch != 0 && striped;
+        let answers =
+            |state: u32| state == MemberState::Serving as u32 || last_resort && state == MemberState::Syncing as u32;
+        if !members.iter().any(|m| m.disk == header.disk && answers(m.state)) {
             return refuse(ErrorCode::NotServing, "it does not serve");
         }
         *self.reads.entry(header.disk).or_default() += 1;
@@ -244,6 +259,10 @@ impl State {
             return refuse(ErrorCode::Missing, "the device cannot read it");
         }
         let chunk = self.chunk_mut(&header)?;
+        let chunk_epoch = chunk.creation_epoch;
+        if r.creation_epoch != 0 && r.creation_epoch != chunk_epoch {
+            return refuse(ErrorCode::ChunkDeleted, "another chunk has its index");
+        }
         let first = r.offset as usize / BLOCK_SIZE * BLOCK_SIZE;
         let end = (r.offset as usize + r.length as usize).next_multiple_of(BLOCK_SIZE);
         let mut data = chunk.data.clone();
@@ -262,6 +281,7 @@ impl State {
             bytes[at] ^= 0x10;
             self.corrupted += 1;
         }
-        Ok((ReadResponse { crcs, first_block_offset: first as u64, row_crcs }, bytes))
+        let creation_epoch = chunk_epoch;
+        Ok((ReadResponse { crcs, first_block_offset: first as u64, row_crcs, creation_epoch }, bytes))
     }
 }

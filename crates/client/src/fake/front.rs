@@ -48,7 +48,7 @@ impl State {
     /// A member that does not answer leaves all its groups.
     fn report(&mut self, report: &ReportMemberRequest) -> ReportMemberResponse {
         self.reports += 1;
-        let gone = self.stopped.contains(&report.disk);
+        let gone = self.stopped.contains(&report.disk) || self.ping(report.disk).stalled;
         let serves = |pg: &&cairn_wire::data::PgState| {
             pg.members.iter().any(|m| m.disk == report.disk && m.state == MemberState::Serving as u32)
         };

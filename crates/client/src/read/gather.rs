@@ -3,6 +3,10 @@
 //! Invariants: whatever row has k good blocks on members that answer is read, whichever they are; an error names the
 //! first block in the order of the file that has not, and what its row lacks. Only reads that failed otherwise come here.
 //!
+//! Members that catch up are asked for what is still lacking when all who serve have answered: they have most of the shards,
+//! and what lies at a place of a shard is never replaced by anything else. They answer only if the chunk was made in the
+//! epoch that serving members name (indices may be given again after data was given up by force).
+//!
 //! Bounds: rows are gathered [`WINDOW_BYTES`] at a time over all members, every member is asked for a window at once, and
 //! in smaller parts down to a block only where it refuses a range: so at most 2 × [`WINDOW_BLOCKS_MAX`] requests a
 //! member and window, each with its deadline. Nobody is waited for whose blocks are not needed, and one that gives no
@@ -54,7 +58,10 @@ pub(super) async fn gather(
         (*state != MemberState::Serving).then(|| (shard, format!("it is {state}")))
     };
     let gone = pg.members.iter().enumerate().filter_map(absent).collect();
-    Gather { cluster, rows, pg, codec, gone, bad: BTreeMap::new(), lost: BTreeMap::new() }.run().await
+    let state = |(shard, (_, state)): (usize, &(u32, MemberState))| (*state == MemberState::Syncing).then_some(shard);
+    let syncing = pg.members.iter().enumerate().filter_map(state).collect();
+    let (bad, lost) = (BTreeMap::new(), BTreeMap::new());
+    Gather { cluster, rows, pg, codec, gone, syncing, made: None, bad, lost }.run().await
 }
 
 struct Gather<'a> {
@@ -63,6 +70,10 @@ struct Gather<'a> {
     pg: &'a PgView,
     codec: &'a Codec,
     gone: BTreeMap<usize, String>,
+    /// Members that catch up, while there is hope in them.
+    syncing: BTreeSet<usize>,
+    /// The epoch in which the chunk was made, as serving members say.
+    made: Option<u64>,
     bad: BTreeMap<At, String>,
     /// By offset in the logical space: what cannot be had, and why.
     lost: BTreeMap<u64, String>,
@@ -120,31 +131,46 @@ impl Gather<'_> {
     /// Asks all members for a few blocks until every one that is wanted is there or can be made, or nobody is left.
     async fn window(&mut self, window: Range<u64>, wanted: &[At]) -> BlockRows {
         let mut running: JoinSet<(usize, Found)> = JoinSet::new();
-        for shard in (0..self.codec.shards()).filter(|shard| !self.gone.contains_key(shard)) {
-            let k = self.codec.k();
-            let range = ShardRange {
-                chunk: self.rows.chunk,
-                disk: self.pg.members[shard].0,
-                offset: window.start * BLOCK,
-                length: (window.end - window.start) * BLOCK,
-                row_crcs: (shard >= k).then_some(k),
-            };
-            let cluster = self.cluster.clone();
-            running.spawn(async move { (shard, from_member(&cluster, range).await) });
-        }
-        let mut rows = BlockRows::default();
+        let serving: Vec<usize> = (0..self.codec.shards()).filter(|shard| !self.gone.contains_key(shard)).collect();
+        self.ask(&mut running, serving, &window, None);
+        let (mut rows, mut last_resort) = (BlockRows::default(), self.syncing.clone());
         loop {
             if running.is_empty() || wanted.iter().all(|at| rows.is_enough(self.codec, *at)) {
                 rows = self.make(rows, wanted).await;
-                if running.is_empty() || wanted.iter().all(|at| rows.bytes(*at).is_some()) {
+                if wanted.iter().all(|at| rows.bytes(*at).is_some()) {
                     return rows;
                 }
+            }
+            if running.is_empty() {
+                // Everybody who serves has said what there is. Of a shard nobody has anything else at the same place, if
+                // it is the same chunk: without that being known, members that catch up are not asked.
+                let syncing: Vec<usize> = std::mem::take(&mut last_resort).into_iter().collect();
+                if syncing.is_empty() || self.made.is_none() {
+                    return rows;
+                }
+                self.ask(&mut running, syncing, &window, self.made);
             }
             match running.join_next().await {
                 Some(Ok((shard, found))) => self.take(&mut rows, shard, found),
                 Some(Err(join)) => tracing::warn!(%join, "a read task ended"),
                 None => {}
             }
+        }
+    }
+
+    fn ask(&self, running: &mut JoinSet<(usize, Found)>, shards: Vec<usize>, window: &Range<u64>, made: Option<u64>) {
+        let k = self.codec.k();
+        for shard in shards {
+            let range = ShardRange {
+                chunk: self.rows.chunk,
+                disk: self.pg.members[shard].0,
+                offset: window.start * BLOCK,
+                length: (window.end - window.start) * BLOCK,
+                row_crcs: (shard >= k).then_some(k),
+                made,
+            };
+            let cluster = self.cluster.clone();
+            running.spawn(async move { (shard, from_member(&cluster, range).await) });
         }
     }
 
@@ -163,7 +189,11 @@ impl Gather<'_> {
 
     fn take(&mut self, rows: &mut BlockRows, shard: usize, found: Found) {
         let k = self.codec.k();
+        let serves = self.pg.members[shard].1 == MemberState::Serving;
         for (first, part) in found.parts {
+            if serves && part.made != 0 {
+                self.made = Some(part.made);
+            }
             for (i, crc) in part.crcs.iter().enumerate().filter(|(i, _)| !part.bad.contains(i)) {
                 let row = if shard < k { &[][..] } else { &part.row_crcs[i * k * 4..(i + 1) * k * 4] };
                 let number = |crc: &[u8]| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]);
@@ -177,6 +207,7 @@ impl Gather<'_> {
         }
         self.bad.extend(found.bad.into_iter().map(|(block, text)| ((shard, block), text)));
         if let Some(text) = found.gone {
+            self.syncing.remove(&shard);
             self.gone.insert(shard, text);
         }
     }

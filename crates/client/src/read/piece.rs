@@ -164,6 +164,9 @@ async fn read_hedged(
                 return Ok(data);
             }
             Some((disk, Err(refusal))) => {
+                if matches!(&refusal.error, NetError::Remote(e) if e.code == ErrorCode::DiskFailed) {
+                    latency.was_slow(disk, cluster.clock.now());
+                }
                 failures.push((disk, refusal));
                 if let Some(data) = salvage.lock().whole() {
                     return Ok(data);
@@ -205,7 +208,7 @@ pub(super) async fn read_member(
     let header = ChunkHeader { disk, pg: piece.chunk.pg.0, index: piece.chunk.index, epoch: 0, session: 0 };
     let length =
         u32::try_from(piece.length).map_err(|_| Refusal::new(NetError::NotSent("the piece is too long".into())))?;
-    let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, creation_epoch: 0, row_crcs: false };
+    let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, ..ReadRequest::default() };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
     let (answer, payload): (ReadResponse, _) =
@@ -272,7 +275,7 @@ mod tests {
     use cairn_types::PgId;
 
     fn answer(data: &[u8], first: u64) -> ReadResponse {
-        ReadResponse { crcs: block_crcs(data), first_block_offset: first, row_crcs: Vec::new() }
+        ReadResponse { crcs: block_crcs(data), first_block_offset: first, ..ReadResponse::default() }
     }
 
     #[test]

@@ -58,8 +58,8 @@ struct Failure {
     detail: String,
     /// Everybody says that the chunk was deleted.
     deleted: bool,
-    /// Some shard is bad in some of the range, and may be good in the rest.
-    damaged: bool,
+    /// Some shard is bad in some of the range, and may be good in the rest; or a member that catches up may have it.
+    in_parts: bool,
 }
 
 /// Reads it; tries until the cluster's patience ends or all members say that the chunk was deleted.
@@ -78,7 +78,7 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
         }
         let is_over = || cluster.clock.now().since(started) > cluster.patience;
         // Every row by itself may have enough good blocks; and the last answer is to say which has not.
-        if failure.damaged && cluster.clock.now() >= gather_next || is_over() {
+        if failure.in_parts && cluster.clock.now() >= gather_next || is_over() {
             let torn = match gather_rows(cluster, rows).await {
                 Ok(data) => return Got { data, failed: None },
                 Err(torn) => torn,
@@ -106,7 +106,7 @@ async fn gather_rows(cluster: &Arc<Cluster>, rows: Rows) -> std::result::Result<
 }
 
 fn failed(detail: impl Into<String>) -> Failure {
-    Failure { detail: detail.into(), deleted: false, damaged: false }
+    Failure { detail: detail.into(), deleted: false, in_parts: false }
 }
 
 /// The group of a chunk, and its code.
@@ -202,6 +202,7 @@ impl Attempt<'_> {
             offset: read.offset,
             length: read.length,
             row_crcs: (shard >= k).then_some(k),
+            made: None,
         };
         let cluster = self.cluster.clone();
         self.running.spawn(async move { (shard, read_shard(&cluster, range).await) });
@@ -213,17 +214,22 @@ impl Attempt<'_> {
             match &error {
                 ShardError::Net(NetError::Remote(remote)) => {
                     self.deleted += usize::from(remote.code == ErrorCode::ChunkDeleted);
+                    if remote.code == ErrorCode::DiskFailed {
+                        self.mark_slow(shard);
+                    }
                 }
                 // Nobody there: others need not find that out one by one.
-                ShardError::Net(NetError::NotSent(_)) => {
-                    self.cluster.shards.health.mark_slow(self.pg.members[shard].0, self.cluster.clock.now());
-                }
+                ShardError::Net(NetError::NotSent(_)) => self.mark_slow(shard),
                 ShardError::Net(NetError::Unknown(_)) | ShardError::Damaged(_) => {}
             }
             tracing::debug!(chunk = %self.rows.chunk, shard, error = error.text(), "a shard is read around");
             error.text()
         });
         read.answered(shard, answer);
+    }
+
+    fn mark_slow(&self, shard: usize) {
+        self.cluster.shards.health.mark_slow(self.pg.members[shard].0, self.cluster.clock.now());
     }
 
     async fn decode(
@@ -258,7 +264,9 @@ impl Attempt<'_> {
         let missing: Vec<String> = read.failures().into_iter().map(name).collect();
         let have = self.pg.members.len() - missing.len();
         let detail = format!("{} of {} shards needed are there; {}", have, self.codec.k(), missing.join("; "));
-        Failure { detail, deleted: self.refused > 0 && self.deleted == self.refused, damaged: self.damaged }
+        let deleted = self.refused > 0 && self.deleted == self.refused;
+        let syncing = self.pg.members.iter().any(|(_, state)| *state == MemberState::Syncing);
+        Failure { detail, deleted, in_parts: self.damaged || syncing }
     }
 }
 

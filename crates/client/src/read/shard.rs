@@ -27,6 +27,8 @@ pub(crate) struct ShardRange {
     pub length: u64,
     /// Of a parity shard: its k, to ask for the checksums of its rows.
     pub row_crcs: Option<usize>,
+    /// To a member that catches up: the epoch in which the chunk was made, as serving members say.
+    pub made: Option<u64>,
 }
 
 /// Why a member gave no bytes of its shard.
@@ -66,6 +68,8 @@ pub(crate) struct GoodBlocks {
     pub crcs: Vec<u32>,
     pub row_crcs: Vec<u8>,
     pub bad: Vec<usize>,
+    /// The epoch in which the chunk was made; 0: not said.
+    pub made: u64,
 }
 
 /// Reads it from its member; all of it is good, or it is an error.
@@ -94,18 +98,24 @@ pub(crate) async fn read_good_blocks(
     for position in bad.iter().take(REPORTS_MAX) {
         report(cluster, range, &fetched, *position);
     }
-    Ok(GoodBlocks { data: fetched.payload, crcs, row_crcs: fetched.answer.row_crcs, bad })
+    let made = fetched.answer.creation_epoch;
+    Ok(GoodBlocks { data: fetched.payload, crcs, row_crcs: fetched.answer.row_crcs, bad, made })
 }
 
 async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result<Fetched, ShardError> {
     let address = cluster.disk_address(range.disk).map_err(ShardError::Net)?;
-    let ShardRange { chunk, disk, offset, length, row_crcs } = range;
+    let ShardRange { chunk, disk, offset, length, row_crcs, made } = range;
     let header = ChunkHeader { disk, pg: chunk.pg.0, index: chunk.index, epoch: 0, session: 0 };
     let too_long = |_| ShardError::Net(NetError::NotSent("the range is too long".into()));
     let short = u32::try_from(length).map_err(too_long)?;
-    let chunk_header = Some(header);
-    let request =
-        ReadRequest { chunk: chunk_header, offset, length: short, creation_epoch: 0, row_crcs: row_crcs.is_some() };
+    let request = ReadRequest {
+        chunk: Some(header),
+        offset,
+        length: short,
+        creation_epoch: made.unwrap_or(0),
+        row_crcs: row_crcs.is_some(),
+        catching_up: made.is_some(),
+    };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
     let call = cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options);
@@ -167,9 +177,10 @@ mod tests {
     #[test]
     fn only_complete_and_matching_blocks_are_taken() {
         let chunk = ChunkId { pg: PgId(1), index: 1 };
-        let range = ShardRange { chunk, disk: 3, offset: 4096, length: 8192, row_crcs: Some(3) };
+        let range = ShardRange { chunk, disk: 3, offset: 4096, length: 8192, row_crcs: Some(3), made: None };
         let mut data = vec![3u8; 8192];
-        let good = ReadResponse { crcs: block_crcs(&data), first_block_offset: 4096, row_crcs: vec![0; 2 * 3 * 4] };
+        let row_crcs = vec![0; 2 * 3 * 4];
+        let good = ReadResponse { crcs: block_crcs(&data), first_block_offset: 4096, row_crcs, creation_epoch: 1 };
         assert!(covers(range, &good, &data) && bad_blocks(&good, &data).1.is_empty());
         let moved = ReadResponse { first_block_offset: 0, ..good.clone() };
         let bare = ReadResponse { row_crcs: Vec::new(), ..good.clone() };

@@ -18,6 +18,7 @@ use crate::append::stream::TICK;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
+use crate::stripe::suspects::Look;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{CHUNK_SIZE_MAX, Epoch, ErrorCode, ExtentKind, Stripe, Time};
 use cairn_wire::common::{Extent, StripeSet};
@@ -111,6 +112,7 @@ pub(crate) enum Event {
     Looked {
         set: u64,
         number: usize,
+        look: Look,
     },
 }
 
@@ -286,7 +288,7 @@ impl SetWriter {
     fn handle(&mut self, event: Event) -> Result<()> {
         let now = self.cluster.clock.now();
         let (of, number) = match &event {
-            Event::Answered { set, number, .. } | Event::Looked { set, number } => (*set, *number),
+            Event::Answered { set, number, .. } | Event::Looked { set, number, .. } => (*set, *number),
         };
         let Some(set) = self.set.as_mut().filter(|set| set.number == of) else { return Ok(()) };
         let column = &mut set.columns[number];
@@ -298,7 +300,10 @@ impl SetWriter {
                     return self.fail(number, &error);
                 }
             },
-            Event::Looked { .. } => {
+            Event::Looked { look, .. } => {
+                if let Some(after) = look.again {
+                    column.chunk.silence.look_again(now, after);
+                }
                 let known = self.cluster.view().pgs.get(&column.id().pg.0).map_or(Epoch(0), |pg| pg.epoch);
                 if known > column.chunk.epoch && column.chunk.silence.waits() {
                     let text = format!("{} is at {known} now, without a member that did not answer", column.id().pg);
@@ -386,8 +391,8 @@ impl SetWriter {
             let (seen, members) = (column.seen(self.target), column.chunk.members());
             let (cluster, answers) = (self.cluster.clone(), answers.clone());
             tokio::spawn(async move {
-                cluster.look_at(seen, members).await;
-                let _ended = answers.to.send(Event::Looked { set: answers.set, number });
+                let look = cluster.look_at(seen, members).await;
+                let _ended = answers.to.send(Event::Looked { set: answers.set, number, look });
             });
         }
     }

@@ -1,13 +1,13 @@
 //! Disks whose failure is being looked into by the manager, and those that it found failed in one group: new chunks are
 //! opened without them, in groups too whose epochs are still to be raised. All streams of a client share what they know.
 //!
-//! Invariant: a member is reported for silence only after it did not answer this client either; one that is merely slow,
-//! with all others or alone, is left to the deadlines of the calls.
+//! Invariant: a member is reported for silence only after it did not answer this client either, or said that its disk
+//! stands still; one that is merely slow, with all others or alone, is left to the deadlines of the calls.
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use cairn_types::{SessionId, Time};
 use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
+use cairn_wire::common::{PingRequest, PingResponse};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,25 +95,45 @@ impl Cluster {
             moved
         }
     }
-    /// Something waits for these members: those that do not answer a ping either are reported. Whether the group went on
-    /// without some of them.
-    pub(crate) async fn look_at(self: &Arc<Self>, seen: Seen, disks: Vec<u32>) -> bool {
+    /// Something waits for these members: those that do not answer a ping either, or whose disk stands still, are reported.
+    pub(crate) async fn look_at(self: &Arc<Self>, seen: Seen, disks: Vec<u32>) -> Look {
         let mut looks = JoinSet::new();
         for disk in disks {
             let cluster = self.clone();
-            looks.spawn(async move {
-                let Ok(address) = cluster.disk_address(disk) else { return false };
-                let ping = cluster.net.call::<Empty>(&address, Opcode::Ping, &Empty {}, PING_DEADLINE).await;
-                match ping {
-                    Ok(_) | Err(crate::net::NetError::Remote(_)) => false,
-                    Err(error) => {
-                        let why = format!("a write waits and disk d{disk} answers no ping: {}", error.text());
-                        cluster.report_suspect(seen, disk, why).await
-                    }
-                }
-            });
+            looks.spawn(async move { cluster.look_at_one(seen, disk).await });
         }
-        looks.join_all().await.contains(&true)
+        looks.join_all().await.into_iter().fold(Look::default(), Look::and)
+    }
+    async fn look_at_one(self: &Arc<Self>, seen: Seen, disk: u32) -> Look {
+        let Ok(address) = self.disk_address(disk) else { return Look::default() };
+        let asked = PingRequest { disk };
+        let why = match self.net.call::<PingResponse>(&address, Opcode::Ping, &asked, PING_DEADLINE).await {
+            Ok(PingResponse { stalled: true, .. }) => format!("a write waits and disk d{disk} stands still"),
+            Ok(PingResponse { stalls_in_ms, .. }) => {
+                let again =
+                    Some(Duration::from_millis(u64::from(stalls_in_ms))).filter(|in_so_long| !in_so_long.is_zero());
+                return Look { moved: false, again };
+            }
+            Err(crate::net::NetError::Remote(_)) => return Look::default(),
+            Err(error) => format!("a write waits and disk d{disk} answers no ping: {}", error.text()),
+        };
+        Look { moved: self.report_suspect(seen, disk, why).await, again: None }
+    }
+}
+
+/// What came of a look at members.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Look {
+    /// The group went on without some of them.
+    pub moved: bool,
+    /// One of their disks may turn out to stand still: worth another look after so long.
+    pub again: Option<Duration>,
+}
+
+impl Look {
+    fn and(self, other: Look) -> Look {
+        let again = [self.again, other.again].into_iter().flatten().min();
+        Look { moved: self.moved || other.moved, again }
     }
 }
 

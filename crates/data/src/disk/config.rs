@@ -40,6 +40,9 @@ pub struct DiskConfig {
     pub tables_max: usize,
     /// What is in the journal is written home at the latest after this time.
     pub flush_age: Duration,
+    /// A disk that completes nothing for so long, with operations under way, stands still: it is left out until it goes on.
+    /// Longer than a flush of a disk's own cache should take.
+    pub stall_after: Duration,
 }
 
 impl Default for DiskConfig {
@@ -60,6 +63,7 @@ impl Default for DiskConfig {
             open_files_max: 512,
             tables_max: 256,
             flush_age: Duration::from_secs(5),
+            stall_after: Duration::from_millis(1500),
         }
     }
 }

@@ -17,6 +17,14 @@ pub enum DataError {
         /// The first failure.
         why: String,
     },
+    /// The device does not come back from what it does; another member has to do it.
+    #[error("{disk} stands still: it has completed nothing for {ms} ms")]
+    Stalled {
+        /// The disk's directory.
+        disk: String,
+        /// For how long.
+        ms: u64,
+    },
     /// A part cannot be read; another member has it.
     #[error("{chunk}: {why}")]
     Unreadable {
@@ -107,7 +115,7 @@ impl DataError {
     /// The code on the wire.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Failed { .. } => ErrorCode::DiskFailed,
+            Self::Failed { .. } | Self::Stalled { .. } => ErrorCode::DiskFailed,
             Self::Unreadable { .. } | Self::Missing { .. } | Self::NoChunk { .. } => ErrorCode::Missing,
             Self::NoSpace { .. } => ErrorCode::NoSpace,
             Self::Deleted { .. } => ErrorCode::ChunkDeleted,

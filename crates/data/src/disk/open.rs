@@ -23,6 +23,7 @@ use super::pg_files::list_or_none;
 use super::queue::WorkQueue;
 use super::replay_chunk::{Outcome, replay_chunk};
 use super::ring::{Placed, Ring, scan};
+use super::watch::{IoWatch, WatchedDisk};
 use super::{DiskConfig, DiskContext, DiskMetrics, DiskStore, OpenError, PgFiles, paths};
 
 /// Bytes read or written at a time.
@@ -42,6 +43,9 @@ impl DiskStore {
     /// Opens the store in a directory whose label and lock the caller has.
     pub fn open(context: DiskContext, config: DiskConfig) -> Result<Arc<Self>, OpenError> {
         check_config(&context, &config)?;
+        let watch = IoWatch::new(context.clock.clone());
+        let watched = WatchedDisk { disk: context.disk, watch: watch.clone() };
+        let context = DiskContext { disk: Arc::new(watched), ..context };
         let disk = context.disk.clone();
         disk.create_dir_all(paths::PGS)?;
         let found = open_journal(&context, &config)?;
@@ -68,7 +72,7 @@ impl DiskStore {
         for dir in dirs {
             disk.sync_dir(&dir)?;
         }
-        let store = Arc::new(Self::assemble(context, config, found, chunks, pg_files));
+        let store = Arc::new(Self::assemble((context, watch), config, found, chunks, pg_files));
         *store.lost.lock() = lost;
         store.journal.write_tail()?;
         store.re_read_if_suspect()?;
@@ -77,7 +81,7 @@ impl DiskStore {
     }
 
     fn assemble(
-        context: DiskContext,
+        (context, watch): (DiskContext, Arc<IoWatch>),
         config: DiskConfig,
         found: Found,
         chunks: BTreeMap<ChunkId, Arc<Chunk>>,
@@ -92,6 +96,7 @@ impl DiskStore {
         Self {
             context,
             config,
+            watch,
             chunks: RwLock::new(chunks),
             files,
             pg_files,

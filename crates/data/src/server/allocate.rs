@@ -61,6 +61,7 @@ impl Inner {
             )));
         }
         let member = self.member(asked.disk, asked.pg, asked.epoch)?;
+        member.check_moving()?;
         fence::check_primary(&member.pg, member.disk).map_err(|fence| self.refuse(fence))?;
         fence::check_writable(&member.pg).map_err(|fence| self.refuse(fence))?;
         member.check_entered()?;

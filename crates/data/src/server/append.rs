@@ -82,6 +82,7 @@ impl Inner {
         server: bool,
     ) -> Result<Checked, WireError> {
         let (member, id) = self.chunk_member(asked.chunk.as_ref(), false)?;
+        member.check_moving()?;
         let session = SessionId(asked.chunk.as_ref().map_or(0, |header| header.session));
         let creation_epoch = Epoch(asked.creation_epoch);
         if member.is_striped() {

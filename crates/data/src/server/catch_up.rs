@@ -115,6 +115,9 @@ impl Inner {
             said.last = Some((text.clone(), now));
         }
         let mut state = member.runtime.state.lock();
+        if state.epoch == member.pg.epoch {
+            state.waits_since.get_or_insert(now);
+        }
         if state.epoch == member.pg.epoch && state.waits_for != *text {
             state.waits_for.clone_from(text);
             state.changed = true;

@@ -14,7 +14,7 @@ use cairn_env::AlignedBuf;
 use cairn_format::chunk_header::row_tables;
 use cairn_format::crc_table::PunchedBits;
 use cairn_format::journal_record::CreateRecord;
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId, crc32c};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, MemberState, SessionId, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse};
 use cairn_wire::error::WireError;
@@ -209,6 +209,16 @@ impl Inner {
         Ok(all)
     }
 
+    /// Whether blocks that cannot be rebuilt are lost: every member of the group is there, each was asked, also those that
+    /// catch up, and for a while again and again. To wait on would bring nothing back, and cost the rest of the shard its
+    /// redundancy.
+    fn may_lose(&self, member: &Member) -> bool {
+        let there = |state: MemberState| matches!(state, MemberState::Serving | MemberState::Syncing);
+        let since = member.runtime.state.lock().waits_since;
+        let long = since.is_some_and(|since| self.clock.now().since(since) >= self.config.lose_after);
+        long && member.pg.members.iter().all(|member| there(member.state))
+    }
+
     /// Rebuilds a range and appends it. Freed blocks in it are filled up, under a checksum that does not match, and freed
     /// right after by the caller. `Err(None)`: the epoch moved on.
     async fn append_rebuilt(
@@ -223,8 +233,10 @@ impl Inner {
             tracing::debug!(chunk = %id, %error, "a rebuilt shard could not be stored");
             None
         };
-        let job = Arc::new(Rebuild::new(member, id, made.0).map_err(failed)?);
-        let block = BLOCK_SIZE as u64;
+        let mut job = Rebuild::new(member, id, made.0).map_err(failed)?;
+        job.may_lose = self.may_lose(member);
+        let job = Arc::new(job);
+        let (block, mut lost) = (BLOCK_SIZE as u64, Vec::new());
         let (mut at, end) = ((range.start / block) as u32, (range.end / block) as u32);
         while at < end {
             if !self.is_current(member) {
@@ -238,6 +250,7 @@ impl Inner {
                     continue;
                 }
                 let rebuilt = self.rebuild(&job, run).await.map_err(Some)?;
+                lost.extend(rebuilt.lost);
                 filled.data.extend_from_slice(&rebuilt.data);
                 filled.crcs.extend(rebuilt.sums.crcs);
                 filled.row_crcs.extend(rebuilt.sums.row_crcs);
@@ -248,6 +261,11 @@ impl Inner {
             at = piece.end;
         }
         let _durable: u64 = wait(|done| member.store.sync(id, done)).await.map_err(failed)?;
+        // Should enough of their rows turn up after all, they are healed as other bad blocks.
+        let now = self.clock.now();
+        for block in lost {
+            self.unhealed.lock().failed((member.disk, id, block), now);
+        }
         tracing::info!(disk = %member.disk, chunk = %id, shard = member.shard(), ?range, "rebuilt a shard");
         Ok(())
     }

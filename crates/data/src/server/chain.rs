@@ -168,6 +168,7 @@ impl Inner {
 
     fn check_along(&self, along: &Along) -> Result<(Member, ChunkId), WireError> {
         let (member, id) = self.chunk_member(Some(&along.header), false)?;
+        member.check_moving()?;
         if member.is_striped() {
             self.check_striped_along(&member, id, along)?;
             return Ok((member, id));

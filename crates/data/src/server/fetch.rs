@@ -138,7 +138,8 @@ impl Inner {
         let header =
             ChunkHeader { disk: from.get(), pg: id.pg.get(), index: id.index, epoch: at.pg.epoch.get(), session: 0 };
         let creation_epoch = at.made.map_or(0, Epoch::get);
-        let request = ReadRequest { chunk: Some(header), offset, length, creation_epoch, row_crcs: at.made.is_some() };
+        let (chunk, shard) = (Some(header), at.made.is_some());
+        let request = ReadRequest { chunk, offset, length, creation_epoch, row_crcs: shard, catching_up: shard };
         let (answer, response): (ReadResponse, _) =
             self.ask(at.pg, from, Opcode::Read, &request, Payload::None).await?;
         let damaged =

@@ -201,7 +201,7 @@ impl Inner {
         let member = Member { disk, store: store.clone(), pg, runtime };
         let job = Arc::new(Rebuild::new(&member, id, chunk.creation_epoch())?);
         match self.rebuild(&job, block..block + 1).await {
-            Ok(Rebuilt { data, sums }) => {
+            Ok(Rebuilt { data, sums, .. }) => {
                 Ok(Some(GoodBlock { data: data.freeze(), crc: sums.crcs[0], row_crcs: sums.row_crcs }))
             }
             Err(RebuildError::Freed { disk: freer, .. }) => {

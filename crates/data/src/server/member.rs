@@ -9,7 +9,7 @@ use cairn_chunk_core::indices::IndexAllocator;
 use cairn_chunk_core::striped;
 use cairn_format::pg_state::PgStateRecord;
 use cairn_rpc::Reply;
-use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, MemberState, PgId};
+use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, MemberState, PgId, Time};
 use cairn_wire::data::{ChunkHeader, MemberStamp};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
@@ -46,6 +46,8 @@ pub(crate) struct PgMemory {
     pub(crate) caught_up: bool,
     /// As syncing member: what the others lack, so that it cannot go on.
     pub(crate) waits_for: String,
+    /// Since when.
+    pub(crate) waits_since: Option<Time>,
     /// A task of the epoch was started.
     pub(crate) started: bool,
     deleted: BTreeSet<u32>,
@@ -169,6 +171,11 @@ impl Member {
     /// The shard that it holds; 0 in replicated groups.
     pub(crate) fn shard(&self) -> u8 {
         striped::shard_of(&self.pg, self.disk).unwrap_or(0)
+    }
+
+    /// Refuses while the disk stands still.
+    pub(crate) fn check_moving(&self) -> Result<(), WireError> {
+        self.store.check_moving().map_err(|error| error.to_wire())
     }
 
     /// Whether the members hold shards.

@@ -33,6 +33,7 @@ impl Inner {
         let (answer, inner, store) = (slot.clone(), self.clone(), member.store.clone());
         let (pg, disk) = (member.pg.pg, member.disk);
         let striped = member.is_striped().then(|| member.clone());
+        let creation_epoch = member.store.chunk(id).map_or(0, |chunk| chunk.creation_epoch().get());
         let done: Done<ReadBlocks<BlockData>> = Box::new(move |outcome| {
             let Some(reply) = answer.lock().take() else { return };
             match outcome {
@@ -43,7 +44,8 @@ impl Inner {
                         encode_crcs(&blocks.row_crcs, &mut row_crcs);
                     }
                     let first_block_offset = blocks.first_block_offset;
-                    reply.ok(&ReadResponse { crcs, first_block_offset, row_crcs }, payload(blocks.data));
+                    let answer = ReadResponse { crcs, first_block_offset, row_crcs, creation_epoch };
+                    reply.ok(&answer, payload(blocks.data));
                 }
                 Err(error) => {
                     match &error {
@@ -71,7 +73,12 @@ impl Inner {
 
     fn check_read(&self, asked: &ReadRequest) -> Result<(Member, ChunkId), WireError> {
         let (member, id) = self.chunk_member(asked.chunk.as_ref(), true)?;
-        fence::check_read(&member.pg, member.disk).map_err(|fence| self.refuse(fence))?;
+        member.check_moving()?;
+        let fence = match asked.catching_up && asked.creation_epoch != 0 {
+            true => fence::check_last_resort(&member.pg, member.disk),
+            false => fence::check_read(&member.pg, member.disk),
+        };
+        fence.map_err(|fence| self.refuse(fence))?;
         if asked.length == 0 || asked.length > READ_MAX {
             return Err(bad_request(format!("a read has 1 byte to {READ_MAX}")));
         }
@@ -102,7 +109,10 @@ impl Inner {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
         };
-        // Through the disk's own thread, so that a disk that hangs is seen to hang.
+        // So that a disk that hangs is seen to hang.
+        if let Err(error) = member.check_moving() {
+            return Err((reply, error));
+        }
         self.on_control(member, reply, move |member, reply| reply.ok(&list(member, &asked), ()))
     }
 

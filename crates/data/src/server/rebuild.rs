@@ -35,6 +35,8 @@ pub(super) const REBUILD_BLOCKS: u32 = 128;
 pub(super) struct Rebuilt {
     pub(super) data: AlignedBuf,
     pub(super) sums: Remade,
+    /// Blocks that nobody can make any more, under checksums that do not match. None unless they may be lost.
+    pub(super) lost: Vec<u32>,
 }
 
 /// Why blocks could not be rebuilt.
@@ -89,6 +91,11 @@ pub(super) enum RebuildError {
 }
 
 impl RebuildError {
+    /// Whether everybody answered, and it is not there.
+    pub(super) fn is_for_good(&self) -> bool {
+        matches!(self, Self::TooFew { unanswered: false, .. } | Self::Unproven { .. })
+    }
+
     pub(super) fn to_wire(&self) -> WireError {
         let code = match self {
             Self::Freed { .. } => ErrorCode::ChunkDeleted,
@@ -111,6 +118,10 @@ pub(super) struct Rebuild {
     pub(super) codec: Codec,
     /// Serving members besides this one: data shards first.
     pub(super) others: Vec<(usize, DiskId)>,
+    /// Members that catch up, this one left out: asked row by row only.
+    pub(super) syncing: Vec<(usize, DiskId)>,
+    /// What no member can give any more is not waited for.
+    pub(super) may_lose: bool,
     /// Those that failed or were slow before: asked last.
     tardy: Mutex<ShardSet>,
 }
@@ -137,13 +148,16 @@ impl Rebuild {
     pub(super) fn new(member: &Member, id: ChunkId, creation_epoch: Epoch) -> Result<Self, WireError> {
         let codec = Codec::for_scheme(member.pg.scheme);
         let codec = codec.map_err(|error| WireError::new(ErrorCode::Internal, error.to_string()))?;
-        let serving = fence::serving(&member.pg).filter(|disk| *disk != member.disk);
-        let others = serving.filter_map(|disk| shard_of(&member.pg, disk).ok().map(|shard| (usize::from(shard), disk)));
-        let others = others.collect();
+        let place = |disk: DiskId| {
+            let shard = shard_of(&member.pg, disk).ok().filter(|_| disk != member.disk)?;
+            Some((usize::from(shard), disk))
+        };
+        let others = fence::serving(&member.pg).filter_map(place).collect();
+        let syncing = fence::syncing(&member.pg).filter_map(place).collect();
         let pg = Arc::new(PgStateRecord { epoch: Epoch(0), ..(*member.pg).clone() });
         let shard = usize::from(member.shard());
         let (store, tardy) = (member.store.clone(), Mutex::new(ShardSet::EMPTY));
-        Ok(Self { store, pg, id, creation_epoch, shard, codec, others, tardy })
+        Ok(Self { store, pg, id, creation_epoch, shard, codec, others, syncing, may_lose: false, tardy })
     }
 
     pub(super) fn too_few(&self, blocks: &Range<u32>, have: usize, failures: &Failures) -> RebuildError {
@@ -177,7 +191,7 @@ impl Rebuild {
         let mut data = AlignedBuf::unpooled(bytes);
         data.resize(bytes);
         let sums = remake(&self.codec, self.shard, &views, &mut data)?;
-        Ok(Rebuilt { data, sums })
+        Ok(Rebuilt { data, sums, lost: Vec::new() })
     }
 }
 
@@ -197,8 +211,10 @@ impl Inner {
                     self.rebuild_rows(job, &blocks).await?
                 }
             },
-            // What is bad of one source in one row may be good in others.
-            Err(RebuildError::TooFew { damaged: true, .. }) => self.rebuild_rows(job, &blocks).await?,
+            // What is bad of one source in one row may be good in others, and members that catch up may have it.
+            Err(RebuildError::TooFew { damaged, .. }) if damaged || !job.syncing.is_empty() => {
+                self.rebuild_rows(job, &blocks).await?
+            }
             Err(error) => return Err(error),
         };
         add(&job.store.metrics().rebuilt_bytes, bytes as u64);

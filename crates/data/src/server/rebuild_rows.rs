@@ -1,5 +1,5 @@
-//! Rebuilding row by row, when the quick way of [`super::rebuild`] failed: every other serving member is asked for all that it
-//! has good of the range, and each row is made of whichever k of its blocks can be proven to belong together.
+//! Rebuilding row by row, when the quick way of [`super::rebuild`] failed: every other member that serves or catches up is asked
+//! for all that it has good of the range, and each row is made of whichever k of its blocks can be proven to belong together.
 //!
 //! Invariant: a block that cannot be made so has fewer than k good blocks left in its row. Memory is bounded by the range
 //! of every other shard.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cairn_chunk_core::row_decode::{Remade, ShardBlocks};
 use cairn_chunk_core::row_search::RowSearch;
 use cairn_env::AlignedBuf;
-use cairn_types::{BLOCK_SIZE, DiskId};
+use cairn_types::{BLOCK_SIZE, DiskId, crc32c};
 use tokio::task::JoinSet;
 
 use super::Inner;
@@ -34,32 +34,36 @@ impl Inner {
         let mut data = AlignedBuf::unpooled(blocks.len() * BLOCK_SIZE);
         let mut sums = Remade { crcs: Vec::new(), row_crcs: Vec::new() };
         let mut search = RowSearch::new(&job.codec, job.shard);
+        let mut lost = Vec::new();
         for block in blocks.clone() {
-            let of_row = |holder: &Holder| holder.held.good.contains_key(&block);
-            if holders.iter().filter(|holder| of_row(holder)).count() < job.codec.k() {
-                return Err(few(job, block, &holders));
-            }
             let at = data.len();
             data.resize(at + BLOCK_SIZE);
-            let made = search.remake(&sources(&holders, block), &mut data[at..]).map_err(|trouble| {
-                let error =
-                    RebuildError::Unproven { chunk: job.id, shard: job.shard, blocks: block..block + 1, trouble };
-                tracing::error!(%error, "a block of a shard cannot be rebuilt");
-                error
-            })?;
-            sums.crcs.extend(made.crcs);
-            sums.row_crcs.extend(made.row_crcs);
+            match remake_row(job, &mut search, &holders, block, &mut data[at..]) {
+                Ok(made) => {
+                    sums.crcs.extend(made.crcs);
+                    sums.row_crcs.extend(made.row_crcs);
+                }
+                Err(error) if job.may_lose && error.is_for_good() => {
+                    tracing::error!(%error, "a block of a shard is lost: no member of its group has enough of its row, and none is away");
+                    data[at..].fill(0);
+                    sums.crcs.push(!crc32c(&data[at..]));
+                    let rows = if job.shard < job.codec.k() { 0 } else { job.codec.k() };
+                    sums.row_crcs.extend(std::iter::repeat_n(0, rows));
+                    lost.push(block);
+                }
+                Err(error) => return Err(error),
+            }
             // The proof of a row takes a while when sources disagree.
             tokio::task::yield_now().await;
         }
-        Ok(Rebuilt { data, sums })
+        Ok(Rebuilt { data, sums, lost })
     }
 
     async fn hold_all(self: &Arc<Self>, job: &Arc<Rebuild>, blocks: &Range<u32>) -> Vec<Holder> {
         let block = BLOCK_SIZE as u64;
         let range = u64::from(blocks.start) * block..u64::from(blocks.end) * block;
         let mut questions = JoinSet::new();
-        for &(shard, disk) in &job.others {
+        for &(shard, disk) in job.others.iter().chain(&job.syncing) {
             let (inner, job, range) = (self.clone(), job.clone(), range.clone());
             questions.spawn(async move {
                 let held = inner.fetch_good(&job.at(disk), range).await;
@@ -74,6 +78,25 @@ impl Inner {
         holders.sort_by_key(|holder| holder.shard);
         holders
     }
+}
+
+/// One block of the shard, from whatever is good of its row.
+fn remake_row(
+    job: &Rebuild,
+    search: &mut RowSearch<'_>,
+    holders: &[Holder],
+    block: u32,
+    into: &mut [u8],
+) -> Result<Remade, RebuildError> {
+    let have = holders.iter().filter(|holder| holder.held.good.contains_key(&block)).count();
+    if have < job.codec.k() {
+        return Err(few(job, block, holders));
+    }
+    search.remake(&sources(holders, block), into).map_err(|trouble| {
+        let error = RebuildError::Unproven { chunk: job.id, shard: job.shard, blocks: block..block + 1, trouble };
+        tracing::error!(%error, "a block of a shard cannot be rebuilt");
+        error
+    })
 }
 
 fn sources(holders: &[Holder], block: u32) -> Vec<ShardBlocks<'_>> {

@@ -11,4 +11,5 @@ mod restores;
 mod shard_lives;
 mod shards;
 mod sources;
+mod stalls;
 mod stripes;

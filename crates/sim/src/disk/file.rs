@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use cairn_env::buf::BUF_ALIGN;
 use cairn_env::disk::{DiskError, DiskOp, File, LockGuard, OpenOptions};
 
+use super::hang::Hang;
 use super::lock;
 use super::names::FileId;
 use super::world::World;
@@ -15,6 +16,7 @@ use super::world::World;
 #[derive(Debug)]
 pub(super) struct SimFile {
     world: Arc<Mutex<World>>,
+    hang: Arc<Hang>,
     id: FileId,
     generation: u64,
     path: String,
@@ -34,6 +36,7 @@ impl SimFile {
         world.add_handle(id);
         Arc::new(Self {
             world: shared.clone(),
+            hang: world.hang.clone(),
             id,
             generation: world.generation,
             path: path.into(),
@@ -45,6 +48,9 @@ impl SimFile {
 
     /// The world, if the handle is still of this life of the disk.
     fn world(&self, op: DiskOp) -> Result<MutexGuard<'_, World>, DiskError> {
+        if !matches!(op, DiskOp::Stat) {
+            self.hang.pass();
+        }
         let world = lock(&self.world);
         if world.generation == self.generation { Ok(world) } else { Err(World::gone(op, &self.path)) }
     }

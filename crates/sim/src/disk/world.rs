@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use cairn_env::disk::{DiskError, DiskOp};
 
@@ -12,6 +13,7 @@ use super::SimDiskOptions;
 use super::content::{Content, PAGE, SECTOR};
 use super::crash::{CrashPolicy, Decider};
 use super::fault::{ActiveRule, FaultCounts, FaultEffect};
+use super::hang::Hang;
 use super::names::{Entry, FileId, Names};
 use crate::rng::SimRng;
 
@@ -41,6 +43,7 @@ pub(super) struct World {
     pub(super) crash_at: Option<u64>,
     pub(super) rules: Vec<ActiveRule>,
     pub(super) counts: FaultCounts,
+    pub(super) hang: Arc<Hang>,
 }
 
 /// What the gate decided about an operation.
@@ -76,6 +79,7 @@ impl World {
             crash_at: None,
             rules: Vec::new(),
             counts: FaultCounts::default(),
+            hang: Arc::default(),
         }
     }
 
@@ -232,6 +236,7 @@ impl World {
 
     /// All handles and locks of the process are gone.
     pub(super) fn end_process(&mut self) {
+        self.hang.set(false);
         self.generation += 1;
         self.handles.clear();
         self.locks.clear();

@@ -3,7 +3,7 @@ use crate::error::ClientError;
 use crate::fake::FakeCluster;
 use crate::meta::volume::Volume;
 use crate::read::tests::{LENGTH, data, read, written};
-use cairn_types::Scheme;
+use cairn_types::{MemberState, Scheme};
 
 /// Blocks of each shard: seven rows of units of four blocks; the rest of the file is in copies.
 const BLOCKS: u64 = 28;
@@ -103,4 +103,37 @@ async fn a_row_with_too_few_good_blocks_is_named_and_the_others_are_read() {
             assert!(error.is_none() && part == data()[from..to], "{from}..{to}: {} bytes, {error:?}", part.len());
         }
     }
+}
+
+/// One member away and two that catch up, with damage on others: five of six blocks of each row are on serving members.
+async fn with_two_that_catch_up(readable: bool) -> (FakeCluster, Vec<u32>, Volume) {
+    let (mut cluster, members, volume) = damaged(|_| readable).await;
+    cluster.kill(members[AWAY[0]]);
+    for shard in [5, AWAY[1]] {
+        cluster.fake.state.lock().set_member(1, members[shard], MemberState::Syncing);
+    }
+    (cluster, members, volume)
+}
+
+/// After a restart of everything reads would wait for members to catch up that have what is wanted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_catch_up_are_the_last_resort() {
+    for readable in [true, false] {
+        let (cluster, members, volume) = with_two_that_catch_up(readable).await;
+        let (faults, _) = read_all(&cluster, &volume).await;
+        assert!(faults > 0, "no fault fired");
+        let state = cluster.fake.state.lock();
+        assert!(state.reads.contains_key(&members[5]) && state.reads.contains_key(&members[AWAY[1]]));
+    }
+}
+
+/// A member that was away while indices were given again would have its old chunk read as the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_chunks_of_the_same_number_are_not_read() {
+    let (cluster, members, volume) = with_two_that_catch_up(true).await;
+    [5, AWAY[1]].into_iter().for_each(|shard| cluster.replace_chunks(members[shard]));
+    let (before, error) = read(&volume, 0, LENGTH).await;
+    assert!(data().starts_with(&before), "other bytes came");
+    let Some(ClientError::Unreadable { detail, .. }) = error else { panic!("{error:?}") };
+    assert!(detail.contains("another chunk has its index"), "{detail}");
 }

@@ -397,8 +397,7 @@ impl Cluster {
             chunk: Some(ChunkHeader { epoch: 0, ..self.header(i, index) }),
             offset: at,
             length: bytes as u32,
-            creation_epoch: 0,
-            row_crcs: false,
+            ..ReadRequest::default()
         };
         let (answer, payload): (ReadResponse, _) = self.call(i, Opcode::Read, &request, Payload::None)?;
         let payload = payload.expect("whole blocks");

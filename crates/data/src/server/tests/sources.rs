@@ -9,7 +9,7 @@ use cairn_types::MemberState::{self, Offline, Serving, Syncing};
 use cairn_types::{ErrorCode, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::common::ChunkRange;
-use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
+use cairn_wire::data::{ChunkHeader, FreeItem, FreeRequest, FreeResponse, ReadRequest, ReadResponse};
 
 use super::cluster::{Cluster, PG, eventually, pattern};
 use super::rebuilds::{damage, report};
@@ -264,4 +264,96 @@ fn a_bad_block_is_healed_when_the_others_are_back() {
     cluster.raise(&[Serving; 5]);
     healed(&cluster, 2, index, 12);
     shards.check_all(&cluster, 2, index);
+}
+
+/// A row would be lost, and its member catch up for ever, although enough of it is on members that catch up themselves.
+#[test]
+fn members_that_catch_up_are_the_last_source() {
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 11, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+        at_rest(&cluster, i, index);
+    }
+    // Two of three serving members are good in each of these rows.
+    let bad = [(0, 5), (1, 22), (2, 63)];
+    for (member, block) in bad {
+        damage(&cluster, member, index, block);
+    }
+    cluster.restart_with(3, |dir| std::fs::remove_dir_all(dir.join("pg")).expect("removed"));
+    // This one has all of it, and is kept from saying that it caught up.
+    cluster.raise(&[Serving, Serving, Serving, Syncing, Syncing]);
+    caught_up(&cluster, 3);
+    let refused = super::stripes::read_shard(&cluster, 4, index, 0, 4096).expect_err("readers ask it only as the last");
+    assert_eq!(refused.code(), Some(ErrorCode::NotServing), "{refused}");
+    cluster.raise(&[Serving, Serving, Serving, Serving, Syncing]);
+    shards.check_all(&cluster, 3, index);
+}
+
+/// A member that was away while an index was given again would have its old chunk taken for the new one.
+#[test]
+fn a_member_that_catches_up_answers_only_for_the_epoch_of_the_chunk() {
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 12, UNIT);
+    shards.put(&cluster, &ALL, index);
+    cluster.raise(&[Serving, Serving, Serving, Serving, Syncing]);
+    let ask = |creation_epoch: u64, catching_up: bool| {
+        let chunk = Some(ChunkHeader { epoch: 0, ..cluster.header(4, index) });
+        let request = ReadRequest { chunk, length: 4096, creation_epoch, catching_up, ..ReadRequest::default() };
+        cluster.call::<ReadResponse>(4, Opcode::Read, &request, Payload::None).map_err(|error| error.code())
+    };
+    let (answer, payload) = ask(1, true).expect("the same chunk");
+    assert_eq!((answer.creation_epoch, payload.map(|p| p.to_vec())), (1, Some(shards.bytes[4][..4096].to_vec())));
+    assert_eq!(ask(2, true).expect_err("another chunk"), Some(ErrorCode::ChunkDeleted));
+    assert_eq!(ask(0, true).expect_err("it may be another chunk"), Some(ErrorCode::NotServing));
+    assert_eq!(ask(1, false).expect_err("not asked as the last resort"), Some(ErrorCode::NotServing));
+    // What copies have there may have been overwritten meanwhile.
+    let mut copies = Cluster::start(3);
+    let index = copies.allocate(0).expect("an index");
+    copies.append(0, &[1, 2], index, 0, &pattern(1, 4096)).expect("appended");
+    copies.raise(&[Serving, Serving, Syncing]);
+    let chunk = Some(ChunkHeader { epoch: 0, ..copies.header(2, index) });
+    let request = ReadRequest { chunk, length: 4096, creation_epoch: 1, catching_up: true, ..ReadRequest::default() };
+    let error = copies.call::<ReadResponse>(2, Opcode::Read, &request, Payload::None).expect_err("a copy");
+    assert_eq!(error.code(), Some(ErrorCode::NotServing), "{error}");
+}
+
+/// One row that is lost for good would keep its member out of the group for ever, and every other row of it a shard short.
+#[test]
+fn a_row_that_is_lost_keeps_nobody_out() {
+    let mut cluster = Cluster::start_scheme(RS32, |config| config.lose_after = std::time::Duration::from_millis(200));
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 13, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+        at_rest(&cluster, i, index);
+    }
+    let (lost, at) = (21, 21 * 4096);
+    [0, 2].iter().for_each(|i| damage(&cluster, *i, index, lost));
+    cluster.restart_with(4, |dir| std::fs::remove_dir_all(dir.join("pg")).expect("removed"));
+    // While a member is away that may have it, it is waited for.
+    cluster.kill(3);
+    cluster.raise(&[Serving, Serving, Serving, Offline, Syncing]);
+    let waits = |cluster: &Cluster| cluster.nodes[4].report().map(|report| report.waits_for).unwrap_or_default();
+    eventually("it waits", || waits(&cluster).contains("1 of 3 shards"));
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    assert!(!cluster.nodes[4].report().is_some_and(|report| report.caught_up), "it did not wait");
+    // It comes back, and does not.
+    cluster.restart_with(3, |_| {});
+    damage(&cluster, 3, index, lost);
+    cluster.raise(&[Serving, Serving, Serving, Serving, Syncing]);
+    caught_up(&cluster, 4);
+    cluster.raise(&[Serving; 5]);
+    shards.check(&cluster, 4, index, 0, at);
+    shards.check(&cluster, 4, index, at + 4096, 4 * UNIT);
+    assert_eq!(cluster.read(4, index, at as u64, 4096).expect("answered"), None, "what is lost looks like data");
+    // Enough of the row turns up after all.
+    damage(&cluster, 0, index, lost);
+    damage(&cluster, 2, index, lost);
+    healed(&cluster, 4, index, lost as u32);
+    shards.check_all(&cluster, 4, index);
 }

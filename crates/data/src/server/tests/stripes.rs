@@ -105,8 +105,8 @@ pub(super) fn read_shard(
         chunk: Some(ChunkHeader { epoch: 0, ..cluster.header(i, index) }),
         offset: at as u64,
         length: length as u32,
-        creation_epoch: 0,
         row_crcs: true,
+        ..ReadRequest::default()
     };
     let (answer, payload): (ReadResponse, _) = cluster.call(i, Opcode::Read, &request, Payload::None)?;
     let payload = payload.expect("whole blocks");
