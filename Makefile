@@ -7,7 +7,7 @@ export CARGO_BUILD_JOBS := $(JOBS)
 CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
 
 .DEFAULT_GOAL := all
-.PHONY: all build release test check demo bench fuzz-corpus clean help prepare
+.PHONY: all build release test test-apps check demo bench fuzz-corpus clean help prepare
 
 all: build ## the same as build
 
@@ -19,6 +19,11 @@ release: prepare ## compile the optimized binary, target/release/cairn
 
 test: prepare ## run every test; the last line is the sum
 	$(CARGO) xtask test
+
+test-apps: prepare ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a mount (APPS=git,tar for some of them)
+	.ci/prepare with-apps
+	@bash -c 'set -o pipefail; CAIRN_TEST_APPS=$(or $(APPS),all) $(CARGO) test --locked --package cairn --test process -- \
+	    --exact mount::apps::applications --nocapture | tee /dev/stderr | grep "^applications: " > /dev/null'
 
 check: ## formatting, clippy, layers, sizes, licences, advisories, links
 	.ci/prepare with-lints

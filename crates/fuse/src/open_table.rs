@@ -2,8 +2,9 @@
 //!
 //! A worker notes each open and release, and whether data was written since the last sync. The next worker opens the same
 //! inodes under the same numbers. Invariants owned here: a slot counts only when its state says so, which is stored last;
-//! what a dying process left half written is not taken. Byte order and layout are those of one machine and one boot; the
-//! header's version tells workers of other releases.
+//! what a dying process left half written is not taken; data that may be lost is told at the next sync of every handle
+//! that was open for writing then, however many workers die before, and of one opened later if nobody was told yet. Byte order and
+//! layout are those of one machine and one boot; the header's version tells workers of other releases.
 use cairn_vfs::OpenState;
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -22,11 +23,15 @@ const VERSION: u32 = 1;
 const FREE: u32 = 0;
 const LIVE: u32 = 1;
 
+/// In `written`: data of the file may be lost, and this handle was not told.
+const LOST: u32 = 1 << 31;
+
 /// One handle in memory; the first slot is the header.
 #[repr(C)]
 struct Slot {
     state: AtomicU32,
-    dirty: AtomicU32,
+    /// Number of the last write that is not synced (0: none), and [`LOST`].
+    written: AtomicU32,
     body: Body,
 }
 
@@ -60,17 +65,23 @@ pub struct Record<'a> {
 #[derive(Default)]
 struct Index {
     slots: HashMap<u64, u32>,
+    /// Slots of an inode's handles.
+    inodes: HashMap<u64, Vec<u32>>,
+    /// Inodes with a loss of which nobody was told.
+    untold: HashSet<u64>,
     free: Vec<u32>,
     /// Slots below this were used at some time.
     used: u32,
     full: bool,
 }
 
+/// Writes that a sync may make durable: handles of an inode and the last write of each before it began.
+pub struct Unsynced(Vec<(u64, u32)>);
+
 /// The table, mapped.
 pub struct OpenTable {
     start: *mut Slot,
     index: Mutex<Index>,
-    lost: Mutex<HashSet<u64>>,
 }
 
 // SAFETY: the mapping is valid until drop; the fields of a slot that change while others look are atomics, and bodies are
@@ -78,6 +89,11 @@ pub struct OpenTable {
 unsafe impl Send for OpenTable {}
 // SAFETY: as above.
 unsafe impl Sync for OpenTable {}
+
+/// Whether a handle was opened for writing.
+fn writes(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
 
 const LENGTH: usize = SLOTS as usize * size_of::<Slot>();
 
@@ -96,13 +112,12 @@ impl OpenTable {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice, as long as the file.
         let start = unsafe { mmap(std::ptr::null_mut(), LENGTH, protection, flags, fd.as_fd(), 0)? };
-        let (index, lost) = (Mutex::new(Index::default()), Mutex::new(HashSet::new()));
-        let table = OpenTable { start: start.cast(), index, lost };
+        let table = OpenTable { start: start.cast(), index: Mutex::new(Index::default()) };
         let header = table.slot(0);
-        match (header.state.load(Ordering::Acquire), header.dirty.load(Ordering::Acquire)) {
+        match (header.state.load(Ordering::Acquire), header.written.load(Ordering::Acquire)) {
             (MAGIC, VERSION) => {}
             (FREE, 0) => {
-                header.dirty.store(VERSION, Ordering::Release);
+                header.written.store(VERSION, Ordering::Release);
                 header.state.store(MAGIC, Ordering::Release);
             }
             _ => return Err(std::io::Error::other("the table of open files is of another version; remount")),
@@ -158,72 +173,112 @@ impl OpenTable {
             }
         };
         index.slots.insert(record.handle, number);
-        self.write(number, body, false);
+        index.inodes.entry(record.ino).or_default().push(number);
+        let lost = if index.untold.contains(&record.ino) && writes(record.flags) { LOST } else { 0 };
+        self.write(number, body, lost);
     }
-    fn write(&self, number: u32, body: Body, dirty: bool) {
+    fn write(&self, number: u32, body: Body, written: u32) {
         let slot = self.slot(number);
         slot.state.store(FREE, Ordering::Release);
         fence(Ordering::SeqCst);
         // SAFETY: the slot was just taken under the lock of `index`; nobody else writes its body.
         unsafe { (&raw const slot.body).cast_mut().write_volatile(body) };
-        slot.dirty.store(u32::from(dirty), Ordering::Release);
+        slot.written.store(written, Ordering::Release);
         slot.state.store(LIVE, Ordering::Release);
+    }
+    fn body(&self, number: u32) -> Body {
+        // SAFETY: any bytes are a valid body; whoever changes one holds the lock of `index`, as callers do.
+        unsafe { (&raw const self.slot(number).body).read_volatile() }
     }
     /// Notes that a handle is closed.
     pub fn forget(&self, handle: u64) {
         let mut index = self.index.lock();
-        if let Some(number) = index.slots.remove(&handle) {
-            self.slot(number).state.store(FREE, Ordering::Release);
-            index.free.push(number);
+        let Some(number) = index.slots.remove(&handle) else { return };
+        let ino = self.body(number).ino;
+        self.slot(number).state.store(FREE, Ordering::Release);
+        index.free.push(number);
+        let of_inode = index.inodes.entry(ino).or_default();
+        of_inode.retain(|slot| *slot != number);
+        if of_inode.is_empty() {
+            index.inodes.remove(&ino);
+            index.untold.remove(&ino);
         }
-        drop(index);
-        self.lost.lock().remove(&handle);
     }
-    /// Data was written through it.
+    /// Data is written through it.
     pub fn mark_dirty(&self, handle: u64) {
-        self.set_dirty(handle, 1);
-    }
-    /// All that was written is synced.
-    pub fn mark_clean(&self, handle: u64) {
-        self.set_dirty(handle, 0);
-    }
-    fn set_dirty(&self, handle: u64, dirty: u32) {
         let index = self.index.lock();
-        if let Some(number) = index.slots.get(&handle) {
-            let slot = self.slot(*number);
-            if slot.dirty.load(Ordering::Relaxed) != dirty {
-                slot.dirty.store(dirty, Ordering::Release);
-            }
+        let Some(number) = index.slots.get(&handle) else { return };
+        let next = |written: u32| Some(written & LOST | (written & !LOST).wrapping_add(1).clamp(1, LOST - 1));
+        let _always = self.slot(*number).written.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+    }
+    /// What a sync of the handle's file covers, if it is asked before the sync begins.
+    pub fn unsynced(&self, handle: u64) -> Unsynced {
+        let index = self.index.lock();
+        let Some(number) = index.slots.get(&handle) else { return Unsynced(Vec::new()) };
+        let of_inode = index.inodes.get(&self.body(*number).ino).map_or(&[][..], |slots| slots);
+        let written =
+            |number: &u32| (self.body(*number).handle, self.slot(*number).written.load(Ordering::Acquire) & !LOST);
+        Unsynced(of_inode.iter().map(written).filter(|(_, written)| *written != 0).collect())
+    }
+    /// That much is synced. What was written meanwhile is not.
+    pub fn mark_clean(&self, synced: &Unsynced) {
+        let index = self.index.lock();
+        for (handle, seen) in &synced.0 {
+            let Some(number) = index.slots.get(handle) else { continue };
+            let clean = |written: u32| (written & !LOST == *seen).then_some(written & LOST);
+            let _or_written_again = self.slot(*number).written.fetch_update(Ordering::AcqRel, Ordering::Acquire, clean);
         }
     }
-    /// Handles that a worker left, with whether their data may be lost. They stay noted.
+    /// Handles that a worker left, with whether they have to be told of a loss. They stay noted.
     pub fn load(&self) -> Vec<(OpenState, bool)> {
         let mut index = self.index.lock();
         *index = Index { used: self.used(), ..Index::default() };
-        let mut found = Vec::new();
         for number in 1..index.used {
-            let slot = self.slot(number);
-            if slot.state.load(Ordering::Acquire) != LIVE {
+            if self.slot(number).state.load(Ordering::Acquire) != LIVE {
                 index.free.push(number);
                 continue;
             }
-            // SAFETY: any bytes are a valid body.
-            let body = unsafe { (&raw const slot.body).read_volatile() };
-            let groups = body.groups[..(body.group_count as usize).min(GROUPS)].to_vec();
-            let state = OpenState {
-                handle: body.handle,
-                ino: body.ino,
-                flags: body.flags,
-                directory: body.directory != 0,
-                uid: body.uid,
-                gid: body.gid,
-                groups,
-                kernel_version: body.kernel_version,
-            };
+            let body = self.body(number);
             index.slots.insert(body.handle, number);
-            found.push((state, slot.dirty.load(Ordering::Acquire) != 0));
+            index.inodes.entry(body.ino).or_default().push(number);
         }
+        let mut found = Vec::new();
+        let inodes = std::mem::take(&mut index.inodes);
+        for (ino, slots) in &inodes {
+            if self.judge_loss(slots) {
+                index.untold.insert(*ino);
+            }
+            found.extend(slots.iter().map(|number| self.state_of(*number)));
+        }
+        index.inodes = inodes;
+        found.sort_unstable_by_key(|(state, _)| state.handle);
         found
+    }
+    /// What is not synced is lost: whoever has the file open for writing is to be told, not only who wrote it.
+    fn judge_loss(&self, slots: &[u32]) -> bool {
+        let written = |number: &u32| self.slot(*number).written.load(Ordering::Acquire);
+        if slots.iter().any(|number| written(number) & !LOST != 0) {
+            for number in slots {
+                let lost = if writes(self.body(*number).flags) { LOST } else { 0 };
+                self.slot(*number).written.store(lost, Ordering::Release);
+            }
+        }
+        slots.iter().any(|number| written(number) & LOST != 0)
+    }
+    fn state_of(&self, number: u32) -> (OpenState, bool) {
+        let body = self.body(number);
+        let groups = body.groups[..(body.group_count as usize).min(GROUPS)].to_vec();
+        let state = OpenState {
+            handle: body.handle,
+            ino: body.ino,
+            flags: body.flags,
+            directory: body.directory != 0,
+            uid: body.uid,
+            gid: body.gid,
+            groups,
+            kernel_version: body.kernel_version,
+        };
+        (state, self.slot(number).written.load(Ordering::Acquire) & LOST != 0)
     }
     /// Before handing over: what `vfs` knows of each handle, all of it synced or not.
     pub fn refine(&self, states: &[OpenState], synced: bool) {
@@ -231,21 +286,22 @@ impl OpenTable {
         for state in states {
             let Some(number) = index.slots.get(&state.handle) else { continue };
             let slot = self.slot(*number);
-            // SAFETY: the slot is taken, and bodies change under the lock of `index` alone.
-            let mut body = unsafe { (&raw const slot.body).read_volatile() };
+            let mut body = self.body(*number);
             body.kernel_version = state.kernel_version;
             body.flags = state.flags;
-            let dirty = !synced && slot.dirty.load(Ordering::Acquire) != 0;
-            self.write(*number, body, dirty);
+            let written = slot.written.load(Ordering::Acquire);
+            self.write(*number, body, if synced { written & LOST } else { written });
         }
-    }
-    /// The handle's data of before may be lost; its next sync says so.
-    pub fn set_lost(&self, handle: u64) {
-        self.lost.lock().insert(handle);
     }
     /// Whether a loss has to be told; only once.
     pub fn take_lost(&self, handle: u64) -> bool {
-        self.lost.lock().remove(&handle)
+        let mut index = self.index.lock();
+        let Some(number) = index.slots.get(&handle).copied() else { return false };
+        let lost = self.slot(number).written.fetch_and(!LOST, Ordering::AcqRel) & LOST != 0;
+        if lost {
+            index.untold.remove(&self.body(number).ino);
+        }
+        lost
     }
     pub fn count(&self) -> usize {
         self.index.lock().slots.len()
@@ -279,12 +335,11 @@ mod tests {
         first.forget(1);
         first.mark_dirty(2);
         first.mark_dirty(3);
-        first.mark_clean(3);
+        first.mark_clean(&first.unsynced(3));
         first.record(&record(4, &[]));
         drop(first);
         let second = OpenTable::map(memory).expect("map again");
-        let mut found = second.load();
-        found.sort_by_key(|(state, _)| state.handle);
+        let found = second.load();
         let handles: Vec<(u64, bool)> = found.iter().map(|(state, dirty)| (state.handle, *dirty)).collect();
         assert_eq!(handles, [(2, true), (3, false), (4, false)]);
         assert_eq!(found[0].0.groups, (0..16).collect::<Vec<u32>>());
@@ -293,13 +348,49 @@ mod tests {
         assert_eq!(second.count(), 2);
     }
 
-    /// A program would be told of a loss with every sync, or never.
+    /// The table as the next worker finds it.
+    fn next(table: OpenTable, memory: &OwnedFd) -> OpenTable {
+        drop(table);
+        let next = OpenTable::map(memory.try_clone().expect("clone")).expect("map");
+        next.load();
+        next
+    }
+
+    /// A program would be told of a loss with every sync, or never: because another worker died before it was told, or
+    /// because it syncs through another handle than it wrote through.
     #[test]
-    fn a_loss_is_told_once() {
-        let table = OpenTable::map(OpenTable::create_memory().expect("memory")).expect("map");
-        table.set_lost(9);
-        assert!(table.take_lost(9));
-        assert!(!table.take_lost(9));
+    fn a_loss_is_told_once_to_everybody() {
+        let memory = OpenTable::create_memory().expect("memory");
+        let table = OpenTable::map(memory.try_clone().expect("clone")).expect("map");
+        let other = Record { ino: 10, ..record(2, &[]) };
+        table.record(&record(1, &[]));
+        table.record(&other);
+        table.record(&record(3, &[]));
+        table.mark_dirty(1);
+        table.record(&Record { handle: 6, flags: libc::O_RDONLY, ..other });
+        let table = next(next(next(table, &memory), &memory), &memory);
+        table.record(&Record { handle: 4, ..other });
+        assert!(table.take_lost(2), "a handle of the same file");
+        table.record(&Record { handle: 5, ..other });
+        let told: Vec<bool> = (1..=6).chain(1..=2).map(|handle| table.take_lost(handle)).collect();
+        assert_eq!(told, [true, false, false, true, false, false, false, false]);
+    }
+
+    /// A loss would not be told if a write came while a sync was under way.
+    #[test]
+    fn what_is_written_during_a_sync_is_not_synced() {
+        let memory = OpenTable::create_memory().expect("memory");
+        let table = OpenTable::map(memory.try_clone().expect("clone")).expect("map");
+        table.record(&record(1, &[]));
+        table.record(&Record { ino: 10, ..record(2, &[]) });
+        table.mark_dirty(1);
+        table.mark_dirty(2);
+        let before = table.unsynced(2);
+        table.mark_dirty(1);
+        table.mark_clean(&before);
+        assert!(table.unsynced(1).0.iter().map(|(_, written)| *written).eq([2]), "the other one is synced");
+        let table = next(table, &memory);
+        assert!(table.take_lost(1) && table.take_lost(2));
     }
 
     /// Memory of some other kind would be taken for a table.

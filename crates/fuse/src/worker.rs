@@ -136,11 +136,9 @@ impl Worker {
         (root, lanes): (u64, &Lanes),
     ) -> Result<Worker> {
         let left = table.load();
-        let (count, unsynced) = (left.len(), left.iter().filter(|(_, dirty)| *dirty).count());
-        for (state, _) in left.iter().filter(|(_, dirty)| *dirty) {
+        let (count, unsynced) = (left.len(), left.iter().filter(|(_, lost)| *lost).count());
+        for (state, _) in left.iter().filter(|(_, lost)| *lost) {
             tracing::warn!(inode = state.ino, handle = state.handle, "data that was not synced may be lost");
-            table.set_lost(state.handle);
-            table.mark_clean(state.handle);
         }
         let lost = match count {
             0 => Vec::new(),

@@ -1,6 +1,15 @@
 //! A volume mounted on a real cluster: what programs do with files, and what stays when processes die.
 //!
 //! Needs /dev/fuse and the right to mount; where they lack, each test says so and passes.
+mod apps;
+mod crash;
+mod fsx;
+mod many;
+mod seeds;
+mod space;
+mod stamps;
+mod tree;
+
 use crate::support::{Cluster, Shape, binary, text};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -106,6 +115,17 @@ impl Drop for Mount {
             let _detached = self.cairn(&["umount", "--lazy", dir]);
             let _at_last = Command::new("umount").args(["-l", dir]).output();
         }
+    }
+}
+
+/// truncate(2), which cuts a file by its name.
+fn truncate(path: &Path, size: u64) -> rustix::io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("no name has zeros");
+    // SAFETY: a string that ends with a zero.
+    match unsafe { libc::truncate(path.as_ptr(), size as libc::off_t) } {
+        0 => Ok(()),
+        _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).expect("a number")),
     }
 }
 

@@ -63,7 +63,12 @@ impl Vfs {
         self.inner.reserve(data.len()).await?;
         let data = SharedBuf::from_owner(data);
         match open.flags.append {
-            true => file.data.append(&open.volume, data, now_ns()).map(|_| ())?,
+            true => {
+                let at = file.data.append(&open.volume, data, now_ns())?;
+                if at != offset && !open.flags.direct {
+                    self.inner.landed_elsewhere(file, offset, length);
+                }
+            }
             false => file.data.write(&open.volume, offset, data, now_ns())?,
         }
         if open.flags.sync {
@@ -108,6 +113,13 @@ impl Inner {
             self.cache.forget_attributes(file.ino);
             self.invalidate(Invalidation::Inode { ino: file.ino, offset: 0, length: 0 });
         }
+    }
+    /// The kernel has the bytes of an append in its pages where the file ended as far as it knew; somebody else had made the
+    /// file longer.
+    fn landed_elsewhere(&self, file: &File, offset: u64, length: u32) {
+        self.cache.forget_pages(file.ino);
+        self.cache.forget_attributes(file.ino);
+        self.invalidate(Invalidation::Inode { ino: file.ino, offset, length: u64::from(length) });
     }
     /// Notes the access time, if it is to change.
     fn was_read(&self, open: &OpenFile) {

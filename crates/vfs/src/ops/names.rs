@@ -106,7 +106,7 @@ impl Vfs {
         Ok(self.inner.entry(caller, parent, name, &found?))
     }
     /// What is known of an inode is old, also where it is open: the number of its names and its time of change differ.
-    fn forget_attributes(&self, ino: u64) {
+    pub(crate) fn forget_attributes(&self, ino: u64) {
         self.inner.cache.forget_attributes(ino);
         if let Some(file) = self.inner.files.get(ino) {
             file.data.make_old();

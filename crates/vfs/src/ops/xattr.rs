@@ -13,7 +13,10 @@ impl Vfs {
         self.inner.check_writable("setxattr")?;
         let (volume, name, value) = (self.inner.as_user(caller), name.to_vec(), value.to_vec());
         let set = async move { Ok(volume.set_xattr(ino, &name, &value, flags).await?) };
-        self.inner.change("setxattr", set).await
+        let outcome = self.inner.change("setxattr", set).await;
+        // The time of change, and by an ACL the mode.
+        self.forget_attributes(ino);
+        outcome
     }
     pub async fn listxattr(&self, caller: &Caller, ino: u64) -> Result<Vec<Vec<u8>>> {
         let volume = self.inner.as_user(caller);
@@ -22,6 +25,8 @@ impl Vfs {
     pub async fn removexattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<()> {
         self.inner.check_writable("removexattr")?;
         let (volume, name) = (self.inner.as_user(caller), name.to_vec());
-        self.inner.change("removexattr", async move { Ok(volume.remove_xattr(ino, &name).await?) }).await
+        let outcome = self.inner.change("removexattr", async move { Ok(volume.remove_xattr(ino, &name).await?) }).await;
+        self.forget_attributes(ino);
+        outcome
     }
 }

@@ -4,7 +4,7 @@ use crate::abi::file::{
     OPEN_KILL_SUIDGID, OpenIn, OpenOut, RELEASE_FLOCK_UNLOCK, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use crate::abi::opcode::Opcode;
-use crate::open_table::Record;
+use crate::open_table::{Record, Unsynced};
 use crate::session::reply::{Outcome, Reply};
 use crate::session::request::Request;
 use crate::session::{Session, caller};
@@ -108,14 +108,16 @@ impl Session {
         match opcode {
             Opcode::Flush => {
                 let asked: FlushIn = request.arg()?;
-                let flushed = self.vfs.flush(Handle(asked.fh), asked.lock_owner).await;
-                self.synced(asked.fh, flushed)
+                let unsynced = self.table.unsynced(asked.fh);
+                self.vfs.flush(Handle(asked.fh), asked.lock_owner).await?;
+                self.synced(asked.fh, &unsynced)
             }
             Opcode::Fsync => {
                 let asked: FsyncIn = request.arg()?;
                 let datasync = asked.fsync_flags & FSYNC_FDATASYNC != 0;
-                let synced = self.vfs.fsync(Handle(asked.fh), datasync).await;
-                self.synced(asked.fh, synced)
+                let unsynced = self.table.unsynced(asked.fh);
+                self.vfs.fsync(Handle(asked.fh), datasync).await?;
+                self.synced(asked.fh, &unsynced)
             }
             Opcode::Release => {
                 let asked: ReleaseIn = request.arg()?;
@@ -128,9 +130,8 @@ impl Session {
         }
     }
     /// A worker that died may have had data of this handle: its next sync says so, once.
-    fn synced(&self, handle: u64, outcome: Result<(), VfsError>) -> Outcome {
-        outcome?;
-        self.table.mark_clean(handle);
+    fn synced(&self, handle: u64, unsynced: &Unsynced) -> Outcome {
+        self.table.mark_clean(unsynced);
         match self.table.take_lost(handle) {
             true => Err(VfsError::new(
                 libc::EIO,

@@ -1,0 +1,162 @@
+//! Bytes of a mount under faults: servers are killed and come back, the mount's own process is killed with data that is
+//! not synced. What a sync promised is there.
+use super::fsx::{Fsx, Sizes};
+use super::seeds::{Rng, seeds};
+use super::stamps::{Finished, Share, Stamped};
+use super::{Mount, SMALL, skipped};
+use crate::support::{Cluster, Shape, text};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longer than any pause that a fault may make.
+const PROGRESS: Duration = Duration::from_secs(90);
+
+/// Writers at work until they are told to stop.
+struct Work {
+    stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    writers: Vec<JoinHandle<(String, Finished)>>,
+    models: Vec<JoinHandle<String>>,
+}
+
+impl Work {
+    fn new() -> Work {
+        Work { stop: Arc::default(), rounds: Arc::default(), writers: Vec::new(), models: Vec::new() }
+    }
+    fn writer(&mut self, path: &Path, share: Share, seed: u64, strict: bool) {
+        let (path, stop, rounds) = (path.to_owned(), self.stop.clone(), self.rounds.clone());
+        self.writers.push(std::thread::spawn(move || {
+            let mut own = Stamped::new(&path, share, seed, strict);
+            while !stop.load(Ordering::Relaxed) {
+                own.round();
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+            let told = format!("{} writes, {} syncs, {} told of a loss", own.writes, own.syncs, own.losses);
+            (told, own.finish())
+        }));
+    }
+    fn model(&mut self, path: &Path, seed: u64, sizes: Sizes) {
+        let (path, stop, rounds) = (path.to_owned(), self.stop.clone(), self.rounds.clone());
+        self.models.push(std::thread::spawn(move || {
+            let mut fsx = Fsx::new(&path, seed, sizes);
+            while !stop.load(Ordering::Relaxed) {
+                fsx.run(1);
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+            fsx.finish()
+        }));
+    }
+    /// Waits for some more rounds.
+    fn go_on(&self, count: u64) {
+        let wanted = self.rounds.load(Ordering::Relaxed) + count;
+        let started = Instant::now();
+        while self.rounds.load(Ordering::Relaxed) < wanted {
+            let failed =
+                self.writers.iter().any(JoinHandle::is_finished) || self.models.iter().any(JoinHandle::is_finished);
+            assert!(!failed, "a writer met an error");
+            assert!(started.elapsed() < PROGRESS, "the work stands still");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    fn end(self) -> Vec<Finished> {
+        self.stop.store(true, Ordering::Relaxed);
+        for model in self.models {
+            println!("{}", model.join().expect("the model met an error"));
+        }
+        let ended = self.writers.into_iter().map(|writer| writer.join().expect("a writer met an error"));
+        ended
+            .map(|(told, finished)| {
+                println!("{told}");
+                finished
+            })
+            .collect()
+    }
+}
+
+fn alone(blocks: u64, bytes: usize) -> Share {
+    Share { writer: 0, writers: 1, blocks, bytes }
+}
+
+/// A file as another client reads it.
+fn cat(cluster: &Cluster, path: &str) -> Vec<u8> {
+    let read = cluster.cairn(&["fs", "cat", path]);
+    assert!(read.status.success(), "{path}: {}", text(&read.stderr));
+    read.stdout
+}
+
+/// Bytes that were synced would be gone, or old, after servers died: with copies and with rows, below random operations.
+#[test]
+fn servers_die_under_verified_writes() {
+    if skipped() {
+        return;
+    }
+    for seed in seeds(1..2) {
+        let mut rng = Rng::new(seed);
+        let mut cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 6, racks: 6 });
+        cluster.ok(&["fs", "mkdir", "--layout", "rs-3-2/4k", "/rows"]);
+        let mount = Mount::new(&cluster, "mnt", "/", "");
+        let mut work = Work::new();
+        work.writer(&mount.path("copies"), alone(150, 4096), seed, true);
+        work.writer(&mount.path("rows/stamped"), alone(200, 3000), seed + 100, true);
+        work.model(&mount.path("model"), seed + 200, Sizes { file: 400_000, io: 60_000, local: false });
+        work.model(&mount.path("rows/model"), seed + 300, Sizes { file: 400_000, io: 100_000, local: false });
+        work.go_on(40);
+        for _ in 0..3 {
+            let victim = rng.pick(&["data1", "data2", "data3", "data4", "data5", "data6", "meta1", "meta2", "meta3"]);
+            println!("killing {victim}");
+            cluster.kill(victim);
+            work.go_on(40);
+            cluster.launch(victim);
+            cluster.wait_ready(victim);
+            work.go_on(20);
+        }
+        let finished = work.end();
+        for (path, finished) in ["/copies", "/rows/stamped"].iter().zip(&finished) {
+            finished.check(&cat(&cluster, path));
+        }
+        println!("seed {seed}: {} servers killed", cluster.kills);
+        assert_eq!(cluster.kills, 3);
+        let umount = mount.umount();
+        assert!(umount.status.success(), "{}", text(&umount.stderr));
+    }
+}
+
+/// What was synced would be gone with the mount's process, or a loss of what was not would never be told.
+#[test]
+fn a_worker_dies_with_data_that_is_not_synced() {
+    if skipped() {
+        return;
+    }
+    for seed in seeds(1..2) {
+        let cluster = Cluster::start(SMALL);
+        let mount = Mount::new(&cluster, "mnt", "/", "");
+        let mut work = Work::new();
+        for writer in 0..3 {
+            let path = mount.path(&format!("file-{writer}"));
+            work.writer(&path, alone(120, 3000 + writer as usize * 548), seed + writer, false);
+        }
+        for _ in 0..4 {
+            work.go_on(30);
+            let dead = mount.kill_worker();
+            work.go_on(3);
+            assert_ne!(mount.worker(), dead);
+        }
+        let finished = work.end();
+        let other = Mount::new(&cluster, "other", "/", "");
+        for (writer, finished) in finished.iter().enumerate() {
+            let name = format!("file-{writer}");
+            finished.check(&cat(&cluster, &format!("/{name}")));
+            finished.check(&fs::read(mount.path(&name)).expect("read"));
+            finished.check(&fs::read(other.path(&name)).expect("read"));
+        }
+        assert_eq!(mount.number(&["restarts"]), Some(4), "no worker was killed");
+        for mount in [mount, other] {
+            let umount = mount.umount();
+            assert!(umount.status.success(), "{}", text(&umount.stderr));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Several mounts at once: programs on different machines that share files.
+use super::seeds::{Rng, seeds};
+use super::stamps::{Share, Stamped};
+use super::{Mount, SMALL, skipped};
+use crate::support::{Cluster, text};
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+const MOUNTS: u64 = 3;
+/// Records that each appends.
+const RECORDS: u64 = 150;
+
+fn mounts(cluster: &Cluster) -> Vec<Mount> {
+    (0..MOUNTS).map(|number| Mount::new(cluster, &format!("mnt{number}"), "/", "")).collect()
+}
+
+fn record(writer: u64, number: u64, length: usize) -> Vec<u8> {
+    let mut line = format!("{writer} {number} {length} ").into_bytes();
+    let start = line.len();
+    line.resize(start + length, b'a' + ((writer * 7 + number) % 26) as u8);
+    line.push(b'\n');
+    line
+}
+
+fn append(path: &Path, writer: u64, seed: u64) {
+    let mut rng = Rng::new(seed * 100 + writer);
+    let open = || OpenOptions::new().append(true).create(true).open(path).expect("open");
+    let mut file = open();
+    for number in 0..RECORDS {
+        let length = if rng.one_in(10) { rng.index(100_000) } else { rng.index(300) };
+        file.write_all(&record(writer, number, length)).expect("append");
+        match rng.below(12) {
+            0..3 => file.sync_all().expect("fsync"),
+            3 => {
+                drop(file);
+                file = open();
+            }
+            _ => {}
+        }
+    }
+    file.sync_all().expect("fsync");
+}
+
+/// Every record once, whole, and each writer's in its order.
+fn check_records(what: &str, bytes: &[u8]) {
+    let mut next: BTreeMap<u64, u64> = BTreeMap::new();
+    let text = std::str::from_utf8(bytes).unwrap_or_else(|error| panic!("{what}: bytes that nobody wrote: {error}"));
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+        let (Some(writer), Some(seen), Some(length)) = (number(), number(), number()) else {
+            panic!("{what}: no record: {:?}", &line[..line.len().min(80)]);
+        };
+        let wanted = record(writer, seen, length as usize);
+        assert!(wanted.strip_suffix(b"\n") == Some(line.as_bytes()), "{what}: a torn record: writer {writer}, {seen}");
+        let expected = next.entry(writer).or_default();
+        assert_eq!(seen, *expected, "{what}: writer {writer}'s records");
+        *expected += 1;
+    }
+    let wanted: BTreeMap<u64, u64> = (0..MOUNTS).map(|writer| (writer, RECORDS)).collect();
+    assert_eq!(next, wanted, "{what}: how many records of each writer there are");
+}
+
+/// A log that several machines append to would lose lines, have them twice, or have half ones.
+#[test]
+fn mounts_append_to_one_file() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mounts = mounts(&cluster);
+    for seed in seeds(1..3) {
+        let name = format!("log-{seed}");
+        std::thread::scope(|scope| {
+            for (writer, mount) in (0u64..).zip(&mounts) {
+                let path = mount.path(&name);
+                scope.spawn(move || append(&path, writer, seed));
+            }
+        });
+        let other = cluster.cairn(&["fs", "cat", &format!("/{name}")]);
+        assert!(other.status.success(), "{}", text(&other.stderr));
+        check_records("another client", &other.stdout);
+        for mount in &mounts {
+            let found = fs::read(mount.path(&name)).expect("read");
+            check_records(&format!("{}, seed {seed}", mount.dir.display()), &found);
+        }
+    }
+    for mount in mounts {
+        let umount = mount.umount();
+        assert!(umount.status.success(), "{}", text(&umount.stderr));
+    }
+}
+
+/// Of two machines that write different parts of a file, down to single blocks, one would undo what the other wrote.
+#[test]
+fn mounts_write_parts_of_one_file() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mounts = mounts(&cluster);
+    for seed in seeds(1..3) {
+        let name = format!("parts-{seed}");
+        let work = |writer: u64, path: &Path| {
+            let share = Share { writer, writers: MOUNTS, blocks: 120, bytes: 3500 };
+            let mut own = Stamped::new(path, share, seed * 10 + writer, true);
+            (0..60).for_each(|_| own.round());
+            own.finish()
+        };
+        let finished: Vec<_> = std::thread::scope(|scope| {
+            let start = |(writer, mount): (u64, &Mount)| {
+                let path = mount.path(&name);
+                scope.spawn(move || work(writer, &path))
+            };
+            let writers: Vec<_> = (0u64..).zip(&mounts).map(start).collect();
+            writers.into_iter().map(|writer| writer.join().expect("a writer met an error")).collect()
+        });
+        let other = cluster.cairn(&["fs", "cat", &format!("/{name}")]);
+        assert!(other.status.success(), "{}", text(&other.stderr));
+        finished.iter().for_each(|own| own.check(&other.stdout));
+        for mount in &mounts {
+            let found = fs::read(mount.path(&name)).expect("read");
+            assert!(found == other.stdout, "{} shows other bytes than the servers have", mount.dir.display());
+        }
+    }
+    for mount in mounts {
+        let umount = mount.umount();
+        assert!(umount.status.success(), "{}", text(&umount.stderr));
+    }
+}

@@ -1,0 +1,151 @@
+//! Random operations on a tree of the mount, side by side with a directory of a local disk: each answers the same, value
+//! or errno, and in the end both trees are the same.
+//!
+//! Times: those that are set lie in the past, so a time that an operation has to change is seen to be new on both sides
+//! or on none.
+mod apply;
+mod choose;
+mod look;
+
+use super::seeds::{Rng, seeds, steps as step_count};
+use super::{Mount, SMALL, skipped};
+use crate::support::{Cluster, text};
+use apply::Side;
+use choose::Op;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Steps that a failure tells.
+const TOLD: usize = 40;
+/// Both trees are compared whole after so many steps.
+const WHOLE_EVERY: u64 = 25;
+/// Names lead out of the tree by one step at most; there is room for more.
+const DEEP: &str = "1/2/3/tree";
+
+/// Both trees.
+struct Pair {
+    seed: u64,
+    rng: Rng,
+    local: Side,
+    mount: Side,
+    step: u64,
+    /// Names that were there lately.
+    known: Vec<String>,
+    history: VecDeque<String>,
+    counts: BTreeMap<&'static str, (u64, u64)>,
+}
+
+impl Pair {
+    fn new(local: &Path, mount: &Path, seed: u64) -> Pair {
+        let side = |base: &Path| {
+            let root: PathBuf = base.join(DEEP);
+            fs::create_dir_all(&root).expect("directory");
+            Side::new(root)
+        };
+        let (local, mount) = (side(local), side(mount));
+        let (rng, history, counts) = (Rng::new(seed), VecDeque::new(), BTreeMap::new());
+        Pair { seed, rng, local, mount, step: 0, known: Vec::new(), history, counts }
+    }
+    fn run(&mut self, steps: u64) -> String {
+        for _ in 0..steps {
+            self.one_step();
+            if self.step.is_multiple_of(WHOLE_EVERY) {
+                self.compare_whole();
+            }
+        }
+        self.local.close_all();
+        self.mount.close_all();
+        self.compare_whole();
+        let counts = self.counts.iter().map(|(what, (done, refused))| format!("{what} {done}/{refused}"));
+        let counts: Vec<String> = counts.collect();
+        format!("seed {}: {} steps (done/refused: {})", self.seed, self.step, counts.join(", "))
+    }
+    fn one_step(&mut self) {
+        self.step += 1;
+        let op = Op::choose(&mut self.rng, self.local.open(), &self.known);
+        let places = op.places();
+        let watched = self.step.is_multiple_of(4);
+        if watched {
+            // Coarse clocks of file systems tick.
+            std::thread::sleep(std::time::Duration::from_millis(11));
+        }
+        let before = watched.then(|| (self.local.change_times(&places), self.mount.change_times(&places)));
+        let (wanted, got) = (self.local.apply(&op), self.mount.apply(&op));
+        let count = self.counts.entry(op.kind()).or_default();
+        if wanted.is_ok() {
+            count.0 += 1
+        } else {
+            count.1 += 1
+        }
+        if self.history.len() == TOLD {
+            self.history.pop_front();
+        }
+        self.history.push_back(format!("{:>6} {op:?}: {wanted:?}", self.step));
+        if wanted != got {
+            self.fail(&format!("a local disk answers {wanted:?},\nthe mount         {got:?}"));
+        }
+        if let Some((local, mount)) = before {
+            let (local_after, mount_after) = (self.local.change_times(&places), self.mount.change_times(&places));
+            for (at, place) in places.iter().enumerate() {
+                let (local, mount) = (local[at] != local_after[at], mount[at] != mount_after[at]);
+                if local != mount {
+                    self.fail(&format!("the change time of {place:?} changed locally: {local}, on the mount: {mount}"));
+                }
+            }
+        }
+    }
+    fn compare_whole(&mut self) {
+        let (wanted, got) = (look::whole(self.local.root()), look::whole(self.mount.root()));
+        for (path, wanted) in &wanted {
+            match got.get(path) {
+                Some(got) if got == wanted => {}
+                got => self.fail(&format!("{path:?} is locally {wanted:?},\non the mount {got:?}")),
+            }
+        }
+        if let Some(more) = got.keys().find(|path| !wanted.contains_key(*path)) {
+            self.fail(&format!("{more:?} is on the mount only"));
+        }
+        self.known = wanted.into_keys().collect();
+    }
+    fn fail(&self, what: &str) -> ! {
+        for line in &self.history {
+            eprintln!("{line}");
+        }
+        panic!("{what}\nstep {} of seed {}: repeat it with CAIRN_SEED={}", self.step, self.seed, self.seed);
+    }
+}
+
+/// A directory on a local disk; `CAIRN_LOCAL_DIR` says where.
+fn local_dir() -> tempfile::TempDir {
+    let made = match std::env::var_os("CAIRN_LOCAL_DIR") {
+        Some(dir) => tempfile::tempdir_in(dir),
+        None => tempfile::tempdir(),
+    };
+    made.expect("temporary directory")
+}
+
+/// The comparison itself would be wrong: two local directories behave the same.
+#[test]
+fn two_local_trees_are_the_same() {
+    for seed in seeds(1..3) {
+        let (one, two) = (local_dir(), local_dir());
+        println!("{}", Pair::new(one.path(), two.path(), seed).run(step_count(500)));
+    }
+}
+
+/// A program would get another answer, another error or another time from the mount than from a local disk.
+#[test]
+fn random_operations_on_a_tree() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "mnt", "/", "");
+    for seed in seeds(1..4) {
+        let (local, remote) = (local_dir(), mount.path(&format!("seed-{seed}")));
+        println!("{}", Pair::new(local.path(), &remote, seed).run(step_count(700)));
+    }
+    let umount = mount.umount();
+    assert!(umount.status.success(), "{}", text(&umount.stderr));
+}
