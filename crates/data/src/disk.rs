@@ -35,6 +35,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod used;
 pub mod verify;
 mod watch;
 

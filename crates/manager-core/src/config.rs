@@ -45,6 +45,10 @@ keys! {
         "layout of a volume that is made without one";
     DiskReserve = "disk_reserve", "1g", Kind::Size(0, 1 << 50),
         "free space of a disk below which its placement groups take no new chunks";
+    GarbageGrace = "garbage_grace", "10m", Kind::Millis(100, 24 * HOUR),
+        "time without appends after which a chunk of a writer that died is looked at by garbage collection";
+    GarbagePeriod = "garbage_period", "1h", Kind::Millis(100, 720 * HOUR),
+        "pause between two passes of garbage collection over a volume";
     MetaMembers = "meta_members", "3", Kind::Voters,
         "members of a new meta partition, if there are as many meta nodes; else 1";
     NodeTimeout = "node_timeout", "10s", Kind::Millis(1_000, HOUR),
@@ -68,6 +72,9 @@ keys! {
 }
 
 impl Key {
+    /// Settings that nodes go by; they come with the answers to heartbeats.
+    pub const OF_NODES: &'static [Key] = &[Key::GarbageGrace, Key::GarbagePeriod];
+
     pub fn from_name(name: &str) -> Option<Key> {
         Key::ALL.iter().copied().find(|key| key.name() == name)
     }

@@ -23,7 +23,7 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 const SHORT_SCAN: usize = 16;
 
 /// Blocks in the members' files of a chunk: placement group, index, first block, one past the last.
-type BlockRange = (u32, u32, u64, u64);
+pub(crate) type BlockRange = (u32, u32, u64, u64);
 
 /// Checks the extents of a request and gives them sorted, joined where they continue each other.
 pub(crate) fn check_incoming(messages: &RepeatedMessages<'_>, incoming: &mut Vec<Extent>) -> Result<()> {
@@ -346,7 +346,7 @@ impl Namespace {
     }
 
     /// Writes free records, joined where ranges meet or overlap.
-    fn add_free_records(&mut self, freed: &mut [BlockRange]) {
+    pub(crate) fn add_free_records(&mut self, freed: &mut [BlockRange]) {
         freed.sort_unstable();
         let mut at = 0;
         while at < freed.len() {

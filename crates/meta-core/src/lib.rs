@@ -15,6 +15,7 @@
 //! what is durable is decided by `raft-host`; `meta` serves this crate over RPC.
 
 mod acl;
+mod block_set;
 mod builder;
 mod check;
 mod counters;
@@ -26,12 +27,14 @@ mod error;
 mod extent_map;
 #[doc(hidden)]
 pub mod fuzz;
+mod garbage;
 mod inode_table;
 pub mod key;
 pub mod lease;
 pub mod limits;
 mod locks;
 mod message;
+mod named;
 mod namespace;
 mod ops;
 mod permission;
@@ -47,6 +50,8 @@ pub use counters::Counters;
 pub use dead::Reclaimable;
 pub use defer::Deaths;
 pub use encoding::FreeRecord;
+pub use garbage::{GARBAGE_RANGES_MAX, GarbageRange, Suspects};
+pub use named::{Named, NamedScan};
 pub use namespace::{AppliedAt, Namespace, NamespaceConfig};
 pub use session::SessionState;
 pub use snapshot::{NamespaceSnapshot, SnapshotPages};

@@ -261,6 +261,7 @@ impl Namespace {
             Opcode::ExpireSessions => self.expire_sessions(request),
             Opcode::ReclaimBatch => self.reclaim_batch(request),
             Opcode::FreeDone => self.free_done(request),
+            Opcode::FreeGarbage => self.free_garbage(request),
             Opcode::SetDeferral => {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())

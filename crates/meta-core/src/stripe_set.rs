@@ -16,6 +16,7 @@ use crate::limits::{SET_COLUMNS_PUBLISH_MAX, SHARED_BLOCK_SCAN_MAX};
 use crate::message::reader::{Reader, RepeatedMessages, RepeatedNumbers};
 use crate::message::writer::{put_message, put_number, put_varint};
 use crate::namespace::Namespace;
+use cairn_tree::Tree;
 use cairn_types::{ErrorCode, ExtentKind};
 
 const TAG: u8 = 0x10;
@@ -148,13 +149,7 @@ impl Namespace {
 
     /// Columns of a set; empty if the file has no such set.
     pub(crate) fn set_columns(&self, inode: u64, pg: u32, index: u32) -> Result<Columns> {
-        let prefix = key::stripe_set_prefix(inode, pg, index);
-        let mut columns = Columns::new();
-        let mut range = self.tree.prefix(prefix.as_bytes());
-        while let Some((_, value)) = range.next() {
-            decode_part(value, &mut columns).ok_or(OpError::DAMAGED)?;
-        }
-        Ok(columns)
+        columns_in(&self.tree, inode, pg, index)
     }
 
     /// Removes the records of sets that pieces taken from the file named and nothing in it names any more.
@@ -196,6 +191,17 @@ impl Namespace {
         }
         Ok(())
     }
+}
+
+/// Columns of a set of a file; empty if it has no such set.
+pub(crate) fn columns_in(tree: &Tree, inode: u64, pg: u32, index: u32) -> Result<Columns> {
+    let prefix = key::stripe_set_prefix(inode, pg, index);
+    let mut columns = Columns::new();
+    let mut range = tree.prefix(prefix.as_bytes());
+    while let Some((_, value)) = range.next() {
+        decode_part(value, &mut columns).ok_or(OpError::DAMAGED)?;
+    }
+    Ok(columns)
 }
 
 /// The set that an extent names, if it is striped over one.

@@ -52,6 +52,15 @@ pub struct MetaTimings {
     pub free_retry_min: Duration,
     /// Longest waiting time for a node that fails to free.
     pub free_retry_max: Duration,
+    /// Deadline of one `ListChunks` call.
+    pub list_deadline: Duration,
+    /// Pause between passes of garbage collection, unless the cluster's settings say otherwise.
+    pub garbage_period: Duration,
+    /// Chunks that got an append more recently are left alone by it, unless the cluster's settings say otherwise.
+    pub garbage_grace: Duration,
+    /// A writer makes itself known to the partition within some seconds; one that has not after this is not there any
+    /// more.
+    pub unknown_grace: Duration,
     /// Between two attempts to open a partition that could not be opened.
     pub open_retry: Duration,
     /// How long a partition may take to stop when the role stops.
@@ -74,6 +83,10 @@ impl Default for MetaTimings {
             free_partial_max: 64 << 10,
             free_retry_min: Duration::from_secs(1),
             free_retry_max: Duration::from_secs(30),
+            list_deadline: Duration::from_secs(5),
+            garbage_period: Duration::from_secs(3600),
+            garbage_grace: Duration::from_secs(600),
+            unknown_grace: Duration::from_secs(20),
             open_retry: Duration::from_secs(10),
             stop_grace: Duration::from_secs(2),
         }

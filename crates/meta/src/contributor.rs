@@ -1,8 +1,9 @@
 //! The role's part in the node's registration and heartbeats.
 
-use cairn_node_agent::{Contributor, Registration};
+use cairn_node_agent::{Contributor, Registration, Settings};
 use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
 
+use crate::partition::GarbageSettings;
 use crate::server::MetaServer;
 
 impl Contributor for MetaServer {
@@ -24,6 +25,11 @@ impl Contributor for MetaServer {
                 "a change of the map does not connect; waiting for a whole one"
             );
         }
+    }
+
+    fn settings(&self, settings: &Settings) {
+        let (period, grace) = (settings.duration("garbage_period"), settings.duration("garbage_grace"));
+        *self.common().garbage.write() = GarbageSettings { period, grace };
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {

@@ -1,5 +1,5 @@
-//! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, and gives
-//! freed blocks back. One task a partition, on the role's own runtime; it does nothing while another member leads.
+//! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, gives freed
+//! blocks back, and looks for garbage. One task a partition, on the role's own runtime; it does nothing while another member leads.
 //!
 //! Invariant: a session ends only after a full lease during which this process was able to hear it: after a stall of
 //! its own, the leader grants everybody a new lease first.
@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use crate::config::MetaTimings;
 use crate::free::Freer;
+use crate::garbage::Collector;
 use crate::partition::Partition;
 use crate::stats::{add, count};
 
@@ -32,8 +33,14 @@ const SWEEP_SHARE: u32 = 5;
 
 /// Runs the duties until the task is ended.
 pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: MetaTimings) {
-    let freer = Freer::new(partition.clone(), client, timings.clone());
-    tokio::join!(watch_leases(&partition, &timings), reclaim(&partition, &timings), free(freer, &partition, &timings));
+    let freer = Freer::new(partition.clone(), client.clone(), timings.clone());
+    let collector = Collector::new(partition.clone(), client, timings.clone());
+    tokio::join!(
+        watch_leases(&partition, &timings),
+        reclaim(&partition, &timings),
+        free(freer, &partition, &timings),
+        collector.run()
+    );
 }
 
 async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
@@ -67,7 +74,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
         if live.is_empty() {
             continue;
         }
-        let request = ExpireSessions { sessions: live };
+        let request = ExpireSessions { sessions: live, unknown_only: false };
         match partition.propose_own(Opcode::ExpireSessions, &request).await {
             Ok(()) => {
                 tracing::info!(partition = %state.id, sessions = ?request.sessions, "sessions fell silent and were ended");

@@ -7,11 +7,13 @@
 //! Not here: what operations do (meta-core), the log and elections (raft-host), which node has which partition (manager).
 
 mod checkpoint;
+mod chunk_lists;
 mod config;
 mod contributor;
 mod duties;
 mod error;
 mod free;
+mod garbage;
 mod header;
 mod leases;
 mod list_file;

@@ -65,6 +65,9 @@ impl MetaServer {
             ("cairn_meta_free_items", "Items sent to data nodes to be freed.", &stats.frees_sent),
             ("cairn_meta_free_records_done", "Free records that all members answered.", &stats.frees_done),
             ("cairn_meta_free_failures", "Requests to free that failed.", &stats.free_failures),
+            ("cairn_meta_garbage_passes", "Passes of garbage collection.", &stats.garbage_passes),
+            ("cairn_meta_garbage_chunks_listed", "Chunks that passes looked at.", &stats.garbage_listed),
+            ("cairn_meta_garbage_blocks", "Blocks that passes found to be garbage.", &stats.garbage_blocks),
             ("cairn_meta_reclaim_entries", "Log entries that took dead inodes apart.", &stats.reclaim_entries),
         ];
         for (name, help, counter) in counters {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cairn_env::Clock;
@@ -42,11 +42,20 @@ pub(crate) enum Context {
     Own(oneshot::Sender<Result<(), WireError>>),
 }
 
+/// What the manager said of garbage collection; `None`: nothing yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct GarbageSettings {
+    pub(crate) period: Option<Duration>,
+    pub(crate) grace: Option<Duration>,
+}
+
 /// What all partitions of a role share.
 pub(crate) struct Common {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) stats: Arc<MetaStats>,
     pub(crate) map: RwLock<MapView>,
+    /// Settings of the cluster about garbage collection.
+    pub(crate) garbage: RwLock<GarbageSettings>,
     /// The monotonic clock at the last tick: exact enough for leases, and free to read.
     coarse: AtomicU64,
 }
@@ -54,7 +63,7 @@ pub(crate) struct Common {
 impl Common {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let coarse = AtomicU64::new(clock.now().0);
-        Self { clock, stats: Arc::default(), map: RwLock::default(), coarse }
+        Self { clock, stats: Arc::default(), map: RwLock::default(), garbage: RwLock::default(), coarse }
     }
 
     /// The time of the last tick.

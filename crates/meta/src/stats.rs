@@ -29,6 +29,9 @@ pub struct MetaStats {
     pub(crate) frees_done: AtomicU64,
     pub(crate) free_failures: AtomicU64,
     pub(crate) reclaim_entries: AtomicU64,
+    pub(crate) garbage_passes: AtomicU64,
+    pub(crate) garbage_listed: AtomicU64,
+    pub(crate) garbage_blocks: AtomicU64,
 }
 
 impl Default for MetaStats {
@@ -46,6 +49,9 @@ impl Default for MetaStats {
             frees_done: AtomicU64::new(0),
             free_failures: AtomicU64::new(0),
             reclaim_entries: AtomicU64::new(0),
+            garbage_passes: AtomicU64::new(0),
+            garbage_listed: AtomicU64::new(0),
+            garbage_blocks: AtomicU64::new(0),
         }
     }
 }

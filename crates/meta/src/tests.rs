@@ -2,6 +2,7 @@
 
 mod fixture;
 mod frees;
+mod garbage;
 mod locks;
 mod members;
 mod opens;

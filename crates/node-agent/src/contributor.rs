@@ -3,6 +3,8 @@
 use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, NodeId};
 use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest};
 
+use crate::settings::Settings;
+
 /// What the manager gave the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
@@ -43,6 +45,11 @@ pub trait Contributor: Send + Sync + 'static {
     /// Adds reports to a heartbeat that is about to be sent. `disks` was filled from [`disks`](Self::disks).
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         let _ = heartbeat;
+    }
+
+    /// Settings of the cluster that nodes go by, with the first answer to a heartbeat and when one changed.
+    fn settings(&self, settings: &Settings) {
+        let _ = settings;
     }
 
     /// The manager has taken the heartbeat that was filled last. (When it failed, the next one is asked for instead.)

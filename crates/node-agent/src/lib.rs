@@ -11,12 +11,14 @@
 mod agent;
 mod config;
 mod contributor;
+mod settings;
 mod view;
 mod work;
 
 pub use agent::{AgentError, NodeAgent};
 pub use config::AgentConfig;
 pub use contributor::{Contributor, Registration};
+pub use settings::Settings;
 pub use view::MapView;
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ struct Desk {
     heartbeats: Vec<HeartbeatRequest>,
     forget: bool,
     map: ClusterMap,
+    settings: Vec<cairn_wire::manager::ConfigItem>,
 }
 
 #[derive(Clone, Default)]
@@ -49,7 +50,7 @@ impl Service for FakeManager {
                 desk.heartbeats.push(asked);
                 let register_again = std::mem::take(&mut desk.forget);
                 let map = (base_version != desk.map.version).then(|| ClusterMap { base_version, ..desk.map.clone() });
-                reply.ok(&HeartbeatResponse { map, term: 1, register_again }, ());
+                reply.ok(&HeartbeatResponse { map, term: 1, register_again, settings: desk.settings.clone() }, ());
             }
             other => panic!("unexpected {other:?}"),
         }
@@ -73,6 +74,9 @@ impl Contributor for Role {
     }
     fn map_changed(&self, change: &ClusterMap, _term: u64) {
         self.log.lock().push(format!("map {}-{}", change.base_version, change.version));
+    }
+    fn settings(&self, settings: &crate::Settings) {
+        self.log.lock().push(format!("settings {:?}", settings.duration("garbage_period")));
     }
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         heartbeat.partitions.push(cairn_wire::manager::PartitionReport { partition: 9, ..Default::default() });
@@ -193,4 +197,28 @@ fn stops_while_nobody_answers() {
     let error = agent.wait_registered(Duration::from_millis(50)).expect_err("nobody is there").to_string();
     assert!(error.contains("127.0.0.1:1"), "{error}");
     agent.stop();
+}
+
+/// A setting would count only after a restart, or roles would be bothered with each heartbeat.
+#[test]
+fn settings_are_told_when_they_change() {
+    let role = Arc::new(Role::default());
+    let setup = start(vec![role.clone()]);
+    let told = || role.log.lock().iter().filter(|line| line.starts_with("settings")).cloned().collect::<Vec<_>>();
+    let item = |value: &str| {
+        vec![cairn_wire::manager::ConfigItem {
+            key: "garbage_period".into(),
+            value: value.into(),
+            ..Default::default()
+        }]
+    };
+    setup.manager.0.lock().settings = item("5s");
+    eventually("the setting", || told() == ["settings Some(5s)"]);
+    let heard = setup.manager.0.lock().heartbeats.len();
+    eventually("more heartbeats", || setup.manager.0.lock().heartbeats.len() > heard + 3);
+    setup.manager.0.lock().settings = item("7s");
+    eventually("the change", || told() == ["settings Some(5s)", "settings Some(7s)"]);
+    let late = Arc::new(Role::default());
+    setup.agent.join(late.clone());
+    eventually("who joins later", || late.log.lock().contains(&"settings Some(7s)".to_owned()));
 }

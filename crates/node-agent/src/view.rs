@@ -117,6 +117,11 @@ impl MapView {
         self.pgs.get(&pg.get()).and_then(|pg| pg.state.as_ref())
     }
 
+    /// All placement groups, by id.
+    pub fn pgs(&self) -> impl Iterator<Item = &PgState> {
+        self.pgs.values().filter_map(|pg| pg.state.as_ref())
+    }
+
     /// The highest id of a placement group in the map.
     pub fn pg_newest(&self) -> Option<PgId> {
         self.pgs.last_key_value().map(|(id, _)| PgId(*id))

@@ -17,6 +17,7 @@ use prost::Message;
 use crate::agent::Shared;
 use crate::config::AgentConfig;
 use crate::contributor::{Contributor, Registration};
+use crate::settings::Settings;
 
 /// How much longer than usual it waits before it registers again when a role failed.
 const ROLE_PAUSE_FACTOR: u32 = 10;
@@ -38,6 +39,8 @@ pub(crate) struct Work {
     map_lost: bool,
     /// Somebody poked while a call was under way: the next one does not wait.
     poked: bool,
+    /// As they were told last.
+    settings: Settings,
 }
 
 /// Why an exchange with the manager came to nothing.
@@ -64,6 +67,7 @@ impl Work {
             configured,
             map_lost: false,
             poked: false,
+            settings: Settings::default(),
         }
     }
 
@@ -151,6 +155,9 @@ impl Work {
                         contributor.map_changed(&map, self.term);
                     }
                 }
+            }
+            if self.settings != Settings::default() {
+                contributor.settings(&self.settings);
             }
             self.contributors.push(contributor);
         }
@@ -267,7 +274,16 @@ impl Work {
         if let Some(map) = answer.map {
             self.hand_out(&map);
         }
+        self.tell_settings(Settings::new(&answer.settings));
         Ok(None)
+    }
+
+    /// Passes settings on if they changed.
+    fn tell_settings(&mut self, settings: Settings) {
+        if settings != self.settings {
+            self.settings = settings;
+            self.contributors.iter().for_each(|contributor| contributor.settings(&self.settings));
+        }
     }
 
     fn check_term(&mut self, term: u64) -> Result<(), Fault> {

@@ -114,6 +114,7 @@ opcodes! {
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;
     SetDeferral = 0x0583, meta::SetDeferral => common::Empty;
+    FreeGarbage = 0x0584, meta::FreeGarbage => common::Empty;
 }
 
 impl Opcode {

@@ -134,7 +134,7 @@ fn deleted_files_give_their_space_back() {
 }
 
 /// Number and disk use of all chunk files.
-fn chunk_use(cluster: &Cluster) -> (usize, u64) {
+pub fn chunk_use(cluster: &Cluster) -> (usize, u64) {
     use std::os::unix::fs::MetadataExt;
     let (mut count, mut bytes, mut stack) = (0, 0, vec![cluster.path("disks")]);
     while let Some(dir) = stack.pop() {

@@ -9,6 +9,7 @@ mod docs;
 mod erasure;
 mod faults;
 mod force;
+mod garbage;
 mod managers;
 mod members;
 mod mistakes;

@@ -23,7 +23,7 @@ impl FakeCluster {
         let count = sessions.len() as u64;
         state.log_index += 1;
         let at = AppliedAt { index: state.log_index, time: WallTime(1_000_000 + state.log_index) };
-        let request = ExpireSessions { sessions }.encode_to_vec();
+        let request = ExpireSessions { sessions, unknown_only: false }.encode_to_vec();
         let _header = MetaHeader::default();
         let mut out = Vec::new();
         let applied = state.namespace.apply(at, Opcode::ExpireSessions, &request, &mut out);

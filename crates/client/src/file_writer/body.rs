@@ -39,7 +39,7 @@ pub(crate) struct Body {
 
 impl Body {
     pub(crate) async fn new(volume: &Volume, layout: Layout) -> Result<Body> {
-        let session = volume.caller.session().await?.id;
+        let session = volume.caller.writer_session().await?.id;
         Ok(Body {
             volume: volume.clone(),
             layout,

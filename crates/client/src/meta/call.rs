@@ -3,12 +3,13 @@ use super::session::{Session, SlotLease};
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
-use cairn_types::{ErrorCode, RetryClass, SessionId};
+use cairn_types::{ErrorCode, InodeId, RetryClass, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty};
 use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
 use cairn_wire::meta::{
-    AttributesResponse, EndSessionRequest, HoldRequest, KeepAliveRequest, KeepAliveResponse, MetaHeader, ReleaseRequest,
+    AttributesResponse, DiscardRequest, EndSessionRequest, HoldRequest, KeepAliveRequest, KeepAliveResponse,
+    MetaHeader, ReleaseRequest,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -72,13 +73,39 @@ impl MetaCaller {
         Ok(session)
     }
 
+    /// The session, under which chunks are going to be made.
+    pub(crate) async fn writer_session(self: &Arc<Self>) -> Result<Arc<Session>> {
+        let session = self.session().await?;
+        session.note_writer();
+        Ok(session)
+    }
+
+    /// Makes a session that writes known to the partition, if nothing else did yet: chunks of a session that the partition
+    /// does not know for long are taken for what a dead writer left.
+    async fn announce(self: &Arc<Self>, session: &Session) -> Result<()> {
+        let partition = self.partition_of(InodeId::ROOT.0).await?;
+        let Some(lease) = session.slot(partition).await else { return Ok(()) };
+        let make = |header| DiscardRequest { header: Some(header), written_by: session.id.0, ..Default::default() };
+        self.mutate_in::<Empty, _>(session, lease, "announcing the session", partition, Opcode::Discard, make).await?;
+        session.note_announced();
+        Ok(())
+    }
+
     /// Ends the session, so that what it held is released at once instead of at the end of its lease.
     pub(crate) async fn end_session(self: &Arc<Self>) {
         let Some(session) = self.shared.session.write().take() else { return };
         if session.is_ended() {
             return;
         }
-        for partition in session.partitions() {
+        let mut partitions = session.partitions();
+        if session.is_writer()
+            && let Ok(root) = self.partition_of(InodeId::ROOT.0).await
+            && !partitions.contains(&root)
+        {
+            // Nothing came of what it wrote: its end makes that garbage.
+            partitions.push(root);
+        }
+        for partition in partitions {
             let header = self.header(partition, session.id, 0, 0);
             let request = EndSessionRequest { header: Some(header) };
             if let Err(error) = self
@@ -281,6 +308,11 @@ async fn keep_alive(cluster: Arc<Cluster>, volume: u32, who: Credentials, shared
         let caller = Arc::new(MetaCaller { cluster: cluster.clone(), volume, who: who.clone(), shared });
         if session.is_ended() {
             return;
+        }
+        if session.is_unannounced()
+            && let Err(error) = caller.announce(&session).await
+        {
+            tracing::debug!(%error, "the session could not be announced; trying again");
         }
         for partition in session.partitions() {
             match renew(&caller, &session, partition).await {

@@ -20,6 +20,10 @@ const SLOT_NUMBERS_MAX: u32 = 256;
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     ended: AtomicBool,
+    /// Chunks are made under it.
+    writes: AtomicBool,
+    /// A partition was told of it because it writes.
+    announced: AtomicBool,
     partitions: Mutex<BTreeMap<u32, Arc<SlotTable>>>,
     /// Handles that hold inodes in the log.
     pub(crate) holds: HoldCounts,
@@ -51,6 +55,8 @@ impl Session {
         Self {
             id,
             ended: AtomicBool::new(false),
+            writes: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
             partitions: Mutex::default(),
             holds: HoldCounts::default(),
             soft: SoftOpens::default(),
@@ -62,6 +68,20 @@ impl Session {
     }
     pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+    /// Chunks are made under it from now on: the partition has to know it, so that it is not taken for a dead writer.
+    pub(crate) fn note_writer(&self) {
+        self.writes.store(true, Ordering::Relaxed);
+    }
+    pub(crate) fn is_writer(&self) -> bool {
+        self.writes.load(Ordering::Relaxed)
+    }
+    /// Whether the partition has yet to be told that this session writes.
+    pub(crate) fn is_unannounced(&self) -> bool {
+        self.is_writer() && !self.announced.load(Ordering::Relaxed)
+    }
+    pub(crate) fn note_announced(&self) {
+        self.announced.store(true, Ordering::Relaxed);
     }
     /// Partitions that know this session.
     pub(crate) fn partitions(&self) -> Vec<u32> {

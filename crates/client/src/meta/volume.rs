@@ -90,7 +90,7 @@ impl Volume {
 
     /// The append stream with the most room; up to [`STREAMS_MAX`] are started as they are needed.
     pub(crate) async fn stream(&self, scheme: Scheme) -> Result<StreamHandle> {
-        let session = self.caller.session().await?.id;
+        let session = self.caller.writer_session().await?.id;
         let mut streams = self.streams.lock();
         // Streams of ended sessions drain and end by themselves.
         streams.retain(|(_, owner), _| *owner == session.0);
@@ -111,7 +111,7 @@ impl Volume {
 
     /// The striped stream with the most room.
     pub(crate) async fn striped_stream(&self, scheme: Scheme, stripe: Stripe) -> Result<StripedHandle> {
-        let session = self.caller.session().await?.id;
+        let session = self.caller.writer_session().await?.id;
         let target = Target { volume: self.caller.volume, scheme, session };
         self.striped.get(self.cluster(), target, stripe)
     }

@@ -139,6 +139,7 @@ impl Inner {
                 count_max: PAGE,
                 open_only: false,
                 overwritten_only: false,
+                used: false,
             };
             let page: ListChunksResponse =
                 self.ask(&member.pg, primary, Opcode::ListChunks, &request, Payload::None).await?.0;

@@ -82,6 +82,7 @@ impl Inner {
             count_max,
             open_only: false,
             overwritten_only: false,
+            used: false,
         };
         let others = fence::serving(&member.pg).filter(|disk| *disk != member.disk);
         let questions = others.map(|disk| (disk, question(disk))).collect();

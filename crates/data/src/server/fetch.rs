@@ -217,6 +217,7 @@ impl Inner {
             count_max: 1,
             open_only: false,
             overwritten_only: false,
+            used: false,
         };
         let page: ListChunksResponse = self.ask(at.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
         let found = page.chunks.iter().find(|chunk| chunk.index == id.index);

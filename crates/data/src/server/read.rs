@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cairn_chunk_core::fence;
 use cairn_format::crc_table::encode_crcs;
 use cairn_rpc::{Payload, Reply, Request};
-use cairn_types::{ChunkId, Epoch, ErrorCode, PgId};
+use cairn_types::{ChunkId, Epoch, ErrorCode, PgId, Time};
 use cairn_wire::data::{
     ChunkSummary, ChunkTableRequest, ChunkTableResponse, ListChunksRequest, ListChunksResponse, ReadRequest,
     ReadResponse,
@@ -14,12 +14,14 @@ use cairn_wire::error::WireError;
 
 use super::member::{Member, bad_request};
 use super::{Inner, Refused};
-use crate::disk::{BlockData, ChunkInfo, DataError, Done, ReadBlocks};
+use crate::disk::{BlockData, Chunk, ChunkInfo, DataError, Done, ReadBlocks};
 
 /// Longest range of one read.
 const READ_MAX: u32 = 4 << 20;
 /// Chunks in one page of a list.
 const LIST_MAX: usize = 1000;
+/// Numbers of runs of blocks in use in one page of a list; a page ends with the chunk that reaches it.
+const LIST_RUNS_MAX: usize = 32 << 10;
 
 impl Inner {
     pub(super) fn read(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
@@ -113,7 +115,8 @@ impl Inner {
         if let Err(error) = member.check_moving() {
             return Err((reply, error));
         }
-        self.on_control(member, reply, move |member, reply| reply.ok(&list(member, &asked), ()))
+        let now = self.clock.now();
+        self.on_control(member, reply, move |member, reply| reply.ok(&list_at(member, &asked, now), ()))
     }
 
     pub(super) fn chunk_table(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
@@ -166,11 +169,17 @@ fn payload(data: BlockData) -> Payload {
     }
 }
 
-/// A page of a member's chunks.
+/// A page of a member's chunks, without what is answered only if it is asked for.
 pub(super) fn list(member: &Member, asked: &ListChunksRequest) -> ListChunksResponse {
+    list_at(member, &ListChunksRequest { used: false, ..*asked }, Time(0))
+}
+
+/// A page of a member's chunks.
+fn list_at(member: &Member, asked: &ListChunksRequest, now: Time) -> ListChunksResponse {
     let count = (asked.count_max as usize).clamp(1, LIST_MAX);
     let from = if asked.from_start { Some(0) } else { asked.after_index.checked_add(1) };
     let (mut chunks, mut end, mut at) = (Vec::new(), from.is_none(), from.unwrap_or(u32::MAX));
+    let (mut runs, high_water, epoch) = (0, member.pg.high_water, member.pg.epoch.get());
     while !end && chunks.len() < count {
         let page = member.store.list(PgId(asked.pg), at, LIST_MAX);
         end = page.len() < LIST_MAX;
@@ -184,10 +193,33 @@ pub(super) fn list(member: &Member, asked: &ListChunksRequest) -> ListChunksResp
                 end = false;
                 break;
             }
-            chunks.push(summary(&chunk.info()));
+            let mut found = summary(&chunk.info());
+            if asked.used {
+                found.idle_ms = u64::try_from(now.since(chunk.last_append()).as_millis()).unwrap_or(u64::MAX);
+                found.used = used(member, &chunk, &found);
+                runs += found.used.len();
+            }
+            chunks.push(found);
+            if runs >= LIST_RUNS_MAX {
+                return ListChunksResponse { chunks, end: false, high_water, epoch };
+            }
         }
     }
-    ListChunksResponse { chunks, end, high_water: member.pg.high_water, epoch: member.pg.epoch.get() }
+    ListChunksResponse { chunks, end, high_water, epoch }
+}
+
+/// Runs of blocks in use of a chunk of which some were freed; none for any other, and where they cannot be read.
+fn used(member: &Member, chunk: &Arc<Chunk>, found: &ChunkSummary) -> Vec<u32> {
+    if found.punched_blocks == 0 {
+        return Vec::new();
+    }
+    match member.store.used_blocks(chunk) {
+        Ok(runs) => runs.into_iter().flat_map(|(first, blocks)| [first, blocks]).collect(),
+        Err(error) => {
+            tracing::debug!(index = found.index, %error, "the freed blocks of a chunk cannot be listed");
+            Vec::new()
+        }
+    }
 }
 
 /// A chunk as others hear of it.
@@ -204,5 +236,7 @@ pub(super) fn summary(info: &ChunkInfo) -> ChunkSummary {
         punched_blocks: u64::from(info.punched_blocks),
         overwrite_epoch: info.overwrite.epoch.get(),
         overwrite_count: info.overwrite.count,
+        used: Vec::new(),
+        idle_ms: 0,
     }
 }

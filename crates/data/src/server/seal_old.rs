@@ -115,6 +115,7 @@ impl Inner {
                 count_max: PAGE,
                 open_only: true,
                 overwritten_only: false,
+                used: false,
             };
             let answer: ListChunksResponse =
                 self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
@@ -144,6 +145,7 @@ impl Inner {
             count_max: 1,
             open_only: false,
             overwritten_only: false,
+            used: false,
         };
         let answer: ListChunksResponse =
             self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;

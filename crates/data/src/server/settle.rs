@@ -114,6 +114,7 @@ impl Inner {
                 count_max: PAGE,
                 open_only: false,
                 overwritten_only: true,
+                used: false,
             };
             let answer: ListChunksResponse = if disk == member.disk {
                 super::read::list(member, &request)

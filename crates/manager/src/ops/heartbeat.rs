@@ -8,10 +8,10 @@ use crate::manager::Manager;
 use cairn_manager_core::command::{CaughtUp, Command, DiskAt, DiskStates, MemberAt, PartitionAt, PartitionsBegun};
 use cairn_manager_core::items::clip;
 use cairn_manager_core::soft::PartitionLoad;
-use cairn_manager_core::{DiskState, Scope, State};
+use cairn_manager_core::{DiskState, Key, Scope, State};
 use cairn_types::{DiskId, DiskUuid, Incarnation, MemberState, NodeId, PartitionId, PgId, Time};
 use cairn_wire::error::WireError;
-use cairn_wire::manager::{DiskReport, HeartbeatRequest, HeartbeatResponse, ReportMemberRequest};
+use cairn_wire::manager::{ConfigItem, DiskReport, HeartbeatRequest, HeartbeatResponse, ReportMemberRequest};
 use std::sync::Arc;
 
 /// What a heartbeat makes the leader do beside answering.
@@ -30,7 +30,7 @@ impl Manager {
             let known = state.node(node).filter(|n| n.up && n.incarnation == Incarnation(request.incarnation));
             if known.is_none() {
                 return Ok((
-                    HeartbeatResponse { map: None, term: leading.term, register_again: true },
+                    HeartbeatResponse { term: leading.term, register_again: true, ..Default::default() },
                     Work::default(),
                 ));
             }
@@ -39,7 +39,8 @@ impl Manager {
             let work = take(state, leading, &request, now);
             let news = request.map_version != state.version();
             let map = news.then(|| state.map(request.map_version, Scope::Node(node), &leading.soft));
-            Ok((HeartbeatResponse { map, term: leading.term, register_again: false }, work))
+            let settings = node_settings(state);
+            Ok((HeartbeatResponse { map, term: leading.term, register_again: false, settings }, work))
         })?;
         self.metrics.heartbeats.add(1);
         self.follow_up(node, work);
@@ -142,6 +143,16 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
         })
         .collect();
     work
+}
+
+/// Settings that nodes go by, as they are in force.
+fn node_settings(state: &State) -> Vec<ConfigItem> {
+    let item = |key: &Key| ConfigItem {
+        key: key.name().into(),
+        value: state.config().text(*key).into(),
+        ..ConfigItem::default()
+    };
+    Key::OF_NODES.iter().map(item).collect()
 }
 
 fn disk_of(state: &State, report: &DiskReport) -> Option<DiskId> {

@@ -216,8 +216,10 @@ requests! {
     Hold { inode: u64 = 2, write: bool = 3 }
     Release<'a> { inode: u64 = 2, also: numbers = 3 }
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }
-    ExpireSessions<'a> { sessions: numbers = 1 }
+    ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }
     ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2, deferred_to: u64 = 3 }
     SetDeferral { on: bool = 1 }
     FreeDone<'a> { free_ids: numbers = 1 }
+    FreeGarbage<'a> { ranges: messages = 1 }
+    GarbageRange { pg: u32 = 1, index: u32 = 2, first_block: u32 = 3, blocks: u32 = 4, session: u64 = 5 }
 }

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::limits::INLINE_EXTENTS_MAX;
 use crate::message::request;
 use crate::namespace::Namespace;
+use crate::session::SessionState;
 
 /// Holds that are released in the entry that ends a session; the rest is left to `ReclaimBatch`.
 const INLINE_HOLDS: usize = INLINE_EXTENTS_MAX;
@@ -24,12 +25,16 @@ impl Namespace {
 
     pub(crate) fn expire_sessions(&mut self, bytes: &[u8]) -> Result<()> {
         let mut sessions = Vec::new();
-        request::ExpireSessions::decode(bytes)?.sessions.visit(|session| {
+        let request = request::ExpireSessions::decode(bytes)?;
+        request.sessions.visit(|session| {
             sessions.push(session);
             true
         })?;
         for session in sessions {
-            self.end_session(session);
+            // One that was found as a writer of chunks only may have begun to make itself known.
+            if !request.unknown_only || self.sessions.state(session) == SessionState::Unknown {
+                self.end_session(session);
+            }
         }
         Ok(())
     }

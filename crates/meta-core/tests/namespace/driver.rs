@@ -239,7 +239,8 @@ impl Driver {
         self.done(Opcode::EndSession, &EndSessionRequest { header })
     }
     pub fn expire(&mut self, sessions: &[u64]) {
-        self.done(Opcode::ExpireSessions, &ExpireSessions { sessions: sessions.to_vec() }).expect("an internal entry");
+        self.done(Opcode::ExpireSessions, &ExpireSessions { sessions: sessions.to_vec(), ..Default::default() })
+            .expect("an internal entry");
     }
     pub fn reclaim(&mut self, inodes_max: u32, extents_max: u32) {
         let request = ReclaimBatch { inodes_max, extents_max, deferred_to: 0 };

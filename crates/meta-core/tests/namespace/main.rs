@@ -7,6 +7,7 @@ mod contents;
 mod deferral;
 mod driver;
 mod files;
+mod garbage;
 mod permissions;
 mod quotas;
 mod renames;

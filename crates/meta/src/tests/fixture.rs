@@ -1,7 +1,7 @@
 //! Nodes with the meta role in one process, a map made by hand, data nodes that record what they are asked to free.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,9 @@ use cairn_store::StoreError;
 use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
-use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse, PgMember, PgState};
+use cairn_wire::data::{
+    ChunkSummary, FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState,
+};
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
@@ -369,7 +371,7 @@ impl Caller {
     }
 }
 
-/// Takes `Free` and nothing else.
+/// Takes `Free` and lists chunks.
 pub(super) struct DataNode {
     pub(super) address: String,
     desk: Arc<DataDesk>,
@@ -379,6 +381,8 @@ pub(super) struct DataNode {
 #[derive(Default)]
 struct DataDesk {
     freed: Mutex<Vec<FreeItem>>,
+    chunks: Mutex<Vec<ChunkSummary>>,
+    lists: AtomicUsize,
     refuses: AtomicBool,
 }
 
@@ -386,6 +390,18 @@ struct DataService(Arc<DataDesk>);
 
 impl Service for DataService {
     fn call(&self, request: Request<'_>, reply: Reply) {
+        if Opcode::from_code(request.opcode) == Some(Opcode::ListChunks) {
+            let asked: ListChunksRequest = request.decode().expect("a request");
+            assert!(asked.used, "the blocks in use are asked for");
+            let from = if asked.from_start { 0 } else { asked.after_index + 1 };
+            let chunks = self.0.chunks.lock();
+            let rest: Vec<ChunkSummary> = chunks.iter().filter(|chunk| chunk.index >= from).cloned().collect();
+            self.0.lists.fetch_add(1, Ordering::SeqCst);
+            // Small pages, so that lists are merged from several.
+            let end = rest.len() <= 3;
+            return reply
+                .ok(&ListChunksResponse { chunks: rest.into_iter().take(3).collect(), end, ..Default::default() }, ());
+        }
         assert_eq!(Opcode::from_code(request.opcode), Some(Opcode::Free));
         let asked: FreeRequest = request.decode().expect("a request");
         if self.0.refuses.load(Ordering::SeqCst) {
@@ -411,6 +427,26 @@ impl DataNode {
     /// Answers with an error from now on, or not any more.
     pub(super) fn refuse(&self, refuses: bool) {
         self.desk.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    /// What it lists from now on, ascending.
+    pub(super) fn set_chunks(&self, chunks: Vec<ChunkSummary>) {
+        *self.desk.chunks.lock() = chunks;
+    }
+
+    /// Pages that it gave.
+    pub(super) fn lists(&self) -> usize {
+        self.desk.lists.load(Ordering::SeqCst)
+    }
+
+    /// Ranges that were freed: index, offset, length.
+    pub(super) fn freed_ranges(&self) -> Vec<(u32, u64, u64)> {
+        let freed = self.desk.freed.lock();
+        let ranges =
+            freed.iter().flat_map(|item| item.ranges.iter().map(|range| (item.index, range.offset, range.length)));
+        let mut all: Vec<_> = ranges.collect();
+        all.sort_unstable();
+        all
     }
 
     /// Indices of chunks that were freed, each once.

@@ -116,7 +116,7 @@ fn bad_requests_are_refused_at_the_door() {
     assert_eq!(code(0x0499, header.clone()), ErrorCode::UnknownOperation);
     assert_eq!(code(Opcode::Append.code(), header.clone()), ErrorCode::UnknownOperation);
     assert_eq!(code(Opcode::ReclaimBatch.code(), header), ErrorCode::BadRequest);
-    let internal = ExpireSessions { sessions: vec![9] };
+    let internal = ExpireSessions { sessions: vec![9], ..Default::default() };
     for opcode in [Opcode::ExpireSessions, Opcode::FreeDone, Opcode::Lookup] {
         let error = caller.call_at::<Empty>(at, opcode.code(), &internal).expect_err("refused");
         assert_eq!(error.code, ErrorCode::BadRequest, "{opcode:?}");

@@ -1,0 +1,122 @@
+//! [`GroupLists`]: the chunks of one placement group as its members list them, merged by index, a page of each at a time.
+//!
+//! A member that does not answer, or whose node is away, is not waited for: what it has is unknown, and whoever judges
+//! has to take unknown for "in use" and "there". Not here: what is concluded (`garbage.rs`).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cairn_node_agent::MapView;
+use cairn_rpc::{Call, CallOptions, Client};
+use cairn_types::{DiskId, NodeId};
+use cairn_wire::Opcode;
+use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse, PgState};
+
+/// Chunks of one page.
+const PAGE: u32 = 500;
+
+/// A member's list, as far as it came.
+struct MemberList {
+    disk: u32,
+    /// Where to ask; `None`: not now.
+    address: Option<String>,
+    page: VecDeque<ChunkSummary>,
+    /// The last index that was listed.
+    after: Option<u32>,
+    ended: bool,
+}
+
+/// A chunk and who has it.
+pub(crate) struct Listed {
+    pub(crate) index: u32,
+    /// What each of these members says.
+    pub(crate) copies: Vec<ChunkSummary>,
+}
+
+/// The lists of a group's members.
+pub(crate) struct GroupLists {
+    pg: u32,
+    client: Client,
+    deadline: Duration,
+    members: Vec<MemberList>,
+}
+
+impl GroupLists {
+    pub(crate) fn new(state: &PgState, map: &MapView, client: Client, deadline: Duration) -> Self {
+        let member = |member: &cairn_wire::data::PgMember| {
+            let node = map.node(NodeId(member.node)).filter(|node| node.up && !node.address.is_empty());
+            let in_service = map.disk(DiskId(member.disk)).is_none_or(|disk| disk.state == 0);
+            MemberList {
+                disk: member.disk,
+                address: node.filter(|_| in_service).map(|node| node.address.clone()),
+                page: VecDeque::new(),
+                after: None,
+                ended: false,
+            }
+        };
+        Self { pg: state.pg, client, deadline, members: state.members.iter().map(member).collect() }
+    }
+
+    /// The chunk with the next index that any member lists.
+    pub(crate) async fn next(&mut self) -> Option<Listed> {
+        self.fill().await;
+        let next = |list: &MemberList| list.page.front().map(|chunk| chunk.index);
+        let index = self.members.iter().filter_map(next).min()?;
+        let mut copies = Vec::new();
+        for list in &mut self.members {
+            copies.extend(list.page.pop_front_if(|chunk| chunk.index == index));
+        }
+        Some(Listed { index, copies })
+    }
+
+    /// Fetches the next page of each member whose page is used up, all at the same time.
+    async fn fill(&mut self) {
+        let asked: Vec<(usize, Call)> = self
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(_, list)| list.page.is_empty() && !list.ended)
+            .filter_map(|(number, list)| Some((number, self.ask(list)?)))
+            .collect();
+        for (number, call) in asked {
+            let answer = call.await.and_then(|response| response.decode::<ListChunksResponse>());
+            let list = &mut self.members[number];
+            match answer {
+                Ok(answer) => list.take(answer),
+                Err(error) => {
+                    tracing::debug!(pg = self.pg, disk = list.disk, %error, "a member does not list its chunks");
+                    list.address = None;
+                }
+            }
+        }
+    }
+
+    fn ask(&self, list: &MemberList) -> Option<Call> {
+        let request = ListChunksRequest {
+            disk: list.disk,
+            pg: self.pg,
+            after_index: list.after.unwrap_or(0),
+            from_start: list.after.is_none(),
+            count_max: PAGE,
+            used: true,
+            ..ListChunksRequest::default()
+        };
+        let options = CallOptions::new(self.deadline);
+        Some(self.client.call(list.address.as_deref()?, Opcode::ListChunks.code(), &request, (), options))
+    }
+}
+
+impl MemberList {
+    fn take(&mut self, answer: ListChunksResponse) {
+        let ascends = answer.chunks.is_sorted_by(|a, b| a.index < b.index);
+        let connects = self.after.is_none_or(|after| answer.chunks.first().is_none_or(|first| first.index > after));
+        if !ascends || !connects || (answer.chunks.is_empty() && !answer.end) {
+            tracing::warn!(disk = self.disk, "a member lists its chunks out of order; its list is not used");
+            self.address = None;
+            return;
+        }
+        self.ended = answer.end;
+        self.after = answer.chunks.last().map(|last| last.index).or(self.after);
+        self.page = answer.chunks.into();
+    }
+}

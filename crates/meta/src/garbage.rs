@@ -1,0 +1,255 @@
+//! Garbage collection: what ended sessions wrote and no file names goes to the free records.
+//!
+//! The leader of the volume's partition makes passes: data nodes list their chunks with the sessions that wrote them and
+//! the blocks in use; of those of ended sessions it strikes out what a later version of the namespace names; the rest is
+//! put into the log (`FreeGarbage`) and freed like everything else (`free.rs`). Nothing stops meanwhile. Sessions that
+//! wrote chunks and never made themselves known here are ended first; their chunks are judged by the next pass.
+//!
+//! Invariants: metadata decides; what nobody listed, is not sealed, or got an append within the grace is left alone. A
+//! version is taken after the lists, and after the ends of the sessions. Memory: [`PART_BYTES`] and twice that while a
+//! part is judged, whatever the volume's size: a pass is made in parts.
+//! Not here: what is garbage (meta-core), the lists (`chunk_lists.rs`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_meta_core::{GarbageRange, NamedScan, SessionState, Suspects};
+use cairn_rpc::Client;
+use cairn_types::{BLOCK_SIZE, ErrorCode, PgId};
+use cairn_wire::Opcode;
+use cairn_wire::data::ChunkSummary;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::{self, ExpireSessions, FreeGarbage};
+use tokio::time::sleep;
+
+use crate::chunk_lists::{GroupLists, Listed};
+use crate::config::MetaTimings;
+use crate::partition::Partition;
+use crate::stats::{add, count};
+
+/// Suspects that are judged together.
+const PART_BYTES: usize = 32 << 20;
+/// Entries of the namespace looked at in one step.
+const SCAN_ENTRIES: usize = 2048;
+/// Part of the time that a pass may take on the leader's thread: one in this many.
+const SCAN_SHARE: u32 = 4;
+/// Ranges of one entry of the log.
+const RANGES_ENTRY: usize = 1024;
+/// With so many free records waiting, no more are made.
+const BACKLOG_MAX: u64 = 1 << 20;
+/// Unknown sessions remembered by one pass.
+const UNKNOWN_MAX: usize = 4096;
+/// Resolution of the pause between passes: settings may change, leaders too.
+const TICK: Duration = Duration::from_millis(250);
+/// A new leader waits at most so long for its first pass.
+const FIRST_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Passes of one partition.
+pub(crate) struct Collector {
+    partition: Arc<Partition>,
+    client: Client,
+    timings: MetaTimings,
+}
+
+/// What a pass found so far.
+#[derive(Default)]
+struct Pass {
+    suspects: Suspects,
+    /// Writers that never made themselves known here.
+    unknown: BTreeSet<u64>,
+    chunks: u64,
+    blocks: u64,
+}
+
+impl Collector {
+    pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
+        Self { partition, client, timings }
+    }
+
+    /// Makes passes until the task is ended.
+    pub(crate) async fn run(self) {
+        let common = &self.partition.state.common;
+        let (mut leading, mut last, mut is_first) = (None, common.clock.now(), true);
+        loop {
+            sleep(TICK.min(self.period())).await;
+            let now = common.clock.now();
+            let Some(term) = self.partition.state.leading_term() else {
+                leading = None;
+                continue;
+            };
+            if leading != Some(term) {
+                (leading, last, is_first) = (Some(term), now, true);
+            }
+            let pause = if is_first { self.period().min(FIRST_PAUSE_MAX) } else { self.period() };
+            if now.since(last) < pause {
+                continue;
+            }
+            is_first = false;
+            match self.pass(term).await {
+                Ok(again) => {
+                    count(&common.stats.garbage_passes);
+                    // If sessions were ended, what they wrote can be judged now.
+                    if !again {
+                        last = common.clock.now();
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(partition = %self.partition.state.id, %error, "garbage collection gave a pass up");
+                    last = common.clock.now();
+                }
+            }
+        }
+    }
+
+    fn period(&self) -> Duration {
+        self.partition.state.common.garbage.read().period.unwrap_or(self.timings.garbage_period)
+    }
+
+    fn grace(&self) -> Duration {
+        self.partition.state.common.garbage.read().grace.unwrap_or(self.timings.garbage_grace)
+    }
+
+    /// One pass over all placement groups. True when another one should follow at once.
+    async fn pass(&self, term: u64) -> Result<bool, WireError> {
+        let state = &self.partition.state;
+        let pgs: Vec<u32> = {
+            let map = state.common.map.read();
+            let own = map.pgs().filter(|pg| pg.volume == state.volume.get() && !pg.retired);
+            own.map(|pg| pg.pg).collect()
+        };
+        let mut pass = Pass::default();
+        for pg in pgs {
+            let Some(mut lists) = self.lists(pg) else { continue };
+            while let Some(listed) = lists.next().await {
+                self.consider(pg, &listed, &mut pass);
+                if pass.suspects.memory_bytes() > PART_BYTES {
+                    self.judge(&mut pass).await?;
+                }
+            }
+            if state.leading_term() != Some(term) {
+                return Err(WireError::new(ErrorCode::NotLeader, "another member leads"));
+            }
+        }
+        self.judge(&mut pass).await?;
+        if pass.blocks > 0 {
+            let bytes = pass.blocks * BLOCK_SIZE as u64;
+            tracing::info!(partition = %state.id, chunks = pass.chunks, bytes, "garbage of ended sessions is freed");
+        }
+        self.end_unknown(pass.unknown).await
+    }
+
+    fn lists(&self, pg: u32) -> Option<GroupLists> {
+        let map = self.partition.state.common.map.read();
+        let state = map.pg(PgId(pg)).filter(|state| !state.retired)?;
+        Some(GroupLists::new(state, &map, self.client.clone(), self.timings.list_deadline))
+    }
+
+    /// Takes a listed chunk into account if it may hold garbage.
+    fn consider(&self, pg: u32, listed: &Listed, pass: &mut Pass) {
+        count(&self.partition.state.common.stats.garbage_listed);
+        let Some(first) = listed.copies.first() else { return };
+        let session = first.session;
+        let settled = |chunk: &ChunkSummary| chunk.sealed && chunk.session == session && session != 0;
+        let idle = Duration::from_millis(listed.copies.iter().map(|chunk| chunk.idle_ms).min().unwrap_or(0));
+        if !listed.copies.iter().all(settled) || idle < self.grace() {
+            return;
+        }
+        let long_unknown = idle >= self.timings.unknown_grace;
+        match self.partition.state.namespace.read().session_state(session) {
+            SessionState::Ended => {
+                let used = listed.copies.iter().flat_map(used);
+                pass.suspects.add(pg, listed.index, session, used);
+            }
+            SessionState::Unknown if long_unknown && pass.unknown.len() < UNKNOWN_MAX => {
+                pass.unknown.insert(session);
+            }
+            SessionState::Unknown | SessionState::Live => {}
+        }
+    }
+
+    /// Finds out what of the suspects nothing names, and puts it into the log.
+    async fn judge(&self, pass: &mut Pass) -> Result<(), WireError> {
+        let mut suspects = std::mem::take(&mut pass.suspects);
+        if suspects.is_empty() {
+            return Ok(());
+        }
+        let state = &self.partition.state;
+        let snapshot = state.namespace.read().snapshot();
+        let mut scan = NamedScan::new();
+        loop {
+            let start = state.common.clock.now();
+            let more = scan.step(&snapshot, SCAN_ENTRIES, |named| suspects.strike(named));
+            let more = more.map_err(|violation| {
+                tracing::error!(partition = %state.id, %violation, "the namespace is damaged; no garbage is collected");
+                WireError::new(ErrorCode::Internal, violation.to_string())
+            })?;
+            if suspects.memory_bytes() > 2 * PART_BYTES {
+                suspects.shrink_to(PART_BYTES);
+            }
+            if !more {
+                break;
+            }
+            sleep(state.common.clock.now().since(start) * (SCAN_SHARE - 1)).await;
+        }
+        drop(snapshot);
+        let mut entry = Vec::new();
+        let mut last = None;
+        for range in suspects.into_garbage() {
+            pass.chunks += u64::from(last.replace((range.pg, range.index)) != Some((range.pg, range.index)));
+            pass.blocks += u64::from(range.blocks);
+            entry.push(message(&range));
+            if entry.len() == RANGES_ENTRY {
+                self.free(std::mem::take(&mut entry)).await?;
+            }
+        }
+        self.free(entry).await
+    }
+
+    async fn free(&self, ranges: Vec<meta::GarbageRange>) -> Result<(), WireError> {
+        let state = &self.partition.state;
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        if state.namespace.read().counters().free_records > BACKLOG_MAX {
+            return Err(WireError::new(ErrorCode::Overloaded, "too much waits to be freed already"));
+        }
+        let blocks: u64 = ranges.iter().map(|range| u64::from(range.blocks)).sum();
+        self.partition.propose_own(Opcode::FreeGarbage, &FreeGarbage { ranges }).await?;
+        add(&state.common.stats.garbage_blocks, blocks);
+        Ok(())
+    }
+
+    /// Ends sessions that wrote chunks and made no mutation here, so that they never will. True when there were any.
+    async fn end_unknown(&self, unknown: BTreeSet<u64>) -> Result<bool, WireError> {
+        if unknown.is_empty() {
+            return Ok(false);
+        }
+        let state = &self.partition.state;
+        let request = ExpireSessions { sessions: unknown.into_iter().collect(), unknown_only: true };
+        self.partition.propose_own(Opcode::ExpireSessions, &request).await?;
+        tracing::info!(partition = %state.id, sessions = ?request.sessions, "sessions that wrote and named nothing were ended");
+        add(&state.common.stats.sessions_expired, request.sessions.len() as u64);
+        Ok(true)
+    }
+}
+
+/// Blocks of a copy that are there: first, one past the last. None if some were freed and it is not known which.
+fn used(chunk: &ChunkSummary) -> Vec<(u32, u32)> {
+    if chunk.punched_blocks == 0 {
+        let blocks = u32::try_from(chunk.length.div_ceil(BLOCK_SIZE as u64)).unwrap_or(u32::MAX);
+        return vec![(0, blocks)];
+    }
+    let (runs, _) = chunk.used.as_chunks::<2>();
+    runs.iter().map(|[first, blocks]| (*first, first.saturating_add(*blocks))).collect()
+}
+
+fn message(range: &GarbageRange) -> meta::GarbageRange {
+    meta::GarbageRange {
+        pg: range.pg,
+        index: range.index,
+        first_block: range.first_block,
+        blocks: range.blocks,
+        session: range.session,
+    }
+}
