@@ -63,7 +63,7 @@ impl Default for DiskConfig {
             open_files_max: 512,
             tables_max: 256,
             flush_age: Duration::from_secs(5),
-            stall_after: Duration::from_millis(1500),
+            stall_after: Duration::from_secs(3),
         }
     }
 }

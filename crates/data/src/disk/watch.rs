@@ -148,6 +148,10 @@ impl File for WatchedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
         self.transfer(|file| file.read_at(buf, offset))
     }
+    fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> Option<()> {
+        // The device has no part in it.
+        self.file.read_in_memory(buf, offset)
+    }
     fn splice_at(&self, pipe: &mut Pipe, offset: u64, len: usize) -> Result<Option<usize>, DiskError> {
         self.transfer(|file| file.splice_at(pipe, offset, len))
     }
