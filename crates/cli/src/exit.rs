@@ -145,6 +145,7 @@ impl Exit {
             | E::TooManyLocks
             | E::NotSupported
             | E::NotInPlace
+            | E::LeaseHeld
             | E::ChunkSealed
             | E::ChainFailed => Exit::Other,
         }

@@ -135,6 +135,7 @@ impl NamespaceBuilder {
             volume_quota: None,
             session_locks: BTreeMap::new(),
             released_locks: Vec::new(),
+            wanted_leases: Vec::new(),
             tree,
             sessions: self.sessions,
             scratch: Scratch::default(),

@@ -33,6 +33,8 @@ struct Found {
     /// Inodes of which there are keys other than attributes.
     owners: BTreeSet<u64>,
     holds: BTreeSet<(u64, u64)>,
+    /// Those for writing.
+    writers: BTreeSet<(u64, u64)>,
     session_holds: BTreeSet<(u64, u64)>,
     dead: BTreeMap<u64, bool>,
     dead_sessions: BTreeSet<u64>,
@@ -151,6 +153,12 @@ impl Namespace {
                 *id,
                 "is being cut and is no file, or is reclaimed as a whole",
             )?;
+        }
+        for (id, inode) in &found.inodes {
+            let Some(lease) = inode.lease else { continue };
+            let held = found.writers.contains(&(*id, lease.session)) && inode.is_regular();
+            ensure(held, *id, "may be overwritten in place by a session that does not hold it for writing")?;
+            ensure(lease.number <= inode.generation, *id, "has a lease with a number that was not given yet")?;
         }
         ensure(found.holds == found.session_holds, 0, "holds by inode and by session differ")?;
         for (_, session) in &found.holds {
@@ -286,8 +294,11 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
         }
         Kind::Xattr => {}
         Kind::Hold => {
-            Hold::decode(value)?;
-            found.holds.insert((inode, key::number(suffix)?));
+            let held = (inode, key::number(suffix)?);
+            if Hold::decode(value)?.write {
+                found.writers.insert(held);
+            }
+            found.holds.insert(held);
         }
         Kind::Lock => {
             let (owner, start) = key::lock_parts(suffix)?;

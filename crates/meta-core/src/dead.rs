@@ -123,7 +123,10 @@ impl Namespace {
         if self.hold_of(session, inode).is_none() {
             return Ok(false);
         }
-        let attributes = self.inode(inode)?;
+        let mut attributes = self.inode(inode)?;
+        if attributes.lease.is_some_and(|lease| lease.session == session) {
+            self.lose_lease(inode, &mut attributes, session);
+        }
         self.tree.remove(key::hold(inode, session).as_bytes());
         self.tree.remove(key::session_hold(session, inode).as_bytes());
         self.counters.holds -= 1;

@@ -31,6 +31,7 @@ impl Inode {
             acl: false,
             default_acl: false,
             quota: 0,
+            lease: None,
         }
     }
 

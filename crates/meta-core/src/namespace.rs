@@ -84,6 +84,8 @@ pub struct Namespace {
     pub(crate) volume_quota: Option<(u64, u64)>,
     /// Inodes on which a lock was given back since somebody asked. No state.
     pub(crate) released_locks: Vec<u64>,
+    /// Session and inode of overwrite leases that were in somebody's way since somebody asked. No state.
+    pub(crate) wanted_leases: Vec<(u64, u64)>,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
@@ -131,6 +133,7 @@ impl Namespace {
             volume_quota: None,
             session_locks: BTreeMap::new(),
             released_locks: Vec::new(),
+            wanted_leases: Vec::new(),
             tree: Tree::new(),
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
@@ -156,7 +159,7 @@ impl Namespace {
     ///
     /// An error means that nothing was changed. It is kept like any answer, with these exceptions, which leave the
     /// sequence number unused: `BadRequest`, `UnknownOperation`, `UnknownPartition`, `BadSequence`, `SessionEnded`,
-    /// `Overloaded`.
+    /// `Overloaded`, `LeaseHeld`.
     pub fn apply(
         &mut self,
         at: AppliedAt,
@@ -190,7 +193,7 @@ impl Namespace {
             Ok(()) => self.sessions.keep_answer(header.session, header.slot, header.sequence, &out[start..]),
             Err(error) => {
                 out.truncate(start);
-                if !matches!(error.code, ErrorCode::BadRequest | ErrorCode::UnknownOperation | ErrorCode::Overloaded) {
+                if !leaves_number_unused(error.code) {
                     self.sessions.keep_error(header.session, header.slot, header.sequence, error);
                 }
             }
@@ -229,6 +232,7 @@ impl Namespace {
             Opcode::SetLock => self.set_lock(context, request),
             Opcode::SetQuota => self.set_quota(context, request),
             Opcode::Punch => self.punch(context, request, out),
+            Opcode::OverwriteLease => self.overwrite_lease(context, request, out),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
     }
@@ -280,6 +284,11 @@ impl Namespace {
         }
         Ok(header)
     }
+}
+
+/// Errors of requests that may be sent again under the same number and are looked at anew then.
+const fn leaves_number_unused(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::BadRequest | ErrorCode::UnknownOperation | ErrorCode::Overloaded | ErrorCode::LeaseHeld)
 }
 
 /// Facts for the server around it.

@@ -14,6 +14,7 @@ mod lock;
 mod lookup;
 mod mkdir;
 mod open;
+mod overwrite_lease;
 mod publish;
 mod punch;
 mod quota;

@@ -82,6 +82,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
                 for session in &request.sessions {
                     state.leases.forget(*session);
                     state.openers.forget(*session);
+                    state.wanted_leases.forget(*session);
                 }
             }
             Err(error) => {

@@ -28,6 +28,7 @@ mod server;
 mod service;
 mod stats;
 mod striped;
+mod wanted_leases;
 
 pub use config::{MetaConfig, MetaTimings};
 pub use error::MetaError;

@@ -56,6 +56,7 @@ impl PartitionMachine {
                     {
                         self.state.leases.forget(head.session);
                         self.state.openers.forget(head.session);
+                        self.state.wanted_leases.forget(head.session);
                     }
                     outcome
                 }
@@ -72,6 +73,10 @@ impl PartitionMachine {
                 }
                 None => self.bytes.truncate(start),
             }
+        }
+        let wanted = namespace.take_wanted_leases();
+        if self.state.leading_term().is_some() {
+            self.state.wanted_leases.note(&wanted);
         }
         namespace.take_released_locks()
     }

@@ -71,7 +71,7 @@ impl MetaServer {
     ) {
         let state = &partition.state;
         let now = self.common().coarse_now();
-        let deaths = {
+        let (deaths, wanted) = {
             let namespace = state.namespace.read();
             let position = namespace.death_position();
             if !state.openers.note(head.session, request.acknowledged, position, now) {
@@ -81,10 +81,11 @@ impl MetaServer {
             if !namespace.is_deferring() {
                 self.ask_to_defer(partition);
             }
-            namespace.deaths_after(request.acknowledged, UNLINKED_MAX)
+            let wanted = state.wanted_leases.of(head.session, &namespace);
+            (namespace.deaths_after(request.acknowledged, UNLINKED_MAX), wanted)
         };
         let (index, unlinked, more) = (deaths.position, deaths.inodes, deaths.more);
-        reply.ok(&KeepAliveResponse { lease_ms, index, unlinked, more }, ());
+        reply.ok(&KeepAliveResponse { lease_ms, index, unlinked, more, wanted }, ());
     }
 }
 

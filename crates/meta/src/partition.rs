@@ -27,6 +27,7 @@ use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
 use crate::stats::MetaStats;
 use crate::striped::StripedLock;
+use crate::wanted_leases::WantedLeases;
 
 /// Whom an applied entry is answered to.
 pub(crate) enum Context {
@@ -91,6 +92,7 @@ pub(crate) struct PartitionState {
     pub(crate) leases: Leases,
     pub(crate) openers: Openers,
     pub(crate) lock_waits: LockWaits,
+    pub(crate) wanted_leases: WantedLeases,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
     pub(crate) asked_to_defer: AtomicBool,
     pub(crate) common: Arc<Common>,
@@ -107,6 +109,7 @@ impl PartitionState {
             leases: Leases::default(),
             openers: Openers::default(),
             lock_waits: LockWaits::default(),
+            wanted_leases: WantedLeases::default(),
             asked_to_defer: AtomicBool::new(false),
             common,
             term: AtomicU64::new(0),
@@ -124,6 +127,7 @@ impl PartitionState {
         let now = self.common.coarse_now();
         self.leases.grant_all(self.namespace.read().live_sessions(), now);
         self.openers.reset(now);
+        self.wanted_leases.clear();
         self.asked_to_defer.store(false, Ordering::Release);
         self.term.store(term, Ordering::Release);
     }
@@ -133,6 +137,7 @@ impl PartitionState {
         self.term.store(0, Ordering::Release);
         self.leases.grant_all(std::iter::empty(), Time(0));
         self.openers.reset(Time(0));
+        self.wanted_leases.clear();
         self.end_lock_waits();
     }
 }

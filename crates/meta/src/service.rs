@@ -148,7 +148,8 @@ impl MetaServer {
         if request.soft_holds {
             return self.keep_opens_alive(partition, head, &request, lease_ms, reply);
         }
-        reply.ok(&KeepAliveResponse { lease_ms, ..Default::default() }, ());
+        let wanted = partition.state.wanted_leases.of(head.session, &partition.state.namespace.read());
+        reply.ok(&KeepAliveResponse { lease_ms, wanted, ..Default::default() }, ());
     }
 }
 

@@ -119,6 +119,8 @@ codes! {
     AttributeTooLarge = 43, Never, 7, "InvalidRequest", "java.io.IOException";
     /// The operation makes no sense for this kind of inode or this name.
     NotSupported = 44, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
+    /// Another client overwrites the file in place; it is told to stop, which takes a moment.
+    LeaseHeld = 45, Here, 11, "SlowDown", "org.apache.hadoop.ipc.RetriableException";
     /// A block on this member does not match its checksum.
     ChecksumMismatch = 60, Elsewhere, 5, "InternalError", "org.apache.hadoop.fs.ChecksumException";
     /// This member does not hold the bytes.

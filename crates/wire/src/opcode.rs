@@ -110,6 +110,7 @@ opcodes! {
     Punch = 0x0513, meta::PunchRequest => meta::AttributesResponse;
     SetLock = 0x0514, meta::SetLockRequest => common::Empty;
     SetQuota = 0x0515, meta::SetQuotaRequest => common::Empty;
+    OverwriteLease = 0x0516, meta::OverwriteLeaseRequest => meta::OverwriteLeaseResponse;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;

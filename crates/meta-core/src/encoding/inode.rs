@@ -42,9 +42,10 @@
 //! | 4 | rdev | 0 |
 //! | 5 | stored bytes | equal to the size |
 //! | 6 | (no field) made without a name and not linked yet | |
-//! | 7 | more: bit 0 (no field) has an access ACL; bit 1 a varint follows: directory whose quota counts it, never 0 | 0 |
+//! | 7 | more: bit 0 (no field) has an access ACL; bit 1 a varint follows: directory whose quota counts it, never 0; bit 2 then two varints follow: session and number of the overwrite lease, never 0 | 0 |
 //!
-//! Bit 7, the byte 1 of directories and 0x13 came with access control lists and quotas; what has neither is as before.
+//! Bit 7, the byte 1 of directories and 0x13 came with access control lists and quotas, bit 2 of "more" with overwriting in
+//! place; what has none of these is as before.
 use super::varint::{self, Cursor, VARINT_MAX, unzigzag, zigzag};
 
 const TAG_PACKED: u8 = 0x11;
@@ -52,11 +53,12 @@ const TAG_DIRECTORY: u8 = 0x12;
 const TAG_DIRECTORY_QUOTA: u8 = 0x13;
 const DIRECTORY_LEN: usize = 80;
 const DIRECTORY_QUOTA_LEN: usize = 88;
-/// Twelve bytes and fourteen numbers of at most ten.
-const PACKED_MAX: usize = 12 + 14 * VARINT_MAX;
+/// Twelve bytes and sixteen numbers of at most ten.
+const PACKED_MAX: usize = 12 + 16 * VARINT_MAX;
 const MORE: u8 = 1 << 7;
 const MORE_ACL: u64 = 1;
 const MORE_QUOTA: u64 = 2;
+const MORE_LEASE: u64 = 4;
 
 /// What an inode is: the type bits of its mode, as in `stat(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,6 +128,16 @@ pub struct Inode {
     pub default_acl: bool,
     /// The directory whose quota counts it (of a directory: counts what is made in it); 0: none.
     pub quota: u64,
+    /// Of a regular file: who may overwrite blocks in place.
+    pub lease: Option<OverwriteLease>,
+}
+
+/// The right to change blocks of a file where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OverwriteLease {
+    pub session: u64,
+    /// Ascends for each file.
+    pub number: u64,
 }
 
 impl Inode {
@@ -202,7 +214,9 @@ impl Inode {
             (self.rdev != 0, u64::from(self.rdev)),
             (self.stored != self.size, self.stored),
         ];
-        let more = (u64::from(self.acl) * MORE_ACL) | (u64::from(self.quota != 0) * MORE_QUOTA);
+        let more = (u64::from(self.acl) * MORE_ACL)
+            | (u64::from(self.quota != 0) * MORE_QUOTA)
+            | (u64::from(self.lease.is_some()) * MORE_LEASE);
         let mut flags = u8::from(self.unnamed) << 6 | u8::from(more != 0) << 7;
         for (i, (present, _)) in optional.iter().enumerate() {
             flags |= u8::from(*present) << i;
@@ -231,6 +245,10 @@ impl Inode {
         }
         if self.quota != 0 {
             put(self.quota);
+        }
+        if let Some(lease) = self.lease {
+            put(lease.session);
+            put(lease.number);
         }
         out.extend_from_slice(&bytes[..len]);
     }
@@ -277,6 +295,7 @@ impl Inode {
             acl: value[1] & 1 != 0,
             default_acl: value[1] & 2 != 0,
             quota: 0,
+            lease: None,
         };
         inode.is_dir().then_some(inode)
     }
@@ -299,8 +318,17 @@ impl Inode {
         let ctime = mtime.wrapping_add(unzigzag(optional(3)?.unwrap_or(0)) as u64);
         let rdev = optional(4)?.unwrap_or(0);
         let stored = optional(5)?.unwrap_or(size);
-        let more = if flags & MORE == 0 { 0 } else { cursor.varint().filter(|more| matches!(more, 1..=3))? };
+        let more = if flags & MORE == 0 { 0 } else { cursor.varint().filter(|more| matches!(more, 1..=7))? };
         let quota = if more & MORE_QUOTA == 0 { 0 } else { cursor.varint().filter(|quota| *quota != 0)? };
+        let lease = if more & MORE_LEASE == 0 {
+            None
+        } else {
+            let (session, number) = (cursor.varint()?, cursor.varint()?);
+            Some(OverwriteLease { session, number }).filter(|_| session != 0 && number != 0)
+        };
+        if lease.is_none() && more & MORE_LEASE != 0 {
+            return None;
+        }
         cursor.end()?;
         NodeType::of_mode(mode)?;
         let inode = Inode {
@@ -323,6 +351,7 @@ impl Inode {
             acl: more & MORE_ACL != 0,
             default_acl: false,
             quota,
+            lease,
         };
         (!inode.is_dir()).then_some(inode)
     }

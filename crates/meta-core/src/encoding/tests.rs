@@ -64,6 +64,15 @@ fn golden_bytes() {
     (more[1], more[packed.len()]) = (packed[1] | 0x80, 0);
     assert_eq!(Inode::decode(&more), None, "a field that is not needed is not written");
 
+    let lease = OverwriteLease { session: 300, number: 2 };
+    let mut leased = packed.to_vec();
+    leased[1] |= 0x80;
+    leased.extend_from_slice(&[4, 0xac, 0x02, 2]);
+    assert_eq!(encoded(&Inode { lease: Some(lease), ..file() }), leased);
+    assert_eq!(Inode::decode(&leased), Some(Inode { lease: Some(lease), ..file() }));
+    *leased.last_mut().unwrap() = 0;
+    assert_eq!(Inode::decode(&leased), None, "no lease has the number 0");
+
     let mut value = Vec::new();
     Dentry { inode: 300, d_type: 8 }.encode(&mut value);
     assert_eq!(value, [0x18, 0xac, 0x02]);
@@ -175,6 +184,8 @@ fn any_inode() -> impl Strategy<Value = Inode> {
             acl: n[5] & 1 != 0,
             default_acl: is_dir && n[5] & 2 != 0,
             quota: if n[5] & 4 != 0 { n[3] >> (n[2] & 63) } else { 0 },
+            lease: (!is_dir && n[5] & 8 != 0 && n[4] != 0 && n[6] != 0)
+                .then_some(OverwriteLease { session: n[4], number: n[6] }),
         }
     })
 }

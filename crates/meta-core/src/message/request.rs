@@ -200,7 +200,7 @@ requests! {
     Rename<'a> { parent: u64 = 2, name: bytes = 3, new_parent: u64 = 4, new_name: bytes = 5, flags: u32 = 6 }
     Setattr {
         inode: u64 = 2, valid: u32 = 3, mode: u32 = 4, uid: u32 = 5, gid: u32 = 6, size: u64 = 7, atime_ns: u64 = 8,
-        mtime_ns: u64 = 9, layout: u64 = 10,
+        mtime_ns: u64 = 9, layout: u64 = 10, lease: u64 = 12,
     }
     SetXattr<'a> { inode: u64 = 2, name: bytes = 3, value: bytes = 4, flags: u32 = 5 }
     RemoveXattr<'a> { inode: u64 = 2, name: bytes = 3 }
@@ -208,11 +208,13 @@ requests! {
         inode: u64 = 2, extents: messages = 3, size: u64 = 4, set_size: bool = 5, if_data_version: u64 = 6,
         mtime_ns: u64 = 7, sets: messages = 8, written_by: u64 = 9,
         layout: u64 = 10, check_size: bool = 11, if_size: u64 = 12, kill_privileges: bool = 13,
+        lease: u64 = 16,
     }
     Punch {
         inode: u64 = 2, offset: u64 = 3, length: u64 = 4, extend: bool = 5, if_data_version: u64 = 6,
-        kill_privileges: bool = 7,
+        kill_privileges: bool = 7, lease: u64 = 9,
     }
+    OverwriteLease { inode: u64 = 2, release: bool = 3, number: u64 = 4, changed: bool = 5, mtime_ns: u64 = 6 }
     Hold { inode: u64 = 2, write: bool = 3 }
     Release<'a> { inode: u64 = 2, also: numbers = 3 }
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }

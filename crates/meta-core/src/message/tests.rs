@@ -2,7 +2,7 @@
 use super::reader::Reader;
 use super::request::{self, ExtentMessage, Header};
 use super::writer::*;
-use crate::encoding::Inode;
+use crate::encoding::{Inode, OverwriteLease};
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::meta::*;
 use proptest::prelude::*;
@@ -79,13 +79,19 @@ fn requests_read_as_the_generated_code_wrote_them() {
         atime_ns: 7,
         mtime_ns: 8,
         layout: 9,
+        lease: 10,
     }
     .encode_to_vec();
     let r = request::Setattr::decode(&bytes).unwrap();
     assert_eq!(
-        (r.inode, r.valid, r.mode, r.uid, r.gid, r.size, r.atime_ns, r.mtime_ns, r.layout),
-        (1, 2, 3, 4, 5, 6, 7, 8, 9)
+        (r.inode, r.valid, r.mode, r.uid, r.gid, r.size, r.atime_ns, r.mtime_ns, r.layout, r.lease),
+        (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
     );
+    let bytes =
+        OverwriteLeaseRequest { header: header(), inode: 1, release: true, number: 3, changed: true, mtime_ns: 5 }
+            .encode_to_vec();
+    let r = request::OverwriteLease::decode(&bytes).unwrap();
+    assert_eq!((r.inode, r.release, r.number, r.changed, r.mtime_ns), (1, true, 3, true, 5));
     let bytes = ReaddirRequest { header: header(), inode: 1, after: name.clone(), count_max: 3, attributes: true }
         .encode_to_vec();
     let r = request::Readdir::decode(&bytes).unwrap();
@@ -206,6 +212,7 @@ proptest! {
             mode: small[0] as u16, nlink: small[1], uid: small[2], gid: small[3], size: n[0] >> shift, atime: n[1], mtime: n[2],
             ctime: n[3] >> shift, btime: n[4], layout: n[5], generation: n[6] >> shift, rdev: small[0], stored: n[7], data_version: n[0],
             unnamed: false, parent: 5, acl: true, default_acl: false, quota: 6,
+            lease: (n[1] & 1 != 0 && n[2] != 0).then_some(OverwriteLease { session: n[2], number: 7 }),
         };
         let mut out = Vec::new();
         put_attributes_response(&mut out, n[7] >> shift, &inode);
@@ -213,6 +220,7 @@ proptest! {
             inode: n[7] >> shift, mode: u32::from(inode.mode), nlink: inode.nlink, uid: inode.uid, gid: inode.gid, size: inode.size,
             atime_ns: inode.atime, mtime_ns: inode.mtime, ctime_ns: inode.ctime, btime_ns: inode.btime, layout: inode.layout,
             generation: inode.generation, rdev: inode.rdev, stored_bytes: inode.stored, data_version: inode.data_version,
+            overwriter: inode.lease.map_or(0, |lease| lease.session),
         };
         prop_assert_eq!(out, AttributesResponse { attributes: Some(attributes) }.encode_to_vec());
     }

@@ -113,7 +113,14 @@ impl AttributesBytes {
 #[inline]
 pub(crate) fn put_attributes(out: &mut Vec<u8>, field: u32, id: u64, inode: &Inode) {
     let attributes = AttributesBytes::new(id, inode);
-    put_element(out, field, &attributes.bytes[..attributes.len]);
+    let bytes = &attributes.bytes[..attributes.len];
+    match inode.lease {
+        None => put_element(out, field, bytes),
+        Some(lease) => put_message(out, field, |out| {
+            out.extend_from_slice(bytes);
+            put_number(out, 16, lease.session);
+        }),
+    }
 }
 
 /// Appends an `AttributesResponse`.

@@ -33,6 +33,11 @@ impl Namespace {
             return Err(OpError::CHANGED);
         }
         check_conversion(&request, &inode, context)?;
+        if inode.lease.is_some() && self.takes_extents_out(&request, &inode)? {
+            // A conversion moves what it read: not even the holder of the lease may have changed it meanwhile.
+            let number = if request.layout == 0 { request.lease } else { 0 };
+            self.check_lease(request.inode, &inode, context.session, number)?;
+        }
         self.check_sets(&request.sets, Some(request.inode))?;
         if self.has_quota(inode.quota) {
             self.check_quota(inode.quota, self.growth(request.inode, &inode)?, 0)?;
@@ -86,6 +91,19 @@ impl Namespace {
             }
         }
         Ok(growth)
+    }
+
+    /// Whether the file names less of what it named before.
+    fn takes_extents_out(&self, request: &request::Publish<'_>, inode: &Inode) -> Result<bool> {
+        if request.layout != 0 || request.set_size && request.size < inode.size {
+            return Ok(true);
+        }
+        for new in &self.scratch.incoming {
+            if self.has_extents(request.inode, inode, new.file_offset, new.end())? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// A regular file that the caller may write: by its mode, or because the session opened it when that allowed it.

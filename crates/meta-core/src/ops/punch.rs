@@ -23,6 +23,9 @@ impl Namespace {
         if request.if_data_version != 0 && request.if_data_version != inode.data_version {
             return Err(OpError::CHANGED);
         }
+        if inode.lease.is_some() && self.has_extents(request.inode, &inode, request.offset, end)? {
+            self.check_lease(request.inode, &inode, context.session, request.lease)?;
+        }
         if request.extend && end > inode.size {
             // Refused, if at all, before anything is changed.
             self.clear_stale(request.inode, &mut inode, end)?;

@@ -49,6 +49,9 @@ impl Namespace {
             return Ok(());
         }
         if request.valid & SIZE != 0 {
+            if inode.lease.is_some() && self.has_extents(request.inode, &inode, request.size, inode.size)? {
+                self.check_lease(request.inode, &inode, context.session, request.lease)?;
+            }
             self.set_size(request.inode, &mut inode, request.size)?;
             inode.mode = mode_after_write(&inode, &context.who);
             inode.mtime = context.now;

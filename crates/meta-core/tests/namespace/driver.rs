@@ -93,7 +93,7 @@ impl Driver {
             Ok(()) => Ok(out.split_off(6)),
             Err(error) => {
                 assert_eq!(out.len(), 6, "an error leaves no part of an answer");
-                if error.code == ErrorCode::Overloaded
+                if matches!(error.code, ErrorCode::Overloaded | ErrorCode::LeaseHeld)
                     && let Some(sequence) = self.sequences.get_mut(&(self.session, self.slot))
                 {
                     // It was not used.
@@ -229,6 +229,24 @@ impl Driver {
     pub fn hold(&mut self, inode: u64, write: bool) -> Answer<Attributes> {
         let header = self.next();
         self.attributes(Opcode::Hold, &HoldRequest { header, inode, write })
+    }
+    /// The number of the lease, 0 if somebody has it, and the attributes.
+    pub fn take_lease(&mut self, inode: u64) -> Answer<(u64, Attributes)> {
+        let header = self.next();
+        let request = OverwriteLeaseRequest { header, inode, ..Default::default() };
+        let answer: OverwriteLeaseResponse = self.mutate(Opcode::OverwriteLease, &request)?;
+        Ok((answer.number, answer.attributes.expect("attributes are answered")))
+    }
+    pub fn give_lease(&mut self, inode: u64, number: u64, changed: bool, mtime_ns: u64) -> Answer<Attributes> {
+        let header = self.next();
+        let request = OverwriteLeaseRequest { header, inode, release: true, number, changed, mtime_ns };
+        let answer: OverwriteLeaseResponse = self.mutate(Opcode::OverwriteLease, &request)?;
+        assert_eq!(answer.number, 0);
+        Ok(answer.attributes.expect("attributes are answered"))
+    }
+    pub fn punch(&mut self, request: PunchRequest) -> Answer<Attributes> {
+        let header = self.next();
+        self.attributes(Opcode::Punch, &PunchRequest { header, ..request })
     }
     pub fn release(&mut self, inode: u64) -> Answer<()> {
         let header = self.next();

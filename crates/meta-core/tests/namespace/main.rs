@@ -8,6 +8,7 @@ mod deferral;
 mod driver;
 mod files;
 mod garbage;
+mod leases;
 mod permissions;
 mod quotas;
 mod renames;

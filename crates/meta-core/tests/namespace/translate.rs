@@ -102,7 +102,8 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
         }
         Operation::Punch(punch) => {
             let model::Punch { inode, offset, length, extend, if_data_version, kill_privileges } = punch;
-            let message = PunchRequest { header, inode, offset, length, extend, if_data_version, kill_privileges };
+            let message =
+                PunchRequest { header, inode, offset, length, extend, if_data_version, kill_privileges, lease: 0 };
             (Opcode::Punch, message.encode_to_vec())
         }
         Operation::Hold { inode, write } => (Opcode::Hold, HoldRequest { header, inode, write }.encode_to_vec()),
@@ -160,6 +161,7 @@ fn setattr_request(header: Option<MetaHeader>, set: &model::Setattr) -> SetattrR
         atime_ns: set.atime.unwrap_or(0),
         mtime_ns: set.mtime.unwrap_or(0),
         layout: set.layout.unwrap_or(0),
+        lease: 0,
     }
 }
 
