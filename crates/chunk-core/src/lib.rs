@@ -5,12 +5,13 @@
 //! chunk is durable ([`durability`]), what a restart makes of journal and files ([`replay`]), how open chunks end at a
 //! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]), what is
 //! different in erasure groups ([`striped`], [`shard_catch_up`],
-//! [`row_decode`], [`row_search`]), overwrites in place ([`overwrite`], [`overwrite_requests`]).
+//! [`row_decode`], [`row_search`]), overwrites in place ([`overwrite`], [`overwrite_requests`], [`lease_fence`]).
 pub mod append;
 pub mod catch_up;
 pub mod durability;
 pub mod fence;
 pub mod indices;
+pub mod lease_fence;
 pub mod overwrite;
 pub mod overwrite_requests;
 pub mod punch;

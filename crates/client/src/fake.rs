@@ -42,6 +42,8 @@ pub struct State {
     next_session: u64,
     disks: BTreeMap<u32, DiskChunks>,
     namespace: Namespace,
+    /// Session and inode of overwrite leases that were in somebody's way.
+    wanted: BTreeSet<(u64, u64)>,
     log_index: u64,
     /// Members that answer nothing, as if stopped.
     stopped: BTreeSet<u32>,
@@ -155,6 +157,7 @@ impl FakeCluster {
             next_session: 1,
             disks: (1..=disks).map(|disk| (disk, DiskChunks::default())).collect(),
             namespace: Namespace::new(&config),
+            wanted: BTreeSet::new(),
             log_index: 0,
             stopped: BTreeSet::new(),
             slow: BTreeMap::new(),

@@ -111,7 +111,10 @@ impl FileHandle {
     }
     /// Syncs, and ends this handle's hold on the file.
     pub async fn close(self) -> Result<()> {
-        let synced = self.data.flush().await;
+        let synced = self.data.finish().await;
+        if let Err(error) = self.data.end_lease().await {
+            tracing::debug!(%error, "the overwrite lease goes with the hold");
+        }
         let released = self.volume.release_inode(self.data.inode()).await;
         synced.and(released)
     }

@@ -3,12 +3,13 @@
 //!
 //! Three outcomes: overwritten, to be written to new space, not known. A request keeps its number however often and in
 //! which epoch it is sent; a block that was sent twice has the same bytes both times. Invariant: one was overwritten only
-//! if every serving member of one epoch answered. Not here: merging of partial blocks, and the lease under which nobody
-//! else writes them; calls whose blocks overlap must follow each other.
+//! if every serving member of one epoch answered; nothing is sent under a lease that may be over. Not here: merging of
+//! partial blocks, and taking the lease under which nobody else writes them; calls whose blocks overlap must follow each other.
 use crate::append::open::refresh_quietly;
 use crate::append::segment::block_crcs;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
+use crate::meta::lease::Lease;
 use crate::meta::volume::Volume;
 use crate::net::{NetError, stream_of};
 use crate::stripe::suspects::Seen;
@@ -102,6 +103,13 @@ impl Drop for Number {
     }
 }
 
+/// Who overwrites, and by which lease.
+#[derive(Clone)]
+struct Right {
+    session: SessionId,
+    lease: Option<Arc<Lease>>,
+}
+
 /// One request: blocks of one chunk, ascending.
 struct Batch {
     chunk: ChunkId,
@@ -128,12 +136,20 @@ impl Volume {
     /// they can be overwritten again or written to new space.
     pub async fn overwrite(&self, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
         let session = self.caller.session().await?.id;
+        self.overwrite_as(Right { session, lease: None }, writes).await
+    }
+    /// The same of a file of which this client has the lease.
+    pub(crate) async fn overwrite_under(&self, lease: &Arc<Lease>, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
+        self.overwrite_as(Right { session: lease.session.id, lease: Some(lease.clone()) }, writes).await
+    }
+    async fn overwrite_as(&self, right: Right, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
         let batches = batches(writes)?;
         let mut running = JoinSet::new();
         for batch in batches {
             let (cluster, overwrites) = (self.cluster().clone(), self.overwrites.clone());
+            let right = right.clone();
             running.spawn(async move {
-                let outcome = send(&cluster, &overwrites, session, &batch).await;
+                let outcome = send(&cluster, &overwrites, &right, &batch).await;
                 (batch.of, outcome)
             });
         }
@@ -208,7 +224,7 @@ fn batches(writes: &[BlockWrite]) -> Result<Vec<Batch>> {
 async fn send(
     cluster: &Arc<Cluster>,
     overwrites: &Arc<Overwrites>,
-    session: SessionId,
+    right: &Right,
     batch: &Batch,
 ) -> Result<Overwritten> {
     let closed = |_| ClientError::protocol("overwriting", "the volume was closed");
@@ -218,7 +234,15 @@ async fn send(
     let what = format!("overwriting blocks of {}", batch.chunk);
     let (mut pause, mut unknown) = (PAUSE_MIN, false);
     loop {
-        let last = match attempt(cluster, session, &number, batch).await {
+        if right.lease.as_ref().is_some_and(|lease| !lease.is_good(cluster.clock.now())) {
+            let last = "the lease for overwriting may be over".to_owned();
+            return Err(ClientError::OutcomeUnknown {
+                what,
+                seconds: cluster.clock.now().since(started).as_secs(),
+                last,
+            });
+        }
+        let last = match attempt(cluster, right, &number, batch).await {
             Attempt::Done(outcome) => return Ok(outcome),
             Attempt::Failed(error) => return Err(error.into_client(&what, &batch.chunk.pg.to_string(), patience)),
             Attempt::Moved(error) => {
@@ -241,7 +265,7 @@ async fn send(
     }
 }
 
-async fn attempt(cluster: &Arc<Cluster>, session: SessionId, number: &Number, batch: &Batch) -> Attempt {
+async fn attempt(cluster: &Arc<Cluster>, right: &Right, number: &Number, batch: &Batch) -> Attempt {
     let known = || cluster.view().pgs.get(&batch.chunk.pg.0).cloned();
     if known().is_none() {
         refresh_quietly(cluster).await;
@@ -260,7 +284,7 @@ async fn attempt(cluster: &Arc<Cluster>, session: SessionId, number: &Number, ba
             false => new_space(format!("{} has too few serving members for writes", pg.id)),
         };
     };
-    match ask(cluster, session, number, batch, &pg, primary).await {
+    match ask(cluster, right, number, batch, &pg, primary).await {
         Ok(answer) => {
             let silent = pg.serving().find(|disk| !answer.members.iter().any(|stamp| stamp.disk == *disk));
             match silent {
@@ -268,7 +292,7 @@ async fn attempt(cluster: &Arc<Cluster>, session: SessionId, number: &Number, ba
                 Some(disk) => Attempt::Again(NetError::Unknown(format!("disk d{disk} serves but did not answer"))),
             }
         }
-        Err(error) => judge(cluster, session, &pg, primary, error).await,
+        Err(error) => judge(cluster, right.session, &pg, primary, error).await,
     }
 }
 
@@ -276,7 +300,7 @@ async fn attempt(cluster: &Arc<Cluster>, session: SessionId, number: &Number, ba
 /// of them, the answer is not waited for any more.
 async fn ask(
     cluster: &Arc<Cluster>,
-    session: SessionId,
+    right: &Right,
     number: &Number,
     batch: &Batch,
     pg: &PgView,
@@ -286,7 +310,7 @@ async fn ask(
     let view = cluster.view();
     let mut chain = pg.followers();
     cluster.sort_by_nearness(&view, &mut chain);
-    let chunk = batch.chunk;
+    let (chunk, session) = (batch.chunk, right.session);
     let header =
         ChunkHeader { disk: primary, pg: chunk.pg.0, index: chunk.index, epoch: pg.epoch.0, session: session.0 };
     let request = OverwriteRequest {
@@ -296,6 +320,8 @@ async fn ask(
         chain,
         request: number.number,
         floor: number.floor(),
+        inode: right.lease.as_ref().map_or(0, |lease| lease.inode),
+        lease: right.lease.as_ref().map_or(0, |lease| lease.number),
         ..OverwriteRequest::default()
     };
     let payload = match &batch.pieces[..] {

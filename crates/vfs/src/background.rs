@@ -5,6 +5,7 @@
 //! wait to be sent, more are forgotten.
 use crate::error::VfsError;
 use crate::file::File;
+use crate::ops::open::end_lease;
 use crate::vfs::Inner;
 use cairn_wire::meta::SetattrRequest;
 use parking_lot::Mutex;
@@ -25,6 +26,8 @@ const ATIMES_MAX: usize = 65_536;
 const ATIMES_EVERY: Duration = Duration::from_secs(30);
 /// Durable bytes of a file that are published without waiting for their age.
 const PUBLISH_BYTES: usize = 64 << 20;
+/// Scattered bytes of a file that are overwritten in place without waiting for their age.
+const IN_PLACE_BYTES: usize = 4 << 20;
 /// Calls of one kind at a time.
 const PARALLEL: usize = 32;
 /// Whether the session is still the same is looked at so often.
@@ -148,37 +151,64 @@ fn write_round(inner: &Arc<Inner>, publishes: &Arc<Semaphore>) {
     for file in inner.files.all() {
         inner.tell_changes(&file);
         let status = file.data.status();
-        if status.dirty_bytes == 0 && status.flights == 0 || !file.may_write_behind() {
+        if file.data.has_idle_lease() {
+            end_lease(&file);
+        }
+        let idle = status.dirty_bytes == 0 && status.flights == 0 && status.untold_age.is_none();
+        if idle || !file.may_write_behind() {
             continue;
         }
         let old = |age: Option<Duration>, limit| age.is_some_and(|age| age >= limit);
+        let in_place =
+            status.dirty_bytes >= IN_PLACE_BYTES || short || old(status.dirty_age, inner.options.write_after);
+        if in_place && file.data.goes_in_place() {
+            behind(inner, &file, publishes, |file| async move { file.data.flush().await.map(|()| true) });
+            continue;
+        }
         if short || old(status.dirty_age, inner.options.write_after) {
             file.data.write_all_behind();
         }
-        let aged = old(status.unpublished_age, inner.options.publish_after);
-        let much = status.durable_bytes >= PUBLISH_BYTES || short && status.flights > 0;
-        if !aged && !much || file.publishing.swap(true, Ordering::AcqRel) {
+        if old(status.untold_age, inner.options.publish_after) {
+            behind(inner, &file, publishes, |file| async move { file.data.tell().await.map(|()| true) });
             continue;
         }
-        let (inner, publishes) = (inner.clone(), publishes.clone());
-        tokio::spawn(async move {
-            let _one_of_a_few = publishes.acquire().await;
-            let outcome = match aged || short {
-                // Also what is not durable yet, so that a slow one is waited for.
-                true => file.data.publish_flights().await,
-                false => file.data.publish_durable().await,
-            };
-            match outcome.map_err(VfsError::from) {
-                Ok(true) => drop(file.note(Ok(()))),
-                Ok(false) => {}
-                Err(error) => {
-                    inner.background.failed(&file, &error);
-                    drop(file.note(Err(error)));
+        let aged = old(status.unpublished_age, inner.options.publish_after);
+        let much = status.durable_bytes >= PUBLISH_BYTES || short && status.flights > 0;
+        if aged || much {
+            behind(inner, &file, publishes, move |file| async move {
+                match aged || short {
+                    // Also what is not durable yet, so that a slow one is waited for.
+                    true => file.data.publish_flights().await,
+                    false => file.data.publish_durable().await,
                 }
-            }
-            file.publishing.store(false, Ordering::Release);
-        });
+            });
+        }
     }
+}
+
+/// Work of one kind on a file at a time, whose outcome is noted; it answers whether something was done.
+fn behind<F: Future<Output = cairn_client::Result<bool>> + Send + 'static>(
+    inner: &Arc<Inner>,
+    file: &Arc<File>,
+    publishes: &Arc<Semaphore>,
+    work: impl FnOnce(Arc<File>) -> F + Send + 'static,
+) {
+    if file.publishing.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (inner, file, publishes) = (inner.clone(), file.clone(), publishes.clone());
+    tokio::spawn(async move {
+        let _one_of_a_few = publishes.acquire().await;
+        match work(file.clone()).await.map_err(VfsError::from) {
+            Ok(true) => drop(file.note(Ok(()))),
+            Ok(false) => {}
+            Err(error) => {
+                inner.background.failed(&file, &error);
+                drop(file.note(Err(error)));
+            }
+        }
+        file.publishing.store(false, Ordering::Release);
+    });
 }
 
 /// Lets go of files that were closed a while ago, or of all.

@@ -81,6 +81,11 @@ impl File {
         let outcome = self.data.flush().await;
         self.note(outcome.map_err(VfsError::from))
     }
+    /// The same, and tells the metadata when that was.
+    pub(crate) async fn finish(&self) -> Result<()> {
+        let outcome = self.data.finish().await;
+        self.note(outcome.map_err(VfsError::from))
+    }
     /// Takes the outcome of a write in the background into account.
     pub(crate) fn note(&self, outcome: Result<()>) -> Result<()> {
         let mut state = self.state.lock();

@@ -1,11 +1,11 @@
 //! Manager and namespace of the cluster in memory.
 use super::{Fake, Raw, State, decode};
-use cairn_meta_core::AppliedAt;
+use cairn_meta_core::{AppliedAt, SessionState};
 use cairn_types::{ErrorCode, ExtentKind, MemberState, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::*;
-use cairn_wire::meta::{DiscardRequest, KeepAliveResponse};
+use cairn_wire::meta::{DiscardRequest, KeepAliveRequest, KeepAliveResponse, WantedLease};
 use prost::Message as _;
 
 impl Fake {
@@ -33,7 +33,10 @@ impl Fake {
             }
             Opcode::EnsurePgs => EnsurePgsResponse { map: Some(state.map()) }.encode_to_vec(),
             Opcode::ReportMember => state.report(&decode::<ReportMemberRequest>(message)?).encode_to_vec(),
-            Opcode::KeepAlive => KeepAliveResponse { lease_ms: 60_000, ..Default::default() }.encode_to_vec(),
+            Opcode::KeepAlive => {
+                let session = decode::<KeepAliveRequest>(message)?.header.map_or(0, |header| header.session);
+                state.keep_alive(session)?.encode_to_vec()
+            }
             other => {
                 let mut out = Vec::new();
                 state.namespace_call(other, message, &mut out)?;
@@ -58,6 +61,16 @@ impl State {
         }
         ReportMemberResponse { state: self.pgs.get(&report.pg).cloned(), removed: gone }
     }
+    fn keep_alive(&self, session: u64) -> Result<KeepAliveResponse, WireError> {
+        if self.namespace.session_state(session) == SessionState::Ended {
+            return Err(WireError::new(ErrorCode::SessionEnded, "the session has ended"));
+        }
+        let wanted = self.wanted.iter().filter(|(of, _)| *of == session).filter_map(|(_, inode)| {
+            let number = self.namespace.overwrite_lease_of(session, *inode)?;
+            Some(WantedLease { inode: *inode, number })
+        });
+        Ok(KeepAliveResponse { lease_ms: 60_000, wanted: wanted.collect(), ..Default::default() })
+    }
     fn namespace_call(&mut self, opcode: Opcode, request: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
         if opcode.code() < 0x0500 {
             return self.namespace.read(opcode, request, out);
@@ -67,7 +80,9 @@ impl State {
             self.discard(request)?;
         }
         let at = AppliedAt { index: self.log_index, time: WallTime(1_000_000 + self.log_index) };
-        self.namespace.apply(at, opcode, request, out)
+        let applied = self.namespace.apply(at, opcode, request, out);
+        self.wanted.extend(self.namespace.take_wanted_leases());
+        applied
     }
     /// Spoils what was given back: whoever reads it will notice.
     fn discard(&mut self, request: &[u8]) -> Result<(), WireError> {

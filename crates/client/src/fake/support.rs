@@ -12,6 +12,14 @@ impl FakeCluster {
     pub fn take_calls(&self) -> BTreeMap<&'static str, u64> {
         std::mem::take(&mut self.fake.state.lock().calls)
     }
+    /// Overwrites in place that were done.
+    pub fn overwrites(&self) -> u64 {
+        self.fake.state.lock().overwrites
+    }
+    /// From now on members refuse to overwrite in place, or do not.
+    pub fn saturate(&self, saturated: bool) {
+        self.fake.state.lock().saturated = saturated;
+    }
     /// A member that was stopped answers again. What it did not answer meanwhile it never does.
     pub fn resume(&self, disk: u32) {
         self.fake.state.lock().stopped.remove(&disk);

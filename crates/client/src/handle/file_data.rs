@@ -5,10 +5,12 @@
 //! durable; flights are *published* in the order of their taking, and only then are their bytes forgotten. Reading puts
 //! dirty bytes over flights over what is published. Invariants: bytes leave the memory only after they were published, or
 //! cut by a later truncation; the budget holds the bytes of dirty parts, flights and blocks read ahead; an older flight
-//! is never put over a newer one.
+//! is never put over a newer one. Small dirty parts go in place instead (`in_place`): below all flights, they were there
+//! before any that is.
 //! Not here: when to write in the background, permissions, locks (`vfs`).
 mod change;
 mod flight;
+mod in_place;
 mod publish;
 mod read;
 mod rows;
@@ -26,6 +28,7 @@ use cairn_types::{ErrorCode, Layout, Time};
 use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::meta::{Attributes, OpenResponse};
 use flight::Flight;
+use in_place::InPlace;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +46,8 @@ pub struct FileData {
     state: Mutex<State>,
     /// Publishing, truncating and punching happen one after the other.
     order: tokio::sync::Mutex<()>,
+    /// Held while blocks are overwritten in place and while the lease for that is taken or given back.
+    using: tokio::sync::Mutex<()>,
 }
 
 struct State {
@@ -57,6 +62,7 @@ struct State {
     /// The oldest first.
     flights: VecDeque<Arc<Flight>>,
     next_flight: u64,
+    in_place: InPlace,
     unpublished_since: Option<Time>,
     /// Bytes from here on were appended behind the end that was known, and move if the file turns out to be longer.
     appended_from: Option<u64>,
@@ -83,6 +89,8 @@ pub struct DataStatus {
     pub unpublished_age: Option<Duration>,
     /// Bytes that are durable and wait to be published.
     pub durable_bytes: usize,
+    /// How long ago blocks were changed in place that the metadata was not told of.
+    pub untold_age: Option<Duration>,
 }
 
 /// Who changed what an answer tells of.
@@ -95,7 +103,8 @@ pub(crate) enum By {
 
 impl State {
     fn held(&self) -> usize {
-        self.dirty.bytes() + self.flights.iter().map(|flight| flight.data.bytes()).sum::<usize>()
+        let in_place = self.in_place.under_way.as_ref().map_or(0, |data| data.bytes());
+        self.dirty.bytes() + in_place + self.flights.iter().map(|flight| flight.data.bytes()).sum::<usize>()
     }
     /// The size with what is not published.
     fn size(&self) -> u64 {
@@ -119,6 +128,11 @@ impl State {
             return false;
         }
         self.layout = Layout::from_bits(new.layout).unwrap_or(self.layout);
+        if by == By::Unknown && self.is_overwritten_elsewhere(&new) {
+            // What was read of the same version may be old.
+            self.blocks.clear();
+            self.foreign += 1;
+        }
         self.attributes = new;
         if !same {
             self.forget_contents();
@@ -131,6 +145,11 @@ impl State {
         }
         true
     }
+    /// Another session may be changing blocks in place.
+    fn is_overwritten_elsewhere(&self, new: &Attributes) -> bool {
+        let own = self.in_place.lease.as_ref().map_or(0, |lease| lease.session.id.0);
+        new.overwriter != 0 && new.overwriter != own
+    }
     fn forget_contents(&mut self) {
         self.extents.clear();
         self.blocks.clear();
@@ -139,6 +158,9 @@ impl State {
     fn recall(&mut self, now: Time) {
         while let Some(flight) = self.flights.pop_back() {
             self.dirty.put_back(&flight.data);
+        }
+        if let Some(under_way) = self.in_place.under_way.take() {
+            self.dirty.put_back(&under_way);
         }
         if !self.dirty.is_empty() {
             self.dirty_since.get_or_insert(now);
@@ -154,10 +176,12 @@ impl State {
     fn settle(&mut self) {
         if self.dirty.is_empty() {
             self.dirty_since = None;
-            if self.flights.is_empty() {
+            if self.flights.is_empty() && self.in_place.under_way.is_none() {
                 self.unpublished_since = None;
                 self.appended_from = None;
-                self.mtime_ns = 0;
+                if self.in_place.untold.is_none() {
+                    self.mtime_ns = 0;
+                }
             }
         }
     }
@@ -190,11 +214,13 @@ impl FileData {
             dirty_since: None,
             flights: VecDeque::new(),
             next_flight: 1,
+            in_place: InPlace::default(),
             unpublished_since: None,
             appended_from: None,
             mtime_ns: 0,
             writer: volume.clone(),
-            foreign: 0,
+            // What whoever opens it keeps of it may be old.
+            foreign: u64::from(attributes.overwriter != 0),
             publishing: false,
         };
         Ok(Arc::new(FileData {
@@ -204,6 +230,7 @@ impl FileData {
             budget,
             state: Mutex::new(state),
             order: tokio::sync::Mutex::new(()),
+            using: tokio::sync::Mutex::new(()),
         }))
     }
     pub fn inode(&self) -> u64 {
@@ -264,7 +291,7 @@ impl FileData {
     /// Nothing waits to be written or published.
     pub fn is_clean(&self) -> bool {
         let state = self.state.lock();
-        state.dirty.is_empty() && state.flights.is_empty()
+        state.dirty.is_empty() && state.flights.is_empty() && state.in_place.under_way.is_none()
     }
     pub fn status(&self) -> DataStatus {
         let now = self.now();
@@ -277,6 +304,7 @@ impl FileData {
             flights: state.flights.len(),
             dirty_age: state.dirty_since.map(|since| now.since(since)),
             unpublished_age: state.unpublished_since.map(|since| now.since(since)),
+            untold_age: state.in_place.untold.map(|since| now.since(since)),
             durable_bytes: state.flights.iter().take_while(|f| f.is_durable()).map(|f| f.data.bytes()).sum(),
         }
     }
@@ -343,7 +371,7 @@ impl FileData {
     /// The modification time was set: what is published later does not change it.
     pub fn set_mtime(&self, mtime_ns: u64) {
         let mut state = self.state.lock();
-        if state.unpublished_since.is_some() {
+        if state.unpublished_since.is_some() || state.in_place.untold.is_some() {
             state.mtime_ns = mtime_ns;
         }
     }
@@ -389,6 +417,11 @@ impl FileData {
 
 impl Drop for FileData {
     fn drop(&mut self) {
-        self.budget.release(self.state.lock().held());
+        let state = self.state.lock();
+        self.budget.release(state.held());
+        if let Some(lease) = &state.in_place.lease {
+            // Whoever watches it gives it back.
+            lease.want();
+        }
     }
 }

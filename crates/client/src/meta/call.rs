@@ -9,7 +9,7 @@ use cairn_wire::common::{Credentials, Empty};
 use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
 use cairn_wire::meta::{
     AttributesResponse, DiscardRequest, EndSessionRequest, HoldRequest, KeepAliveRequest, KeepAliveResponse,
-    MetaHeader, ReleaseRequest,
+    MetaHeader, OverwriteLeaseRequest, OverwriteLeaseResponse, ReleaseRequest, WantedLease,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// The lease of a session is renewed so often.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
+/// The same while the session has overwrite leases, of which it learns so whether one is wanted.
+const KEEP_ALIVE_LEASED: Duration = Duration::from_millis(500);
 
 /// The way to the partitions of one volume, under one session at a time, on behalf of one user.
 pub(crate) struct MetaCaller {
@@ -175,6 +177,21 @@ impl MetaCaller {
         self.mutate_in(&session, lease, what, partition, opcode, request).await
     }
 
+    /// A mutation under a session that may not be the present one any more.
+    pub(crate) async fn mutate_under<A: prost::Message + Default, R: prost::Message>(
+        &self,
+        session: &Session,
+        what: &str,
+        partition: u32,
+        opcode: Opcode,
+        request: impl FnOnce(MetaHeader) -> R,
+    ) -> Result<A> {
+        match session.slot(partition).await {
+            Some(lease) => self.mutate_in(session, lease, what, partition, opcode, request).await,
+            None => Err(ClientError::remote(what, ErrorCode::BadSequence, "the session's slots are used up")),
+        }
+    }
+
     /// A mutation under this session and slot.
     async fn mutate_in<A: prost::Message + Default, R: prost::Message>(
         &self,
@@ -241,6 +258,12 @@ impl MetaCaller {
                     _ => {
                         sent |= error.retry() == RetryClass::Unknown;
                         hint = error.leader_hint.clone().filter(|h| Some(h) != address.as_ref());
+                        if error.code == ErrorCode::LeaseHeld {
+                            // It leads; whoever has the lease needs a moment.
+                            tokio::time::sleep(self.cluster.jitter(pause)).await;
+                            pause = (pause * 2).min(PAUSE_MAX);
+                            hint = address;
+                        }
                         error.to_string()
                     }
                 },
@@ -303,7 +326,12 @@ fn keep_alive_task(
 /// Renews the lease until all callers are gone or the session ended.
 async fn keep_alive(cluster: Arc<Cluster>, volume: u32, who: Credentials, shared: Weak<Shared>, session: Arc<Session>) {
     loop {
-        tokio::time::sleep(KEEP_ALIVE_EVERY).await;
+        let pause = if session.leases.any() { KEEP_ALIVE_LEASED } else { KEEP_ALIVE_EVERY };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            // It was renewed when it took the lease.
+            () = session.leases.next_taken(), if pause == KEEP_ALIVE_EVERY => continue,
+        }
         let Some(shared) = shared.upgrade() else { return };
         let caller = Arc::new(MetaCaller { cluster: cluster.clone(), volume, who: who.clone(), shared });
         if session.is_ended() {
@@ -332,7 +360,7 @@ async fn keep_alive(cluster: Arc<Cluster>, volume: u32, who: Credentials, shared
 const RENEW_ROUNDS: u32 = 64;
 
 /// Renews the lease at one partition. What it names as unlinked and is open here is held before it is acknowledged.
-async fn renew(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32) -> Result<()> {
+pub(crate) async fn renew(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32) -> Result<()> {
     for _ in 0..RENEW_ROUNDS {
         let acknowledged = session.soft.acknowledged(partition);
         let request = KeepAliveRequest {
@@ -340,8 +368,15 @@ async fn renew(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32)
             soft_holds: acknowledged.is_some(),
             acknowledged: acknowledged.unwrap_or(0),
         };
+        let sent = caller.cluster.clock.now();
         let answer: KeepAliveResponse =
             caller.read("renewing the session", partition, Opcode::KeepAlive, request).await?;
+        session.leases.renewed(partition, sent, Duration::from_millis(answer.lease_ms.into()));
+        for wanted in &answer.wanted {
+            if !session.leases.wanted(partition, wanted.inode, wanted.number) {
+                give_back_unknown(caller, session, partition, wanted).await;
+            }
+        }
         if acknowledged.is_none() {
             return Ok(());
         }
@@ -384,6 +419,21 @@ async fn hold_unlinked(caller: &Arc<MetaCaller>, session: &Arc<Session>, partiti
                 _ => Err(error),
             }
         }
+    }
+}
+
+/// A lease of which nobody here knows: whoever asked for it did not wait for the answer.
+async fn give_back_unknown(caller: &MetaCaller, session: &Session, partition: u32, wanted: &WantedLease) {
+    let WantedLease { inode, number } = *wanted;
+    let make = |header| {
+        let header = Some(header);
+        OverwriteLeaseRequest { header, inode, release: true, number, changed: true, mtime_ns: 0 }
+    };
+    let what = format!("giving back the overwrite lease of inode {inode}");
+    let given: Result<OverwriteLeaseResponse> =
+        caller.mutate_under(session, &what, partition, Opcode::OverwriteLease, make).await;
+    if let Err(error) = given {
+        tracing::debug!(%error, "it is told again that it is wanted");
     }
 }
 

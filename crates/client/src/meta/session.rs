@@ -3,6 +3,7 @@
 //! Invariant: a sequence number names one request for ever. A slot whose request has no known outcome is never used
 //! again, so a late execution of it cannot be mistaken for a later request.
 use super::holds::HoldCounts;
+use super::lease::Leases;
 use super::soft::SoftOpens;
 use cairn_types::SessionId;
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) holds: HoldCounts,
     /// Files open without a log entry.
     pub(crate) soft: SoftOpens,
+    /// For overwriting in place.
+    pub(crate) leases: Leases,
 }
 
 struct SlotTable {
@@ -60,6 +63,7 @@ impl Session {
             partitions: Mutex::default(),
             holds: HoldCounts::default(),
             soft: SoftOpens::default(),
+            leases: Leases::default(),
         }
     }
     /// The servers ended it, or its slots are used up: the next call opens another.

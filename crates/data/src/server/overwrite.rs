@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::chain::disks;
 use super::member::{Member, bad_request};
-use super::overwrite_memory::{Begin, RequestId};
+use super::overwrite_memory::{Asked, Begin, RequestId};
 use super::peer::{hop_error, stream_of};
 use super::{Inner, Refused};
 use crate::disk::metrics::add;
@@ -194,7 +194,9 @@ impl Inner {
             let Some(memory) = memory.at(member.pg.epoch) else {
                 return Err((reply, WireError::new(ErrorCode::Overloaded, "the epoch changes; repeat in a moment")));
             };
-            match memory.begin(request, asked.floor, id.index, self.clock.now(), reply) {
+            let lease = (asked.inode, asked.lease);
+            let about = Asked { id: request, floor: asked.floor, index: id.index, lease };
+            match memory.begin(about, self.clock.now(), reply) {
                 Begin::Go(reply) => reply,
                 Begin::Taken => return Ok(()),
                 Begin::No(reply, error) => return Err((reply, error)),

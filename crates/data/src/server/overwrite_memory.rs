@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cairn_chunk_core::lease_fence::LeaseFence;
 use cairn_chunk_core::overwrite_requests::{OverwriteRequests, Seen};
 use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_rpc::Reply;
@@ -19,6 +20,18 @@ const WAITING_MAX: usize = 4096;
 /// A request of a client.
 pub(super) type RequestId = (SessionId, u64);
 
+/// What a request of a client is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) id: RequestId,
+    /// Nothing below is waited for.
+    pub(super) floor: u64,
+    /// Of the chunk.
+    pub(super) index: u32,
+    /// The file, and the number of the lease; both 0: none.
+    pub(super) lease: (u64, u64),
+}
+
 /// As named above.
 #[derive(Default)]
 pub(crate) struct OverwriteMemory {
@@ -26,6 +39,7 @@ pub(crate) struct OverwriteMemory {
     /// As primary: the serving members were found or made equal in this epoch.
     pub(super) open: bool,
     requests: OverwriteRequests<OverwriteResponse>,
+    leases: LeaseFence,
     /// Repeats of requests that are under way.
     waiting: BTreeMap<RequestId, Vec<Reply>>,
     waiting_count: usize,
@@ -65,13 +79,18 @@ impl OverwriteMemory {
     }
 
     /// A request for a chunk came. If it is to be done, one more is under way until [`end`](Self::end).
-    pub(super) fn begin(&mut self, id: RequestId, floor: u64, index: u32, now: Time, reply: Reply) -> Begin {
+    pub(super) fn begin(&mut self, asked: Asked, now: Time, reply: Reply) -> Begin {
+        let Asked { id, floor, index, lease } = asked;
         let busy = |text: &str| WireError::new(ErrorCode::Overloaded, text);
         if !self.open || self.unsettled.contains(&index) {
             return Begin::No(reply, busy("the members are being made equal after a failure; repeat in a moment"));
         }
         if now < self.saturated_until {
             let text = "the journal of a member is full of overwrites; write to new space";
+            return Begin::No(reply, WireError::new(ErrorCode::NotInPlace, text));
+        }
+        if !self.leases.admits(lease.0, lease.1) {
+            let text = "the file is overwritten under a newer lease; write to new space";
             return Begin::No(reply, WireError::new(ErrorCode::NotInPlace, text));
         }
         match self.requests.came(id.0, id.1, floor) {

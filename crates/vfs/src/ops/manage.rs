@@ -18,7 +18,7 @@ impl Vfs {
     pub async fn syncfs(&self) -> Result<()> {
         let mut outcome = Ok(());
         let mut running = tokio::task::JoinSet::new();
-        for file in self.inner.files.all().into_iter().filter(|file| !file.data.is_clean()) {
+        for file in self.inner.files.all().into_iter().filter(|file| !file.data.is_settled()) {
             if running.len() == SYNCING
                 && let Some(Ok(synced)) = running.join_next().await
             {
@@ -27,7 +27,7 @@ impl Vfs {
             let inner = self.inner.clone();
             running.spawn(async move {
                 let own = file.clone();
-                inner.change(&format!("inode {}", file.ino), async move { own.flush().await }).await
+                inner.change(&format!("inode {}", file.ino), async move { own.finish().await }).await
             });
         }
         while let Some(joined) = running.join_next().await {
@@ -124,6 +124,11 @@ impl Vfs {
     pub async fn shutdown(&self) -> Result<()> {
         let synced = self.syncfs().await;
         self.inner.background.stop();
+        for file in self.inner.files.all() {
+            if let Err(error) = file.data.end_lease().await {
+                tracing::debug!(inode = file.ino, %error, "the overwrite lease goes with the session");
+            }
+        }
         release_round(&self.inner, true).await;
         self.inner.volume.close().await;
         synced

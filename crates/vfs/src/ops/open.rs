@@ -133,11 +133,11 @@ impl Vfs {
     /// A handle's descriptor is closed: what was written becomes durable and visible; errors of earlier writes come here.
     pub async fn flush(&self, handle: Handle, lock_owner: u64) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        let flushed = match !open.flags.write || open.file.data.is_clean() {
+        let flushed = match !open.flags.write || open.file.data.is_settled() {
             true => Ok(()),
             false => {
                 let file = open.file.clone();
-                self.inner.change(&open.what(), async move { file.flush().await }).await
+                self.inner.change(&open.what(), async move { file.finish().await }).await
             }
         };
         let unlocked = self.unlock_owner(&open, lock_owner, false).await;
@@ -163,7 +163,7 @@ impl Vfs {
         let file = open.file.clone();
         let close = async move {
             // What is dirty here was written after the last flush, through a mapping; or it could not be written.
-            let flushed = if file.data.is_clean() { Ok(()) } else { file.flush().await };
+            let flushed = if file.data.is_settled() { Ok(()) } else { file.finish().await };
             inner.close_file(&file).await;
             flushed
         };
@@ -295,6 +295,7 @@ impl Inner {
             return;
         }
         file.data.drop_ahead();
+        end_lease(file);
         if !file.data.is_clean() {
             tracing::error!(inode = file.ino, "a file was closed with data that could not be written; it is lost");
         }
@@ -311,6 +312,19 @@ impl Inner {
             self.background.linger(file.ino, session);
         }
     }
+}
+
+/// Gives the lease for overwriting in place back, if there is one; it is not waited for.
+pub(crate) fn end_lease(file: &Arc<File>) {
+    if !file.data.has_lease() {
+        return;
+    }
+    let file = file.clone();
+    tokio::spawn(async move {
+        if let Err(error) = file.data.end_lease().await {
+            tracing::debug!(inode = file.ino, %error, "the overwrite lease goes with the hold or the session");
+        }
+    });
 }
 
 fn check_regular(attributes: &cairn_wire::meta::Attributes) -> Result<()> {

@@ -57,7 +57,7 @@ async fn a_random_page_is_one_read() {
     close(&other, handle).await;
 }
 
-/// Scattered overwrites would cost a request and a sync each.
+/// Scattered overwrites that cannot go in place would cost a request and a sync each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scattered_writes_go_out_as_vectors() {
     let cluster = cluster();
@@ -65,6 +65,7 @@ async fn scattered_writes_go_out_as_vectors() {
     let (ino, handle) = create(&vfs, "f", RDWR).await;
     write(&vfs, handle, 0, &vec![1; 4 << 20]).await;
     vfs.fsync(handle, false).await.expect("synced");
+    cluster.saturate(true);
     counts(&cluster);
     for page in 0..400u64 {
         write(&vfs, handle, page * 2 * 4096, &[2; 4096]).await;

@@ -3,6 +3,7 @@ mod append;
 mod calls;
 mod directories;
 mod faults;
+mod in_place;
 mod random;
 mod sharing;
 

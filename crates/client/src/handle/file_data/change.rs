@@ -28,6 +28,7 @@ impl FileData {
             state.settle();
         });
         self.settle_flights().await?;
+        let request = SetattrRequest { lease: self.lease_number(), ..request };
         let answer = volume.setattr(self.inode, &self.shown_as, request).await?;
         let now = self.now();
         self.with(0, |state| {
@@ -64,7 +65,7 @@ impl FileData {
             state.settle();
         });
         self.settle_flights().await?;
-        let request = PunchRequest { offset, length, extend, ..Default::default() };
+        let request = PunchRequest { offset, length, extend, lease: self.lease_number(), ..Default::default() };
         let answer = volume.punch(self.inode, &self.shown_as, request).await?;
         let now = self.now();
         self.with(0, |state| {

@@ -6,6 +6,7 @@ use crate::handle::dirty::{Dirty, Run};
 use crate::handle::tail::first_row;
 use crate::handle::write_out::{rows_of, write_runs};
 use crate::stripe::group::rows_of_group;
+use cairn_types::Time;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -80,19 +81,23 @@ impl FileData {
     /// Begins flights of everything that is dirty. The number of the last flight, if there is any.
     pub(super) fn begin_all(self: &Arc<Self>) -> Option<u64> {
         self.with(0, |state| {
-            while !state.dirty.is_empty() {
-                let data = state.dirty.take(RUNS_MAX, FLIGHT_BYTES);
-                let runs = data.runs();
-                self.begin(state, data, runs, 0);
-            }
+            self.begin_rest(state);
             state.flights.back().map(|flight| flight.id)
         })
     }
+    pub(super) fn begin_rest(self: &Arc<Self>, state: &mut State) {
+        while !state.dirty.is_empty() {
+            let data = state.dirty.take(RUNS_MAX, FLIGHT_BYTES);
+            let runs = data.runs();
+            self.begin(state, data, runs, 0);
+        }
+    }
     /// Begins a flight in the background if enough has gathered.
     pub fn write_behind(self: &Arc<Self>) {
+        let now = self.now();
         self.with(0, |state| {
             while state.flights.len() < BACKGROUND_MAX
-                && let Some((from, to)) = state.worth_a_flight()
+                && let Some((from, to)) = state.worth_a_flight(now)
             {
                 let data = state.dirty.take_range(from, to);
                 let runs = data.runs();
@@ -108,8 +113,9 @@ impl FileData {
 
 impl State {
     /// A range that fills a flight.
-    fn worth_a_flight(&self) -> Option<(u64, u64)> {
-        if self.dirty.bytes() < FLIGHT_BYTES {
+    fn worth_a_flight(&self, now: Time) -> Option<(u64, u64)> {
+        if self.dirty.bytes() < FLIGHT_BYTES || self.is_scattered(now) {
+            // What is scattered goes in place, when it is flushed.
             return None;
         }
         let spans = self.dirty.spans();

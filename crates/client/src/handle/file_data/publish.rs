@@ -1,6 +1,7 @@
 //! Publishing: durable flights become part of the file, in their order.
 use super::flight::{Flight, RUNS_MAX};
-use super::{By, FileData};
+use super::in_place::Placed;
+use super::{By, FileData, State};
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;
@@ -44,7 +45,12 @@ impl FileData {
             if self.has_rows() {
                 self.flush_rows().await?;
             }
-            let Some(last) = self.begin_all() else { return Ok(()) };
+            let last = match self.write_in_place().await? {
+                Placed::Not => self.begin_all(),
+                Placed::Begun(last) => last,
+                Placed::Again => continue,
+            };
+            let Some(last) = last else { return Ok(()) };
             if self.publish_in_order(last).await? == Published::All {
                 return Ok(());
             }
@@ -201,10 +207,11 @@ impl FileData {
             written_by,
             check_size: appended,
             if_size: if appended { state.attributes.size } else { 0 },
+            lease: state.in_place.lease.as_ref().map_or(0, |lease| lease.number),
             ..Default::default()
         };
-        state.publishing = true;
-        Some((Publishing(self), state.writer.clone(), request))
+        let writer = state.writer.clone();
+        Some((Publishing::begin(self, &mut state), writer, request))
     }
     /// Whether the file has these extents: a publish whose answer was lost was done.
     async fn names(&self, extents: &[Extent], version: u64) -> Result<bool> {
@@ -233,6 +240,8 @@ impl FileData {
                 let more = state.size() > end;
                 state.appended_from = more.then_some(answer.size.max(end));
             }
+            // The publish has the time, and raised the version.
+            state.in_place.untold = None;
             let fits = state.learn(answer, now, By::Own) && state.attributes.data_version == answer.data_version;
             if fits {
                 Self::published(state, extents, sets);
@@ -246,7 +255,14 @@ impl FileData {
 }
 
 /// As long as it lives.
-struct Publishing<'a>(&'a FileData);
+pub(super) struct Publishing<'a>(&'a FileData);
+
+impl<'a> Publishing<'a> {
+    pub(super) fn begin(file: &'a FileData, state: &mut State) -> Self {
+        state.publishing = true;
+        Self(file)
+    }
+}
 
 impl Drop for Publishing<'_> {
     fn drop(&mut self) {

@@ -193,7 +193,8 @@ fn seek_within(state: &State, from: u64, to: u64, data: bool) -> Option<u64> {
 /// What of the range is not published: the newest of each byte.
 fn in_memory(state: &State, from: u64, to: u64) -> Dirty {
     let mut memory = Dirty::default();
-    let layers = std::iter::once(&state.dirty).chain(state.flights.iter().rev().map(|flight| &flight.data));
+    let flights = state.flights.iter().rev().map(|flight| &flight.data);
+    let layers = std::iter::once(&state.dirty).chain(flights).chain(state.in_place.under_way.as_deref());
     for layer in layers {
         for (at, data) in layer.pieces(from, to) {
             memory.fill(at, &data);
