@@ -74,7 +74,7 @@ fn map(nodes: &[Node3], pg: u32, copies: usize) -> ClusterMap {
         creation_epoch: 1,
         members: (0..copies).map(member).collect(),
         retired: false,
-        index_floor: 0,
+        ..PgState::default()
     };
     let node = |(i, node): (usize, &Node3)| Node {
         id: 16 + i as u32,

@@ -145,7 +145,7 @@ impl Group {
             creation_epoch: 1,
             members: (0..3).map(member).collect(),
             retired: false,
-            index_floor: 0,
+            ..PgState::default()
         };
         let node =
             |(i, address): (usize, &String)| Node { id: 16 + i as u32, address: address.clone(), ..Node::default() };

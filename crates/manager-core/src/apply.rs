@@ -6,6 +6,7 @@ mod nodes;
 mod partitions;
 mod pgs;
 mod register;
+mod replace;
 mod volumes;
 
 use crate::command::Command;
@@ -68,7 +69,7 @@ impl State {
             Command::PutManager(c) => self.put_manager(time, c),
             Command::Register(c) => self.register(time, c, &mut raised),
             Command::NodesDown(c) => self.nodes_down(time, c, &mut raised),
-            Command::DiskStates(c) => self.disk_states(c, &mut raised),
+            Command::DiskStates(c) => self.disk_states(time, c, &mut raised),
             Command::MemberFailed(c) => self.member_failed(c, &mut raised),
             Command::Rejoin(c) => self.rejoin(c, &mut raised),
             Command::CaughtUp(c) => self.caught_up(c, &mut raised),
@@ -80,6 +81,9 @@ impl State {
             Command::PartitionsBegun(c) => self.partitions_begun(c),
             Command::ForcePg(c) => self.force_pg(c, &mut raised),
             Command::PartitionSettled(c) => self.partition_settled(c),
+            Command::ReplaceMembers(c) => self.replace_members(c, &mut raised),
+            Command::TakeBack(c) => self.take_member_back(c, &mut raised),
+            Command::FormersGone(c) => self.formers_gone(c),
             Command::GrantSessions(c) => self.grant_sessions(c.count),
             Command::SetConfig(c) => self.set_config(c),
             Command::StartJob(c) => self.start_job(time, c),

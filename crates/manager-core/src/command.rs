@@ -16,7 +16,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 30, 31, 32, 33"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 30, 31, 32, 33"
     )]
     pub command: Option<Command>,
 }
@@ -60,6 +60,12 @@ pub enum Command {
     PartitionSettled(PartitionSettled),
     #[prost(message, tag = "19")]
     ForcePg(ForcePg),
+    #[prost(message, tag = "20")]
+    ReplaceMembers(ReplaceMembers),
+    #[prost(message, tag = "21")]
+    TakeBack(MemberAt),
+    #[prost(message, tag = "22")]
+    FormersGone(FormersGone),
     #[prost(message, tag = "30")]
     StartJob(StartJob),
     #[prost(message, tag = "31")]
@@ -250,6 +256,40 @@ pub struct MemberAt {
     pub epoch: u64,
 }
 
+/// Other disks in the places of lost ones.
+#[derive(Clone, PartialEq, Message)]
+pub struct ReplaceMembers {
+    #[prost(message, repeated, tag = "1")]
+    pub groups: Vec<ReplaceIn>,
+}
+
+/// Those of one group under an epoch: a later epoch makes it void.
+#[derive(Clone, PartialEq, Message)]
+pub struct ReplaceIn {
+    #[prost(uint32, tag = "1")]
+    pub pg: u32,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub swaps: Vec<Swap>,
+}
+
+/// Who leaves and who comes.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Swap {
+    #[prost(uint32, tag = "1")]
+    pub old: u32,
+    #[prost(uint32, tag = "2")]
+    pub new: u32,
+}
+
+/// Disks that have deleted all that they had of groups which they were members of.
+#[derive(Clone, PartialEq, Message)]
+pub struct FormersGone {
+    #[prost(message, repeated, tag = "1")]
+    pub members: Vec<MemberAt>,
+}
+
 /// Members that verified that they hold everything.
 #[derive(Clone, PartialEq, Message)]
 pub struct CaughtUp {
@@ -273,6 +313,9 @@ pub struct CreatePgs {
 pub struct Disks {
     #[prost(uint32, repeated, tag = "1")]
     pub disks: Vec<u32>,
+    /// Of these, disks without room: offline from the beginning.
+    #[prost(uint32, repeated, tag = "2")]
+    pub full: Vec<u32>,
 }
 
 /// Groups that take new chunks, or no longer.

@@ -63,6 +63,14 @@ keys! {
         "time that a silent node gets to answer a probe";
     RejoinDelay = "rejoin_delay", "10s", Kind::Millis(100, HOUR),
         "time after which a member that was removed but answers again is taken back; doubles with each removal";
+    RepairDelay = "repair_delay", "15m", Kind::Millis(0, 7 * 24 * HOUR),
+        "time that a disk is away before other disks take its places in placement groups";
+    RepairDelayUrgent = "repair_delay_urgent", "30s", Kind::Millis(0, 7 * 24 * HOUR),
+        "the same in placement groups that serve with the fewest members that writes need, or fewer";
+    RepairInFlight = "repair_in_flight", "256", Kind::Count(0, 100_000),
+        "members that are filled at the same time in the places of lost ones, in the whole cluster; 0: none";
+    RepairInFlightPerDisk = "repair_in_flight_per_disk", "2", Kind::Count(1, 1_000),
+        "the same on each disk";
     ReportProbeDeadline = "report_probe_deadline", "300ms", Kind::Millis(10, 60_000),
         "time that a member gets to answer when a writer reported it";
     SlowReports = "slow_reports", "3", Kind::Count(2, 1_000),

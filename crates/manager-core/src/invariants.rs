@@ -17,6 +17,7 @@ impl State {
         let without_empty = |mut state: State| {
             state.disks_of_node.retain(|_, disks| !disks.is_empty());
             state.pgs_of_disk.retain(|_, pgs| !pgs.is_empty());
+            state.former_pgs_of_disk.retain(|_, pgs| !pgs.is_empty());
             state
         };
         assert!(without_empty(derived) == without_empty(self.clone()), "an index disagrees with the items");
@@ -100,7 +101,10 @@ impl State {
         if pg.members.iter().map(|m| m.disk).collect::<BTreeSet<_>>().len() != pg.members.len() {
             return Err(format!("{id} has two members on one disk"));
         }
-        if let Some(flaw) = pg.flaw() {
+        if pg.formers.iter().any(|f| self.disk(f.disk).is_none()) {
+            return Err(format!("{id} has unknown former members"));
+        }
+        if let Some(flaw) = pg.flaw().or_else(|| pg.formers_flaw()) {
             return Err(format!("{id}: {flaw}"));
         }
         if pg.open && pg.retired {

@@ -117,6 +117,8 @@ pub struct Disk {
     pub total_bytes: u64,
     pub free_bytes: u64,
     pub state: DiskState,
+    /// When `state` last changed; zero: never since it was entered.
+    pub since: WallTime,
     pub problem: String,
     pub version: u64,
 }

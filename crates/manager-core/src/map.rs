@@ -78,7 +78,9 @@ impl State {
     /// A group is always told together with its nodes and disks, which may be older than the change.
     fn fill_for_node(&self, me: NodeId, full: bool, since: u64, soft: &Soft, map: &mut wire::ClusterMap) {
         let mine: BTreeSet<DiskId> = self.disks_of(me).map(|d| d.id).collect();
-        let groups: BTreeSet<PgId> = mine.iter().flat_map(|disk| self.pgs_of(*disk)).map(|pg| pg.id).collect();
+        // Those that a disk was a member of as well: it has to learn that it is none any more.
+        let of_disk = |disk: &DiskId| self.pgs_of(*disk).chain(self.former_pgs_of(*disk));
+        let groups: BTreeSet<PgId> = mine.iter().flat_map(of_disk).map(|pg| pg.id).collect();
         let mut disks = mine;
         disks.extend(groups.iter().filter_map(|id| self.pg(*id)).flat_map(|pg| &pg.members).map(|m| m.disk));
         let mut nodes: BTreeSet<NodeId> = disks.iter().filter_map(|id| self.disk(*id)).map(|d| d.node).collect();
@@ -200,6 +202,11 @@ impl State {
             state: u32::from(m.state.code()),
             node: self.disk(m.disk).map_or(0, |d| d.node.get()),
         });
+        let formers = pg.formers.iter().map(|f| data::PgFormer {
+            disk: f.disk.get(),
+            node: self.disk(f.disk).map_or(0, |d| d.node.get()),
+            drop: f.drop,
+        });
         data::PgState {
             pg: pg.id.get(),
             volume: pg.volume.get(),
@@ -209,6 +216,8 @@ impl State {
             members: members.collect(),
             retired: pg.retired,
             index_floor: pg.index_floor,
+            formers: formers.collect(),
+            filling: pg.members.iter().filter(|m| m.filling).map(|m| m.disk.get()).collect(),
         }
     }
 

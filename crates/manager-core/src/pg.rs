@@ -2,8 +2,10 @@
 //!
 //! Invariants: the epoch rises with every change of a state (by one a command), and only here. Serving and waiting members
 //! are always enough to read from, and none waits while the group can be written. No disk is a member twice, and a disk
-//! keeps its position: in an erasure group that is the number of its shard.
+//! keeps its position: in an erasure group that is the number of its shard. Another disk takes a position only from a
+//! member that is away; the disk that leaves is remembered until the group is complete without it.
 mod force;
+mod replace;
 
 use crate::member_table::{Around, MemberEvent, next};
 use cairn_types::{DiskId, Epoch, MemberState, PgId, Scheme, VolumeId, WallTime};
@@ -13,6 +15,22 @@ use cairn_types::{DiskId, Epoch, MemberState, PgId, Scheme, VolumeId, WallTime};
 pub struct Member {
     pub disk: DiskId,
     pub state: MemberState,
+    /// It was put here in the place of another one and has never been complete since.
+    pub filling: bool,
+}
+
+/// A disk that was a member and whose place another one has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Former {
+    pub disk: DiskId,
+    /// Its place among the members.
+    pub position: u8,
+    /// It was complete in that place before it had to leave.
+    pub served: bool,
+    /// And it misses nothing: nothing could be acknowledged since.
+    pub complete: bool,
+    /// The group was complete without it since: it deletes what it has, and says so.
+    pub drop: bool,
 }
 
 /// A placement group.
@@ -25,6 +43,8 @@ pub struct Pg {
     pub creation_epoch: Epoch,
     /// In order; the primary is the first serving one. In an erasure group member i holds shard i.
     pub members: Vec<Member>,
+    /// Disks whose places others have, in the order in which they left.
+    pub formers: Vec<Former>,
     /// Takes new chunks as far as the manager is concerned; false when its disks are full.
     pub open: bool,
     /// The volume is deleted: members may drop what they hold.
@@ -39,7 +59,8 @@ pub struct Pg {
 impl Pg {
     /// A new group: all members serve (nothing), epoch 1.
     pub fn new(id: PgId, volume: VolumeId, scheme: Scheme, disks: &[DiskId], created: WallTime) -> Self {
-        let members = disks.iter().map(|disk| Member { disk: *disk, state: MemberState::Serving }).collect();
+        let serving = |disk: &DiskId| Member { disk: *disk, state: MemberState::Serving, filling: false };
+        let members = disks.iter().map(serving).collect();
         let (epoch, creation_epoch) = (Epoch(1), Epoch(1));
         Self {
             id,
@@ -48,12 +69,21 @@ impl Pg {
             epoch,
             creation_epoch,
             members,
+            formers: Vec::new(),
             open: true,
             retired: false,
             index_floor: 0,
             created,
             version: 0,
         }
+    }
+
+    /// Members without room from the beginning: they are offline, have nothing, and come when there is room for it.
+    pub fn without(mut self, full: &[DiskId]) -> Self {
+        for member in self.members.iter_mut().filter(|m| full.contains(&m.disk)) {
+            (member.state, member.filling) = (MemberState::Offline, true);
+        }
+        self
     }
 
     /// State of the member on `disk`.
@@ -195,6 +225,7 @@ impl Pg {
         for member in &mut self.members {
             if let Some(state) = decide(member) {
                 member.state = state;
+                member.filling &= state != MemberState::Serving;
                 changed = true;
             }
         }
@@ -204,6 +235,7 @@ impl Pg {
     fn raise(&mut self, raised: bool) -> bool {
         if raised {
             self.epoch = Epoch(self.epoch.get() + 1);
+            self.release_formers();
         }
         // Guards the only copy of the data: what such a group holds could never be read again, or not be trusted.
         let flaw = self.flaw();

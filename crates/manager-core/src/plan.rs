@@ -3,14 +3,17 @@
 //! A volume and scheme should have (disks in service × `pgs_per_disk` ÷ members) groups that take new chunks, at most
 //! `pgs_per_volume_max`; of an erasure scheme at least as many as it has members, so that every disk of a small cluster
 //! has every role in turn. Groups that lack members but may be written count (they are complete again soon), unless no
-//! group is complete: then some new ones are made, so that new chunks start with full redundancy. Not here: the log.
+//! group is complete: then some new ones are made, so that new chunks start with full redundancy.
+//!
+//! Where too few disks have room for an erasure group, up to m - 1 full ones are members that are offline from the beginning:
+//! writing goes on with at least k + 1 shards, and the rest is made when there is room. Not here: the log.
 use crate::apply::GROUPS_MAX;
 use crate::command::Disks;
 use crate::config::{Key, layout_flaw};
 use crate::soft::Soft;
 use crate::state::State;
 use cairn_placement::{Chooser, DiskCandidate, Domains};
-use cairn_types::{ByteCount, ErrorCode, Layout, Scheme, VolumeId};
+use cairn_types::{ByteCount, DiskId, ErrorCode, Layout, Scheme, VolumeId};
 use cairn_wire::error::WireError;
 
 /// Groups to make for a volume and scheme now: at most [`GROUPS_MAX`], none if there are enough.
@@ -24,15 +27,26 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: 
     if missing == 0 {
         return Ok(Vec::new());
     }
-    let mut chooser = Chooser::new(candidates(state, soft), seed);
+    let candidates = candidates(state, soft);
+    let full: Vec<DiskCandidate> = candidates.iter().copied().filter(|d| d.free_bytes == 0 && d.room > 0).collect();
+    let mut chooser = Chooser::new(candidates, seed);
     let mut groups = Vec::new();
+    // Groups without the full disks, if there would be too few to write to; never beside others just to be complete.
+    let short = target(state, scheme).saturating_sub(writable);
     while groups.len() < missing.min(GROUPS_MAX) {
         let chosen = match scheme {
             Scheme::Replicated(copies) => chooser.choose(usize::from(copies)),
+            Scheme::Erasure { k, m } if groups.len() < short => {
+                chooser.choose_shards_with(usize::from(k), usize::from(m), &full)
+            }
             Scheme::Erasure { k, m } => chooser.choose_shards(usize::from(k), usize::from(m)),
         };
         match chosen {
-            Ok(disks) => groups.push(Disks { disks: disks.into_iter().map(|d| d.get()).collect() }),
+            Ok(disks) => {
+                let lacks = disks.iter().filter(|disk| full.iter().any(|d| d.disk == **disk));
+                let lacks = lacks.map(|disk| disk.get()).collect();
+                groups.push(Disks { disks: disks.into_iter().map(|d| d.get()).collect(), full: lacks });
+            }
             Err(_) if writable > 0 || !groups.is_empty() => break,
             Err(few) => return Err(too_few(state, scheme, few.have)),
         }
@@ -92,9 +106,18 @@ pub fn target(state: &State, scheme: Scheme) -> usize {
 }
 
 fn candidates(state: &State, soft: &Soft) -> Vec<DiskCandidate> {
+    candidates_in(state, soft, &mut Domains::new(), |disk| state.is_able(disk))
+}
+
+/// Disks that may carry groups, of those that are asked for.
+pub(crate) fn candidates_in(
+    state: &State,
+    soft: &Soft,
+    domains: &mut Domains,
+    able: impl Fn(DiskId) -> bool,
+) -> Vec<DiskCandidate> {
     let most = state.config().number(Key::PgsPerDiskMax) as usize;
-    let mut domains = Domains::new();
-    let able = state.disks().filter(|disk| state.is_able(disk.id));
+    let able = state.disks().filter(|disk| able(disk.id));
     let mut candidates = Vec::new();
     for disk in able {
         let Some(node) = state.node(disk.node) else { continue };

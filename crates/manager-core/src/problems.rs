@@ -1,6 +1,7 @@
 //! What is wrong with the cluster, in words: what it is, what it means for data, what is being done.
 //!
 //! Most serious first. Empty means healthy. Not here: counts and tables (the status answer has the map).
+use crate::config::Key;
 use crate::items::{DiskState, Node, Roles};
 use crate::pg::Pg;
 use crate::soft::Soft;
@@ -19,6 +20,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     partitions(state, soft, &mut out);
     nodes(state, soft, now, &mut out);
     disks(state, soft, &mut out);
+    unreplaced(state, soft, &mut out);
     degraded(state, &mut out);
     volumes(state, &mut out);
     out
@@ -93,6 +95,20 @@ fn incomplete(state: &State, soft: &Soft, out: &mut Vec<String>) {
     ));
 }
 
+/// Members that are lost for long and that no other disk can replace.
+fn unreplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
+    let lost = |(pg, disk): &(PgId, DiskId)| {
+        state.pg(*pg).is_some_and(|pg| !pg.retired && pg.state_of(*disk) == Some(MemberState::Offline))
+    };
+    let all: Vec<_> = soft.unreplaced.iter().filter(|(at, _)| lost(at)).collect();
+    let Some(((pg, disk), first)) = all.first() else { return };
+    out.push(format!(
+        "{} cannot be replaced ({}): {disk} in {pg}: {first}",
+        if all.len() == 1 { "1 lost member".into() } else { format!("{} lost members", all.len()) },
+        names(all.iter().map(|((pg, disk), _)| format!("{disk} in {pg}"))),
+    ));
+}
+
 fn degraded(state: &State, out: &mut Vec<String>) {
     let fewer = |pg: &&Pg| !pg.is_complete() && pg.has_write_minimum();
     let pgs: Vec<&Pg> = in_use(state).filter(fewer).collect();
@@ -100,11 +116,19 @@ fn degraded(state: &State, out: &mut Vec<String>) {
         return;
     }
     let syncing = pgs.iter().filter(|pg| pg.count(MemberState::Syncing) > 0).count();
-    let doing = match (syncing, pgs.len() - syncing) {
-        (0, _) => "they catch up when their missing members return".to_string(),
+    let filling = pgs.iter().filter(|pg| pg.filling().next().is_some()).count();
+    let delay = state.config().text(Key::RepairDelay);
+    let later_on = format!("return, or are replaced by other disks after {delay} (repair_delay)");
+    let mut doing = match (syncing, pgs.len() - syncing) {
+        (0, _) => format!("they catch up when their missing members {later_on}"),
         (_, 0) => "their members are catching up now".to_string(),
-        (now, later) => format!("members of {now} are catching up now, {later} wait for their members to return"),
+        (now, later) => {
+            format!("members of {now} are catching up now, {later} wait until their missing members {later_on}")
+        }
     };
+    if filling > 0 {
+        doing.push_str(&format!("; in {filling} another disk is being filled in the place of a lost one"));
+    }
     out.push(format!(
         "{} ({}) have fewer copies or shards than they should, all data can be read and written; {doing}",
         groups(pgs.len()),

@@ -3,7 +3,7 @@
 //! Reading checks every value: a record that no build of this format can have written is an error.
 use crate::items::{Cluster, Disk, DiskState, Node, Partition, Roles, Volume};
 use crate::job::Job;
-use crate::pg::{Member, Pg};
+use crate::pg::{Former, Member, Pg};
 use crate::state::Counters;
 use cairn_types::{
     ClusterId, DiskId, DiskUuid, Epoch, Incarnation, Layout, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId,
@@ -149,6 +149,8 @@ pub(crate) struct DiskRecord {
     pub problem: String,
     #[prost(uint64, tag = "9")]
     pub version: u64,
+    #[prost(uint64, tag = "10")]
+    pub since_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -223,6 +225,25 @@ pub(crate) struct PgRecord {
     pub created_ns: u64,
     #[prost(uint64, tag = "11")]
     pub version: u64,
+    /// Places of members that were never complete since they were put there.
+    #[prost(uint32, repeated, tag = "13")]
+    pub filling: Vec<u32>,
+    #[prost(message, repeated, tag = "14")]
+    pub formers: Vec<FormerRecord>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct FormerRecord {
+    #[prost(uint32, tag = "1")]
+    pub disk: u32,
+    #[prost(uint32, tag = "2")]
+    pub position: u32,
+    #[prost(bool, tag = "3")]
+    pub served: bool,
+    #[prost(bool, tag = "4")]
+    pub drop: bool,
+    #[prost(bool, tag = "5")]
+    pub complete: bool,
 }
 
 impl HeadRecord {
@@ -321,6 +342,7 @@ impl From<&Disk> for DiskRecord {
             state: disk.state.code(),
             problem: disk.problem.clone(),
             version: disk.version,
+            since_ns: disk.since.0,
         }
     }
 }
@@ -336,6 +358,7 @@ impl TryFrom<DiskRecord> for Disk {
             total_bytes: record.total_bytes,
             free_bytes: record.free_bytes,
             state: DiskState::from_code(record.state).ok_or("a disk's state")?,
+            since: WallTime(record.since_ns),
             problem: record.problem,
             version: record.version,
         })
@@ -417,12 +440,30 @@ impl From<&Pg> for PgRecord {
             creation_epoch: pg.creation_epoch.get(),
             disks: pg.members.iter().map(|m| m.disk.get()).collect(),
             states: pg.members.iter().map(|m| u32::from(m.state.code())).collect(),
+            filling: (0..).zip(&pg.members).filter(|(_, m)| m.filling).map(|(i, _)| i).collect(),
+            formers: pg.formers.iter().map(FormerRecord::from).collect(),
             open: pg.open,
             retired: pg.retired,
             index_floor: pg.index_floor,
             created_ns: pg.created.0,
             version: pg.version,
         }
+    }
+}
+
+impl From<&Former> for FormerRecord {
+    fn from(former: &Former) -> Self {
+        let Former { disk, position, served, complete, drop } = *former;
+        Self { disk: disk.get(), position: u32::from(position), served, drop, complete }
+    }
+}
+
+impl TryFrom<FormerRecord> for Former {
+    type Error = &'static str;
+    fn try_from(record: FormerRecord) -> Result<Self, Self::Error> {
+        let FormerRecord { disk, position, served, drop, complete } = record;
+        let position = u8::try_from(position).map_err(|_| "the place of a former member")?;
+        Ok(Self { disk: DiskId(disk), position, served, complete, drop })
     }
 }
 
@@ -436,7 +477,10 @@ impl TryFrom<PgRecord> for Pg {
         let states = record.states.iter().map(|code| u8::try_from(*code).ok().and_then(MemberState::from_code));
         let states: Option<Vec<MemberState>> = states.collect();
         let states = states.ok_or("a member's state")?;
-        let members = record.disks.iter().zip(states).map(|(disk, state)| Member { disk: DiskId(*disk), state });
+        let fills = |i: u32| record.filling.contains(&i);
+        let members = (0..).zip(&record.disks).zip(states);
+        let members = members.map(|((i, disk), state)| Member { disk: DiskId(*disk), state, filling: fills(i) });
+        let formers = record.formers.iter().map(|f| Former::try_from(*f)).collect::<Result<_, _>>()?;
         Ok(Self {
             id: PgId(record.id),
             volume: VolumeId(record.volume),
@@ -444,6 +488,7 @@ impl TryFrom<PgRecord> for Pg {
             epoch: Epoch(record.epoch),
             creation_epoch: Epoch(record.creation_epoch),
             members: members.collect(),
+            formers,
             open: record.open,
             retired: record.retired,
             index_floor: record.index_floor,

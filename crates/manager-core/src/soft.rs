@@ -32,6 +32,10 @@ pub struct Soft {
     pub pg_used: BTreeMap<PgId, u64>,
     /// What syncing members cannot get from anybody, in words.
     pub pg_waits: BTreeMap<(PgId, DiskId), String>,
+    /// Why members that are lost for long are not replaced, and what would help, in words.
+    pub unreplaced: BTreeMap<(PgId, DiskId), String>,
+    /// Lost members that are due and wait until fewer are being replaced.
+    pub repairs_queued: usize,
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
     /// How each change of a partition's members stands, in words.
     pub changes: BTreeMap<PartitionId, String>,

@@ -59,6 +59,8 @@ pub struct State {
     pub(crate) disk_by_uuid: BTreeMap<DiskUuid, DiskId>,
     pub(crate) disks_of_node: BTreeMap<NodeId, BTreeSet<DiskId>>,
     pub(crate) pgs_of_disk: BTreeMap<DiskId, BTreeSet<PgId>>,
+    /// Groups that a disk was a member of and may still have something of.
+    pub(crate) former_pgs_of_disk: BTreeMap<DiskId, BTreeSet<PgId>>,
     /// By the version of their last change.
     pub(crate) changes: BTreeSet<(u64, ItemKey)>,
     /// Deleted volumes, removed partitions and retired groups, by version.
@@ -128,6 +130,32 @@ impl State {
     }
     pub fn pgs_of(&self, disk: DiskId) -> impl Iterator<Item = &Pg> {
         self.pgs_of_disk.get(&disk).into_iter().flatten().filter_map(|id| self.pg(*id))
+    }
+    /// Groups that the disk was a member of and has not deleted yet.
+    pub fn former_pgs_of(&self, disk: DiskId) -> impl Iterator<Item = &Pg> {
+        self.former_pgs_of_disk.get(&disk).into_iter().flatten().filter_map(|id| self.pg(*id))
+    }
+    /// Puts a changed group in the place of what it was.
+    pub(crate) fn put_pg(&mut self, pg: Pg) {
+        let id = pg.id;
+        let old = self.pgs.insert(id, Arc::new(pg));
+        let new = self.pgs[&id].clone();
+        if let Some(old) = old {
+            let unindex = |index: &mut BTreeMap<DiskId, BTreeSet<PgId>>, disk: DiskId| {
+                if let Some(pgs) = index.get_mut(&disk) {
+                    pgs.remove(&id);
+                }
+            };
+            old.members.iter().for_each(|m| unindex(&mut self.pgs_of_disk, m.disk));
+            old.formers.iter().for_each(|f| unindex(&mut self.former_pgs_of_disk, f.disk));
+        }
+        for member in &new.members {
+            self.pgs_of_disk.entry(member.disk).or_default().insert(id);
+        }
+        for former in &new.formers {
+            self.former_pgs_of_disk.entry(former.disk).or_default().insert(id);
+        }
+        self.touch(ItemKey::Pg(id));
     }
     /// Nodes of a group's members, each once, in order.
     pub fn nodes_of(&self, pg: &Pg) -> Vec<NodeId> {
@@ -204,6 +232,11 @@ impl State {
                             pgs.remove(&id);
                         }
                     }
+                    for former in &pg.formers {
+                        if let Some(pgs) = self.former_pgs_of_disk.get_mut(&former.disk) {
+                            pgs.remove(&id);
+                        }
+                    }
                 }
             }
         }
@@ -219,12 +252,17 @@ impl State {
         }
         self.disks_of_node = of_node;
         let mut of_disk: BTreeMap<DiskId, BTreeSet<PgId>> = BTreeMap::new();
+        let mut former_of: BTreeMap<DiskId, BTreeSet<PgId>> = BTreeMap::new();
         for pg in self.pgs() {
+            for former in &pg.formers {
+                former_of.entry(former.disk).or_default().insert(pg.id);
+            }
             for member in &pg.members {
                 of_disk.entry(member.disk).or_default().insert(pg.id);
             }
         }
         self.pgs_of_disk = of_disk;
+        self.former_pgs_of_disk = former_of;
         let nodes = self.nodes().map(|i| (i.version, ItemKey::Node(i.id)));
         let disks = self.disks().map(|i| (i.version, ItemKey::Disk(i.id)));
         let volumes = self.volumes().map(|i| (i.version, ItemKey::Volume(i.id)));

@@ -1,5 +1,5 @@
 //! What the leader does by itself: the first entries of a cluster, watching nodes, keeping placement groups open,
-//! taking members back, the default volume, its own group.
+//! taking members back, replacing those that are lost, the default volume, its own group.
 //!
 //! One loop, so that one duty is decided at a time; every decision is looked at again on the next round, so nothing
 //! hangs on a single attempt. Not here: what is done on request (`ops/`).
@@ -7,6 +7,7 @@ mod begin;
 mod capacity;
 mod members;
 mod rejoin;
+mod repair;
 mod watch;
 
 use crate::manager::Manager;
@@ -53,6 +54,7 @@ impl Manager {
             self.change_partitions();
             if slow.is_due(self.now(), SLOW_ROUND) {
                 self.rejoin().await;
+                self.repair().await;
                 self.open_and_close().await;
                 self.promote().await;
             }

@@ -3,5 +3,6 @@ mod cluster;
 mod failures;
 mod jobs;
 mod node;
+mod repair;
 mod single;
 mod triple;

@@ -46,6 +46,38 @@ pub struct TooFewDisks {
     pub have: usize,
 }
 
+/// Where a member of a group is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat {
+    pub node: NodeId,
+    pub rack: u32,
+    pub host: u32,
+}
+
+/// What a disk has to be to take the place of another one in a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Vacancy<'a> {
+    /// Where the disk is (or was) that leaves.
+    pub lost: Seat,
+    /// Where the other members are.
+    pub others: &'a [Seat],
+    /// Disks that cannot be taken: those of the group.
+    pub taken: &'a [DiskId],
+    /// Bytes that it gets.
+    pub bytes: u64,
+}
+
+/// Why no disk can take the place of another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoSuccessor {
+    #[error("no other disk is in service")]
+    NoDisk,
+    #[error("every other disk is in a rack or on a host that has other members of the group")]
+    Domain,
+    #[error("no other disk outside the racks and hosts of the other members has room for it")]
+    NoSpace,
+}
+
 /// Chooses disks for any number of groups; each choice counts in the next.
 #[derive(Clone, Debug)]
 pub struct Chooser {
@@ -94,6 +126,64 @@ impl Chooser {
         self.primary_first(&mut chosen[..k]);
         chosen[k..].iter().for_each(|i| self.disks[*i].parities += 1);
         Ok(self.take(&chosen))
+    }
+
+    /// As [`choose_shards`](Self::choose_shards), where too few disks have room: up to m - 1 of `full`, which have none, make
+    /// up the number. They keep the last parity shards, which reads need last.
+    pub fn choose_shards_with(
+        &mut self,
+        k: usize,
+        m: usize,
+        full: &[DiskCandidate],
+    ) -> Result<Vec<DiskId>, TooFewDisks> {
+        let have = self.disks();
+        let lacks = (k + m).saturating_sub(have);
+        let usable = |disk: &DiskId| self.disks.iter().any(|d| d.disk == *disk && d.room > 0);
+        let mut spare: Vec<DiskCandidate> = full.iter().copied().filter(|d| !usable(&d.disk)).collect();
+        if lacks >= m || spare.len() < lacks {
+            return Err(TooFewDisks { wanted: k + m, have });
+        }
+        let mut chosen = self.choose_shards(k, m - lacks)?;
+        spare.sort_by_key(|d| (d.open_pgs, self.tie(d)));
+        chosen.extend(spare.iter().take(lacks).map(|d| d.disk));
+        Ok(chosen)
+    }
+
+    /// The disk that takes the place of another one. Domains are kept: it has no more other members beside it in its rack, and
+    /// on its host, than the one that leaves had. Of several the one with the fewest, then the least used.
+    pub fn successor(&mut self, vacancy: &Vacancy<'_>) -> Result<DiskId, NoSuccessor> {
+        self.seed = mix(self.seed);
+        let beside = |seat: Seat| {
+            let count = |same: &dyn Fn(&Seat) -> bool| vacancy.others.iter().filter(|other| same(other)).count();
+            let host = count(&|other| other.host == seat.host);
+            [host, count(&|other| other.rack == seat.rack), count(&|other| other.node == seat.node)]
+        };
+        let seat = |disk: &DiskCandidate| Seat { node: disk.node, rack: disk.rack, host: disk.host };
+        let most = beside(vacancy.lost);
+        let free: Vec<usize> =
+            (0..self.disks.len()).filter(|i| !vacancy.taken.contains(&self.disks[*i].disk)).collect();
+        if free.is_empty() {
+            return Err(NoSuccessor::NoDisk);
+        }
+        let apart = |i: &usize| beside(seat(&self.disks[*i])).iter().zip(most).take(2).all(|(has, most)| *has <= most);
+        let apart: Vec<usize> = free.into_iter().filter(apart).collect();
+        if apart.is_empty() {
+            return Err(NoSuccessor::Domain);
+        }
+        let fits = |i: &usize| self.disks[*i].room > 0 && self.disks[*i].free_bytes > vacancy.bytes;
+        let best = apart.into_iter().filter(fits).min_by(|a, b| {
+            let (x, y) = (&self.disks[*a], &self.disks[*b]);
+            beside(seat(x)).cmp(&beside(seat(y))).then_with(|| self.compare(x, y))
+        });
+        let best = best.ok_or(NoSuccessor::NoSpace)?;
+        self.disks[best].free_bytes -= vacancy.bytes;
+        self.take(&[best]);
+        Ok(self.disks[best].disk)
+    }
+
+    /// A disk gets no more groups.
+    pub fn close(&mut self, disk: DiskId) {
+        self.disks.iter_mut().filter(|d| d.disk == disk).for_each(|d| d.room = 0);
     }
 
     /// Takes the best disk by `domains`, then by use, again and again.

@@ -10,7 +10,7 @@ pub mod domain;
 pub mod nearness;
 pub mod pick;
 
-pub use choose::{Chooser, DiskCandidate, TooFewDisks};
+pub use choose::{Chooser, DiskCandidate, NoSuccessor, Seat, TooFewDisks, Vacancy};
 pub use domain::Domains;
 pub use nearness::{Nearness, Place, sort_by_nearness};
 pub use pick::{PgCandidate, pick};

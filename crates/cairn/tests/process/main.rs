@@ -18,6 +18,7 @@ mod mount_faults;
 mod mount_posix;
 mod namespace;
 mod refusals;
+mod repair;
 mod sessions;
 mod support;
 mod trees;

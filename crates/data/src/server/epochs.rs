@@ -86,38 +86,46 @@ impl Inner {
         state.members.iter().filter(|member| disks.contains_key(&DiskId(member.disk))).count()
     }
 
-    /// Takes a state in on every disk of this node that is a member; `then` is called once for each, with whether it is
-    /// durable there. Returns for how many it will be.
+    /// Takes a state in on every disk of this node that is a member, or was one and may still have something; `then` is
+    /// called once for each member, with whether it is durable there. Returns for how many it will be.
     pub(super) fn take_state(
         self: &Arc<Self>,
         state: &PgState,
         term: u64,
         then: impl Fn(PgId, bool) + Clone + Send + 'static,
     ) -> usize {
-        let slots: Vec<_> = {
-            let disks = self.by_id.read();
-            let slot = |member: &cairn_wire::data::PgMember| {
-                disks.get(&DiskId(member.disk)).map(|slot| (DiskId(member.disk), slot.clone()))
-            };
-            state.members.iter().filter_map(slot).collect()
-        };
-        let mut begun = 0;
-        for (disk, slot) in slots {
-            let Some(store) = slot.store().filter(|store| store.failure().is_none()) else { continue };
-            let (pg, inner, state, then) = (state.pg, self.clone(), state.clone(), then.clone());
-            let job = move |store: &DiskStore| {
-                let outcome = inner.apply_state(disk, store, &state, term);
-                if let Err(error) = &outcome {
-                    tracing::warn!(%disk, pg = state.pg, %error, "a placement group was not taken in");
-                }
-                then(PgId(state.pg), outcome.is_ok());
-            };
-            match store.control(job) {
-                Ok(()) => begun += 1,
-                Err(error) => tracing::warn!(%disk, pg, %error, "a placement group was not taken in"),
-            }
+        for former in &state.formers {
+            // Nobody waits for it; what it missed it learns when it registers.
+            self.take_state_on(DiskId(former.disk), state, term, |_, _| {});
         }
-        begun
+        let begun =
+            |member: &&cairn_wire::data::PgMember| self.take_state_on(DiskId(member.disk), state, term, then.clone());
+        state.members.iter().filter(begun).count()
+    }
+
+    /// Takes a state in on one disk; false: it is not here, or it cannot be begun.
+    fn take_state_on(
+        self: &Arc<Self>,
+        disk: DiskId,
+        state: &PgState,
+        term: u64,
+        then: impl Fn(PgId, bool) + Send + 'static,
+    ) -> bool {
+        let store = self.slot(disk).and_then(|slot| slot.store()).filter(|store| store.failure().is_none());
+        let Some(store) = store else { return false };
+        let (pg, inner, state) = (state.pg, self.clone(), state.clone());
+        let job = move |store: &DiskStore| {
+            let outcome = inner.apply_state(disk, store, &state, term);
+            if let Err(error) = &outcome {
+                tracing::warn!(%disk, pg = state.pg, %error, "a placement group was not taken in");
+            }
+            then(PgId(state.pg), outcome.is_ok());
+        };
+        let begun = store.control(job);
+        if let Err(error) = &begun {
+            tracing::warn!(%disk, pg, %error, "a placement group was not taken in");
+        }
+        begun.is_ok()
     }
 
     /// On the disk's control thread: makes the state durable if it is newer, then starts what the epoch asks for.
@@ -135,6 +143,7 @@ impl Inner {
         let last = store.index_end(new.pg);
         let pg = new.pg;
         check_history(files.get(pg).as_deref(), &new)?;
+        self.check_dropped(store, files.get(pg).as_deref(), &new)?;
         let applied = files.update(pg, |present| match present {
             Some(present) if present.epoch >= new.epoch => None,
             Some(present) => {
@@ -150,6 +159,22 @@ impl Inner {
             && record.epoch.get() == state.epoch
         {
             self.begin_epoch(disk, record);
+        }
+        Ok(())
+    }
+
+    /// A disk that was told to delete what it has of a group is a member again only when that is done, or it would delete
+    /// what is copied to it.
+    fn check_dropped(
+        &self,
+        store: &DiskStore,
+        present: Option<&PgStateRecord>,
+        new: &PgStateRecord,
+    ) -> Result<(), WireError> {
+        let again = present.is_some_and(|present| present.retired) && !new.retired;
+        if again && !store.list(new.pg, 0, 1).is_empty() {
+            let text = format!("{} still deletes what it had of {}; repeat", new.disk, new.pg);
+            return Err(WireError::new(ErrorCode::Unavailable, text));
         }
         Ok(())
     }
@@ -337,6 +362,9 @@ fn decode_state(
         let state = code.ok_or_else(|| bad_request(format!("member state {} is not known", member.state)))?;
         members.push(PgStateMember { disk: DiskId(member.disk), node: NodeId(member.node), state });
     }
+    // A disk whose place another one has, and without which the group is complete: to it the group is retired.
+    let drops = !members.iter().any(|member| member.disk == disk)
+        && state.formers.iter().any(|former| former.disk == disk.get() && former.drop);
     Ok(PgStateRecord {
         cluster,
         pg: PgId(state.pg),
@@ -347,7 +375,7 @@ fn decode_state(
         creation_epoch: Epoch(state.creation_epoch),
         term,
         scheme,
-        retired: state.retired,
+        retired: state.retired || drops,
         members,
     })
 }

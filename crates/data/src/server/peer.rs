@@ -146,5 +146,6 @@ pub(crate) fn state_message(pg: &PgStateRecord) -> PgState {
         retired: pg.retired,
         // What the primary may have given, nobody gives again.
         index_floor: pg.high_water,
+        ..PgState::default()
     }
 }

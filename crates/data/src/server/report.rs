@@ -8,6 +8,7 @@ use cairn_types::{DiskId, MemberState, NodeId, PgId};
 use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest, PgReport};
 
 use super::member::Member;
+use super::retired::has_dropped;
 use super::{DataServer, Inner};
 
 /// Characters of what a member says that it waits for.
@@ -143,6 +144,7 @@ fn report(member: &Member) -> PgReport {
         high_water: member.pg.high_water,
         caught_up: caught_up && syncing,
         waits_for: if syncing { waits_for } else { String::new() },
+        dropped: has_dropped(member),
     }
 }
 

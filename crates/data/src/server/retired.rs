@@ -1,7 +1,8 @@
-//! Retired groups: their volume was deleted, so their chunks go, all of them, on every member.
+//! Retired groups: their volume was deleted, so their chunks go, all of them, on every member. To a disk that was a member
+//! and without which the group is complete, the group is retired too: it deletes what it has and says so.
 //!
 //! Invariant: nothing is deleted before the retirement is durable on the disk that holds it. The manager's log decides, and
-//! a retirement is never taken back. It can be interrupted anywhere: the next heartbeat goes on.
+//! a retirement is never taken back as long as something is left. It can be interrupted anywhere: the next heartbeat goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,6 +11,7 @@ use cairn_types::{CHUNK_SIZE_MAX, ChunkId, PgId};
 use cairn_wire::error::WireError;
 
 use super::Inner;
+use super::member::Member;
 use super::seal_old::wait;
 use crate::disk::DiskStore;
 
@@ -38,14 +40,23 @@ impl Inner {
         });
     }
 
+    /// The next heartbeat says that nothing is left.
+    fn say_dropped(&self, store: &Arc<DiskStore>, pg: PgId) {
+        if let Some(record) = store.pg_files().get(pg) {
+            self.runtime(record.disk, pg).state.lock().changed = true;
+        }
+    }
+
     async fn drop_group(&self, store: &Arc<DiskStore>, pg: PgId) {
-        tracing::info!(disk = store.name(), %pg, "the group's volume was deleted; deleting its chunks");
-        while !self.is_stopping() {
+        tracing::info!(disk = store.name(), %pg, "the group's volume was deleted, or others have this disk's place; deleting its chunks");
+        let is_retired = || store.pg_files().get(pg).is_some_and(|pg| pg.retired);
+        while !self.is_stopping() && is_retired() {
             let chunks = store.list(pg, 0, CHUNKS_AT_ONCE);
             if chunks.is_empty() {
+                self.say_dropped(store, pg);
                 return;
             }
-            for chunk in chunks {
+            for chunk in chunks.into_iter().take_while(|_| is_retired()) {
                 let id = chunk.info().id;
                 if let Err(error) = drop_chunk(store, id).await {
                     tracing::warn!(disk = store.name(), chunk = %id, %error, "a chunk of a deleted volume stays for now");
@@ -54,6 +65,12 @@ impl Inner {
             }
         }
     }
+}
+
+/// Whether a disk that was a member has deleted all that it had of a group.
+pub(super) fn has_dropped(member: &Member) -> bool {
+    let is_member = member.pg.members.iter().any(|m| m.disk == member.disk);
+    member.pg.retired && !is_member && member.store.list(member.pg.pg, 0, 1).is_empty()
 }
 
 /// A sealed chunk whose blocks are all free is removed by the store.

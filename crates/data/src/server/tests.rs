@@ -7,6 +7,7 @@ mod overwrite_lives;
 mod overwrites;
 mod rebuilds;
 mod repairs;
+mod replacements;
 mod restores;
 mod shard_lives;
 mod shards;

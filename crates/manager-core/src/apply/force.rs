@@ -1,11 +1,9 @@
 //! ForcePg: an operator gave up disks that a group waits for.
 use super::Outcome;
-use crate::change::ItemKey;
 use crate::command::ForcePg;
 use crate::state::State;
 use cairn_types::{DiskId, Epoch, ErrorCode, PgId};
 use cairn_wire::error::WireError;
-use std::sync::Arc;
 
 impl State {
     /// Decided on one epoch, for that epoch only; a lost disk that is in service after all makes it void.
@@ -27,8 +25,7 @@ impl State {
         if !forced.force(&lost, &promoted, command.index_floor, |disk| self.is_able(disk)) {
             return changed();
         }
-        self.pgs.insert(id, Arc::new(forced));
-        self.touch(ItemKey::Pg(id));
+        self.put_pg(forced);
         raised.push(id);
         Ok(Outcome::Done)
     }

@@ -80,7 +80,12 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn disk_states(&mut self, command: &DiskStates, raised: &mut Vec<PgId>) -> Result<Outcome, WireError> {
+    pub(super) fn disk_states(
+        &mut self,
+        time: WallTime,
+        command: &DiskStates,
+        raised: &mut Vec<PgId>,
+    ) -> Result<Outcome, WireError> {
         let mut fallen = Vec::new();
         for at in &command.disks {
             let id = DiskId(at.disk);
@@ -90,7 +95,7 @@ impl State {
             if node.incarnation != Incarnation(at.incarnation) || state == DiskState::InService {
                 continue;
             }
-            if self.set_disk_state(id, state, &at.problem) {
+            if self.set_disk_state(time, id, state, &at.problem) {
                 fallen.push(id);
             }
         }
@@ -99,7 +104,7 @@ impl State {
     }
 
     /// True if the disk leaves service by this.
-    pub(super) fn set_disk_state(&mut self, id: DiskId, state: DiskState, problem: &str) -> bool {
+    pub(super) fn set_disk_state(&mut self, time: WallTime, id: DiskId, state: DiskState, problem: &str) -> bool {
         let Some(disk) = self.disks.get_mut(&id) else { return false };
         let problem = clip(problem);
         if disk.state == state && disk.problem == problem {
@@ -107,6 +112,9 @@ impl State {
         }
         let left = disk.state == DiskState::InService && state != DiskState::InService;
         let disk = Arc::make_mut(disk);
+        if disk.state != state {
+            disk.since = time;
+        }
         (disk.state, disk.problem) = (state, problem);
         self.touch(ItemKey::Disk(id));
         left

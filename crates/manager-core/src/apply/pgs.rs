@@ -33,7 +33,10 @@ impl State {
         for group in &command.groups {
             let distinct = (1..group.disks.len()).all(|i| !group.disks[..i].contains(&group.disks[i]));
             let able = group.disks.iter().all(|disk| self.is_able(DiskId(*disk)));
-            if group.disks.len() != scheme.members() || !distinct || !able {
+            let full = |disk: &&u32| group.full.contains(disk);
+            let serving = group.disks.iter().filter(|disk| !full(disk)).count();
+            let enough = group.full.is_empty() || !scheme.is_replicated() && serving >= scheme.write_minimum();
+            if group.disks.len() != scheme.members() || !distinct || !able || !enough {
                 return Err(WireError::new(ErrorCode::Conflict, "a disk went out of service meanwhile; repeat"));
             }
         }
@@ -42,11 +45,8 @@ impl State {
             let id = PgId(self.next.pg);
             self.next.pg += 1;
             let disks: Vec<DiskId> = group.disks.iter().copied().map(DiskId).collect();
-            for disk in &disks {
-                self.pgs_of_disk.entry(*disk).or_default().insert(id);
-            }
-            self.pgs.insert(id, Arc::new(Pg::new(id, volume, scheme, &disks, time)));
-            self.touch(ItemKey::Pg(id));
+            let full: Vec<DiskId> = group.full.iter().copied().map(DiskId).collect();
+            self.put_pg(Pg::new(id, volume, scheme, &disks, time).without(&full));
             made.push(id);
         }
         raised.extend(&made);
@@ -94,7 +94,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    fn member(
+    pub(super) fn member(
         &mut self,
         at: &MemberAt,
         raised: &mut Vec<PgId>,
@@ -112,11 +112,10 @@ impl State {
         }
     }
 
-    fn change_pg(&mut self, id: PgId, raised: &mut Vec<PgId>, change: impl FnOnce(&mut Pg) -> bool) {
+    pub(super) fn change_pg(&mut self, id: PgId, raised: &mut Vec<PgId>, change: impl FnOnce(&mut Pg) -> bool) {
         let mut pg = self.pg(id).expect("looked up before").clone();
         if change(&mut pg) {
-            self.pgs.insert(id, Arc::new(pg));
-            self.touch(ItemKey::Pg(id));
+            self.put_pg(pg);
             raised.push(id);
         }
     }

@@ -36,7 +36,7 @@ impl State {
         let mut good = BTreeSet::new();
         let mut fallen = Vec::new();
         for disk in &command.disks {
-            match self.enter_disk(id, disk) {
+            match self.enter_disk(time, id, disk) {
                 Ok((disk_id, state, left)) => {
                     registered.disks.push(disk_id);
                     if state == DiskState::InService {
@@ -53,7 +53,7 @@ impl State {
         }
         let absent: Vec<DiskId> = self.disks_of(id).map(|d| d.id).filter(|d| !registered.disks.contains(d)).collect();
         for disk in absent {
-            if self.set_disk_state(disk, DiskState::Absent, "its node started without it") {
+            if self.set_disk_state(time, disk, DiskState::Absent, "its node started without it") {
                 fallen.push(disk);
             }
         }
@@ -109,7 +109,12 @@ impl State {
     }
 
     /// The disk's id, its state, and whether it left service by this; or why it is refused.
-    fn enter_disk(&mut self, node: NodeId, report: &RegisterDisk) -> Result<(DiskId, DiskState, bool), String> {
+    fn enter_disk(
+        &mut self,
+        time: WallTime,
+        node: NodeId,
+        report: &RegisterDisk,
+    ) -> Result<(DiskId, DiskState, bool), String> {
         let uuid = uuid_of(&report.uuid).expect("checked before");
         let state = DiskState::from_code(report.state).unwrap_or(DiskState::Failed);
         let old = self.disk_by_uuid(uuid).cloned();
@@ -141,6 +146,7 @@ impl State {
             total_bytes: report.total_bytes,
             free_bytes: report.free_bytes,
             state,
+            since: old.as_ref().map_or(WallTime(0), |old| if old.state == state { old.since } else { time }),
             problem: clip(&report.problem),
             version: old.as_ref().map_or(0, |old| old.version),
         };
@@ -148,7 +154,7 @@ impl State {
         if let Some(old) = old.filter(|old| old.node != node) {
             self.disks_of_node.entry(old.node).or_default().remove(&id);
             // Where the member is changed, whatever becomes of its state.
-            let pgs: Vec<PgId> = self.pgs_of(id).map(|pg| pg.id).collect();
+            let pgs: Vec<PgId> = self.pgs_of(id).chain(self.former_pgs_of(id)).map(|pg| pg.id).collect();
             pgs.into_iter().for_each(|pg| self.touch(ItemKey::Pg(pg)));
         }
         self.disks.insert(id, Arc::new(disk));
@@ -170,8 +176,7 @@ impl State {
             let node_of = |disk: DiskId| self.disk(disk).map_or(NodeId(0), |d| d.node);
             let heard = |disk: DiskId| self.is_able(disk) && !silent.contains(&node_of(disk).get());
             if pg.register(&disks, heard, |disk| self.is_able(disk)) {
-                self.pgs.insert(id, Arc::new(pg));
-                self.touch(ItemKey::Pg(id));
+                self.put_pg(pg);
                 raised.push(id);
             }
         }

@@ -68,7 +68,7 @@ pub(crate) fn cluster(data: u32) -> State {
 }
 
 fn make_pg(state: &mut State, disks: &[u32]) -> PgId {
-    let groups = vec![Disks { disks: disks.to_vec() }];
+    let groups = vec![Disks { disks: disks.to_vec(), ..Disks::default() }];
     let command = CreatePgs { volume: 1, scheme: disks.len() as u32, groups };
     match ok(state, Command::CreatePgs(command)) {
         Outcome::Pgs(pgs) => pgs[0],
@@ -240,7 +240,7 @@ fn plans_are_checked_when_applied() {
     let mut state = cluster(3);
     down(&mut state, &[18]);
     let create = |volume, scheme, disks: &[u32]| {
-        Command::CreatePgs(CreatePgs { volume, scheme, groups: vec![Disks { disks: disks.to_vec() }] })
+        Command::CreatePgs(CreatePgs { volume, scheme, groups: vec![Disks { disks: disks.to_vec(), ..Disks::default() }] })
     };
     assert_eq!(refused(&mut state, create(1, 3, &[1, 2, 3])).code, ErrorCode::Conflict);
     assert_eq!(refused(&mut state, create(1, 2, &[1, 1])).code, ErrorCode::Conflict);
@@ -266,7 +266,7 @@ fn volumes_are_made_and_deleted() {
     ok(&mut state, make("a", "r2"));
     let pg = match ok(
         &mut state,
-        Command::CreatePgs(CreatePgs { volume: 2, scheme: 2, groups: vec![Disks { disks: vec![1, 2] }] }),
+        Command::CreatePgs(CreatePgs { volume: 2, scheme: 2, groups: vec![Disks { disks: vec![1, 2], ..Disks::default() }] }),
     ) {
         Outcome::Pgs(pgs) => pgs[0],
         other => panic!("{other:?}"),
@@ -376,7 +376,7 @@ fn old_tombstones_are_forgotten_and_then_maps_are_full() {
     for _ in 0..count {
         let make = Command::CreateVolume(CreateVolume { name: "x".into(), layout: 1 });
         let Outcome::Volume(volume) = state.apply(WallTime(0), &make).outcome.expect("made") else { panic!() };
-        let groups = vec![Disks { disks: vec![1] }; 256];
+        let groups = vec![Disks { disks: vec![1], ..Disks::default() }; 256];
         let create = Command::CreatePgs(CreatePgs { volume: volume.get(), scheme: 1, groups });
         assert!(state.apply(WallTime(0), &create).outcome.is_ok());
         let delete = Command::DeleteVolume(DeleteVolume { name: "x".into() });

@@ -2,9 +2,10 @@
 //!
 //! Rule: the node is up and heard, the disk in service, the removal is `rejoin_delay` ago, doubled with each removal of
 //! this member, and it answers a probe. A waiting member serves again at once: it missed nothing. An offline one comes
-//! back only while the group can be read, as syncing, and serves after a verified catch-up.
+//! back only while the group can be read, as syncing, and serves after a verified catch-up; one that never was complete only
+//! when its disk has room.
 use crate::manager::Manager;
-use cairn_manager_core::Key;
+use cairn_manager_core::{Key, repair};
 use cairn_manager_core::command::{Command, MemberAt};
 use cairn_manager_core::liveness::ProbeOutcome;
 use cairn_manager_core::pg::Member;
@@ -31,7 +32,10 @@ impl Manager {
                 for member in pg.members.iter().filter(gone) {
                     let Some(node) = state.disk(member.disk).map(|d| d.node) else { continue };
                     let heard = leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN;
-                    if heard && state.is_able(member.disk) && leading.may_rejoin(pg.id, member.disk, now, delay) {
+                    // One that has nothing yet needs room for all of it.
+                    let room = !member.filling || repair::has_room(state, &leading.soft, pg, member.disk);
+                    let able = state.is_able(member.disk) && room;
+                    if heard && able && leading.may_rejoin(pg.id, member.disk, now, delay) {
                         let address = state.node(node).map(|n| n.address.clone()).unwrap_or_default();
                         let at = MemberAt { pg: pg.id.get(), disk: member.disk.get(), epoch: pg.epoch.get() };
                         fit.push((at, address));

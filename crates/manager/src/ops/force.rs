@@ -44,6 +44,14 @@ impl Manager {
         }
         // Stable: the first member of equal ones.
         found.sort_by_key(|c| std::cmp::Reverse((c.bytes, c.chunks)));
+        // Of a disk that was replaced and the one in its place, the one with more.
+        let mut places = Vec::new();
+        found.retain(|c| {
+            let place = case.pg.position_of(DiskId(c.disk));
+            let first = !places.contains(&place);
+            places.push(place);
+            first
+        });
         if found.len() < case.missing {
             return Err(refused(format!(
                 "{} cannot go on without {}: {} of its other members have to serve, and only {} answer; start the nodes \

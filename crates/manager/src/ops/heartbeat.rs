@@ -5,7 +5,9 @@
 use super::register::load;
 use crate::leading::Leading;
 use crate::manager::Manager;
-use cairn_manager_core::command::{CaughtUp, Command, DiskAt, DiskStates, MemberAt, PartitionAt, PartitionsBegun};
+use cairn_manager_core::command::{
+    CaughtUp, Command, DiskAt, DiskStates, FormersGone, MemberAt, PartitionAt, PartitionsBegun,
+};
 use cairn_manager_core::items::clip;
 use cairn_manager_core::soft::PartitionLoad;
 use cairn_manager_core::{DiskState, Key, Scope, State};
@@ -19,6 +21,7 @@ use std::sync::Arc;
 struct Work {
     disks: Vec<DiskAt>,
     caught_up: Vec<MemberAt>,
+    gone: Vec<MemberAt>,
     begun: Vec<PartitionAt>,
     suspects: Vec<ReportMemberRequest>,
 }
@@ -63,6 +66,13 @@ impl Manager {
             let command = Command::CaughtUp(CaughtUp { members: work.caught_up });
             self.spawn(async move {
                 me.duty("members caught up", command).await;
+            });
+        }
+        if !work.gone.is_empty() {
+            let me = self.clone();
+            let command = Command::FormersGone(FormersGone { members: work.gone });
+            self.spawn(async move {
+                me.duty("former members that have nothing left", command).await;
             });
         }
         if !work.begun.is_empty() {
@@ -110,6 +120,10 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
             leading.soft.pg_waits.remove(&(pg.id, disk));
         } else {
             leading.soft.pg_waits.insert((pg.id, disk), clip(&report.waits_for));
+        }
+        let gone = |f: &cairn_manager_core::pg::Former| f.disk == disk && f.drop;
+        if report.dropped && pg.epoch.get() >= report.epoch && pg.formers.iter().any(gone) {
+            work.gone.push(MemberAt { pg: report.pg, disk: report.disk, epoch: report.epoch });
         }
         if report.caught_up && current {
             work.caught_up.push(MemberAt { pg: report.pg, disk: report.disk, epoch: report.epoch });

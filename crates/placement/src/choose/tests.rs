@@ -56,6 +56,42 @@ fn used(disks: &[DiskCandidate], members: &[DiskId], domain: fn(&DiskCandidate) 
 }
 
 proptest! {
+    /// A repair would put two members where one failure takes both, although they were apart before; or a disk twice.
+    #[test]
+    fn a_successor_keeps_domains_apart(shape in shape(), members in 2usize..8, lost in any::<usize>(), seed: u64) {
+        let disks = cluster(&shape);
+        let mut chooser = Chooser::new(disks.clone(), seed);
+        let Ok(group) = chooser.choose(members) else { return Ok(()) };
+        let seat = |id: &DiskId| {
+            let disk = disks.iter().find(|d| d.disk == *id).expect("offered");
+            Seat { node: disk.node, rack: disk.rack, host: disk.host }
+        };
+        let lost = lost % members;
+        let others: Vec<Seat> = group.iter().enumerate().filter(|(i, _)| *i != lost).map(|(_, id)| seat(id)).collect();
+        let vacancy = Vacancy { lost: seat(&group[lost]), others: &others, taken: &group, bytes: 1 << 20 };
+        let worst = |seats: &[Seat], domain: fn(&Seat) -> u32| {
+            seats.iter().map(|a| seats.iter().filter(|b| domain(a) == domain(b)).count()).max().unwrap_or(0)
+        };
+        let with = |seat: Seat| others.iter().copied().chain([seat]).collect::<Vec<Seat>>();
+        let domains: [fn(&Seat) -> u32; 2] = [|seat| seat.rack, |seat| seat.host];
+        let fits = |id: &DiskId| {
+            !group.contains(id)
+                && domains.iter().all(|domain| {
+                    let beside = |at: Seat| others.iter().filter(|other| domain(other) == domain(&at)).count();
+                    beside(seat(id)) <= beside(vacancy.lost)
+                })
+        };
+        match chooser.successor(&vacancy) {
+            Ok(new) => {
+                prop_assert!(fits(&new), "{new}");
+                for domain in domains {
+                    prop_assert!(worst(&with(seat(&new)), domain) <= worst(&with(vacancy.lost), domain));
+                }
+            }
+            Err(_) => prop_assert!(!disks.iter().any(|d| fits(&d.disk)), "there was one"),
+        }
+    }
+
     /// One failure would take more copies than it must if the spread were not the best that the cluster allows.
     #[test]
     fn spread_is_the_best_possible(shape in shape(), members in 1usize..6, seed: u64, groups in 1usize..8) {

@@ -11,7 +11,7 @@ use cairn_types::{BLOCK_SIZE, ClusterId, DiskId, Incarnation, MemberState, NodeI
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AllocateRequest, AllocateResponse, AppendRequest, AppendResponse, ChunkHeader, OverwriteRequest, OverwriteResponse,
-    OverwriteVector, PgMember, PgState, ReadRequest, ReadResponse, SealRequest, SealResponse, SyncRequest,
+    OverwriteVector, PgFormer, PgMember, PgState, ReadRequest, ReadResponse, SealRequest, SealResponse, SyncRequest,
     SyncResponse,
 };
 use cairn_wire::hello::PeerKind;
@@ -40,6 +40,8 @@ pub(super) struct TestNode {
 
 pub(super) struct Cluster {
     pub(super) nodes: Vec<TestNode>,
+    /// Nodes whose disks were replaced, and whether these are told to delete what they have.
+    pub(super) formers: Vec<(TestNode, bool)>,
     pub(super) client: Client,
     pub(super) epoch: u64,
     runtime: tokio::runtime::Runtime,
@@ -139,10 +141,20 @@ impl Cluster {
         let identity = Identity::new(CLUSTER, PeerKind::Client, NodeId(0));
         let client = Client::with_threads(1, ClientConfig::default(), identity).expect("threads");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let mut cluster = Self { nodes, client, epoch: 0, runtime, incarnation: 0, term: 1, scheme, tune };
+        let formers = Vec::new();
+        let mut cluster = Self { nodes, formers, client, epoch: 0, runtime, incarnation: 0, term: 1, scheme, tune };
         (0..count).for_each(|i| cluster.register(i));
         cluster.raise(&vec![MemberState::Serving; count]);
         cluster
+    }
+
+    /// Puts a fresh node with an empty disk in the place of one, which runs on.
+    pub(super) fn replace(&mut self, i: usize) {
+        let number = (self.nodes.len() + self.formers.len()) as u32;
+        let fresh = TestNode::start(tempfile::tempdir().expect("a directory"), 16 + number, 101 + number, self.tune);
+        let old = std::mem::replace(&mut self.nodes[i], fresh);
+        self.formers.push((old, false));
+        self.register(i);
     }
 
     /// Gives a node its ids.
@@ -193,6 +205,7 @@ impl Cluster {
             state: u32::from(state.code()),
             node: node.node,
         };
+        let former = |(node, drop): &(TestNode, bool)| PgFormer { disk: node.disk, node: node.node, drop: *drop };
         PgState {
             pg: PG,
             volume: 1,
@@ -201,7 +214,8 @@ impl Cluster {
             creation_epoch: 1,
             members: self.nodes.iter().zip(states).map(member).collect(),
             retired: false,
-            index_floor: 0,
+            formers: self.formers.iter().map(former).collect(),
+            ..PgState::default()
         }
     }
 
@@ -237,7 +251,8 @@ impl Cluster {
             pgs: vec![Pg { state: Some(state), ..Pg::default() }],
             ..ClusterMap::default()
         };
-        for node in self.nodes.iter().filter(|node| node.server.is_some()) {
+        let formers = self.formers.iter().map(|(node, _)| node);
+        for node in self.nodes.iter().chain(formers).filter(|node| node.server.is_some()) {
             node.data.map_changed(&map, self.term);
         }
     }
@@ -413,7 +428,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for node in &mut self.nodes {
+        for node in self.nodes.iter_mut().chain(self.formers.iter_mut().map(|(node, _)| node)) {
             if let Some(server) = node.server.take() {
                 server.shutdown(Duration::ZERO);
             }

@@ -43,7 +43,7 @@ fn command() -> impl Strategy<Value = Command> {
                 6 => 21,
                 copies => copies as u32,
             };
-            Command::CreatePgs(CreatePgs { volume, scheme, groups: vec![Disks { disks }] })
+            Command::CreatePgs(CreatePgs { volume, scheme, groups: vec![Disks { disks, ..Disks::default() }] })
         }),
         2 => (1u32..8, any::<bool>()).prop_map(|(pg, open)| {
             let pgs = |yes| if yes { vec![pg] } else { Vec::new() };

@@ -2,7 +2,8 @@
 //! byte.
 //!
 //! The model acknowledges as the data path does: when enough members serve, and by all serving members. Whoever does
-//! not serve then has missed it, until a catch-up from enough complete members that run.
+//! not serve then has missed it, until a catch-up from enough complete members that run. Members that are lost are replaced
+//! by fresh disks, those that left may come back or delete what they have.
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -23,6 +24,12 @@ enum Happens {
     CaughtUp(u8),
     /// A member that had to leave answers again.
     Rejoined(u8),
+    /// Members that are away are replaced by fresh disks.
+    Replaced(Vec<u8>),
+    /// A disk that was replaced runs again, and gets its place back.
+    TakenBack(u8),
+    /// Disks that are told to delete what they have do so.
+    Dropped,
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -35,30 +42,42 @@ fn happens() -> impl Strategy<Value = Happens> {
         8 => (some(), any::<u16>()).prop_map(|(disks, heard)| Happens::Registered(disks, heard)),
         8 => any::<u8>().prop_map(Happens::CaughtUp),
         4 => any::<u8>().prop_map(Happens::Rejoined),
+        4 => prop::collection::vec(any::<u8>(), 1..3).prop_map(Happens::Replaced),
+        2 => any::<u8>().prop_map(Happens::TakenBack),
+        1 => Just(Happens::Dropped),
     ]
+}
+
+/// A disk, whether it is a member now or not.
+#[derive(Clone, Copy)]
+struct Disk {
+    /// Its process runs.
+    alive: bool,
+    /// Was marked down since it registered.
+    marked: bool,
+    /// Holds all that was acknowledged of its place.
+    complete: bool,
 }
 
 struct Model {
     pg: Pg,
-    /// Runs, by member.
-    alive: Vec<bool>,
-    /// Was marked down since it registered.
-    marked: Vec<bool>,
-    /// Holds all that was acknowledged.
-    complete: Vec<bool>,
+    /// By number, from 1.
+    disks: Vec<Disk>,
     acknowledged: usize,
+    replaced: usize,
+    taken_back: usize,
 }
 
 impl Model {
     fn new(scheme: Scheme) -> Self {
         let disks: Vec<DiskId> = (0..scheme.members() as u32).map(|n| DiskId(n + 1)).collect();
         let pg = Pg::new(PgId(1), VolumeId(1), scheme, &disks, WallTime(0));
-        let n = disks.len();
-        Self { pg, alive: vec![true; n], marked: vec![false; n], complete: vec![true; n], acknowledged: 0 }
+        let disks = vec![Disk { alive: true, marked: false, complete: true }; disks.len()];
+        Self { pg, disks, acknowledged: 0, replaced: 0, taken_back: 0 }
     }
 
     fn member(&self, pick: u8) -> usize {
-        usize::from(pick) % self.alive.len()
+        usize::from(pick) % self.pg.members.len()
     }
 
     fn members(&self, picks: &[u8]) -> BTreeSet<usize> {
@@ -69,80 +88,169 @@ impl Model {
         self.pg.members[i].state
     }
 
-    fn disks(members: &BTreeSet<usize>) -> Vec<DiskId> {
-        members.iter().map(|i| DiskId(*i as u32 + 1)).collect()
+    fn disk(&mut self, id: DiskId) -> &mut Disk {
+        &mut self.disks[id.get() as usize - 1]
+    }
+
+    /// The disk of a member.
+    fn at(&self, i: usize) -> Disk {
+        self.disks[self.pg.members[i].disk.get() as usize - 1]
+    }
+
+    fn disks(&self, members: &BTreeSet<usize>) -> Vec<DiskId> {
+        members.iter().map(|i| self.pg.members[*i].disk).collect()
+    }
+
+    fn able(&self) -> impl Fn(DiskId) -> bool + use<> {
+        let disks = self.disks.clone();
+        move |disk: DiskId| !disks[disk.get() as usize - 1].marked
     }
 
     fn write(&mut self) {
-        let serving: Vec<usize> = (0..self.alive.len()).filter(|i| self.state(*i) == Serving).collect();
+        let n = self.pg.members.len();
+        let serving: Vec<usize> = (0..n).filter(|i| self.state(*i) == Serving).collect();
         // Every serving member has to answer.
-        if serving.len() < self.pg.scheme.write_minimum() || !serving.iter().all(|i| self.alive[*i]) {
+        if serving.len() < self.pg.scheme.write_minimum() || !serving.iter().all(|i| self.at(*i).alive) {
             return;
         }
         self.acknowledged += 1;
-        for i in 0..self.alive.len() {
-            // Those that catch up get what is new too, if they run.
-            let receives = serving.contains(&i) || (self.state(i) == Syncing && self.alive[i]);
-            self.complete[i] &= receives;
+        let receives = |i: &usize| serving.contains(i) || (self.state(*i) == Syncing && self.at(*i).alive);
+        // Those that catch up get what is new too, if they run. Whoever is no member misses it.
+        let receivers: Vec<DiskId> = (0..n).filter(receives).map(|i| self.pg.members[i].disk).collect();
+        for (number, disk) in (1..).zip(&mut self.disks) {
+            disk.complete &= receivers.contains(&DiskId(number));
         }
     }
 
     fn down(&mut self, members: &BTreeSet<usize>) {
-        for i in members {
-            self.marked[*i] = true;
-        }
-        self.pg.take_down(&Self::disks(members));
+        let disks = self.disks(members);
+        disks.iter().for_each(|disk| self.disk(*disk).marked = true);
+        self.pg.take_down(&disks);
     }
 
     fn register(&mut self, members: &BTreeSet<usize>, heard: u16) {
-        for i in members {
-            (self.alive[*i], self.marked[*i]) = (true, false);
+        let disks = self.disks(members);
+        for disk in &disks {
+            let disk = self.disk(*disk);
+            (disk.alive, disk.marked) = (true, false);
         }
-        let (marked, at) = (self.marked.clone(), |disk: DiskId| disk.get() as usize - 1);
-        let able = |disk: DiskId| !marked[at(disk)];
-        self.pg.register(&Self::disks(members), |disk| able(disk) && heard >> at(disk) & 1 != 0, able);
+        let able = self.able();
+        self.pg.register(&disks, |disk| able(disk) && heard >> (disk.get() % 16) & 1 != 0, &able);
     }
 
     fn catch_up(&mut self, i: usize) {
-        let sources = (0..self.alive.len()).filter(|s| self.state(*s) == Serving && self.alive[*s]);
-        if self.state(i) == Syncing && self.alive[i] && sources.count() >= self.pg.scheme.read_minimum() {
-            self.complete[i] = true;
-            assert!(self.pg.caught_up(&[DiskId(i as u32 + 1)]));
+        let n = self.pg.members.len();
+        let sources = (0..n).filter(|s| self.state(*s) == Serving && self.at(*s).alive).count();
+        if self.state(i) == Syncing && self.at(i).alive && sources >= self.pg.scheme.read_minimum() {
+            let disk = self.pg.members[i].disk;
+            self.disk(disk).complete = true;
+            assert!(self.pg.caught_up(&[disk]));
+        }
+    }
+
+    fn replace(&mut self, members: &BTreeSet<usize>) {
+        let mut swaps = Vec::new();
+        for old in self.disks(members) {
+            self.disks.push(Disk { alive: true, marked: false, complete: false });
+            swaps.push((old, DiskId(self.disks.len() as u32)));
+        }
+        let (able, before) = (self.able(), self.pg.clone());
+        if self.pg.replace(&swaps, &able) {
+            self.replaced += 1;
+            for (old, new) in &swaps {
+                let was = before.members.iter().position(|m| m.disk == *old).expect("a member");
+                assert!(matches!(before.members[was].state, Offline | Waiting), "nobody is replaced who serves");
+                assert_eq!(self.pg.members[was].disk, *new, "in the same place");
+            }
+        } else {
+            assert!(self.pg == before, "a refused replacement changed something");
+        }
+    }
+
+    fn take_back(&mut self, pick: u8) {
+        let formers: Vec<DiskId> = self.pg.formers.iter().filter(|f| !f.drop).map(|f| f.disk).collect();
+        let Some(disk) = formers.get(usize::from(pick) % formers.len().max(1)).copied() else { return };
+        let place = self.pg.position_of(disk).expect("it had one");
+        // Its process starts.
+        (self.disk(disk).alive, self.disk(disk).marked) = (true, false);
+        let able = self.able();
+        if self.pg.take_back(disk, &able) {
+            self.taken_back += 1;
+            assert_eq!(self.pg.members[place].disk, disk);
+            assert!(self.state(place) == Syncing || self.disk(disk).complete, "it serves what it lacks");
+        }
+    }
+
+    fn drop_formers(&mut self) {
+        for former in self.pg.formers.clone().iter().filter(|f| f.drop) {
+            self.disk(former.disk).complete = false;
+            assert!(self.pg.forget_former(former.disk));
         }
     }
 
     fn step(&mut self, happens: &Happens) {
         let epoch = self.pg.epoch;
         let before = self.pg.members.clone();
+        let told = |pg: &Pg| pg.formers.iter().filter(|f| f.drop).map(|f| f.disk).collect::<BTreeSet<DiskId>>();
+        let told_before = told(&self.pg);
         match happens {
             Happens::Written => self.write(),
-            Happens::Killed(picks) => self.members(picks).into_iter().for_each(|i| self.alive[i] = false),
+            Happens::Killed(picks) => {
+                let disks = self.disks(&self.members(picks));
+                disks.into_iter().for_each(|disk| self.disk(disk).alive = false);
+            }
             Happens::Down(picks) => self.down(&self.members(picks)),
-            Happens::Failed(pick) => drop(self.pg.fail(DiskId(self.member(*pick) as u32 + 1))),
+            Happens::Failed(pick) => drop(self.pg.fail(self.pg.members[self.member(*pick)].disk)),
             Happens::Registered(picks, heard) => self.register(&self.members(picks), *heard),
             Happens::CaughtUp(pick) => self.catch_up(self.member(*pick)),
             Happens::Rejoined(pick) => {
                 let i = self.member(*pick);
-                let marked = self.marked.clone();
-                if self.alive[i] && !marked[i] {
-                    self.pg.rejoin(DiskId(i as u32 + 1), |disk| !marked[disk.get() as usize - 1]);
+                if self.at(i).alive && !self.at(i).marked {
+                    let able = self.able();
+                    self.pg.rejoin(self.pg.members[i].disk, &able);
                 }
             }
+            Happens::Replaced(picks) => self.replace(&self.members(picks)),
+            Happens::TakenBack(pick) => self.take_back(*pick),
+            Happens::Dropped => self.drop_formers(),
         }
         assert!(self.pg.members == before || self.pg.epoch == Epoch(epoch.get() + 1), "a state without a new epoch");
+        if !told(&self.pg).is_subset(&told_before) {
+            let complete = (0..self.pg.members.len()).all(|i| self.at(i).complete);
+            assert!(complete, "disks are told to delete what others lack: {:?}", self.pg);
+        }
     }
 
     fn check(&self) {
-        for i in 0..self.alive.len() {
+        for i in 0..self.pg.members.len() {
             let counts = matches!(self.state(i), Serving | Waiting);
-            assert!(!counts || self.complete[i], "member {i} lacks what was acknowledged: {:?}", self.pg);
+            assert!(!counts || self.at(i).complete, "member {i} lacks what was acknowledged: {:?}", self.pg);
+        }
+        for former in self.pg.formers.iter().filter(|f| f.complete) {
+            let disk = self.disks[former.disk.get() as usize - 1];
+            assert!(disk.complete, "{} would serve what it lacks: {:?}", former.disk, self.pg);
         }
         assert_eq!(self.pg.flaw(), None);
+        assert_eq!(self.pg.formers_flaw(), None);
     }
 
     /// Members that are known to be complete.
     fn known(&self) -> Vec<usize> {
-        (0..self.alive.len()).filter(|i| matches!(self.state(*i), Serving | Waiting)).collect()
+        (0..self.pg.members.len()).filter(|i| matches!(self.state(*i), Serving | Waiting)).collect()
+    }
+
+    /// A complete member comes back, or, in its place, one that was replaced while it was waited for.
+    fn come_back(&mut self, i: usize) {
+        let former = self.pg.formers.iter().find(|f| f.complete && usize::from(f.position) == i).map(|f| f.disk);
+        match former {
+            Some(disk) if self.state(i) != Serving => {
+                (self.disk(disk).alive, self.disk(disk).marked) = (true, false);
+                let able = self.able();
+                assert!(self.pg.take_back(disk, &able));
+                assert_eq!(self.state(i), Serving);
+            }
+            _ => self.register(&BTreeSet::from([i]), u16::MAX),
+        }
     }
 }
 
@@ -168,12 +276,16 @@ proptest! {
         model.down(&all);
         let mut known = model.known();
         prop_assert!(known.len() >= scheme.read_minimum());
+        let formers = model.pg.formers.iter().filter(|f| f.complete).map(|f| usize::from(f.position));
+        known.extend(formers.collect::<BTreeSet<usize>>());
+        known.sort_unstable();
+        known.dedup();
         let mut pick = back;
         for _ in 0..scheme.read_minimum() {
             prop_assert!(!model.pg.is_readable());
             let i = known.remove(pick as usize % known.len());
             pick = pick.rotate_right(7);
-            model.register(&BTreeSet::from([i]), u16::MAX);
+            model.come_back(i);
             model.check();
         }
         prop_assert!(model.pg.is_readable(), "enough complete members are back: {:?}", model.pg);
@@ -201,8 +313,9 @@ proptest! {
             let known = model.known();
             for i in 0..scheme.members() {
                 // A member that began anew counts as complete only once it has reported so.
-                model.complete[i] &= model.state(i) != Syncing;
-                prop_assert!(!model.complete[i] || known.contains(&i), "member {i} is complete: {:?}", model.pg);
+                let (disk, syncing) = (model.pg.members[i].disk, model.state(i) == Syncing);
+                model.disk(disk).complete &= !syncing;
+                prop_assert!(!model.at(i).complete || known.contains(&i), "member {i} is complete: {:?}", model.pg);
             }
         }
     }
@@ -219,8 +332,11 @@ fn histories_reach_what_matters() {
     model.down(&BTreeSet::from([1, 2]));
     model.write();
     assert_eq!(model.acknowledged, 2, "below the minimum nothing is acknowledged");
-    assert_eq!(model.complete, [false, true, true, true, true]);
+    let complete = |model: &Model| model.disks.iter().map(|disk| disk.complete).collect::<Vec<_>>();
+    assert_eq!(complete(&model), [false, true, true, true, true]);
     assert_eq!(states(&model.pg), [Offline, Waiting, Waiting, Serving, Serving]);
+    model.replace(&BTreeSet::from([0]));
+    assert_eq!(model.replaced, 0, "two shards of three are no source");
     model.register(&BTreeSet::from([0]), u16::MAX);
     model.catch_up(0);
     assert_eq!(model.state(0), Offline, "two shards of three are no source");
@@ -229,6 +345,16 @@ fn histories_reach_what_matters() {
     model.write();
     assert_eq!(model.acknowledged, 3);
     assert_eq!(states(&model.pg), [Serving, Offline, Serving, Serving, Serving]);
-    assert_eq!(model.complete, [true, false, true, true, true]);
+    assert_eq!(complete(&model)[..5], [true, false, true, true, true]);
+    model.check();
+    model.replace(&BTreeSet::from([1]));
+    assert_eq!((model.replaced, states(&model.pg)[1]), (1, Syncing));
+    model.write();
+    model.take_back(0);
+    assert_eq!((model.taken_back, model.pg.members[1].disk), (1, DiskId(2)), "it lacks less than the fresh one");
+    model.catch_up(1);
+    assert!(model.pg.is_complete() && model.pg.formers.iter().all(|f| f.drop), "{:?}", model.pg);
+    model.drop_formers();
+    assert!(model.pg.formers.is_empty());
     model.check();
 }

@@ -1,0 +1,97 @@
+//! Disks that never come back: their groups get complete again on others, and then bear as many losses as before.
+use crate::force::eventually;
+use crate::support::{Cluster, Shape};
+use crate::trees::{assert_same_tree, make_tree, noise};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn utf8(path: &Path) -> &str {
+    path.to_str().expect("utf-8")
+}
+
+/// Eight data nodes in racks of their own, and a tree in copies and in shards. What is lost is replaced after a second.
+fn with_trees() -> (Cluster, PathBuf) {
+    let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 8, racks: 8 });
+    cluster.ok(&["admin", "config", "set", "repair_delay=1s", "repair_delay_urgent=1s"]);
+    let tree = cluster.path("tree");
+    make_tree(&tree, 30, 5);
+    fs::write(tree.join("large"), noise(9_000_000, 31)).expect("large");
+    for (layout, target) in [("r3", "/copies"), ("rs-3-2", "/shards")] {
+        cluster.ok(&["fs", "mkdir", "--layout", layout, target]);
+        cluster.ok(&["fs", "put", &format!("{}/.", utf8(&tree)), target]);
+    }
+    (cluster, tree)
+}
+
+fn check_trees(cluster: &Cluster, tree: &Path, name: &str) {
+    for target in ["/copies", "/shards"] {
+        let back = cluster.path(name);
+        cluster.ok(&["fs", "get", target, utf8(&back)]);
+        assert_same_tree(tree, &back);
+        fs::remove_dir_all(&back).expect("removed");
+    }
+}
+
+fn chunk_files(dir: &Path) -> usize {
+    let (mut found, mut stack) = (0, vec![dir.to_path_buf()]);
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            match path.is_dir() {
+                true => stack.push(path),
+                false => found += usize::from(path.extension().is_some_and(|e| e == "chunk")),
+            }
+        }
+    }
+    found
+}
+
+/// The groups that have a member on the disk of a node that is away.
+fn groups_of(cluster: &Cluster, host: &str) -> usize {
+    let lines = |noun: &str| -> Vec<serde_json::Value> {
+        let said = cluster.ok(&["admin", noun, "ls", "--json"]);
+        said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let node = lines("node").into_iter().find(|node| node["host"] == host).expect("a node")["id"].clone();
+    let of_node =
+        |pg: &serde_json::Value| pg["members"].as_array().expect("a list").iter().any(|member| member["node"] == node);
+    lines("pg").iter().filter(|pg| of_node(pg)).count()
+}
+
+/// Redundancy that a destroyed disk took would never come back: the losses after it add up until data is gone.
+#[test]
+fn destroyed_disks_are_replaced_and_as_many_more_may_die() {
+    let (mut cluster, tree) = with_trees();
+    for victim in ["data2", "data5"] {
+        assert!(groups_of(&cluster, victim) > 0, "{victim} has nothing to lose");
+        cluster.kill(victim);
+        fs::remove_dir_all(cluster.disk(victim)).expect("destroyed");
+        eventually(&cluster, "its groups to have other members", || groups_of(&cluster, victim) == 0);
+        cluster.wait_healthy();
+        check_trees(&cluster, &tree, victim);
+    }
+    // Together with those these are four of eight: more than any of the groups could bear without repair.
+    for victim in ["data1", "data7"] {
+        cluster.kill(victim);
+    }
+    check_trees(&cluster, &tree, "in the end");
+    assert_eq!(cluster.kills, 4, "every fault fired");
+}
+
+/// A disk that comes back after it was replaced would keep its space for ever, or serve what is old.
+#[test]
+fn a_replaced_disk_that_comes_back_gives_its_space_back() {
+    let (mut cluster, tree) = with_trees();
+    let disk = cluster.disk("data3");
+    cluster.kill("data3");
+    let before = chunk_files(&disk);
+    assert!(before > 0, "it has nothing");
+    eventually(&cluster, "its groups to have other members", || groups_of(&cluster, "data3") == 0);
+    cluster.wait_healthy();
+    cluster.launch("data3");
+    cluster.wait_ready("data3");
+    eventually(&cluster, "the old chunks to go", || chunk_files(&disk) == 0);
+    cluster.wait_healthy();
+    check_trees(&cluster, &tree, "after it");
+    assert_eq!(cluster.kills, 1, "every fault fired");
+}

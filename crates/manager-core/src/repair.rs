@@ -1,0 +1,223 @@
+//! Which lost members are replaced now, and by which disks: pure planning by the leader, from state and soft loads.
+//!
+//! A member is due when its disk was away for `repair_delay`, or for `repair_delay_urgent` when the group serves with the
+//! fewest members that writes need, or fewer. One whose former disk is in service again is not: that one gets its place back
+//! (see [`returns`]). One that never had anything and whose disk is full is due at once. The most endangered groups are first: those with the fewest serving members beyond what reads need.
+//! Domains are kept as [`Chooser::successor`] does; what cannot be replaced is named with the reason. Invariants: never
+//! more in flight than the settings say, on a disk and in the cluster; nobody is replaced whom reading needs.
+//!
+//! Not here: the log, and what a replacement is ([`crate::pg`]).
+use crate::command::{ReplaceIn, Swap};
+use crate::config::Key;
+use crate::items::DiskState;
+use crate::pg::{Member, Pg};
+use crate::plan::candidates_in;
+use crate::soft::Soft;
+use crate::state::State;
+use cairn_placement::{Chooser, DiskCandidate, Domains, NoSuccessor, Seat, Vacancy};
+use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, WallTime};
+use std::collections::BTreeMap;
+
+/// Most groups of one command.
+pub const GROUPS_MAX: usize = 256;
+/// Least room of a disk that is filled: with less it would soon be full again.
+const ROOM_MIN: u64 = 64 << 20;
+
+/// What is done now.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct RepairPlan {
+    /// The most endangered groups first.
+    pub groups: Vec<ReplaceIn>,
+    /// What cannot be replaced, and why.
+    pub blocked: BTreeMap<(PgId, DiskId), String>,
+    /// Members that are due and wait until fewer are in flight.
+    pub queued: usize,
+}
+
+/// How long the disk of a lost member has been away, or `None`: it is there.
+pub fn away(state: &State, disk: DiskId, now: WallTime) -> Option<std::time::Duration> {
+    let disk = state.disk(disk)?;
+    let since = match (disk.state, state.node(disk.node)) {
+        (DiskState::InService, Some(node)) if node.up => return None,
+        (DiskState::InService, Some(node)) => node.since,
+        (_, Some(node)) if !node.up && disk.since.0 == 0 => node.since,
+        _ => disk.since,
+    };
+    Some(std::time::Duration::from_nanos(now.0.saturating_sub(since.0)))
+}
+
+/// As few members serve as writes need, or fewer: the next loss makes the group read-only, or its data unreachable.
+fn is_endangered(pg: &Pg) -> bool {
+    pg.count(MemberState::Serving) <= pg.scheme.write_minimum()
+}
+
+/// A former member that may have the place of this one again.
+fn returns_for(state: &State, pg: &Pg, position: usize) -> Option<DiskId> {
+    let back = |f: &&crate::pg::Former| usize::from(f.position) == position && !f.drop && state.is_able(f.disk);
+    let of_place = || pg.formers.iter().rev().filter(back);
+    let best = of_place().find(|f| f.complete).or_else(|| of_place().find(|f| f.served));
+    best.or_else(|| of_place().next()).map(|f| f.disk)
+}
+
+/// Former members that are in service again and lack less than those that have their places now: one that was complete, in
+/// the place of one that is being filled; or anyone in the place of one that is away. Of a group that cannot be read, those
+/// that miss nothing.
+pub fn returns(state: &State, pg: &Pg) -> Vec<DiskId> {
+    if pg.retired {
+        return Vec::new();
+    }
+    let back = |(position, member): (usize, &Member)| {
+        let incomplete = matches!(member.state, MemberState::Syncing | MemberState::Offline);
+        let former = returns_for(state, pg, position).filter(|_| incomplete)?;
+        let former = pg.formers.iter().find(|f| f.disk == former)?;
+        let less = !state.is_able(member.disk) || member.filling && former.served;
+        (former.complete || less && pg.is_readable()).then_some(former.disk)
+    };
+    pg.members.iter().enumerate().filter_map(back).collect()
+}
+
+/// Whether a disk has the room that a member of the group needs, and some more.
+pub fn has_room(state: &State, soft: &Soft, pg: &Pg, disk: DiskId) -> bool {
+    let used = soft.pg_used.get(&pg.id).copied().unwrap_or(0);
+    state.free_above_reserve(disk, soft) > used.max(state.config().number(Key::DiskReserve)).max(ROOM_MIN)
+}
+
+/// Members that are being filled on disks that got full: they cannot go on, and hold up who writes to the group.
+pub fn stuck<'a>(state: &'a State, soft: &'a Soft) -> impl Iterator<Item = (&'a Pg, DiskId)> {
+    let pgs = state.pgs().filter(|pg| !pg.retired);
+    let filling = pgs.flat_map(|pg| pg.filling().map(move |disk| (pg, disk)));
+    filling.filter(|(_, disk)| soft.disks.contains_key(disk) && state.free_above_reserve(*disk, soft) == 0)
+}
+
+/// Whether a member is to be replaced now.
+fn is_due(state: &State, soft: &Soft, pg: &Pg, position: usize, now: WallTime) -> bool {
+    let member = pg.members[position];
+    let lost = matches!(member.state, MemberState::Offline | MemberState::Waiting);
+    if !lost || returns_for(state, pg, position).is_some() {
+        return false;
+    }
+    let key = if is_endangered(pg) || member.filling { Key::RepairDelayUrgent } else { Key::RepairDelay };
+    match away(state, member.disk, now) {
+        Some(away) => away >= state.config().duration(key),
+        // It never had anything, and has no room.
+        None => member.filling && !has_room(state, soft, pg, member.disk),
+    }
+}
+
+/// Plans at most [`GROUPS_MAX`] groups. `heard`: the leader knows that the node lives.
+pub fn plan(state: &State, soft: &Soft, now: WallTime, heard: impl Fn(NodeId) -> bool, seed: u64) -> RepairPlan {
+    let mut plan = RepairPlan::default();
+    let due = |pg: &&Pg| (0..pg.members.len()).any(|position| is_due(state, soft, pg, position, now));
+    let mut pgs: Vec<&Pg> = state.pgs().filter(|pg| !pg.retired && pg.is_readable()).filter(due).collect();
+    if pgs.is_empty() {
+        return plan;
+    }
+    pgs.sort_by_key(|pg| (pg.count(MemberState::Serving) - pg.scheme.read_minimum(), pg.has_write_minimum(), pg.id));
+    let mut planner = Planner::new(state, soft, heard, seed);
+    for pg in pgs {
+        let swaps = planner.group(pg, now, &mut plan);
+        if !swaps.is_empty() && plan.groups.len() < GROUPS_MAX {
+            plan.groups.push(ReplaceIn { pg: pg.id.get(), epoch: pg.epoch.get(), swaps });
+        }
+    }
+    plan
+}
+
+struct Planner<'a> {
+    state: &'a State,
+    soft: &'a Soft,
+    domains: Domains,
+    /// All that are fit.
+    all: Vec<DiskCandidate>,
+    /// Among those that have fewer than the maximum in flight.
+    chooser: Chooser,
+    flights: BTreeMap<DiskId, usize>,
+    left: usize,
+    most: usize,
+}
+
+impl<'a> Planner<'a> {
+    fn new(state: &'a State, soft: &'a Soft, heard: impl Fn(NodeId) -> bool, seed: u64) -> Self {
+        let mut flights: BTreeMap<DiskId, usize> = BTreeMap::new();
+        for disk in state.pgs().filter(|pg| !pg.retired).flat_map(Pg::filling) {
+            *flights.entry(disk).or_default() += 1;
+        }
+        let most = state.config().number(Key::RepairInFlightPerDisk) as usize;
+        let left = state.config().number(Key::RepairInFlight) as usize;
+        let left = left.saturating_sub(flights.values().sum());
+        let fit = |disk: DiskId| state.is_able(disk) && state.disk(disk).is_some_and(|disk| heard(disk.node));
+        let mut domains = Domains::new();
+        let mut all = candidates_in(state, soft, &mut domains, fit);
+        // A full disk is one that is there: the reason is its space.
+        all.iter_mut().filter(|disk| disk.free_bytes == 0).for_each(|disk| (disk.free_bytes, disk.room) = (1, 0));
+        let mut chooser = Chooser::new(all.iter().copied(), seed);
+        flights.iter().filter(|(_, count)| **count >= most).for_each(|(disk, _)| chooser.close(*disk));
+        Self { state, soft, domains, all, chooser, flights, left, most }
+    }
+
+    fn seat(&mut self, disk: DiskId) -> Seat {
+        let node = self.state.disk(disk).and_then(|disk| self.state.node(disk.node));
+        let Some(node) = node else { return Seat { node: NodeId(0), rack: u32::MAX, host: u32::MAX } };
+        let (rack, host) = self.domains.host(&node.rack, &node.host);
+        Seat { node: node.id, rack, host }
+    }
+
+    /// Who leaves one group and who comes.
+    fn group(&mut self, pg: &Pg, now: WallTime, plan: &mut RepairPlan) -> Vec<Swap> {
+        let mut swaps: Vec<Swap> = Vec::new();
+        let mut taken: Vec<DiskId> =
+            pg.members.iter().map(|m| m.disk).chain(pg.formers.iter().map(|f| f.disk)).collect();
+        let mut seats: Vec<Seat> = pg.members.iter().map(|m| self.seat(m.disk)).collect();
+        let bytes = self.soft.pg_used.get(&pg.id).copied().unwrap_or(0);
+        for position in (0..pg.members.len()).filter(|position| is_due(self.state, self.soft, pg, *position, now)) {
+            let lost = pg.members[position].disk;
+            let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
+            let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes };
+            let chosen = if self.left > 0 { self.chooser.successor(&vacancy).ok() } else { None };
+            let Some(new) = chosen else {
+                // Among all: a reason that does not pass by itself is told.
+                match Chooser::new(self.all.clone(), 0).successor(&vacancy) {
+                    Ok(_) => plan.queued += 1,
+                    // That its own disk is full is told already.
+                    Err(_) if self.state.is_able(lost) => {}
+                    Err(why) => drop(plan.blocked.insert((pg.id, lost), self.reason(pg, lost, bytes, why))),
+                }
+                continue;
+            };
+            self.left -= 1;
+            let flights = self.flights.entry(new).or_default();
+            *flights += 1;
+            if *flights >= self.most {
+                self.chooser.close(new);
+            }
+            taken.push(new);
+            seats[position] = self.seat(new);
+            swaps.push(Swap { old: lost.get(), new: new.get() });
+        }
+        swaps
+    }
+
+    fn reason(&self, pg: &Pg, lost: DiskId, bytes: u64, why: NoSuccessor) -> String {
+        let node = self.state.disk(lost).and_then(|disk| self.state.node(disk.node));
+        let rack = node.map_or("", |node| node.rack.as_str());
+        match why {
+            NoSuccessor::NoDisk => {
+                format!("no disk in service is outside {}: bring it back, or add a disk", pg.id)
+            }
+            NoSuccessor::Domain => format!(
+                "every other disk in service is in a rack or on a host with other members of {}: bring it back, or add a \
+                 disk in rack {rack:?} or in a new one",
+                pg.id
+            ),
+            NoSuccessor::NoSpace => format!(
+                "no other disk outside the racks and hosts of the other members has the {} of {} free above disk_reserve: \
+                 bring it back, add a disk, or delete files",
+                ByteCount(bytes),
+                pg.id
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
