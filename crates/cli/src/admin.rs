@@ -1,6 +1,7 @@
 //! `cairn admin …`: state and settings of the cluster, as the manager's leader tells them. One noun a file.
 mod config;
 mod disk;
+mod fsck;
 mod listing;
 mod manager;
 mod members;
@@ -41,6 +42,8 @@ enum Noun {
     Partition(partition::PartitionArgs),
     /// Managers: who keeps the cluster's own state
     Manager(manager::ManagerArgs),
+    /// Proof that a volume is whole: names, links, totals, quotas, and the copies of every file
+    Fsck(fsck::FsckArgs),
     /// Settings of the whole cluster
     Config(config::ConfigArgs),
 }
@@ -55,6 +58,7 @@ impl AdminArgs {
             Noun::Pg(args) => args.run(context).await,
             Noun::Partition(args) => args.run(context).await,
             Noun::Manager(args) => args.run(context).await,
+            Noun::Fsck(args) => args.run(context).await,
             Noun::Config(args) => args.run(context).await,
         }
     }

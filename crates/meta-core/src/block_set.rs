@@ -60,6 +60,20 @@ impl BlockSet {
         }
     }
 
+    /// Whether any block of `first..end` is in it.
+    pub fn meets(&self, first: u64, end: u64) -> bool {
+        let (first, end) = clamp(first, end);
+        match self {
+            BlockSet::Runs(runs) => {
+                let at = runs.partition_point(|run| run.1 <= first);
+                runs.get(at).is_some_and(|run| run.0 < end) && first < end
+            }
+            BlockSet::Bits(bits) => {
+                (usize::from(first)..usize::from(end)).any(|block| bits[block / 64] >> (block % 64) & 1 == 1)
+            }
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         match self {
             BlockSet::Runs(runs) => runs.is_empty(),
@@ -152,6 +166,9 @@ mod tests {
             prop_assert!(set.runs().windows(2).all(|pair| pair[0].1 < pair[1].0));
             prop_assert_eq!(blocks == model, true);
             prop_assert_eq!(set.is_empty(), model.is_empty());
+            for first in (0..200).map(|n| n * 80) {
+                prop_assert_eq!(set.meets(first, first + 7), model.range(first..first + 7).next().is_some());
+            }
             prop_assert!(set.memory_bytes() <= 4096);
         }
     }

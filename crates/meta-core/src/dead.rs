@@ -137,7 +137,7 @@ impl Namespace {
         Ok(true)
     }
 
-    fn is_listed_dead(&self, inode: u64) -> bool {
+    pub(crate) fn is_listed_dead(&self, inode: u64) -> bool {
         self.counters.dead_inodes > 0 && self.tree.contains_key(key::dead_inode(inode).as_bytes())
     }
 

@@ -5,6 +5,7 @@
 use crate::check::Violation;
 use crate::encoding::{Extent, FreeRecord};
 use crate::key::{self, Kind};
+use crate::namespace::Namespace;
 use crate::snapshot::NamespaceSnapshot;
 use crate::stripe_set::{columns_in, set_of};
 
@@ -55,6 +56,22 @@ impl NamedScan {
         self.from.clear();
         self.from.extend_from_slice(cursor.key());
         Ok(found)
+    }
+}
+
+impl Namespace {
+    /// Whether the file still names these blocks at that place.
+    pub fn still_names(&self, named: &Named) -> bool {
+        let key = key::extent(named.inode, named.file_offset);
+        let extent = self.tree.get(key.as_bytes()).and_then(|value| Extent::decode(named.file_offset, value));
+        let Some(extent) = extent else { return false };
+        let (first, end) = extent.blocks();
+        let same = match set_of(&extent) {
+            None => (extent.pg, extent.index) == (named.pg, named.index),
+            Some((pg, index)) => columns_in(&self.tree, named.inode, pg, index)
+                .is_ok_and(|columns| columns.contains(&(named.pg, named.index))),
+        };
+        same && first < named.end_block && named.first_block < end
     }
 }
 

@@ -266,6 +266,7 @@ impl Namespace {
             Opcode::ReclaimBatch => self.reclaim_batch(request),
             Opcode::FreeDone => self.free_done(request),
             Opcode::FreeGarbage => self.free_garbage(request),
+            Opcode::MendNamespace => self.mend(request),
             Opcode::SetDeferral => {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())

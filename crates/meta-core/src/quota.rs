@@ -107,7 +107,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn put_quota(&mut self, quota: u64, record: &QuotaRecord) {
+    pub(crate) fn put_quota(&mut self, quota: u64, record: &QuotaRecord) {
         let value = &mut self.scratch.value;
         value.clear();
         record.encode(value);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cairn_node_agent::MapView;
 use cairn_rpc::{Call, CallOptions, Client};
-use cairn_types::{DiskId, NodeId};
+use cairn_types::{DiskId, MemberState, NodeId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse, PgState};
 
@@ -20,6 +20,7 @@ struct MemberList {
     disk: u32,
     /// Where to ask; `None`: not now.
     address: Option<String>,
+    is_serving: bool,
     page: VecDeque<ChunkSummary>,
     /// The last index that was listed.
     after: Option<u32>,
@@ -29,8 +30,15 @@ struct MemberList {
 /// A chunk and who has it.
 pub(crate) struct Listed {
     pub(crate) index: u32,
-    /// What each of these members says.
-    pub(crate) copies: Vec<ChunkSummary>,
+    /// Position of the member in the group, and what it says.
+    pub(crate) copies: Vec<(usize, ChunkSummary)>,
+}
+
+impl Listed {
+    /// What a member says.
+    pub(crate) fn copy(&self, member: usize) -> Option<&ChunkSummary> {
+        self.copies.iter().find(|(number, _)| *number == member).map(|(_, chunk)| chunk)
+    }
 }
 
 /// The lists of a group's members.
@@ -49,6 +57,8 @@ impl GroupLists {
             MemberList {
                 disk: member.disk,
                 address: node.filter(|_| in_service).map(|node| node.address.clone()),
+                is_serving: u8::try_from(member.state).ok().and_then(MemberState::from_code)
+                    == Some(MemberState::Serving),
                 page: VecDeque::new(),
                 after: None,
                 ended: false,
@@ -63,10 +73,31 @@ impl GroupLists {
         let next = |list: &MemberList| list.page.front().map(|chunk| chunk.index);
         let index = self.members.iter().filter_map(next).min()?;
         let mut copies = Vec::new();
-        for list in &mut self.members {
-            copies.extend(list.page.pop_front_if(|chunk| chunk.index == index));
+        for (number, list) in self.members.iter_mut().enumerate() {
+            copies.extend(list.page.pop_front_if(|chunk| chunk.index == index).map(|chunk| (number, chunk)));
         }
         Some(Listed { index, copies })
+    }
+
+    /// From this index on.
+    pub(crate) fn starting_at(mut self, index: u32) -> Self {
+        self.members.iter_mut().for_each(|list| list.after = index.checked_sub(1));
+        self
+    }
+
+    /// Whether the member serves and has listed everything up to what `next` gave last: what it does not list it lacks.
+    pub(crate) fn is_known(&self, member: usize) -> bool {
+        self.members.get(member).is_some_and(|list| list.is_serving && list.address.is_some())
+    }
+
+    /// Members of which that cannot be said.
+    pub(crate) fn unknown(&self) -> usize {
+        (0..self.len()).filter(|member| !self.is_known(*member)).count()
+    }
+
+    /// Members of the group.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
     }
 
     /// Fetches the next page of each member whose page is used up, all at the same time.

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use crate::config::MetaTimings;
 use crate::free::Freer;
+use crate::fsck::Checker;
 use crate::garbage::Collector;
 use crate::partition::Partition;
 use crate::stats::{add, count};
@@ -34,12 +35,14 @@ const SWEEP_SHARE: u32 = 5;
 /// Runs the duties until the task is ended.
 pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: MetaTimings) {
     let freer = Freer::new(partition.clone(), client.clone(), timings.clone());
-    let collector = Collector::new(partition.clone(), client, timings.clone());
+    let collector = Collector::new(partition.clone(), client.clone(), timings.clone());
+    let checker = Checker::new(partition.clone(), client, timings.clone());
     tokio::join!(
         watch_leases(&partition, &timings),
         reclaim(&partition, &timings),
         free(freer, &partition, &timings),
-        collector.run()
+        collector.run(),
+        checker.run()
     );
 }
 

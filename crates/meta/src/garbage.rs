@@ -148,17 +148,17 @@ impl Collector {
     /// Takes a listed chunk into account if it may hold garbage.
     fn consider(&self, pg: u32, listed: &Listed, pass: &mut Pass) {
         count(&self.partition.state.common.stats.garbage_listed);
-        let Some(first) = listed.copies.first() else { return };
+        let Some((_, first)) = listed.copies.first() else { return };
         let session = first.session;
         let settled = |chunk: &ChunkSummary| chunk.sealed && chunk.session == session && session != 0;
-        let idle = Duration::from_millis(listed.copies.iter().map(|chunk| chunk.idle_ms).min().unwrap_or(0));
-        if !listed.copies.iter().all(settled) || idle < self.grace() {
+        let idle = Duration::from_millis(listed.copies.iter().map(|(_, chunk)| chunk.idle_ms).min().unwrap_or(0));
+        if !listed.copies.iter().all(|(_, chunk)| settled(chunk)) || idle < self.grace() {
             return;
         }
         let long_unknown = idle >= self.timings.unknown_grace;
         match self.partition.state.namespace.read().session_state(session) {
             SessionState::Ended => {
-                let used = listed.copies.iter().flat_map(used);
+                let used = listed.copies.iter().flat_map(|(_, chunk)| used(chunk));
                 pass.suspects.add(pg, listed.index, session, used);
             }
             SessionState::Unknown if long_unknown && pass.unknown.len() < UNKNOWN_MAX => {

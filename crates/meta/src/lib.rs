@@ -13,6 +13,7 @@ mod contributor;
 mod duties;
 mod error;
 mod free;
+mod fsck;
 mod garbage;
 mod header;
 mod leases;

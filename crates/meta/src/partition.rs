@@ -22,6 +22,7 @@ use parking_lot::RwLock;
 use prost::Message;
 use tokio::sync::oneshot;
 
+use crate::fsck::FsckDesk;
 use crate::leases::Leases;
 use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
@@ -93,6 +94,7 @@ pub(crate) struct PartitionState {
     pub(crate) openers: Openers,
     pub(crate) lock_waits: LockWaits,
     pub(crate) wanted_leases: WantedLeases,
+    pub(crate) fsck: FsckDesk,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
     pub(crate) asked_to_defer: AtomicBool,
     pub(crate) common: Arc<Common>,
@@ -110,6 +112,7 @@ impl PartitionState {
             openers: Openers::default(),
             lock_waits: LockWaits::default(),
             wanted_leases: WantedLeases::default(),
+            fsck: FsckDesk::default(),
             asked_to_defer: AtomicBool::new(false),
             common,
             term: AtomicU64::new(0),
@@ -138,6 +141,7 @@ impl PartitionState {
         self.leases.grant_all(std::iter::empty(), Time(0));
         self.openers.reset(Time(0));
         self.wanted_leases.clear();
+        self.fsck.reset();
         self.end_lock_waits();
     }
 }

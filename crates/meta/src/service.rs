@@ -12,7 +12,7 @@ use cairn_rpc::{Reply, Request, Service};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{KeepAliveRequest, KeepAliveResponse};
+use cairn_wire::meta::{FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse};
 use prost::Message;
 
 use crate::header::Head;
@@ -78,6 +78,12 @@ impl MetaServer {
         }
         if head.session != 0 {
             partition.state.leases.touch(head.session, self.common().coarse_now());
+        }
+        if opcode == Opcode::Fsck {
+            return match fsck(partition, message) {
+                Ok(answer) => reply.ok(&answer, ()),
+                Err(error) => self.refuse(reply, error),
+            };
         }
         if opcode == Opcode::WaitLock {
             return partition.state.wait_lock(message, self.common().coarse_now(), reply);
@@ -151,6 +157,18 @@ impl MetaServer {
         let wanted = partition.state.wanted_leases.of(head.session, &partition.state.namespace.read());
         reply.ok(&KeepAliveResponse { lease_ms, wanted, ..Default::default() }, ());
     }
+}
+
+/// A check is started, or asked how it goes on.
+fn fsck(partition: &Partition, message: &[u8]) -> Result<FsckResponse, WireError> {
+    let request = FsckRequest::decode(message)
+        .map_err(|_| WireError::new(ErrorCode::BadRequest, "the message cannot be decoded"))?;
+    let who = request.header.as_ref().and_then(|header| header.who.as_ref());
+    if who.is_none_or(|who| who.uid != 0) {
+        let text = "a check reads all names of the volume: only root may ask for it";
+        return Err(WireError::new(ErrorCode::NotPermitted, text));
+    }
+    partition.state.fsck.ask(&request)
 }
 
 /// Why a mutation is not let into the log.

@@ -2,6 +2,7 @@
 
 mod fixture;
 mod frees;
+mod fsck;
 mod garbage;
 mod locks;
 mod members;

@@ -88,6 +88,7 @@ opcodes! {
     WaitLock = 0x040e, meta::WaitLockRequest => meta::WaitLockResponse;
     GetQuota = 0x040f, meta::GetQuotaRequest => meta::QuotaResponse;
     ListQuotas = 0x0410, meta::ListQuotasRequest => meta::ListQuotasResponse;
+    Fsck = 0x0411, meta::FsckRequest => meta::FsckResponse;
 
     Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
     Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;
@@ -116,6 +117,7 @@ opcodes! {
     FreeDone = 0x0582, meta::FreeDone => common::Empty;
     SetDeferral = 0x0583, meta::SetDeferral => common::Empty;
     FreeGarbage = 0x0584, meta::FreeGarbage => common::Empty;
+    MendNamespace = 0x0585, meta::MendNamespace => common::Empty;
 }
 
 impl Opcode {

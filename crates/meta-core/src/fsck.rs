@@ -1,0 +1,470 @@
+//! Proof of a version of the namespace, in steps and in bounded memory, however large it is: every inode has a name or a
+//! reason to be without one, every directory leads to the root, numbers of links, sizes, totals and quotas are what they
+//! count, extents of a file are in order.
+//!
+//! Three walks: [`Stage::Entries`] looks at each inode's own keys and adds up totals; [`Stage::Links`] counts the names of
+//! a part of the inodes at a time; [`Stage::Tree`] climbs from each directory. Memory: the inodes of a part, one sum a
+//! quota, [`FINDINGS_MAX`] findings. Not here: chunks on data nodes (`meta`), mending (`mend`).
+use crate::counters::Counters;
+use crate::cut::decode_mark;
+use crate::encoding::{Dentry, Extent, Inode, QuotaRecord};
+use crate::key::{self, Kind};
+use crate::snapshot::NamespaceSnapshot;
+use cairn_tree::Cursor;
+use cairn_types::InodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Findings kept one by one; more are counted.
+pub const FINDINGS_MAX: usize = 10_000;
+/// Directories known to lead to the root that are remembered.
+const KNOWN_DIRECTORIES: usize = 64 << 10;
+
+/// Something that is not as it has to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The inode; 0: the volume's own lists and totals.
+    pub inode: u64,
+    pub text: String,
+    /// What `mend` can do about it.
+    pub mend: Option<Mend>,
+}
+
+/// A change that makes something right again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mend {
+    /// Totals change by this much, in the order of the checkpoint's header.
+    Counters([i64; 9]),
+    /// Use of a quota changes by this much: bytes, inodes.
+    Quota { bytes: i64, inodes: i64 },
+    /// An inode that nothing leads to gets a name in `lost+found`. `names` is how many it has.
+    Adopt,
+    /// The number of links changes by this much.
+    Links(i32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Entries,
+    Links,
+    Tree,
+    Done,
+}
+
+/// What is known of the inode whose keys are being walked over.
+#[derive(Default)]
+struct Group {
+    id: u64,
+    attributes: Option<Inode>,
+    keys: u64,
+    entries: u64,
+    subdirectories: u64,
+    stored: u64,
+    /// End of the last extent.
+    end: u64,
+    holds: u64,
+    deferred: bool,
+}
+
+/// An inode of the part whose names are counted.
+struct Linked {
+    id: u64,
+    nlink: u32,
+    is_dir: bool,
+    parent: u64,
+    names: u32,
+}
+
+/// The check of one version.
+pub struct Fsck {
+    stage: Stage,
+    /// Where the walk of the stage goes on.
+    from: Vec<u8>,
+    group: Group,
+    totals: Counters,
+    quotas: BTreeMap<u64, QuotaRecord>,
+    /// Bytes and inodes as counted.
+    quota_sums: BTreeMap<u64, (u64, u64)>,
+    /// Inodes of one part.
+    part_max: usize,
+    part: Vec<Linked>,
+    /// The part is complete, and names are being counted.
+    counting: bool,
+    /// The part has the inodes from here on …
+    part_from: u64,
+    /// … up to this one, with which the next part begins; `None`: there is none.
+    next_part: Option<u64>,
+    known: BTreeSet<u64>,
+    findings: Vec<Finding>,
+    /// Of all, kept or not.
+    found: u64,
+}
+
+/// What a check came to.
+#[derive(Debug)]
+pub struct FsckReport {
+    pub inodes: u64,
+    pub directories: u64,
+    pub findings: Vec<Finding>,
+    /// Findings with those that were not kept.
+    pub found: u64,
+}
+
+impl Fsck {
+    /// `part_max`: inodes whose names are counted together, 32 bytes each.
+    pub fn new(part_max: usize) -> Self {
+        Self {
+            stage: Stage::Entries,
+            from: Vec::new(),
+            group: Group::default(),
+            totals: Counters::default(),
+            quotas: BTreeMap::new(),
+            quota_sums: BTreeMap::new(),
+            part_max: part_max.max(1),
+            part: Vec::new(),
+            counting: false,
+            part_from: 0,
+            next_part: None,
+            known: BTreeSet::new(),
+            findings: Vec::new(),
+            found: 0,
+        }
+    }
+
+    /// Looks at up to `entries` more entries. False when all is done.
+    pub fn step(&mut self, snapshot: &NamespaceSnapshot, entries: usize) -> bool {
+        let mut cursor = snapshot.tree.cursor();
+        let mut found = cursor.seek(&self.from);
+        for _ in 0..entries {
+            if !found {
+                break;
+            }
+            self.visit(snapshot, &cursor);
+            // A part that is full needs no more of this walk.
+            let full = self.stage == Stage::Links && !self.counting && self.next_part.is_some();
+            found = !full && cursor.advance();
+        }
+        self.from.clear();
+        self.from.extend_from_slice(cursor.key());
+        if !found {
+            self.end_walk(snapshot);
+        }
+        self.stage != Stage::Done
+    }
+
+    /// What was found.
+    pub fn into_report(self) -> FsckReport {
+        FsckReport {
+            inodes: self.totals.inodes,
+            directories: self.totals.directories,
+            findings: self.findings,
+            found: self.found,
+        }
+    }
+
+    fn visit(&mut self, snapshot: &NamespaceSnapshot, cursor: &Cursor<'_>) {
+        let Some((inode, kind, suffix)) = key::split(cursor.key()) else {
+            if self.stage == Stage::Entries {
+                self.find(0, format!("the key {:?} is none of this version", cursor.key()), None);
+            }
+            return;
+        };
+        match self.stage {
+            Stage::Entries => self.visit_entry(snapshot, inode, kind, suffix, cursor.value()),
+            Stage::Links => self.visit_link(inode, kind, cursor.value()),
+            Stage::Tree if kind == Kind::Attributes => self.climb(snapshot, inode, cursor.value()),
+            Stage::Tree | Stage::Done => {}
+        }
+    }
+
+    /// The walk came to its end: the next one, or the next part.
+    fn end_walk(&mut self, snapshot: &NamespaceSnapshot) {
+        match self.stage {
+            Stage::Entries => {
+                self.end_group(snapshot);
+                self.end_entries(snapshot);
+                self.stage = Stage::Links;
+            }
+            Stage::Links if !self.counting => self.counting = true,
+            Stage::Links => {
+                self.end_part(snapshot);
+                if let Some(next) = self.next_part.take() {
+                    (self.counting, self.part_from) = (false, next);
+                    self.from = key::of_inode(next).to_vec();
+                    return;
+                }
+                self.stage = Stage::Tree;
+            }
+            Stage::Tree => self.stage = Stage::Done,
+            Stage::Done => {}
+        }
+        self.from.clear();
+    }
+
+    fn find(&mut self, inode: u64, text: impl Into<String>, mend: Option<Mend>) {
+        self.found += 1;
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding { inode, text: text.into(), mend });
+        }
+    }
+
+    // --- entries ---
+
+    fn visit_entry(&mut self, snapshot: &NamespaceSnapshot, inode: u64, kind: Kind, suffix: &[u8], value: &[u8]) {
+        if inode == 0 {
+            return self.visit_list(kind, suffix, value);
+        }
+        if self.group.id != inode {
+            self.end_group(snapshot);
+            self.group = Group { id: inode, ..Group::default() };
+        }
+        let group = &mut self.group;
+        group.keys += 1;
+        let readable = match kind {
+            Kind::Attributes => {
+                group.attributes = Inode::decode(value);
+                group.attributes.is_some()
+            }
+            Kind::Dentry => match Dentry::decode(value) {
+                Some(dentry) => {
+                    group.entries += 1;
+                    group.subdirectories += u64::from(dentry.is_dir());
+                    cairn_types::name::check_name(suffix).is_ok()
+                }
+                None => false,
+            },
+            Kind::Extent => return self.visit_extent(snapshot, suffix, value),
+            Kind::Hold => {
+                group.holds += 1;
+                self.totals.holds += 1;
+                true
+            }
+            Kind::Deferral => {
+                group.deferred = true;
+                true
+            }
+            _ => true,
+        };
+        if !readable {
+            self.find(inode, format!("an entry of kind {kind:?} cannot be read"), None);
+        }
+    }
+
+    fn visit_list(&mut self, kind: Kind, suffix: &[u8], value: &[u8]) {
+        match kind {
+            Kind::DeadInode => {
+                self.totals.dead_inodes += 1;
+                self.totals.dead_directories += u64::from(value == [0x11]);
+            }
+            Kind::FreeRecord => self.totals.free_records += 1,
+            Kind::DeadSession => self.totals.dead_sessions += 1,
+            Kind::Quota => match (key::number(suffix), QuotaRecord::decode(value)) {
+                (Some(directory), Some(record)) => drop(self.quotas.insert(directory, record)),
+                _ => self.find(0, "the record of a quota cannot be read", None),
+            },
+            _ => {}
+        }
+    }
+
+    fn visit_extent(&mut self, snapshot: &NamespaceSnapshot, suffix: &[u8], value: &[u8]) {
+        let id = self.group.id;
+        let extent = key::file_offset(suffix).and_then(|offset| Extent::decode(offset, value));
+        let Some(extent) = extent else { return self.find(id, "an extent cannot be read", None) };
+        self.group.stored += extent.length;
+        let (before, size) = (self.group.end, self.group.attributes.as_ref().map_or(0, |a| a.size));
+        self.group.end = extent.end();
+        if extent.file_offset < before {
+            self.find(id, format!("extents overlap at offset {}", extent.file_offset), None);
+        }
+        if extent.end() > size {
+            let mark = snapshot.tree.get(key::cut(id).as_bytes()).and_then(decode_mark);
+            if mark.is_none_or(|mark| extent.file_offset < mark) {
+                self.find(id, format!("an extent goes to {}, the size is {size}", extent.end()), None);
+            }
+        }
+    }
+
+    /// All keys of an inode were seen.
+    fn end_group(&mut self, snapshot: &NamespaceSnapshot) {
+        let group = std::mem::take(&mut self.group);
+        if group.id == 0 {
+            return;
+        }
+        let Some(inode) = group.attributes else {
+            return self.find(group.id, format!("has {} keys and no attributes that can be read", group.keys), None);
+        };
+        self.totals.inodes += 1;
+        if inode.is_dir() {
+            self.totals.directories += 1;
+            self.check_directory(&group, &inode);
+        } else if inode.is_regular() {
+            self.totals.file_bytes += inode.size;
+        }
+        self.totals.stored_bytes += inode.stored;
+        if inode.stored != group.stored {
+            self.find(
+                group.id,
+                format!("says that {} bytes are stored, its extents have {}", inode.stored, group.stored),
+                None,
+            );
+        }
+        if inode.nlink == 0 {
+            let listed = snapshot.tree.contains_key(key::dead_inode(group.id).as_bytes());
+            if group.holds == 0 && !group.deferred && !listed {
+                self.find(group.id, "has no name, is not open, and nothing takes it apart", Some(Mend::Adopt));
+            }
+        }
+        self.count_quota(group.id, &inode);
+    }
+
+    fn check_directory(&mut self, group: &Group, inode: &Inode) {
+        if inode.size != group.entries {
+            self.find(group.id, format!("says that it has {} entries, it has {}", inode.size, group.entries), None);
+        }
+        let links = 2 + group.subdirectories;
+        if inode.nlink != 0 && u64::from(inode.nlink) != links {
+            let mend = i32::try_from(links as i64 - i64::from(inode.nlink)).ok().map(Mend::Links);
+            self.find(group.id, format!("has {} links, 2 and its subdirectories are {links}", inode.nlink), mend);
+        }
+    }
+
+    fn count_quota(&mut self, id: u64, inode: &Inode) {
+        if inode.quota == 0 {
+            return;
+        }
+        let own = inode.is_dir() && inode.quota == id;
+        let mut at = if own { self.quotas.get(&id).map_or(0, |record| record.outer) } else { inode.quota };
+        if own && !self.quotas.contains_key(&id) {
+            self.find(id, "says that it has a quota, there is none", None);
+        }
+        // Quotas lie in each other, so there are no more steps than quotas.
+        for _ in 0..self.quotas.len() {
+            if at == 0 {
+                return;
+            }
+            let sum = self.quota_sums.entry(at).or_default();
+            *sum = (sum.0 + inode.stored, sum.1 + 1);
+            at = self.quotas.get(&at).map_or(0, |record| record.outer);
+        }
+        if at != 0 {
+            self.find(id, "is counted by a quota that is not there, or by a circle of them", None);
+        }
+    }
+
+    /// All inodes were seen: totals and quotas.
+    fn end_entries(&mut self, snapshot: &NamespaceSnapshot) {
+        let (kept, counted) = (snapshot.counters.to_array(), self.totals.to_array());
+        if kept != counted {
+            let change = std::array::from_fn(|at| counted[at].wrapping_sub(kept[at]) as i64);
+            let text = format!("the totals are kept as {:?}, counted {:?}", snapshot.counters, self.totals);
+            self.find(0, text, Some(Mend::Counters(change)));
+        }
+        for (directory, record) in std::mem::take(&mut self.quotas) {
+            let (bytes, inodes) = self.quota_sums.remove(&directory).unwrap_or_default();
+            if (record.bytes, record.inodes) != (bytes, inodes) {
+                let change = |counted: u64, kept: u64| counted.wrapping_sub(kept) as i64;
+                let mend = Mend::Quota { bytes: change(bytes, record.bytes), inodes: change(inodes, record.inodes) };
+                let text = format!(
+                    "its quota says {} bytes and {} inodes, counted are {bytes} and {inodes}",
+                    record.bytes, record.inodes
+                );
+                self.find(directory, text, Some(mend));
+            }
+        }
+    }
+
+    // --- links ---
+
+    fn visit_link(&mut self, inode: u64, kind: Kind, value: &[u8]) {
+        if !self.counting {
+            if kind == Kind::Attributes {
+                self.collect_linked(inode, value);
+            }
+            return;
+        }
+        if kind != Kind::Dentry || inode == 0 {
+            return;
+        }
+        let Some(dentry) = Dentry::decode(value) else { return };
+        let is_of_part = dentry.inode >= self.part_from && self.next_part.is_none_or(|next| dentry.inode < next);
+        match self.part.binary_search_by_key(&dentry.inode, |linked| linked.id) {
+            Ok(at) => {
+                let linked = &mut self.part[at];
+                linked.names += 1;
+                if linked.is_dir && linked.parent != inode {
+                    let text = format!("has a name in directory {inode}, its parent is {}", linked.parent);
+                    let id = linked.id;
+                    self.find(id, text, None);
+                }
+            }
+            Err(_) if is_of_part => {
+                self.find(inode, format!("has an entry for inode {}, which is not there", dentry.inode), None);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn collect_linked(&mut self, id: u64, value: &[u8]) {
+        if self.part.len() == self.part_max {
+            self.next_part = Some(id);
+            return;
+        }
+        if let Some(inode) = Inode::decode(value) {
+            let (nlink, is_dir, parent) = (inode.nlink, inode.is_dir(), inode.parent);
+            self.part.push(Linked { id, nlink, is_dir, parent, names: 0 });
+        }
+    }
+
+    fn end_part(&mut self, snapshot: &NamespaceSnapshot) {
+        for linked in std::mem::take(&mut self.part) {
+            let Linked { id, nlink, is_dir, names, .. } = linked;
+            let root = id == InodeId::ROOT.0;
+            let expected = if is_dir { u32::from(nlink > 0 && !root) } else { nlink };
+            if names == expected {
+                continue;
+            }
+            let dead = snapshot.tree.contains_key(key::dead_inode(id).as_bytes());
+            match (names, is_dir) {
+                (0, _) if nlink > 0 && !dead => self.find(id, "has no name and says that it has", Some(Mend::Adopt)),
+                (_, false) => {
+                    let mend = i32::try_from(i64::from(names) - i64::from(nlink)).ok().map(Mend::Links);
+                    self.find(id, format!("says that it has {nlink} names, it has {names}"), mend);
+                }
+                _ => self.find(id, format!("is a directory with {names} names"), None),
+            }
+        }
+    }
+
+    // --- tree ---
+
+    /// From a directory up to the root, or to one that is known to lead there.
+    fn climb(&mut self, snapshot: &NamespaceSnapshot, id: u64, value: &[u8]) {
+        let Some(inode) = Inode::decode(value).filter(|inode| inode.is_dir() && inode.nlink > 0) else { return };
+        let (mut at, mut steps) = (inode.parent, 0);
+        let mut way = vec![id];
+        while at != InodeId::ROOT.0 && !self.known.contains(&at) {
+            let above = snapshot.tree.get(key::attributes(at).as_bytes()).and_then(Inode::decode);
+            let Some(above) = above.filter(Inode::is_dir) else {
+                return self.find(id, format!("lies in directory {at}, which is not there"), None);
+            };
+            if above.nlink == 0 {
+                // In a tree that was removed and is being taken apart.
+                return;
+            }
+            steps += 1;
+            if steps > self.totals.directories {
+                return self.find(id, "is in a circle of directories", None);
+            }
+            if way.len() < 256 {
+                way.push(at);
+            }
+            at = above.parent;
+        }
+        if self.known.len() + way.len() > KNOWN_DIRECTORIES {
+            self.known.clear();
+        }
+        self.known.extend(way);
+    }
+}
+
+#[cfg(test)]
+mod tests;

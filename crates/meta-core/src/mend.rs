@@ -1,0 +1,150 @@
+//! Mending what a check found ([`crate::Fsck`]), as an entry of the log.
+//!
+//! Totals and quotas are changed by the difference between what was counted and what was kept in the version that was
+//! checked: operations since then have changed both alike, so the difference is still right. An inode that nothing leads to
+//! gets the name `#inode` in `/lost+found`, which is made if it is not there (mode 0700, root's).
+use crate::counters::Counters;
+use crate::encoding::{Dentry, Inode, NodeType};
+use crate::error::Result;
+use crate::fsck::Mend;
+use crate::message::request;
+use crate::namespace::Namespace;
+use cairn_types::InodeId;
+
+/// Where inodes without a name go.
+pub const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// Items of one entry of the log.
+pub const MEND_ITEMS_MAX: usize = 1024;
+
+/// Kinds of items on the wire.
+const COUNTERS: u32 = 1;
+const QUOTA: u32 = 2;
+const ADOPT: u32 = 3;
+const LINKS: u32 = 4;
+
+/// An item as it travels: kind, inode, numbers.
+pub fn mend_item(inode: u64, mend: Mend) -> (u32, u64, Vec<i64>) {
+    match mend {
+        Mend::Counters(change) => (COUNTERS, 0, change.to_vec()),
+        Mend::Quota { bytes, inodes } => (QUOTA, inode, vec![bytes, inodes]),
+        Mend::Adopt => (ADOPT, inode, Vec::new()),
+        Mend::Links(change) => (LINKS, inode, vec![i64::from(change)]),
+    }
+}
+
+fn changed(kept: u64, change: i64) -> u64 {
+    kept.saturating_add_signed(change)
+}
+
+impl Namespace {
+    /// What is not there any more, or is right by now, is passed over.
+    pub(crate) fn mend(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut items = Vec::new();
+        request::MendNamespace::decode(bytes)?.items.visit(|bytes| {
+            let item = request::MendItem::decode(bytes)?;
+            let mut numbers = Vec::new();
+            item.numbers.visit(|number| {
+                numbers.push(number as i64);
+                numbers.len() < 16
+            })?;
+            if items.len() < MEND_ITEMS_MAX {
+                items.push((item.kind, item.inode, numbers));
+            }
+            Ok(())
+        })?;
+        for (kind, inode, numbers) in items {
+            match (kind, numbers.as_slice()) {
+                (COUNTERS, change) => self.mend_counters(change),
+                (QUOTA, [bytes, inodes]) => self.mend_quota(inode, *bytes, *inodes)?,
+                (ADOPT, []) => self.adopt(inode)?,
+                (LINKS, [change]) => self.mend_links(inode, *change),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn mend_counters(&mut self, change: &[i64]) {
+        let Ok(change) = <[i64; 9]>::try_from(change) else { return };
+        let kept = self.counters.to_array();
+        self.counters = Counters::from_array(std::array::from_fn(|at| changed(kept[at], change[at])));
+    }
+
+    fn mend_quota(&mut self, directory: u64, bytes: i64, inodes: i64) -> Result<()> {
+        if let Some(mut record) = self.quota_record(directory)? {
+            (record.bytes, record.inodes) = (changed(record.bytes, bytes), changed(record.inodes, inodes));
+            self.put_quota(directory, &record);
+        }
+        Ok(())
+    }
+
+    fn mend_links(&mut self, id: u64, change: i64) {
+        if let Ok(mut inode) = self.inode(id)
+            && let Ok(links) = u32::try_from(i64::from(inode.nlink) + change)
+            && links > 0
+        {
+            inode.nlink = links;
+            inode.touch(self.time);
+            self.put_inode(id, &inode);
+        }
+    }
+
+    /// Gives an inode without names one.
+    fn adopt(&mut self, id: u64) -> Result<()> {
+        let Ok(mut inode) = self.inode(id) else { return Ok(()) };
+        let name = format!("#{id}").into_bytes();
+        if id == InodeId::ROOT.0 || self.is_gone_or_going(id) {
+            return Ok(());
+        }
+        let Some(place) = self.lost_and_found()? else { return Ok(()) };
+        if self.dentry(place, &name)?.is_some() {
+            return Ok(());
+        }
+        let mut directory = self.inode(place)?;
+        if inode.is_dir() {
+            inode.parent = place;
+            inode.nlink = inode.nlink.max(2);
+            directory.nlink += 1;
+        } else {
+            inode.nlink = 1;
+            inode.unnamed = false;
+        }
+        if inode.quota != directory.quota && self.check_not_counting().is_ok() {
+            self.move_to_quota(id, &mut inode, directory.quota);
+        }
+        inode.touch(self.time);
+        self.put_inode(id, &inode);
+        self.put_dentry(place, &name, Dentry { inode: id, d_type: inode.d_type() });
+        directory.size += 1;
+        directory.touch_contents(self.time);
+        self.update_directory(place, &directory);
+        Ok(())
+    }
+
+    fn is_gone_or_going(&self, id: u64) -> bool {
+        self.is_listed_dead(id) || self.is_deferred(id)
+    }
+
+    /// The directory `/lost+found`; `None` if that name is of something else, or no inode is left for it.
+    fn lost_and_found(&mut self) -> Result<Option<u64>> {
+        if let Some(dentry) = self.dentry(InodeId::ROOT.0, LOST_AND_FOUND)? {
+            return Ok(dentry.is_dir().then_some(dentry.inode));
+        }
+        let (Ok(mut root), Ok(id)) = (self.inode(InodeId::ROOT.0), self.next_inode()) else { return Ok(None) };
+        let inode = Inode {
+            mode: NodeType::Directory as u16 | 0o700,
+            nlink: 2,
+            layout: root.layout,
+            parent: InodeId::ROOT.0,
+            quota: root.quota,
+            ..Inode::at(self.time)
+        };
+        self.put_dentry(InodeId::ROOT.0, LOST_AND_FOUND, Dentry { inode: id, d_type: inode.d_type() });
+        self.add_inode(id, &inode);
+        root.size += 1;
+        root.nlink += 1;
+        root.touch_contents(self.time);
+        self.update_directory(InodeId::ROOT.0, &root);
+        Ok(Some(id))
+    }
+}

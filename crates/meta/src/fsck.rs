@@ -1,0 +1,362 @@
+//! The check of a volume: its names, links, totals and quotas, and for each extent the chunk with the redundancy of its
+//! group, as the members list it. Asked for by an operator (`Fsck`), done by the leader beside its other work.
+//!
+//! One version of the namespace is checked, taken before any list is asked for: so what it names and nobody has was lost,
+//! or freed since, which the present version tells. Memory: [`PART_BYTES`] of lists, a part of the inodes, and a bounded
+//! number of findings. Not here: the rules (meta-core: `fsck`, `presence`), mending (meta-core: `mend`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cairn_meta_core::{
+    Copy, Finding, Fsck, Mend, Named, NamedScan, NamespaceSnapshot, PathFinder, Presence, Shortage, mend_item,
+};
+use cairn_rpc::Client;
+use cairn_types::{BLOCK_SIZE, ErrorCode, PgId, Scheme};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::{FsckFinding, FsckRequest, FsckResponse, MendItem, MendNamespace};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::chunk_lists::GroupLists;
+use crate::config::MetaTimings;
+use crate::partition::Partition;
+
+/// Lists of chunks held at a time.
+const PART_BYTES: usize = 64 << 20;
+/// Inodes whose names are counted together.
+const PART_INODES: usize = 1 << 20;
+/// Entries of the namespace looked at in one step.
+const STEP: usize = 2048;
+/// After a step it rests as long as the step took, so many times.
+const REST: u32 = 1;
+/// Files whose extents are short that are named; more are counted.
+const SHORT_MAX: usize = 10_000;
+/// Findings of one answer.
+const FINDINGS_PAGE: usize = 500;
+
+const RUNNING: u32 = 1;
+const DONE: u32 = 2;
+const FAILED: u32 = 3;
+
+const NAMES: u32 = 1;
+const DEGRADED: u32 = 2;
+const LOST: u32 = 3;
+
+/// The last check of a partition.
+#[derive(Default)]
+pub(crate) struct FsckDesk {
+    run: Mutex<Run>,
+    wake: Notify,
+}
+
+#[derive(Default, Clone)]
+struct Run {
+    id: u64,
+    repair: bool,
+    state: u32,
+    stage: String,
+    /// Entries of the namespace and chunks looked at.
+    steps: u64,
+    inodes: u64,
+    directories: u64,
+    chunks: u64,
+    found: u64,
+    findings: Vec<FsckFinding>,
+    message: String,
+}
+
+impl FsckDesk {
+    /// Starts a check, or tells of the last one.
+    pub(crate) fn ask(&self, request: &FsckRequest) -> Result<FsckResponse, WireError> {
+        let mut run = self.run.lock();
+        if request.start && run.state != RUNNING {
+            *run = Run { id: run.id + 1, repair: request.repair, state: RUNNING, ..Run::default() };
+            self.wake.notify_one();
+        }
+        if run.id == 0 || request.run != 0 && request.run != run.id {
+            let text = "the check is not known to this leader; another member led when it began; start it again";
+            return Err(WireError::new(ErrorCode::NotFound, text));
+        }
+        let from = (request.findings_from as usize).min(run.findings.len());
+        let to = (from + FINDINGS_PAGE).min(run.findings.len());
+        Ok(FsckResponse {
+            run: run.id,
+            state: run.state,
+            stage: run.stage.clone(),
+            steps: run.steps,
+            inodes: run.inodes,
+            directories: run.directories,
+            chunks: run.chunks,
+            found: run.found,
+            findings: run.findings[from..to].to_vec(),
+            more: to < run.findings.len(),
+            message: run.message.clone(),
+        })
+    }
+
+    /// This member leads no more, or only now: what an earlier leader checked is not known.
+    pub(crate) fn reset(&self) {
+        let mut run = self.run.lock();
+        *run = Run { id: run.id, ..Run::default() };
+        run.id += u64::from(run.id > 0);
+    }
+}
+
+/// Carries checks out.
+pub(crate) struct Checker {
+    partition: Arc<Partition>,
+    client: Client,
+    timings: MetaTimings,
+}
+
+/// What is short of one file in one group.
+struct Short {
+    worst: Shortage,
+    index: u32,
+    extents: u64,
+}
+
+impl Checker {
+    pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
+        Self { partition, client, timings }
+    }
+
+    fn desk(&self) -> &FsckDesk {
+        &self.partition.state.fsck
+    }
+
+    /// Makes checks until the task is ended.
+    pub(crate) async fn run(self) {
+        loop {
+            self.desk().wake.notified().await;
+            let outcome = self.check().await;
+            let mut run = self.desk().run.lock();
+            match outcome {
+                Ok(()) => run.state = DONE,
+                Err(error) => {
+                    run.state = FAILED;
+                    run.message = error.to_string();
+                }
+            }
+        }
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Run)) {
+        change(&mut self.desk().run.lock());
+    }
+
+    async fn check(&self) -> Result<(), WireError> {
+        let state = &self.partition.state;
+        let term = state.leading_term().ok_or_else(not_leading)?;
+        let snapshot = state.namespace.read().snapshot();
+        self.note(|run| run.stage = "names".into());
+        let mut fsck = Fsck::new(PART_INODES);
+        self.walk(term, || fsck.step(&snapshot, STEP)).await?;
+        let report = fsck.into_report();
+        self.note(|run| {
+            run.stage = "chunks".into();
+            (run.inodes, run.directories, run.found) = (report.inodes, report.directories, report.found);
+        });
+        let short = self.check_chunks(term, &snapshot).await?;
+        self.note(|run| run.stage = "paths".into());
+        let inodes = report.findings.iter().map(|finding| finding.inode);
+        let mut paths = PathFinder::new(inodes.chain(short.keys().map(|(inode, _)| *inode)));
+        self.walk(term, || paths.step(&snapshot, STEP)).await?;
+        let repair = self.desk().run.lock().repair;
+        let mended = repair && self.mend(&report.findings).await?;
+        let mut findings: Vec<FsckFinding> = Vec::new();
+        let path = |inode| paths.path(&snapshot, inode).unwrap_or_default();
+        for ((inode, pg), short) in short {
+            let severity = if short.worst.lost { LOST } else { DEGRADED };
+            let text = describe(pg, &short);
+            findings.push(FsckFinding { inode, path: path(inode), text, severity, mended: false });
+        }
+        for Finding { inode, text, mend } in report.findings {
+            let mended = mended && mend.is_some();
+            findings.push(FsckFinding { inode, path: path(inode), text, severity: NAMES, mended });
+        }
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        self.note(|run| run.findings = findings);
+        Ok(())
+    }
+
+    /// Steps until there are no more, with rests, as long as this member leads.
+    async fn walk(&self, term: u64, mut step: impl FnMut() -> bool) -> Result<(), WireError> {
+        let clock = &self.partition.state.common.clock;
+        loop {
+            let start = clock.now();
+            let more = step();
+            self.note(|run| run.steps += STEP as u64);
+            if !more {
+                return Ok(());
+            }
+            sleep(clock.now().since(start) * REST).await;
+            self.check_leads(term)?;
+        }
+    }
+
+    fn check_leads(&self, term: u64) -> Result<(), WireError> {
+        if self.partition.state.leading_term() == Some(term) { Ok(()) } else { Err(not_leading()) }
+    }
+
+    /// Holds what the version names against what members list, a part of the chunks at a time.
+    async fn check_chunks(
+        &self,
+        term: u64,
+        snapshot: &NamespaceSnapshot,
+    ) -> Result<BTreeMap<(u64, u32), Short>, WireError> {
+        let mut short = BTreeMap::new();
+        let mut from = Some((0, 0));
+        while let Some(begin) = from {
+            let mut lists = Presence::new(begin);
+            from = self.fill(term, begin, &mut lists).await?;
+            if let Some(next) = from {
+                lists.end_before(next);
+            }
+            let (mut scan, mut damage) = (NamedScan::new(), None);
+            self.walk(term, || {
+                let mut judge = |named: &Named| {
+                    if let Some(shortage) = lists.check(named) {
+                        self.note_short(named, shortage, &mut short);
+                    }
+                };
+                scan.step(snapshot, STEP, &mut judge).unwrap_or_else(|violation| {
+                    damage = Some(violation);
+                    false
+                })
+            })
+            .await?;
+            if let Some(violation) = damage {
+                let text = format!("{violation}; the walk over extents cannot go on");
+                return Err(WireError::new(ErrorCode::Internal, text));
+            }
+        }
+        Ok(short)
+    }
+
+    fn note_short(&self, named: &Named, worst: Shortage, short: &mut BTreeMap<(u64, u32), Short>) {
+        if !self.partition.state.namespace.read().still_names(named) {
+            // The file was changed since; its bytes were freed.
+            return;
+        }
+        let key = (named.inode, named.pg);
+        if let Some(known) = short.get_mut(&key) {
+            known.extents += 1;
+            if (worst.lost, std::cmp::Reverse(worst.present))
+                > (known.worst.lost, std::cmp::Reverse(known.worst.present))
+            {
+                (known.worst, known.index) = (worst, named.index);
+            }
+            return;
+        }
+        self.note(|run| run.found += 1);
+        if short.len() < SHORT_MAX {
+            short.insert(key, Short { worst, index: named.index, extents: 1 });
+        }
+    }
+
+    /// Lists chunks from one on, until the part is full. Answers where the next part begins.
+    async fn fill(&self, term: u64, from: (u32, u32), lists: &mut Presence) -> Result<Option<(u32, u32)>, WireError> {
+        let state = &self.partition.state;
+        let pgs: Vec<u32> = {
+            let map = state.common.map.read();
+            let own = map.pgs().filter(|pg| pg.volume == state.volume.get() && !pg.retired && pg.pg >= from.0);
+            own.map(|pg| pg.pg).collect()
+        };
+        for pg in pgs {
+            self.check_leads(term)?;
+            let first = if pg == from.0 { from.1 } else { 0 };
+            let Some((mut group, needed)) = self.group(pg, first) else { continue };
+            lists.add_group(pg, group.len(), needed);
+            while let Some(listed) = group.next().await {
+                if lists.memory_bytes() > PART_BYTES {
+                    lists.set_unknown(pg, group.unknown());
+                    return Ok(Some((pg, listed.index)));
+                }
+                self.note(|run| run.chunks += 1);
+                let copies = (0..group.len()).map(|member| match listed.copy(member) {
+                    Some(chunk) if group.is_known(member) => {
+                        Copy::Blocks(u32::try_from(chunk.length.div_ceil(BLOCK_SIZE as u64)).unwrap_or(u32::MAX))
+                    }
+                    None if group.is_known(member) => Copy::Absent,
+                    _ => Copy::Unknown,
+                });
+                lists.add(pg, listed.index, copies);
+                for (member, chunk) in &listed.copies {
+                    if group.is_known(*member) && chunk.punched_blocks > 0 {
+                        freed_runs(chunk).for_each(|(first, end)| lists.add_freed(pg, listed.index, first, end));
+                    }
+                }
+            }
+            lists.set_unknown(pg, group.unknown());
+        }
+        Ok(None)
+    }
+
+    fn group(&self, pg: u32, first: u32) -> Option<(GroupLists, usize)> {
+        let map = self.partition.state.common.map.read();
+        let state = map.pg(PgId(pg)).filter(|state| !state.retired)?;
+        let scheme = u8::try_from(state.scheme).ok().and_then(Scheme::from_code);
+        let needed = scheme.map_or(1, |scheme| scheme.read_minimum());
+        let lists = GroupLists::new(state, &map, self.client.clone(), self.timings.list_deadline);
+        Some((lists.starting_at(first), needed))
+    }
+
+    /// Puts what can be mended into the log. True when there was something.
+    async fn mend(&self, findings: &[Finding]) -> Result<bool, WireError> {
+        let item = |finding: &Finding| {
+            let mend: Mend = finding.mend?;
+            let (kind, inode, numbers) = mend_item(finding.inode, mend);
+            Some(MendItem { kind, inode, numbers })
+        };
+        let items: Vec<MendItem> = findings.iter().filter_map(item).collect();
+        for part in items.chunks(cairn_meta_core::MEND_ITEMS_MAX) {
+            let request = MendNamespace { items: part.to_vec() };
+            self.partition.propose_own(Opcode::MendNamespace, &request).await?;
+        }
+        if !items.is_empty() {
+            tracing::warn!(partition = %self.partition.state.id, items = items.len(), "the namespace was mended");
+        }
+        Ok(!items.is_empty())
+    }
+}
+
+/// Blocks that a listed copy has freed: first, one past the last.
+fn freed_runs(chunk: &cairn_wire::data::ChunkSummary) -> impl Iterator<Item = (u32, u32)> {
+    let blocks = u32::try_from(chunk.length.div_ceil(BLOCK_SIZE as u64)).unwrap_or(u32::MAX);
+    let (used, _) = chunk.used.as_chunks::<2>();
+    // All of it may be freed, or it is not known which part: then nothing is said.
+    let known = !used.is_empty() || chunk.punched_blocks >= blocks.into();
+    let mut at = 0;
+    let mut runs = Vec::new();
+    for [first, count] in used {
+        runs.push((at, *first));
+        at = first.saturating_add(*count);
+    }
+    runs.push((at, blocks));
+    runs.into_iter().filter(move |(first, end)| known && first < end)
+}
+
+fn describe(pg: u32, short: &Short) -> String {
+    let Short { worst: Shortage { lost, present, unknown, members, needed }, index, extents } = short;
+    let which = if *extents == 1 { "an extent".to_owned() } else { format!("{extents} extents") };
+    match (*lost, *members, *unknown) {
+        (_, 0, _) => format!("{which} in pg{pg}, a placement group that is not there: its bytes are lost"),
+        (true, ..) => {
+            format!(
+                "{which} cannot be read: {present} of {members} members have chunk {index} of pg{pg}, {needed} are needed"
+            )
+        }
+        (false, _, 0) => format!("{which} with {present} of {members} copies or shards (chunk {index} of pg{pg})"),
+        (false, ..) => format!(
+            "{which} with {present} of {members} copies or shards (chunk {index} of pg{pg}); {unknown} members are away or catch up"
+        ),
+    }
+}
+
+fn not_leading() -> WireError {
+    WireError::new(ErrorCode::Unavailable, "another member leads the partition now; start the check again")
+}
