@@ -1,7 +1,7 @@
 //! Conversion of a file to another layout: its bytes are read, written anew by the layout, and the extents swapped.
 //!
 //! Invariants: the swap is a compare-and-set on the version that was read, so a conversion never covers a newer write;
-//! what a reader sees is the same before, between and after. Memory: a reader's and a writer's windows, and the extents
+//! what a reader sees is the same before, between and after; times that are set meanwhile stay. Memory: a reader's and a writer's windows, and the extents
 //! of one file. A file that keeps changing is tried [`TRIES`] times and then left as it is.
 use crate::append::SEGMENT_MAX;
 use crate::error::{ClientError, Result};
@@ -117,7 +117,9 @@ impl Volume {
                     extents,
                     sets,
                     if_data_version,
+                    // Servers that do not know `keep_mtime` yet take this one.
                     mtime_ns,
+                    keep_mtime: true,
                     layout,
                     written_by,
                     ..Default::default()

@@ -155,8 +155,7 @@ mod tests {
     fn pg(id: u32, epoch: u64, states: &[u32]) -> Pg {
         let members =
             states.iter().zip(10..).map(|(state, disk)| PgMember { disk, state: *state, node: disk }).collect();
-        let state =
-            PgState { pg: id, volume: 1, scheme: 3, epoch, creation_epoch: 1, members, ..PgState::default() };
+        let state = PgState { pg: id, volume: 1, scheme: 3, epoch, creation_epoch: 1, members, ..PgState::default() };
         Pg { state: Some(state), writable: true, free_bytes: 1, used_bytes: 0 }
     }
 

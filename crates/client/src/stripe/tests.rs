@@ -1,10 +1,12 @@
 //! Tests of striped files against a cluster in memory: what was written comes back, whatever fails meanwhile.
 use crate::connect::Client;
+use crate::convert::Conversion;
 use crate::fake::FakeCluster;
 use crate::file_writer::{FileWriter, WriteOptions};
 use crate::meta::volume::Volume;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{ExtentKind, Layout, Scheme};
+use cairn_wire::meta::SetattrRequest;
 use std::time::{Duration, Instant};
 
 const RS: Scheme = Scheme::Erasure { k: 3, m: 2 };
@@ -220,5 +222,30 @@ async fn a_set_ends_where_a_member_fails_and_another_goes_on() {
     let discarded = cluster.fake.state.lock().discarded.clone();
     assert!(!discarded.is_empty(), "space of the failed set would be lost until the garbage scan");
     assert!(discarded.iter().all(|e| e.flags == ExtentKind::Plain.to_flags() && e.length > 0), "{discarded:?}");
+    assert_reads(&volume, "/f", &data).await;
+}
+
+/// A conversion would put back the time that the file had when it began.
+#[tokio::test(start_paused = true)]
+async fn a_time_that_is_set_during_a_conversion_stays() {
+    let cluster = FakeCluster::local(5, &[RS, R3]);
+    let client = cluster.connect_local().await;
+    let volume = volume(&client).await;
+    let data = bytes(2 * MIB);
+    write(&volume, "/f", "r3", &data).await;
+    let inode = volume.stat(b"/f", true).await.expect("stat").inode;
+    cluster.fake.state.lock().slow = (1..=5).map(|disk| (disk, Duration::from_millis(1500))).collect();
+    let layout: Layout = "rs-3-2/64k".parse().expect("a layout");
+    let touch = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let request = SetattrRequest { valid: 1 << 5, mtime_ns: 12_345, ..Default::default() };
+        volume.setattr(inode, b"/f", request).await.expect("touched")
+    };
+    let (converted, touched) = tokio::join!(volume.convert(inode, b"/f", layout), touch);
+    assert!(matches!(converted, Ok(Conversion::Done { .. })), "{converted:?}");
+    assert_ne!(touched.layout, layout.to_bits(), "it was touched in the middle");
+    let now = volume.stat(b"/f", true).await.expect("stat");
+    assert_eq!((now.mtime_ns, now.layout), (12_345, layout.to_bits()));
+    cluster.fake.state.lock().slow.clear();
     assert_reads(&volume, "/f", &data).await;
 }

@@ -240,7 +240,11 @@ fn plans_are_checked_when_applied() {
     let mut state = cluster(3);
     down(&mut state, &[18]);
     let create = |volume, scheme, disks: &[u32]| {
-        Command::CreatePgs(CreatePgs { volume, scheme, groups: vec![Disks { disks: disks.to_vec(), ..Disks::default() }] })
+        Command::CreatePgs(CreatePgs {
+            volume,
+            scheme,
+            groups: vec![Disks { disks: disks.to_vec(), ..Disks::default() }],
+        })
     };
     assert_eq!(refused(&mut state, create(1, 3, &[1, 2, 3])).code, ErrorCode::Conflict);
     assert_eq!(refused(&mut state, create(1, 2, &[1, 1])).code, ErrorCode::Conflict);
@@ -266,7 +270,11 @@ fn volumes_are_made_and_deleted() {
     ok(&mut state, make("a", "r2"));
     let pg = match ok(
         &mut state,
-        Command::CreatePgs(CreatePgs { volume: 2, scheme: 2, groups: vec![Disks { disks: vec![1, 2], ..Disks::default() }] }),
+        Command::CreatePgs(CreatePgs {
+            volume: 2,
+            scheme: 2,
+            groups: vec![Disks { disks: vec![1, 2], ..Disks::default() }],
+        }),
     ) {
         Outcome::Pgs(pgs) => pgs[0],
         other => panic!("{other:?}"),

@@ -25,7 +25,11 @@ fn sample() -> State {
     let mut state = cluster(3);
     ok(
         &mut state,
-        Command::CreatePgs(CreatePgs { volume: 1, scheme: 3, groups: vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }] }),
+        Command::CreatePgs(CreatePgs {
+            volume: 1,
+            scheme: 3,
+            groups: vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }],
+        }),
     );
     let item = ConfigValue { key: "node_timeout".into(), value: "20s".into() };
     ok(&mut state, Command::SetConfig(SetConfig { items: vec![item] }));

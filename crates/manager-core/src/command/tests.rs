@@ -24,7 +24,11 @@ fn golden() -> Vec<(Command, &'static str)> {
         (Command::NodesDown(NodesDown { nodes: vec![NodeAt { node: 17, incarnation: 5 }] }), "08012a060a0408111005"),
         (Command::MemberFailed(MemberAt { pg: 1, disk: 2, epoch: 3 }), "08013a06080110021803"),
         (
-            Command::CreatePgs(CreatePgs { volume: 1, scheme: 3, groups: vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }] }),
+            Command::CreatePgs(CreatePgs {
+                volume: 1,
+                scheme: 3,
+                groups: vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }],
+            }),
             "0801520b080110031a050a03010203",
         ),
         (Command::GrantSessions(GrantSessions { count: 1024 }), "08017a03088008"),

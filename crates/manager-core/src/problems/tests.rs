@@ -9,7 +9,10 @@ fn healthy() -> (State, Soft) {
     let mut state = cluster(3);
     for disks in [vec![1, 2, 3], vec![1], vec![1, 2]] {
         let scheme = disks.len() as u32;
-        ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme, groups: vec![Disks { disks, ..Disks::default() }] }));
+        ok(
+            &mut state,
+            Command::CreatePgs(CreatePgs { volume: 1, scheme, groups: vec![Disks { disks, ..Disks::default() }] }),
+        );
     }
     let mut soft = Soft::default();
     let load = PartitionLoad { leader: NodeId(19), report: Default::default() };

@@ -5,10 +5,10 @@
 //! back only while the group can be read, as syncing, and serves after a verified catch-up; one that never was complete only
 //! when its disk has room.
 use crate::manager::Manager;
-use cairn_manager_core::{Key, repair};
 use cairn_manager_core::command::{Command, MemberAt};
 use cairn_manager_core::liveness::ProbeOutcome;
 use cairn_manager_core::pg::Member;
+use cairn_manager_core::{Key, repair};
 use cairn_types::{DiskId, MemberState, PgId};
 use std::time::Duration;
 

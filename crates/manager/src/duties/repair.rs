@@ -78,7 +78,11 @@ impl Manager {
             repair::stuck(state, &leading.soft).take(ROUND_MAX).map(at).collect::<Vec<_>>()
         });
         for at in stuck.unwrap_or_default() {
-            tracing::warn!(pg = at.pg, disk = at.disk, "the disk that is being filled in the place of another one is full");
+            tracing::warn!(
+                pg = at.pg,
+                disk = at.disk,
+                "the disk that is being filled in the place of another one is full"
+            );
             self.duty("a full member leaves", Command::MemberFailed(at)).await;
         }
     }

@@ -208,7 +208,7 @@ requests! {
         inode: u64 = 2, extents: messages = 3, size: u64 = 4, set_size: bool = 5, if_data_version: u64 = 6,
         mtime_ns: u64 = 7, sets: messages = 8, written_by: u64 = 9,
         layout: u64 = 10, check_size: bool = 11, if_size: u64 = 12, kill_privileges: bool = 13,
-        lease: u64 = 16,
+        lease: u64 = 16, keep_mtime: bool = 17,
     }
     Punch {
         inode: u64 = 2, offset: u64 = 3, length: u64 = 4, extend: bool = 5, if_data_version: u64 = 6,

@@ -67,8 +67,11 @@ impl Namespace {
             inode.layout = request.layout;
         }
         self.drop_capability(request.inode, &inode);
+        let mtime = inode.mtime;
         inode.touch_contents(context.now);
-        if request.mtime_ns != 0 {
+        if request.keep_mtime {
+            inode.mtime = mtime;
+        } else if request.mtime_ns != 0 {
             inode.mtime = request.mtime_ns;
         }
         self.put_inode(request.inode, &inode);

@@ -56,6 +56,27 @@ fn compare_and_set() {
     d.check();
 }
 
+/// A conversion that rewrites the same contents would undo a touch that came in its middle.
+#[test]
+fn contents_that_stay_the_same_keep_the_time() {
+    let (mut d, f) = file();
+    let version = d.publish(f, &[extent(0, 10, 1, 0)]).unwrap().data_version;
+    let touched = d.setattr(SetattrRequest { inode: f, valid: 1 << 5, mtime_ns: 77, ..Default::default() }).unwrap();
+    assert_eq!((touched.mtime_ns, touched.data_version), (77, version), "a touch does not change the contents");
+    let swap = PublishRequest {
+        inode: f,
+        extents: vec![extent(0, 10, 2, 0)],
+        if_data_version: version,
+        mtime_ns: 5,
+        keep_mtime: true,
+        ..Default::default()
+    };
+    let swapped = d.publish_with(swap).unwrap();
+    assert_eq!(swapped.mtime_ns, 77);
+    assert!(swapped.data_version > version);
+    d.check();
+}
+
 /// Appending in one chunk keeps one extent; overwriting the middle splits and rejoins.
 #[test]
 fn maps_stay_compact() {
