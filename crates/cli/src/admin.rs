@@ -8,6 +8,7 @@ mod members;
 mod node;
 mod partition;
 mod pg;
+mod scrub;
 mod status;
 mod volume;
 
@@ -42,6 +43,8 @@ enum Noun {
     Partition(partition::PartitionArgs),
     /// Managers: who keeps the cluster's own state
     Manager(manager::ManagerArgs),
+    /// Disks read through at rest: how far, what was found, read now
+    Scrub(scrub::ScrubArgs),
     /// Proof that a volume is whole: names, links, totals, quotas, and the copies of every file
     Fsck(fsck::FsckArgs),
     /// Settings of the whole cluster
@@ -58,6 +61,7 @@ impl AdminArgs {
             Noun::Pg(args) => args.run(context).await,
             Noun::Partition(args) => args.run(context).await,
             Noun::Manager(args) => args.run(context).await,
+            Noun::Scrub(args) => args.run(context).await,
             Noun::Fsck(args) => args.run(context).await,
             Noun::Config(args) => args.run(context).await,
         }

@@ -30,6 +30,7 @@ mod read_memory;
 mod read_pipe;
 mod replay_chunk;
 mod ring;
+mod scrub_file;
 mod strand;
 mod sync;
 #[cfg(test)]
@@ -237,6 +238,16 @@ impl DiskStore {
     pub fn list(&self, pg: PgId, from: u32, max: usize) -> Vec<Arc<Chunk>> {
         let range = ChunkId { pg, index: from }..=ChunkId { pg, index: u32::MAX };
         self.chunks.read().range(range).take(max).map(|(_, chunk)| chunk.clone()).collect()
+    }
+
+    /// The first chunk from an id on, of whatever group.
+    pub fn next_chunk(&self, from: ChunkId) -> Option<Arc<Chunk>> {
+        self.chunks.read().range(from..).next().map(|(_, chunk)| chunk.clone())
+    }
+
+    /// Bytes that all chunks occupy, without what was freed.
+    pub fn used_bytes(&self) -> u64 {
+        self.chunks.read().values().map(|chunk| chunk.used_bytes()).sum()
     }
 
     /// One more than the highest index of a group's chunks.

@@ -32,6 +32,7 @@ mod rebuild_rows;
 mod report;
 mod restore;
 mod retired;
+mod scrub;
 mod seal_old;
 mod settle;
 mod slot;
@@ -105,6 +106,7 @@ pub(crate) struct Inner {
     /// Chunks that are copied or rebuilt at this moment.
     bringing: Mutex<BTreeSet<(DiskId, ChunkId)>>,
     restores: Mutex<restore::Restores>,
+    scrubs: scrub::Scrubs,
     tasks: tokio::runtime::Handle,
     task_thread: Mutex<Option<start::TaskThread>>,
     parts: slot::StoreParts,
@@ -210,6 +212,7 @@ impl Inner {
             Some(Opcode::ListChunks) => self.list_chunks(&request, reply),
             Some(Opcode::ChunkTable) => self.chunk_table(&request, reply),
             Some(Opcode::Overwrite) => self.overwrite(request, reply),
+            Some(Opcode::Scrub) => self.scrub(&request, reply),
             Some(Opcode::ApplyPgs) => self.apply_pgs(&request, reply),
             _ => {
                 let text = format!("the data service does not know operation {:#06x}", request.opcode);

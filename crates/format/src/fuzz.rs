@@ -15,6 +15,7 @@ use crate::label::{LABEL_LEN, Label};
 use crate::le::u32_at;
 use crate::partition_list::PartitionList;
 use crate::pg_state::{PG_STATE_LEN, PgStateRecord};
+use crate::scrub_state::{SCRUB_STATE_LEN, ScrubState};
 use crate::wal_batch::{BATCH_HEADER_LEN, BatchHeader};
 use crate::wal_record::{RECORD_HEADER_LEN, RECORD_PAYLOAD_MAX, WalRecord};
 use crate::wal_segment::{SEGMENT_HEADER_LEN, SegmentHeader};
@@ -204,12 +205,13 @@ fn journal_records(mut data: &[u8]) -> usize {
     }
 }
 
-/// Labels, states of placement groups, and the lists of a node's disks and partitions.
+/// Labels, states of placement groups and of scrubs, and the lists of a node's disks and partitions.
 #[doc(hidden)]
 pub fn fuzz_lists(data: &[u8]) -> usize {
     let mut decoded = 0;
     let mut label = block::<LABEL_LEN>(data);
     let mut state = block::<PG_STATE_LEN>(data);
+    let mut scrub = block::<SCRUB_STATE_LEN>(data);
     let mut list = data.to_vec();
     for _ in 0..2 {
         if let Ok(found) = Label::decode(&label) {
@@ -219,6 +221,10 @@ pub fn fuzz_lists(data: &[u8]) -> usize {
         if let Ok(found) = PgStateRecord::decode(&state) {
             decoded += 1;
             assert_eq!(found.encode(), state);
+        }
+        if let Ok(found) = ScrubState::decode(&scrub) {
+            decoded += 1;
+            assert_eq!(found.encode(), scrub);
         }
         if let Ok(found) = DiskList::decode(&list) {
             decoded += 1;
@@ -230,6 +236,7 @@ pub fn fuzz_lists(data: &[u8]) -> usize {
         }
         put_crc_at_12(&mut label);
         put_crc_at_12(&mut state);
+        put_crc_at_12(&mut scrub);
         put_crc_at_12(&mut list);
     }
     decoded

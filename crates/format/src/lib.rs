@@ -17,6 +17,7 @@ mod le;
 pub mod overwrite_number;
 pub mod partition_list;
 pub mod pg_state;
+pub mod scrub_state;
 pub mod wal_batch;
 pub mod wal_record;
 pub mod wal_segment;

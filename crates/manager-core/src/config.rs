@@ -73,6 +73,10 @@ keys! {
         "the same on each disk";
     ReportProbeDeadline = "report_probe_deadline", "300ms", Kind::Millis(10, 60_000),
         "time that a member gets to answer when a writer reported it";
+    ScrubPeriod = "scrub_period", "336h", Kind::Millis(1_000, 10_000 * HOUR),
+        "time in which every block of a disk is read at rest once";
+    ScrubRateMax = "scrub_rate_max", "100m", Kind::Size(1 << 16, 1 << 40),
+        "bytes a second that the scrub of a disk reads at most";
     SlowReports = "slow_reports", "3", Kind::Count(2, 1_000),
         "reports by at least two writers within slow_window after which a member that answers probes is removed as slow";
     SlowWindow = "slow_window", "10s", Kind::Millis(100, HOUR),
@@ -81,7 +85,7 @@ keys! {
 
 impl Key {
     /// Settings that nodes go by; they come with the answers to heartbeats.
-    pub const OF_NODES: &'static [Key] = &[Key::GarbageGrace, Key::GarbagePeriod];
+    pub const OF_NODES: &'static [Key] = &[Key::GarbageGrace, Key::GarbagePeriod, Key::ScrubPeriod, Key::ScrubRateMax];
 
     pub fn from_name(name: &str) -> Option<Key> {
         Key::ALL.iter().copied().find(|key| key.name() == name)

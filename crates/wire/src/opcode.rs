@@ -71,6 +71,7 @@ opcodes! {
     ChunkTable = 0x030a, data::ChunkTableRequest => data::ChunkTableResponse;
     ApplyPgs = 0x030b, data::ApplyPgsRequest => data::ApplyPgsResponse;
     Overwrite = 0x030c, data::OverwriteRequest => data::OverwriteResponse;
+    Scrub = 0x030d, data::ScrubRequest => data::ScrubResponse;
 
     Lookup = 0x0401, meta::LookupRequest => meta::AttributesResponse;
     Resolve = 0x0402, meta::ResolveRequest => meta::ResolveResponse;

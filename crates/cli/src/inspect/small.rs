@@ -1,4 +1,4 @@
-//! Files of one block or a short table: labels, states of placement groups, lists of partitions and of disks.
+//! Files of one block or a short table: labels, states of placement groups and of scrubs, lists of partitions and of disks.
 use super::Subject;
 use super::printer::Printer;
 use crate::error::Result;
@@ -7,6 +7,7 @@ use cairn_format::disk_list::{DISK_LIST_LEN_MAX, DiskList};
 use cairn_format::label::{LABEL_LEN, Label};
 use cairn_format::partition_list::PartitionList;
 use cairn_format::pg_state::{PG_STATE_LEN, PgStateRecord};
+use cairn_format::scrub_state::{SCRUB_STATE_LEN, ScrubState};
 use serde_json::{Value, json};
 
 /// A longer list of partitions than any that is written (65,536 entries of 96 bytes) is no list.
@@ -53,6 +54,35 @@ pub fn pg_state(subject: &Subject, printer: &mut Printer) -> Result<()> {
                 "members": state.members.iter().map(member).collect::<Vec<Value>>(),
             });
             printer.head("pg_state", &state.to_string(), fields)
+        }
+    }
+}
+
+pub fn scrub_state(subject: &Subject, printer: &mut Printer) -> Result<()> {
+    let Some(block) = subject.block::<SCRUB_STATE_LEN>(0)? else {
+        return printer.problem(subject.length, "the state of the scrub is cut off: it has 128 bytes");
+    };
+    match ScrubState::decode(&block) {
+        Err(error) => printer.problem(0, &error.to_string()),
+        Ok(state) => {
+            let time = |ns: u64| if ns == 0 { "-".to_owned() } else { utc_time(ns) };
+            let text = format!(
+                "scrub of disk {}: pass {}, began {}, ended {}, {} bytes read, {} bad blocks, {} healed, next {}",
+                state.disk,
+                state.pass,
+                time(state.began),
+                time(state.ended),
+                state.bytes,
+                state.bad,
+                state.healed,
+                state.next
+            );
+            let fields = json!({
+                "disk_uuid": state.disk.to_string(), "pass": state.pass, "began_ns": state.began,
+                "ended_ns": state.ended, "bytes": state.bytes, "bad_blocks": state.bad,
+                "healed_blocks": state.healed, "next": state.next.to_string(),
+            });
+            printer.head("scrub_state", &text, fields)
         }
     }
 }

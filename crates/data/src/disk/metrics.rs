@@ -62,6 +62,10 @@ metrics! {
     crc_errors, counter, "cairn_data_crc_errors", "Blocks that did not match their checksum on this disk.";
     /// Payloads that arrived damaged.
     receive_crc_errors, counter, "cairn_data_receive_crc_errors", "Payloads that did not match their checksums on receipt.";
+    /// Bytes read by the scrub.
+    scrub_bytes, counter, "cairn_data_scrub_bytes", "Bytes read at rest by the scrub.";
+    /// Bad blocks found by it.
+    scrub_bad, counter, "cairn_data_scrub_bad_blocks", "Bad blocks that the scrub found.";
     /// Blocks healed from another member.
     heals, counter, "cairn_data_heals", "Blocks healed from other members.";
     /// Bytes copied to catch up.

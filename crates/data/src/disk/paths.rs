@@ -1,4 +1,4 @@
-//! Names of files on a disk: `journal`, `pg/<pg>/state`, `pg/<pg>/<index>.chunk`.
+//! Names of files on a disk: `journal`, `scrub`, `pg/<pg>/state`, `pg/<pg>/<index>.chunk`.
 
 use cairn_types::{ChunkId, PgId};
 
@@ -10,6 +10,11 @@ pub const JOURNAL_TEMP: &str = "journal.tmp";
 pub const PGS: &str = "pg";
 /// Says that a sync failed, so everything is read again before the disk serves.
 pub const SUSPECT: &str = "suspect";
+
+/// How far the scrub came.
+pub const SCRUB: &str = "scrub";
+/// The same in the making.
+pub const SCRUB_TEMP: &str = "scrub.tmp";
 
 /// Directory of a placement group.
 pub fn pg_dir(pg: PgId) -> String {

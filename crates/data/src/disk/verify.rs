@@ -36,6 +36,13 @@ impl DiskStore {
         Ok(bad)
     }
 
+    /// Those of some blocks of a chunk.
+    pub fn verify_blocks(&self, chunk: &Arc<Chunk>, blocks: std::ops::Range<u32>) -> Result<Vec<u32>, DataError> {
+        self.check()?;
+        self.load_tables(chunk)?;
+        self.bad_blocks_in(chunk, blocks)
+    }
+
     fn bad_blocks_in(&self, chunk: &Arc<Chunk>, blocks: std::ops::Range<u32>) -> Result<Vec<u32>, DataError> {
         let files = self.files.get(chunk.id);
         let unreadable = |why: String| DataError::Unreadable { chunk: chunk.id, why };

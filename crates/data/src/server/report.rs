@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cairn_node_agent::{Contributor, Registration};
+use cairn_node_agent::{Contributor, Registration, Settings};
 use cairn_types::{DiskId, MemberState, NodeId, PgId};
 use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest, PgReport};
 
@@ -40,8 +40,9 @@ impl Contributor for DataServer {
             let found = registration.disks.iter().find(|(of, id)| *of == uuid && !uuid.is_none() && id.get() != 0);
             let Some((_, id)) = found else { continue };
             slot.register(registration.cluster, registration.node, *id, &inner.parts)?;
-            if slot.store().is_some() {
+            if let Some(store) = slot.store() {
                 inner.by_id.write().insert(*id, slot.clone());
+                inner.start_scrub(*id, &store);
             }
         }
         inner.incarnation.store(registration.incarnation.get(), Ordering::Relaxed);
@@ -58,6 +59,10 @@ impl Contributor for DataServer {
         for state in change.pgs.iter().filter_map(|pg| pg.state.as_ref()) {
             self.inner.take_state(state, term, |_, _| {});
         }
+    }
+
+    fn settings(&self, settings: &Settings) {
+        self.inner.scrubs.set(settings);
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {

@@ -116,6 +116,7 @@ impl DataServer {
             unmended: Mutex::new(Later::new(config.heal_pause)),
             bringing: Mutex::default(),
             restores: Mutex::default(),
+            scrubs: super::scrub::Scrubs::default(),
             tasks,
             task_thread: Mutex::new(Some(thread)),
             stopping: AtomicBool::new(false),

@@ -9,6 +9,7 @@ mod rebuilds;
 mod repairs;
 mod replacements;
 mod restores;
+mod scrubs;
 mod shard_lives;
 mod shards;
 mod sources;

@@ -187,6 +187,7 @@ fn label_and_list_corpus_and_its_mutations() {
         members: (1..=3).map(member).collect(),
     };
     mutations(fuzz_lists, &state.encode());
+    mutations(fuzz_lists, &ScrubState { pass: 3, ..ScrubState::new(DiskUuid([5; 16])) }.encode());
     let disks = [("/a".to_owned(), DiskUuid([5; 16])), ("/b/c".to_owned(), DiskUuid([6; 16]))];
     mutations(fuzz_lists, &DiskList { node: DiskUuid([1; 16]), disks: disks.into() }.encode());
     mutations(fuzz_lists, &PartitionList { node: DiskUuid([1; 16]), entries: Vec::new() }.encode());

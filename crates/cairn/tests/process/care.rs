@@ -1,0 +1,89 @@
+//! What an operator does for the data: the check of a volume, the scrub of disks.
+use crate::support::{Cluster, Shape};
+use crate::trees::noise;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const SHAPE: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
+
+fn put(cluster: &Cluster, path: &str, bytes: &[u8]) {
+    let local = cluster.path("local");
+    fs::write(&local, bytes).expect("file");
+    cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), path]);
+}
+
+/// Chunk files of a data process.
+fn chunks(cluster: &Cluster, name: &str) -> Vec<PathBuf> {
+    let (mut found, mut stack) = (Vec::new(), vec![cluster.disk(name)]);
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(dir).expect("directory").flatten() {
+            match entry.path() {
+                path if path.is_dir() => stack.push(path),
+                path if path.extension().is_some_and(|e| e == "chunk") => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// Bit rot of what nobody reads would stay until the other copies are lost, and a file that is lost on all disks would be
+/// missed when it is needed.
+#[test]
+fn damage_is_found_by_scrub_and_by_the_check() {
+    use std::os::unix::fs::FileExt;
+    let mut cluster = Cluster::start(SHAPE);
+    put(&cluster, "/a file", &noise(3_000_000, 1));
+    cluster.ok(&["fs", "mkdir", "/dir"]);
+    put(&cluster, "/dir/other", &noise(200_000, 2));
+    let whole = cluster.ok(&["admin", "fsck"]);
+    assert!(whole.contains("4 inodes (2 directories)") && whole.contains("0 findings"), "{whole}");
+
+    // Everything is closed and written home, then a byte of each chunk of one disk is changed.
+    cluster.kill("data1");
+    cluster.launch("data1");
+    cluster.wait_ready("data1");
+    cluster.wait_healthy();
+    let mut changed = 0;
+    for path in chunks(&cluster, "data1") {
+        let file = fs::File::options().read(true).write(true).open(path).expect("chunk");
+        let at = file.metadata().expect("about").len() - 1000;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).expect("read");
+        file.write_all_at(&[byte[0] ^ 1], at).expect("written");
+        changed += 1;
+    }
+    assert!(changed > 0, "nothing was damaged");
+    cluster.ok(&["admin", "scrub", "start"]);
+    let started = Instant::now();
+    loop {
+        let lines = cluster.ok(&["--json", "admin", "scrub", "status"]);
+        let disks: Vec<serde_json::Value> =
+            lines.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+        assert_eq!(disks.len(), 3, "{lines}");
+        let sum = |key: &str| disks.iter().map(|disk| disk[key].as_u64().expect("a number")).sum::<u64>();
+        if disks.iter().all(|disk| disk["ended_ns"].as_u64() > Some(0)) {
+            assert_eq!((sum("bad_blocks"), sum("healed_blocks")), (changed, changed), "{lines}");
+            break;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "{lines}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    eprintln!("{changed} damaged chunks healed");
+
+    // All copies of what all disks have are removed behind the servers' back.
+    // The journal has to be written home first, or it would make them again.
+    std::thread::sleep(Duration::from_secs(7));
+    let names = ["data1", "data2", "data3"];
+    names.iter().for_each(|name| cluster.kill(name));
+    for name in names {
+        chunks(&cluster, name).iter().for_each(|path| fs::remove_file(path).expect("removed"));
+    }
+    cluster.start_all();
+    cluster.wait_healthy();
+    let output = cluster.cairn(&["admin", "fsck"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(9), "{said}");
+    assert!(said.contains("/a file: lost: ") && said.contains("/dir/other: lost: "), "{said}");
+}
