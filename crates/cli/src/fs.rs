@@ -21,6 +21,7 @@ mod stat;
 mod store_flags;
 mod tail;
 mod touch;
+mod trash;
 mod xattr;
 
 use crate::context::Context;
@@ -59,6 +60,8 @@ enum Verb {
     Mv(mv::MvArgs),
     /// Remove files and trees
     Rm(rm::RmArgs),
+    /// What rm removed, until its time is over
+    Trash(trash::TrashArgs),
     /// Remove empty directories
     Rmdir(rmdir::RmdirArgs),
     /// Sum sizes of trees
@@ -100,6 +103,7 @@ impl FsArgs {
             Verb::Cp(args) => Box::pin(args.run(context)).await,
             Verb::Mv(args) => Box::pin(args.run(context)).await,
             Verb::Rm(args) => Box::pin(args.run(context)).await,
+            Verb::Trash(args) => Box::pin(args.run(context)).await,
             Verb::Rmdir(args) => Box::pin(args.run(context)).await,
             Verb::Du(args) => Box::pin(args.run(context)).await,
             Verb::Df(args) => Box::pin(args.run(context)).await,

@@ -18,6 +18,7 @@ mod net;
 mod overwrite;
 mod read;
 mod stripe;
+pub mod trash;
 mod tree_walk;
 pub mod uri;
 pub mod view;

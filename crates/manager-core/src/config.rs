@@ -81,6 +81,8 @@ keys! {
         "reports by at least two writers within slow_window after which a member that answers probes is removed as slow";
     SlowWindow = "slow_window", "10s", Kind::Millis(100, HOUR),
         "time in which reports about a slow member are counted";
+    TrashExpiry = "trash_expiry", "72h", Kind::Millis(0, 10_000 * HOUR),
+        "time that what cairn fs rm removes stays in the trash, where no directory says otherwise; 0s: none";
 }
 
 impl Key {

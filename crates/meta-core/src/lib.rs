@@ -46,6 +46,7 @@ mod quota;
 mod session;
 mod snapshot;
 mod stripe_set;
+mod trash;
 mod writer_session;
 
 pub use builder::{NamespaceBuilder, RestoreError};
@@ -63,3 +64,4 @@ pub use namespace::{AppliedAt, Namespace, NamespaceConfig};
 pub use presence::{Copy, Presence, Shortage};
 pub use session::SessionState;
 pub use snapshot::{NamespaceSnapshot, SnapshotPages};
+pub use trash::TRASH;

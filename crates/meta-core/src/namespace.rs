@@ -267,6 +267,7 @@ impl Namespace {
             Opcode::FreeDone => self.free_done(request),
             Opcode::FreeGarbage => self.free_garbage(request),
             Opcode::MendNamespace => self.mend(request),
+            Opcode::ExpireTrash => self.expire_trash(),
             Opcode::SetDeferral => {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())

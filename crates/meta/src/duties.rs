@@ -10,7 +10,7 @@ use std::time::Duration;
 use cairn_meta_core::SessionState;
 use cairn_rpc::Client;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{ExpireSessions, ReclaimBatch, SetDeferral};
+use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral};
 use tokio::time::sleep;
 
 use crate::config::MetaTimings;
@@ -42,7 +42,8 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: Meta
         reclaim(&partition, &timings),
         free(freer, &partition, &timings),
         collector.run(),
-        checker.run()
+        checker.run(),
+        expire_trash(&partition, &timings)
     );
 }
 
@@ -137,6 +138,24 @@ async fn work_to_reclaim(partition: &Partition, timings: &MetaTimings) -> Option
     }
     let has_work = !is_empty || first.is_some_and(|first| first <= limit);
     has_work.then_some(limit)
+}
+
+/// Removes buckets of the trash when their time is over.
+async fn expire_trash(partition: &Partition, timings: &MetaTimings) {
+    let state = &partition.state;
+    loop {
+        sleep(timings.trash_tick).await;
+        let now = state.common.clock.wall();
+        if state.leading_term().is_none() || !state.namespace.read().is_trash_due(now) {
+            continue;
+        }
+        match partition.propose_own(Opcode::ExpireTrash, &ExpireTrash {}).await {
+            Ok(()) => tracing::debug!(partition = %state.id, "trash whose time is over was removed"),
+            Err(error) => {
+                tracing::debug!(partition = %state.id, %error, "trash could not be removed; will be repeated")
+            }
+        }
+    }
 }
 
 async fn free(mut freer: Freer, partition: &Partition, timings: &MetaTimings) {

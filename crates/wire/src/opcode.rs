@@ -119,6 +119,7 @@ opcodes! {
     SetDeferral = 0x0583, meta::SetDeferral => common::Empty;
     FreeGarbage = 0x0584, meta::FreeGarbage => common::Empty;
     MendNamespace = 0x0585, meta::MendNamespace => common::Empty;
+    ExpireTrash = 0x0586, meta::ExpireTrash => common::Empty;
 }
 
 impl Opcode {

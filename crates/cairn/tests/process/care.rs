@@ -1,4 +1,4 @@
-//! What an operator does for the data: the check of a volume, the scrub of disks.
+//! What an operator does for the data: the check of a volume, the scrub of disks, the trash.
 use crate::support::{Cluster, Shape};
 use crate::trees::noise;
 use std::fs;
@@ -86,4 +86,48 @@ fn damage_is_found_by_scrub_and_by_the_check() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(9), "{said}");
     assert!(said.contains("/a file: lost: ") && said.contains("/dir/other: lost: "), "{said}");
+}
+
+/// A slip of the finger would cost a tree, or what was removed would stay for ever or hide from whoever looks for it.
+#[test]
+fn what_rm_removes_can_be_brought_back() {
+    let cluster = Cluster::start(SHAPE);
+    let bytes = noise(100_000, 1);
+    cluster.ok(&["fs", "mkdir", "-p", "/home/ann/deep"]);
+    put(&cluster, "/home/ann/file", &bytes);
+    put(&cluster, "/home/ann/deep/inner", b"inner");
+    cluster.ok(&["fs", "rm", "/home/ann/file"]);
+    cluster.ok(&["fs", "rm", "-r", "/home/ann/deep"]);
+    assert_eq!(cluster.ok(&["fs", "ls", "/home/ann"]).trim(), "");
+    let listed = cluster.ok(&["--json", "fs", "trash", "ls"]);
+    let items: Vec<serde_json::Value> = listed.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+    let paths: Vec<&str> = items.iter().filter_map(|item| item["path"].as_str()).collect();
+    assert_eq!(paths, ["/home/ann/file", "/home/ann/deep"], "{listed}");
+    // What is in it can be read.
+    let now_at = items[1]["now_at"].as_str().expect("a path");
+    assert_eq!(cluster.ok(&["fs", "cat", &format!("{now_at}/inner")]), "inner");
+    assert!(items[0]["expires_ns"].as_u64() > items[0]["removed_ns"].as_u64());
+
+    // Not over what is there by now.
+    put(&cluster, "/home/ann/file", b"newer");
+    let refused = cluster.fails(&["fs", "trash", "restore", "/home/ann/file"], 4);
+    assert!(refused.contains("/home/ann/file exists") && refused.contains("--to"), "{refused}");
+    cluster.ok(&["fs", "trash", "restore", "/home/ann/file", "--to", "/home/ann/old"]);
+    assert_eq!(cluster.cairn(&["fs", "cat", "/home/ann/old"]).stdout, bytes);
+    cluster.ok(&["fs", "trash", "restore", "/home/ann/deep"]);
+    assert_eq!(cluster.ok(&["fs", "cat", "/home/ann/deep/inner"]), "inner");
+    assert_eq!(cluster.ok(&["--json", "fs", "trash", "ls"]), "");
+    cluster.fails(&["fs", "trash", "restore", "/home/ann/deep"], 3);
+
+    // For good: by option, where a directory says so, and by emptying.
+    cluster.ok(&["fs", "rm", "--skip-trash", "/home/ann/old"]);
+    cluster.ok(&["fs", "trash", "keep", "/home/ann/deep", "off"]);
+    cluster.ok(&["fs", "rm", "/home/ann/deep/inner"]);
+    assert_eq!(cluster.ok(&["--json", "fs", "trash", "ls"]), "");
+    cluster.ok(&["fs", "rm", "-r", "/home/ann"]);
+    assert_eq!(cluster.ok(&["--json", "fs", "trash", "ls"]).lines().count(), 1);
+    cluster.fails(&["fs", "rm", "-r", "/.trash"], 2);
+    cluster.ok(&["fs", "trash", "empty"]);
+    assert_eq!(cluster.ok(&["--json", "fs", "trash", "ls"]), "");
+    assert!(cluster.ok(&["admin", "fsck"]).contains("0 findings"));
 }

@@ -226,7 +226,7 @@ fn after_force_whatever_decodes_is_read_and_the_rest_is_named() {
     assert!(lost.stdout.len() < whole.len() && whole.starts_with(&lost.stdout), "what is lost gives bytes");
     assert!(error.contains("/d/late") && error.contains("shard"), "{error}");
     // What is lost is known: nobody waits for it for ever, and the file can go.
-    cluster.ok(&["fs", "rm", "/d/late"]);
+    cluster.ok(&["fs", "rm", "--skip-trash", "/d/late"]);
     assert!(cluster.kills == 3 && forced > 0, "{} faults fired", cluster.kills);
 }
 
@@ -347,7 +347,7 @@ fn one_full_disk_stops_nobody() {
         assert!(read.status.success() && read.stdout == content(*seed), "{target}: {}", text(&read.stderr));
     }
     for (_, target) in &stored {
-        cluster.ok(&["fs", "rm", target]);
+        cluster.ok(&["fs", "rm", "--skip-trash", target]);
     }
     eventually(&cluster, "the space to come back", || !full(&cluster));
     cluster.ok(&["fs", "put", utf8(&local), "/d/again"]);

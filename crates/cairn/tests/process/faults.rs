@@ -125,7 +125,7 @@ fn deleted_files_give_their_space_back() {
         support::text(&output.stdout).split_whitespace().next().and_then(|t| t.parse().ok()).expect("a number")
     };
     let full = used();
-    cluster.ok(&["fs", "rm", "/file"]);
+    cluster.ok(&["fs", "rm", "--skip-trash", "/file"]);
     let started = Instant::now();
     while used() + 3 * 35_000 > full {
         assert!(started.elapsed() < Duration::from_secs(60), "{full} KiB before, {} KiB now", used());
@@ -170,7 +170,7 @@ fn deleted_small_files_give_their_blocks_back() {
         }
         cluster.ok(&["fs", "put", tree.to_str().expect("utf-8"), "/"]);
         let doomed = (0..1000).filter(|i| i % 10 != 0).map(|i| format!("/tree{round}/f{i:03}"));
-        let args: Vec<String> = ["fs", "rm"].into_iter().map(String::from).chain(doomed).collect();
+        let args: Vec<String> = ["fs", "rm", "--skip-trash"].into_iter().map(String::from).chain(doomed).collect();
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         live += (0..1000).step_by(10).map(|i| (size(i) as u64).next_multiple_of(4096)).sum::<u64>() * COPIES;
         let (_, before) = chunk_use(&cluster);
@@ -207,7 +207,7 @@ fn deleted_small_files_give_their_blocks_back() {
     }
     // Chunks of which nothing is left go.
     for round in 0..2 {
-        cluster.ok(&["fs", "rm", "-r", &format!("/tree{round}")]);
+        cluster.ok(&["fs", "rm", "--skip-trash", "-r", &format!("/tree{round}")]);
     }
     let started = Instant::now();
     while chunk_use(&cluster).0 > 0 {

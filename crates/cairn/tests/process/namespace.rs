@@ -102,7 +102,7 @@ fn quotas_refuse_what_is_too_much() {
     assert!(told.contains("bytes 20000 of 102400") && told.contains("inodes 4 of 4"), "{told}");
     let listed = cluster.ok(&["fs", "quota", "ls"]);
     assert!(listed.contains("/home/ann") && listed.contains("102400"), "{listed}");
-    cluster.ok(&["fs", "rm", "-r", "/home/ann/a", "/home/ann/c"]);
+    cluster.ok(&["fs", "rm", "--skip-trash", "-r", "/home/ann/a", "/home/ann/c"]);
     cluster.ok(&["fs", "put", &local("small"), "/home/ann/f"]);
     cluster.ok(&["fs", "quota", "rm", "/home/ann"]);
     cluster.ok(&["fs", "put", &local("big"), "/home/ann/b"]);

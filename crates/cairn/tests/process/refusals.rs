@@ -179,7 +179,7 @@ fn a_full_disk_is_told_and_recovers() {
         assert!(read.status.success() && read.stdout == bytes, "{path}: {}", text(&read.stderr));
     }
     for path in &stored {
-        cluster.ok(&["fs", "rm", path]);
+        cluster.ok(&["fs", "rm", "--skip-trash", path]);
     }
     let started = Instant::now();
     while !cluster.cairn(&["fs", "put", "--timeout", "5", &local, "/again"]).status.success() {

@@ -7,13 +7,19 @@ use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
 use crate::permission::inherit;
+use crate::trash::is_trash;
 
 impl Namespace {
     pub(crate) fn mkdir(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Mkdir::decode(bytes)?;
         check_entry_name(request.name)?;
         layout_or(request.layout, 0)?;
-        let directory = self.directory_for_new(request.parent, request.name, context)?;
+        let is_trash = is_trash(request.parent, request.name);
+        let directory = match is_trash {
+            // Whoever needs it first makes it, as root would.
+            true => self.directory_for_trash(context)?,
+            false => self.directory_for_new(request.parent, request.name, context)?,
+        };
         if directory.nlink >= LINKS_MAX {
             return Err(OpError::TOO_MANY_LINKS);
         }
@@ -31,6 +37,9 @@ impl Namespace {
             quota: directory.quota,
             ..Inode::at(context.now)
         };
+        if is_trash {
+            (inode.mode, inode.uid, inode.gid) = (NodeType::Directory as u16 | 0o1777, 0, 0);
+        }
         Self::note_inherited(&inherited, &mut inode);
         let id = self.add_named(request.parent, directory, request.name, &inode, context)?;
         self.put_inherited(id, &inherited, &inode);

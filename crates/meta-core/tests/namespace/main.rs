@@ -14,4 +14,5 @@ mod quotas;
 mod renames;
 mod sessions;
 mod translate;
+mod trash;
 mod trees;

@@ -1,0 +1,264 @@
+//! The trash of a volume: what is removed by command goes to `/.trash/UID/TIME/ENTRY/NAME`, from where it can be read and
+//! brought back until TIME, when the metadata removes the bucket with all that is in it.
+//!
+//! TIME is the second since 1970 in twelve digits, rounded up to [`BUCKET_SECONDS`], so that few buckets hold much. ENTRY
+//! is a directory of its own for each thing that was removed, with its former path in an extended attribute. All of it is
+//! ordinary files and directories of the user; moving something there is a rename.
+//!
+//! How long something is kept: the attribute [`KEEP_ATTRIBUTE`] of the nearest directory above it, in seconds (0: it is
+//! removed at once), else what the caller says.
+use crate::error::{ClientError, Result};
+use crate::meta::volume::{RenameMode, Volume};
+use cairn_types::ErrorCode;
+use cairn_wire::meta::Attributes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Where the trash is.
+pub const TRASH_PATH: &[u8] = b"/.trash";
+/// Of directories: seconds that what is removed below them stays in the trash.
+pub const KEEP_ATTRIBUTE: &[u8] = b"user.cairn.trash_keep";
+/// Of entries: the path that it had.
+const PATH_ATTRIBUTE: &[u8] = b"user.cairn.trash_path";
+/// Buckets begin at multiples of it.
+pub const BUCKET_SECONDS: u64 = 600;
+
+/// The trash of one user.
+pub struct Trash {
+    volume: Volume,
+    /// Without an attribute.
+    keep: Duration,
+    /// Buckets that are there.
+    made: Mutex<Option<Vec<u8>>>,
+    /// What directories say.
+    kept: Mutex<BTreeMap<Vec<u8>, Option<Duration>>>,
+}
+
+/// Something that was removed.
+#[derive(Debug, Clone)]
+pub struct Trashed {
+    /// The path that it had.
+    pub path: Vec<u8>,
+    /// Where it is now; it can be read there.
+    pub now_at: Vec<u8>,
+    /// Directory around it, which goes with it.
+    entry: Vec<u8>,
+    pub attributes: Attributes,
+    /// Nanoseconds since 1970.
+    pub removed_ns: u64,
+    pub expires_ns: u64,
+    pub uid: u32,
+}
+
+/// Whether a path is in the trash, or the trash itself.
+pub fn is_in_trash(path: &[u8]) -> bool {
+    path.strip_prefix(TRASH_PATH).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+fn joined(parts: &[&[u8]]) -> Vec<u8> {
+    parts.join(&b'/')
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The directory above a path.
+fn above(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    if end == 0 { b"/" } else { &path[..end] }
+}
+
+impl Trash {
+    /// Of the user that the volume is used by; `keep`: where no directory says otherwise.
+    pub fn new(volume: &Volume, keep: Duration) -> Self {
+        Self { volume: volume.clone(), keep, made: Mutex::default(), kept: Mutex::default() }
+    }
+
+    fn own(&self) -> Vec<u8> {
+        joined(&[TRASH_PATH, self.volume.who().uid.to_string().as_bytes()])
+    }
+
+    /// How long something is kept that is removed now; zero: not at all.
+    pub async fn keep_of(&self, path: &[u8]) -> Result<Duration> {
+        let mut at = path;
+        while at != b"/" {
+            at = above(at);
+            let known = self.kept.lock().get(at).copied();
+            let said = match known {
+                Some(said) => said,
+                None => {
+                    let said = self.said_by(at).await?;
+                    self.kept.lock().insert(at.to_vec(), said);
+                    said
+                }
+            };
+            if let Some(keep) = said {
+                return Ok(keep);
+            }
+        }
+        Ok(self.keep)
+    }
+
+    async fn said_by(&self, directory: &[u8]) -> Result<Option<Duration>> {
+        let inode = self.volume.stat(directory, true).await?.inode;
+        match self.volume.get_xattr(inode, KEEP_ATTRIBUTE).await {
+            Ok(value) => {
+                Ok(std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs))
+            }
+            // Who may not read the directory goes by what is above it.
+            Err(error) if matches!(error.code(), Some(ErrorCode::NoAttribute | ErrorCode::PermissionDenied)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves something into the trash. False: it is not to be kept, remove it.
+    pub async fn put(&self, path: &[u8]) -> Result<bool> {
+        let keep = self.keep_of(path).await?;
+        if keep.is_zero() || is_in_trash(path) {
+            return Ok(false);
+        }
+        let attributes = self.volume.stat(path, false).await?;
+        let bucket = self.bucket(keep).await?;
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let unique = format!("{}-{}", attributes.inode, now().as_nanos());
+        let entry = joined(&[&bucket, unique.as_bytes()]);
+        let made = self.volume.mkdir(&entry, 0o700, 0).await?;
+        let noted = self.volume.set_xattr(made.inode, PATH_ATTRIBUTE, path, 0).await;
+        let moved = match noted {
+            Ok(()) => self.volume.rename(path, &joined(&[&entry, name]), RenameMode::NoReplace).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = moved {
+            // Nothing is in it; if this fails it goes with the bucket.
+            drop(self.volume.rmdir(&entry).await);
+            return Err(error);
+        }
+        Ok(true)
+    }
+
+    /// The directory for what is removed now, made if it is not there.
+    async fn bucket(&self, keep: Duration) -> Result<Vec<u8>> {
+        let time = (now() + keep).as_secs().next_multiple_of(BUCKET_SECONDS);
+        let own = self.own();
+        let bucket = joined(&[&own, format!("{time:012}").as_bytes()]);
+        if self.made.lock().as_ref() == Some(&bucket) {
+            return Ok(bucket);
+        }
+        make(&self.volume, TRASH_PATH).await?;
+        make(&self.volume, &own).await?;
+        let owner = self.volume.stat(&own, false).await?;
+        if owner.uid != self.volume.who().uid || owner.mode & 0o170_000 != 0o040_000 {
+            let text = "is not a directory of this user; ask root to remove it";
+            return Err(ClientError::remote(&String::from_utf8_lossy(&own), ErrorCode::PermissionDenied, text));
+        }
+        make(&self.volume, &bucket).await?;
+        *self.made.lock() = Some(bucket.clone());
+        Ok(bucket)
+    }
+
+    /// What is in the trash, oldest first; of all users if `all` (what may be read).
+    pub async fn list(&self, all: bool) -> Result<Vec<Trashed>> {
+        let mut found = Vec::new();
+        let users = match all {
+            true => self.names(TRASH_PATH).await?.into_iter().map(|name| joined(&[TRASH_PATH, &name])).collect(),
+            false => vec![self.own()],
+        };
+        for user in users {
+            let uid =
+                user.rsplit(|byte| *byte == b'/').next().and_then(|name| std::str::from_utf8(name).ok()?.parse().ok());
+            for bucket in self.names(&user).await? {
+                let time =
+                    std::str::from_utf8(&bucket).ok().filter(|name| name.len() == 12).and_then(|n| n.parse().ok());
+                let (Some(uid), Some(time)) = (uid, time) else { continue };
+                self.list_bucket(&joined(&[&user, &bucket]), uid, time, &mut found).await?;
+            }
+        }
+        found.sort_by_key(|trashed| trashed.removed_ns);
+        Ok(found)
+    }
+
+    async fn list_bucket(&self, bucket: &[u8], uid: u32, time: u64, found: &mut Vec<Trashed>) -> Result<()> {
+        for name in self.names(bucket).await? {
+            let entry = joined(&[bucket, &name]);
+            let Some(about) = self.volume.try_stat(&entry, false).await? else { continue };
+            // Not made by this, or on its way out at this moment.
+            let Ok(path) = self.volume.get_xattr(about.inode, PATH_ATTRIBUTE).await else { continue };
+            for inner in self.names(&entry).await? {
+                let now_at = joined(&[&entry, &inner]);
+                let Some(attributes) = self.volume.try_stat(&now_at, false).await? else { continue };
+                found.push(Trashed {
+                    path: path.clone(),
+                    now_at,
+                    entry: entry.clone(),
+                    attributes,
+                    removed_ns: about.btime_ns,
+                    expires_ns: time.saturating_mul(1_000_000_000),
+                    uid,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Names in a directory; none if it is not there, or not for this user.
+    async fn names(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let directory = match self.volume.try_stat(path, false).await {
+            Ok(Some(directory)) if directory.mode & 0o170_000 == 0o040_000 => directory,
+            Ok(_) => return Ok(Vec::new()),
+            Err(error) if error.code() == Some(ErrorCode::PermissionDenied) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let (mut names, mut after) = (Vec::new(), Vec::new());
+        loop {
+            let page = match self.volume.readdir(directory.inode, &after, false).await {
+                Err(error) if error.code() == Some(ErrorCode::PermissionDenied) => return Ok(names),
+                page => page?,
+            };
+            after = page.entries.last().map(|last| last.cookie.clone()).unwrap_or_default();
+            names.extend(page.entries.into_iter().map(|entry| entry.name));
+            if page.end {
+                return Ok(names);
+            }
+        }
+    }
+
+    /// Brings something back, to the path that it had or to another one, where nothing may be.
+    pub async fn restore(&self, trashed: &Trashed, to: Option<&[u8]>) -> Result<()> {
+        let to = to.unwrap_or(&trashed.path);
+        self.volume.rename(&trashed.now_at, to, RenameMode::NoReplace).await?;
+        // The shell around it; if this fails it goes with the bucket.
+        drop(self.volume.rmdir(&trashed.entry).await);
+        Ok(())
+    }
+
+    /// Removes something for good.
+    pub async fn remove(&self, trashed: &Trashed) -> Result<()> {
+        self.volume.remove_tree(&trashed.entry).await
+    }
+}
+
+async fn make(volume: &Volume, path: &[u8]) -> Result<()> {
+    match volume.mkdir(path, 0o700, 0).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some(ErrorCode::Exists) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file could be moved into the trash again and again, or be taken for one that is in it.
+    #[test]
+    fn paths_of_the_trash() {
+        assert!(is_in_trash(b"/.trash") && is_in_trash(b"/.trash/0/x"));
+        assert!(!is_in_trash(b"/.trashy") && !is_in_trash(b"/a/.trash") && !is_in_trash(b"/"));
+        assert_eq!(above(b"/a/b"), b"/a");
+        assert_eq!(above(b"/a"), b"/");
+    }
+}
