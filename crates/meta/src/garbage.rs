@@ -115,6 +115,11 @@ impl Collector {
         let state = &self.partition.state;
         let pgs: Vec<u32> = {
             let map = state.common.map.read();
+            let partitions = map.partitions().filter(|p| p.volume == state.volume.get() && !p.removed);
+            if partitions.filter(|p| p.id != state.id.get()).count() > 0 {
+                // Another partition may name what this one does not.
+                return Err(WireError::new(ErrorCode::NotSupported, "the volume has several partitions"));
+            }
             let own = map.pgs().filter(|pg| pg.volume == state.volume.get() && !pg.retired);
             own.map(|pg| pg.pg).collect()
         };
