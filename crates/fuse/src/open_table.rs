@@ -25,12 +25,16 @@ const LIVE: u32 = 1;
 
 /// In `written`: data of the file may be lost, and this handle was not told.
 const LOST: u32 = 1 << 31;
+/// In `written`: locks were taken through it and not all given back.
+const LOCKED: u32 = 1 << 30;
+/// In `written`: the number of a write.
+const NUMBER: u32 = LOCKED - 1;
 
 /// One handle in memory; the first slot is the header.
 #[repr(C)]
 struct Slot {
     state: AtomicU32,
-    /// Number of the last write that is not synced (0: none), and [`LOST`].
+    /// Number of the last write that is not synced (0: none), [`LOST`] and [`LOCKED`].
     written: AtomicU32,
     body: Body,
 }
@@ -73,6 +77,15 @@ struct Index {
     /// Slots below this were used at some time.
     used: u32,
     full: bool,
+}
+
+/// A handle that another worker left.
+pub struct Left {
+    pub state: OpenState,
+    /// It has to be told that data may be lost.
+    pub lost: bool,
+    /// The other worker's session had locks for it.
+    pub locked: bool,
 }
 
 /// Writes that a sync may make durable: handles of an inode and the last write of each before it began.
@@ -208,7 +221,7 @@ impl OpenTable {
     pub fn mark_dirty(&self, handle: u64) {
         let index = self.index.lock();
         let Some(number) = index.slots.get(&handle) else { return };
-        let next = |written: u32| Some(written & LOST | (written & !LOST).wrapping_add(1).clamp(1, LOST - 1));
+        let next = |written: u32| Some(written & !NUMBER | (written & NUMBER).wrapping_add(1).clamp(1, NUMBER));
         let _always = self.slot(*number).written.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
     /// What a sync of the handle's file covers, if it is asked before the sync begins.
@@ -217,7 +230,7 @@ impl OpenTable {
         let Some(number) = index.slots.get(&handle) else { return Unsynced(Vec::new()) };
         let of_inode = index.inodes.get(&self.body(*number).ino).map_or(&[][..], |slots| slots);
         let written =
-            |number: &u32| (self.body(*number).handle, self.slot(*number).written.load(Ordering::Acquire) & !LOST);
+            |number: &u32| (self.body(*number).handle, self.slot(*number).written.load(Ordering::Acquire) & NUMBER);
         Unsynced(of_inode.iter().map(written).filter(|(_, written)| *written != 0).collect())
     }
     /// That much is synced. What was written meanwhile is not.
@@ -225,12 +238,34 @@ impl OpenTable {
         let index = self.index.lock();
         for (handle, seen) in &synced.0 {
             let Some(number) = index.slots.get(handle) else { continue };
-            let clean = |written: u32| (written & !LOST == *seen).then_some(written & LOST);
+            let clean = |written: u32| (written & NUMBER == *seen).then_some(written & !NUMBER);
             let _or_written_again = self.slot(*number).written.fetch_update(Ordering::AcqRel, Ordering::Acquire, clean);
         }
     }
-    /// Handles that a worker left, with whether they have to be told of a loss. They stay noted.
-    pub fn load(&self) -> Vec<(OpenState, bool)> {
+    /// Locks are taken through it, or were all given back. What was noted before.
+    pub fn mark_locked(&self, handle: u64, locked: bool) -> bool {
+        let index = self.index.lock();
+        let Some(number) = index.slots.get(&handle) else { return false };
+        let written = &self.slot(*number).written;
+        let before = match locked {
+            true => written.fetch_or(LOCKED, Ordering::AcqRel),
+            false => written.fetch_and(!LOCKED, Ordering::AcqRel),
+        };
+        before & LOCKED != 0
+    }
+    /// The session of whoever serves; 0: it ends that itself.
+    pub fn note_session(&self, session: u64) {
+        let _index = self.index.lock();
+        // SAFETY: the header's body is written only by methods that hold the lock of `index`.
+        unsafe { (&raw mut (*self.start).body.handle).write_volatile(session) };
+    }
+    /// The session of the worker that served last.
+    pub fn session(&self) -> u64 {
+        let _index = self.index.lock();
+        self.body(0).handle
+    }
+    /// Handles that a worker left. They stay noted.
+    pub fn load(&self) -> Vec<Left> {
         let mut index = self.index.lock();
         *index = Index { used: self.used(), ..Index::default() };
         for number in 1..index.used {
@@ -251,21 +286,21 @@ impl OpenTable {
             found.extend(slots.iter().map(|number| self.state_of(*number)));
         }
         index.inodes = inodes;
-        found.sort_unstable_by_key(|(state, _)| state.handle);
+        found.sort_unstable_by_key(|left: &Left| left.state.handle);
         found
     }
     /// What is not synced is lost: whoever has the file open for writing is to be told, not only who wrote it.
     fn judge_loss(&self, slots: &[u32]) -> bool {
         let written = |number: &u32| self.slot(*number).written.load(Ordering::Acquire);
-        if slots.iter().any(|number| written(number) & !LOST != 0) {
+        if slots.iter().any(|number| written(number) & NUMBER != 0) {
             for number in slots {
                 let lost = if writes(self.body(*number).flags) { LOST } else { 0 };
-                self.slot(*number).written.store(lost, Ordering::Release);
+                self.slot(*number).written.store(lost | written(number) & LOCKED, Ordering::Release);
             }
         }
         slots.iter().any(|number| written(number) & LOST != 0)
     }
-    fn state_of(&self, number: u32) -> (OpenState, bool) {
+    fn state_of(&self, number: u32) -> Left {
         let body = self.body(number);
         let groups = body.groups[..(body.group_count as usize).min(GROUPS)].to_vec();
         let state = OpenState {
@@ -278,7 +313,8 @@ impl OpenTable {
             groups,
             kernel_version: body.kernel_version,
         };
-        (state, self.slot(number).written.load(Ordering::Acquire) & LOST != 0)
+        let written = self.slot(number).written.load(Ordering::Acquire);
+        Left { state, lost: written & LOST != 0, locked: written & LOCKED != 0 }
     }
     /// Before handing over: what `vfs` knows of each handle, all of it synced or not.
     pub fn refine(&self, states: &[OpenState], synced: bool) {
@@ -290,7 +326,7 @@ impl OpenTable {
             body.kernel_version = state.kernel_version;
             body.flags = state.flags;
             let written = slot.written.load(Ordering::Acquire);
-            self.write(*number, body, if synced { written & LOST } else { written });
+            self.write(*number, body, if synced { written & !NUMBER } else { written });
         }
     }
     /// Whether a loss has to be told; only once.
@@ -337,13 +373,20 @@ mod tests {
         first.mark_dirty(3);
         first.mark_clean(&first.unsynced(3));
         first.record(&record(4, &[]));
+        for handle in [2, 3, 4] {
+            first.mark_locked(handle, true);
+        }
+        first.mark_locked(3, false);
+        first.note_session(77);
         drop(first);
         let second = OpenTable::map(memory).expect("map again");
         let found = second.load();
-        let handles: Vec<(u64, bool)> = found.iter().map(|(state, dirty)| (state.handle, *dirty)).collect();
-        assert_eq!(handles, [(2, true), (3, false), (4, false)]);
-        assert_eq!(found[0].0.groups, (0..16).collect::<Vec<u32>>());
-        assert_eq!((found[1].0.ino, found[1].0.uid, found[1].0.flags), (30, 7, libc::O_RDWR));
+        let handles: Vec<(u64, bool, bool)> =
+            found.iter().map(|left| (left.state.handle, left.lost, left.locked)).collect();
+        assert_eq!(handles, [(2, true, true), (3, false, false), (4, false, true)]);
+        assert_eq!(found[0].state.groups, (0..16).collect::<Vec<u32>>());
+        let third = &found[1].state;
+        assert_eq!((third.ino, third.uid, third.flags, second.session()), (30, 7, libc::O_RDWR, 77));
         second.forget(2);
         assert_eq!(second.count(), 2);
     }

@@ -2,6 +2,8 @@
 //!
 //! It gets the connection to the kernel from its supervisor, and opens again what was open before. If the supervisor is
 //! gone it goes on, until the mount is unmounted.
+mod sessions;
+
 use crate::device::Device;
 use crate::failure::{Failure, Kind, Result};
 use crate::lanes::Lanes;
@@ -14,7 +16,7 @@ use crate::supervisor::messages::{Ask, FromWorker, ToWorker};
 use crate::supervisor::start::start_log;
 use crate::virtual_dir::VirtualDir;
 use cairn_client::{Client, ConnectOptions, Volume};
-use cairn_vfs::Vfs;
+use cairn_vfs::{Handle, Vfs};
 use serde_json::{Value, json};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
@@ -136,14 +138,17 @@ impl Worker {
         (root, lanes): (u64, &Lanes),
     ) -> Result<Worker> {
         let left = table.load();
-        let (count, unsynced) = (left.len(), left.iter().filter(|(_, lost)| *lost).count());
-        for (state, _) in left.iter().filter(|(_, lost)| *lost) {
+        let (count, unsynced) = (left.len(), left.iter().filter(|left| left.lost).count());
+        for state in left.iter().filter(|left| left.lost).map(|left| &left.state) {
             tracing::warn!(inode = state.ino, handle = state.handle, "data that was not synced may be lost");
         }
+        let locked: Vec<u64> = left.iter().filter(|left| left.locked).map(|left| left.state.handle).collect();
         let lost = match count {
             0 => Vec::new(),
-            _ => vfs.restore(left.into_iter().map(|(state, _)| state).collect()).await,
+            _ => vfs.restore(left.into_iter().map(|left| left.state).collect()).await,
         };
+        locked.into_iter().for_each(|handle| vfs.lose_locks(Handle(handle)));
+        sessions::end_dead(&vfs, table.session());
         for handle in &lost {
             table.forget(*handle);
         }
@@ -151,6 +156,7 @@ impl Worker {
         let invalidations = vfs.invalidations();
         let io = |error: std::io::Error| Failure::io("starting threads", &error);
         let session = Session::new(vfs, device, agreed, root, table, virtual_dir).map_err(io)?;
+        sessions::note(&session);
         if let Some(invalidations) = invalidations {
             session.feed_notifier(invalidations);
         }
@@ -216,6 +222,8 @@ impl Worker {
         }
         self.session.drain(DRAIN).await;
         self.session.abandon();
+        // This one ends its session itself, when the next one serves.
+        self.session.table.note_session(0);
         let synced = self.sync().await;
         self.session.table.refine(&self.session.vfs.open_state(), synced.is_ok());
         synced.map(|()| json!({ "handles": self.session.table.count() }))

@@ -56,6 +56,14 @@ impl Vfs {
         self.set_lock(&open, lock_request(owner, FLOCK, lock), wait).await
     }
 
+    /// Locks of a handle's file were those of another process, which is gone: the file fails until it is closed.
+    pub fn lose_locks(&self, handle: Handle) {
+        if let Ok(open) = self.inner.handles.file(handle) {
+            open.file.was_locked(Held { owner: 0, flock: false });
+            open.file.lose_locks();
+        }
+    }
+
     async fn set_lock(&self, open: &Arc<OpenFile>, request: SetLockRequest, wait: bool) -> Result<()> {
         let file = &open.file;
         let held = Held { owner: request.owner, flock: request.kind == FLOCK };

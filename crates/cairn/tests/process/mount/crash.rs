@@ -3,9 +3,11 @@
 use super::fsx::{Fsx, Sizes};
 use super::seeds::{Rng, seeds};
 use super::stamps::{Finished, Share, Stamped};
-use super::{Mount, SMALL, skipped};
+use super::{Mount, SMALL, skipped, until};
 use crate::support::{Cluster, Shape, text};
-use std::fs;
+use rustix::fs::{FlockOperation, fcntl_lock};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -158,5 +160,40 @@ fn a_worker_dies_with_data_that_is_not_synced() {
             let umount = mount.umount();
             assert!(umount.status.success(), "{}", text(&umount.stderr));
         }
+    }
+}
+
+/// A program would go on as if it had a lock that another machine has by now, or a lock of a dead process would keep
+/// everybody out until its lease ends.
+#[test]
+fn locks_go_with_the_worker() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let (one, two) = (Mount::new(&cluster, "one", "/", ""), Mount::new(&cluster, "two", "/", ""));
+    fs::write(one.path("locked"), "x").expect("write");
+    fs::write(one.path("free"), "x").expect("write");
+    let open = |mount: &Mount, name: &str| File::options().read(true).write(true).open(mount.path(name)).expect("open");
+    let (locked, free, other) = (open(&one, "locked"), open(&one, "free"), open(&two, "locked"));
+    let lock = |file: &File| fcntl_lock(file, FlockOperation::NonBlockingLockExclusive);
+    lock(&locked).expect("the first lock");
+    lock(&free).and_then(|()| fcntl_lock(&free, FlockOperation::Unlock)).expect("a lock that is given back");
+    assert!(lock(&other).is_err(), "two mounts have the same lock");
+    one.kill_worker();
+    until("the lock is free", || lock(&other).is_ok());
+    assert!(one.logs().contains("the session of the worker that died is ended"), "it was left to expire");
+    free.write_all_at(b"goes on", 0).and_then(|()| free.sync_all()).expect("a file without locks");
+    let written = locked.write_all_at(b"behind the lock's back", 0);
+    assert_eq!(written.expect_err("the lock is lost").raw_os_error(), Some(5));
+    drop(locked);
+    fcntl_lock(&other, FlockOperation::Unlock).expect("unlock");
+    let again = open(&one, "locked");
+    lock(&again).expect("after it was opened again");
+    again.write_all_at(b"y", 0).and_then(|()| again.sync_all()).expect("write");
+    drop((free, other, again));
+    for mount in [one, two] {
+        let umount = mount.umount();
+        assert!(umount.status.success(), "{}", text(&umount.stderr));
     }
 }

@@ -25,6 +25,26 @@ impl Volume {
         Ok(self.caller.session().await?.id.0)
     }
 
+    /// The same if there is a session at present; none is opened.
+    pub fn present_session(&self) -> Option<u64> {
+        Some(self.caller.read_header(0).session).filter(|session| *session != 0)
+    }
+    /// Ends the session of a process that is certainly dead, as if its lease had expired: its locks are free, what only it
+    /// held open is gone.
+    pub async fn end_session_of(&self, dead: u64) -> Result<()> {
+        if dead == 0 || self.present_session() == Some(dead) {
+            return Ok(());
+        }
+        let view = self.caller.cluster.view();
+        let own = view.partitions.values().filter(|partition| partition.volume == self.id());
+        for partition in own.map(|partition| partition.id) {
+            let header = MetaHeader { session: dead, ..self.caller.read_header(partition) };
+            let request = EndSessionRequest { header: Some(header) };
+            let _: Empty = self.caller.read("ending a dead session", partition, Opcode::EndSession, request).await?;
+        }
+        Ok(())
+    }
+
     /// Opens an inode: checks `access` (r 4, w 2, x 1), answers attributes and up to `extents_max` extents. No log entry.
     pub async fn open_for_read(&self, inode: u64, access: u32, extents_max: u32) -> Result<OpenResponse> {
         let request = OpenRequest { inode, access, extents_max, ..Default::default() };

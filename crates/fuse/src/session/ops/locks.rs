@@ -28,10 +28,18 @@ impl Session {
                 }
             })));
         }
-        match asked.lk_flags & LK_FLOCK != 0 {
-            true => self.vfs.flock(handle, asked.owner, kind, wait).await?,
-            false => self.vfs.setlk(handle, asked.owner, lock, wait).await?,
+        // Noted before: a worker that dies must not leave a lock that nobody knows of.
+        self.table.note_session(self.vfs.volume().present_session().unwrap_or_default());
+        let unlocks = kind == LockKind::Unlock;
+        let before = unlocks || self.table.mark_locked(asked.fh, true);
+        let outcome = match asked.lk_flags & LK_FLOCK != 0 {
+            true => self.vfs.flock(handle, asked.owner, kind, wait).await,
+            false => self.vfs.setlk(handle, asked.owner, lock, wait).await,
+        };
+        if !before && outcome.is_err() || unlocks && outcome.is_ok() && lock.range == LockRange::ALL {
+            self.table.mark_locked(asked.fh, false);
         }
+        outcome?;
         Ok(Reply::Done)
     }
 }

@@ -13,7 +13,7 @@ done
 { echo '#include <stdio.h>'; i=0; while [ $i -lt $n ]; do echo "#include \"f$i.h\""; i=$((i + 1)); done
   echo 'int main(void) { int sum = 0;'; i=0
   while [ $i -lt $n ]; do echo "sum += f$i(1);"; i=$((i + 1)); done
-  echo 'printf("%d\n", sum); return 0; }'; } > src/main.c
+  printf '%s\n' 'printf("%d\n", sum); return 0; }'; } > src/main.c
 cat > Makefile <<'END'
 SOURCES := $(wildcard src/*.c)
 OBJECTS := $(SOURCES:src/%.c=out/%.o)

@@ -105,7 +105,7 @@ impl Side {
     fn names(&mut self, op: &Op) -> Result<String> {
         match op {
             Op::Open { path, flags, mode, keep } => {
-                let opened = openat(CWD, self.at(path), *flags, Mode::from_raw_mode(*mode))?;
+                let opened = openat(CWD, self.at(path), *flags | OFlags::CLOEXEC, Mode::from_raw_mode(*mode))?;
                 let told = look::short(&fstat(&opened)?);
                 if *keep && self.open.len() < OPEN_MAX {
                     self.open.push(opened);
@@ -114,7 +114,7 @@ impl Side {
             }
             Op::Unnamed { dir, link } => {
                 let mode = Mode::from_raw_mode(0o640);
-                let file = openat(CWD, self.at(dir), OFlags::TMPFILE | OFlags::RDWR, mode)?;
+                let file = openat(CWD, self.at(dir), OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)?;
                 pwrite(&file, b"unnamed", 0)?;
                 let found = fstat(&file)?;
                 let open = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -133,7 +133,7 @@ impl Side {
             Op::Rename { from, to, flags } => renameat_with(CWD, self.at(from), CWD, self.at(to), *flags)?,
             Op::Unlink { path, flags } => unlinkat(CWD, self.at(path), *flags)?,
             Op::Append { path, length, byte } => {
-                let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK;
+                let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let file = openat(CWD, self.at(path), flags, Mode::empty())?;
                 if rustix::fs::FileType::from_raw_mode(fstat(&file)?.st_mode).is_file() {
                     return write(&file, &vec![*byte; *length]).map(|count| count.to_string());
@@ -198,7 +198,8 @@ impl Side {
             Op::List { path } => look::list(&self.at(path)),
             Op::Stat { path, follow } => statat(CWD, self.at(path), nofollow(*follow)).map(|found| look::short(&found)),
             Op::Read { path } => {
-                let file = openat(CWD, self.at(path), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+                let file =
+                    openat(CWD, self.at(path), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
                 if rustix::fs::FileType::from_raw_mode(fstat(&file)?.st_mode).is_char_device() {
                     return Ok(String::new());
                 }

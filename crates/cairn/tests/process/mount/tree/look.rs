@@ -33,7 +33,7 @@ pub fn names_of(list: &[u8]) -> Vec<String> {
 
 /// Names of a directory with their kinds, sorted.
 pub fn list(path: &Path) -> Result<String> {
-    let dir = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let dir = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut names = Vec::new();
     for entry in Dir::read_from(&dir)? {
         let entry = entry?;
