@@ -8,6 +8,7 @@ mod members;
 mod node;
 mod partition;
 mod pg;
+mod repair;
 mod scrub;
 mod status;
 mod volume;
@@ -39,6 +40,8 @@ enum Noun {
     Volume(volume::VolumeArgs),
     /// Placement groups: disks that hold the same chunks
     Pg(pg::PgArgs),
+    /// What is being copied or rebuilt, how far it is, what waits and why
+    Repair(repair::RepairArgs),
     /// Meta partitions: who serves which inodes
     Partition(partition::PartitionArgs),
     /// Managers: who keeps the cluster's own state
@@ -59,6 +62,7 @@ impl AdminArgs {
             Noun::Disk(args) => args.run(context).await,
             Noun::Volume(args) => args.run(context).await,
             Noun::Pg(args) => args.run(context).await,
+            Noun::Repair(args) => args.run(context).await,
             Noun::Partition(args) => args.run(context).await,
             Noun::Manager(args) => args.run(context).await,
             Noun::Scrub(args) => args.run(context).await,

@@ -24,6 +24,7 @@ mod member;
 mod mend_rows;
 mod overwrite;
 mod overwrite_memory;
+mod pace;
 mod peer;
 mod ping;
 mod read;
@@ -107,6 +108,7 @@ pub(crate) struct Inner {
     bringing: Mutex<BTreeSet<(DiskId, ChunkId)>>,
     restores: Mutex<restore::Restores>,
     scrubs: scrub::Scrubs,
+    pace: pace::Pace,
     tasks: tokio::runtime::Handle,
     task_thread: Mutex<Option<start::TaskThread>>,
     parts: slot::StoreParts,

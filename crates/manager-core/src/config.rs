@@ -71,6 +71,10 @@ keys! {
         "members that are filled at the same time in the places of lost ones, in the whole cluster; 0: none";
     RepairInFlightPerDisk = "repair_in_flight_per_disk", "2", Kind::Count(1, 1_000),
         "the same on each disk";
+    RepairRate = "repair_rate", "0", Kind::Size(0, 1 << 50),
+        "bytes a second with which members are filled in the places of lost ones, in the whole cluster; 0: as fast as it goes";
+    RepairRatePerDisk = "repair_rate_per_disk", "100m", Kind::Size(0, 1 << 50),
+        "the same on each disk that is filled";
     ReportProbeDeadline = "report_probe_deadline", "300ms", Kind::Millis(10, 60_000),
         "time that a member gets to answer when a writer reported it";
     ScrubPeriod = "scrub_period", "336h", Kind::Millis(1_000, 10_000 * HOUR),
@@ -87,7 +91,14 @@ keys! {
 
 impl Key {
     /// Settings that nodes go by; they come with the answers to heartbeats.
-    pub const OF_NODES: &'static [Key] = &[Key::GarbageGrace, Key::GarbagePeriod, Key::ScrubPeriod, Key::ScrubRateMax];
+    pub const OF_NODES: &'static [Key] = &[
+        Key::GarbageGrace,
+        Key::GarbagePeriod,
+        Key::RepairRate,
+        Key::RepairRatePerDisk,
+        Key::ScrubPeriod,
+        Key::ScrubRateMax,
+    ];
 
     pub fn from_name(name: &str) -> Option<Key> {
         Key::ALL.iter().copied().find(|key| key.name() == name)

@@ -89,6 +89,19 @@ pub fn stuck<'a>(state: &'a State, soft: &'a Soft) -> impl Iterator<Item = (&'a 
     filling.filter(|(_, disk)| soft.disks.contains_key(disk) && state.free_above_reserve(*disk, soft) == 0)
 }
 
+/// A node's share of the rate of the whole cluster: as much as of the members that are being filled are on it; 0: there is no
+/// limit.
+pub fn share_of_rate(state: &State, node: NodeId) -> u64 {
+    let rate = state.config().number(Key::RepairRate);
+    if rate == 0 {
+        return 0;
+    }
+    let filling = || state.pgs().filter(|pg| !pg.retired).flat_map(Pg::filling);
+    let here = filling().filter(|disk| state.disk(*disk).is_some_and(|disk| disk.node == node)).count() as u64;
+    let all = filling().count().max(1) as u64;
+    (rate / all * here.max(1)).max(1)
+}
+
 /// Whether a member is to be replaced now.
 fn is_due(state: &State, soft: &Soft, pg: &Pg, position: usize, now: WallTime) -> bool {
     let member = pg.members[position];

@@ -36,6 +36,7 @@ pub(crate) struct Leading {
     /// When a node registered last.
     pub registered: Option<Time>,
     pub push: Push,
+    pub progress: crate::progress::Progress,
     /// When the server of a running job reported last, or got it.
     pub jobs_heard: BTreeMap<u64, Time>,
     /// Members of the manager's group: whether they answered the last ping.
@@ -57,6 +58,7 @@ impl Leading {
             removals: BTreeMap::new(),
             registered: None,
             push: Push::default(),
+            progress: crate::progress::Progress::default(),
             jobs_heard: BTreeMap::new(),
             managers: BTreeMap::new(),
             changing: BTreeSet::new(),

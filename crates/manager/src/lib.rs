@@ -16,6 +16,7 @@ mod memory;
 mod metrics;
 mod ops;
 mod probe;
+mod progress;
 mod push;
 pub mod server;
 

@@ -89,6 +89,9 @@ impl Manager {
         for (name, count) in [("up", up), ("down", down)] {
             out.gauge("cairn_cluster_nodes", "Registered nodes.", &[("state", name)], count as f64);
         }
+        let filling = state.pgs().filter(|pg| !pg.retired).flat_map(|pg| pg.filling()).count();
+        let help = "Members that are being filled in the places of lost ones.";
+        out.gauge("cairn_cluster_members_filling", help, &[], filling as f64);
         let disks = state.disks_in_service();
         out.gauge("cairn_cluster_disks_in_service", "Disks in service on nodes that are up.", &[], disks as f64);
     }

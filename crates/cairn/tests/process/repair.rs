@@ -68,6 +68,7 @@ fn destroyed_disks_are_replaced_and_as_many_more_may_die() {
         fs::remove_dir_all(cluster.disk(victim)).expect("destroyed");
         eventually(&cluster, "its groups to have other members", || groups_of(&cluster, victim) == 0);
         cluster.wait_healthy();
+        assert!(cluster.ok(&["admin", "repair"]).starts_with("nothing to repair"));
         check_trees(&cluster, &tree, victim);
     }
     // Together with those these are four of eight: more than any of the groups could bear without repair.
@@ -94,4 +95,51 @@ fn a_replaced_disk_that_comes_back_gives_its_space_back() {
     cluster.wait_healthy();
     check_trees(&cluster, &tree, "after it");
     assert_eq!(cluster.kills, 1, "every fault fired");
+}
+
+/// With as many disks as shards, one full one would end all writing of new files.
+#[test]
+fn nine_disks_and_one_is_full() {
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 9, racks: 9 });
+    if !cluster.give_small_disk("data9", 440) {
+        eprintln!("skipped: this system lets nobody mount a file system in a name space of its own");
+        return;
+    }
+    cluster.allow_error("space");
+    cluster.start_all();
+    cluster.ok(&["admin", "config", "set", "disk_reserve=16m"]);
+    cluster.wait_volume();
+    cluster.ok(&["fs", "mkdir", "--layout", "rs-6-3", "/d"]);
+    let content = |seed: u64| noise(6 * 65_536 * 200, seed);
+    let local = cluster.path("local");
+    let full = |cluster: &Cluster| cluster.ok(&["admin", "status"]).contains("are full up to the reserve");
+    let (mut stored, mut after) = (Vec::new(), 0);
+    for seed in 0..24 {
+        after += u32::from(full(&cluster));
+        if after > 3 {
+            break;
+        }
+        fs::write(&local, content(seed)).expect("file");
+        let target = format!("/d/{seed}");
+        cluster.ok(&["fs", "put", utf8(&local), &target]);
+        stored.push((seed, target));
+    }
+    assert!(after > 3, "no fault fired: the disk never was full: {}", cluster.ok(&["admin", "disk", "ls"]));
+    for (seed, target) in &stored {
+        let read = cluster.cairn(&["fs", "cat", target]);
+        assert!(read.status.success() && read.stdout == content(*seed), "{target}");
+    }
+    // What was written without the full disk gets its last shard when there is room.
+    for (_, target) in &stored[..stored.len() - 2] {
+        cluster.ok(&["fs", "rm", target]);
+    }
+    cluster.wait_healthy();
+    cluster.kill("data1");
+    cluster.kill("data2");
+    cluster.kill("data3");
+    for (seed, target) in &stored[stored.len() - 2..] {
+        let read = cluster.cairn(&["fs", "cat", target]);
+        assert!(read.status.success() && read.stdout == content(*seed), "{target} without three others");
+    }
+    cluster.kill_all();
 }

@@ -221,6 +221,8 @@ impl Inner {
             Verdict::InChain => Ok(true),
             Verdict::Wait => Ok(false),
             Verdict::Same | Verdict::Copy => {
+                let missing = theirs.length.saturating_sub(here.as_ref().map_or(0, |here| here.length));
+                self.keep_pace(member, missing).await;
                 let _permit = self
                     .copies
                     .acquire()

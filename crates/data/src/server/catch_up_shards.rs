@@ -150,6 +150,7 @@ impl Inner {
             tracing::error!(disk = %member.disk, chunk = %id, "{text}");
             return Err(WireError::new(ErrorCode::Internal, text));
         }
+        self.keep_pace(member, target.saturating_sub(here.as_ref().map_or(0, |here| here.length))).await;
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
         let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
         let complete = self.rebuild_chunk(member, id, &holders, first, target).await?;

@@ -159,6 +159,10 @@ impl Inner {
             && record.epoch.get() == state.epoch
         {
             self.begin_epoch(disk, record);
+            // Who hears of the epoch from the primary first, hears of this later.
+            let runtime = self.runtime(disk, pg);
+            let mut memory = runtime.state.lock();
+            memory.filling |= memory.epoch.get() == state.epoch && state.filling.contains(&disk.get());
         }
         Ok(())
     }

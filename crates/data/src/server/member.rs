@@ -42,6 +42,8 @@ pub(crate) struct PgMemory {
     /// Requests for indices that wait for a reservation.
     pub(crate) waiting: Vec<(u32, Reply)>,
     pub(crate) reserving: bool,
+    /// As syncing member: it was put in the place of another one and was never complete.
+    pub(crate) filling: bool,
     /// As syncing member: verified equal to the primary.
     pub(crate) caught_up: bool,
     /// As syncing member: what the others lack, so that it cannot go on.

@@ -61,16 +61,17 @@ impl Contributor for DataServer {
         }
     }
 
-    fn settings(&self, settings: &Settings) {
-        self.inner.scrubs.set(settings);
-    }
-
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         self.inner.drop_retired();
         heartbeat.pgs.extend(self.inner.pg_reports());
         let mut suspects = self.inner.suspects.lock();
         suspects.sent = suspects.waiting.len();
         heartbeat.suspects.extend(suspects.waiting.iter().cloned());
+    }
+
+    fn settings(&self, settings: &Settings) {
+        self.inner.pace.set(settings);
+        self.inner.scrubs.set(settings);
     }
 
     fn heartbeat_taken(&self) {
@@ -99,7 +100,8 @@ impl Inner {
             let Ok(member) = self.member(disk.get(), pg.get(), 0) else { continue };
             let urgent = {
                 let mut state = member.runtime.state.lock();
-                std::mem::take(&mut state.changed) || state.caught_up
+                // How far a member that catches up has come is told each time.
+                std::mem::take(&mut state.changed) || state.role == Some(MemberState::Syncing)
             };
             if !urgent && sampled >= self.config.report_sample {
                 continue;

@@ -117,6 +117,7 @@ impl DataServer {
             bringing: Mutex::default(),
             restores: Mutex::default(),
             scrubs: super::scrub::Scrubs::default(),
+            pace: super::pace::Pace::default(),
             tasks,
             task_thread: Mutex::new(Some(thread)),
             stopping: AtomicBool::new(false),

@@ -31,6 +31,25 @@ fn golden() -> Vec<(Command, &'static str)> {
             }),
             "0801520b080110031a050a03010203",
         ),
+        (
+            Command::CreatePgs(CreatePgs {
+                volume: 1,
+                scheme: 3,
+                groups: vec![Disks { disks: vec![1, 2, 3], full: vec![3] }],
+            }),
+            "0801520e080110031a080a03010203120103",
+        ),
+        (
+            Command::ReplaceMembers(ReplaceMembers {
+                groups: vec![ReplaceIn { pg: 1, epoch: 3, swaps: vec![Swap { old: 2, new: 9 }] }],
+            }),
+            "0801a2010c0a0a080110031a0408021009",
+        ),
+        (Command::TakeBack(MemberAt { pg: 1, disk: 2, epoch: 3 }), "0801aa0106080110021803"),
+        (
+            Command::FormersGone(FormersGone { members: vec![MemberAt { pg: 1, disk: 2, epoch: 3 }] }),
+            "0801b201080a06080110021803",
+        ),
         (Command::GrantSessions(GrantSessions { count: 1024 }), "08017a03088008"),
         (
             Command::PartitionsBegun(PartitionsBegun { members: vec![PartitionAt { partition: 1, node: 16 }] }),

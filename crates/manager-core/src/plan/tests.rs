@@ -129,3 +129,37 @@ fn a_disk_carries_a_bounded_number() {
     assert_eq!(make(&mut state, &soft, "r3"), 2);
     assert_eq!(make(&mut state, &soft, "r3"), 0);
 }
+
+/// One full disk of nine would end all new writing of rs-6-3, although shards enough have room; or groups would be made
+/// without end; or with fewer shards than writes need.
+#[test]
+fn full_disks_are_left_out_of_new_groups() {
+    let (mut state, mut soft) = (cluster(9), Soft::default());
+    make(&mut state, &soft, "rs-6-3");
+    let mut fill = |disk: u32| {
+        soft.disks.insert(DiskId(disk), DiskLoad { total_bytes: 1 << 40, free_bytes: 1 << 20, ..DiskLoad::default() });
+        soft.clone()
+    };
+    let soft = fill(4);
+    assert_eq!(make(&mut state, &soft, "rs-6-3"), 0, "those that there are are not full yet");
+    let closed = state.pgs().map(|pg| pg.id.get()).collect();
+    ok(&mut state, Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed }));
+    assert_eq!(make(&mut state, &soft, "rs-6-3"), 9);
+    for pg in state.pgs().filter(|pg| pg.open) {
+        let last = pg.members[8];
+        assert_eq!((last.disk, last.state, last.filling), (DiskId(4), cairn_types::MemberState::Offline, true));
+        assert!(pg.is_writable() && pg.count(cairn_types::MemberState::Serving) == 8);
+    }
+    assert_eq!(make(&mut state, &soft, "rs-6-3"), 0, "no more than are missing");
+    let closed = state.pgs().map(|pg| pg.id.get()).collect();
+    ok(&mut state, Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed }));
+    let soft = fill(5);
+    assert_eq!(make(&mut state, &soft, "rs-6-3"), 9, "seven shards are k + 1");
+    let closed = state.pgs().map(|pg| pg.id.get()).collect();
+    ok(&mut state, Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed }));
+    let soft = fill(6);
+    assert_eq!(plan(&state, &soft, VolumeId(1), scheme("rs-6-3"), 7).expect_err("six").code, ErrorCode::NoSpace);
+    let group = Disks { disks: (1..=9).collect(), full: vec![1, 2, 3] };
+    let six = CreatePgs { volume: 1, scheme: u32::from(scheme("rs-6-3").code()), groups: vec![group] };
+    assert_eq!(crate::apply::tests::refused(&mut state, Command::CreatePgs(six)).code, ErrorCode::Conflict);
+}

@@ -157,6 +157,37 @@ fn a_replaced_disk_comes_back_or_goes() {
     assert!(now(&state).formers.is_empty() && state.former_pgs_of(DiskId(new)).next().is_none());
 }
 
+/// A member that had no room from the beginning would never come, or be put on a disk that is full again.
+#[test]
+fn members_without_room_wait_for_it_or_are_replaced() {
+    let mut state = cluster(9);
+    let scheme = u32::from("rs-6-3".parse::<cairn_types::Scheme>().expect("a scheme").code());
+    let groups = vec![Disks { disks: (1..=9).collect(), full: vec![9] }];
+    let Outcome::Pgs(made) = ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme, groups })) else {
+        panic!()
+    };
+    let pg = made[0];
+    let mut soft = Soft::default();
+    let mut free = |state: &State, disk: u32, bytes: u64| {
+        soft.disks.insert(DiskId(disk), DiskLoad { total_bytes: 1 << 40, free_bytes: bytes, ..DiskLoad::default() });
+        soft.pg_used.insert(pg, 5 << 30);
+        (soft.clone(), has_room(state, &soft, state.pg(pg).expect("known"), DiskId(disk)))
+    };
+    let (full, room) = free(&state, 9, 1 << 20);
+    assert!(!room);
+    let none = plan(&state, &full, WallTime(0), ALL, 7);
+    assert_eq!(none, RepairPlan::default(), "there is no other disk, and that this one is full is told already");
+    assert!(!free(&state, 9, 5 << 30).1 && free(&state, 9, 8 << 30).1, "room for all of it");
+    let (full, _) = free(&state, 9, 1 << 20);
+    ok(&mut state, Command::Register(register(11, Roles::DATA, 1)));
+    let new = state.disks().last().expect("added").id;
+    let due = plan(&state, &full, WallTime(0), ALL, 7);
+    assert_eq!(due.groups[0].swaps, [Swap { old: 9, new: new.get() }], "at once");
+    carry_out(&mut state, due);
+    let (full, _) = free(&state, new.get(), 1 << 20);
+    assert_eq!(stuck(&state, &full).map(|(_, disk)| disk).collect::<Vec<_>>(), [new]);
+}
+
 /// As many shards as the code bears, lost at once, would never be made anew: nothing can be written, so they are waited for.
 #[test]
 fn all_that_the_code_bears_at_once() {

@@ -33,6 +33,7 @@ impl Manager {
             let damaged = state.pgs().any(|pg| !pg.retired && !pg.is_complete());
             if !damaged || now.since(leading.since) < LEADER_PATIENCE {
                 leading.soft.unreplaced.clear();
+                leading.soft.repairs_queued = 0;
                 return None;
             }
             let heard = state.nodes().map(|node| node.id).filter(|node| is_heard(leading, *node, now));

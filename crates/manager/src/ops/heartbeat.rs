@@ -10,7 +10,7 @@ use cairn_manager_core::command::{
 };
 use cairn_manager_core::items::clip;
 use cairn_manager_core::soft::PartitionLoad;
-use cairn_manager_core::{DiskState, Key, Scope, State};
+use cairn_manager_core::{DiskState, Key, Scope, State, repair};
 use cairn_types::{DiskId, DiskUuid, Incarnation, MemberState, NodeId, PartitionId, PgId, Time};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{ConfigItem, DiskReport, HeartbeatRequest, HeartbeatResponse, ReportMemberRequest};
@@ -42,7 +42,7 @@ impl Manager {
             let work = take(state, leading, &request, now);
             let news = request.map_version != state.version();
             let map = news.then(|| state.map(request.map_version, Scope::Node(node), &leading.soft));
-            let settings = node_settings(state);
+            let settings = node_settings(state, node);
             Ok((HeartbeatResponse { map, term: leading.term, register_again: false, settings }, work))
         })?;
         self.metrics.heartbeats.add(1);
@@ -116,6 +116,9 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
             leading.soft.pg_used.insert(pg.id, report.used_bytes);
         }
         let current = pg.epoch.get() == report.epoch && pg.state_of(disk) == Some(MemberState::Syncing);
+        if current {
+            leading.progress.report(pg.id, disk, report.used_bytes, now);
+        }
         if report.waits_for.is_empty() || !current {
             leading.soft.pg_waits.remove(&(pg.id, disk));
         } else {
@@ -160,12 +163,12 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
 }
 
 /// Settings that nodes go by, as they are in force.
-fn node_settings(state: &State) -> Vec<ConfigItem> {
-    let item = |key: &Key| ConfigItem {
-        key: key.name().into(),
-        value: state.config().text(*key).into(),
-        ..ConfigItem::default()
+fn node_settings(state: &State, node: NodeId) -> Vec<ConfigItem> {
+    let value = |key: Key| match key {
+        Key::RepairRate => repair::share_of_rate(state, node).to_string(),
+        key => state.config().text(key).into(),
     };
+    let item = |key: &Key| ConfigItem { key: key.name().into(), value: value(*key), ..ConfigItem::default() };
     Key::OF_NODES.iter().map(item).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Status: the whole cluster on one screen.
 use crate::manager::Manager;
+use crate::progress::repairs;
 use cairn_manager_core::{Scope, problems};
 use cairn_types::NodeId;
 use cairn_wire::error::WireError;
@@ -26,7 +27,10 @@ impl Manager {
                     ));
                 }
             }
+            let repairs = repairs(state, leading);
             StatusResponse {
+                repairs_queued: leading.soft.repairs_queued as u32,
+                repairs,
                 map: Some(state.map(0, Scope::All, &leading.soft)),
                 leader_node: self.config.member.get(),
                 term: leading.term,

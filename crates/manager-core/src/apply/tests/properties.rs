@@ -35,6 +35,12 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         4 => at.clone().prop_map(Command::MemberFailed),
         4 => at.clone().prop_map(Command::Rejoin),
+        6 => (at.clone(), 1u32..12).prop_map(|(at, new)| {
+            let swaps = vec![Swap { old: at.disk, new }];
+            Command::ReplaceMembers(ReplaceMembers { groups: vec![ReplaceIn { pg: at.pg, epoch: at.epoch, swaps }] })
+        }),
+        3 => at.clone().prop_map(Command::TakeBack),
+        2 => at.clone().prop_map(|at| Command::FormersGone(FormersGone { members: vec![at] })),
         6 => prop::collection::vec(at, 1..4).prop_map(|members| Command::CaughtUp(CaughtUp { members })),
         8 => (1u32..4, disks, any::<bool>()).prop_map(|(volume, disks, erasure)| {
             // rs-3-2 with five, rs-4-2 with six, else so many copies.
@@ -88,6 +94,18 @@ fn aim(state: &State, command: Command, pick: u64) -> Command {
             };
             Command::NodesDown(NodesDown { nodes: down.nodes.into_iter().map(present).collect() })
         }
+        Command::ReplaceMembers(ReplaceMembers { groups }) => {
+            let aimed = groups.into_iter().map(|group| {
+                let swap = group.swaps[0];
+                let at = pg(&MemberAt { pg: group.pg, disk: swap.old, epoch: group.epoch });
+                ReplaceIn { pg: at.pg, epoch: at.epoch, swaps: vec![Swap { old: at.disk, ..swap }] }
+            });
+            Command::ReplaceMembers(ReplaceMembers { groups: aimed.collect() })
+        }
+        Command::TakeBack(at) => Command::TakeBack(former(state, pg(&at))),
+        Command::FormersGone(c) => {
+            Command::FormersGone(FormersGone { members: c.members.iter().map(|at| former(state, pg(at))).collect() })
+        }
         Command::MemberFailed(at) => Command::MemberFailed(pg(&at)),
         Command::Rejoin(at) => Command::Rejoin(pg(&at)),
         Command::CaughtUp(c) => Command::CaughtUp(CaughtUp { members: c.members.iter().map(pg).collect() }),
@@ -107,6 +125,12 @@ fn aim(state: &State, command: Command, pick: u64) -> Command {
         }
         other => other,
     }
+}
+
+/// A disk that was a member of that group, if there is one.
+fn former(state: &State, at: MemberAt) -> MemberAt {
+    let former = state.pg(PgId(at.pg)).and_then(|pg| pg.formers.last()).map(|former| former.disk.get());
+    MemberAt { disk: former.unwrap_or(at.disk), ..at }
 }
 
 /// What a client keeps of the map.

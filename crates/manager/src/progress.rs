@@ -1,0 +1,106 @@
+//! How far members that catch up have come, from what they report with heartbeats; the leader's memory only.
+//!
+//! A member's bytes are held against those of the group's primary. The rate is that of the last [`WINDOW`].
+use crate::leading::Leading;
+use cairn_manager_core::{Pg, State};
+use cairn_types::{DiskId, MemberState, PgId, Time};
+use cairn_wire::manager::RepairStatus;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Over which rates are measured.
+const WINDOW: Duration = Duration::from_secs(20);
+
+/// What one member reported.
+#[derive(Clone, Copy, Debug)]
+struct Come {
+    /// Begin of the window, and what it had then.
+    since: Time,
+    from: u64,
+    at: Time,
+    bytes: u64,
+}
+
+/// Of all members that catch up.
+#[derive(Default, Debug)]
+pub(crate) struct Progress(BTreeMap<(PgId, DiskId), Come>);
+
+impl Progress {
+    /// A member has so many bytes now.
+    pub(crate) fn report(&mut self, pg: PgId, disk: DiskId, bytes: u64, now: Time) {
+        let come = self.0.entry((pg, disk)).or_insert(Come { since: now, from: bytes, at: now, bytes });
+        if now.since(come.since) > WINDOW {
+            (come.since, come.from) = (come.at, come.bytes);
+        }
+        (come.at, come.bytes) = (now, bytes.max(come.from));
+    }
+
+    /// Forgets those that do not catch up any more.
+    pub(crate) fn retain(&mut self, state: &State) {
+        let syncs = |pg: &Pg, disk: DiskId| pg.state_of(disk) == Some(MemberState::Syncing);
+        self.0.retain(|(pg, disk), _| state.pg(*pg).is_some_and(|pg| !pg.retired && syncs(pg, *disk)));
+    }
+
+    /// Bytes that a member has, and bytes a second.
+    fn of(&self, pg: PgId, disk: DiskId) -> (u64, u64) {
+        let Some(come) = self.0.get(&(pg, disk)) else { return (0, 0) };
+        let seconds = come.at.since(come.since).as_secs_f64();
+        let rate = if seconds > 0.0 { (come.bytes - come.from) as f64 / seconds } else { 0.0 };
+        (come.bytes, rate as u64)
+    }
+}
+
+/// Everything that is being repaired or cannot be, the most endangered groups first.
+pub(crate) fn repairs(state: &State, leading: &mut Leading) -> Vec<RepairStatus> {
+    leading.progress.retain(state);
+    let mut pgs: Vec<&Pg> = state.pgs().filter(|pg| !pg.retired && !pg.is_complete()).collect();
+    let spare = |pg: &Pg| pg.count(MemberState::Serving) as i64 - pg.scheme.read_minimum() as i64;
+    pgs.sort_by_key(|pg| (spare(pg), pg.id));
+    let mut repairs = Vec::new();
+    for pg in pgs {
+        let total = leading.soft.pg_used.get(&pg.id).copied().unwrap_or(0);
+        for (position, member) in pg.members.iter().enumerate() {
+            let waits = match member.state {
+                MemberState::Serving => continue,
+                MemberState::Syncing => leading.soft.pg_waits.get(&(pg.id, member.disk)),
+                MemberState::Waiting | MemberState::Offline => leading.soft.unreplaced.get(&(pg.id, member.disk)),
+            };
+            let (bytes, rate) = leading.progress.of(pg.id, member.disk);
+            let replaced = pg.formers.iter().rev().find(|f| usize::from(f.position) == position);
+            repairs.push(RepairStatus {
+                pg: pg.id.get(),
+                disk: member.disk.get(),
+                state: u32::from(member.state.code()),
+                filling: member.filling,
+                replaces: replaced.filter(|_| member.filling).map_or(0, |f| f.disk.get()),
+                done_bytes: bytes.min(total),
+                total_bytes: total,
+                bytes_per_second: rate,
+                waits_for: waits.cloned().unwrap_or_default(),
+                spare: spare(pg).max(0) as u32,
+            });
+        }
+    }
+    repairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operator would be told a rate of long ago, or none.
+    #[test]
+    fn the_rate_is_of_the_last_seconds() {
+        let (mut progress, pg, disk) = (Progress::default(), PgId(1), DiskId(2));
+        let at = |seconds: u64| Time(seconds * 1_000_000_000);
+        for second in 0..=20 {
+            progress.report(pg, disk, second * 1000, at(second));
+        }
+        assert_eq!(progress.of(pg, disk), (20_000, 1000));
+        for second in 21..=45 {
+            progress.report(pg, disk, 20_000, at(second));
+        }
+        assert_eq!(progress.of(pg, disk), (20_000, 0));
+        assert_eq!(progress.of(pg, DiskId(3)), (0, 0));
+    }
+}
