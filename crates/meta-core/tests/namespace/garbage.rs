@@ -141,11 +141,14 @@ struct Writer {
     unpublished: Vec<Extent>,
 }
 
+/// Index, session, runs of blocks.
+type ListedChunk = (u32, u64, Vec<(u32, u32)>);
+
 #[derive(Default)]
 enum Pass {
     #[default]
     Idle,
-    Listed(Vec<(u32, u64, Vec<(u32, u32)>)>),
+    Listed(Vec<ListedChunk>),
     Judged(Vec<GarbageRange>),
 }
 
