@@ -119,6 +119,8 @@ impl State {
             return new.data_version == known;
         }
         if by == By::Unknown && self.publishing && new.data_version > known {
+            // The contents wait for the answer to the publish; names, owners and times are what this one says.
+            self.attributes = of_contents(self.attributes, new);
             return false;
         }
         self.fresh = now;
@@ -133,7 +135,8 @@ impl State {
             self.blocks.clear();
             self.foreign += 1;
         }
-        self.attributes = new;
+        let overtaken = new.generation < self.attributes.generation;
+        self.attributes = if overtaken { of_contents(new, self.attributes) } else { new };
         if !same {
             self.forget_contents();
             self.foreign += 1;
@@ -184,6 +187,17 @@ impl State {
                 }
             }
         }
+    }
+}
+
+/// Attributes of one answer with what another one says of the contents.
+fn of_contents(contents: Attributes, other: Attributes) -> Attributes {
+    Attributes {
+        size: contents.size,
+        stored_bytes: contents.stored_bytes,
+        data_version: contents.data_version,
+        overwriter: contents.overwriter,
+        ..other
     }
 }
 

@@ -35,7 +35,7 @@ end_fsync=1
 pub fn run(place: &mut Place) {
     let jobs = place.local.path().join("jobs");
     std::fs::write(&jobs, JOBS).expect("the jobs");
-    let script = format!("fio --warnings-fatal=0 {}", jobs.display());
+    let script = format!("fio {}", jobs.display());
     let mut command = place.shell(&place.local.path().to_owned(), &script);
     let mut fio = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sh");
     let mut kills = 0;
