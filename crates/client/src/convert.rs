@@ -4,6 +4,7 @@
 //! what a reader sees is the same before, between and after; times that are set meanwhile stay. Memory: a reader's and a writer's windows, and the extents
 //! of one file. A file that keeps changing is tried [`TRIES`] times and then left as it is.
 use crate::append::SEGMENT_MAX;
+use crate::append::segment::segment_buffer;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::{Volume, shown};
@@ -58,7 +59,7 @@ impl Volume {
         let shown_as_text = shown(shown_as);
         let mut reader = FileReader::new(self, *found, &shown_as_text, 0, u64::MAX);
         let mut body = Body::new(self, layout).await?;
-        let mut part = AlignedBuf::unpooled(SEGMENT_MAX);
+        let mut part = segment_buffer();
         let mut bytes = 0;
         while let Some(piece) = reader.next().await? {
             if piece.hole {
@@ -91,7 +92,7 @@ impl Volume {
         if part.is_empty() {
             return Ok(());
         }
-        let full = std::mem::replace(part, AlignedBuf::unpooled(SEGMENT_MAX));
+        let full = std::mem::replace(part, segment_buffer());
         body.push(full.freeze()).await.map_err(|e| e.named(shown_as))?;
         while body.places.awaited() > PLACES_BEHIND {
             body.places.take_one(shown_as).await?;

@@ -8,6 +8,7 @@ pub(crate) mod body;
 pub(crate) mod places;
 
 use crate::append::SEGMENT_MAX;
+use crate::append::segment::segment_buffer;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{Volume, shown};
 use body::Body;
@@ -69,7 +70,7 @@ impl FileWriter {
     }
     /// A buffer to fill and to [`push`](Self::push).
     pub fn buffer() -> AlignedBuf {
-        AlignedBuf::unpooled(SEGMENT_MAX)
+        segment_buffer()
     }
     /// Takes the next bytes of the file. All but the last push of a file have to be [`SEGMENT_MAX`] long.
     pub async fn push(&mut self, data: SharedBuf) -> Result<()> {
