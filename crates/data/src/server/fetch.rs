@@ -16,9 +16,7 @@ use cairn_rpc::Payload;
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
-use cairn_wire::data::{
-    ChunkHeader, ListChunksRequest, ListChunksResponse, ReadRequest, ReadResponse, ReportBadBlockRequest,
-};
+use cairn_wire::data::{ChunkHeader, ReadRequest, ReadResponse, ReportBadBlockRequest};
 use cairn_wire::error::WireError;
 
 use super::Inner;
@@ -209,18 +207,7 @@ impl Inner {
     /// How much another member has of a chunk.
     async fn length_of(&self, at: &At<'_>) -> Result<u64, WireError> {
         let (id, disk) = (at.id, at.disk);
-        let request = ListChunksRequest {
-            disk: disk.get(),
-            pg: id.pg.get(),
-            after_index: id.index.saturating_sub(1),
-            from_start: id.index == 0,
-            count_max: 1,
-            open_only: false,
-            overwritten_only: false,
-            used: false,
-        };
-        let page: ListChunksResponse = self.ask(at.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
-        let found = page.chunks.iter().find(|chunk| chunk.index == id.index);
+        let found = self.listed(at.pg, disk, id).await?;
         let absent = || WireError::new(ErrorCode::Missing, format!("{id} is not on {disk}"));
         found.map(|chunk| chunk.length).ok_or_else(absent)
     }

@@ -14,8 +14,7 @@ use cairn_rpc::Payload;
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
-    AppendRequest, AppendResponse, ChunkHeader, ChunkSummary, ListChunksRequest, ListChunksResponse, SealRequest,
-    SealResponse,
+    AppendRequest, AppendResponse, ChunkHeader, ChunkSummary, ListChunksRequest, SealRequest, SealResponse,
 };
 use cairn_wire::error::WireError;
 use tokio::sync::oneshot;
@@ -51,7 +50,8 @@ impl Inner {
         let serving: Vec<DiskId> = fence::serving(&member.pg).collect();
         let mut open = BTreeSet::new();
         for disk in &serving {
-            let old = self.list_open(member, *disk).await?;
+            let which = ListChunksRequest { open_only: true, ..ListChunksRequest::default() };
+            let old = self.list_all(member, *disk, which, None).await?;
             open.extend(old.into_iter().filter(|chunk| chunk.creation_epoch < member.pg.epoch.get()).map(|c| c.index));
         }
         let mut failure = Ok(());
@@ -99,34 +99,6 @@ impl Inner {
         }
     }
 
-    async fn list_open(&self, member: &Member, disk: DiskId) -> Result<Vec<ChunkSummary>, WireError> {
-        if disk == member.disk {
-            let open = member.store.open_chunks();
-            let infos = open.iter().map(|chunk| chunk.info()).filter(|info| info.id.pg == member.pg.pg);
-            return Ok(infos.map(|info| summary(&info)).collect());
-        }
-        let mut all: Vec<ChunkSummary> = Vec::new();
-        loop {
-            let request = ListChunksRequest {
-                disk: disk.get(),
-                pg: member.pg.pg.get(),
-                after_index: all.last().map_or(0, |last| last.index),
-                from_start: all.is_empty(),
-                count_max: PAGE,
-                open_only: true,
-                overwritten_only: false,
-                used: false,
-            };
-            let answer: ListChunksResponse =
-                self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
-            let end = answer.end || answer.chunks.is_empty();
-            all.extend(answer.chunks);
-            if end {
-                return Ok(all);
-            }
-        }
-    }
-
     /// What one member has of a chunk.
     pub(super) async fn look_up(
         &self,
@@ -137,19 +109,7 @@ impl Inner {
         if disk == member.disk {
             return Ok(member.store.info(id).map(|info| summary(&info)));
         }
-        let request = ListChunksRequest {
-            disk: disk.get(),
-            pg: id.pg.get(),
-            after_index: id.index.saturating_sub(1),
-            from_start: id.index == 0,
-            count_max: 1,
-            open_only: false,
-            overwritten_only: false,
-            used: false,
-        };
-        let answer: ListChunksResponse =
-            self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0;
-        Ok(answer.chunks.into_iter().find(|chunk| chunk.index == id.index))
+        self.listed(&member.pg, disk, id).await
     }
 
     async fn seal_one(self: &Arc<Self>, member: &Member, serving: &[DiskId], id: ChunkId) -> Result<(), WireError> {

@@ -17,8 +17,7 @@ use cairn_rpc::Payload;
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
-    ChunkHeader, ChunkSummary, ListChunksRequest, ListChunksResponse, OverwriteRequest, OverwriteResponse,
-    OverwriteVector,
+    ChunkHeader, ChunkSummary, ListChunksRequest, OverwriteRequest, OverwriteResponse, OverwriteVector,
 };
 use cairn_wire::error::WireError;
 
@@ -31,8 +30,6 @@ use super::seal_old::wait;
 use crate::disk::metrics::add;
 use crate::disk::{ChunkTables, OverwriteOp, OverwriteOrder};
 
-/// Chunks in one page of a list.
-const PAGE: u32 = 1000;
 /// Before looking again whether overwrites of a chunk are still under way.
 const NAP: Duration = Duration::from_millis(2);
 
@@ -48,7 +45,8 @@ impl Inner {
         let receivers: Vec<DiskId> = std::iter::once(member.disk).chain(others(&member.pg, member.disk)).collect();
         for disk in &receivers {
             let serving = fence::serving(&member.pg).any(|serving| serving == *disk);
-            for theirs in self.list_overwritten(member, *disk).await? {
+            let which = ListChunksRequest { overwritten_only: true, ..ListChunksRequest::default() };
+            for theirs in self.list_all(member, *disk, which, Some(member.pg.epoch)).await? {
                 sums.entry(theirs.index).or_default().push(sum_of(*disk, serving, &theirs));
             }
         }
@@ -99,36 +97,6 @@ impl Inner {
                     self.note_hop(&member.pg, &error);
                     tokio::time::sleep(self.config.retry_pause).await;
                 }
-            }
-        }
-    }
-
-    async fn list_overwritten(&self, member: &Member, disk: DiskId) -> Result<Vec<ChunkSummary>, WireError> {
-        let mut all: Vec<ChunkSummary> = Vec::new();
-        loop {
-            let request = ListChunksRequest {
-                disk: disk.get(),
-                pg: member.pg.pg.get(),
-                after_index: all.last().map_or(0, |last| last.index),
-                from_start: all.is_empty(),
-                count_max: PAGE,
-                open_only: false,
-                overwritten_only: true,
-                used: false,
-            };
-            let answer: ListChunksResponse = if disk == member.disk {
-                super::read::list(member, &request)
-            } else {
-                self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0
-            };
-            if answer.epoch != member.pg.epoch.get() {
-                let text = format!("{disk} is at e{}, the primary at {}", answer.epoch, member.pg.epoch);
-                return Err(WireError::new(ErrorCode::NotServing, text));
-            }
-            let end = answer.end || answer.chunks.is_empty();
-            all.extend(answer.chunks);
-            if end {
-                return Ok(all);
             }
         }
     }
