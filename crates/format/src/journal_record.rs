@@ -297,7 +297,7 @@ impl std::fmt::Display for JournalRecord<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const CHUNK: ChunkId = ChunkId { pg: PgId(1), index: 2 };
@@ -354,11 +354,7 @@ mod tests {
         assert_eq!(&parity[..8], &[2, 0, 0, 0, 72, 0, 0, 0]);
         assert_eq!(&parity[52..64], &[3, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0]);
         assert_eq!(&parity[64..], &[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0]);
-        let mut rest = &out[..];
-        for record in samples() {
-            assert_eq!(decode_record(&mut rest), Ok(record));
-        }
-        assert!(rest.is_empty());
+        all_decode(&out, &samples());
         assert!(samples()[1].to_string().ends_with("sealed"));
     }
 
@@ -366,20 +362,38 @@ mod tests {
     /// to something within limits (the batch's checksum is what detects the change).
     #[test]
     fn damage_never_panics() {
-        for record in samples() {
+        damage(&samples(), RECORD_HEAD_LEN + EXTENT_LEN + 8, |found, good| {
+            if let JournalRecord::Extent(e) = found {
+                assert!(e.length <= CHUNK_SIZE_MAX && e.data.len() <= good && e.crcs.len() <= good);
+            }
+        });
+    }
+
+    /// Cuts each record at every byte, which has to be refused, and flips every bit of its first `head` bytes: what decodes
+    /// all the same is looked at, with the length of the good one.
+    pub(crate) fn damage(records: &[JournalRecord<'_>], head: usize, look: impl Fn(JournalRecord<'_>, usize)) {
+        for record in records {
             let mut good = Vec::new();
             record.encode(&mut good);
             for cut in 0..good.len() {
                 assert!(decode_record(&mut &good[..cut]).is_err(), "{record} cut at {cut}");
             }
-            let head = good.len().min(RECORD_HEAD_LEN + EXTENT_LEN + 8);
-            for bit in 0..head * 8 {
+            for bit in 0..good.len().min(head) * 8 {
                 let mut bad = good.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
-                if let Ok(JournalRecord::Extent(e)) = decode_record(&mut &bad[..]) {
-                    assert!(e.length <= CHUNK_SIZE_MAX && e.data.len() <= good.len() && e.crcs.len() <= good.len());
+                if let Ok(found) = decode_record(&mut &bad[..]) {
+                    look(found, good.len());
                 }
             }
         }
+    }
+
+    /// What was encoded one behind the other is decoded again, and nothing is left.
+    pub(crate) fn all_decode(encoded: &[u8], records: &[JournalRecord<'_>]) {
+        let mut rest = encoded;
+        for record in records {
+            assert_eq!(decode_record(&mut rest).as_ref(), Ok(record));
+        }
+        assert!(rest.is_empty());
     }
 }
