@@ -103,19 +103,19 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn is_given(self, blocks: ReadBlocks, metrics: &DiskMetrics) {
+    fn give(self, blocks: ReadBlocks, metrics: &DiskMetrics) {
         add(&metrics.reads, 1);
         add(&metrics.reads_in_memory, 1);
         add(&metrics.read_bytes, blocks.data.len() as u64);
         match self {
             Self::Memory(done) => done(Ok(blocks)),
-            Self::Any(done) => done(Ok(blocks.to_send())),
+            Self::Any(done) => done(Ok(blocks.into_sendable())),
         }
     }
 }
 
 impl ReadBlocks {
-    fn to_send(self) -> ReadBlocks<BlockData> {
+    fn into_sendable(self) -> ReadBlocks<BlockData> {
         let ReadBlocks { data, crcs, row_crcs, first_block_offset } = self;
         ReadBlocks { data: BlockData::Memory(data), crcs, row_crcs, first_block_offset }
     }
@@ -142,7 +142,10 @@ impl DiskStore {
         self.check()?;
         let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
         let done = match self.read_in_memory(&chunk, offset, length) {
-            Some(blocks) => return Ok(done.is_given(blocks, &self.metrics)),
+            Some(blocks) => {
+                done.give(blocks, &self.metrics);
+                return Ok(());
+            }
             None => done,
         };
         if self.reads.len() >= self.config.reads_max {
@@ -186,7 +189,7 @@ impl DiskStore {
         if let Some(blocks) = self.pipe_now(chunk, offset, length)? {
             return Ok(blocks);
         }
-        Ok(self.read_now(chunk, offset, length)?.to_send())
+        Ok(self.read_now(chunk, offset, length)?.into_sendable())
     }
 
     /// Reads in the caller's thread.

@@ -164,7 +164,7 @@ fn targets_of(extents: &ExtentCache, area: Area, size: u64) -> Option<Vec<Target
     let end = area.to.min(size);
     let target = |stretch: Stretch| {
         let extent = stretch.extent?;
-        let whole = stretch.from % BLOCK == 0 && (stretch.to % BLOCK == 0 || stretch.to == size);
+        let whole = stretch.from.is_multiple_of(BLOCK) && (stretch.to.is_multiple_of(BLOCK) || stretch.to == size);
         let plain = ExtentKind::from_flags(extent.flags) == Some(ExtentKind::Plain);
         let chunk = ChunkId { pg: PgId(extent.pg), index: extent.index };
         let (from, to) = (stretch.from, stretch.to);
