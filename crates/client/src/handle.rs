@@ -21,9 +21,12 @@ use cairn_types::ErrorCode;
 use cairn_wire::meta::{Attributes, OpenResponse, SetattrRequest};
 use file_data::FileData;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of writes that a handle keeps before it writes them.
 pub const DIRTY_MAX: usize = 24 << 20;
+/// A sync tells the metadata of changes in place that are so old; others do not depend on it to see them.
+const TELL_AFTER: Duration = Duration::from_secs(4);
 /// Bit of a setattr: the size.
 const SET_SIZE: u32 = 1 << 3;
 const KIND: u32 = 0o170_000;
@@ -107,7 +110,9 @@ impl FileHandle {
     }
     /// Makes everything written durable, and visible to whoever opens the file from now on.
     pub async fn sync(&mut self) -> Result<()> {
-        self.data.flush().await
+        self.data.flush().await?;
+        let due = self.data.status().untold_age.is_some_and(|age| age >= TELL_AFTER);
+        if due { self.data.tell().await } else { Ok(()) }
     }
     /// Syncs, and ends this handle's hold on the file.
     pub async fn close(self) -> Result<()> {

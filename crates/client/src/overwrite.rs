@@ -22,6 +22,7 @@ use cairn_wire::data::{ChunkHeader, OverwriteRequest, OverwriteResponse, Overwri
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -63,6 +64,8 @@ pub enum Overwritten {
 pub(crate) struct Overwrites {
     numbers: Mutex<Numbers>,
     window: Semaphore,
+    /// Blocks that are in place.
+    blocks: AtomicU64,
 }
 
 #[derive(Default)]
@@ -73,7 +76,7 @@ struct Numbers {
 
 impl Default for Overwrites {
     fn default() -> Self {
-        Self { numbers: Mutex::default(), window: Semaphore::new(IN_FLIGHT_MAX) }
+        Self { numbers: Mutex::default(), window: Semaphore::new(IN_FLIGHT_MAX), blocks: AtomicU64::new(0) }
     }
 }
 
@@ -137,6 +140,10 @@ impl Volume {
     pub async fn overwrite(&self, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
         let session = self.caller.session().await?.id;
         self.overwrite_as(Right { session, lease: None }, writes).await
+    }
+    /// Blocks of this volume that this client has overwritten in place.
+    pub fn blocks_in_place(&self) -> u64 {
+        self.overwrites.blocks.load(Ordering::Relaxed)
     }
     /// The same of a file of which this client has the lease.
     pub(crate) async fn overwrite_under(&self, lease: &Arc<Lease>, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
@@ -243,7 +250,12 @@ async fn send(
             });
         }
         let last = match attempt(cluster, right, &number, batch).await {
-            Attempt::Done(outcome) => return Ok(outcome),
+            Attempt::Done(outcome) => {
+                if outcome == Overwritten::InPlace {
+                    overwrites.blocks.fetch_add(batch.crcs.len() as u64 / 4, Ordering::Relaxed);
+                }
+                return Ok(outcome);
+            }
             Attempt::Failed(error) => return Err(error.into_client(&what, &batch.chunk.pg.to_string(), patience)),
             Attempt::Moved(error) => {
                 pause = Duration::ZERO;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// Runs of a flight; each is an extent of the publish.
 pub(super) const RUNS_MAX: usize = 1024;
 /// Bytes of a flight of a replicated layout.
-const FLIGHT_BYTES: usize = 8 << 20;
+pub(super) const FLIGHT_BYTES: usize = 8 << 20;
 /// Flights of a file that are begun in the background.
 const BACKGROUND_MAX: usize = 8;
 
@@ -113,7 +113,7 @@ impl FileData {
 
 impl State {
     /// A range that fills a flight.
-    fn worth_a_flight(&self, now: Time) -> Option<(u64, u64)> {
+    fn worth_a_flight(&mut self, now: Time) -> Option<(u64, u64)> {
         if self.dirty.bytes() < FLIGHT_BYTES || self.is_scattered(now) {
             // What is scattered goes in place, when it is flushed.
             return None;

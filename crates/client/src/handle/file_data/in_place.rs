@@ -5,10 +5,11 @@
 //! file names them: the lease is held, no flight that is not published covers them, and own changes of the extents wait
 //! (`order`); they count as durable only if the lease was still good when all members had answered; they stay in memory
 //! until then. The metadata is told of changes in place some time later (`tell`), and by giving the lease back.
+use super::flight::{FLIGHT_BYTES, RUNS_MAX};
 use super::publish::Publishing;
 use super::{By, FileData, State, TRIES};
 use crate::error::{ClientError, Result};
-use crate::handle::dirty::{Dirty, Run};
+use crate::handle::dirty::Dirty;
 use crate::handle::extents::{ExtentCache, Stretch};
 use crate::handle::range_read::read_stretches;
 use crate::handle::write_out::rows_of;
@@ -29,6 +30,8 @@ const AREAS_AT_ONCE: usize = 16;
 const FLUSHES: u32 = 2;
 /// Bytes of an area up to which writing in the background goes in place, too.
 const SCATTERED: usize = 64 << 10;
+/// Whether it is scattered is looked at so often: that takes longer the more there is.
+const SCATTERED_LOOK: Duration = Duration::from_millis(100);
 /// Nothing goes in place for so long after a member refused it.
 const REFUSED_PAUSE: Duration = Duration::from_millis(300);
 /// The lease is not asked for so long after somebody else wanted it; doubled each time, up to the longest.
@@ -51,6 +54,8 @@ pub(super) struct InPlace {
     flushes: u32,
     not_before: Time,
     last_use: Time,
+    /// Until then what is dirty counts as scattered without another look.
+    scattered_until: Time,
     wanted: u32,
 }
 
@@ -120,14 +125,21 @@ impl State {
         areas.into_iter().filter(|(area, fits)| *fits && free(area)).map(|(area, _)| area).collect()
     }
     /// Whether what is dirty is better written in place than to new space.
-    pub(super) fn is_scattered(&self, now: Time) -> bool {
+    pub(super) fn is_scattered(&mut self, now: Time) -> bool {
         if self.dirty.is_empty() || now < self.in_place.not_before {
             return false;
+        }
+        if now < self.in_place.scattered_until {
+            return true;
         }
         let areas = self.areas();
         let bytes: u64 = areas.iter().map(|area| area.to - area.from).sum();
         let few = areas.is_empty() || areas.len() < AREAS_AT_ONCE && self.in_place.lease.is_none();
-        !few && bytes as usize / areas.len() < SCATTERED && bytes as usize * 2 >= self.dirty.bytes()
+        let scattered = !few && bytes as usize / areas.len() < SCATTERED && bytes as usize * 2 >= self.dirty.bytes();
+        if scattered {
+            self.in_place.scattered_until = now + SCATTERED_LOOK;
+        }
+        scattered
     }
     fn plan(&mut self, lease: &Arc<Lease>, begin: impl FnOnce(&mut State)) -> Planning {
         let (areas, size) = (self.areas(), self.attributes.size);
@@ -389,8 +401,12 @@ impl FileData {
                 state.dirty_since.get_or_insert(now);
                 return Placed::Again;
             }
-            let runs: Vec<Run> = back.runs();
-            let last = if back.is_empty() { plan.last } else { Some(self.begin(state, back, runs, 0).id) };
+            let mut last = plan.last;
+            while !back.is_empty() {
+                let data = back.take(RUNS_MAX, FLIGHT_BYTES);
+                let runs = data.runs();
+                last = Some(self.begin(state, data, runs, 0).id);
+            }
             state.settle();
             Placed::Begun(last)
         })

@@ -155,6 +155,30 @@ async fn a_dropped_handle_gives_its_lease_back() {
     side.cluster.check_namespace();
 }
 
+/// More refused blocks than a publish may name would never be stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_refused_blocks_go_to_new_space() {
+    let mut side = start().await;
+    let mut handle = side.volume.open(b"/f").await.expect("opened");
+    let blocks = 5000;
+    side.model = vec![3; blocks * B];
+    let all = side.model.clone();
+    side.put(&mut handle, 0, &all).await;
+    side.warm(&mut handle).await;
+    side.cluster.fake.state.lock().saturated = true;
+    let publishes = |side: &Side| side.cluster.fake.state.lock().calls.get("Publish").copied().unwrap_or(0);
+    let before = publishes(&side);
+    for block in (0..blocks).step_by(2) {
+        handle.write_at((block * B) as u64, &[block as u8; B]).await.expect("written");
+        side.model[block * B..(block + 1) * B].fill(block as u8);
+    }
+    handle.sync().await.expect("synced");
+    assert_eq!(publishes(&side) - before, 2, "at most 2,048 in one");
+    side.check("refused").await;
+    handle.close().await.expect("closed");
+    side.cluster.check_namespace();
+}
+
 /// Partial blocks would lose their neighbours, or cost new space each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partial_blocks_are_filled_up() {
