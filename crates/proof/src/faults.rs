@@ -288,7 +288,13 @@ impl Chaos {
                 node.disk.heal_all();
                 node.end(*self.rng.pick(&[End::Kill, End::Power(CrashPolicy::random())]));
             }
-            Kind::ReadsFail => node.disk.heal_all(),
+            Kind::ReadsFail => {
+                node.disk.heal_all();
+                // What goes home into a block that cannot be read takes the disk out of service, until somebody restarts it.
+                if node.has_failed() {
+                    node.end(End::Kill);
+                }
+            }
             Kind::Full => {
                 node.disk.set_capacity(DISK_BYTES);
                 // With nothing at all left, what is in the journal cannot go home: then somebody makes room and restarts.

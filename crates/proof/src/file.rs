@@ -3,6 +3,8 @@
 use cairn_client::{FileHandle, FileReader};
 use cairn_sim::SimRng;
 
+use std::sync::Arc;
+
 use crate::members::Snapshot;
 
 /// A file and what is known of it.
@@ -19,6 +21,8 @@ pub struct TestFile {
     pub snapshots: Vec<Snapshot>,
     /// Readers that were opened before, with the bytes of their version, and whether the file has changed since.
     pub readers: Vec<OldReader>,
+    /// Small writes go to the blocks that are there.
+    pub in_place: bool,
 }
 
 /// A reader of a version of a file.
@@ -27,11 +31,13 @@ pub struct OldReader {
     pub want: Vec<u8>,
     pub got: usize,
     pub changed: bool,
+    /// What the file was to be since.
+    pub later: Vec<Arc<Vec<u8>>>,
 }
 
 impl TestFile {
     /// A file that does not exist yet.
-    pub fn new(path: String) -> Self {
+    pub fn new(path: String, in_place: bool) -> Self {
         Self {
             path: path.into_bytes(),
             inode: 0,
@@ -40,7 +46,22 @@ impl TestFile {
             current: Vec::new(),
             snapshots: Vec::new(),
             readers: Vec::new(),
+            in_place,
         }
+    }
+
+    /// What the handle has now may come to the blocks that older maps name.
+    fn note(&mut self) {
+        if self.in_place && !self.snapshots.is_empty() {
+            let now = Arc::new(self.current.clone());
+            self.snapshots.iter_mut().for_each(|old| old.later.push(now.clone()));
+            self.readers.iter_mut().for_each(|old| old.later.push(now.clone()));
+        }
+    }
+    /// Cuts or lengthens the model of the handle.
+    pub fn resize(&mut self, size: usize) {
+        self.current.resize(size, 0);
+        self.note();
     }
 
     /// Puts bytes into the model of the handle.
@@ -48,6 +69,7 @@ impl TestFile {
         let end = offset + data.len();
         self.current.resize(self.current.len().max(end), 0);
         self.current[offset..end].copy_from_slice(data);
+        self.note();
     }
 
     /// What the handle had is what everybody gets.

@@ -2,6 +2,7 @@
 //! those bytes, whatever happened since. [`Snapshot`] keeps what an extent map named when it was taken.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use cairn_client::Volume;
 use cairn_erasure::Codec;
@@ -38,6 +39,8 @@ pub struct Part {
     /// In the member's chunk.
     pub offset: u64,
     pub want: Vec<u8>,
+    /// What was written there since, perhaps in place.
+    pub later: Vec<Vec<u8>>,
 }
 
 /// An extent map and the bytes that it named.
@@ -46,6 +49,8 @@ pub struct Snapshot {
     pub extents: Vec<Extent>,
     pub sets: Vec<StripeSet>,
     pub bytes: Vec<u8>,
+    /// What the file was to be since: blocks that were changed in place have bytes of one of these.
+    pub later: Vec<Arc<Vec<u8>>>,
 }
 
 /// Groups by number.
@@ -82,18 +87,28 @@ impl Snapshot {
         let whole = &self.bytes[from..from + extent.length as usize];
         let copies = |pg: u32, index: u32, offset: u64, want: Vec<u8>| {
             let members = groups.get(&pg).map(|state| state.members.as_slice()).unwrap_or_default();
-            let part = move |disk: u32| Part { disk, pg, index, offset, want: want.clone() };
+            let part = move |disk: u32| Part { disk, pg, index, offset, want: want.clone(), later: Vec::new() };
             members.iter().map(|member| member.disk).map(part).collect::<Vec<Part>>()
         };
         let (at, end) = (extent.chunk_offset, extent.chunk_offset + extent.length);
         match ExtentKind::from_flags(extent.flags) {
-            Some(ExtentKind::Plain) => copies(extent.pg, extent.index, at, whole.to_vec()),
+            Some(ExtentKind::Plain) => {
+                let later = |bytes: &Arc<Vec<u8>>| {
+                    let known = bytes.get(from..).unwrap_or_default();
+                    let known = &known[..known.len().min(whole.len())];
+                    [known, &whole[known.len()..]].concat()
+                };
+                let later: Vec<Vec<u8>> = self.later.iter().map(later).collect();
+                let mut parts = copies(extent.pg, extent.index, at, whole.to_vec());
+                parts.iter_mut().for_each(|part| part.later.clone_from(&later));
+                parts
+            }
             Some(ExtentKind::Erasure(stripe)) => {
                 let members = groups.get(&extent.pg).map(|state| state.members.as_slice()).unwrap_or_default();
                 let column = |column: u16| {
                     let (offset, want) = column_bytes(stripe, column, at, end, whole)?;
                     let disk = members.get(usize::from(column))?.disk;
-                    Some(Part { disk, pg: extent.pg, index: extent.index, offset, want })
+                    Some(Part { disk, pg: extent.pg, index: extent.index, offset, want, later: Vec::new() })
                 };
                 (0..stripe.columns()).filter_map(column).collect()
             }
@@ -110,6 +125,15 @@ impl Snapshot {
             None => panic!("extent flags {:#x}", extent.flags),
         }
     }
+}
+
+/// The first byte that is neither the one that was there nor one that was written since.
+pub fn wrong_byte<T: AsRef<[u8]>>(have: &[u8], want: &[u8], later: &[T]) -> Option<usize> {
+    if have.len() != want.len() {
+        return Some(have.len().min(want.len()));
+    }
+    let is_wrong = |at: usize| have[at] != want[at] && !later.iter().any(|l| l.as_ref().get(at) == Some(&have[at]));
+    (0..have.len()).find(|at| is_wrong(*at))
 }
 
 /// The bytes of a column of a logical range, and where they begin in it.
@@ -180,9 +204,11 @@ impl Cluster {
             let Some(place) = places.get(&part.disk) else { continue };
             let length = part.want.len() as u64;
             match self.member(*place, part.disk, (part.pg, part.index), part.offset, length).await {
-                Said::Bytes(bytes) if bytes == part.want => good += 1,
                 Said::Bytes(bytes) => {
-                    let at = bytes.iter().zip(&part.want).position(|(a, b)| a != b).unwrap_or_default();
+                    let Some(at) = wrong_byte(&bytes, &part.want, &part.later) else {
+                        good += 1;
+                        continue;
+                    };
                     return Err(format!(
                         "place {place} answers other bytes than were published, with good checksums: pg{}.{} at {} + {at}",
                         part.pg, part.index, part.offset
@@ -262,7 +288,8 @@ impl Cluster {
                     Said::Bytes(bytes) => shards.push(bytes),
                     Said::Bad(block) => {
                         let want = Vec::new();
-                        let part = Part { disk: member.disk, pg: chunk.0, index: chunk.1, offset: from, want };
+                        let later = Vec::new();
+                        let part = Part { disk: member.disk, pg: chunk.0, index: chunk.1, offset: from, want, later };
                         self.report_bad(place, &part, block).await;
                         return Err(format!("{}: block {block} is bad", name()));
                     }

@@ -39,6 +39,8 @@ pub struct Summary {
     pub seed: u64,
     /// Faults that had an effect.
     pub faults: u64,
+    /// Blocks that were overwritten in place.
+    pub in_place: u64,
     /// One line for people.
     pub text: String,
 }
@@ -54,10 +56,10 @@ pub fn run(plan: Plan) -> Result<Summary, String> {
         workload.step(step).map_err(|why| format!("step {step}: {why}"))?;
     }
     workload.finish()?;
-    let (faults, text) = workload.summary();
+    let (in_place, (faults, text)) = (workload.blocks_in_place(), workload.summary());
     let took = begun.elapsed().as_secs_f32();
     let text = format!("seed {} ({}, {took:.1} s): {faults} faults: {text}", plan.seed, shape.layout);
-    Ok(Summary { seed: plan.seed, faults, text })
+    Ok(Summary { seed: plan.seed, faults, in_place, text })
 }
 
 /// Longest time that one call of the client takes; more is a call that hangs.

@@ -37,6 +37,8 @@ pub struct Workload {
     reading: Volume,
     files: Vec<TestFile>,
     counts: BTreeMap<&'static str, u64>,
+    /// Blocks that earlier clients overwrote in place.
+    in_place: u64,
 }
 
 /// Runs a call with a fault beginning beside it.
@@ -66,12 +68,25 @@ impl Workload {
         };
         let (volume, reading) = (volume(&writer)?, volume(&reader)?);
         let chaos = Chaos::new(seed, cluster.clone(), shape.budget);
-        let layout = shape.layout.parse().map_err(|error| format!("{error}"))?;
-        let files = (0..FILES).map(|i| TestFile::new(format!("/file{i}"))).collect();
+        let layout: Layout = shape.layout.parse().map_err(|error| format!("{error}"))?;
+        let in_place = layout.scheme().is_replicated() && layout.stripe().is_none();
+        let files = (0..FILES).map(|i| TestFile::new(format!("/file{i}"), in_place)).collect();
         let rng = SimRng::derived(seed, "workload");
         let counts = BTreeMap::new();
-        let mut workload =
-            Self { cluster, chaos, rng, shape, layout, writer, volume, _reader: reader, reading, files, counts };
+        let mut workload = Self {
+            cluster,
+            chaos,
+            rng,
+            shape,
+            layout,
+            writer,
+            volume,
+            _reader: reader,
+            reading,
+            files,
+            counts,
+            in_place: 0,
+        };
         for i in 0..FILES {
             workload.replace(i, None)?;
             workload.reopen(i)?;
@@ -83,9 +98,15 @@ impl Workload {
         *self.counts.entry(what).or_default() += 1;
     }
 
+    /// Blocks that clients overwrote in place.
+    pub fn blocks_in_place(&self) -> u64 {
+        self.in_place + self.volume.blocks_in_place()
+    }
+
     /// What happened, for people.
     pub fn summary(&self) -> (u64, String) {
         let (faults, text) = self.chaos.summary();
+        let text = format!("{text}; blocks overwritten in place {}", self.blocks_in_place());
         let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
         (faults, format!("{text}; {}", counts.join(", ")))
     }
@@ -267,13 +288,20 @@ impl Workload {
         for i in 0..FILES {
             self.sync(i, None)?;
         }
-        let rounds = 3 + self.rng.index(6);
+        // Half of them of blocks of a data base, that are written in place, some of them again and again.
+        let small = self.rng.chance(0.5);
+        let rounds = if small { 8 + self.rng.index(12) } else { 3 + self.rng.index(6) };
         let mut jobs = Vec::new();
-        for _ in 0..FILES {
+        for i in 0..FILES {
             let mut writes = Vec::new();
+            let size = self.files[i].current.len();
             for _ in 0..rounds {
-                let length = self.length().min(96 << 10);
-                let offset = self.rng.index(self.shape.file_max - length + 1);
+                let length = if small { 1 + self.rng.index(3 * 4096) } else { self.length().min(96 << 10) };
+                let most = if small && size > length { size.min(64 << 10).max(length) } else { self.shape.file_max };
+                let mut offset = self.rng.index(most - length + 1);
+                if small && self.rng.chance(0.7) {
+                    offset -= offset % 4096;
+                }
                 writes.push((offset, fresh_bytes(&self.rng, length)));
             }
             jobs.push(writes);
@@ -298,7 +326,7 @@ impl Workload {
         let mut next = || jobs.next().expect("one for each file");
         let all = async { tokio::join!(one(first, next()), one(second, next()), one(third, next())) };
         let refused = beside(&self.cluster, &mut self.chaos, planned, all)?;
-        self.count("storms");
+        self.count(if small { "storms of blocks" } else { "storms" });
         for (i, error) in [refused.0, refused.1, refused.2].into_iter().enumerate() {
             if let Some(error) = error {
                 self.check_uncertain(i)?;
@@ -320,7 +348,7 @@ impl Workload {
         };
         // First what is written is published, then the size changes: two steps, each of which may be refused.
         self.sync(i, None)?;
-        self.files[i].current.resize(size, 0);
+        self.files[i].resize(size);
         for attempt in 0..ATTEMPTS {
             let Some(handle) = self.files[i].handle.as_mut() else { return Ok(()) };
             match beside(&self.cluster, &mut self.chaos, planned.take(), handle.truncate(size as u64))? {
@@ -393,6 +421,7 @@ impl Workload {
         for attempt in 0..ATTEMPTS {
             match beside(&self.cluster, &mut self.chaos, None, self.writer.volume("default"))? {
                 Ok(volume) => {
+                    self.in_place += self.volume.blocks_in_place();
                     self.volume = volume;
                     break;
                 }

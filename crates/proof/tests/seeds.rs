@@ -28,6 +28,7 @@ fn every_published_byte_reads_back_right() {
     let scale = number("CAIRN_SCALE").unwrap_or(1) as usize;
     let jobs = number("CAIRN_JOBS").unwrap_or(8) as usize;
     let (next, faults, failed) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
+    let in_place = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(seeds.len()) {
             scope.spawn(|| {
@@ -37,6 +38,7 @@ fn every_published_byte_reads_back_right() {
                             println!("{}", summary.text);
                             assert!(summary.faults > 0, "seed {seed} had no fault, so it proves nothing");
                             faults.fetch_add(summary.faults, SeqCst);
+                            in_place.fetch_add(summary.in_place, SeqCst);
                         }
                         Err(why) => {
                             println!("seed {seed} FAILED: {why}");
@@ -49,5 +51,8 @@ fn every_published_byte_reads_back_right() {
     });
     let failed = failed.into_inner().expect("no panic while it was held");
     println!("{} seeds, {} faults, {} failed", seeds.len(), faults.into_inner(), failed.len());
+    if seeds == FIXED {
+        assert!(in_place.into_inner() > 50, "too few blocks were overwritten in place to prove anything of it");
+    }
     assert!(failed.is_empty(), "repeat with CAIRN_SEED=n CAIRN_STEPS={steps} CAIRN_SCALE={scale}: {failed:#?}");
 }

@@ -164,18 +164,21 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
+/// Blocks of a file and the chunks that they are in.
+type Places = BTreeSet<(u64, u32)>;
+
 /// What is known of the lease beside the namespace.
 #[derive(Default)]
 struct Model {
     /// Session, number, version at the grant, and the places of all blocks then.
-    held: Option<(u64, u64, u64, BTreeSet<(u64, u32)>)>,
+    held: Option<(u64, u64, u64, Places)>,
     last_number: u64,
     /// Version that a conversion read, and whether blocks may have been changed in place since.
     read: Option<(u64, bool)>,
 }
 
 /// The blocks of the file and the chunks that they are in.
-fn places(extents: &[Extent]) -> BTreeSet<(u64, u32)> {
+fn places(extents: &[Extent]) -> Places {
     extents
         .iter()
         .flat_map(|e| (e.file_offset / BLOCK..(e.file_offset + e.length).div_ceil(BLOCK)).map(|block| (block, e.index)))

@@ -1,6 +1,7 @@
 //! What is checked while a seed runs and at its end.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_client::ClientError;
@@ -8,7 +9,7 @@ use cairn_client::ClientError;
 use super::{ATTEMPTS, OLD_MAX, Workload, beside};
 use crate::faults::Planned;
 use crate::file::{OldReader, difference};
-use crate::members::{Snapshot, is_changed};
+use crate::members::{Snapshot, is_changed, wrong_byte};
 
 /// Time in which everything is whole again after the last fault.
 const HEAL_PATIENCE: Duration = Duration::from_secs(60);
@@ -114,8 +115,11 @@ impl Workload {
         };
         // Refused while something is wrong: then there is nothing to keep.
         if let Ok((snapshot, reader)) = beside(&self.cluster, &mut self.chaos, planned, taken)? {
-            file.snapshots.push(snapshot);
-            file.readers.push(OldReader { reader, want: file.published.clone(), got: 0, changed: false });
+            // What is written and not synced yet comes to the same blocks.
+            let later = if file.in_place { vec![Arc::new(file.current.clone())] } else { Vec::new() };
+            file.snapshots.push(Snapshot { later: later.clone(), ..snapshot });
+            let want = file.published.clone();
+            file.readers.push(OldReader { reader, want, got: 0, changed: file.in_place, later });
             if file.snapshots.len() > OLD_MAX {
                 file.snapshots.remove(0);
                 file.readers.remove(0);
@@ -125,7 +129,7 @@ impl Workload {
         Ok(())
     }
 
-    /// What was read before an overwrite is old bytes or an error.
+    /// What was read before an overwrite is old bytes, bytes of a later write in place, or an error.
     pub(super) fn check_old(&mut self, i: usize, mut planned: Option<Planned>) -> Result<(), String> {
         if let Some(map) = self.cluster.map() {
             let snapshots = std::mem::take(&mut self.files[i].snapshots);
@@ -217,8 +221,10 @@ async fn read_old(old: &mut OldReader) -> Result<(), String> {
             Ok(Some(piece)) => {
                 let end = old.got + piece.data.len();
                 let want = old.want.get(old.got..end).ok_or("an old reader reads beyond the end of its version")?;
-                if let Some(other) = difference(&piece.data, want) {
-                    return Err(format!("an old reader at {} reads wrong bytes: {other}", old.got));
+                let later = |bytes: &Arc<Vec<u8>>| bytes.get(old.got..).unwrap_or_default().to_vec();
+                let later: Vec<Vec<u8>> = old.later.iter().map(later).collect();
+                if let Some(at) = wrong_byte(&piece.data, want, &later) {
+                    return Err(format!("an old reader reads a wrong byte at {}", old.got + at));
                 }
                 old.got = end;
             }
