@@ -186,3 +186,32 @@ fn destroyed_disks_are_given_up_by_word_only() {
     assert!(pg.register(&[A], ALL, ALL));
     assert_eq!(states(&pg), [Syncing, Serving, Offline]);
 }
+
+/// When the last complete copies are given up, an old copy that was replaced would be passed over for the little that its
+/// successor has got so far; or both of one shard would count as two.
+#[test]
+fn a_replaced_disk_may_stand_in() {
+    let d = DiskId(9);
+    let mut pg = pg(3);
+    pg.take_down(&[A]);
+    assert!(pg.replace(&[(A, d)], |disk| disk != A));
+    pg.take_down(&[B, C]);
+    assert_eq!(states(&pg), [Syncing, Waiting, Waiting]);
+    let lost = [B, C];
+    assert_eq!(pg.stand_ins(&lost).collect::<Vec<_>>(), [d, A]);
+    assert_eq!((pg.position_of(A), pg.position_of(d), pg.missing_without(&lost)), (Some(0), Some(0), 1));
+    let able = |disk: DiskId| disk == A || disk == d;
+    assert!(pg.force(&lost, &[A], 50, able));
+    assert_eq!((pg.members[0].disk, pg.primary(), pg.index_floor), (A, Some(A), 50));
+    assert_eq!(pg.formers.iter().map(|f| (f.disk, f.served)).collect::<Vec<_>>(), [(d, false)]);
+    let disks: Vec<DiskId> = (1..=9).map(DiskId).collect();
+    let mut shards = Pg::new(PgId(1), VolumeId(1), Scheme::Erasure { k: 6, m: 3 }, &disks, WallTime(0));
+    shards.take_down(&disks[..1]);
+    assert!(shards.replace(&[(A, DiskId(10))], |disk| disk != A));
+    shards.take_down(&disks[1..5]);
+    let lost = &disks[1..3];
+    assert_eq!(shards.missing_without(lost), 0);
+    let lost = &disks[1..5];
+    assert_eq!(shards.missing_without(lost), 2);
+    assert!(!shards.force(lost, &[A, DiskId(10)], 1, |_| true), "one shard is not two");
+}
