@@ -39,6 +39,8 @@ pub struct Presence {
     lengths: Vec<u16>,
     /// Blocks that a member that serves has freed, of chunks where there are some.
     freed: BTreeMap<(u32, u32), BlockSet>,
+    /// Groups beyond this one may be too new to be known.
+    newest: u32,
     /// The range: from here on …
     from: (u32, u32),
     /// … up to here, which is not in it any more; `None`: to the end.
@@ -72,7 +74,12 @@ pub struct Shortage {
 impl Presence {
     /// For chunks from this one on.
     pub fn new(from: (u32, u32)) -> Self {
-        Self { from, ..Self::default() }
+        Self { from, newest: u32::MAX, ..Self::default() }
+    }
+
+    /// The newest group that is known: ids ascend, so of those beyond nothing can be said.
+    pub fn set_newest(&mut self, pg: u32) {
+        self.newest = pg;
     }
 
     /// Chunks of this group may follow.
@@ -124,6 +131,9 @@ impl Presence {
             return None;
         }
         let Some(group) = self.groups.get(&named.pg) else {
+            if named.pg > self.newest {
+                return None;
+            }
             // The group itself is gone.
             return Some(Shortage { lost: true, present: 0, unknown: 0, members: 0, needed: 1 });
         };
@@ -184,6 +194,9 @@ mod tests {
         assert_eq!(told(&lists, named(4, 1, 0, 4)), Some((true, 1, 1)));
         assert_eq!(told(&lists, named(3, 0, 0, 4)), Some((true, 0, 0)), "there is no such group");
         assert_eq!(told(&lists, named(2, 4, 0, 4)), None, "before this part");
+        assert_eq!(told(&lists, named(5, 0, 0, 4)), Some((true, 0, 0)), "nor such a one");
+        lists.set_newest(4);
+        assert_eq!(told(&lists, named(5, 0, 0, 4)), None, "it may be too new to be known");
         lists.end_before((4, 1));
         assert_eq!(told(&lists, named(4, 1, 0, 4)), None, "behind this part");
         assert_eq!(told(&lists, Named { inode: 0, ..named(2, 8, 0, 1) }), None, "a free record needs nothing");

@@ -61,6 +61,8 @@ pub struct MetaTimings {
     /// A writer makes itself known to the partition within some seconds; one that has not after this is not there any
     /// more.
     pub unknown_grace: Duration,
+    /// A check of the volume that nobody asked for follows the one before after so long.
+    pub check_period: Duration,
     /// How often the leader looks whether trash is to be removed.
     pub trash_tick: Duration,
     /// Between two attempts to open a partition that could not be opened.
@@ -89,6 +91,7 @@ impl Default for MetaTimings {
             garbage_period: Duration::from_secs(3600),
             garbage_grace: Duration::from_secs(600),
             unknown_grace: Duration::from_secs(20),
+            check_period: Duration::from_secs(24 * 3600),
             trash_tick: Duration::from_secs(30),
             open_retry: Duration::from_secs(10),
             stop_grace: Duration::from_secs(2),

@@ -1,5 +1,6 @@
 //! The check of a volume: its names, links, totals and quotas, and for each extent the chunk with the redundancy of its
-//! group, as the members list it. Asked for by an operator (`Fsck`), done by the leader beside its other work.
+//! group, as the members list it. Asked for by an operator (`Fsck`), and once in `check_period` by itself; done by the leader beside
+//! its other work.
 //!
 //! One version of the namespace is checked, taken before any list is asked for: so what it names and nobody has was lost,
 //! or freed since, which the present version tells. Memory: [`PART_BYTES`] of lists, a part of the inodes, and a bounded
@@ -7,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cairn_meta_core::{
     Copy, Finding, Fsck, Mend, Named, NamedScan, NamespaceSnapshot, PathFinder, Presence, Shortage, mend_item,
@@ -18,7 +20,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::meta::{FsckFinding, FsckRequest, FsckResponse, MendItem, MendNamespace};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::chunk_lists::GroupLists;
 use crate::config::MetaTimings;
@@ -34,6 +36,8 @@ const STEP: usize = 2048;
 const REST: u32 = 1;
 /// Files whose extents are short that are named; more are counted.
 const SHORT_MAX: usize = 10_000;
+/// Files that lost bytes and are named in the log by one check.
+const TOLD_MAX: usize = 20;
 /// Findings of one answer.
 const FINDINGS_PAGE: usize = 500;
 
@@ -97,6 +101,16 @@ impl FsckDesk {
         })
     }
 
+    /// Begins a check of the leader's own; false when one is under way.
+    fn begin(&self) -> bool {
+        let mut run = self.run.lock();
+        if run.state == RUNNING {
+            return false;
+        }
+        *run = Run { id: run.id + 1, state: RUNNING, ..Run::default() };
+        true
+    }
+
     /// This member leads no more, or only now: what an earlier leader checked is not known.
     pub(crate) fn reset(&self) {
         let mut run = self.run.lock();
@@ -131,16 +145,41 @@ impl Checker {
     /// Makes checks until the task is ended.
     pub(crate) async fn run(self) {
         loop {
-            self.desk().wake.notified().await;
+            let asked = timeout(self.timings.check_period, self.desk().wake.notified()).await.is_ok();
+            let leads = self.partition.state.leading_term().is_some();
+            if !asked && !(leads && self.desk().begin()) {
+                continue;
+            }
             let outcome = self.check().await;
             let mut run = self.desk().run.lock();
             match outcome {
-                Ok(()) => run.state = DONE,
+                Ok(()) => {
+                    run.state = DONE;
+                    self.tell(&run, asked);
+                }
                 Err(error) => {
                     run.state = FAILED;
                     run.message = error.to_string();
                 }
             }
+        }
+    }
+
+    /// What nobody asked for is told in the log; files that lost bytes are counted.
+    fn tell(&self, run: &Run, asked: bool) {
+        let state = &self.partition.state;
+        let lost = run.findings.iter().filter(|finding| finding.severity == LOST);
+        state.common.stats.lost_files.store(lost.clone().count() as u64, Relaxed);
+        if asked {
+            return;
+        }
+        for FsckFinding { path, inode, text, .. } in lost.take(TOLD_MAX) {
+            let path = String::from_utf8_lossy(path);
+            tracing::error!(partition = %state.id, inode, %path, text, "a file has lost bytes; restore it from elsewhere");
+        }
+        let wrong = run.findings.iter().filter(|finding| finding.severity == NAMES).count();
+        if wrong > 0 {
+            tracing::error!(partition = %state.id, wrong, "the namespace is damaged; see cairn admin fsck");
         }
     }
 
@@ -263,6 +302,7 @@ impl Checker {
         let state = &self.partition.state;
         let pgs: Vec<u32> = {
             let map = state.common.map.read();
+            lists.set_newest(map.pg_newest().map_or(0, PgId::get));
             let own = map.pgs().filter(|pg| pg.volume == state.volume.get() && !pg.retired && pg.pg >= from.0);
             own.map(|pg| pg.pg).collect()
         };

@@ -73,6 +73,8 @@ impl MetaServer {
         for (name, help, counter) in counters {
             samples.counter(name, help, &[], counter.load(Relaxed));
         }
+        let lost = stats.lost_files.load(Relaxed) as f64;
+        samples.gauge("cairn_meta_lost_files", "Files of which the last check found bytes lost.", &[], lost);
         self.sample_latency(samples);
         for partition in self.partitions().read().values() {
             sample_partition(partition, samples);

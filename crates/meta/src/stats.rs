@@ -29,6 +29,8 @@ pub struct MetaStats {
     pub(crate) frees_done: AtomicU64,
     pub(crate) free_failures: AtomicU64,
     pub(crate) reclaim_entries: AtomicU64,
+    /// Files of which the last check found bytes lost.
+    pub(crate) lost_files: AtomicU64,
     pub(crate) garbage_passes: AtomicU64,
     pub(crate) garbage_listed: AtomicU64,
     pub(crate) garbage_blocks: AtomicU64,
@@ -49,6 +51,7 @@ impl Default for MetaStats {
             frees_done: AtomicU64::new(0),
             free_failures: AtomicU64::new(0),
             reclaim_entries: AtomicU64::new(0),
+            lost_files: AtomicU64::new(0),
             garbage_passes: AtomicU64::new(0),
             garbage_listed: AtomicU64::new(0),
             garbage_blocks: AtomicU64::new(0),

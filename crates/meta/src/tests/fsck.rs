@@ -1,12 +1,16 @@
 //! The check of a volume: what members lack is told by path, a whole volume has no findings.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use cairn_types::{ErrorCode, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty};
 use cairn_wire::data::ChunkSummary;
 use cairn_wire::meta::{FsckRequest, FsckResponse, MetaHeader, UnlinkRequest};
 
-use super::fixture::{Caller, Cluster, DataNode, eventually};
+use super::fixture::{Caller, Cluster, DataNode, eventually, quick};
+use crate::MetaTimings;
 
 fn chunk(index: u32) -> ChunkSummary {
     ChunkSummary { index, length: 4096, durable_length: 4096, sealed: true, session: 9, ..Default::default() }
@@ -14,7 +18,11 @@ fn chunk(index: u32) -> ChunkSummary {
 
 /// Three members that serve.
 fn cluster(data: &[DataNode]) -> Cluster {
-    let mut cluster = Cluster::start(1);
+    cluster_with(data, quick())
+}
+
+fn cluster_with(data: &[DataNode], timings: MetaTimings) -> Cluster {
+    let mut cluster = Cluster::with(1, timings, |config| config);
     cluster.add_pg(&data.iter().collect::<Vec<_>>());
     let state = cluster.map.pgs[0].state.as_mut().expect("a state");
     state.scheme = u32::from("r3".parse::<Scheme>().expect("a scheme").code());
@@ -107,4 +115,18 @@ fn only_root_may_ask() {
     assert_eq!(caller.call::<FsckResponse>(Opcode::Fsck, &asked), Err(ErrorCode::NotPermitted));
     let unknown = FsckRequest { header: Some(caller.read_header()), run: 7, ..Default::default() };
     assert_eq!(caller.call::<FsckResponse>(Opcode::Fsck, &unknown), Err(ErrorCode::NotFound));
+}
+
+/// Files that lost bytes would be found out only when somebody asks.
+#[test]
+fn the_leader_checks_by_itself() {
+    let data: Vec<DataNode> = (0..3).map(|_| DataNode::start()).collect();
+    let timings = MetaTimings { check_period: Duration::from_millis(50), ..quick() };
+    let cluster = cluster_with(&data, timings);
+    let lost = || cluster.meta(0).stats().lost_files.load(Ordering::SeqCst);
+    let mut caller = cluster.caller(9);
+    caller.create_with_chunks("one", 1);
+    eventually("the loss", || lost() == 1);
+    data.iter().for_each(|node| node.set_chunks(vec![chunk(0)]));
+    eventually("the bytes", || lost() == 0);
 }
