@@ -33,6 +33,10 @@ impl<K: Hash + Eq, V> Generations<K, V> {
         let old = self.old.remove(key);
         self.young.remove(key).or(old)
     }
+    fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
     fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
@@ -85,6 +89,10 @@ impl Cache {
     pub(crate) fn forget_attributes(&self, ino: u64) {
         self.attributes.lock().remove(&ino);
     }
+    /// One of them changed, and nobody knows which.
+    pub(crate) fn forget_all_attributes(&self) {
+        self.attributes.lock().clear();
+    }
     /// What the name was lately, and how long that may still be used.
     pub(crate) fn name(&self, caller: &Caller, parent: u64, name: &[u8]) -> Option<(Known, Duration)> {
         let names = self.names.lock();
@@ -95,10 +103,14 @@ impl Cache {
     }
     /// The inode that a name was of, however long ago: for what a change of it touches.
     pub(crate) fn last_inode(&self, parent: u64, name: &[u8]) -> Option<u64> {
-        match self.names.lock().get(&(parent, name.into()))?.known {
+        match self.last_known(parent, name)? {
             Known::Inode(ino) => Some(ino),
             Known::Nothing => None,
         }
+    }
+    /// What a name was when it was last asked for.
+    pub(crate) fn last_known(&self, parent: u64, name: &[u8]) -> Option<Known> {
+        Some(self.names.lock().get(&(parent, name.into()))?.known)
     }
     pub(crate) fn put_name(&self, caller: &Caller, parent: u64, name: &[u8], known: Known, ttl: Duration) {
         if !ttl.is_zero() {

@@ -121,6 +121,16 @@ impl Vfs {
         self.inner.cache.forget_attributes(parent);
     }
 
+    /// What a name is of is about to change: what was it? If that is not known, all attributes are old.
+    fn affected(&self, parent: u64, name: &[u8]) -> Option<Known> {
+        let known = self.inner.cache.last_known(parent, name);
+        if known.is_none() {
+            self.inner.cache.forget_all_attributes();
+            self.inner.files.all().iter().for_each(|file| file.data.make_old());
+        }
+        known
+    }
+
     /// Removes a name of anything but a directory. An open file lives on until its last handle is released.
     pub async fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
         let (volume, shown_as) = (self.inner.as_user(caller), named(parent, name));
@@ -128,6 +138,8 @@ impl Vfs {
         let (own, what) = (name.to_vec(), shown(&shown_as));
         let removed =
             self.inner.change(&what, async move { Ok(volume.unlink_at(parent, &own, &shown_as).await?) }).await;
+        // It may have other names.
+        self.affected(parent, name);
         self.removed(caller, parent, name, &removed);
         removed
     }
@@ -153,13 +165,25 @@ impl Vfs {
         self.inner.check_writable(&shown(&shown_as))?;
         let what = shown(&shown_as);
         let ((parent, name), (new_parent, new_name)) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
-        let moved = self.inner.cache.last_inode(from.0, from.1);
         let rename = async move { Ok(volume.rename_at(parent, &name, new_parent, &new_name, &shown_as, flags).await?) };
         let outcome = self.inner.change(&what, rename).await;
+        let (moved, replaced) = (self.affected(from.0, from.1), self.affected(to.0, to.1));
         self.changed(from.0, from.1);
         self.changed(to.0, to.1);
-        // A directory's ".." is another one now.
-        moved.into_iter().for_each(|ino| self.inner.cache.forget_attributes(ino));
+        // The kernel asks for neither name again, and what they are of has to be known at their next change.
+        if outcome.is_ok() {
+            let put = |(parent, name): (u64, &[u8]), known| {
+                if let Some(known @ Known::Inode(ino)) = known {
+                    // A directory's ".." is another one now.
+                    self.forget_attributes(ino);
+                    self.inner.cache.put_name(caller, parent, name, known, self.inner.options.entry_ttl);
+                }
+            };
+            put(to, moved);
+            if flags & libc::RENAME_EXCHANGE != 0 {
+                put(from, replaced);
+            }
+        }
         outcome
     }
 }

@@ -89,7 +89,9 @@ impl Pair {
             let (local_after, mount_after) = (self.local.change_times(&places), self.mount.change_times(&places));
             for (at, place) in places.iter().enumerate() {
                 let (local, mount) = (local[at] != local_after[at], mount[at] != mount_after[at]);
-                if local != mount {
+                // What was written through a handle that is open changes the time once more when it is stored.
+                let stored_behind = mount && self.local.open() > 0;
+                if local != mount && !stored_behind {
                     self.fail(&format!("the change time of {place:?} changed locally: {local}, on the mount: {mount}"));
                 }
             }
