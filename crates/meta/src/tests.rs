@@ -4,6 +4,7 @@ mod fixture;
 mod frees;
 mod fsck;
 mod garbage;
+mod leases;
 mod locks;
 mod members;
 mod opens;
