@@ -8,6 +8,9 @@ use cairn_wire::manager::RepairStatus;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// A member that has so much of its group, in eighths, lacks less than one that was away.
+const NEARLY: u64 = 7;
+
 /// Over which rates are measured.
 const WINDOW: Duration = Duration::from_secs(20);
 
@@ -39,6 +42,11 @@ impl Progress {
     pub(crate) fn retain(&mut self, state: &State) {
         let syncs = |pg: &Pg, disk: DiskId| pg.state_of(disk) == Some(MemberState::Syncing);
         self.0.retain(|(pg, disk), _| state.pg(*pg).is_some_and(|pg| !pg.retired && syncs(pg, *disk)));
+    }
+
+    /// Whether a member that is being filled has nearly all of `total` bytes.
+    pub(crate) fn is_nearly_done(&self, pg: PgId, disk: DiskId, total: u64) -> bool {
+        total > 0 && self.of(pg, disk).0 >= total / 8 * NEARLY
     }
 
     /// Bytes that a member has, and bytes a second.
@@ -101,6 +109,8 @@ mod tests {
             progress.report(pg, disk, 20_000, at(second));
         }
         assert_eq!(progress.of(pg, disk), (20_000, 0));
+        assert!(progress.is_nearly_done(pg, disk, 22_000) && !progress.is_nearly_done(pg, disk, 30_000));
+        assert!(!progress.is_nearly_done(pg, disk, 0), "nothing is known of the group");
         assert_eq!(progress.of(pg, DiskId(3)), (0, 0));
     }
 }

@@ -5,11 +5,11 @@
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_env::Rng;
-use cairn_manager_core::State;
 use cairn_manager_core::command::{Command, MemberAt, ReplaceMembers};
 use cairn_manager_core::liveness::ProbeOutcome;
 use cairn_manager_core::{Key, repair};
-use cairn_types::{DiskId, NodeId, PgId, Time};
+use cairn_manager_core::{Pg, State};
+use cairn_types::{DiskId, MemberState, NodeId, PgId, Time};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -71,11 +71,7 @@ impl Manager {
     /// there is room.
     async fn give_up_full(&self) {
         let stuck = self.look(|state, leading| {
-            let at = |(pg, disk): (&cairn_manager_core::Pg, DiskId)| MemberAt {
-                pg: pg.id.get(),
-                disk: disk.get(),
-                epoch: pg.epoch.get(),
-            };
+            let at = |(pg, disk): (&Pg, DiskId)| MemberAt { pg: pg.id.get(), disk: disk.get(), epoch: pg.epoch.get() };
             repair::stuck(state, &leading.soft).take(ROUND_MAX).map(at).collect::<Vec<_>>()
         });
         for at in stuck.unwrap_or_default() {
@@ -96,6 +92,9 @@ impl Manager {
             for pg in state.pgs().filter(|pg| !pg.retired && !pg.formers.is_empty() && !pg.is_complete()) {
                 for disk in repair::returns(state, pg) {
                     let Some((node, address)) = place(state, disk) else { continue };
+                    if successor_lacks_less(leading, pg, disk) {
+                        continue;
+                    }
                     if is_heard(leading, node, now) && found.len() < ROUND_MAX {
                         found.push((MemberAt { pg: pg.id.get(), disk: disk.get(), epoch: pg.epoch.get() }, address));
                     }
@@ -119,6 +118,18 @@ impl Manager {
             });
         }
     }
+}
+
+/// Whether the disk in the place of a former one has nearly everything, and nothing keeps it from getting the rest.
+fn successor_lacks_less(leading: &Leading, pg: &Pg, former: DiskId) -> bool {
+    let member = pg.position_of(former).map(|position| pg.members[position]);
+    let total = leading.soft.pg_used.get(&pg.id).copied().unwrap_or(0);
+    let misses_nothing = pg.formers.iter().any(|f| f.disk == former && f.complete);
+    member.is_some_and(|member| {
+        let goes_on =
+            member.state == MemberState::Syncing && !leading.soft.pg_waits.contains_key(&(pg.id, member.disk));
+        goes_on && !misses_nothing && leading.progress.is_nearly_done(pg.id, member.disk, total)
+    })
 }
 
 fn place(state: &State, disk: DiskId) -> Option<(NodeId, String)> {
