@@ -3,17 +3,17 @@
 //!
 //!     cargo run --release -p cairn-data --example chain_bench -- [DIR] [MiB a stream]
 
+mod one_node;
+
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_data::{DataConfig, DataEnv, DataServer, DiskConfig};
-use cairn_env::{AlignedBuf, BufPool, Disk, OpenOptions, OsRng, RealClock, RealDisk, SharedBuf};
+use cairn_env::{AlignedBuf, Disk, OpenOptions, RealDisk, SharedBuf};
 use cairn_format::crc_table::{decode_crcs, encode_crcs};
-use cairn_node_agent::{Contributor, Registration};
-use cairn_rpc::{CallOptions, Client, ClientConfig, Identity, Payload, Peer, Server, ServerConfig};
-use cairn_types::{BLOCK_SIZE, ClusterId, DiskId, DiskUuid, Incarnation, NodeId, crc32c_blocks};
+use cairn_node_agent::Contributor;
+use cairn_rpc::{CallOptions, Client, ClientConfig, Identity, Payload, Peer};
+use cairn_types::{BLOCK_SIZE, ClusterId, NodeId, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AllocateRequest, AllocateResponse, AppendRequest, ChunkHeader, PgMember, PgState, ReadRequest, ReadResponse,
@@ -21,6 +21,7 @@ use cairn_wire::data::{
 };
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, Node, Pg};
+use one_node::{BenchNode, Failure, start_node};
 
 const CLUSTER: ClusterId = ClusterId([1; 16]);
 const FRAME: usize = 1 << 20;
@@ -29,42 +30,8 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const IN_FLIGHT: usize = 8;
 const SYNC_EVERY: u64 = 16 << 20;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-struct Node3 {
-    data: DataServer,
-    server: Server,
-}
-
-fn start_node(dir: &Path, number: u32) -> Result<Node3, Failure> {
-    let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(0));
-    let client = Client::with_threads(1, ClientConfig::default(), identity.clone())?;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::create(dir)?);
-    let config = DataConfig { disk: DiskConfig::default(), ..DataConfig::new(vec![disk]) };
-    let env = DataEnv {
-        clock: Arc::new(RealClock),
-        rng: Arc::new(OsRng),
-        pool: BufPool::new(128 << 20),
-        client,
-        cluster: CLUSTER,
-    };
-    let data = DataServer::start(config, env)?;
-    let config = ServerConfig { threads: 1, pool: BufPool::new(64 << 20), ..ServerConfig::default() };
-    let server = Server::bind("127.0.0.1:0".parse()?, config, identity, Arc::new(data.clone()))?;
-    let uuid = data.disks().first().and_then(|disk| DiskUuid::from_slice(&disk.uuid)).ok_or("no disk")?;
-    data.registered(&Registration {
-        node: NodeId(16 + number),
-        cluster: CLUSTER,
-        incarnation: Incarnation(1 + u64::from(number)),
-        term: 1,
-        disks: vec![(uuid, DiskId(101 + number))],
-        problems: Vec::new(),
-    })?;
-    Ok(Node3 { data, server })
-}
-
 /// A placement group per stream; the first member leads.
-fn map(nodes: &[Node3], pg: u32, copies: usize) -> ClusterMap {
+fn map(nodes: &[BenchNode], pg: u32, copies: usize) -> ClusterMap {
     let member = |i: usize| PgMember { disk: 101 + i as u32, state: 1, node: 16 + i as u32 };
     let state = PgState {
         pg,
@@ -76,11 +43,8 @@ fn map(nodes: &[Node3], pg: u32, copies: usize) -> ClusterMap {
         retired: false,
         ..PgState::default()
     };
-    let node = |(i, node): (usize, &Node3)| Node {
-        id: 16 + i as u32,
-        address: node.server.local_addr().to_string(),
-        ..Node::default()
-    };
+    let node =
+        |(i, node): (usize, &BenchNode)| Node { id: 16 + i as u32, address: node.address.clone(), ..Node::default() };
     ClusterMap {
         version: u64::from(pg),
         nodes: nodes.iter().enumerate().map(node).collect(),
@@ -282,7 +246,7 @@ fn main() -> Result<(), Failure> {
     let bytes = args.next().map_or(Ok(1024), |text| text.parse::<u64>())? << 20;
     let dirs: Vec<PathBuf> = (0..3).map(|i| base.join(format!("d{i}"))).collect();
     raw_disk(&base, bytes * 2)?;
-    let nodes = dirs.iter().enumerate().map(|(i, dir)| start_node(dir, i as u32));
+    let nodes = dirs.iter().enumerate().map(|(i, dir)| start_node(dir, i as u32, CLUSTER));
     let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
     let identity = Identity::new(CLUSTER, PeerKind::Client, NodeId(0));
     let config = ClientConfig { bulk_connections: 4, ..ClientConfig::default() };
@@ -293,7 +257,7 @@ fn main() -> Result<(), Failure> {
     let data = data.freeze();
     let mut pg = 0;
     for (copies, streams) in [(1, 1), (3, 1), (3, 4)] {
-        let peer = client.peer(&nodes[0].server.local_addr().to_string());
+        let peer = client.peer(&nodes[0].address);
         let writers: Vec<Writer> = (0..streams)
             .map(|stream| {
                 pg += 1;

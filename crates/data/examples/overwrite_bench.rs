@@ -4,17 +4,18 @@
 //!
 //!     cargo run --release -p cairn-data --example overwrite_bench -- [DIR] [seconds]
 
+mod one_node;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use cairn_data::{DataConfig, DataEnv, DataServer};
-use cairn_env::{AlignedBuf, BufPool, Disk, OsRng, RealClock, RealDisk, SharedBuf};
+use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::encode_crcs;
-use cairn_node_agent::{Contributor, Registration};
-use cairn_rpc::{CallOptions, Client, ClientConfig, Identity, Peer, Server, ServerConfig};
-use cairn_types::{BLOCK_SIZE, ClusterId, DiskId, DiskUuid, Incarnation, NodeId, crc32c, crc32c_blocks};
+use cairn_node_agent::Contributor;
+use cairn_rpc::{CallOptions, Client, ClientConfig, Identity, Peer};
+use cairn_types::{BLOCK_SIZE, ClusterId, NodeId, crc32c, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AllocateRequest, AllocateResponse, AppendRequest, ChunkHeader, OverwriteRequest, OverwriteVector, PgMember,
@@ -22,52 +23,18 @@ use cairn_wire::data::{
 };
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, Node, Pg};
+use one_node::{BenchNode, Failure, start_node};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const CLUSTER: ClusterId = ClusterId([1; 16]);
 const BLOCKS: u32 = 16_384;
 const DEADLINE: Duration = Duration::from_secs(20);
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
 /// What the way to the last member does: a delay of each direction in microseconds, or nothing passes at all.
 #[derive(Default)]
 struct Way {
     delay_us: AtomicU64,
     stopped: AtomicBool,
-}
-
-struct Member {
-    data: DataServer,
-    server: Server,
-    address: String,
-}
-
-fn start_member(dir: &Path, number: u32) -> Result<Member, Failure> {
-    let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(0));
-    let client = Client::with_threads(1, ClientConfig::default(), identity.clone())?;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::create(dir)?);
-    let env = DataEnv {
-        clock: Arc::new(RealClock),
-        rng: Arc::new(OsRng),
-        pool: BufPool::new(128 << 20),
-        client,
-        cluster: CLUSTER,
-    };
-    let data = DataServer::start(DataConfig::new(vec![disk]), env)?;
-    let config = ServerConfig { threads: 1, pool: BufPool::new(64 << 20), ..ServerConfig::default() };
-    let server = Server::bind("127.0.0.1:0".parse()?, config, identity, Arc::new(data.clone()))?;
-    let uuid = data.disks().first().and_then(|disk| DiskUuid::from_slice(&disk.uuid)).ok_or("no disk")?;
-    data.registered(&Registration {
-        node: NodeId(16 + number),
-        cluster: CLUSTER,
-        incarnation: Incarnation(1 + u64::from(number)),
-        term: 1,
-        disks: vec![(uuid, DiskId(101 + number))],
-        problems: Vec::new(),
-    })?;
-    let address = server.local_addr().to_string();
-    Ok(Member { data, server, address })
 }
 
 /// Passes bytes on after a delay, without slowing down what follows.
@@ -134,7 +101,7 @@ impl Group {
     }
 
     /// Tells all members of the group's epoch; `serving` of `members` serve.
-    fn tell(&self, all: &[Member], addresses: &[String]) {
+    fn tell(&self, all: &[BenchNode], addresses: &[String]) {
         let state = |i: usize| if i < self.serving { 1 } else { 4 };
         let member = |i: usize| PgMember { disk: 101 + i as u32, state: state(i), node: 16 + i as u32 };
         let pg = PgState {
@@ -306,7 +273,7 @@ async fn appends(what: &str, group: &Group, depth: usize, seconds: f64, data: &S
 /// The last member falls silent under load; the epoch rises when the first one says so. How long nothing was answered.
 async fn silence(
     group: &mut Group,
-    all: &[Member],
+    all: &[BenchNode],
     addresses: &[String],
     way: &Way,
     data: &SharedBuf,
@@ -338,7 +305,8 @@ async fn silence(
 
 async fn run(base: &Path, seconds: f64) -> Result<(), Failure> {
     let dirs: Vec<PathBuf> = (0..3).map(|i| base.join(format!("d{i}"))).collect();
-    let all = dirs.iter().enumerate().map(|(i, dir)| start_member(dir, i as u32)).collect::<Result<Vec<_>, _>>()?;
+    let all =
+        dirs.iter().enumerate().map(|(i, dir)| start_node(dir, i as u32, CLUSTER)).collect::<Result<Vec<_>, _>>()?;
     let way = Arc::new(Way::default());
     let mut addresses: Vec<String> = all.iter().map(|member| member.address.clone()).collect();
     addresses[2] = proxy(addresses[2].clone(), way.clone()).await?;
