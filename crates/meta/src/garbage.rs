@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use cairn_meta_core::{GarbageRange, NamedScan, SessionState, Suspects};
@@ -30,6 +31,8 @@ use crate::stats::{add, count};
 
 /// Suspects that are judged together.
 const PART_BYTES: usize = 32 << 20;
+/// As few as that where chunks hold very many small files.
+const PART_BYTES_MIN: usize = 256 << 10;
 /// Entries of the namespace looked at in one step.
 const SCAN_ENTRIES: usize = 2048;
 /// Part of the time that a pass may take on the leader's thread: one in this many.
@@ -50,6 +53,9 @@ pub(crate) struct Collector {
     partition: Arc<Partition>,
     client: Client,
     timings: MetaTimings,
+    /// Of the suspects that are judged together: less than [`PART_BYTES`] where they took more room than that while they
+    /// were judged, so that the next pass gets to those that were left out.
+    part_bytes: AtomicUsize,
 }
 
 /// What a pass found so far.
@@ -64,7 +70,7 @@ struct Pass {
 
 impl Collector {
     pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
-        Self { partition, client, timings }
+        Self { partition, client, timings, part_bytes: AtomicUsize::new(PART_BYTES) }
     }
 
     /// Makes passes until the task is ended.
@@ -128,7 +134,7 @@ impl Collector {
             let Some(mut lists) = self.lists(pg) else { continue };
             while let Some(listed) = lists.next().await {
                 self.consider(pg, &listed, &mut pass);
-                if pass.suspects.memory_bytes() > PART_BYTES {
+                if pass.suspects.memory_bytes() > self.part_bytes.load(Relaxed) {
                     self.judge(&mut pass).await?;
                 }
             }
@@ -191,6 +197,8 @@ impl Collector {
             })?;
             if suspects.memory_bytes() > 2 * PART_BYTES {
                 suspects.shrink_to(PART_BYTES);
+                let smaller = self.part_bytes.load(Relaxed) / 2;
+                self.part_bytes.store(smaller.max(PART_BYTES_MIN), Relaxed);
             }
             if !more {
                 break;
