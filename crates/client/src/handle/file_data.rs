@@ -153,6 +153,12 @@ impl State {
         let own = self.in_place.lease.as_ref().map_or(0, |lease| lease.session.id.0);
         new.overwriter != 0 && new.overwriter != own
     }
+    /// A change set the time of modification, after what is not published yet was written.
+    fn newer_mtime(&mut self, answer: &Attributes) {
+        if self.mtime_ns != 0 && answer.mtime_ns != self.attributes.mtime_ns {
+            self.mtime_ns = answer.mtime_ns;
+        }
+    }
     fn forget_contents(&mut self) {
         self.extents.clear();
         self.blocks.clear();

@@ -33,6 +33,7 @@ impl FileData {
         let now = self.now();
         self.with(0, |state| {
             let before = state.attributes.size;
+            state.newer_mtime(&answer);
             if state.learn(answer, now, By::Own) {
                 state.extents.punch(size.min(before), u64::MAX);
                 state.blocks.cut(size.min(before), u64::MAX);
@@ -69,6 +70,7 @@ impl FileData {
         let answer = volume.punch(self.inode, &self.shown_as, request).await?;
         let now = self.now();
         self.with(0, |state| {
+            state.newer_mtime(&answer);
             if state.learn(answer, now, By::Own) {
                 state.extents.punch(offset, end);
                 state.blocks.cut(offset, end);
