@@ -95,8 +95,11 @@ impl Body {
                 }
             }
             None => {
+                // In a striped layout this is the part up to the first whole block. What follows goes to other chunks, so this
+                // may be the last one here, and nobody else would ask for its sync.
+                let alone = self.layout.stripe().is_some();
                 while self.gather.len() > SEGMENT_MAX {
-                    self.send_plain(false).await?;
+                    self.send_plain(alone).await?;
                 }
             }
         }

@@ -6,6 +6,7 @@ use crate::file_writer::WriteOptions;
 use cairn_env::{FastRng, Rng};
 use cairn_types::{ExtentKind, Layout, Scheme};
 use cairn_wire::common::Extent;
+use std::time::Duration;
 
 const RS: Scheme = Scheme::Erasure { k: 3, m: 2 };
 const ROW: u64 = 3 * 4096;
@@ -152,5 +153,57 @@ async fn random_operations_on_rows() {
 async fn random_operations_on_stripe_sets() {
     for seed in [5, 6] {
         random_operations("r2x3/4k", seed, 300_000, 100).await;
+    }
+}
+
+/// Bytes by their place, so that any that are moved show.
+fn noise(from: u64, length: usize) -> Vec<u8> {
+    (from..from + length as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(40), work).await.unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+/// The part up to the first whole block goes its own way, and nobody would ask for its sync: a long write that does not
+/// begin with a block would never be durable.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_writes_may_begin_within_a_block() {
+    for layout in ["r3", "rs-3-2/4k", "rs-3-2/64k", "r2x3/4k", "r2x3/64k"] {
+        for (first, second) in [(300_001, 1_500_000), (100, 1_200_000), (4096, 1_500_000), (5000, 64 << 10)] {
+            let (cluster, _client, _volume, mut handle) = start(layout).await;
+            let what = format!("{layout}: {second} bytes behind {first}");
+            handle.write_at(0, &noise(0, first)).await.expect("written");
+            in_time(&what, handle.sync()).await.expect("synced");
+            handle.write_at(first as u64, &noise(first as u64, second)).await.expect("written");
+            in_time(&what, handle.sync()).await.expect("synced");
+            let back = handle.read_at(0, usize::MAX / 2).await.expect("read");
+            assert!(back == noise(0, first + second), "{what}");
+            in_time(&what, handle.close()).await.expect("closed");
+            cluster.check_namespace();
+        }
+    }
+}
+
+/// A conversion of a file whose data begins within a block would never end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_with_holes_are_converted_wherever_their_data_begins() {
+    for layout in ["rs-3-2/4k", "rs-3-2/64k", "r2x3/64k"] {
+        // 64 KiB rows: up to the block, and then whole rows only.
+        for (from, length) in [(756_040, 1_800_000), (756_040, 1_720 + 2 * 196_608), (1 << 20, 1_300_000)] {
+            let (cluster, _client, volume, mut handle) = start("r3").await;
+            let what = format!("{length} bytes at {from} to {layout}");
+            handle.write_at(from, &noise(from, length)).await.expect("written");
+            handle.sync().await.expect("synced");
+            let inode = handle.inode();
+            handle.close().await.expect("closed");
+            let to = layout.parse().expect("a layout");
+            in_time(&what, volume.convert(inode, b"/f", to)).await.expect("converted");
+            let handle = volume.open(b"/f").await.expect("opened");
+            let back = handle.read_at(0, usize::MAX / 2).await.expect("read");
+            assert!(back[..from as usize].iter().all(|b| *b == 0), "{what}");
+            assert!(back[from as usize..] == noise(from, length), "{what}");
+            cluster.check_namespace();
+        }
     }
 }
