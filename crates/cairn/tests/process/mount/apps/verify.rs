@@ -36,7 +36,7 @@ pub fn run(place: &mut Place) {
     let jobs = place.local.path().join("jobs");
     std::fs::write(&jobs, JOBS).expect("the jobs");
     let script = format!("fio {}", jobs.display());
-    let mut command = place.shell(&place.local.path().to_owned(), &script);
+    let mut command = place.shell(place.local.path(), &script);
     let mut fio = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sh");
     let mut kills = 0;
     for victim in ["data1", "data3"] {

@@ -5,8 +5,11 @@ use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 use std::os::unix::fs::FileExt;
 
+/// A kind of step, and how often it comes.
+type Weighted = (u64, fn(&mut Fsx));
+
 /// Steps by their weights.
-const STEPS: &[(u64, fn(&mut Fsx))] = &[
+const STEPS: &[Weighted] = &[
     (14, Fsx::read),
     (20, Fsx::write),
     (6, Fsx::small_writes),

@@ -11,7 +11,7 @@ const PAST: i64 = 1_000_000_000;
 pub fn short(found: &Stat) -> String {
     let kind = FileType::from_raw_mode(found.st_mode);
     let size = if kind.is_file() || kind.is_symlink() { found.st_size } else { 0 };
-    let modified = match found.st_mtime as i64 {
+    let modified = match found.st_mtime {
         past if past < PAST => format!("{past}.{:09}", found.st_mtime_nsec),
         _ => "now".to_owned(),
     };
