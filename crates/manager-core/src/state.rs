@@ -141,13 +141,8 @@ impl State {
         let old = self.pgs.insert(id, Arc::new(pg));
         let new = self.pgs[&id].clone();
         if let Some(old) = old {
-            let unindex = |index: &mut BTreeMap<DiskId, BTreeSet<PgId>>, disk: DiskId| {
-                if let Some(pgs) = index.get_mut(&disk) {
-                    pgs.remove(&id);
-                }
-            };
-            old.members.iter().for_each(|m| unindex(&mut self.pgs_of_disk, m.disk));
-            old.formers.iter().for_each(|f| unindex(&mut self.former_pgs_of_disk, f.disk));
+            old.members.iter().for_each(|m| unindex(&mut self.pgs_of_disk, m.disk, id));
+            old.formers.iter().for_each(|f| unindex(&mut self.former_pgs_of_disk, f.disk, id));
         }
         for member in &new.members {
             self.pgs_of_disk.entry(member.disk).or_default().insert(id);
@@ -227,16 +222,8 @@ impl State {
             ItemKey::Partition(id) => drop(self.partitions.remove(&id)),
             ItemKey::Pg(id) => {
                 if let Some(pg) = self.pgs.remove(&id) {
-                    for member in &pg.members {
-                        if let Some(pgs) = self.pgs_of_disk.get_mut(&member.disk) {
-                            pgs.remove(&id);
-                        }
-                    }
-                    for former in &pg.formers {
-                        if let Some(pgs) = self.former_pgs_of_disk.get_mut(&former.disk) {
-                            pgs.remove(&id);
-                        }
-                    }
+                    pg.members.iter().for_each(|m| unindex(&mut self.pgs_of_disk, m.disk, id));
+                    pg.formers.iter().for_each(|f| unindex(&mut self.former_pgs_of_disk, f.disk, id));
                 }
             }
         }
@@ -270,5 +257,15 @@ impl State {
         let pgs = self.pgs().map(|i| (i.version, ItemKey::Pg(i.id)));
         self.changes = nodes.chain(disks).chain(volumes).chain(partitions).chain(pgs).collect();
         self.tombstones = self.changes.iter().filter(|(_, key)| self.is_tombstone(*key)).copied().collect();
+    }
+}
+
+/// A disk without groups has no entry, as if the index were [derived](State::derive) anew.
+fn unindex(index: &mut BTreeMap<DiskId, BTreeSet<PgId>>, disk: DiskId, pg: PgId) {
+    if let Some(pgs) = index.get_mut(&disk) {
+        pgs.remove(&pg);
+        if pgs.is_empty() {
+            index.remove(&disk);
+        }
     }
 }
