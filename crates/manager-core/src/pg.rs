@@ -7,6 +7,8 @@
 mod force;
 mod replace;
 
+pub use replace::FORMERS_MAX;
+
 use crate::member_table::{Around, MemberEvent, next};
 use cairn_types::{DiskId, Epoch, MemberState, PgId, Scheme, VolumeId, WallTime};
 

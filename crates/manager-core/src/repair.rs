@@ -1,6 +1,6 @@
 //! Which lost members are replaced now, and by which disks: pure planning by the leader, from state and soft loads.
 //!
-//! A member is due when its disk was away for `repair_delay`, or for `repair_delay_urgent` when the group serves with the
+//! A member is due when this leader saw its disk away for `repair_delay`, or for `repair_delay_urgent` when the group serves with the
 //! fewest members that writes need, or fewer. One whose former disk is in service again is not: that one gets its place back
 //! (see [`returns`]). One that never had anything and whose disk is full is due at once. The most endangered groups are first: those with the fewest serving members beyond what reads need.
 //! Domains are kept as [`Chooser::successor`] does; what cannot be replaced is named with the reason. Invariants: never
@@ -9,13 +9,13 @@
 //! Not here: the log, and what a replacement is ([`crate::pg`]).
 use crate::command::{ReplaceIn, Swap};
 use crate::config::Key;
-use crate::items::DiskState;
+use crate::items::{Disk, DiskState};
 use crate::pg::{Member, Pg};
 use crate::plan::candidates_in;
 use crate::soft::Soft;
 use crate::state::State;
 use cairn_placement::{Chooser, DiskCandidate, Domains, NoSuccessor, Seat, Vacancy};
-use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, WallTime};
+use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, Time, WallTime};
 use std::collections::BTreeMap;
 
 /// Most groups of one command.
@@ -34,16 +34,32 @@ pub struct RepairPlan {
     pub queued: usize,
 }
 
-/// How long the disk of a lost member has been away, or `None`: it is there.
-pub fn away(state: &State, disk: DiskId, now: WallTime) -> Option<std::time::Duration> {
-    let disk = state.disk(disk)?;
-    let since = match (disk.state, state.node(disk.node)) {
+/// When the disk of a lost member went away by the clock of the leader of then, or `None`: it is there.
+fn lost_since(state: &State, disk: &Disk) -> Option<WallTime> {
+    Some(match (disk.state, state.node(disk.node)) {
         (DiskState::InService, Some(node)) if node.up => return None,
         (DiskState::InService, Some(node)) => node.since,
         (_, Some(node)) if !node.up && disk.since.0 == 0 => node.since,
         _ => disk.since,
+    })
+}
+
+/// Notes which disks are lost, at the time of the leader's own clock, which never jumps. Clocks of different leaders may
+/// differ by more than `repair_delay`, so the time in the log only says whether a disk was there in between.
+pub fn note_lost(state: &State, soft: &mut Soft, now: Time) {
+    let before = std::mem::take(&mut soft.lost);
+    let first = |disk: DiskId, since: WallTime| {
+        before.get(&disk).filter(|(known, _)| *known == since).map_or(now, |(_, first)| *first)
     };
-    Some(std::time::Duration::from_nanos(now.0.saturating_sub(since.0)))
+    let lost = state.disks().filter_map(|disk| Some((disk.id, lost_since(state, disk)?)));
+    soft.lost = lost.map(|(disk, since)| (disk, (since, first(disk, since)))).collect();
+}
+
+/// How long this leader has seen that the disk of a lost member is away, or `None`: it is there.
+pub fn away(state: &State, soft: &Soft, disk: DiskId, now: Time) -> Option<std::time::Duration> {
+    let since = lost_since(state, state.disk(disk)?)?;
+    let first = soft.lost.get(&disk).filter(|(known, _)| *known == since).map(|(_, first)| *first);
+    Some(first.map_or(std::time::Duration::ZERO, |first| now.since(first)))
 }
 
 /// As few members serve as writes need, or fewer: the next loss makes the group read-only, or its data unreachable.
@@ -103,22 +119,22 @@ pub fn share_of_rate(state: &State, node: NodeId) -> u64 {
 }
 
 /// Whether a member is to be replaced now.
-fn is_due(state: &State, soft: &Soft, pg: &Pg, position: usize, now: WallTime) -> bool {
+fn is_due(state: &State, soft: &Soft, pg: &Pg, position: usize, now: Time) -> bool {
     let member = pg.members[position];
     let lost = matches!(member.state, MemberState::Offline | MemberState::Waiting);
     if !lost || returns_for(state, pg, position).is_some() {
         return false;
     }
     let key = if is_endangered(pg) || member.filling { Key::RepairDelayUrgent } else { Key::RepairDelay };
-    match away(state, member.disk, now) {
+    match away(state, soft, member.disk, now) {
         Some(away) => away >= state.config().duration(key),
         // It never had anything, and has no room.
         None => member.filling && !has_room(state, soft, pg, member.disk),
     }
 }
 
-/// Plans at most [`GROUPS_MAX`] groups. `heard`: the leader knows that the node lives.
-pub fn plan(state: &State, soft: &Soft, now: WallTime, heard: impl Fn(NodeId) -> bool, seed: u64) -> RepairPlan {
+/// Plans at most [`GROUPS_MAX`] groups, at the time of the clock of [`note_lost`]. `heard`: the leader knows that the node lives.
+pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> bool, seed: u64) -> RepairPlan {
     let mut plan = RepairPlan::default();
     let due = |pg: &&Pg| (0..pg.members.len()).any(|position| is_due(state, soft, pg, position, now));
     let mut pgs: Vec<&Pg> = state.pgs().filter(|pg| !pg.retired && pg.is_readable()).filter(due).collect();
@@ -134,6 +150,17 @@ pub fn plan(state: &State, soft: &Soft, now: WallTime, heard: impl Fn(NodeId) ->
         }
     }
     plan
+}
+
+/// Why nobody else is replaced in a group.
+fn too_many_formers(pg: &Pg) -> String {
+    let formers: Vec<String> = pg.formers.iter().map(|former| former.disk.to_string()).collect();
+    format!(
+        "{} disks were replaced in {} and none of them has said that it deleted what it had: bring one of them back ({})",
+        formers.len(),
+        pg.id,
+        formers.join(", ")
+    )
 }
 
 struct Planner<'a> {
@@ -176,7 +203,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Who leaves one group and who comes.
-    fn group(&mut self, pg: &Pg, now: WallTime, plan: &mut RepairPlan) -> Vec<Swap> {
+    fn group(&mut self, pg: &Pg, now: Time, plan: &mut RepairPlan) -> Vec<Swap> {
         let mut swaps: Vec<Swap> = Vec::new();
         let mut taken: Vec<DiskId> =
             pg.members.iter().map(|m| m.disk).chain(pg.formers.iter().map(|f| f.disk)).collect();
@@ -184,6 +211,10 @@ impl<'a> Planner<'a> {
         let bytes = self.soft.pg_used.get(&pg.id).copied().unwrap_or(0);
         for position in (0..pg.members.len()).filter(|position| is_due(self.state, self.soft, pg, *position, now)) {
             let lost = pg.members[position].disk;
+            if swaps.len() >= pg.formers_left() {
+                plan.blocked.insert((pg.id, lost), too_many_formers(pg));
+                continue;
+            }
             let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
             let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes };
             let chosen = if self.left > 0 { self.chooser.successor(&vacancy).ok() } else { None };

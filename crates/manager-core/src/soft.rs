@@ -2,7 +2,7 @@
 //!
 //! It is lost with the leader and complete again a heartbeat later. Invariant: nothing in the state depends on it
 //! except through a command.
-use cairn_types::{DiskId, NodeId, PartitionId, PgId};
+use cairn_types::{DiskId, NodeId, PartitionId, PgId, Time, WallTime};
 use cairn_wire::manager::PartitionReport;
 use std::collections::BTreeMap;
 
@@ -34,6 +34,8 @@ pub struct Soft {
     pub pg_waits: BTreeMap<(PgId, DiskId), String>,
     /// Why members that are lost for long are not replaced, and what would help, in words.
     pub unreplaced: BTreeMap<(PgId, DiskId), String>,
+    /// Disks that are lost: since when as it is logged, and when this leader saw it first, by its own clock.
+    pub lost: BTreeMap<DiskId, (WallTime, Time)>,
     /// Lost members that are due and wait until fewer are being replaced.
     pub repairs_queued: usize,
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,

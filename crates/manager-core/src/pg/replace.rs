@@ -10,7 +10,8 @@
 use super::{Former, Member, Pg};
 use cairn_types::{DiskId, MemberState};
 
-/// Former members that are remembered of a group; beyond it those are forgotten first that are of no use.
+/// Former members that are remembered of a group; beyond it nobody is replaced. None is forgotten that may have something:
+/// it would not learn that it is no member any more, and might get another place with the bytes of its old one.
 pub const FORMERS_MAX: usize = 16;
 
 impl Pg {
@@ -30,6 +31,11 @@ impl Pg {
         self.members.iter().any(|m| m.disk == disk) || self.formers.iter().any(|f| f.disk == disk)
     }
 
+    /// How many members may be replaced until former ones have deleted what they have.
+    pub fn formers_left(&self) -> usize {
+        FORMERS_MAX.saturating_sub(self.formers.len())
+    }
+
     /// Puts disks in the places of others: `swaps` has who leaves and who comes. All or nothing; true if the epoch rose.
     pub fn replace(&mut self, swaps: &[(DiskId, DiskId)], able: impl Fn(DiskId) -> bool) -> bool {
         let leaves = |disk: DiskId| {
@@ -45,6 +51,9 @@ impl Pg {
         let fits = |(i, (old, new)): (usize, &(DiskId, DiskId))| {
             leaves(*old) && able(*new) && !self.knows(*new) && distinct(i)
         };
+        if swaps.len() > self.formers_left() {
+            return false;
+        }
         if self.retired || swaps.is_empty() || !self.is_readable() || !swaps.iter().enumerate().all(fits) {
             return false;
         }
@@ -85,11 +94,6 @@ impl Pg {
         let complete = old.state == MemberState::Waiting;
         let (position, served) = (position as u8, !old.filling);
         self.formers.push(Former { disk: old.disk, position, served, complete, drop: false });
-        if self.formers.len() > FORMERS_MAX {
-            let useless = self.formers.iter().position(|f| f.drop || !f.served);
-            let useless = useless.or_else(|| self.formers.iter().position(|f| !f.complete)).unwrap_or(0);
-            self.formers.remove(useless);
-        }
     }
 
     /// What follows for those that left. Once the group can be written they may miss something; once all members serve,

@@ -34,8 +34,15 @@ fn set(state: &mut State, key: &str, value: &str) {
     assert_eq!(ok(state, Command::SetConfig(SetConfig { items: vec![item] })), Outcome::Done);
 }
 
+/// What a leader that saw each disk go away has noted.
+fn seen(state: &State, mut soft: Soft) -> Soft {
+    note_lost(state, &mut soft, Time(0));
+    soft.lost.values_mut().for_each(|(since, first)| *first = Time(since.0));
+    soft
+}
+
 fn plan_at(state: &State, seconds: u64) -> RepairPlan {
-    plan(state, &Soft::default(), WallTime(seconds * SECOND), ALL, 7)
+    plan(state, &seen(state, Soft::default()), Time(seconds * SECOND), ALL, 7)
 }
 
 fn carry_out(state: &mut State, plan: RepairPlan) {
@@ -114,12 +121,13 @@ fn domains_are_kept_and_reasons_told() {
     let mut soft = Soft::default();
     let full = DiskLoad { total_bytes: 1 << 40, free_bytes: 1 << 20, ..DiskLoad::default() };
     soft.disks.insert(new, full);
-    let full = plan(&state, &soft, WallTime(60 * SECOND), ALL, 7);
+    let full = plan(&state, &seen(&state, soft), Time(60 * SECOND), ALL, 7);
     assert!(full.blocked[&(pg, DiskId(2))].contains("free above disk_reserve"), "{:?}", full.blocked);
     let fits = plan_at(&state, 60);
     assert_eq!(fits.groups[0].swaps, [Swap { old: 2, new: new.get() }]);
     assert!(fits.blocked.is_empty());
-    let unheard = plan(&state, &Soft::default(), WallTime(60 * SECOND), |node| node != NodeId(21), 7);
+    let soft = seen(&state, Soft::default());
+    let unheard = plan(&state, &soft, Time(60 * SECOND), |node| node != NodeId(21), 7);
     assert!(unheard.groups.is_empty(), "nobody is chosen who is not known to live");
 }
 
@@ -175,13 +183,13 @@ fn members_without_room_wait_for_it_or_are_replaced() {
     };
     let (full, room) = free(&state, 9, 1 << 20);
     assert!(!room);
-    let none = plan(&state, &full, WallTime(0), ALL, 7);
+    let none = plan(&state, &full, Time(0), ALL, 7);
     assert_eq!(none, RepairPlan::default(), "there is no other disk, and that this one is full is told already");
     assert!(!free(&state, 9, 5 << 30).1 && free(&state, 9, 8 << 30).1, "room for all of it");
     let (full, _) = free(&state, 9, 1 << 20);
     ok(&mut state, Command::Register(register(11, Roles::DATA, 1)));
     let new = state.disks().last().expect("added").id;
-    let due = plan(&state, &full, WallTime(0), ALL, 7);
+    let due = plan(&state, &full, Time(0), ALL, 7);
     assert_eq!(due.groups[0].swaps, [Swap { old: 9, new: new.get() }], "at once");
     carry_out(&mut state, due);
     let (full, _) = free(&state, new.get(), 1 << 20);
@@ -243,4 +251,55 @@ fn the_replacement_dies_as_well() {
     let now = state.pg(pg).expect("known");
     assert!(now.is_complete() && now.epoch > Epoch(5));
     assert_eq!(now.formers.iter().filter(|f| f.drop).count(), 3);
+}
+
+/// A new leader whose clock is ahead would replace at once what is down for a second.
+#[test]
+fn the_delay_is_what_this_leader_saw() {
+    let mut state = cluster(9);
+    let pg = make_pg(&mut state, "r3", &[1, 2, 3]);
+    // Logged by one whose clock is an hour behind.
+    down(&mut state, &[1], 0);
+    let (mut soft, start) = (Soft::default(), 3600 * SECOND);
+    let at = |state: &State, soft: &Soft, seconds: u64| plan(state, soft, Time(start + seconds * SECOND), ALL, 7);
+    assert!(at(&state, &soft, 0).groups.is_empty(), "nothing is known yet");
+    note_lost(&state, &mut soft, Time(start));
+    note_lost(&state, &mut soft, Time(start + 29 * SECOND));
+    assert!(at(&state, &soft, 29).groups.is_empty());
+    assert_eq!(at(&state, &soft, 30).groups.len(), 1);
+    // It was there in between.
+    ok(&mut state, Command::Register(register(0, Roles::DATA, 1)));
+    note_lost(&state, &mut soft, Time(start + 30 * SECOND));
+    assert!(soft.lost.is_empty());
+    down(&mut state, &[1], 50);
+    note_lost(&state, &mut soft, Time(start + 31 * SECOND));
+    assert!(at(&state, &soft, 60).groups.is_empty(), "{:?}", state.pg(pg));
+    assert_eq!(at(&state, &soft, 61).groups.len(), 1);
+}
+
+/// A disk that was forgotten would not learn that it is no member any more, and might come back in another place.
+#[test]
+fn no_former_member_is_forgotten_that_may_have_something() {
+    let mut state = cluster(60);
+    let pg = make_pg(&mut state, "r3", &[1, 2, 3]);
+    let mut lost = 1;
+    for round in 0..crate::pg::FORMERS_MAX as u64 {
+        down(&mut state, &[lost], round * 100);
+        let due = plan_at(&state, round * 100 + 60);
+        lost = due.groups[0].swaps[0].new;
+        carry_out(&mut state, due);
+        caught_up(&mut state, pg, lost);
+    }
+    down(&mut state, &[lost], 5000);
+    let refused = plan_at(&state, 6000);
+    assert!(refused.groups.is_empty());
+    let why = &refused.blocked[&(pg, DiskId(lost))];
+    assert!(why.contains("16 disks were replaced in pg1") && why.contains("bring one of them back"), "{why}");
+    let now = state.pg(pg).expect("known").clone();
+    assert_eq!(now.formers.len(), crate::pg::FORMERS_MAX);
+    let new = state.disks().map(|disk| disk.id).find(|disk| !now.knows(*disk) && state.is_able(*disk)).expect("one");
+    assert!(!now.clone().replace(&[(DiskId(lost), new)], |disk| state.is_able(disk)), "whoever asks for it");
+    // One of them says that it has nothing left.
+    ok(&mut state, Command::FormersGone(FormersGone { members: vec![MemberAt { pg: pg.get(), disk: 1, epoch: 9 }] }));
+    assert_eq!(plan_at(&state, 6000).groups.len(), 1);
 }

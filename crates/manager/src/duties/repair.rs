@@ -30,6 +30,7 @@ impl Manager {
         self.give_up_full().await;
         let now = self.now();
         let picture = self.look(|state, leading| {
+            repair::note_lost(state, &mut leading.soft, now);
             let damaged = state.pgs().any(|pg| !pg.retired && !pg.is_complete());
             if !damaged || now.since(leading.since) < LEADER_PATIENCE {
                 leading.soft.unreplaced.clear();
@@ -40,10 +41,10 @@ impl Manager {
             Some((leading.soft.clone(), heard.collect::<BTreeSet<NodeId>>()))
         });
         let Ok(Some((soft, heard))) = picture else { return };
-        let (state, wall, seed) = (self.replica.read().clone(), self.clock.wall(), Rng::u64(self.rng.as_ref()));
+        let (state, seed) = (self.replica.read().clone(), Rng::u64(self.rng.as_ref()));
         // On a picture, on another thread: in a large cluster it takes long.
         let plan =
-            tokio::task::spawn_blocking(move || repair::plan(&state, &soft, wall, |node| heard.contains(&node), seed));
+            tokio::task::spawn_blocking(move || repair::plan(&state, &soft, now, |node| heard.contains(&node), seed));
         let Ok(plan) = plan.await else { return };
         // No leader any more: the next one finds out for itself.
         let _ = self.look(|_, leading| {
