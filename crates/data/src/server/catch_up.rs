@@ -1,11 +1,11 @@
-//! Catching up: a syncing member of a replicated group compares what it has with the primary's list and copies what it
-//! lacks ([`super::copy`]), until a whole pass finds nothing; then it says so under this epoch, and the manager makes it
+//! Catching up: a syncing member of a replicated group compares what it has with the lists of the serving members, the
+//! primary's first, and copies what it lacks ([`super::copy`]), until a whole pass finds nothing; then it says so under this epoch, and the manager makes it
 //! serving. New chunks come through the chain. Erasure groups: [`super::catch_up_shards`].
 //!
-//! Invariant: it reports only after a pass in which every sealed chunk of the primary was the same here. It can be
+//! Invariant: it reports only after a pass in which every sealed chunk of any serving member was the same here. It can be
 //! interrupted anywhere: the next pass begins with what is there. A chunk that nobody has whole keeps no other one out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,6 +130,7 @@ impl Inner {
             WireError::new(ErrorCode::NotServing, format!("{} has no primary to catch up from", member.pg.pg))
         })?;
         let (mut same, mut from, mut waits) = (true, None, Waits::default());
+        let mut listed = BTreeSet::new();
         loop {
             let request = ListChunksRequest {
                 disk: primary.get(),
@@ -158,6 +159,7 @@ impl Inner {
             if first_pass {
                 self.note_surplus(member, &page, range);
             }
+            listed.extend(page.chunks.iter().map(|chunk| chunk.index));
             for chunk in page.chunks {
                 if !self.is_current(member) {
                     return Ok(false);
@@ -169,10 +171,49 @@ impl Inner {
                 }
             }
             if end {
-                return waits.outcome(same);
+                break;
             }
             from = last;
         }
+        same &= self.pass_lacking(member, primary, &listed, &mut waits).await?;
+        waits.outcome(same)
+    }
+
+    /// Brings what other serving members have and the primary lacks: it may have lost a chunk, and a member that is complete
+    /// without it would be the word for a replaced disk to delete the last copy. What metadata freed meanwhile is freed here
+    /// too: its `Free` comes again until this member has answered for it.
+    async fn pass_lacking(
+        self: &Arc<Self>,
+        member: &Member,
+        primary: DiskId,
+        listed: &BTreeSet<u32>,
+        waits: &mut Waits,
+    ) -> Result<bool, WireError> {
+        let mut lacking: BTreeMap<u32, (DiskId, ChunkSummary)> = BTreeMap::new();
+        for other in fence::serving(&member.pg).filter(|other| ![member.disk, primary].contains(other)) {
+            let all = self.list_all(member, other, ListChunksRequest::default(), Some(member.pg.epoch)).await?;
+            for chunk in all.into_iter().filter(|chunk| !listed.contains(&chunk.index)) {
+                let longest = lacking.get(&chunk.index).is_none_or(|(_, known)| known.length < chunk.length);
+                if longest {
+                    lacking.insert(chunk.index, (other, chunk));
+                }
+            }
+        }
+        let mut same = true;
+        for (index, (holder, chunk)) in lacking {
+            if !self.is_current(member) {
+                return Ok(false);
+            }
+            if member.runtime.state.lock().was_deleted(index) {
+                continue;
+            }
+            let id = ChunkId { pg: member.pg.pg, index };
+            match self.bring(member, holder, chunk).await {
+                Ok(was_same) => same &= was_same,
+                Err(error) => waits.note(id, error)?,
+            }
+        }
+        Ok(same)
     }
 
     /// Names what is here and not at the primary, once an epoch. It stays: a list of a peer never decides that bytes go

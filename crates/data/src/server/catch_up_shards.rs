@@ -118,6 +118,7 @@ impl Inner {
         id: ChunkId,
         holders: Holders,
     ) -> Result<bool, WireError> {
+        member.check_shard(id).inspect_err(|error| tracing::error!(disk = %member.disk, chunk = %id, "{error}"))?;
         let here = member.store.info(id).map(|here| ShardSum {
             length: here.length,
             sealed: here.sealed,
@@ -212,12 +213,16 @@ impl Inner {
     }
 
     /// Whether blocks that cannot be rebuilt are lost: every member of the group is there, each was asked, also those that
-    /// catch up, and for a while again and again. To wait on would bring nothing back, and cost the rest of the shard its
+    /// catch up, and for a while again and again; and no disk that was a member and is replaced may still have them: such a
+    /// one keeps what it has until all members serve. To wait on would bring nothing back, and cost the rest of the shard its
     /// redundancy.
     fn may_lose(&self, member: &Member) -> bool {
         let there = |state: MemberState| matches!(state, MemberState::Serving | MemberState::Syncing);
-        let since = member.runtime.state.lock().waits_since;
-        let long = since.is_some_and(|since| self.clock.now().since(since) >= self.config.lose_after);
+        let (since, no_formers) = {
+            let state = member.runtime.state.lock();
+            (state.waits_since, state.no_formers && state.epoch == member.pg.epoch)
+        };
+        let long = no_formers && since.is_some_and(|since| self.clock.now().since(since) >= self.config.lose_after);
         long && member.pg.members.iter().all(|member| there(member.state))
     }
 

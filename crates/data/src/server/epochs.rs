@@ -14,7 +14,7 @@ use cairn_format::pg_state::{PG_MEMBERS_MAX, PgStateMember, PgStateRecord};
 use cairn_rpc::{Reply, Request};
 use cairn_types::{DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId, Scheme, VolumeId};
 use cairn_wire::Opcode;
-use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, PgState};
+use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, PgMember, PgState};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 
@@ -29,6 +29,15 @@ use crate::disk::LOST_MARK_SKIP;
 const PGS_MAX: usize = 65_536;
 /// How long an epoch may fail to begin before the primary reports the member that is in the way.
 const START_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Who told a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Teller {
+    /// The manager, with the map.
+    Manager,
+    /// Perhaps the primary, which does not know of former members.
+    Any,
+}
 
 impl Inner {
     pub(super) fn apply_pgs(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
@@ -65,7 +74,7 @@ impl Inner {
             }
             left.0.fetch_add(members, Ordering::AcqRel);
             let shared = left.clone();
-            let begun = self.take_state(state, asked.term, move |pg, ok| {
+            let begun = self.take_state(state, asked.term, Teller::Any, move |pg, ok| {
                 if !ok {
                     shared.1.lock().push(pg.get());
                 }
@@ -92,14 +101,14 @@ impl Inner {
         self: &Arc<Self>,
         state: &PgState,
         term: u64,
+        teller: Teller,
         then: impl Fn(PgId, bool) + Clone + Send + 'static,
     ) -> usize {
         for former in &state.formers {
             // Nobody waits for it; what it missed it learns when it registers.
-            self.take_state_on(DiskId(former.disk), state, term, |_, _| {});
+            self.take_state_on(DiskId(former.disk), state, term, teller, |_, _| {});
         }
-        let begun =
-            |member: &&cairn_wire::data::PgMember| self.take_state_on(DiskId(member.disk), state, term, then.clone());
+        let begun = |member: &&PgMember| self.take_state_on(DiskId(member.disk), state, term, teller, then.clone());
         state.members.iter().filter(begun).count()
     }
 
@@ -109,13 +118,14 @@ impl Inner {
         disk: DiskId,
         state: &PgState,
         term: u64,
+        teller: Teller,
         then: impl Fn(PgId, bool) + Send + 'static,
     ) -> bool {
         let store = self.slot(disk).and_then(|slot| slot.store()).filter(|store| store.failure().is_none());
         let Some(store) = store else { return false };
         let (pg, inner, state) = (state.pg, self.clone(), state.clone());
         let job = move |store: &DiskStore| {
-            let outcome = inner.apply_state(disk, store, &state, term);
+            let outcome = inner.apply_state(disk, store, &state, term, teller);
             if let Err(error) = &outcome {
                 tracing::warn!(%disk, pg = state.pg, %error, "a placement group was not taken in");
             }
@@ -135,6 +145,7 @@ impl Inner {
         store: &DiskStore,
         state: &PgState,
         term: u64,
+        teller: Teller,
     ) -> Result<(), WireError> {
         let cluster = store.context.cluster;
         let new = decode_state(cluster, disk, state, term)?;
@@ -162,7 +173,10 @@ impl Inner {
             // Who hears of the epoch from the primary first, hears of this later.
             let runtime = self.runtime(disk, pg);
             let mut memory = runtime.state.lock();
-            memory.filling |= memory.epoch.get() == state.epoch && state.filling.contains(&disk.get());
+            if memory.epoch.get() == state.epoch {
+                memory.filling |= state.filling.contains(&disk.get());
+                memory.no_formers |= teller == Teller::Manager && state.formers.iter().all(|former| former.drop);
+            }
         }
         Ok(())
     }
@@ -188,16 +202,18 @@ impl Inner {
         let runtime = self.runtime(disk, pg.pg);
         let primary = fence::primary(&pg) == Some(disk);
         let state = fence::state_of(&pg, disk);
-        let (first, begins_to_serve) = {
+        let (first, has_to_look) = {
             let mut memory = runtime.state.lock();
             let was = memory.role;
             memory.move_to(pg.epoch);
             memory.role = state.as_ref().ok().copied();
             let begins = was == Some(MemberState::Syncing) && memory.role == Some(MemberState::Serving);
+            // Epochs may follow each other before it has looked.
+            memory.to_look = (memory.to_look || begins) && memory.role == Some(MemberState::Serving);
             let first = !std::mem::replace(&mut memory.started, true);
             // The primary waits for the others.
             memory.entered |= first && !primary && state.as_ref().is_ok_and(|state| state.receives_writes());
-            (first, begins)
+            (first, memory.to_look)
         };
         let Ok(store) = self.disk_store(disk) else { return };
         if !first {
@@ -210,7 +226,7 @@ impl Inner {
             let (inner, member) = (self.clone(), member.clone());
             self.tasks.spawn(async move {
                 inner.clone().seal_own(member.clone()).await;
-                if begins_to_serve {
+                if has_to_look {
                     inner.look_again(member).await;
                 }
             });
@@ -236,7 +252,11 @@ impl Inner {
     async fn look_again(self: Arc<Self>, member: Member) {
         while self.is_current(&member) {
             match self.pass_shards(&member).await {
-                Ok(true) => return,
+                Ok(true) => {
+                    let mut memory = member.runtime.state.lock();
+                    memory.to_look &= memory.epoch != member.pg.epoch;
+                    return;
+                }
                 Ok(false) => {}
                 Err(error) => {
                     tracing::debug!(disk = %member.disk, pg = %member.pg.pg, %error, "looking for missing shards is repeated");

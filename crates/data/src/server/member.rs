@@ -30,7 +30,7 @@ pub(crate) struct PgRuntime {
     pub(super) overwrite_order: Mutex<()>,
 }
 
-/// Everything here belongs to one epoch.
+/// Everything here belongs to one epoch, except for what is to be looked at.
 #[derive(Default)]
 pub(crate) struct PgMemory {
     pub(crate) epoch: Epoch,
@@ -44,8 +44,13 @@ pub(crate) struct PgMemory {
     pub(crate) reserving: bool,
     /// As syncing member: it was put in the place of another one and was never complete.
     pub(crate) filling: bool,
+    /// The manager said that no disk that was a member may still have something of the group that is needed; until it has
+    /// said so under this epoch, one may have.
+    pub(crate) no_formers: bool,
     /// As syncing member: verified equal to the primary.
     pub(crate) caught_up: bool,
+    /// As serving member of an erasure group: it caught up, and has not yet looked once more at what was written meanwhile.
+    pub(crate) to_look: bool,
     /// As syncing member: what the others lack, so that it cannot go on.
     pub(crate) waits_for: String,
     /// Since when.
@@ -66,7 +71,7 @@ impl PgMemory {
             return false;
         }
         let waiting = std::mem::take(&mut self.waiting);
-        *self = Self { epoch, changed: true, ..Self::default() };
+        *self = Self { epoch, changed: true, to_look: self.to_look, ..Self::default() };
         let error = || WireError::stale_epoch(epoch, "the placement group moved on; refresh the cluster map");
         waiting.into_iter().for_each(|(_, reply)| reply.err(error()));
         true
@@ -173,6 +178,23 @@ impl Member {
     /// The shard that it holds; 0 in replicated groups.
     pub(crate) fn shard(&self) -> u8 {
         striped::shard_of(&self.pg, self.disk).unwrap_or(0)
+    }
+
+    /// Refuses a chunk of an erasure group that is another shard than the member's place says: it is from a time when the
+    /// disk was another member, and its checksums match although its bytes are others.
+    pub(crate) fn check_shard(&self, id: ChunkId) -> Result<(), WireError> {
+        if !self.is_striped() {
+            return Ok(());
+        }
+        let wanted = self.shard();
+        let Some(found) = self.store.chunk(id).map(|chunk| chunk.shard()).filter(|found| *found != wanted) else {
+            return Ok(());
+        };
+        let text = format!(
+            "{id} on {} is shard {found}, but the disk is member {wanted} of the group; it is left as it is and not read",
+            self.disk
+        );
+        Err(WireError::new(ErrorCode::Missing, text))
     }
 
     /// Refuses while the disk stands still.

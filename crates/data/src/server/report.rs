@@ -7,6 +7,7 @@ use cairn_node_agent::{Contributor, Registration, Settings};
 use cairn_types::{DiskId, MemberState, NodeId, PgId};
 use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest, PgReport};
 
+use super::epochs::Teller;
 use super::member::Member;
 use super::retired::has_dropped;
 use super::{DataServer, Inner};
@@ -57,7 +58,7 @@ impl Contributor for DataServer {
             }
         }
         for state in change.pgs.iter().filter_map(|pg| pg.state.as_ref()) {
-            self.inner.take_state(state, term, |_, _| {});
+            self.inner.take_state(state, term, Teller::Manager, |_, _| {});
         }
     }
 

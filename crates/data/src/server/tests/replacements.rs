@@ -4,11 +4,18 @@ use cairn_types::MemberState::{Offline, Serving, Syncing};
 use cairn_wire::manager::HeartbeatRequest;
 
 use cairn_node_agent::Contributor;
+use cairn_rpc::Payload;
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::common::ChunkRange;
+use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
 
 use super::cluster::{Cluster, PG, TestNode, eventually, pattern};
+use super::rebuilds::damage;
 use super::repairs::id;
-use super::shards::RS32;
-use super::stripes::Shards;
+use super::shards::{ALL, RS32, UNIT};
+use super::sources::at_rest;
+use super::stripes::{Shards, read_shard};
 
 fn caught_up(cluster: &Cluster, i: usize) {
     eventually("catching up", || cluster.nodes[i].report().is_some_and(|report| report.caught_up));
@@ -89,4 +96,128 @@ fn two_shards_are_rebuilt_on_fresh_disks() {
             shards.check_all(&cluster, i, *index);
         }
     }
+}
+
+fn waits_for(cluster: &Cluster, i: usize) -> String {
+    cluster.nodes[i].report().map(|report| report.waits_for).unwrap_or_default()
+}
+
+/// A block that only a replaced disk still has would be given up, and the disk that has it would be told to delete it.
+#[test]
+fn nothing_is_given_up_while_a_replaced_disk_may_have_it() {
+    let mut cluster = Cluster::start_scheme(RS32, |config| config.lose_after = std::time::Duration::from_millis(100));
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 13, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+        at_rest(&cluster, i, index);
+    }
+    cluster.raise(&[Serving, Serving, Serving, Serving, Offline]);
+    // With the shard of the replaced disk three of the row would be good.
+    [0, 2].iter().for_each(|i| damage(&cluster, *i, index, 21));
+    cluster.replace(4);
+    cluster.raise(&[Serving, Serving, Serving, Serving, Syncing]);
+    eventually("it waits", || waits_for(&cluster, 4).contains("2 of 3 shards"));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(!cluster.nodes[4].report().is_some_and(|report| report.caught_up), "it gave up what the old disk has");
+    // Nothing of it is there any more.
+    let (old, _) = cluster.formers.remove(0);
+    cluster.raise(&[Serving, Serving, Serving, Serving, Syncing]);
+    caught_up(&cluster, 4);
+    old.data.stop();
+}
+
+/// Frees a whole chunk on one member only: as if it had lost it without noticing.
+fn lose(cluster: &Cluster, i: usize, index: u32, length: usize) {
+    let ranges = vec![ChunkRange { offset: 0, length: length as u64 }];
+    let request = FreeRequest { items: vec![FreeItem { disk: cluster.nodes[i].disk, pg: PG, index, ranges }] };
+    let answer: (FreeResponse, _) = cluster.call(i, Opcode::Free, &request, Payload::None).expect("answered");
+    assert_eq!(answer.0.codes, [0]);
+    eventually("the end of the chunk", || cluster.nodes[i].store().info(id(index)).is_none());
+}
+
+/// A member would count as complete without a chunk that only its primary has lost, and the replaced disk that has it would
+/// be told to delete it.
+#[test]
+fn what_the_primary_lost_comes_from_the_other_members() {
+    let mut cluster = Cluster::start(3);
+    let length = 5 * 4096;
+    let chunks: Vec<u32> = (0..3)
+        .map(|seed| {
+            let index = cluster.allocate(0).expect("an index");
+            cluster.append(0, &[1, 2], index, 0, &pattern(seed, length)).expect("appended");
+            cluster.seal(0, &[1, 2], index).expect("sealed");
+            at_rest(&cluster, 1, index);
+            index
+        })
+        .collect();
+    cluster.raise(&[Serving, Serving, Offline]);
+    lose(&cluster, 0, chunks[0], length);
+    lose(&cluster, 0, chunks[2], length);
+    // Of this one the replaced disk has the last good copy.
+    damage(&cluster, 1, chunks[2], 3);
+    cluster.replace(2);
+    cluster.raise(&[Serving, Serving, Syncing]);
+    eventually("it waits", || !waits_for(&cluster, 2).is_empty());
+    let read = |cluster: &Cluster, seed: u64| {
+        cluster.nodes[2]
+            .store()
+            .info(id(chunks[seed as usize]))
+            .is_some_and(|info| info.sealed && info.length == 20_480)
+    };
+    assert!(read(&cluster, 0) && read(&cluster, 1), "what the others have whole is not here");
+    assert!(!cluster.nodes[2].report().is_some_and(|report| report.caught_up), "the last copy would be deleted");
+    // It was freed by metadata, not lost.
+    lose(&cluster, 1, chunks[2], length);
+    caught_up(&cluster, 2);
+    cluster.raise(&[Offline, Offline, Serving]);
+    for seed in 0..2 {
+        let found = cluster.read(2, chunks[seed as usize], 0, length).expect("read").expect("intact");
+        assert!(found == pattern(seed, length));
+    }
+}
+
+/// A disk that was a member in another place would serve one shard's bytes as another's, under checksums that match.
+#[test]
+fn a_shard_of_another_place_is_not_believed() {
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 5, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    cluster.nodes.swap(1, 2);
+    cluster.raise(&[Serving, Syncing, Serving, Serving, Serving]);
+    eventually("it says so", || waits_for(&cluster, 1).contains("is shard 2, but the disk is member 1"));
+    assert!(!cluster.nodes[1].report().is_some_and(|report| report.caught_up));
+    let error = read_shard(&cluster, 2, index, 0, 4096).expect_err("another shard");
+    assert_eq!(error.code(), Some(ErrorCode::Missing), "{error}");
+    shards.check_all(&cluster, 3, index);
+}
+
+/// What came while a member caught up would stay away from it if another epoch begins before it has looked.
+#[test]
+fn a_member_looks_again_in_later_epochs_too() {
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 7, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    cluster.raise(&[Serving, Serving, Serving, Serving, Syncing]);
+    caught_up(&cluster, 4);
+    // Too few say what they have.
+    cluster.kill(2);
+    cluster.kill(3);
+    cluster.tell(&[Serving; 5]);
+    let serves = |cluster: &Cluster| read_shard(cluster, 4, index, 0, 4096).is_ok();
+    eventually("it serves", || serves(&cluster));
+    lose(&cluster, 4, index, 4 * UNIT);
+    cluster.restart(2);
+    cluster.restart(3);
+    cluster.raise(&[Serving; 5]);
+    // Nobody reads, which would bring it back as well.
+    let has_all = || cluster.nodes[4].store().info(id(index)).is_some_and(|info| info.sealed);
+    eventually("it looks again", has_all);
+    shards.check_all(&cluster, 4, index);
 }

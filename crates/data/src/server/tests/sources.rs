@@ -41,7 +41,7 @@ fn copied(cluster: &Cluster, seed: u64) -> u32 {
 }
 
 /// What is still on its way home would be written over the damage.
-fn at_rest(cluster: &Cluster, i: usize, index: u32) {
+pub(super) fn at_rest(cluster: &Cluster, i: usize, index: u32) {
     let store = cluster.nodes[i].store();
     eventually("it is at rest", || store.chunk(id(index)).is_some_and(|chunk| chunk.state.lock().overlay.is_empty()));
 }
