@@ -86,7 +86,7 @@ impl MetaCaller {
     /// does not know for long are taken for what a dead writer left.
     async fn announce(self: &Arc<Self>, session: &Session) -> Result<()> {
         let partition = self.partition_of(InodeId::ROOT.0).await?;
-        let Some(lease) = session.slot(partition).await else { return Ok(()) };
+        let Some(lease) = session.own_slot(partition).await else { return Ok(()) };
         let make = |header| DiscardRequest { header: Some(header), written_by: session.id.0, ..Default::default() };
         self.mutate_in::<Empty, _>(session, lease, "announcing the session", partition, Opcode::Discard, make).await?;
         session.note_announced();
@@ -177,7 +177,7 @@ impl MetaCaller {
         self.mutate_in(&session, lease, what, partition, opcode, request).await
     }
 
-    /// A mutation under a session that may not be the present one any more.
+    /// A mutation under a session that may not be the present one any more, that never waits for other sessions.
     pub(crate) async fn mutate_under<A: prost::Message + Default, R: prost::Message>(
         &self,
         session: &Session,
@@ -186,7 +186,7 @@ impl MetaCaller {
         opcode: Opcode,
         request: impl FnOnce(MetaHeader) -> R,
     ) -> Result<A> {
-        match session.slot(partition).await {
+        match session.own_slot(partition).await {
             Some(lease) => self.mutate_in(session, lease, what, partition, opcode, request).await,
             None => Err(ClientError::remote(what, ErrorCode::BadSequence, "the session's slots are used up")),
         }
@@ -374,7 +374,7 @@ pub(crate) async fn renew(caller: &Arc<MetaCaller>, session: &Arc<Session>, part
         session.leases.renewed(partition, sent, Duration::from_millis(answer.lease_ms.into()));
         for wanted in &answer.wanted {
             if !session.leases.wanted(partition, wanted.inode, wanted.number) {
-                give_back_unknown(caller, session, partition, wanted).await;
+                give_back_unknown(caller, session, partition, *wanted);
             }
         }
         if acknowledged.is_none() {
@@ -400,7 +400,7 @@ async fn hold_unlinked(caller: &Arc<MetaCaller>, session: &Arc<Session>, partiti
         header.who = Some(Credentials::default());
         HoldRequest { header: Some(header), inode, write: false }
     };
-    let held = match session.slot(partition).await {
+    let held = match session.own_slot(partition).await {
         Some(lease) => {
             caller.mutate_in::<AttributesResponse, _>(session, lease, &what, partition, Opcode::Hold, make).await
         }
@@ -422,19 +422,24 @@ async fn hold_unlinked(caller: &Arc<MetaCaller>, session: &Arc<Session>, partiti
     }
 }
 
-/// A lease of which nobody here knows: whoever asked for it did not wait for the answer.
-async fn give_back_unknown(caller: &MetaCaller, session: &Session, partition: u32, wanted: &WantedLease) {
-    let WantedLease { inode, number } = *wanted;
-    let make = |header| {
-        let header = Some(header);
-        OverwriteLeaseRequest { header, inode, release: true, number, changed: true, mtime_ns: 0 }
-    };
-    let what = format!("giving back the overwrite lease of inode {inode}");
-    let given: Result<OverwriteLeaseResponse> =
-        caller.mutate_under(session, &what, partition, Opcode::OverwriteLease, make).await;
-    if let Err(error) = given {
-        tracing::debug!(%error, "it is told again that it is wanted");
-    }
+/// A lease of which nobody here knows: whoever asked for it did not wait for the answer. The session is renewed meanwhile.
+fn give_back_unknown(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32, wanted: WantedLease) {
+    let WantedLease { inode, number } = wanted;
+    let Some(giving) = session.leases.begin_giving(session, partition, inode, number) else { return };
+    let (caller, session) = (caller.clone(), session.clone());
+    tokio::spawn(async move {
+        let make = |header| {
+            let header = Some(header);
+            OverwriteLeaseRequest { header, inode, release: true, number, changed: true, mtime_ns: 0 }
+        };
+        let what = format!("giving back the overwrite lease of inode {inode}");
+        let given: Result<OverwriteLeaseResponse> =
+            caller.mutate_under(&session, &what, partition, Opcode::OverwriteLease, make).await;
+        if let Err(error) = given {
+            tracing::debug!(%error, "it is told again that it is wanted");
+        }
+        drop(giving);
+    });
 }
 
 /// The file was closed while it was being held.
@@ -442,7 +447,7 @@ async fn release_if_last(caller: &MetaCaller, session: &Session, partition: u32,
     if !session.holds.remove(inode) {
         return Ok(());
     }
-    let Some(lease) = session.slot(partition).await else { return Ok(()) };
+    let Some(lease) = session.own_slot(partition).await else { return Ok(()) };
     let make = |header| ReleaseRequest { header: Some(header), inode, also: Vec::new() };
     let what = format!("releasing inode {inode}");
     caller.mutate_in::<Empty, _>(session, lease, &what, partition, Opcode::Release, make).await.map(|_| ())

@@ -65,6 +65,18 @@ impl Lease {
     }
 }
 
+/// A lease of which nobody knows is being given back.
+pub(crate) struct Giving {
+    session: Arc<Session>,
+    which: (u32, u64, u64),
+}
+
+impl Drop for Giving {
+    fn drop(&mut self) {
+        self.session.leases.table.lock().giving.remove(&self.which);
+    }
+}
+
 /// Those of a session.
 #[derive(Default)]
 pub(crate) struct Leases {
@@ -78,6 +90,8 @@ struct Table {
     held: BTreeMap<(u32, u64), Weak<Lease>>,
     /// Partition, inode, number.
     disowned: BTreeSet<(u32, u64, u64)>,
+    /// The same, of those of which nobody knows and that are being given back.
+    giving: BTreeSet<(u32, u64, u64)>,
     good_until: BTreeMap<u32, Time>,
 }
 
@@ -110,6 +124,18 @@ impl Leases {
                 false
             }
         }
+    }
+    /// Somebody gives a lease of this session back of which nobody knows; `None` if another one does already.
+    pub(crate) fn begin_giving(
+        &self,
+        session: &Arc<Session>,
+        partition: u32,
+        inode: u64,
+        number: u64,
+    ) -> Option<Giving> {
+        let which = (partition, inode, number);
+        let new = self.table.lock().giving.insert(which);
+        new.then(|| Giving { session: session.clone(), which })
     }
     /// A keep-alive that was sent then was answered.
     pub(crate) fn renewed(&self, partition: u32, sent: Time, lease: Duration) {

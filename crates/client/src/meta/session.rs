@@ -14,6 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Mutations in flight of one session at one partition.
 pub(crate) const SLOTS_IN_USE_MAX: usize = 64;
+/// Further ones for what the session itself has to say, for which others may wait while theirs are all in use.
+const OWN_SLOTS_MAX: usize = 8;
 /// Slot numbers of a session at one partition; when so many have no known outcome, a new session is needed.
 const SLOT_NUMBERS_MAX: u32 = 256;
 
@@ -36,6 +38,7 @@ pub(crate) struct Session {
 
 struct SlotTable {
     in_use: Arc<Semaphore>,
+    own_in_use: Arc<Semaphore>,
     free: Mutex<Free>,
 }
 
@@ -97,8 +100,31 @@ impl Session {
     }
     /// Takes a slot; waits while all are in use. `None` when the session has to be replaced.
     pub(crate) async fn slot(&self, partition: u32) -> Option<SlotLease> {
-        let table = self.partitions.lock().entry(partition).or_insert_with(|| Arc::new(SlotTable::new())).clone();
+        let table = self.slots_of(partition);
         let permit = table.in_use.clone().acquire_owned().await.ok()?;
+        table.take(permit)
+    }
+    /// The same for a request that never waits for other sessions: giving back what they wait for, holding files. It does
+    /// not stand behind requests that do.
+    pub(crate) async fn own_slot(&self, partition: u32) -> Option<SlotLease> {
+        let table = self.slots_of(partition);
+        let permit = table.own_in_use.clone().acquire_owned().await.ok()?;
+        table.take(permit)
+    }
+    fn slots_of(&self, partition: u32) -> Arc<SlotTable> {
+        self.partitions.lock().entry(partition).or_insert_with(|| Arc::new(SlotTable::new())).clone()
+    }
+}
+
+impl SlotTable {
+    fn new() -> Self {
+        let free = Free { slots: Vec::new(), next_number: 0 };
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        let (in_use, own_in_use) = (semaphore(SLOTS_IN_USE_MAX), semaphore(OWN_SLOTS_MAX));
+        Self { in_use, own_in_use, free: Mutex::new(free) }
+    }
+    fn take(self: Arc<Self>, permit: OwnedSemaphorePermit) -> Option<SlotLease> {
+        let table = self;
         let (slot, last) = {
             let mut free = table.free.lock();
             match free.slots.pop() {
@@ -111,13 +137,6 @@ impl Session {
             }
         };
         Some(SlotLease { table, slot, sequence: last + 1, _permit: permit })
-    }
-}
-
-impl SlotTable {
-    fn new() -> Self {
-        let free = Free { slots: Vec::new(), next_number: 0 };
-        Self { in_use: Arc::new(Semaphore::new(SLOTS_IN_USE_MAX)), free: Mutex::new(free) }
     }
 }
 
@@ -161,5 +180,18 @@ mod tests {
             drop(session.slot(1).await.expect("slot"));
         }
         assert!(session.slot(1).await.is_none());
+    }
+
+    /// Two mounts whose requests all wait for files of the other one could not give them to each other.
+    #[tokio::test]
+    async fn what_others_wait_for_has_slots_of_its_own() {
+        let session = Session::new(SessionId(1));
+        let mut waiting = Vec::new();
+        for _ in 0..SLOTS_IN_USE_MAX {
+            waiting.push(session.slot(1).await.expect("slot"));
+        }
+        let own = session.own_slot(1).await.expect("slot");
+        assert!(waiting.iter().all(|other| other.slot != own.slot));
+        own.finish();
     }
 }
