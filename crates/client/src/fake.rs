@@ -62,6 +62,11 @@ pub struct State {
     /// Overwrites in place: done, and all refused.
     pub(crate) overwrites: u64,
     pub(crate) saturated: bool,
+    /// Members that do not know that their groups went on: the epoch in which they answer reads; how many they answered.
+    pub(crate) behind: BTreeMap<u32, u64>,
+    pub(crate) old_reads: u64,
+    /// Nobody answers reads.
+    pub(crate) reads_held: bool,
     /// Nodes that are down, and whether groups cannot be made for want of disks.
     pub(crate) down: BTreeSet<u32>,
     pub(crate) lack_disks: bool,
@@ -169,6 +174,9 @@ impl FakeCluster {
             overwrites: 0,
             saturated: false,
             flaked: 0,
+            behind: BTreeMap::new(),
+            old_reads: 0,
+            reads_held: false,
             down: BTreeSet::new(),
             lack_disks: false,
             discarded: Vec::new(),

@@ -3,8 +3,9 @@
 //!
 //! Three outcomes: overwritten, to be written to new space, not known. A request keeps its number however often and in
 //! which epoch it is sent; a block that was sent twice has the same bytes both times. Invariant: one was overwritten only
-//! if every serving member of one epoch answered; nothing is sent under a lease that may be over. Not here: merging of
-//! partial blocks, and taking the lease under which nobody else writes them; calls whose blocks overlap must follow each other.
+//! if every serving member of one epoch answered; nothing is sent under a lease that may be over; blocks that were filled
+//! up with what was read under an epoch go out under that one only. Not here: merging of partial blocks, and taking the
+//! lease under which nobody else writes them; calls whose blocks overlap must follow each other.
 use crate::append::open::refresh_quietly;
 use crate::append::segment::block_crcs;
 use crate::cluster::Cluster;
@@ -16,11 +17,11 @@ use crate::stripe::suspects::Seen;
 use crate::view::PgView;
 use cairn_env::buf::SharedBuf;
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, ErrorCode, SessionId};
+use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, Epoch, ErrorCode, PgId, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ChunkHeader, OverwriteRequest, OverwriteResponse, OverwriteVector};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,6 +40,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(400);
 const PATIENCE_MAX: Duration = Duration::from_secs(10);
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// Epochs of groups.
+pub(crate) type Epochs = BTreeMap<PgId, Epoch>;
 
 /// Blocks of a chunk that are overwritten.
 #[derive(Clone, Debug)]
@@ -111,6 +115,8 @@ impl Drop for Number {
 struct Right {
     session: SessionId,
     lease: Option<Arc<Lease>>,
+    /// Epochs of groups under which bytes of the blocks were read back: another one may have newer bytes.
+    under: Arc<Epochs>,
 }
 
 /// One request: blocks of one chunk, ascending.
@@ -139,15 +145,21 @@ impl Volume {
     /// they can be overwritten again or written to new space.
     pub async fn overwrite(&self, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
         let session = self.caller.session().await?.id;
-        self.overwrite_as(Right { session, lease: None }, writes).await
+        self.overwrite_as(Right { session, lease: None, under: Arc::default() }, writes).await
     }
     /// Blocks of this volume that this client has overwritten in place.
     pub fn blocks_in_place(&self) -> u64 {
         self.overwrites.blocks.load(Ordering::Relaxed)
     }
-    /// The same of a file of which this client has the lease.
-    pub(crate) async fn overwrite_under(&self, lease: &Arc<Lease>, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
-        self.overwrite_as(Right { session: lease.session.id, lease: Some(lease.clone()) }, writes).await
+    /// The same of a file of which this client has the lease, in the groups that are named under these epochs only.
+    pub(crate) async fn overwrite_under(
+        &self,
+        lease: &Arc<Lease>,
+        under: &Arc<Epochs>,
+        writes: &[BlockWrite],
+    ) -> Result<Vec<Overwritten>> {
+        let right = Right { session: lease.session.id, lease: Some(lease.clone()), under: under.clone() };
+        self.overwrite_as(right, writes).await
     }
     async fn overwrite_as(&self, right: Right, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
         let batches = batches(writes)?;
@@ -285,6 +297,10 @@ async fn attempt(cluster: &Arc<Cluster>, right: &Right, number: &Number, batch: 
     let Some(pg) = known() else {
         return Attempt::Again(NetError::NotSent(format!("{} is not in the map", batch.chunk.pg)));
     };
+    if let Some(epoch) = right.under.get(&pg.id).filter(|epoch| **epoch != pg.epoch) {
+        let text = format!("{} is at {} now, and bytes of the blocks were read back under {epoch}", pg.id, pg.epoch);
+        return Attempt::Failed(NetError::Unknown(text));
+    }
     let new_space = |why: String| Attempt::Done(Overwritten::NewSpace { why });
     if !pg.scheme.is_replicated() {
         return new_space(format!("{} holds shards, which are not overwritten in place", pg.id));

@@ -30,7 +30,7 @@ impl Fake {
     /// What a member answers, message and payload; `None`: nothing, ever.
     pub(super) fn data(&self, disk: u32, opcode: Opcode, message: &[u8], payload: &[u8]) -> Option<Raw> {
         let mut state = self.state.lock();
-        if state.stopped.contains(&disk) {
+        if state.stopped.contains(&disk) || state.reads_held && opcode == Opcode::Read {
             return None;
         }
         let still = state.ping(disk);
@@ -244,7 +244,16 @@ impl State {
         let last_resort = r.catching_up && r.creation_epoch != 0 && striped;
         let answers =
             |state: u32| state == MemberState::Serving as u32 || last_resort && state == MemberState::Syncing as u32;
-        if !members.iter().any(|m| m.disk == header.disk && answers(m.state)) {
+        let behind = self.behind.get(&header.disk).copied();
+        let known = behind.unwrap_or(self.pgs[&header.pg].epoch);
+        if header.epoch > known {
+            return refuse(ErrorCode::NotServing, "this member is behind");
+        }
+        if header.epoch != 0 && header.epoch < known {
+            return Err(WireError::stale_epoch(Epoch(known), "the group went on"));
+        }
+        self.old_reads += u64::from(behind.is_some());
+        if behind.is_none() && !members.iter().any(|m| m.disk == header.disk && answers(m.state)) {
             return refuse(ErrorCode::NotServing, "it does not serve");
         }
         *self.reads.entry(header.disk).or_default() += 1;

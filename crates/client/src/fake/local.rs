@@ -44,7 +44,11 @@ impl FakeCluster {
     }
     /// A client without sockets, whose clock is tokio's.
     pub async fn connect_local(&self) -> Client {
-        let options = ConnectOptions { patience: Duration::from_secs(8), ..ConnectOptions::new(vec![self.manager()]) };
+        self.connect_local_for(Duration::from_secs(8)).await
+    }
+    /// One that tries everything for so long.
+    pub async fn connect_local_for(&self, patience: Duration) -> Client {
+        let options = ConnectOptions { patience, ..ConnectOptions::new(vec![self.manager()]) };
         let env = (Arc::new(TokioClock(tokio::time::Instant::now())) as _, Arc::new(FastRng::seeded(7)) as _);
         Client::over(Net::local(self.fake.clone()), env, options).await.expect("connected")
     }

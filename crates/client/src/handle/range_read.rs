@@ -4,6 +4,7 @@
 use super::extents::Stretch;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
+use crate::overwrite::Epochs;
 use crate::read::piece::{Got, PIECE_MAX, Piece, read_piece};
 use crate::read::rows::{Rows, read_rows};
 use crate::read::set::{SetRange, group_bytes, read_set};
@@ -35,7 +36,7 @@ enum Plan {
 }
 
 /// The parts that a stretch is read in.
-fn plan(stretch: &Stretch, shown_as: &str, plans: &mut VecDeque<Plan>) -> Result<()> {
+fn plan(stretch: &Stretch, under: &Epochs, shown_as: &str, plans: &mut VecDeque<Plan>) -> Result<()> {
     let odd = |detail: String| Err(ClientError::protocol(shown_as, detail));
     let Some(extent) = &stretch.extent else {
         plans.push_back(Plan::Hole(stretch.to - stretch.from));
@@ -50,7 +51,8 @@ fn plan(stretch: &Stretch, shown_as: &str, plans: &mut VecDeque<Plan>) -> Result
         let (plan, to) = match kind {
             ExtentKind::Plain => {
                 let length = (end - from).min(PIECE_MAX - from % BLOCK_SIZE as u64);
-                (Plan::Data(Piece { chunk, offset: from, length }), from + length)
+                let epoch = under.get(&chunk.pg).map_or(0, |epoch| epoch.0);
+                (Plan::Data(Piece { chunk, offset: from, length, epoch }), from + length)
             }
             ExtentKind::Erasure(stripe) => {
                 let group = rows_of_group(stripe) * stripe.row();
@@ -100,9 +102,20 @@ impl Drop for Task {
 
 /// All bytes of the stretches, in order. [`ClientError::Changed`] if a chunk is gone because the file was changed.
 pub(crate) async fn read_stretches(volume: &Volume, shown_as: &str, stretches: &[Stretch]) -> Result<Vec<SharedBuf>> {
+    read_under(volume, shown_as, stretches, &Epochs::new()).await
+}
+
+/// The same; plain chunks of the groups that are named are read under these epochs. [`ClientError::Changed`] if a group is
+/// in another one.
+pub(crate) async fn read_under(
+    volume: &Volume,
+    shown_as: &str,
+    stretches: &[Stretch],
+    under: &Epochs,
+) -> Result<Vec<SharedBuf>> {
     let mut plans = VecDeque::new();
     for stretch in stretches {
-        plan(stretch, shown_as, &mut plans)?;
+        plan(stretch, under, shown_as, &mut plans)?;
     }
     let mut data = Vec::new();
     let mut take = |got: Got<Vec<SharedBuf>>| {

@@ -218,7 +218,7 @@ impl FileReader {
         let offset = extent.chunk_offset + into;
         let left = (extent.length - into).min(self.end - self.at);
         let room = PIECE_MAX - offset % BLOCK_SIZE as u64;
-        Piece { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, offset, length: left.min(room) }
+        Piece { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, offset, length: left.min(room), epoch: 0 }
     }
 
     async fn fetch_extents(&mut self) -> Result<()> {

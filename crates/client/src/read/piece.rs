@@ -45,6 +45,9 @@ pub(crate) struct Piece {
     pub chunk: ChunkId,
     pub offset: u64,
     pub length: u64,
+    /// Only members in this epoch of the group answer; 0: any that serves. A member that does not know yet that it was
+    /// removed answers the latter, with what it has.
+    pub epoch: u64,
 }
 
 /// Why a member did not give a piece.
@@ -68,7 +71,8 @@ impl Refusal {
     }
 }
 
-/// Reads a piece; tries members until the cluster's patience ends or all of them say that they lack it.
+/// Reads a piece; tries members until the cluster's patience ends or all of them say that they lack it. One of a certain
+/// epoch fails as [`ClientError::Changed`] as soon as the group is known to have another.
 pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, piece: Piece) -> Got<SharedBuf> {
     let started = cluster.clock.now();
     let mut pause = PAUSE_MIN;
@@ -77,6 +81,10 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
     let failed = |failed: ClientError| Got { data: SharedBuf::default(), failed: Some(failed) };
     loop {
         let view = cluster.view();
+        let epoch = || view.pgs.get(&piece.chunk.pg.0).map_or(0, |pg| pg.epoch.0);
+        if piece.epoch != 0 && epoch() != piece.epoch {
+            return failed(ClientError::Changed { what: piece.chunk.pg.to_string() });
+        }
         let mut members: Vec<u32> =
             view.pgs.get(&piece.chunk.pg.0).map(|pg| pg.serving().collect()).unwrap_or_default();
         cluster.sort_for_reading(&view, &mut members, piece.chunk, piece.offset);
@@ -205,7 +213,7 @@ pub(super) async fn read_member(
     salvage: &Mutex<Salvage>,
 ) -> std::result::Result<SharedBuf, Refusal> {
     let address = cluster.disk_address(disk).map_err(Refusal::new)?;
-    let header = ChunkHeader { disk, pg: piece.chunk.pg.0, index: piece.chunk.index, epoch: 0, session: 0 };
+    let header = ChunkHeader { disk, pg: piece.chunk.pg.0, index: piece.chunk.index, epoch: piece.epoch, session: 0 };
     let length =
         u32::try_from(piece.length).map_err(|_| Refusal::new(NetError::NotSent("the piece is too long".into())))?;
     let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, ..ReadRequest::default() };
@@ -280,7 +288,7 @@ mod tests {
 
     #[test]
     fn only_complete_and_matching_blocks_are_taken() {
-        let piece = Piece { chunk: ChunkId { pg: PgId(1), index: 1 }, offset: 5000, length: 5000 };
+        let piece = Piece { chunk: ChunkId { pg: PgId(1), index: 1 }, offset: 5000, length: 5000, epoch: 0 };
         let mut data = vec![3u8; 2 * BLOCK_SIZE];
         assert!(check_blocks(piece, &answer(&data, 4096), &data).is_ok_and(|bad| bad.is_empty()));
         assert!(check_blocks(piece, &answer(&data, 0), &data).is_err());

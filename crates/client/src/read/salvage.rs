@@ -94,12 +94,12 @@ pub(super) async fn salvage_by_halves(
     damaged: &[u32],
 ) {
     for disk in damaged {
-        let Piece { chunk, .. } = salvage.lock().piece();
+        let Piece { chunk, epoch, .. } = salvage.lock().piece();
         let mut ranges = salvage.lock().missing();
         let mut refusals = 0;
         while let Some((offset, length)) = ranges.pop() {
             let first = offset - offset % BLOCK;
-            let part = Piece { chunk, offset: first, length: offset + length - first };
+            let part = Piece { chunk, offset: first, length: offset + length - first, epoch };
             match read_member(cluster, latency, part, *disk, salvage).await {
                 Ok(data) => {
                     let mut blocks = AlignedBuf::unpooled(data.len().next_multiple_of(BLOCK_SIZE));
@@ -129,7 +129,7 @@ mod tests {
     /// A block that is bad on one member only would be refused, or its neighbours named as lost.
     #[test]
     fn blocks_of_several_members_make_a_piece() {
-        let piece = Piece { chunk: ChunkId { pg: PgId(1), index: 1 }, offset: 5000, length: 20_000 };
+        let piece = Piece { chunk: ChunkId { pg: PgId(1), index: 1 }, offset: 5000, length: 20_000, epoch: 0 };
         let data: Vec<u8> = (0..7 * BLOCK_SIZE).map(|i| (i / 7) as u8).collect();
         let blocks = SharedBuf::from_owner(data[BLOCK_SIZE..].to_vec());
         let mut salvage = Salvage::new(piece);

@@ -48,7 +48,8 @@ pub(crate) async fn read_set(cluster: &Arc<Cluster>, latency: &Arc<Latency>, ran
     }
     let mut reading = JoinSet::new();
     for part in (0..stripe.columns()).filter_map(|column| stripe.part(column, from, to)) {
-        let piece = Piece { chunk: columns.0[usize::from(part.column)], offset: part.offset, length: part.length };
+        let piece =
+            Piece { chunk: columns.0[usize::from(part.column)], offset: part.offset, length: part.length, epoch: 0 };
         let (cluster, latency) = (cluster.clone(), latency.clone());
         reading.spawn(async move { (part.column, part.offset, read_piece(&cluster, &latency, piece).await) });
     }

@@ -11,10 +11,10 @@ use super::{By, FileData, State, TRIES};
 use crate::error::{ClientError, Result};
 use crate::handle::dirty::Dirty;
 use crate::handle::extents::{ExtentCache, Stretch};
-use crate::handle::range_read::read_stretches;
+use crate::handle::range_read::read_under;
 use crate::handle::write_out::rows_of;
 use crate::meta::lease::Lease;
-use crate::overwrite::{BlockWrite, Overwritten};
+use crate::overwrite::{BlockWrite, Epochs, Overwritten};
 use cairn_env::buf::SharedBuf;
 use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, ExtentKind, PgId, Time};
 use cairn_wire::meta::PublishRequest;
@@ -39,6 +39,8 @@ const WANTED_PAUSE: Duration = Duration::from_secs(10);
 const WANTED_PAUSE_MAX: Duration = Duration::from_secs(160);
 /// A lease that was not used for so long is given back.
 const IDLE: Duration = Duration::from_secs(30);
+/// A flush tries so long to write in place; then it goes to new space. Whoever wants the lease waits for it.
+const CARRY_OUT_MAX: Duration = Duration::from_secs(10);
 /// Times that extents are asked for because more was written meanwhile.
 const PLANS: usize = 4;
 
@@ -213,6 +215,22 @@ fn writes(plan: &Plan, missing: &[SharedBuf]) -> Vec<BlockWrite> {
     plan.targets.iter().map(write).collect()
 }
 
+/// Takes what is under way back if nobody said what became of it: its bytes are dirty again.
+struct PutBack<'a>(&'a FileData);
+
+impl Drop for PutBack<'_> {
+    fn drop(&mut self) {
+        let now = self.0.now();
+        self.0.with(0, |state| {
+            if state.in_place.under_way.is_some() {
+                // Requests may still be on their way: new space is the better place until they have ended.
+                state.in_place.not_before = state.in_place.not_before.max(now + REFUSED_PAUSE);
+                state.recall(now);
+            }
+        });
+    }
+}
+
 impl FileData {
     /// Whether what is dirty goes in place when it is flushed.
     pub fn goes_in_place(&self) -> bool {
@@ -229,7 +247,13 @@ impl FileData {
         let using = self.using.lock().await;
         let Some(lease) = self.lease().await else { return Ok(Placed::Not) };
         let Some(plan) = self.plan_in_place(&lease).await? else { return Ok(Placed::Not) };
-        let outcomes = self.carry_out(&plan).await;
+        // Whoever does not wait for the end of this, or panics, leaves nothing under way.
+        let left = PutBack(self);
+        let carried = tokio::time::timeout(CARRY_OUT_MAX, self.carry_out(&plan)).await;
+        let outcomes = carried.unwrap_or_else(|_| {
+            let (seconds, last) = (CARRY_OUT_MAX.as_secs(), "members take too long".to_owned());
+            Err(ClientError::OutcomeUnknown { what: self.what(), seconds, last })
+        });
         // Everything was answered by now: if the lease is still good, the file named these blocks all the time.
         let kept = self.volume.confirm_lease(&lease).await;
         drop(using);
@@ -248,7 +272,9 @@ impl FileData {
                 plan.targets.clone()
             }
         };
-        Ok(self.end_in_place(&plan, &refused))
+        let placed = self.end_in_place(&plan, &refused);
+        drop(left);
+        Ok(placed)
     }
 
     /// The lease, asked for if it is worth it.
@@ -364,10 +390,22 @@ impl FileData {
         }
         Ok(None)
     }
+    /// Fills blocks up and sends them. What was read back may be old in another epoch: then it is read anew.
     async fn carry_out(&self, plan: &Plan) -> Result<Vec<Overwritten>> {
+        loop {
+            let under = Arc::new(self.epochs(&plan.missing).await?);
+            match self.carry_out_under(plan, &under).await {
+                Err(error) if !self.is_under(&under) => {
+                    tracing::debug!(inode = self.inode, %error, "a placement group moved on; blocks are filled up anew");
+                }
+                outcomes => return outcomes,
+            }
+        }
+    }
+    async fn carry_out_under(&self, plan: &Plan, under: &Arc<Epochs>) -> Result<Vec<Overwritten>> {
         let missing = match plan.missing.is_empty() {
             true => Vec::new(),
-            false => read_stretches(&self.volume, &self.what(), &plan.missing).await?,
+            false => read_under(&self.volume, &self.what(), &plan.missing, under).await?,
         };
         let (had, wanted) = (
             missing.iter().map(|part| part.len() as u64).sum::<u64>(),
@@ -376,7 +414,25 @@ impl FileData {
         if had != wanted {
             return Err(ClientError::protocol(&self.what(), format!("{had} bytes were read back instead of {wanted}")));
         }
-        self.volume.overwrite_under(&plan.lease, &writes(plan, &missing)).await
+        self.volume.overwrite_under(&plan.lease, under, &writes(plan, &missing)).await
+    }
+    /// The epochs in which the groups are that have the bytes.
+    async fn epochs(&self, missing: &[Stretch]) -> Result<Epochs> {
+        let cluster = self.volume.cluster();
+        let mut epochs = Epochs::new();
+        for pg in missing.iter().filter_map(|stretch| stretch.extent.as_ref()).map(|extent| PgId(extent.pg)) {
+            let known = || cluster.view().pgs.get(&pg.0).map(|group| group.epoch);
+            if known().is_none() {
+                cluster.refresh().await?;
+            }
+            let unknown = || ClientError::protocol(&self.what(), format!("{pg} is not in the map"));
+            epochs.insert(pg, known().ok_or_else(unknown)?);
+        }
+        Ok(epochs)
+    }
+    fn is_under(&self, epochs: &Epochs) -> bool {
+        let view = self.volume.cluster().view();
+        epochs.iter().all(|(pg, epoch)| view.pgs.get(&pg.0).is_some_and(|known| known.epoch == *epoch))
     }
     /// The blocks are in place but for those that were refused, which go to new space.
     fn end_in_place(self: &Arc<Self>, plan: &Plan, refused: &[Target]) -> Placed {

@@ -18,10 +18,16 @@ struct Side {
     model: Vec<u8>,
 }
 
+const GROUPS: [Scheme; 3] = [Scheme::Replicated(3), Scheme::Replicated(2), Scheme::Replicated(3)];
+
 /// A file `/f` of 32 blocks.
 async fn start() -> Side {
-    let cluster = FakeCluster::start(5, &[Scheme::Replicated(3), Scheme::Replicated(2), Scheme::Replicated(3)]);
+    let cluster = FakeCluster::start(5, &GROUPS);
     let client = cluster.connect().await;
+    start_on(cluster, client).await
+}
+
+async fn start_on(cluster: FakeCluster, client: Client) -> Side {
     let volume = client.volume("default").await.expect("the volume");
     let layout: Layout = "r3".parse().expect("a layout");
     let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
@@ -193,6 +199,97 @@ async fn partial_blocks_are_filled_up() {
     }
     assert_eq!(side.overwrites() - before, 10);
     side.check("partial").await;
+    handle.close().await.expect("closed");
+    side.cluster.check_namespace();
+}
+
+/// Blocks that somebody else had overwritten and synced would be overwritten with what they were before, for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_are_never_filled_up_with_what_a_removed_member_has() {
+    for place in 0..3 {
+        let mut side = start().await;
+        // Knows the members as they are now for the whole test.
+        let other = side.cluster.connect().await;
+        let volume = other.volume("default").await.expect("the volume");
+        let mut late = volume.open(b"/f").await.expect("opened");
+        let extents = volume.all_extents(late.inode()).await.expect("extents");
+        let pg = extents[0].pg;
+        assert!(extents.iter().all(|extent| extent.pg == pg));
+        let removed = side.cluster.members(pg)[place];
+        {
+            let mut state = side.cluster.fake.state.lock();
+            let known = state.pgs[&pg].epoch;
+            state.behind.insert(removed, known);
+            state.set_member(pg, removed, cairn_types::MemberState::Offline);
+        }
+        let mut handle = side.volume.open(b"/f").await.expect("opened");
+        side.warm(&mut handle).await;
+        let before = side.overwrites();
+        let all: Vec<u8> = (0..32 * B).map(|i| (i / B) as u8 ^ 0x5a).collect();
+        for (block, data) in all.chunks(B).enumerate().step_by(2) {
+            handle.write_at((block * B) as u64, data).await.expect("written");
+            side.model[block * B..(block + 1) * B].copy_from_slice(data);
+        }
+        handle.sync().await.expect("synced");
+        handle.close().await.expect("closed");
+        assert!(side.overwrites() > before, "in place");
+        for block in (0..32).step_by(2) {
+            let at = block * B + 1000;
+            late.write_at(at as u64, &[block as u8 + 100; 100]).await.expect("written");
+            side.model[at..at + 100].fill(block as u8 + 100);
+        }
+        late.sync().await.expect("synced");
+        let old_reads = side.cluster.fake.state.lock().old_reads;
+        assert!(old_reads > 0, "the removed member was asked");
+        assert!(late.data.has_lease(), "in place");
+        side.check(&format!("d{removed} was removed")).await;
+        late.close().await.expect("closed");
+        side.cluster.check_namespace();
+    }
+}
+
+/// Bytes of a sync that nobody waited for would be nowhere, and the next one say that they are durable.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_that_was_given_up_leaves_its_bytes_dirty() {
+    let mut side = start().await;
+    let mut handle = side.volume.open(b"/f").await.expect("opened");
+    side.warm(&mut handle).await;
+    for more in [false, true] {
+        let (seed, at) = (60 + u8::from(more), (9 + 3 * usize::from(more)) * B + 10);
+        side.cluster.fake.state.lock().reads_held = true;
+        handle.write_at(at as u64, &[seed; 100]).await.expect("written");
+        side.model[at..at + 100].fill(seed);
+        let given_up = tokio::time::timeout(Duration::from_millis(400), handle.sync()).await;
+        assert!(given_up.is_err(), "it waits for what is read back");
+        side.cluster.fake.state.lock().reads_held = false;
+        if more {
+            handle.write_at((20 * B) as u64, &[seed; B]).await.expect("written");
+            side.model[20 * B..21 * B].fill(seed);
+        }
+        handle.sync().await.expect("synced");
+        side.check("synced again").await;
+        tokio::time::sleep(REFUSED_PAUSE).await;
+        side.warm(&mut handle).await;
+    }
+    handle.close().await.expect("closed");
+    side.cluster.check_namespace();
+}
+
+/// All who want the lease would wait as long as somebody looks for a member that has bytes of a block.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_back_in_time_goes_to_new_space() {
+    let cluster = FakeCluster::local(5, &GROUPS);
+    let client = cluster.connect_local_for(Duration::from_secs(300)).await;
+    let mut side = start_on(cluster, client).await;
+    let mut handle = side.volume.open(b"/f").await.expect("opened");
+    side.warm(&mut handle).await;
+    side.cluster.fake.state.lock().reads_held = true;
+    let began = tokio::time::Instant::now();
+    side.put(&mut handle, 9 * B + 10, &[77; 100]).await;
+    let took = began.elapsed();
+    assert!(took >= CARRY_OUT_MAX && took < CARRY_OUT_MAX + Duration::from_secs(1), "{took:?}");
+    side.cluster.fake.state.lock().reads_held = false;
+    assert!(handle.read_at(0, 1 << 20).await.expect("read") == side.model);
     handle.close().await.expect("closed");
     side.cluster.check_namespace();
 }
