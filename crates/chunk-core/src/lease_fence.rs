@@ -1,8 +1,8 @@
 //! Keeps out overwrites under a file's lease that came to an end, once its primary has seen a newer one of that file.
 //!
 //! A client whose session ended sends nothing any more, but what it sent may still be on its way. Numbers of a file's
-//! leases ascend, so a request under a lower one than was seen is late. What is known belongs to one epoch of the group:
-//! requests of an earlier epoch are refused by that. Invariant: a request is never taken after one of the same file with a
+//! leases ascend, so a request under a lower one than was seen is late. What is known outlives epochs of the group, as long
+//! as the process lives: a client that was stopped repeats its requests under a new epoch. Invariant: a request is never taken after one of the same file with a
 //! higher number. Bound: [`FILES_MAX`] files exactly; those that were seen first fall into [`BUCKETS`] common ones, where
 //! the highest number counts for all (some then write to new space that need not).
 
@@ -13,7 +13,7 @@ pub const FILES_MAX: usize = 65_536;
 /// Common places for those beyond.
 pub const BUCKETS: u64 = 65_536;
 
-/// The newest leases that a primary has seen in its epoch.
+/// The newest leases that a member has seen as primary.
 #[derive(Debug, Default)]
 pub struct LeaseFence {
     files: BTreeMap<u64, u64>,

@@ -9,19 +9,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Where the present comes from. Only drivers ask it; cores get the answer as an argument.
 pub trait Clock: Send + Sync {
-    /// The monotonic clock, for timeouts, leases and latencies.
+    /// The monotonic clock, for timeouts, leases and latencies. It goes on while the machine sleeps: a lease is over then.
     fn now(&self) -> Time;
     /// The calendar, for file times and logs.
     fn wall(&self) -> WallTime;
 }
 
-/// The machine's clocks: `CLOCK_MONOTONIC` and `CLOCK_REALTIME`.
+/// The machine's clocks: `CLOCK_BOOTTIME` and `CLOCK_REALTIME`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealClock;
 
 impl Clock for RealClock {
     fn now(&self) -> Time {
-        Time(nanos(monotonic_now()))
+        Time(nanos(read(ClockId::Boottime)))
     }
 
     fn wall(&self) -> WallTime {
@@ -34,7 +34,7 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The monotonic clock's reading since its start (the machine's boot).
+/// The time that the machine was awake since its boot.
 pub(crate) fn monotonic_now() -> Duration {
     read(ClockId::Monotonic)
 }
@@ -58,6 +58,10 @@ mod tests {
         std::thread::sleep(Duration::from_millis(2));
         let b = RealClock.now();
         assert!(b.since(a) >= Duration::from_millis(2));
+        // Time asleep counts: a machine that sleeps longer than a lease has lost it.
+        let before = nanos(read(ClockId::Boottime));
+        let now = RealClock.now().0;
+        assert!(before <= now && now <= nanos(read(ClockId::Boottime)));
         let year_2020 = WallTime(1_577_836_800 * 1_000_000_000);
         assert!(RealClock.wall() > year_2020);
     }

@@ -1,7 +1,7 @@
 //! What a member keeps in memory about overwrites in place of its group: as primary the requests that it has taken and the
 //! chunks of which members may differ, as syncing member what it could not take.
 //!
-//! Invariant: everything belongs to one epoch. Bounds: requests by [`OverwriteRequests`], repeats that wait by
+//! Invariant: everything but the numbers of leases that were seen belongs to one epoch. Bounds: requests by [`OverwriteRequests`], repeats that wait by
 //! [`WAITING_MAX`], the rest by the chunks of the group.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,9 @@ impl OverwriteMemory {
     pub(super) fn at(&mut self, epoch: Epoch) -> Option<&mut Self> {
         if self.epoch < epoch {
             let waiting = std::mem::take(&mut self.waiting);
-            *self = Self { epoch, ..Self::default() };
+            // A client that was stopped for long does not know that its lease is over, and learns of the epoch by itself.
+            let leases = std::mem::take(&mut self.leases);
+            *self = Self { epoch, leases, ..Self::default() };
             for reply in waiting.into_values().flatten() {
                 reply.err(WireError::stale_epoch(epoch, "the placement group moved on; refresh the cluster map"));
             }
@@ -133,5 +135,25 @@ impl OverwriteMemory {
     pub(super) fn next_unsettled(&self, after: Option<u32>) -> Option<u32> {
         let from = after.map_or(0, |after| after.saturating_add(1));
         self.unsettled.range(from..).copied().find(|index| !self.running.contains_key(index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client whose machine slept would write old blocks over newer ones as soon as the group has another epoch.
+    #[test]
+    fn newer_leases_are_remembered_in_the_next_epoch() {
+        let mut memory = OverwriteMemory::default();
+        for epoch in 1..4 {
+            let memory = memory.at(Epoch(epoch)).expect("newer");
+            assert!(!memory.open && memory.unsettled.is_empty());
+            if epoch > 1 {
+                assert!(!memory.leases.admits(5, 8), "an older one");
+            }
+            memory.open = true;
+            assert!(memory.leases.admits(5, 9) && memory.leases.admits(6, 1));
+        }
     }
 }
