@@ -147,7 +147,7 @@ impl Checker {
         loop {
             let asked = timeout(self.timings.check_period, self.desk().wake.notified()).await.is_ok();
             let leads = self.partition.state.leading_term().is_some();
-            if !asked && !(leads && self.desk().begin()) {
+            if !(asked || leads && self.desk().begin()) {
                 continue;
             }
             let outcome = self.check().await;
