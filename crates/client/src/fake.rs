@@ -51,6 +51,8 @@ pub struct State {
     pub(crate) slow: BTreeMap<u32, Duration>,
     /// Members whose disks hang, and since when: they answer pings, and nothing for which the disk is needed.
     hung: BTreeMap<u32, tokio::time::Instant>,
+    /// Requests that met one of them.
+    pub(crate) hung_met: u64,
     /// Replies that a stopped member owes.
     held: Vec<Reply>,
     /// Members that answer reads with one flipped bit, and how often they did.
@@ -167,6 +169,7 @@ impl FakeCluster {
             stopped: BTreeSet::new(),
             slow: BTreeMap::new(),
             hung: BTreeMap::new(),
+            hung_met: 0,
             held: Vec::new(),
             corrupting: BTreeSet::new(),
             corrupted: 0,

@@ -35,6 +35,7 @@ impl Fake {
         }
         let still = state.ping(disk);
         if opcode != Opcode::Ping && state.hung.contains_key(&disk) {
+            state.hung_met += 1;
             return still.stalled.then(|| refuse(ErrorCode::DiskFailed, "it stands still"));
         }
         Some(match opcode {
