@@ -131,7 +131,7 @@ fn nine_disks_and_one_is_full() {
     }
     // What was written without the full disk gets its last shard when there is room.
     for (_, target) in &stored[..stored.len() - 2] {
-        cluster.ok(&["fs", "rm", target]);
+        cluster.ok(&["fs", "rm", "--skip-trash", target]);
     }
     cluster.wait_healthy();
     cluster.kill("data1");
