@@ -76,18 +76,24 @@ fn returns_for(state: &State, pg: &Pg, position: usize) -> Option<DiskId> {
 }
 
 /// Former members that are in service again and lack less than those that have their places now: one that was complete, in
-/// the place of one that is being filled; or anyone in the place of one that is away. Of a group that cannot be read, those
-/// that miss nothing.
+/// the place of one that is being filled; or anyone in the place of one that is away. Of a group that cannot be read, and in
+/// the place of one that is waited for, those that miss nothing.
 pub fn returns(state: &State, pg: &Pg) -> Vec<DiskId> {
     if pg.retired {
         return Vec::new();
     }
     let back = |(position, member): (usize, &Member)| {
-        let incomplete = matches!(member.state, MemberState::Syncing | MemberState::Offline);
-        let former = returns_for(state, pg, position).filter(|_| incomplete)?;
+        let former = returns_for(state, pg, position)?;
         let former = pg.formers.iter().find(|f| f.disk == former)?;
-        let less = !state.is_able(member.disk) || member.filling && former.served;
-        (former.complete || less && pg.is_readable()).then_some(former.disk)
+        let away = !state.is_able(member.disk);
+        let lacks_less = match member.state {
+            MemberState::Serving => false,
+            MemberState::Waiting => former.complete && away,
+            MemberState::Syncing | MemberState::Offline => {
+                former.complete || (away || member.filling && former.served) && pg.is_readable()
+            }
+        };
+        lacks_less.then_some(former.disk)
     };
     pg.members.iter().enumerate().filter_map(back).collect()
 }

@@ -65,13 +65,18 @@ impl Pg {
     }
 
     /// The way back of a disk that was replaced: it lacks less than the one that was put in its place, if that one is not
-    /// complete yet. True if the epoch rose.
+    /// complete yet. If that one is complete but waited for, the disk serves instead, if it misses nothing either. True if
+    /// the epoch rose.
     pub fn take_back(&mut self, disk: DiskId, able: impl Fn(DiskId) -> bool) -> bool {
         let Some(former) = self.formers.iter().find(|f| f.disk == disk && !f.drop).copied() else { return false };
         let position = usize::from(former.position);
-        let incomplete = matches!(self.members[position].state, MemberState::Syncing | MemberState::Offline);
         let readable = self.is_readable();
-        if self.retired || !incomplete || !(readable || former.complete) || !able(disk) {
+        let lacks_less = match self.members[position].state {
+            MemberState::Syncing | MemberState::Offline => readable || former.complete,
+            MemberState::Waiting => former.complete,
+            MemberState::Serving => false,
+        };
+        if self.retired || !lacks_less || !able(disk) {
             return false;
         }
         let state = if former.complete { MemberState::Serving } else { MemberState::Syncing };

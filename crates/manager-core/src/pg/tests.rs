@@ -215,3 +215,23 @@ fn a_replaced_disk_may_stand_in() {
     assert_eq!(shards.missing_without(lost), 2);
     assert!(!shards.force(lost, &[A, DiskId(10)], 1, |_| true), "one shard is not two");
 }
+
+/// Data would be out of reach although a disk with all of it is back, because another one that took its place and is as
+/// complete is waited for.
+#[test]
+fn a_replaced_disk_serves_for_a_complete_one_that_is_away() {
+    let (d, e, fresh) = (DiskId(4), DiskId(5), DiskId(9));
+    let mut pg = pg(5);
+    pg.take_down(&[A, B]);
+    assert!(pg.fail(C) && pg.fail(d));
+    assert_eq!(states(&pg), [Offline, Offline, Waiting, Waiting, Serving]);
+    assert!(pg.replace(&[(C, fresh)], |disk| disk != C));
+    assert!(pg.caught_up(&[fresh]), "two of five: nothing can be acknowledged yet");
+    pg.take_down(&[e, fresh]);
+    assert_eq!(states(&pg), [Offline, Offline, Waiting, Waiting, Waiting]);
+    assert!(pg.take_back(C, |disk| disk == C));
+    assert_eq!((pg.members[2].disk, pg.primary()), (C, Some(C)));
+    assert!(!pg.take_back(fresh, ALL), "nobody takes the place of one that serves");
+    assert!(pg.register(&[d, e], ALL, ALL));
+    assert!(pg.is_writable() && pg.formers.iter().all(|f| !f.complete), "from now on the other one misses something");
+}
