@@ -122,7 +122,7 @@ impl Inner {
         }
         let next = scrub.state.lock().kept.next;
         let Some(chunk) = store.next_chunk(next) else {
-            self.end_pass(&store, scrub);
+            self.end_pass(&store, scrub).await;
             return Duration::ZERO;
         };
         let start = self.clock.now();
@@ -138,7 +138,7 @@ impl Inner {
             })
         };
         if let Some(state) = keep {
-            keep_state(&store, state);
+            keep_state(&store, state).await;
         }
         // A chunk that is open or gone costs nothing.
         if bytes == 0 { Duration::ZERO } else { Duration::from_millis(1) }
@@ -153,7 +153,8 @@ impl Inner {
             let wall = self.clock.wall().0;
             if progress.kept.began == 0 {
                 progress.kept.began = wall;
-                keep_state(store, progress.kept);
+                // Nobody waits for it: what was not kept begins a little later after a restart.
+                drop(keep_state(store, progress.kept));
             }
             let since = Duration::from_nanos(wall.saturating_sub(progress.kept.began));
             // A disk that was never read through has its first pass soon, but not while everything starts.
@@ -179,18 +180,18 @@ impl Inner {
         None
     }
 
-    fn end_pass(&self, store: &Arc<DiskStore>, scrub: &Scrubbing) {
-        let state = {
-            let mut progress = scrub.state.lock();
-            progress.kept.ended = self.clock.wall().0.max(1);
-            progress.kept.asked = false;
-            progress.kept.next = first();
-            progress.kept_at = self.clock.now();
-            progress.kept
-        };
+    /// The end of a pass is told when it is kept: else a pass that ended would begin anew after a restart.
+    async fn end_pass(&self, store: &Arc<DiskStore>, scrub: &Scrubbing) {
+        let before = scrub.state.lock().kept;
+        let state = ScrubState { ended: self.clock.wall().0.max(1), asked: false, next: first(), ..before };
         let ScrubState { pass, bytes, bad, healed, .. } = state;
         tracing::info!(disk = store.name(), pass, bytes, bad, healed, "the disk was read through");
-        keep_state(store, state);
+        keep_state(store, state).await;
+        let mut progress = scrub.state.lock();
+        // Asked for again meanwhile, if it was not before.
+        let asked = progress.kept.asked && !before.asked;
+        progress.kept = ScrubState { asked, ..state };
+        progress.kept_at = self.clock.now();
     }
 
     /// Reads a chunk piece by piece, with rests. Answers how much was read.
@@ -329,14 +330,21 @@ async fn verify(store: &Arc<DiskStore>, chunk: &Arc<Chunk>, piece: Range<u32>) -
     receiver.await.unwrap_or_else(|_| Err(DataError::Stopping { disk: store.name().into() }))
 }
 
-/// On the control thread as well: a sync may take its time.
-fn keep_state(store: &Arc<DiskStore>, state: ScrubState) {
-    let kept = store.control(move |store| {
+/// On the control thread as well: a sync may take its time. Returns when it is kept, or cannot be.
+fn keep_state(store: &Arc<DiskStore>, state: ScrubState) -> impl Future<Output = ()> + use<> {
+    let (sender, kept) = oneshot::channel();
+    let asked = store.control(move |store| {
         if let Err(error) = store.write_scrub_state(&state) {
             tracing::warn!(disk = store.name(), %error, "how far the disk was scrubbed could not be kept");
         }
+        // Nobody waits any more: the server stops, or the pass has only begun.
+        let _gone = sender.send(());
     });
-    if let Err(error) = kept {
+    if let Err(error) = asked {
         tracing::debug!(disk = store.name(), %error, "how far the disk was scrubbed is kept later");
+    }
+    async move {
+        // The control thread ended, and the store with it.
+        let _stopped = kept.await;
     }
 }
