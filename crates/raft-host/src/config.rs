@@ -36,6 +36,8 @@ pub struct HostConfig {
     pub message_bytes_max: usize,
     /// Bytes of log entries after which a group makes a checkpoint.
     pub checkpoint_log_bytes: u64,
+    /// Checkpoints kept of each group; the log reaches back to the second newest.
+    pub checkpoint_generations: usize,
     /// Bytes of log entries in memory beyond which a group takes no proposals until a checkpoint is done.
     pub log_memory_max: u64,
     /// Segments of the log beyond which the group that holds the oldest one makes a checkpoint.
@@ -70,6 +72,7 @@ impl HostConfig {
             batches_in_flight_max: 4,
             message_bytes_max: 64 << 20,
             checkpoint_log_bytes: 64 << 20,
+            checkpoint_generations: cairn_store::checkpoint::GENERATIONS,
             log_memory_max: 512 << 20,
             segments_max: 8,
             idle_entry: Duration::from_secs(60),

@@ -19,7 +19,7 @@ use crate::config::HostConfig;
 use crate::error::HostError;
 use crate::handle::GroupHandle;
 use crate::jobs::Checkpointer;
-use crate::mailbox::{Bounds, Event, Mailbox, MembersAnswer};
+use crate::mailbox::{Bounds, Event, Mailbox, MembersAnswer, TakeAnswer};
 use crate::members::MembersAsk;
 use crate::owner::{Generations, Owner, Parts};
 use crate::recovery::{Beginning, recover};
@@ -37,12 +37,14 @@ const OUTGOING_MAX: usize = 8;
 const OUTGOING_IDLE: Duration = Duration::from_secs(60);
 
 /// A group, whatever its state machine.
-trait Port: Send + Sync {
+pub(crate) trait Port: Send + Sync {
     fn deliver(&self, messages: Vec<RaftMessage>);
     fn close(&self);
     fn status(&self) -> GroupStatus;
     /// False: the group is closed.
     fn ask_members(&self, ask: MembersAsk, answer: MembersAnswer) -> bool;
+    /// False: the group is closed.
+    fn take(&self, any_member: bool, answer: TakeAnswer) -> bool;
 }
 
 struct GroupPort<C> {
@@ -66,6 +68,10 @@ impl<C: Send + 'static> Port for GroupPort<C> {
 
     fn ask_members(&self, ask: MembersAsk, answer: MembersAnswer) -> bool {
         self.mailbox.post(Event::Members(ask, answer))
+    }
+
+    fn take(&self, any_member: bool, answer: TakeAnswer) -> bool {
+        self.mailbox.post(Event::Take(any_member, answer))
     }
 }
 
@@ -139,7 +145,8 @@ impl RaftHost {
         let started = clock.now();
         let (wal, recovered) = Wal::open(disk.clone(), wal_config)?;
         tracing::info!(dir, groups = recovered.len(), took = ?clock.now().since(started), "the log is open");
-        let store = Arc::new(CheckpointStore::new(disk, CHECKPOINT_DIR, config.cluster));
+        let store = CheckpointStore::new(disk, CHECKPOINT_DIR, config.cluster).keeping(config.checkpoint_generations);
+        let store = Arc::new(store);
         let cluster = Arc::new(OnceLock::new());
         if !config.cluster.is_none() {
             let _ = cluster.set(config.cluster);
@@ -290,10 +297,13 @@ impl RaftHost {
         }
     }
 
+    pub(crate) fn port(&self, group: GroupId) -> Option<Arc<dyn Port>> {
+        self.groups.lock().get(&group).map(|open| open.port.clone())
+    }
+
     /// Asks a group's member on this node for the members, and to change them; `then` runs on the group's thread.
     pub(crate) fn ask_members(&self, group: GroupId, ask: MembersAsk, then: MembersAnswer) {
-        let port = self.groups.lock().get(&group).map(|open| open.port.clone());
-        let posted = port.is_some_and(|port| port.ask_members(ask, then));
+        let posted = self.port(group).is_some_and(|port| port.ask_members(ask, then));
         if !posted {
             tracing::debug!(%group, "somebody asked for the members of a group that is not open");
         }

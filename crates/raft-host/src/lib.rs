@@ -3,6 +3,7 @@
 //! A role implements [`StateMachine`], opens its groups with [`RaftHost::open_group`] and talks to them through
 //! [`GroupHandle`]s. Not here: Raft itself (cairn-raft), file formats (cairn-format), what the items mean (the roles).
 pub mod config;
+pub mod era;
 pub mod error;
 pub mod handle;
 pub mod host;
@@ -14,6 +15,7 @@ mod recovery;
 pub mod rpc_transport;
 pub mod state_machine;
 pub mod status;
+mod take;
 pub mod transport;
 
 pub use cairn_raft::{MemberChange, Members, NotLeader};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use cairn_raft::{MemberChange, Position, SnapshotMeta};
 use cairn_store::StoreError;
 use cairn_types::NodeId;
-use cairn_wire::raft::{GroupMembersResponse, RaftMessage};
+use cairn_wire::raft::{GroupMembersResponse, RaftMessage, TakeCheckpointResponse};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::HostError;
@@ -16,6 +16,9 @@ use crate::members::MembersAsk;
 pub(crate) type Answer = Box<dyn FnOnce(Result<(), HostError>) + Send>;
 /// Answers a question for the members.
 pub(crate) type MembersAnswer = Box<dyn FnOnce(Result<GroupMembersResponse, HostError>) + Send>;
+
+/// Answers a request for a checkpoint.
+pub(crate) type TakeAnswer = Box<dyn FnOnce(Result<TakeCheckpointResponse, HostError>) + Send>;
 
 /// What is not a message and not a proposal. There are few at a time: each has one cause under way.
 pub(crate) enum Event {
@@ -29,6 +32,8 @@ pub(crate) enum Event {
     TransferLeader(NodeId, Answer),
     Members(MembersAsk, MembersAnswer),
     Checkpoint,
+    /// A checkpoint of what is applied now; `true`: also if this member does not lead.
+    Take(bool, TakeAnswer),
 }
 
 pub(crate) struct Inbox<C> {

@@ -20,8 +20,10 @@ use cairn_env::Clock;
 use cairn_raft::{BatchBuilder, CoreStatus, GroupCore, Input, LogClock, MemberChange, Output, Position, Refused};
 use cairn_store::{CheckpointStore, Wal};
 use cairn_types::{ClusterId, GroupId, NodeId, Time};
+use cairn_wire::raft::{RaftBatch, RaftMessage};
 
 use crate::config::HostConfig;
+use crate::era::{Verdict, era_of, judge};
 use crate::error::HostError;
 use crate::jobs::CheckpointJob;
 use crate::mailbox::{Event, Inbox, Mailbox};
@@ -29,6 +31,8 @@ use crate::state_machine::{DropReason, Role, StateMachine};
 use crate::status::Shared;
 use crate::transport::RaftTransport;
 
+/// Wire code of a heartbeat: the message by which a member of before hears of the present history.
+const HEARTBEAT: u32 = 6;
 /// Ticks during which the first member of a new group tries to lead at once.
 const EAGER_TICKS: u32 = 40;
 
@@ -71,6 +75,8 @@ pub(crate) struct Owner<S: StateMachine> {
     checkpoint_wanted: bool,
     /// Last entry that the state machine has.
     applied: Position,
+    /// The history that it belongs to.
+    era: u64,
     checkpoints: Generations,
 }
 
@@ -85,6 +91,7 @@ impl<S: StateMachine> Owner<S> {
         eager: bool,
     ) -> Self {
         let applied = core.applied();
+        let era = era_of(core.status().term).max(era_of(applied.term));
         Self {
             parts,
             mailbox,
@@ -102,6 +109,7 @@ impl<S: StateMachine> Owner<S> {
             ticked: false,
             checkpoint_wanted: false,
             applied,
+            era,
             checkpoints,
         }
     }
@@ -153,7 +161,7 @@ impl<S: StateMachine> Owner<S> {
     fn handle(&mut self, inbox: &mut Inbox<S::Context>) {
         for message in inbox.messages.drain(..) {
             if !self.failed {
-                self.step_quietly(Input::Message(message));
+                self.message(message);
             }
         }
         for event in inbox.events.drain(..) {
@@ -169,9 +177,47 @@ impl<S: StateMachine> Owner<S> {
         self.carry_out();
         // Only now is the state machine where the core is.
         if self.ticked || self.checkpoint_wanted {
-            self.maybe_checkpoint(self.checkpoint_wanted);
+            self.maybe_checkpoint(self.checkpoint_wanted || self.checkpoints.is_awaited());
             self.ticked = false;
             self.checkpoint_wanted = false;
+        }
+    }
+
+    /// Messages of another history do not reach the core.
+    fn message(&mut self, message: RaftMessage) {
+        if era_of(message.term) == self.era {
+            return self.step_quietly(Input::Message(message));
+        }
+        let status = self.core.status();
+        let last = Position { index: status.last, term: self.applied.term };
+        match judge(&message, status.term, last) {
+            Verdict::Take => {
+                self.era = era_of(message.term);
+                self.step_quietly(Input::Message(message));
+            }
+            Verdict::Tell(term) => {
+                let Ok(from) = u32::try_from(message.from) else { return };
+                let (group, node) = (self.parts.group, self.parts.config.node);
+                tracing::debug!(%group, from, "a member of before the group was restored is told so");
+                let told = RaftMessage {
+                    group: group.0,
+                    kind: HEARTBEAT,
+                    to: message.from,
+                    from: u64::from(node.0),
+                    term,
+                    ..RaftMessage::default()
+                };
+                self.parts.transport.send(NodeId(from), RaftBatch { messages: vec![told] });
+            }
+            Verdict::Superseded(era) => {
+                let (group, index) = (self.parts.group, self.applied.index);
+                self.fail(&format!(
+                    "what this directory has of group {group} (up to entry {index}) is superseded: n{} has a state that was \
+                     restored, or made anew, in era {era}; this node takes no part with the old one. Empty the directory (keep \
+                     a copy until all files were read), and let the node join again",
+                    message.from
+                ));
+            }
         }
     }
 
@@ -214,6 +260,7 @@ impl<S: StateMachine> Owner<S> {
             Event::TransferLeader(to, answer) => answer(self.transfer_leader(to)),
             Event::Members(ask, answer) => answer(self.members(ask)),
             Event::Checkpoint => self.checkpoint_wanted = true,
+            Event::Take(any_member, answer) => self.take(any_member, answer),
         }
     }
 
@@ -365,10 +412,12 @@ impl<S: StateMachine> Owner<S> {
         self.parts.shared.fail(why.into());
         self.outputs.clear();
         self.drop_pending();
+        self.refuse_takers();
         self.sm.role_changed(Role::Follower { leader: None });
     }
 
     fn end(&mut self) {
+        self.refuse_takers();
         self.parts.shared.set_lease(None);
         self.parts.shared.set_leader(None, false);
         self.drop_pending();
@@ -382,6 +431,7 @@ impl<S: StateMachine> Owner<S> {
             match event {
                 Event::ChangeMembers(_, answer) | Event::TransferLeader(_, answer) => answer(Err(stopped.clone())),
                 Event::Members(_, answer) => answer(Err(stopped.clone())),
+                Event::Take(_, answer) => answer(Err(stopped.clone())),
                 _ => {}
             }
         }

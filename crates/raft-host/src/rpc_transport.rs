@@ -16,7 +16,9 @@ use cairn_types::{ErrorCode, GroupId, NodeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::MESSAGE_MAX;
-use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, GroupMembersRequest, RaftBatch};
+use cairn_wire::raft::{
+    FetchCheckpointRequest, FetchCheckpointResponse, GroupMembersRequest, RaftBatch, TakeCheckpointRequest,
+};
 use parking_lot::RwLock;
 use prost::Message;
 
@@ -166,6 +168,21 @@ impl RaftService {
     }
 }
 
+impl RaftService {
+    /// Answered when the file is written. A group that is not open here: `NotFound`.
+    fn take_checkpoint(&self, request: TakeCheckpointRequest, reply: Reply) {
+        let group = GroupId(request.group);
+        if self.host.status(group).is_none() {
+            return reply.err(WireError::new(ErrorCode::NotFound, format!("group {group} is not open on this node")));
+        }
+        let then = Box::new(move |result: Result<_, HostError>| match result {
+            Ok(taken) => reply.ok(&taken, ()),
+            Err(error) => reply.err(WireError::new(ErrorCode::Unavailable, error.to_string())),
+        });
+        self.host.take_checkpoint(request, then);
+    }
+}
+
 fn answer(host: &RaftHost, request: &FetchCheckpointRequest, reply: Reply) {
     match host.fetch_checkpoint(request) {
         Ok((message, part)) => {
@@ -207,6 +224,10 @@ impl Service for RaftService {
             },
             Some(Opcode::GroupMembers) => match request.decode::<GroupMembersRequest>() {
                 Ok(message) => self.group_members(&message, reply),
+                Err(error) => reply.err(error),
+            },
+            Some(Opcode::TakeCheckpoint) => match request.decode::<TakeCheckpointRequest>() {
+                Ok(message) => self.take_checkpoint(message, reply),
                 Err(error) => reply.err(error),
             },
             _ => {

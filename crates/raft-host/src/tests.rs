@@ -1,6 +1,7 @@
 //! Tests of the host on real threads: a counter replicated on one and three members, restarts, snapshots, failures.
 
 mod damage;
+mod eras;
 mod fixture;
 mod panics;
 mod rpc;

@@ -5,7 +5,7 @@
 //!
 //! Invariants owned here:
 //! - a file gets its final name only when it is complete, verified by construction, and synced;
-//! - the newest two generations of a group are kept; a damaged one is set aside under another name and reported;
+//! - the newest generations of a group are kept, two or more; a damaged one is set aside under another name and reported;
 //! - no byte reaches a state machine before its page's checksum was verified.
 //!
 //! Not here: which log entries may go (the host truncates only up to the older generation kept).
@@ -20,7 +20,7 @@ use crate::StoreError;
 
 pub use file::{CheckpointFile, CheckpointWriter};
 pub use install::{Incoming, Outgoing};
-pub use store::{CheckpointStore, Found, GENERATIONS};
+pub use store::{CheckpointStore, Found, GENERATIONS, GENERATIONS_MAX};
 
 /// Takes the bytes of a state, in order. Any error makes the checkpoint void.
 pub trait CheckpointSink {

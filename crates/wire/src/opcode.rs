@@ -38,6 +38,7 @@ opcodes! {
     RaftMessages = 0x0101, raft::RaftBatch => common::Empty;
     FetchCheckpoint = 0x0102, raft::FetchCheckpointRequest => raft::FetchCheckpointResponse;
     GroupMembers = 0x0103, raft::GroupMembersRequest => raft::GroupMembersResponse;
+    TakeCheckpoint = 0x0104, raft::TakeCheckpointRequest => raft::TakeCheckpointResponse;
 
     Register = 0x0201, manager::RegisterRequest => manager::RegisterResponse;
     Heartbeat = 0x0202, manager::HeartbeatRequest => manager::HeartbeatResponse;
@@ -52,6 +53,7 @@ opcodes! {
     Status = 0x020b, manager::StatusRequest => manager::StatusResponse;
     ChangeMembers = 0x020c, manager::ChangeMembersRequest => common::Empty;
     ForcePg = 0x020d, manager::ForcePgRequest => manager::ForcePgResponse;
+    Drain = 0x020e, manager::DrainRequest => common::Empty;
 
     StartJob = 0x0220, manager::StartJobRequest => manager::JobResponse;
     ListJobs = 0x0221, manager::ListJobsRequest => manager::ListJobsResponse;
@@ -72,6 +74,7 @@ opcodes! {
     ApplyPgs = 0x030b, data::ApplyPgsRequest => data::ApplyPgsResponse;
     Overwrite = 0x030c, data::OverwriteRequest => data::OverwriteResponse;
     Scrub = 0x030d, data::ScrubRequest => data::ScrubResponse;
+    BadBlocks = 0x030e, data::BadBlocksRequest => data::BadBlocksResponse;
 
     Lookup = 0x0401, meta::LookupRequest => meta::AttributesResponse;
     Resolve = 0x0402, meta::ResolveRequest => meta::ResolveResponse;
@@ -113,6 +116,7 @@ opcodes! {
     SetLock = 0x0514, meta::SetLockRequest => common::Empty;
     SetQuota = 0x0515, meta::SetQuotaRequest => common::Empty;
     OverwriteLease = 0x0516, meta::OverwriteLeaseRequest => meta::OverwriteLeaseResponse;
+    CloneRange = 0x0517, meta::CloneRangeRequest => meta::CloneRangeResponse;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;

@@ -14,12 +14,16 @@ use cairn_raft::{Input, LogEntry, Position, SnapshotMeta};
 use cairn_store::{Record, StoreError};
 
 use cairn_types::{ClusterId, Time};
+use cairn_wire::raft::TakeCheckpointResponse;
 
 use super::Owner;
+use crate::error::HostError;
 use crate::jobs::CheckpointJob;
-use crate::mailbox::Event;
+use crate::mailbox::{Event, TakeAnswer};
 use crate::state_machine::StateMachine;
 
+/// Backups that wait for a checkpoint of one group.
+const TAKERS_MAX: usize = 16;
 /// Pause after a checkpoint that failed, or entries that were logged again.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -35,15 +39,64 @@ pub(crate) struct Generations {
     writing: bool,
     /// Before this nothing is tried again that did not help or failed.
     pause_until: Time,
+    /// Who waits for a checkpoint of at least an entry, and whether it was promised by a leader.
+    takers: Vec<(u64, bool, TakeAnswer)>,
 }
 
 impl Generations {
     pub fn new(kept: Vec<Position>, log_base: u64, log_bytes: u64) -> Self {
-        Self { kept, log_base, log_bytes, writing: false, pause_until: Time(0) }
+        Self { kept, log_base, log_bytes, writing: false, pause_until: Time(0), takers: Vec::new() }
+    }
+
+    /// Somebody waits for a checkpoint.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.takers.is_empty()
+    }
+
+    /// Answers those for whom a checkpoint is new enough.
+    fn serve_takers(&mut self, at: Position) {
+        let (served, waiting) =
+            std::mem::take(&mut self.takers).into_iter().partition(|(least, ..)| *least <= at.index);
+        self.takers = waiting;
+        for (_, led, answer) in served {
+            let (index, term) = (at.index, at.term);
+            answer(Ok(TakeCheckpointResponse { taken: true, leader: 0, index, term, led }));
+        }
     }
 }
 
 impl<S: StateMachine> Owner<S> {
+    /// A checkpoint for a backup: of everything that is applied now.
+    pub(super) fn take(&mut self, any_member: bool, answer: TakeAnswer) {
+        if let Err(stopped) = self.running() {
+            return answer(Err(stopped));
+        }
+        let led = self.holds_lease();
+        if !led && !any_member {
+            let leader = self.hint().map_or(0, |node| node.0);
+            return answer(Ok(TakeCheckpointResponse { leader, ..TakeCheckpointResponse::default() }));
+        }
+        if self.checkpoints.takers.len() >= TAKERS_MAX {
+            return answer(Err(HostError::Refused("too many backups wait for a checkpoint; come again".into())));
+        }
+        self.checkpoints.takers.push((self.applied.index, led, answer));
+        match self.checkpoints.kept.first().copied() {
+            Some(newest) => self.checkpoints.serve_takers(newest),
+            None if self.applied.index == 0 => self.refuse_takers(),
+            None => {}
+        }
+        self.checkpoint_wanted |= self.checkpoints.is_awaited();
+    }
+
+    /// Nobody gets a checkpoint any more.
+    pub(super) fn refuse_takers(&mut self) {
+        for (.., answer) in std::mem::take(&mut self.checkpoints.takers) {
+            answer(Err(HostError::Refused(
+                "this member has nothing that could be written into a checkpoint now".into(),
+            )));
+        }
+    }
+
     /// Starts a checkpoint when enough was logged, when this group holds back the log, or when it is wanted.
     pub(super) fn maybe_checkpoint(&mut self, wanted: bool) {
         let config = &self.parts.config;
@@ -104,6 +157,7 @@ impl<S: StateMachine> Owner<S> {
                 self.checkpoints.pause_until = self.parts.clock.now() + PAUSE;
                 shared.checkpoint_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%group, index = meta.at.index, %error, "a checkpoint could not be written");
+                self.refuse_takers();
                 return;
             }
         };
@@ -117,13 +171,15 @@ impl<S: StateMachine> Owner<S> {
             return;
         }
         self.checkpoints.kept.insert(0, at);
-        self.checkpoints.kept.truncate(cairn_store::checkpoint::GENERATIONS);
+        self.checkpoints.kept.truncate(self.parts.store.generations());
         if let Err(error) = self.parts.store.prune(group) {
             tracing::warn!(%group, %error, "old checkpoints could not be removed");
         }
         if let [_, older, ..] = self.checkpoints.kept[..] {
             self.truncate(older);
         }
+        self.checkpoints.serve_takers(at);
+        self.checkpoint_wanted |= self.checkpoints.is_awaited();
         self.step_quietly(Input::Checkpointed(SnapshotMeta { bytes, ..meta }));
     }
 

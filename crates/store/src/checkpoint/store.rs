@@ -10,14 +10,17 @@ use super::file::{CheckpointFile, CheckpointWriter};
 use super::install::Incoming;
 use crate::StoreError;
 
-/// Generations kept of each group.
+/// Generations kept of each group unless said otherwise; the fewest that may be kept.
 pub const GENERATIONS: usize = 2;
+/// Most generations that may be kept.
+pub const GENERATIONS_MAX: usize = 64;
 
 /// Keeps checkpoints under one directory: `<dir>/<group>/<index>.ckpt`.
 pub struct CheckpointStore {
     disk: Arc<dyn Disk>,
     dir: String,
     cluster: ClusterId,
+    generations: usize,
 }
 
 /// What [`CheckpointStore::recover`] found of a group.
@@ -34,7 +37,17 @@ pub struct Found {
 impl CheckpointStore {
     /// Keeps files below `dir` of the disk; `cluster` may be none as long as it is not known.
     pub fn new(disk: Arc<dyn Disk>, dir: impl Into<String>, cluster: ClusterId) -> Self {
-        Self { disk, dir: dir.into(), cluster }
+        Self { disk, dir: dir.into(), cluster, generations: GENERATIONS }
+    }
+
+    /// Keeps so many generations of each group: never fewer than the log can do without.
+    pub fn keeping(self, generations: usize) -> Self {
+        Self { generations: generations.clamp(GENERATIONS, GENERATIONS_MAX), ..self }
+    }
+
+    /// Generations kept of each group.
+    pub fn generations(&self) -> usize {
+        self.generations
     }
 
     pub(super) fn disk(&self) -> &dyn Disk {
@@ -166,10 +179,10 @@ impl CheckpointStore {
         Ok(())
     }
 
-    /// Drops all but the newest [`GENERATIONS`] of a group; gives the indices kept, newest first.
+    /// Drops all but the newest generations of a group; gives the indices kept, newest first.
     pub fn prune(&self, group: GroupId) -> Result<Vec<u64>, StoreError> {
         let mut indices = self.indices(group)?;
-        let surplus = indices.split_off(indices.len().min(GENERATIONS));
+        let surplus = indices.split_off(indices.len().min(self.generations));
         for index in surplus {
             self.disk.remove(&self.path(group, index))?;
         }
