@@ -7,7 +7,7 @@ export CARGO_BUILD_JOBS := $(JOBS)
 CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
 
 .DEFAULT_GOAL := all
-.PHONY: all build release test test-apps check demo bench fuzz-corpus clean help prepare
+.PHONY: all build release test test-apps check demo bench fuzz-corpus miri clean help prepare
 
 all: build ## the same as build
 
@@ -37,6 +37,9 @@ bench: release ## measure metadata and data paths of a cluster on this machine
 
 fuzz-corpus: prepare ## feed every committed fuzz input to its decoder (tests with `corpus` in their names)
 	$(CARGO) xtask test -- corpus
+
+miri: ## the erasure kernels' unsafe code under miri (needs a nightly toolchain with miri; says so when there is none)
+	scripts/miri.sh
 
 clean: ## remove everything that was built
 	$(CARGO) clean
