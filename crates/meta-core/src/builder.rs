@@ -126,6 +126,7 @@ impl NamespaceBuilder {
             time,
             counters: header.counters,
             cuts: 0,
+            shares: 0,
             deferring: false,
             deferred: 0,
             death_last: 0,
@@ -141,6 +142,8 @@ impl NamespaceBuilder {
             scratch: Scratch::default(),
         };
         namespace.cuts = namespace.count_cuts();
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of shared blocks" };
+        namespace.shares = namespace.count_shares().ok_or(malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a deferred death" };
         namespace.recount_deferred().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a session's locks" };

@@ -2,11 +2,12 @@
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord};
+use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord, ShareRecord};
 use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};
 use crate::namespace::Namespace;
 use crate::quota::decode_recount;
+use crate::shares::places;
 use crate::stripe_set::{Columns, decode_part};
 use cairn_types::{ExtentKind, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,8 @@ struct Found {
     session_locks: BTreeMap<(u64, u64), u64>,
     free: BTreeSet<(u32, u32, u64)>,
     free_records: u64,
+    /// In the order of their blocks.
+    shares: Vec<ShareRecord>,
 }
 
 impl Namespace {
@@ -61,6 +64,7 @@ impl Namespace {
         self.check_names(&found)?;
         self.check_deaths(&found)?;
         check_extents(&found)?;
+        self.check_shares(&found)?;
         self.check_locks(&found)?;
         self.check_quotas(&found)?;
         self.check_counters(&found)
@@ -164,6 +168,41 @@ impl Namespace {
         for (_, session) in &found.holds {
             let known = self.sessions.state(*session) == crate::SessionState::Live;
             ensure(known || found.dead_sessions.contains(session), 0, "a hold of a session that is not live")?;
+        }
+        Ok(())
+    }
+
+    /// Records of shared blocks are what shared extents name, and nothing else names those blocks.
+    fn check_shares(&self, found: &Found) -> Result<(), Violation> {
+        ensure(self.shares == found.shares.len() as u64, 0, "records of shared blocks are counted wrong")?;
+        let mut changes: BTreeMap<(u32, u32), BTreeMap<u64, i64>> = BTreeMap::new();
+        for extents in found.extents.values() {
+            for place in places(extents.iter().filter(|extent| extent.shared)) {
+                let chunk = changes.entry((place.pg, place.index)).or_default();
+                *chunk.entry(place.first).or_default() += 1;
+                *chunk.entry(place.end).or_default() -= 1;
+            }
+        }
+        let mut counted = Vec::new();
+        for ((pg, index), chunk) in changes {
+            let (mut references, mut first_block) = (0, 0);
+            for (block, change) in chunk.into_iter().filter(|(_, change)| *change != 0) {
+                if references > 0 {
+                    let blocks = block - first_block;
+                    counted.push(ShareRecord { pg, index, first_block, blocks, references: references as u64 });
+                }
+                (references, first_block) = (references + change, block);
+            }
+        }
+        let text = format!("shared blocks are recorded as {:?}, named {counted:?}", found.shares);
+        ensure(counted == found.shares, 0, &text)?;
+        for (id, extents) in &found.extents {
+            for extent in extents.iter().filter(|e| !e.shared && !matches!(e.kind, ExtentKind::Set(_))) {
+                let (first, end) = extent.blocks();
+                let own = |r: &&ShareRecord| (r.pg, r.index) == (extent.pg, extent.index);
+                let hit = found.shares.iter().filter(own).any(|r| r.first_block < end && first < r.end_block());
+                ensure(!hit, *id, "an extent names shared blocks and does not say so")?;
+            }
         }
         Ok(())
     }
@@ -355,6 +394,7 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         Kind::DeadSession => {
             found.dead_sessions.insert(key::number(suffix)?);
         }
+        Kind::Share => found.shares.push(ShareRecord::decode(key::share_parts(suffix)?, value)?),
         _ => return None,
     }
     Some(())

@@ -69,8 +69,13 @@ impl Namespace {
         }
     }
 
+    /// Whether a file has stale extents.
+    pub(crate) fn is_being_cut(&self, id: u64) -> Result<bool> {
+        Ok(self.cut_mark(id)?.is_some())
+    }
+
     /// Up to `limit` extents that overlap `from..to`, or `None` if there are more.
-    fn few_extents(&self, id: u64, from: u64, to: u64, limit: usize) -> Result<Option<Vec<Extent>>> {
+    pub(crate) fn few_extents(&self, id: u64, from: u64, to: u64, limit: usize) -> Result<Option<Vec<Extent>>> {
         let mut found = Vec::new();
         self.visit_extents(id, from, to, |extent| {
             found.push(extent);

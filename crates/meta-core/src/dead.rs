@@ -175,6 +175,7 @@ impl Namespace {
         for key in &remains.keys {
             self.tree.remove(key);
         }
+        self.free_references(inode, &remains.extents);
         self.subtract_inode(inode, attributes);
         Ok(())
     }

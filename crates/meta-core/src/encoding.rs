@@ -9,6 +9,7 @@ mod hold;
 mod inode;
 mod lock;
 mod quota;
+mod share;
 pub(crate) mod varint;
 
 pub use dentry::Dentry;
@@ -18,6 +19,7 @@ pub use hold::Hold;
 pub use inode::{Inode, NodeType, OverwriteLease};
 pub use lock::{LOCK_END, LockRange};
 pub use quota::QuotaRecord;
+pub use share::ShareRecord;
 pub(crate) use varint::Cursor;
 
 #[cfg(test)]

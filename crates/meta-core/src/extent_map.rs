@@ -3,7 +3,7 @@
 //!
 //! Invariants: extents of a file never overlap; neighbours that continue each other in file and chunk are one extent;
 //! a block of a chunk (a row of a striped one) is freed only if no extent that stays in the same file touches it
-//! (different files never share one). Data behind these maps is never looked at.
+//! (different files never share one, but for what was cloned: `shares`). Data behind these maps is never looked at.
 use crate::encoding::{Extent, FreeRecord};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
@@ -48,7 +48,7 @@ pub(crate) fn check_incoming(messages: &RepeatedMessages<'_>, incoming: &mut Vec
 }
 
 /// Makes one extent of two if the second continues the first. A chunk bounds the sum.
-fn join(before: &mut Extent, next: &Extent) -> bool {
+pub(crate) fn join(before: &mut Extent, next: &Extent) -> bool {
     let joins = before.is_continued_by(next);
     if joins {
         before.length += next.length;
@@ -80,6 +80,8 @@ fn check_extent(message: &ExtentMessage) -> Result<Extent> {
         index: message.index,
         chunk_offset: message.chunk_offset,
         kind,
+        // Whether its blocks are shared is known here, whatever the message says.
+        shared: false,
     })
 }
 
@@ -125,7 +127,9 @@ impl Namespace {
 
     /// Stores the extents of a file that has none.
     pub(crate) fn put_first_extents(&mut self, inode: u64) {
-        let incoming = std::mem::take(&mut self.scratch.incoming);
+        let mut incoming = std::mem::take(&mut self.scratch.incoming);
+        self.mark_shared(&mut incoming);
+        self.gain_references(inode, &incoming);
         for extent in &incoming {
             self.put_extent(inode, extent);
         }
@@ -135,7 +139,8 @@ impl Namespace {
     /// Puts the checked extents in `scratch.incoming` in place of what the file has in their ranges; frees blocks.
     /// Returns the bytes that extents covered more (or less) than before.
     pub(crate) fn replace_extents(&mut self, inode: u64) -> Result<i64> {
-        let incoming = std::mem::take(&mut self.scratch.incoming);
+        let mut incoming = std::mem::take(&mut self.scratch.incoming);
+        self.mark_shared(&mut incoming);
         let mut touched = std::mem::take(&mut self.scratch.touched);
         let read = self.collect_touched(inode, &incoming, &mut touched);
         let change = read.and_then(|()| self.exchange_extents(inode, &touched, &incoming));
@@ -166,29 +171,35 @@ impl Namespace {
     }
 
     fn exchange_extents(&mut self, inode: u64, touched: &[Extent], incoming: &[Extent]) -> Result<i64> {
+        self.gain_references(inode, incoming);
         let (mut after, mut pieces) = (incoming.to_vec(), Vec::new());
         for old in touched {
             cut_out(old, incoming, &mut after, &mut pieces);
         }
         after.sort_unstable_by_key(|extent| extent.file_offset);
         after.dedup_by(|next, before| join(before, next));
-        let position = |list: &[Extent], offset: u64| list.binary_search_by_key(&offset, |e| e.file_offset);
-        for old in touched {
-            if position(&after, old.file_offset).is_err() {
-                self.tree.remove(key::extent(inode, old.file_offset).as_bytes());
-            }
-        }
-        for new in &after {
-            if position(touched, new.file_offset).is_ok_and(|i| touched[i] == *new) {
-                continue;
-            }
-            self.put_extent(inode, new);
-        }
+        self.swap_entries(inode, touched, &after);
         let gained: u64 = incoming.iter().map(|e| e.length).sum();
         let lost: u64 = pieces.iter().map(|e| e.length).sum();
         self.free_pieces(inode, &pieces, incoming);
         self.drop_unused_sets(inode, &pieces)?;
         Ok(gained as i64 - lost as i64)
+    }
+
+    /// Stores extents in place of others; both are in order.
+    pub(crate) fn swap_entries(&mut self, inode: u64, before: &[Extent], after: &[Extent]) {
+        let position = |list: &[Extent], offset: u64| list.binary_search_by_key(&offset, |e| e.file_offset);
+        for old in before {
+            if position(after, old.file_offset).is_err() {
+                self.tree.remove(key::extent(inode, old.file_offset).as_bytes());
+            }
+        }
+        for new in after {
+            if position(before, new.file_offset).is_ok_and(|i| before[i] == *new) {
+                continue;
+            }
+            self.put_extent(inode, new);
+        }
     }
 
     /// Removes what these extents of the file have from file offset `size` on; frees blocks. Returns the bytes that
@@ -243,7 +254,7 @@ impl Namespace {
             incoming.iter().for_each(|extent| self.add_blocks(inode, extent, extent.granules(), &mut kept));
         }
         let mut freed: Vec<BlockRange> = Vec::with_capacity(pieces.len());
-        for piece in pieces {
+        for piece in pieces.iter().filter(|piece| !piece.shared) {
             let granule = piece.granule();
             let (mut first, mut end) = piece.granules();
             // Only granules at the ends can have bytes of another part of the file.
@@ -258,6 +269,8 @@ impl Namespace {
             }
         }
         subtract(&mut freed, &mut kept);
+        self.spare_shared(&mut freed);
+        self.drop_references(inode, pieces, &mut freed);
         self.add_free_records(&mut freed);
     }
 
@@ -317,13 +330,23 @@ impl Namespace {
         }
         let bytes = taken.iter().map(|e| e.length).sum();
         self.free_all(inode, &taken);
+        self.free_references(inode, &taken);
         Ok((taken.len(), bytes))
     }
 
-    /// Frees all blocks of extents whose file is gone.
+    /// Frees all blocks of extents whose file is gone, but for shared ones.
     pub(crate) fn free_all(&mut self, inode: u64, extents: &[Extent]) {
         let mut freed: Vec<BlockRange> = Vec::with_capacity(extents.len());
-        extents.iter().for_each(|extent| self.add_blocks(inode, extent, extent.granules(), &mut freed));
+        let own = extents.iter().filter(|extent| !extent.shared);
+        own.for_each(|extent| self.add_blocks(inode, extent, extent.granules(), &mut freed));
+        self.spare_shared(&mut freed);
+        self.add_free_records(&mut freed);
+    }
+
+    /// Takes the references of shared extents that were removed from the tree, and frees what nobody else names.
+    pub(crate) fn free_references(&mut self, inode: u64, extents: &[Extent]) {
+        let mut freed = Vec::new();
+        self.drop_references(inode, extents, &mut freed);
         self.add_free_records(&mut freed);
     }
 
@@ -341,6 +364,8 @@ impl Namespace {
             };
             freed.extend(columns.iter().map(|(pg, index)| (*pg, *index, first, end)));
         }
+        // Published after all, and cloned since: whoever gives them back did not hear of that.
+        self.spare_shared(&mut freed);
         self.add_free_records(&mut freed);
         self.scratch.incoming = incoming;
     }
@@ -385,7 +410,7 @@ fn cut_out(old: &Extent, holes: &[Extent], stays: &mut Vec<Extent>, lost: &mut V
 }
 
 /// Takes the blocks of `kept` out of `freed`. Both are sorted on return.
-fn subtract(freed: &mut Vec<BlockRange>, kept: &mut [BlockRange]) {
+pub(crate) fn subtract(freed: &mut Vec<BlockRange>, kept: &mut [BlockRange]) {
     if freed.is_empty() || kept.is_empty() {
         return;
     }

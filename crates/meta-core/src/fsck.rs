@@ -2,13 +2,15 @@
 //! reason to be without one, every directory leads to the root, numbers of links, sizes, totals and quotas are what they
 //! count, extents of a file are in order.
 //!
-//! Three walks: [`Stage::Entries`] looks at each inode's own keys and adds up totals; [`Stage::Links`] counts the names of
-//! a part of the inodes at a time; [`Stage::Tree`] climbs from each directory. Memory: the inodes of a part, one sum a
+//! Four walks: [`Stage::Entries`] looks at each inode's own keys and adds up totals; [`Stage::Links`] counts the names of
+//! a part of the inodes at a time; [`Stage::Tree`] climbs from each directory; [`Stage::Shares`] counts who names shared
+//! blocks (`share_check`). Memory: the inodes of a part, one sum a
 //! quota, [`FINDINGS_MAX`] findings. Not here: chunks on data nodes (`meta`), mending (`mend`).
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::encoding::{Dentry, Extent, Inode, QuotaRecord};
 use crate::key::{self, Kind};
+use crate::share_check::ShareCheck;
 use crate::snapshot::NamespaceSnapshot;
 use cairn_tree::Cursor;
 use cairn_types::InodeId;
@@ -47,6 +49,7 @@ enum Stage {
     Entries,
     Links,
     Tree,
+    Shares,
     Done,
 }
 
@@ -94,6 +97,7 @@ pub struct Fsck {
     /// … up to this one, with which the next part begins; `None`: there is none.
     next_part: Option<u64>,
     known: BTreeSet<u64>,
+    shares: ShareCheck,
     findings: Vec<Finding>,
     /// Of all, kept or not.
     found: u64,
@@ -125,6 +129,7 @@ impl Fsck {
             part_from: 0,
             next_part: None,
             known: BTreeSet::new(),
+            shares: ShareCheck::default(),
             findings: Vec::new(),
             found: 0,
         }
@@ -172,6 +177,11 @@ impl Fsck {
             Stage::Entries => self.visit_entry(snapshot, inode, kind, suffix, cursor.value()),
             Stage::Links => self.visit_link(inode, kind, cursor.value()),
             Stage::Tree if kind == Kind::Attributes => self.climb(snapshot, inode, cursor.value()),
+            Stage::Shares => {
+                if let Some(text) = self.shares.visit(inode, kind, suffix, cursor.value(), self.part_max) {
+                    self.find(inode, text, None);
+                }
+            }
             Stage::Tree | Stage::Done => {}
         }
     }
@@ -194,7 +204,15 @@ impl Fsck {
                 }
                 self.stage = Stage::Tree;
             }
-            Stage::Tree => self.stage = Stage::Done,
+            Stage::Tree => self.stage = Stage::Shares,
+            Stage::Shares => {
+                let mut findings = Vec::new();
+                let more = self.shares.end_walk(|text| findings.push(text));
+                findings.into_iter().for_each(|text| self.find(0, text, None));
+                if !more {
+                    self.stage = Stage::Done;
+                }
+            }
             Stage::Done => {}
         }
         self.from.clear();

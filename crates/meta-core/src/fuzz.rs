@@ -65,7 +65,8 @@ mod tests {
             .map(|kind| {
                 let mut value = Vec::new();
                 let (file_offset, chunk_offset) = (0, 1 << 20);
-                Extent { file_offset, length: 777_777, pg: 3, index: 9, chunk_offset, kind }.encode(&mut value);
+                Extent { file_offset, length: 777_777, pg: 3, index: 9, chunk_offset, kind, shared: false }
+                    .encode(&mut value);
                 value
             })
             .into();

@@ -28,6 +28,7 @@
 //! | 0x89 volume quota | nothing | [`crate::encoding::QuotaRecord`] |
 //! | 0x8a quota | directory, u64 big-endian | [`crate::encoding::QuotaRecord`] |
 //! | 0x8b recount | directory, u64 big-endian | 0x10, then the last name that was counted: see `quota` |
+//! | 0x8c share | placement group, index, first block, each u32 big-endian | [`crate::encoding::ShareRecord`] |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -65,6 +66,7 @@ pub enum Kind {
     VolumeQuota = 0x89,
     Quota = 0x8a,
     Recount = 0x8b,
+    Share = 0x8c,
 }
 
 impl Kind {
@@ -90,6 +92,7 @@ impl Kind {
             0x89 => Kind::VolumeQuota,
             0x8a => Kind::Quota,
             0x8b => Kind::Recount,
+            0x8c => Kind::Share,
             _ => return None,
         })
     }
@@ -226,6 +229,22 @@ pub fn quota(directory: u64) -> Key<NUMBERED> {
 /// That a directory's entries are counted over.
 pub fn recount(directory: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::Recount).with(&directory.to_be_bytes())
+}
+
+/// Prefix of the shared blocks of a chunk.
+pub fn shares_of(pg: u32, index: u32) -> Key<21> {
+    Key::new(0, Kind::Share).with(&pg.to_be_bytes()).with(&index.to_be_bytes())
+}
+
+pub fn share(pg: u32, index: u32, first_block: u32) -> Key<21> {
+    shares_of(pg, index).with(&first_block.to_be_bytes())
+}
+
+/// Placement group, index and first block in the suffix of a share's key.
+pub fn share_parts(suffix: &[u8]) -> Option<(u32, u32, u32)> {
+    let ([pg, index, first], []) = suffix.as_chunks::<4>() else { return None };
+    let [pg, index, first] = [pg, index, first].map(|bytes| u32::from_be_bytes(*bytes));
+    Some((pg, index, first))
 }
 
 /// A lock that starts at this byte.

@@ -44,6 +44,8 @@ mod permission;
 mod presence;
 mod quota;
 mod session;
+mod share_check;
+mod shares;
 mod snapshot;
 mod stripe_set;
 mod trash;

@@ -29,6 +29,10 @@ pub const CUT_EXTENTS_MAX: usize = if cfg!(test) { 3 } else { 256 };
 pub const REPLACED_EXTENTS_MAX: usize = 64 << 10;
 /// Extents of one publish.
 pub const PUBLISH_EXTENTS_MAX: usize = 4096;
+/// Extents of the source that one clone shares; it does the beginning of a range that has more. Few in unit tests.
+pub const CLONE_EXTENTS_MAX: usize = if cfg!(test) { 8 } else { 1024 };
+/// Partly covered blocks at the ends of extents for which one clone proves that no other place of the file uses them.
+pub const CLONE_PROOFS_MAX: usize = 64;
 /// Columns of all stripe sets of one publish.
 pub const SET_COLUMNS_PUBLISH_MAX: usize = 8192;
 /// Extents that are looked through to prove that a partly covered block is not used by another part of the file. In a

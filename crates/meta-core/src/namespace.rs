@@ -68,6 +68,8 @@ pub struct Namespace {
     pub(crate) counters: Counters,
     /// Files that are being cut, counted when a checkpoint is loaded.
     pub(crate) cuts: u64,
+    /// Records of shared blocks, counted when a checkpoint is loaded.
+    pub(crate) shares: u64,
     /// Sessions use Open; found again when a checkpoint is loaded, as the next two.
     pub(crate) deferring: bool,
     /// Inodes whose death is deferred.
@@ -124,6 +126,7 @@ impl Namespace {
             time: config.created.0,
             counters: Counters::default(),
             cuts: 0,
+            shares: 0,
             deferring: false,
             deferred: 0,
             death_last: 0,
@@ -233,6 +236,7 @@ impl Namespace {
             Opcode::SetQuota => self.set_quota(context, request),
             Opcode::Punch => self.punch(context, request, out),
             Opcode::OverwriteLease => self.overwrite_lease(context, request, out),
+            Opcode::CloneRange => self.clone_range(context, request, out),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
     }

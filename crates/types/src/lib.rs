@@ -21,6 +21,6 @@ pub use ids::{
 pub use layout::{Layout, LayoutError};
 pub use member::MemberState;
 pub use scheme::Scheme;
-pub use stripe::{ColumnPart, ExtentKind, Stripe};
+pub use stripe::{ColumnPart, EXTENT_SHARED, ExtentKind, Stripe};
 pub use time::{Time, WallTime};
 pub use units::{BLOCK_SIZE, ByteCount, CHUNK_BLOCKS_MAX, CHUNK_SIZE_MAX};

@@ -5,8 +5,8 @@
 //! Column c has unit r of its own file at offset r × unit. So a logical offset that begins a row is `columns` times the
 //! offset in every column, whatever the unit.
 //!
-//! Flags of an extent on the wire: bit 0 appending (reserved), bits 1–3 kind (0 plain, 1 erasure, 2 stripe set), bits
-//! 8–15 log2 of the unit, bits 16–31 columns; the others zero.
+//! Flags of an extent on the wire: bit 0 appending (reserved), bits 1–3 kind (0 plain, 1 erasure, 2 stripe set), bit 4
+//! [`EXTENT_SHARED`], bits 8–15 log2 of the unit, bits 16–31 columns; the others zero.
 use crate::layout::{STRIPE_UNIT_MAX, STRIPE_UNIT_MIN, STRIPE_WIDTH_MAX};
 use crate::units::CHUNK_SIZE_MAX;
 
@@ -82,6 +82,9 @@ impl Stripe {
     }
 }
 
+/// Bit of an extent's flags: other places may name its blocks too, so they are never changed where they are.
+pub const EXTENT_SHARED: u32 = 1 << 4;
+
 /// What the chunk of an extent is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ExtentKind {
@@ -109,8 +112,9 @@ impl ExtentKind {
             Self::Set(stripe) => 2 << 1 | stripe.bits(),
         }
     }
-    /// `None` for flags that this version does not know.
+    /// `None` for flags that this version does not know. Whether the blocks are shared is not said here.
     pub const fn from_flags(flags: u32) -> Option<ExtentKind> {
+        let flags = flags & !EXTENT_SHARED;
         if flags == 0 {
             return Some(Self::Plain);
         }
@@ -181,8 +185,9 @@ mod tests {
         assert_eq!(ExtentKind::Set(stripe).to_flags(), 0x0006_1004);
         for kind in [ExtentKind::Plain, ExtentKind::Erasure(stripe), ExtentKind::Set(stripe)] {
             assert_eq!(ExtentKind::from_flags(kind.to_flags()), Some(kind));
+            assert_eq!(ExtentKind::from_flags(kind.to_flags() | EXTENT_SHARED), Some(kind));
         }
-        for flags in [1, 2, 0x0006_1000, 0x0006_1003, 0x0006_1012, 0x0001_1002, 0x0006_0b02, 0x0006_1502, u32::MAX] {
+        for flags in [1, 2, 0x0006_1000, 0x0006_1003, 0x0006_1022, 0x0001_1002, 0x0006_0b02, 0x0006_1502, u32::MAX] {
             assert_eq!(ExtentKind::from_flags(flags), None, "{flags:#x}");
         }
     }

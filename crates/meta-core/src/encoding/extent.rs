@@ -3,20 +3,22 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | 0x10 + kind: 0 plain, 1 erasure, 2 stripe set |
+//! | 0 | 1 | 0x10 + kind: 0 plain, 1 erasure, 2 stripe set; + 8 if its blocks are shared (not of a stripe set) |
 //! | 1 | varints | length, placement group, index of the chunk, block of the chunk |
 //! | | varints | of the striped kinds only: log2 of the stripe unit, columns |
 //!
 //! The offset in the chunk is block × 4096 + file offset modulo 4096: file and chunk are congruent. In a striped chunk
 //! it counts in the logical space (see [`cairn_types::stripe`]). A stripe set is named by the chunk of its first column.
+//! Blocks that are shared have a [`crate::encoding::ShareRecord`].
 use super::varint::Cursor;
 use crate::message::writer::put_varint;
-use cairn_types::{BLOCK_SIZE, ExtentKind, Stripe};
+use cairn_types::{BLOCK_SIZE, EXTENT_SHARED, ExtentKind, Stripe};
 
 const VERSION: u8 = 1;
 const PLAIN: u8 = 0;
 const ERASURE: u8 = 1;
 const SET: u8 = 2;
+const SHARED: u8 = 8;
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Part of a file. Invariants: not empty, inside a chunk, congruent to the file offset modulo 4096.
@@ -28,6 +30,8 @@ pub struct Extent {
     pub index: u32,
     pub chunk_offset: u64,
     pub kind: ExtentKind,
+    /// Other places may name its blocks too; how many do is in records of their own.
+    pub shared: bool,
 }
 
 impl Extent {
@@ -71,6 +75,11 @@ impl Extent {
             && self.end() == next.file_offset
             && self.chunk_end() == next.chunk_offset
             && self.kind.to_flags() == next.kind.to_flags()
+            && self.shared == next.shared
+    }
+    /// Flags on the wire.
+    pub const fn flags(&self) -> u32 {
+        self.kind.to_flags() | if self.shared { EXTENT_SHARED } else { 0 }
     }
     /// The part between two file offsets inside it.
     pub const fn part(&self, from: u64, to: u64) -> Extent {
@@ -90,6 +99,7 @@ impl Extent {
             && self.chunk_offset <= self.kind.capacity() - self.length
             && self.chunk_offset % BLOCK == self.file_offset % BLOCK
             && self.file_offset <= crate::limits::FILE_SIZE_MAX - self.length
+            && !(self.shared && matches!(self.kind, ExtentKind::Set(_)))
     }
 
     /// Appends the value.
@@ -100,7 +110,7 @@ impl Extent {
             ExtentKind::Erasure(_) => ERASURE,
             ExtentKind::Set(_) => SET,
         };
-        out.push(VERSION << 4 | tag);
+        out.push(VERSION << 4 | tag | if self.shared { SHARED } else { 0 });
         put_varint(out, self.length);
         put_varint(out, u64::from(self.pg));
         put_varint(out, u64::from(self.index));
@@ -119,7 +129,8 @@ impl Extent {
         let length = cursor.varint()?;
         let (pg, index) = (cursor.varint_u32()?, cursor.varint_u32()?);
         let block = cursor.varint()?;
-        let kind = match tag & 0xf {
+        let shared = tag & SHARED != 0;
+        let kind = match tag & 0xf & !SHARED {
             PLAIN => ExtentKind::Plain,
             ERASURE => ExtentKind::Erasure(stripe(&mut cursor)?),
             SET => ExtentKind::Set(stripe(&mut cursor)?),
@@ -127,7 +138,7 @@ impl Extent {
         };
         cursor.end()?;
         let chunk_offset = block.checked_mul(BLOCK)?.checked_add(file_offset % BLOCK)?;
-        let extent = Extent { file_offset, length, pg, index, chunk_offset, kind };
+        let extent = Extent { file_offset, length, pg, index, chunk_offset, kind, shared };
         (tag >> 4 == VERSION && extent.is_valid()).then_some(extent)
     }
 }

@@ -77,8 +77,16 @@ fn golden_bytes() {
     Dentry { inode: 300, d_type: 8 }.encode(&mut value);
     assert_eq!(value, [0x18, 0xac, 0x02]);
     value.clear();
-    Extent { file_offset: 5000, length: 200, pg: 300, index: 5, chunk_offset: 8192 + 904, kind: ExtentKind::Plain }
-        .encode(&mut value);
+    Extent {
+        file_offset: 5000,
+        length: 200,
+        pg: 300,
+        index: 5,
+        chunk_offset: 8192 + 904,
+        kind: ExtentKind::Plain,
+        shared: false,
+    }
+    .encode(&mut value);
     assert_eq!(value, [0x10, 0xc8, 0x01, 0xac, 0x02, 5, 2]);
     value.clear();
     let stripe = cairn_types::Stripe::new(6, 64 << 10).unwrap();
@@ -89,6 +97,7 @@ fn golden_bytes() {
         index: 5,
         chunk_offset: 8192,
         kind: ExtentKind::Erasure(stripe),
+        shared: false,
     };
     striped.encode(&mut value);
     assert_eq!(value, [0x11, 0xc8, 0x01, 0xac, 0x02, 5, 2, 16, 6]);
@@ -97,6 +106,14 @@ fn golden_bytes() {
     assert_eq!(Extent::decode(0, &value), Some(Extent { kind: ExtentKind::Set(stripe), ..striped }));
     value[0] = 0x13;
     assert_eq!(Extent::decode(0, &value), None);
+    value[0] = 0x19;
+    assert_eq!(Extent::decode(0, &value), Some(Extent { shared: true, ..striped }));
+    value[0] = 0x1a;
+    assert_eq!(Extent::decode(0, &value), None, "a stripe set is never shared");
+    value.clear();
+    ShareRecord { pg: 1, index: 2, first_block: 3, blocks: 130, references: 300 }.encode(&mut value);
+    assert_eq!(value, [0x10, 0x82, 0x01, 0xac, 0x02]);
+    value.clear();
     value.clear();
     FreeRecord { id: 1, pg: 300, index: 5, first_block: 2, blocks: 130 }.encode(&mut value);
     assert_eq!(value, [0x10, 0xac, 0x02, 5, 2, 0x82, 0x01]);
@@ -125,6 +142,9 @@ fn golden_keys() {
     assert_eq!(key::session_hold(1, 2).as_bytes()[8..], [0x81, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::dead_inode(2).as_bytes()[7..], [0, 0x82, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::free_record(2).as_bytes()[7..], [0, 0x83, 0, 0, 0, 0, 0, 0, 0, 2]);
+    let share = key::share(1, 2, 0x0304);
+    assert_eq!(share.as_bytes()[7..], [0, 0x8c, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 3, 4]);
+    assert_eq!(key::share_parts(&share.as_bytes()[9..]), Some((1, 2, 0x0304)));
     assert_eq!(key::deferral(1).as_bytes()[8..], [0x41]);
     assert_eq!(key::deferring().as_bytes(), [0, 0, 0, 0, 0, 0, 0, 0, 0x86]);
     assert_eq!(key::deferred(1, 2).as_bytes()[7..], [0, 0x87, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
@@ -153,6 +173,7 @@ fn sizes_stay_in_their_budget() {
         index: 70_000,
         chunk_offset: 63 << 20,
         kind: ExtentKind::Plain,
+        shared: false,
     };
     extent.encode(&mut value);
     assert!(value.len() <= 16, "{}", value.len());

@@ -11,7 +11,7 @@ fn namespace() -> Namespace {
 }
 
 fn piece(file_offset: u64, length: u64, index: u32, chunk_offset: u64) -> Extent {
-    Extent { file_offset, length, pg: 1, index, chunk_offset, kind: ExtentKind::Plain }
+    Extent { file_offset, length, pg: 1, index, chunk_offset, kind: ExtentKind::Plain, shared: false }
 }
 
 fn freed(namespace: &Namespace) -> Vec<(u32, u64, u64)> {

@@ -215,6 +215,11 @@ requests! {
         kill_privileges: bool = 7, lease: u64 = 9,
     }
     OverwriteLease { inode: u64 = 2, release: bool = 3, number: u64 = 4, changed: bool = 5, mtime_ns: u64 = 6 }
+    CloneRange {
+        source: u64 = 2, source_offset: u64 = 3, inode: u64 = 4, offset: u64 = 5, length: u64 = 6,
+        if_data_version: u64 = 7, mtime_ns: u64 = 8, kill_privileges: bool = 9, lease: u64 = 10,
+        if_source_version: u64 = 11,
+    }
     Hold { inode: u64 = 2, write: bool = 3 }
     Release<'a> { inode: u64 = 2, also: numbers = 3 }
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }

@@ -92,6 +92,24 @@ fn requests_read_as_the_generated_code_wrote_them() {
             .encode_to_vec();
     let r = request::OverwriteLease::decode(&bytes).unwrap();
     assert_eq!((r.inode, r.release, r.number, r.changed, r.mtime_ns), (1, true, 3, true, 5));
+    let bytes = CloneRangeRequest {
+        header: header(),
+        source: 1,
+        source_offset: 2,
+        inode: 3,
+        offset: 4,
+        length: 5,
+        if_data_version: 6,
+        mtime_ns: 7,
+        kill_privileges: true,
+        lease: 8,
+        if_source_version: 9,
+    }
+    .encode_to_vec();
+    let r = request::CloneRange::decode(&bytes).unwrap();
+    assert_eq!((r.source, r.source_offset, r.inode, r.offset, r.length), (1, 2, 3, 4, 5));
+    assert_eq!((r.if_data_version, r.mtime_ns, r.kill_privileges, r.lease), (6, 7, true, 8));
+    assert_eq!(r.if_source_version, 9);
     let bytes = ReaddirRequest { header: header(), inode: 1, after: name.clone(), count_max: 3, attributes: true }
         .encode_to_vec();
     let r = request::Readdir::decode(&bytes).unwrap();

@@ -136,5 +136,5 @@ pub(crate) fn put_extent(out: &mut Vec<u8>, extent: &Extent) {
     put_number(out, 3, u64::from(extent.pg));
     put_number(out, 4, u64::from(extent.index));
     put_number(out, 5, extent.chunk_offset);
-    put_number(out, 6, u64::from(extent.kind.to_flags()));
+    put_number(out, 6, u64::from(extent.flags()));
 }

@@ -244,6 +244,10 @@ impl Driver {
         assert_eq!(answer.number, 0);
         Ok(answer.attributes.expect("attributes are answered"))
     }
+    pub fn clone_range(&mut self, request: CloneRangeRequest) -> Answer<CloneRangeResponse> {
+        let header = self.next();
+        self.mutate(Opcode::CloneRange, &CloneRangeRequest { header, ..request })
+    }
     pub fn punch(&mut self, request: PunchRequest) -> Answer<Attributes> {
         let header = self.next();
         self.attributes(Opcode::Punch, &PunchRequest { header, ..request })

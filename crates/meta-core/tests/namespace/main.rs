@@ -3,6 +3,7 @@
 mod acls;
 mod against_model;
 mod checkpoints;
+mod clones;
 mod contents;
 mod deferral;
 mod driver;
