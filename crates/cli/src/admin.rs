@@ -1,6 +1,7 @@
 //! `cairn admin …`: state and settings of the cluster, as the manager's leader tells them. One noun a file.
 mod config;
 mod disk;
+mod drain;
 mod fsck;
 mod listing;
 mod manager;
@@ -11,6 +12,7 @@ mod pg;
 mod repair;
 mod scrub;
 mod status;
+mod target;
 mod volume;
 
 pub use status::disk_sums;
@@ -42,6 +44,8 @@ enum Noun {
     Pg(pg::PgArgs),
     /// What is being copied or rebuilt, how far it is, what waits and why
     Repair(repair::RepairArgs),
+    /// Empty disks, nodes or racks while they serve: what they keep goes elsewhere
+    Drain(drain::DrainArgs),
     /// Meta partitions: who serves which inodes
     Partition(partition::PartitionArgs),
     /// Managers: who keeps the cluster's own state
@@ -63,6 +67,7 @@ impl AdminArgs {
             Noun::Volume(args) => args.run(context).await,
             Noun::Pg(args) => args.run(context).await,
             Noun::Repair(args) => args.run(context).await,
+            Noun::Drain(args) => args.run(context).await,
             Noun::Partition(args) => args.run(context).await,
             Noun::Manager(args) => args.run(context).await,
             Noun::Scrub(args) => args.run(context).await,

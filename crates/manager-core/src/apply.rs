@@ -2,6 +2,7 @@
 //!
 //! A refused command changes nothing. Not here: one file per kind of command below `apply/`.
 mod force;
+mod maintain;
 mod nodes;
 mod partitions;
 mod pgs;
@@ -84,6 +85,9 @@ impl State {
             Command::ReplaceMembers(c) => self.replace_members(c, &mut raised),
             Command::TakeBack(c) => self.take_member_back(c, &mut raised),
             Command::FormersGone(c) => self.formers_gone(c),
+            Command::BeginMoves(c) => self.begin_moves(c, &mut raised),
+            Command::CancelMoves(c) => self.cancel_moves(c, &mut raised),
+            Command::SetDrain(c) => self.set_drain(time, c, &mut raised),
             Command::GrantSessions(c) => self.grant_sessions(c.count),
             Command::SetConfig(c) => self.set_config(c),
             Command::StartJob(c) => self.start_job(time, c),

@@ -82,7 +82,8 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         .chain(state.volumes().map(|i| Body::Volume(i.into())))
         .chain(state.partitions().map(|i| Body::Partition(i.into())))
         .chain(state.pgs().map(|i| Body::Pg(i.into())))
-        .chain(state.jobs().map(|i| Body::Job(i.into())));
+        .chain(state.jobs().map(|i| Body::Job(i.into())))
+        .chain(state.drains().map(|i| Body::Drain(i.into())));
     for body in bodies {
         records += 1;
         put(body)?;
@@ -204,6 +205,10 @@ impl Reader {
             Body::Job(record) => {
                 let item = Job::try_from(record)?;
                 state.jobs.insert(item.id, Arc::new(item));
+            }
+            Body::Drain(record) => {
+                let (target, drain) = record.try_into()?;
+                state.drains.insert(target, drain);
             }
             Body::End(records) => {
                 if records != self.records {

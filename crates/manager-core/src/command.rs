@@ -16,7 +16,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 30, 31, 32, 33"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 30, 31, 32, 33"
     )]
     pub command: Option<Command>,
 }
@@ -66,6 +66,12 @@ pub enum Command {
     TakeBack(MemberAt),
     #[prost(message, tag = "22")]
     FormersGone(FormersGone),
+    #[prost(message, tag = "23")]
+    BeginMoves(ReplaceMembers),
+    #[prost(message, tag = "24")]
+    CancelMoves(CancelMoves),
+    #[prost(message, tag = "25")]
+    SetDrain(SetDrain),
     #[prost(message, tag = "30")]
     StartJob(StartJob),
     #[prost(message, tag = "31")]
@@ -288,6 +294,40 @@ pub struct Swap {
 pub struct FormersGone {
     #[prost(message, repeated, tag = "1")]
     pub members: Vec<MemberAt>,
+}
+
+/// Disks that were to take places of members and give up.
+#[derive(Clone, PartialEq, Message)]
+pub struct CancelMoves {
+    #[prost(message, repeated, tag = "1")]
+    pub members: Vec<MemberAt>,
+}
+
+/// A disk, a node or a rack.
+#[derive(Clone, PartialEq, Message)]
+pub struct TargetOf {
+    #[prost(oneof = "TargetKind", tags = "1, 2, 3")]
+    pub kind: Option<TargetKind>,
+}
+
+/// Which of them.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum TargetKind {
+    #[prost(uint32, tag = "1")]
+    Disk(u32),
+    #[prost(uint32, tag = "2")]
+    Node(u32),
+    #[prost(string, tag = "3")]
+    Rack(String),
+}
+
+/// Everything leaves a disk, a node or a rack; or stays after all.
+#[derive(Clone, PartialEq, Message)]
+pub struct SetDrain {
+    #[prost(message, optional, tag = "1")]
+    pub target: Option<TargetOf>,
+    #[prost(bool, tag = "2")]
+    pub cancel: bool,
 }
 
 /// Members that verified that they hold everything.

@@ -101,8 +101,9 @@ impl State {
         if pg.members.iter().map(|m| m.disk).collect::<BTreeSet<_>>().len() != pg.members.len() {
             return Err(format!("{id} has two members on one disk"));
         }
-        if pg.formers.iter().any(|f| self.disk(f.disk).is_none()) {
-            return Err(format!("{id} has unknown former members"));
+        let joining = pg.joining.map(|j| j.disk);
+        if pg.formers.iter().map(|f| f.disk).chain(joining).any(|disk| self.disk(disk).is_none()) {
+            return Err(format!("{id} has unknown former members, or an unknown disk joins it"));
         }
         if let Some(flaw) = pg.flaw().or_else(|| pg.formers_flaw()) {
             return Err(format!("{id}: {flaw}"));

@@ -4,7 +4,7 @@
 //! placement groups with their epochs and member states, session ids, configuration. [`Command`]s change it;
 //! [`State::map`] answers the cluster map or what changed since a version. [`checkpoint`] writes and reads it whole.
 //! Beside it are pure helpers of the leader: [`Liveness`] (whom to probe, whom to mark down), [`Slowness`],
-//! [`plan`] (which groups to make), [`problems`] (what is wrong, in words). Their memory is the leader's alone and is
+//! [`plan`] (which groups to make), [`repair`] and [`moves`] (whose places others get), [`problems`] (what is wrong, in words). Their memory is the leader's alone and is
 //! lost with it.
 //!
 //! Not here: RPC, timers, probes and pushes (the `manager` crate); who may ask what.
@@ -17,9 +17,11 @@ pub mod invariants;
 pub mod items;
 pub mod job;
 pub mod liveness;
+pub mod maintenance;
 pub mod map;
 pub mod member_change;
 pub mod member_table;
+pub mod moves;
 pub mod pg;
 pub mod plan;
 pub mod problems;
@@ -34,8 +36,9 @@ pub use command::Command;
 pub use config::{Config, Key};
 pub use items::{Disk, DiskState, Node, Partition, Roles, Volume};
 pub use liveness::Liveness;
+pub use maintenance::{Drain, Target};
 pub use map::Scope;
-pub use pg::{Former, Member, Pg};
+pub use pg::{Former, Joining, Member, Pg};
 pub use slowness::Slowness;
 pub use soft::Soft;
 pub use state::State;

@@ -82,7 +82,7 @@ impl State {
         let of_disk = |disk: &DiskId| self.pgs_of(*disk).chain(self.former_pgs_of(*disk));
         let groups: BTreeSet<PgId> = mine.iter().flat_map(of_disk).map(|pg| pg.id).collect();
         let mut disks = mine;
-        disks.extend(groups.iter().filter_map(|id| self.pg(*id)).flat_map(|pg| &pg.members).map(|m| m.disk));
+        disks.extend(groups.iter().filter_map(|id| self.pg(*id)).flat_map(Pg::disks));
         let mut nodes: BTreeSet<NodeId> = disks.iter().filter_map(|id| self.disk(*id)).map(|d| d.node).collect();
         nodes.extend(self.nodes().filter(|n| n.roles.has(Roles::MANAGER)).map(|n| n.id));
         nodes.insert(me);
@@ -112,7 +112,7 @@ impl State {
                 _ => None,
             })
             .collect();
-        for disk in changed.into_iter().flat_map(|pg| &pg.members).filter_map(|m| self.disk(m.disk)) {
+        for disk in changed.into_iter().flat_map(Pg::disks).filter_map(|disk| self.disk(disk)) {
             told.insert(ItemKey::Disk(disk.id));
             told.insert(ItemKey::Node(disk.node));
         }
@@ -197,11 +197,15 @@ impl State {
 
     /// A group as its members store it.
     pub fn pg_state(&self, pg: &Pg) -> data::PgState {
-        let members = pg.members.iter().map(|m| data::PgMember {
-            disk: m.disk.get(),
-            state: u32::from(m.state.code()),
-            node: self.disk(m.disk).map_or(0, |d| d.node.get()),
-        });
+        let member = |disk: DiskId, state: MemberState| data::PgMember {
+            disk: disk.get(),
+            state: u32::from(state.code()),
+            node: self.disk(disk).map_or(0, |d| d.node.get()),
+        };
+        let members = pg.members.iter().map(|m| member(m.disk, m.state));
+        // To copies, a disk that joins is one more member that catches up; a shard has one place only.
+        let joining = pg.joining.map(|j| (j, member(j.disk, j.state)));
+        let (more, of_shard) = if pg.scheme.is_replicated() { (joining, None) } else { (None, joining) };
         let formers = pg.formers.iter().map(|f| data::PgFormer {
             disk: f.disk.get(),
             node: self.disk(f.disk).map_or(0, |d| d.node.get()),
@@ -213,11 +217,20 @@ impl State {
             scheme: u32::from(pg.scheme.code()),
             epoch: pg.epoch.get(),
             creation_epoch: pg.creation_epoch.get(),
-            members: members.collect(),
+            members: members.chain(more.map(|(_, member)| member)).collect(),
             retired: pg.retired,
             index_floor: pg.index_floor,
             formers: formers.collect(),
-            filling: pg.members.iter().filter(|m| m.filling).map(|m| m.disk.get()).collect(),
+            filling: {
+                let members = pg.members.iter().filter(|m| m.filling).map(|m| m.disk.get());
+                members.chain(pg.joining.map(|j| j.disk.get())).collect()
+            },
+            joining: of_shard.map(|(j, member)| data::PgJoining {
+                disk: member.disk,
+                node: member.node,
+                state: member.state,
+                position: u32::from(j.position),
+            }),
         }
     }
 

@@ -3,10 +3,13 @@
 //! Invariants: the epoch rises with every change of a state (by one a command), and only here. Serving and waiting members
 //! are always enough to read from, and none waits while the group can be written. No disk is a member twice, and a disk
 //! keeps its position: in an erasure group that is the number of its shard. Another disk takes a position only from a
-//! member that is away; the disk that leaves is remembered until the group is complete without it.
+//! member that is away, or, having got everything, from one that [leaves](moving); the disk that leaves is remembered until
+//! the group is complete without it.
 mod force;
+mod moving;
 mod replace;
 
+pub use moving::Joining;
 pub use replace::FORMERS_MAX;
 
 use crate::member_table::{Around, MemberEvent, next};
@@ -47,6 +50,8 @@ pub struct Pg {
     pub members: Vec<Member>,
     /// Disks whose places others have, in the order in which they left.
     pub formers: Vec<Former>,
+    /// A disk that gets what a member has, to take its place then.
+    pub joining: Option<Joining>,
     /// Takes new chunks as far as the manager is concerned; false when its disks are full.
     pub open: bool,
     /// The volume is deleted: members may drop what they hold.
@@ -72,6 +77,7 @@ impl Pg {
             creation_epoch,
             members,
             formers: Vec::new(),
+            joining: None,
             open: true,
             retired: false,
             index_floor: 0,
@@ -88,9 +94,15 @@ impl Pg {
         self
     }
 
-    /// State of the member on `disk`.
+    /// State of the member on `disk`, or of the disk that is to take a member's place.
     pub fn state_of(&self, disk: DiskId) -> Option<MemberState> {
-        self.members.iter().find(|m| m.disk == disk).map(|m| m.state)
+        let member = self.members.iter().find(|m| m.disk == disk).map(|m| m.state);
+        member.or_else(|| self.joining.filter(|j| j.disk == disk).map(|j| j.state))
+    }
+
+    /// The disks of the members, and the one that is to take a member's place.
+    pub fn disks(&self) -> impl Iterator<Item = DiskId> + '_ {
+        self.members.iter().map(|m| m.disk).chain(self.joining.map(|j| j.disk))
     }
 
     /// Members in `state`.
@@ -230,6 +242,10 @@ impl Pg {
                 member.filling &= state != MemberState::Serving;
                 changed = true;
             }
+        }
+        let joining = self.joining.map(|j| (j, Member { disk: j.disk, state: j.state, filling: true }));
+        if let Some((joining, state)) = joining.and_then(|(j, member)| Some((j, decide(&member)?))) {
+            changed |= self.joining_becomes(joining, state);
         }
         changed
     }

@@ -90,7 +90,7 @@ pub fn check_layout(state: &State, layout: Layout) -> Result<(), WireError> {
         return Err(WireError::new(ErrorCode::BadLayout, flaw));
     }
     let scheme = layout.scheme();
-    match state.disks_in_service() {
+    match state.disks_that_take_more() {
         have if have < scheme.members() => Err(too_few(state, scheme, have)),
         _ => Ok(()),
     }
@@ -100,13 +100,13 @@ pub fn check_layout(state: &State, layout: Layout) -> Result<(), WireError> {
 pub fn target(state: &State, scheme: Scheme) -> usize {
     let per_disk = state.config().number(Key::PgsPerDisk) as usize;
     let most = state.config().number(Key::PgsPerVolumeMax) as usize;
-    let wanted = (state.disks_in_service() * per_disk).div_ceil(scheme.members());
+    let wanted = (state.disks_that_take_more() * per_disk).div_ceil(scheme.members());
     let least = if scheme.is_replicated() { 1 } else { scheme.members() };
     wanted.max(least).clamp(1, most)
 }
 
 fn candidates(state: &State, soft: &Soft) -> Vec<DiskCandidate> {
-    candidates_in(state, soft, &mut Domains::new(), |disk| state.is_able(disk))
+    candidates_in(state, soft, &mut Domains::new(), |disk| state.takes_more(disk))
 }
 
 /// Disks that may carry groups, of those that are asked for.
@@ -141,7 +141,7 @@ pub(crate) fn candidates_in(
 }
 
 fn too_few(state: &State, scheme: Scheme, usable: usize) -> WireError {
-    let (wanted, have) = (scheme.members(), state.disks_in_service());
+    let (wanted, have) = (scheme.members(), state.disks_that_take_more());
     if have < wanted {
         let text = format!(
             "{scheme} needs {wanted} disks; this cluster has {have} in service: each copy or shard is on a disk of its \

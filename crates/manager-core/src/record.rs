@@ -3,7 +3,8 @@
 //! Reading checks every value: a record that no build of this format can have written is an error.
 use crate::items::{Cluster, Disk, DiskState, Node, Partition, Roles, Volume};
 use crate::job::Job;
-use crate::pg::{Former, Member, Pg};
+use crate::maintenance::{Drain, Target};
+use crate::pg::{Former, Joining, Member, Pg};
 use crate::state::Counters;
 use cairn_types::{
     ClusterId, DiskId, DiskUuid, Epoch, Incarnation, Layout, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId,
@@ -13,7 +14,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub body: Option<Body>,
 }
 
@@ -38,6 +39,31 @@ pub(crate) enum Body {
     End(u64),
     #[prost(message, tag = "9")]
     Job(JobRecord),
+    #[prost(message, tag = "10")]
+    Drain(DrainRecord),
+}
+
+/// What is being emptied.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DrainRecord {
+    #[prost(message, optional, tag = "1")]
+    pub target: Option<crate::command::TargetOf>,
+    #[prost(uint64, tag = "2")]
+    pub since_ns: u64,
+}
+
+impl From<(&Target, &Drain)> for DrainRecord {
+    fn from((target, drain): (&Target, &Drain)) -> Self {
+        Self { target: Some(target.into()), since_ns: drain.since.0 }
+    }
+}
+
+impl TryFrom<DrainRecord> for (Target, Drain) {
+    type Error = &'static str;
+    fn try_from(record: DrainRecord) -> Result<Self, Self::Error> {
+        let target = record.target.as_ref().and_then(Target::from_command).ok_or("what is drained")?;
+        Ok((target, Drain { since: WallTime(record.since_ns) }))
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -230,6 +256,20 @@ pub(crate) struct PgRecord {
     pub filling: Vec<u32>,
     #[prost(message, repeated, tag = "14")]
     pub formers: Vec<FormerRecord>,
+    #[prost(message, optional, tag = "15")]
+    pub joining: Option<JoiningRecord>,
+}
+
+/// A disk that is to take the place of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct JoiningRecord {
+    #[prost(uint32, tag = "1")]
+    pub disk: u32,
+    #[prost(uint32, tag = "2")]
+    pub position: u32,
+    /// MemberState code.
+    #[prost(uint32, tag = "3")]
+    pub state: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -442,12 +482,29 @@ impl From<&Pg> for PgRecord {
             states: pg.members.iter().map(|m| u32::from(m.state.code())).collect(),
             filling: (0..).zip(&pg.members).filter(|(_, m)| m.filling).map(|(i, _)| i).collect(),
             formers: pg.formers.iter().map(FormerRecord::from).collect(),
+            joining: pg.joining.map(JoiningRecord::from),
             open: pg.open,
             retired: pg.retired,
             index_floor: pg.index_floor,
             created_ns: pg.created.0,
             version: pg.version,
         }
+    }
+}
+
+impl From<Joining> for JoiningRecord {
+    fn from(joining: Joining) -> Self {
+        let Joining { disk, position, state } = joining;
+        Self { disk: disk.get(), position: u32::from(position), state: u32::from(state.code()) }
+    }
+}
+
+impl TryFrom<JoiningRecord> for Joining {
+    type Error = &'static str;
+    fn try_from(record: JoiningRecord) -> Result<Self, Self::Error> {
+        let position = u8::try_from(record.position).map_err(|_| "the place of a disk that joins")?;
+        let state = u8::try_from(record.state).ok().and_then(MemberState::from_code);
+        Ok(Self { disk: DiskId(record.disk), position, state: state.ok_or("the state of a disk that joins")? })
     }
 }
 
@@ -489,6 +546,7 @@ impl TryFrom<PgRecord> for Pg {
             creation_epoch: Epoch(record.creation_epoch),
             members: members.collect(),
             formers,
+            joining: record.joining.map(Joining::try_from).transpose()?,
             open: record.open,
             retired: record.retired,
             index_floor: record.index_floor,

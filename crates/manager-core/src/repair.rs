@@ -128,7 +128,8 @@ pub fn share_of_rate(state: &State, node: NodeId) -> u64 {
 fn is_due(state: &State, soft: &Soft, pg: &Pg, position: usize, now: Time) -> bool {
     let member = pg.members[position];
     let lost = matches!(member.state, MemberState::Offline | MemberState::Waiting);
-    if !lost || returns_for(state, pg, position).is_some() {
+    // A disk that joins in its place gets there by itself.
+    if !lost || pg.is_left_to_joining(member.disk) || returns_for(state, pg, position).is_some() {
         return false;
     }
     let key = if is_endangered(pg) || member.filling { Key::RepairDelayUrgent } else { Key::RepairDelay };
@@ -159,7 +160,7 @@ pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> boo
 }
 
 /// Why nobody else is replaced in a group.
-fn too_many_formers(pg: &Pg) -> String {
+pub(crate) fn too_many_formers(pg: &Pg) -> String {
     let formers: Vec<String> = pg.formers.iter().map(|former| former.disk.to_string()).collect();
     format!(
         "{} disks were replaced in {} and none of them has said that it deleted what it had: bring one of them back ({})",
@@ -169,7 +170,8 @@ fn too_many_formers(pg: &Pg) -> String {
     )
 }
 
-struct Planner<'a> {
+/// Chooses disks that take places of others, as many as may be in flight.
+pub(crate) struct Planner<'a> {
     state: &'a State,
     soft: &'a Soft,
     domains: Domains,
@@ -182,8 +184,16 @@ struct Planner<'a> {
     most: usize,
 }
 
+/// What came of the search for a disk.
+pub(crate) enum Found {
+    Disk(DiskId),
+    /// There is one, when fewer are in flight.
+    Later,
+    None(NoSuccessor),
+}
+
 impl<'a> Planner<'a> {
-    fn new(state: &'a State, soft: &'a Soft, heard: impl Fn(NodeId) -> bool, seed: u64) -> Self {
+    pub(crate) fn new(state: &'a State, soft: &'a Soft, heard: impl Fn(NodeId) -> bool, seed: u64) -> Self {
         let mut flights: BTreeMap<DiskId, usize> = BTreeMap::new();
         for disk in state.pgs().filter(|pg| !pg.retired).flat_map(Pg::filling) {
             *flights.entry(disk).or_default() += 1;
@@ -191,7 +201,7 @@ impl<'a> Planner<'a> {
         let most = state.config().number(Key::RepairInFlightPerDisk) as usize;
         let left = state.config().number(Key::RepairInFlight) as usize;
         let left = left.saturating_sub(flights.values().sum());
-        let fit = |disk: DiskId| state.is_able(disk) && state.disk(disk).is_some_and(|disk| heard(disk.node));
+        let fit = |disk: DiskId| state.takes_more(disk) && state.disk(disk).is_some_and(|disk| heard(disk.node));
         let mut domains = Domains::new();
         let mut all = candidates_in(state, soft, &mut domains, fit);
         // A full disk is one that is there: the reason is its space.
@@ -201,18 +211,33 @@ impl<'a> Planner<'a> {
         Self { state, soft, domains, all, chooser, flights, left, most }
     }
 
-    fn seat(&mut self, disk: DiskId) -> Seat {
+    pub(crate) fn seat(&mut self, disk: DiskId) -> Seat {
         let node = self.state.disk(disk).and_then(|disk| self.state.node(disk.node));
         let Some(node) = node else { return Seat { node: NodeId(0), rack: u32::MAX, host: u32::MAX } };
         let (rack, host) = self.domains.host(&node.rack, &node.host);
         Seat { node: node.id, rack, host }
     }
 
+    /// A disk for a vacancy; it counts as in flight from then on.
+    pub(crate) fn find(&mut self, vacancy: &Vacancy<'_>) -> Found {
+        let chosen = if self.left > 0 { self.chooser.successor(vacancy).ok() } else { None };
+        let Some(new) = chosen else {
+            // Among all: a reason that does not pass by itself is told.
+            return Chooser::new(self.all.clone(), 0).successor(vacancy).map_or_else(Found::None, |_| Found::Later);
+        };
+        self.left -= 1;
+        let flights = self.flights.entry(new).or_default();
+        *flights += 1;
+        if *flights >= self.most {
+            self.chooser.close(new);
+        }
+        Found::Disk(new)
+    }
+
     /// Who leaves one group and who comes.
     fn group(&mut self, pg: &Pg, now: Time, plan: &mut RepairPlan) -> Vec<Swap> {
         let mut swaps: Vec<Swap> = Vec::new();
-        let mut taken: Vec<DiskId> =
-            pg.members.iter().map(|m| m.disk).chain(pg.formers.iter().map(|f| f.disk)).collect();
+        let mut taken: Vec<DiskId> = pg.disks().chain(pg.formers.iter().map(|f| f.disk)).collect();
         let mut seats: Vec<Seat> = pg.members.iter().map(|m| self.seat(m.disk)).collect();
         let bytes = self.soft.pg_used.get(&pg.id).copied().unwrap_or(0);
         for position in (0..pg.members.len()).filter(|position| is_due(self.state, self.soft, pg, *position, now)) {
@@ -222,24 +247,20 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
-            let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes };
-            let chosen = if self.left > 0 { self.chooser.successor(&vacancy).ok() } else { None };
-            let Some(new) = chosen else {
-                // Among all: a reason that does not pass by itself is told.
-                match Chooser::new(self.all.clone(), 0).successor(&vacancy) {
-                    Ok(_) => plan.queued += 1,
-                    // That its own disk is full is told already.
-                    Err(_) if self.state.is_able(lost) => {}
-                    Err(why) => drop(plan.blocked.insert((pg.id, lost), self.reason(pg, lost, bytes, why))),
+            let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside: [0, 0] };
+            let new = match self.find(&vacancy) {
+                Found::Disk(new) => new,
+                Found::Later => {
+                    plan.queued += 1;
+                    continue;
                 }
-                continue;
+                // That its own disk is full is told already.
+                Found::None(_) if self.state.is_able(lost) => continue,
+                Found::None(why) => {
+                    plan.blocked.insert((pg.id, lost), self.reason(pg, lost, bytes, why));
+                    continue;
+                }
             };
-            self.left -= 1;
-            let flights = self.flights.entry(new).or_default();
-            *flights += 1;
-            if *flights >= self.most {
-                self.chooser.close(new);
-            }
             taken.push(new);
             seats[position] = self.seat(new);
             swaps.push(Swap { old: lost.get(), new: new.get() });

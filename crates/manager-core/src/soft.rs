@@ -38,6 +38,10 @@ pub struct Soft {
     pub lost: BTreeMap<DiskId, (WallTime, Time)>,
     /// Lost members that are due and wait until fewer are being replaced.
     pub repairs_queued: usize,
+    /// Why members that are to leave their disks cannot, and what would help, in words.
+    pub unmoved: BTreeMap<(PgId, DiskId), String>,
+    /// Members that are to leave and wait until fewer disks are being filled.
+    pub moves_queued: usize,
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
     /// How each change of a partition's members stands, in words.
     pub changes: BTreeMap<PartitionId, String>,

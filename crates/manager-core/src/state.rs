@@ -9,6 +9,7 @@ use crate::change::ItemKey;
 use crate::config::Config;
 use crate::items::{Cluster, Disk, NODE_ID_FIRST, Node, Partition, Volume};
 use crate::job::Job;
+use crate::maintenance::{Drain, Target};
 use crate::pg::Pg;
 use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,10 +55,13 @@ pub struct State {
     pub(crate) pgs: BTreeMap<PgId, Arc<Pg>>,
     /// Not part of the cluster map.
     pub(crate) jobs: BTreeMap<u64, Arc<Job>>,
+    /// What is being emptied. Not part of the cluster map.
+    pub(crate) drains: BTreeMap<Target, Drain>,
     // Derived from the items.
     pub(crate) node_by_uuid: BTreeMap<DiskUuid, NodeId>,
     pub(crate) disk_by_uuid: BTreeMap<DiskUuid, DiskId>,
     pub(crate) disks_of_node: BTreeMap<NodeId, BTreeSet<DiskId>>,
+    /// With those that a disk joins.
     pub(crate) pgs_of_disk: BTreeMap<DiskId, BTreeSet<PgId>>,
     /// Groups that a disk was a member of and may still have something of.
     pub(crate) former_pgs_of_disk: BTreeMap<DiskId, BTreeSet<PgId>>,
@@ -141,21 +145,21 @@ impl State {
         let old = self.pgs.insert(id, Arc::new(pg));
         let new = self.pgs[&id].clone();
         if let Some(old) = old {
-            old.members.iter().for_each(|m| unindex(&mut self.pgs_of_disk, m.disk, id));
+            old.disks().for_each(|disk| unindex(&mut self.pgs_of_disk, disk, id));
             old.formers.iter().for_each(|f| unindex(&mut self.former_pgs_of_disk, f.disk, id));
         }
-        for member in &new.members {
-            self.pgs_of_disk.entry(member.disk).or_default().insert(id);
+        for disk in new.disks() {
+            self.pgs_of_disk.entry(disk).or_default().insert(id);
         }
         for former in &new.formers {
             self.former_pgs_of_disk.entry(former.disk).or_default().insert(id);
         }
         self.touch(ItemKey::Pg(id));
     }
-    /// Nodes of a group's members, each once, in order.
+    /// Nodes of a group's members and of the disk that joins it, each once, in order.
     pub fn nodes_of(&self, pg: &Pg) -> Vec<NodeId> {
         let mut nodes = Vec::with_capacity(pg.members.len());
-        for node in pg.members.iter().filter_map(|m| self.disk(m.disk)).map(|d| d.node) {
+        for node in pg.disks().filter_map(|disk| self.disk(disk)).map(|d| d.node) {
             if !nodes.contains(&node) {
                 nodes.push(node);
             }
@@ -222,7 +226,7 @@ impl State {
             ItemKey::Partition(id) => drop(self.partitions.remove(&id)),
             ItemKey::Pg(id) => {
                 if let Some(pg) = self.pgs.remove(&id) {
-                    pg.members.iter().for_each(|m| unindex(&mut self.pgs_of_disk, m.disk, id));
+                    pg.disks().for_each(|disk| unindex(&mut self.pgs_of_disk, disk, id));
                     pg.formers.iter().for_each(|f| unindex(&mut self.former_pgs_of_disk, f.disk, id));
                 }
             }
@@ -244,8 +248,8 @@ impl State {
             for former in &pg.formers {
                 former_of.entry(former.disk).or_default().insert(pg.id);
             }
-            for member in &pg.members {
-                of_disk.entry(member.disk).or_default().insert(pg.id);
+            for disk in pg.disks() {
+                of_disk.entry(disk).or_default().insert(pg.id);
             }
         }
         self.pgs_of_disk = of_disk;

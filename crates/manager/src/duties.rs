@@ -1,11 +1,12 @@
 //! What the leader does by itself: the first entries of a cluster, watching nodes, keeping placement groups open,
-//! taking members back, replacing those that are lost, the default volume, its own group.
+//! taking members back, replacing those that are lost, emptying what is drained, the default volume, its own group.
 //!
 //! One loop, so that one duty is decided at a time; every decision is looked at again on the next round, so nothing
 //! hangs on a single attempt. Not here: what is done on request (`ops/`).
 mod begin;
 mod capacity;
 mod members;
+mod moves;
 mod rejoin;
 mod repair;
 mod watch;
@@ -55,6 +56,7 @@ impl Manager {
             if slow.is_due(self.now(), SLOW_ROUND) {
                 self.rejoin().await;
                 self.repair().await;
+                self.moves().await;
                 self.open_and_close().await;
                 self.promote().await;
             }

@@ -33,6 +33,7 @@ pub(crate) struct Metrics {
     pub probes_failed: Counter,
     pub nodes_marked_down: Counter,
     pub members_replaced: Counter,
+    pub moves_begun: Counter,
     pub epochs_raised: Counter,
     pub pushes: Counter,
     pub pushes_failed: Counter,
@@ -43,7 +44,7 @@ impl Manager {
     /// Appends all samples.
     pub(crate) fn sample(&self, out: &mut Samples) {
         let m = &self.metrics;
-        let counters: [(&str, &'static str, &Counter); 18] = [
+        let counters: [(&str, &'static str, &Counter); 19] = [
             ("cairn_manager_requests", "Requests served.", &m.requests),
             ("cairn_manager_requests_refused", "Requests answered with an error.", &m.refused),
             ("cairn_manager_requests_overloaded", "Requests refused because too many were under way.", &m.overloaded),
@@ -58,6 +59,7 @@ impl Manager {
             ("cairn_manager_probes_failed", "Probes that failed.", &m.probes_failed),
             ("cairn_manager_nodes_marked_down", "Nodes marked down.", &m.nodes_marked_down),
             ("cairn_manager_members_replaced", "Members in whose places other disks were put.", &m.members_replaced),
+            ("cairn_manager_moves", "Members that began to leave their disks for others.", &m.moves_begun),
             ("cairn_manager_epochs_raised", "New epochs of placement groups, new groups included.", &m.epochs_raised),
             ("cairn_manager_pushes", "Messages that told nodes new epochs.", &m.pushes),
             ("cairn_manager_pushes_failed", "Such messages that were not acknowledged.", &m.pushes_failed),

@@ -1,5 +1,6 @@
 //! Operations of the manager service, one kind a file.
 mod config;
+mod drain;
 mod force;
 mod heartbeat;
 mod jobs;
@@ -13,4 +14,5 @@ mod session;
 mod status;
 mod volumes;
 
+pub(crate) use drain::target_message;
 pub(crate) use report::TAKEOVER_PATIENCE;

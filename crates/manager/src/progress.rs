@@ -2,9 +2,9 @@
 //!
 //! A member's bytes are held against those of the group's primary. The rate is that of the last [`WINDOW`].
 use crate::leading::Leading;
-use cairn_manager_core::{Pg, State};
+use cairn_manager_core::{Pg, State, Target};
 use cairn_types::{DiskId, MemberState, PgId, Time};
-use cairn_wire::manager::RepairStatus;
+use cairn_wire::manager::{DrainStatus, RepairStatus};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,7 +61,8 @@ impl Progress {
 /// Everything that is being repaired or cannot be, the most endangered groups first.
 pub(crate) fn repairs(state: &State, leading: &mut Leading) -> Vec<RepairStatus> {
     leading.progress.retain(state);
-    let mut pgs: Vec<&Pg> = state.pgs().filter(|pg| !pg.retired && !pg.is_complete()).collect();
+    let busy = |pg: &&Pg| !pg.retired && (!pg.is_complete() || pg.joining.is_some());
+    let mut pgs: Vec<&Pg> = state.pgs().filter(busy).collect();
     let spare = |pg: &Pg| pg.count(MemberState::Serving) as i64 - pg.scheme.read_minimum() as i64;
     pgs.sort_by_key(|pg| (spare(pg), pg.id));
     let mut repairs = Vec::new();
@@ -88,8 +89,59 @@ pub(crate) fn repairs(state: &State, leading: &mut Leading) -> Vec<RepairStatus>
                 spare: spare(pg).max(0) as u32,
             });
         }
+        if let Some((joining, leaving)) = pg.joining.zip(pg.leaving()) {
+            let (bytes, rate) = leading.progress.of(pg.id, joining.disk);
+            repairs.push(RepairStatus {
+                pg: pg.id.get(),
+                disk: joining.disk.get(),
+                state: u32::from(joining.state.code()),
+                filling: true,
+                replaces: leaving.get(),
+                done_bytes: bytes.min(total),
+                total_bytes: total,
+                bytes_per_second: rate,
+                waits_for: leading.soft.pg_waits.get(&(pg.id, joining.disk)).cloned().unwrap_or_default(),
+                spare: spare(pg).max(0) as u32,
+            });
+        }
     }
     repairs
+}
+
+/// What is being emptied, and how far that is.
+pub(crate) fn drains(state: &State, leading: &Leading) -> Vec<DrainStatus> {
+    let one = |(target, drain): (&Target, &cairn_manager_core::Drain)| {
+        let target_message = Some(crate::ops::target_message(target));
+        let mut status = DrainStatus { target: target_message, since_ns: drain.since.0, ..DrainStatus::default() };
+        for disk in state.disks().map(|disk| disk.id).filter(|disk| state.is_in(target, *disk)) {
+            status.disks += 1;
+            for pg in state.pgs_of(disk).filter(|pg| !pg.retired && pg.members.iter().any(|m| m.disk == disk)) {
+                count_group(leading, pg, disk, &mut status);
+            }
+        }
+        status
+    };
+    state.drains().map(one).collect()
+}
+
+/// A group of which a disk that is being emptied is a member.
+fn count_group(leading: &Leading, pg: &Pg, disk: DiskId, status: &mut DrainStatus) {
+    let total = leading.soft.pg_used.get(&pg.id).copied().unwrap_or(0);
+    let joins = pg.joining.filter(|_| pg.leaving() == Some(disk));
+    let (done, rate) = joins.map_or((0, 0), |joining| leading.progress.of(pg.id, joining.disk));
+    status.groups += 1;
+    status.moving += u32::from(joins.is_some());
+    status.bytes_left += total.saturating_sub(done);
+    status.bytes_per_second += rate;
+    let why = match joins {
+        Some(joining) => leading.soft.pg_waits.get(&(pg.id, joining.disk)),
+        None => leading.soft.unmoved.get(&(pg.id, disk)),
+    };
+    let Some(why) = why else { return };
+    status.blocked += 1;
+    if status.waits_for.is_empty() {
+        status.waits_for = format!("{disk} in {}: {why}", pg.id);
+    }
 }
 
 #[cfg(test)]

@@ -154,5 +154,6 @@ impl Manager {
 /// Whether a disk of the node that is in service receives writes of the group.
 fn matters(state: &State, pg: &Pg, node: NodeId) -> bool {
     let mine = |disk: DiskId| state.is_able(disk) && state.disk(disk).is_some_and(|d| d.node == node);
-    !pg.retired && pg.members.iter().any(|m| m.state.receives_writes() && mine(m.disk))
+    let joins = pg.joining.is_some_and(|j| j.state.receives_writes() && mine(j.disk));
+    !pg.retired && (joins || pg.members.iter().any(|m| m.state.receives_writes() && mine(m.disk)))
 }

@@ -2,6 +2,7 @@
 mod cluster;
 mod failures;
 mod jobs;
+mod moves;
 mod node;
 mod repair;
 mod single;

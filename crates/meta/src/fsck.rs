@@ -341,7 +341,10 @@ impl Checker {
         let state = map.pg(PgId(pg)).filter(|state| !state.retired)?;
         let scheme = u8::try_from(state.scheme).ok().and_then(Scheme::from_code);
         let needed = scheme.map_or(1, |scheme| scheme.read_minimum());
-        let lists = GroupLists::new(state, &map, self.client.clone(), self.timings.list_deadline);
+        // A disk that is to take a member's place is none yet.
+        let mut state = state.clone();
+        state.members.truncate(scheme.map_or(usize::MAX, |scheme| scheme.members()));
+        let lists = GroupLists::new(&state, &map, self.client.clone(), self.timings.list_deadline);
         Some((lists.starting_at(first), needed))
     }
 

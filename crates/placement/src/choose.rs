@@ -65,6 +65,8 @@ pub struct Vacancy<'a> {
     pub taken: &'a [DiskId],
     /// Bytes that it gets.
     pub bytes: u64,
+    /// Other members that may be beside it on its host, and in its rack, even if the one that leaves had fewer.
+    pub beside: [usize; 2],
 }
 
 /// Why no disk can take the place of another one.
@@ -159,13 +161,14 @@ impl Chooser {
             [host, count(&|other| other.rack == seat.rack), count(&|other| other.node == seat.node)]
         };
         let seat = |disk: &DiskCandidate| Seat { node: disk.node, rack: disk.rack, host: disk.host };
-        let most = beside(vacancy.lost);
+        let [host, rack, _] = beside(vacancy.lost);
+        let most = [host.max(vacancy.beside[0]), rack.max(vacancy.beside[1])];
         let free: Vec<usize> =
             (0..self.disks.len()).filter(|i| !vacancy.taken.contains(&self.disks[*i].disk)).collect();
         if free.is_empty() {
             return Err(NoSuccessor::NoDisk);
         }
-        let apart = |i: &usize| beside(seat(&self.disks[*i])).iter().zip(most).take(2).all(|(has, most)| *has <= most);
+        let apart = |i: &usize| beside(seat(&self.disks[*i])).iter().zip(most).all(|(has, most)| *has <= most);
         let apart: Vec<usize> = free.into_iter().filter(apart).collect();
         if apart.is_empty() {
             return Err(NoSuccessor::Domain);

@@ -7,6 +7,7 @@ mod care;
 mod convert;
 mod dev;
 mod docs;
+mod drain;
 mod erasure;
 mod faults;
 mod force;

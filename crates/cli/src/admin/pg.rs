@@ -273,7 +273,7 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         let primary = if view.primary() == Some(*disk_id) { ", primary" } else { "" };
         table.row(vec![
             disk_id.to_string(),
-            part(scheme, position),
+            if position < scheme.members() { part(scheme, position) } else { "copy, joins".into() },
             format!("{state}{primary}"),
             node.map_or_else(|| "-".into(), |n| n.id.to_string()),
             node.map_or("-", |n| if n.up { "yes" } else { "no" }).into(),

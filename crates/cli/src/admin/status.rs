@@ -92,6 +92,7 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     if !down.is_empty() {
         lines.push(format!("down        {}", down.join(", ")));
     }
+    lines.extend(status.drains.iter().map(|drain| format!("drained     {}", super::drain::sentence(drain))));
     lines.push(String::new());
     match status.problems.is_empty() {
         true => lines.push("healthy: nothing is wrong".into()),

@@ -14,7 +14,7 @@ use cairn_format::pg_state::{PG_MEMBERS_MAX, PgStateMember, PgStateRecord};
 use cairn_rpc::{Reply, Request};
 use cairn_types::{DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId, Scheme, VolumeId};
 use cairn_wire::Opcode;
-use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, PgMember, PgState};
+use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, PgState};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 
@@ -92,10 +92,11 @@ impl Inner {
 
     fn members_here(&self, state: &PgState) -> usize {
         let disks = self.by_id.read();
-        state.members.iter().filter(|member| disks.contains_key(&DiskId(member.disk))).count()
+        let members = state.members.iter().map(|member| member.disk);
+        members.chain(state.joining.map(|j| j.disk)).filter(|disk| disks.contains_key(&DiskId(*disk))).count()
     }
 
-    /// Takes a state in on every disk of this node that is a member, or was one and may still have something; `then` is
+    /// Takes a state in on every disk of this node that is a member or joins, or was one and may still have something; `then` is
     /// called once for each member, with whether it is durable there. Returns for how many it will be.
     pub(super) fn take_state(
         self: &Arc<Self>,
@@ -108,8 +109,9 @@ impl Inner {
             // Nobody waits for it; what it missed it learns when it registers.
             self.take_state_on(DiskId(former.disk), state, term, teller, |_, _| {});
         }
-        let begun = |member: &&PgMember| self.take_state_on(DiskId(member.disk), state, term, teller, then.clone());
-        state.members.iter().filter(begun).count()
+        let begun = |disk: &u32| self.take_state_on(DiskId(*disk), state, term, teller, then.clone());
+        let members = state.members.iter().map(|member| member.disk);
+        members.chain(state.joining.map(|j| j.disk)).filter(begun).count()
     }
 
     /// Takes a state in on one disk; false: it is not here, or it cannot be begun.
@@ -175,7 +177,10 @@ impl Inner {
             let mut memory = runtime.state.lock();
             if memory.epoch.get() == state.epoch {
                 memory.filling |= state.filling.contains(&disk.get());
-                memory.no_formers |= teller == Teller::Manager && state.formers.iter().all(|former| former.drop);
+                // To a disk that joins, the member whose place it is to have is one that may have what others lack.
+                let joins = state.joining.is_some_and(|j| j.disk == disk.get());
+                let none = state.formers.iter().all(|former| former.drop) && !joins;
+                memory.no_formers |= teller == Teller::Manager && none;
             }
         }
         Ok(())
@@ -385,6 +390,15 @@ fn decode_state(
         let code = u8::try_from(member.state).ok().and_then(MemberState::from_code);
         let state = code.ok_or_else(|| bad_request(format!("member state {} is not known", member.state)))?;
         members.push(PgStateMember { disk: DiskId(member.disk), node: NodeId(member.node), state });
+    }
+    if let Some(joining) = state.joining.filter(|joining| joining.disk == disk.get()) {
+        // It sees itself in the place that it is to have: the position is the shard.
+        let code = u8::try_from(joining.state).ok().and_then(MemberState::from_code);
+        let place = usize::try_from(joining.position).ok().and_then(|place| members.get_mut(place));
+        let (Some(state), Some(place)) = (code, place) else {
+            return Err(bad_request(format!("pg{}: {disk} joins in place {}", state.pg, joining.position)));
+        };
+        *place = PgStateMember { disk, node: NodeId(joining.node), state };
     }
     // A disk whose place another one has, and without which the group is complete: to it the group is retired.
     let drops = !members.iter().any(|member| member.disk == disk)

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cairn_types::{CHUNK_SIZE_MAX, ChunkId, PgId};
+use cairn_types::{CHUNK_SIZE_MAX, ChunkId, ErrorCode, PgId};
 use cairn_wire::error::WireError;
 
 use super::Inner;
@@ -58,7 +58,12 @@ impl Inner {
             }
             for chunk in chunks.into_iter().take_while(|_| is_retired()) {
                 let id = chunk.info().id;
-                if let Err(error) = drop_chunk(store, id).await {
+                let outcome = drop_chunk(store, id).await;
+                if outcome.as_ref().is_err_and(|error| error.code == ErrorCode::ChunkDeleted) {
+                    // Its file goes at this moment; the next heartbeat sees whether it did.
+                    return;
+                }
+                if let Err(error) = outcome {
                     tracing::warn!(disk = store.name(), chunk = %id, %error, "a chunk of a deleted volume stays for now");
                     return;
                 }

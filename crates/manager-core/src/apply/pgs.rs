@@ -73,7 +73,7 @@ impl State {
             return Ok(Outcome::Done);
         }
         let able: BTreeSet<DiskId> = match self.pg(PgId(at.pg)) {
-            Some(pg) => pg.members.iter().map(|m| m.disk).filter(|disk| self.is_able(*disk)).collect(),
+            Some(pg) => pg.disks().filter(|disk| self.is_able(*disk)).collect(),
             None => BTreeSet::new(),
         };
         self.member(at, raised, |pg, disk| pg.rejoin(disk, |disk| able.contains(&disk)))

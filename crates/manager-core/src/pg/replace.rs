@@ -23,17 +23,19 @@ impl Pg {
 
     /// Members that are being filled now: the copies that repair has under way.
     pub fn filling(&self) -> impl Iterator<Item = DiskId> {
-        self.members.iter().filter(|m| m.filling && m.state == MemberState::Syncing).map(|m| m.disk)
+        let members = self.members.iter().filter(|m| m.filling && m.state == MemberState::Syncing).map(|m| m.disk);
+        members.chain(self.joining.filter(|j| j.state == MemberState::Syncing).map(|j| j.disk))
     }
 
     /// The disk has to do with the group: as a member, or as one that was.
     pub fn knows(&self, disk: DiskId) -> bool {
-        self.members.iter().any(|m| m.disk == disk) || self.formers.iter().any(|f| f.disk == disk)
+        self.disks().any(|known| known == disk) || self.formers.iter().any(|f| f.disk == disk)
     }
 
     /// How many members may be replaced until former ones have deleted what they have.
     pub fn formers_left(&self) -> usize {
-        FORMERS_MAX.saturating_sub(self.formers.len())
+        // Whoever joins makes one more, whether it arrives or not.
+        FORMERS_MAX.saturating_sub(self.formers.len() + usize::from(self.joining.is_some()))
     }
 
     /// Puts disks in the places of others: `swaps` has who leaves and who comes. All or nothing; true if the epoch rose.
@@ -49,7 +51,7 @@ impl Pg {
         };
         let distinct = |i: usize| swaps[..i].iter().all(|(old, new)| *old != swaps[i].0 && *new != swaps[i].1);
         let fits = |(i, (old, new)): (usize, &(DiskId, DiskId))| {
-            leaves(*old) && able(*new) && !self.knows(*new) && distinct(i)
+            leaves(*old) && able(*new) && !self.knows(*new) && distinct(i) && !self.is_left_to_joining(*old)
         };
         if swaps.len() > self.formers_left() {
             return false;
@@ -122,6 +124,9 @@ impl Pg {
             if usize::from(former.position) >= self.members.len() {
                 return Some(format!("{} had a place that does not exist", former.disk));
             }
+        }
+        if let Some(flaw) = self.joining_flaw() {
+            return Some(flaw);
         }
         let serving = self.members.iter().find(|m| m.filling && m.state == MemberState::Serving);
         serving.map(|m| format!("{} serves although it is being filled", m.disk))

@@ -23,13 +23,14 @@ impl Manager {
         let fit = self.look(|state, leading| {
             let delay = state.config().duration(Key::RejoinDelay);
             let mut fit = Vec::new();
-            for pg in state.pgs().filter(|pg| !pg.retired && !pg.is_complete()) {
+            for pg in state.pgs().filter(|pg| !pg.retired && (!pg.is_complete() || pg.joining.is_some())) {
                 let gone = |member: &&Member| match member.state {
                     MemberState::Waiting => true,
                     MemberState::Offline => pg.is_readable(),
                     MemberState::Serving | MemberState::Syncing => false,
                 };
-                for member in pg.members.iter().filter(gone) {
+                let joining = pg.joining.map(|j| Member { disk: j.disk, state: j.state, filling: true });
+                for member in pg.members.iter().chain(&joining).filter(gone) {
                     let Some(node) = state.disk(member.disk).map(|d| d.node) else { continue };
                     let heard = leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN;
                     // One that has nothing yet needs room for all of it.

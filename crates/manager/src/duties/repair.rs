@@ -16,11 +16,11 @@ use std::time::Duration;
 /// A node heard within this time is fit to be copied to.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
 /// A new leader hears of everybody first.
-const LEADER_PATIENCE: Duration = Duration::from_secs(4);
+pub(super) const LEADER_PATIENCE: Duration = Duration::from_secs(4);
 /// Most members that get their places again in one round.
 const ROUND_MAX: usize = 64;
 
-fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {
+pub(super) fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {
     leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN
 }
 

@@ -1,6 +1,6 @@
 //! Status: the whole cluster on one screen.
 use crate::manager::Manager;
-use crate::progress::repairs;
+use crate::progress::{drains, repairs};
 use cairn_manager_core::{Scope, problems};
 use cairn_types::NodeId;
 use cairn_wire::error::WireError;
@@ -29,6 +29,7 @@ impl Manager {
             }
             let repairs = repairs(state, leading);
             StatusResponse {
+                drains: drains(state, leading),
                 repairs_queued: leading.soft.repairs_queued as u32,
                 repairs,
                 map: Some(state.map(0, Scope::All, &leading.soft)),

@@ -58,7 +58,11 @@ enum Members {
 fn members_of(map: &MapView, pg: u32) -> Members {
     match map.pg(PgId(pg)) {
         Some(state) if state.retired => Members::Retired,
-        Some(state) => Members::Now(state.members.iter().map(|m| (m.disk, NodeId(m.node))).collect()),
+        Some(state) => {
+            // A disk that is to have a member's place keeps nothing either that is freed meanwhile.
+            let joining = state.joining.map(|j| (j.disk, NodeId(j.node)));
+            Members::Now(state.members.iter().map(|m| (m.disk, NodeId(m.node))).chain(joining).collect())
+        }
         // Whole maps leave retired groups out, and ids ascend: one below a known one is not just too new for this map.
         None if map.pg_newest().is_some_and(|newest| pg < newest.get()) => Members::Retired,
         None => Members::Unknown,

@@ -98,6 +98,21 @@ fn only_present_members_count() {
     assert_eq!(plan.outcome(), (vec![1], vec![]));
 }
 
+/// A disk that is to take a shard's place would keep what is freed while it is filled.
+#[test]
+fn a_disk_that_joins_is_asked_as_well() {
+    let mut joined = map();
+    joined.nodes.push(Node { id: 24, address: "h24:1".into(), up: true, ..Node::default() });
+    joined.disks.push(Disk { id: 4, node: 24, ..Disk::default() });
+    let joining = cairn_wire::data::PgJoining { disk: 4, node: 24, state: 1, position: 2 };
+    joined.pgs[0].state.as_mut().expect("a state").joining = Some(joining);
+    let partial = BTreeMap::from([(1, vec![1, 2, 3])]);
+    let mut plan = plan(&[record(1, 5, 0)], &joined, &partial);
+    let batches = plan.batches(512);
+    assert_eq!(batches.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [NodeId(24)]);
+    assert_eq!(plan.outcome(), (vec![], vec![(1, vec![1, 2, 3])]));
+}
+
 /// Records of a deleted placement group would stay for ever; those of one that is too new for the map would be lost.
 #[test]
 fn retired_groups_are_done_and_unknown_ones_wait() {

@@ -68,7 +68,7 @@ proptest! {
         };
         let lost = lost % members;
         let others: Vec<Seat> = group.iter().enumerate().filter(|(i, _)| *i != lost).map(|(_, id)| seat(id)).collect();
-        let vacancy = Vacancy { lost: seat(&group[lost]), others: &others, taken: &group, bytes: 1 << 20 };
+        let vacancy = Vacancy { lost: seat(&group[lost]), others: &others, taken: &group, bytes: 1 << 20, beside: [0, 0] };
         let worst = |seats: &[Seat], domain: fn(&Seat) -> u32| {
             seats.iter().map(|a| seats.iter().filter(|b| domain(a) == domain(b)).count()).max().unwrap_or(0)
         };

@@ -40,6 +40,19 @@ fn command() -> impl Strategy<Value = Command> {
             Command::ReplaceMembers(ReplaceMembers { groups: vec![ReplaceIn { pg: at.pg, epoch: at.epoch, swaps }] })
         }),
         3 => at.clone().prop_map(Command::TakeBack),
+        5 => (at.clone(), 1u32..12).prop_map(|(at, new)| {
+            let swaps = vec![Swap { old: at.disk, new }];
+            Command::BeginMoves(ReplaceMembers { groups: vec![ReplaceIn { pg: at.pg, epoch: at.epoch, swaps }] })
+        }),
+        1 => at.clone().prop_map(|at| Command::CancelMoves(CancelMoves { members: vec![at] })),
+        2 => (0u32..3, 1u32..20, any::<bool>()).prop_map(|(kind, id, cancel)| {
+            let kind = match kind {
+                0 => TargetKind::Disk(id),
+                1 => TargetKind::Node(id),
+                _ => TargetKind::Rack(format!("rack{}", id % 3)),
+            };
+            Command::SetDrain(SetDrain { target: Some(TargetOf { kind: Some(kind) }), cancel })
+        }),
         2 => at.clone().prop_map(|at| Command::FormersGone(FormersGone { members: vec![at] })),
         6 => prop::collection::vec(at, 1..4).prop_map(|members| Command::CaughtUp(CaughtUp { members })),
         8 => (1u32..4, disks, any::<bool>()).prop_map(|(volume, disks, erasure)| {
@@ -102,13 +115,28 @@ fn aim(state: &State, command: Command, pick: u64) -> Command {
             });
             Command::ReplaceMembers(ReplaceMembers { groups: aimed.collect() })
         }
+        Command::BeginMoves(ReplaceMembers { groups }) => {
+            let aimed = groups.into_iter().map(|group| {
+                let swap = group.swaps[0];
+                let at = pg(&MemberAt { pg: group.pg, disk: swap.old, epoch: group.epoch });
+                ReplaceIn { pg: at.pg, epoch: at.epoch, swaps: vec![Swap { old: at.disk, ..swap }] }
+            });
+            Command::BeginMoves(ReplaceMembers { groups: aimed.collect() })
+        }
+        Command::CancelMoves(c) => {
+            Command::CancelMoves(CancelMoves { members: c.members.iter().map(|at| joining(state, pg(at))).collect() })
+        }
         Command::TakeBack(at) => Command::TakeBack(former(state, pg(&at))),
         Command::FormersGone(c) => {
             Command::FormersGone(FormersGone { members: c.members.iter().map(|at| former(state, pg(at))).collect() })
         }
         Command::MemberFailed(at) => Command::MemberFailed(pg(&at)),
         Command::Rejoin(at) => Command::Rejoin(pg(&at)),
-        Command::CaughtUp(c) => Command::CaughtUp(CaughtUp { members: c.members.iter().map(pg).collect() }),
+        // One in two is of a disk that joins, if there is one.
+        Command::CaughtUp(c) => {
+            let some = |at| if (pick >> 24).is_multiple_of(2) { joining(state, pg(at)) } else { pg(at) };
+            Command::CaughtUp(CaughtUp { members: c.members.iter().map(some).collect() })
+        }
         // One in four is for another wish.
         Command::PartitionSettled(settled) => {
             let wish = state.partition(PartitionId(settled.partition)).map(|p| p.wish);
@@ -125,6 +153,12 @@ fn aim(state: &State, command: Command, pick: u64) -> Command {
         }
         other => other,
     }
+}
+
+/// The disk that joins that group, if there is one.
+fn joining(state: &State, at: MemberAt) -> MemberAt {
+    let joining = state.pg(PgId(at.pg)).and_then(|pg| pg.joining).map(|joining| joining.disk.get());
+    MemberAt { disk: joining.unwrap_or(at.disk), ..at }
 }
 
 /// A disk that was a member of that group, if there is one.

@@ -30,6 +30,21 @@ enum Happens {
     TakenBack(u8),
     /// Disks that are told to delete what they have do so.
     Dropped,
+    /// A fresh disk begins to get what a member has.
+    MoveBegun(u8),
+    /// Something happens to the disk that joins.
+    Joining(Joins),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Joins {
+    CaughtUp,
+    Killed,
+    Down,
+    Failed,
+    Registered,
+    Rejoined,
+    GivesUp,
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -45,7 +60,14 @@ fn happens() -> impl Strategy<Value = Happens> {
         4 => prop::collection::vec(any::<u8>(), 1..3).prop_map(Happens::Replaced),
         2 => any::<u8>().prop_map(Happens::TakenBack),
         1 => Just(Happens::Dropped),
+        4 => any::<u8>().prop_map(Happens::MoveBegun),
+        6 => joins().prop_map(Happens::Joining),
     ]
+}
+
+fn joins() -> impl Strategy<Value = Joins> {
+    use Joins::*;
+    prop::sample::select(vec![CaughtUp, CaughtUp, CaughtUp, Killed, Down, Failed, Registered, Rejoined, GivesUp])
 }
 
 /// A disk, whether it is a member now or not.
@@ -66,6 +88,7 @@ struct Model {
     acknowledged: usize,
     replaced: usize,
     taken_back: usize,
+    moved: usize,
 }
 
 impl Model {
@@ -73,7 +96,7 @@ impl Model {
         let disks: Vec<DiskId> = (0..scheme.members() as u32).map(|n| DiskId(n + 1)).collect();
         let pg = Pg::new(PgId(1), VolumeId(1), scheme, &disks, WallTime(0));
         let disks = vec![Disk { alive: true, marked: false, complete: true }; disks.len()];
-        Self { pg, disks, acknowledged: 0, replaced: 0, taken_back: 0 }
+        Self { pg, disks, acknowledged: 0, replaced: 0, taken_back: 0, moved: 0 }
     }
 
     fn member(&self, pick: u8) -> usize {
@@ -116,7 +139,10 @@ impl Model {
         self.acknowledged += 1;
         let receives = |i: &usize| serving.contains(i) || (self.state(*i) == Syncing && self.at(*i).alive);
         // Those that catch up get what is new too, if they run. Whoever is no member misses it.
-        let receivers: Vec<DiskId> = (0..n).filter(receives).map(|i| self.pg.members[i].disk).collect();
+        let mut receivers: Vec<DiskId> = (0..n).filter(receives).map(|i| self.pg.members[i].disk).collect();
+        // So does a disk that joins; but a shard has one place only.
+        let joining = self.pg.joining.filter(|j| j.state == Syncing && self.pg.scheme.is_replicated());
+        receivers.extend(joining.map(|j| j.disk).filter(|disk| self.disks[disk.get() as usize - 1].alive));
         for (number, disk) in (1..).zip(&mut self.disks) {
             disk.complete &= receivers.contains(&DiskId(number));
         }
@@ -181,6 +207,66 @@ impl Model {
         }
     }
 
+    fn begin_move(&mut self, pick: u8) {
+        let old = self.member(pick);
+        let (leaving, before) = (self.pg.members[old], self.pg.clone());
+        self.disks.push(Disk { alive: true, marked: false, complete: false });
+        let new = DiskId(self.disks.len() as u32);
+        let able = self.able();
+        if self.pg.begin_move(leaving.disk, new, &able) {
+            assert!(leaving.state == Serving && before.joining.is_none() && self.pg.members == before.members);
+            assert_eq!((self.pg.leaving(), self.pg.state_of(new)), (Some(leaving.disk), Some(Syncing)));
+        } else {
+            assert!(self.pg == before, "a refused move changed something");
+        }
+    }
+
+    fn joining(&mut self, joins: Joins) {
+        let Some(joining) = self.pg.joining else { return };
+        let (disk, able) = (joining.disk, self.able());
+        match joins {
+            Joins::CaughtUp => self.catch_up_joining(),
+            Joins::Killed => self.disk(disk).alive = false,
+            Joins::Down => {
+                self.disk(disk).marked = true;
+                self.pg.take_down(&[disk]);
+            }
+            Joins::Failed => drop(self.pg.fail(disk)),
+            Joins::Registered => {
+                (self.disk(disk).alive, self.disk(disk).marked) = (true, false);
+                let able = self.able();
+                self.pg.register(&[disk], &able, &able);
+            }
+            Joins::Rejoined if self.disk(disk).alive && able(disk) => drop(self.pg.rejoin(disk, &able)),
+            Joins::Rejoined => {}
+            Joins::GivesUp => assert!(self.pg.cancel_move(disk) && !self.pg.disks().any(|known| known == disk)),
+        }
+    }
+
+    /// It holds all that was acknowledged up to now, and says so.
+    fn catch_up_joining(&mut self) {
+        let Some(joining) = self.pg.joining else { return };
+        let (n, place) = (self.pg.members.len(), usize::from(joining.position));
+        let sources = (0..n).filter(|s| self.state(*s) == Serving && self.at(*s).alive).count();
+        let able = joining.state == Syncing && self.disk(joining.disk).alive;
+        if !able || sources < self.pg.scheme.read_minimum() {
+            return;
+        }
+        self.disk(joining.disk).complete = true;
+        let replicated = self.pg.scheme.is_replicated();
+        let arrives = replicated || (0..n).all(|i| i == place || self.state(i) == Serving);
+        let (before, old) = (self.pg.count(Serving), self.pg.members[place].disk);
+        assert_eq!(self.pg.caught_up(&[joining.disk]), arrives);
+        if arrives {
+            self.moved += 1;
+            assert_eq!((self.pg.members[place].disk, self.pg.joining), (joining.disk, None));
+            let fewer = usize::from(!replicated);
+            assert!(self.pg.count(Serving) + fewer >= before, "a move takes redundancy away: {:?}", self.pg);
+            let former = self.pg.formers.iter().find(|f| f.disk == old).expect("it is remembered");
+            assert!(replicated || !former.drop, "it has what was written while the other one joined");
+        }
+    }
+
     fn drop_formers(&mut self) {
         for former in self.pg.formers.clone().iter().filter(|f| f.drop) {
             self.disk(former.disk).complete = false;
@@ -213,6 +299,8 @@ impl Model {
             Happens::Replaced(picks) => self.replace(&self.members(picks)),
             Happens::TakenBack(pick) => self.take_back(*pick),
             Happens::Dropped => self.drop_formers(),
+            Happens::MoveBegun(pick) => self.begin_move(*pick),
+            Happens::Joining(joins) => self.joining(*joins),
         }
         assert!(self.pg.members == before || self.pg.epoch == Epoch(epoch.get() + 1), "a state without a new epoch");
         if !told(&self.pg).is_subset(&told_before) {
@@ -356,5 +444,12 @@ fn histories_reach_what_matters() {
     assert!(model.pg.is_complete() && model.pg.formers.iter().all(|f| f.drop), "{:?}", model.pg);
     model.drop_formers();
     assert!(model.pg.formers.is_empty());
+    model.check();
+    model.begin_move(4);
+    model.write();
+    model.catch_up_joining();
+    assert_eq!((model.moved, states(&model.pg)), (1, vec![Serving, Serving, Serving, Serving, Syncing]));
+    model.catch_up(4);
+    assert!(model.pg.is_complete() && model.pg.formers[0].drop);
     model.check();
 }

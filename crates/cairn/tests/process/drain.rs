@@ -1,0 +1,145 @@
+//! Disks that are emptied while they serve, and taken away then; what was stored is there, byte by byte.
+use crate::force::eventually;
+use crate::support::{Cluster, Shape};
+use crate::trees::{assert_same_tree, make_tree, noise};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn utf8(path: &Path) -> &str {
+    path.to_str().expect("utf-8")
+}
+
+/// Data nodes in racks of their own, and a tree in copies and in shards.
+fn with_trees(datas: usize) -> (Cluster, PathBuf) {
+    let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas, racks: datas });
+    let tree = cluster.path("tree");
+    make_tree(&tree, 30, 5);
+    fs::write(tree.join("large"), noise(9_000_000, 31)).expect("large");
+    for (layout, target) in [("r3", "/copies"), ("rs-3-2", "/shards")] {
+        cluster.ok(&["fs", "mkdir", "--layout", layout, target]);
+        cluster.ok(&["fs", "put", &format!("{}/.", utf8(&tree)), target]);
+    }
+    (cluster, tree)
+}
+
+fn check_trees(cluster: &Cluster, tree: &Path, name: &str) {
+    for target in ["/copies", "/shards"] {
+        let back = cluster.path(name);
+        cluster.ok(&["fs", "get", target, utf8(&back)]);
+        assert_same_tree(tree, &back);
+        fs::remove_dir_all(&back).expect("removed");
+    }
+}
+
+fn lines(cluster: &Cluster, args: &[&str]) -> Vec<Value> {
+    let said = cluster.ok(&[args, &["--json"]].concat());
+    said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn node_of(cluster: &Cluster, host: &str) -> u64 {
+    let nodes = lines(cluster, &["admin", "node", "ls"]);
+    nodes.iter().find(|node| node["host"] == host).and_then(|node| node["id"].as_u64()).expect("a node")
+}
+
+fn groups_of(cluster: &Cluster, node: u64) -> usize {
+    let of_node = |pg: &&Value| pg["members"].as_array().expect("a list").iter().any(|member| member["node"] == node);
+    lines(cluster, &["admin", "pg", "ls"]).iter().filter(of_node).count()
+}
+
+fn chunk_files(dir: &Path) -> usize {
+    let (mut found, mut stack) = (0, vec![dir.to_path_buf()]);
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            match path.is_dir() {
+                true => stack.push(path),
+                false => found += usize::from(path.extension().is_some_and(|e| e == "chunk")),
+            }
+        }
+    }
+    found
+}
+
+/// A node could not be taken away without leaving its groups short; or its data would be gone with it.
+#[test]
+fn a_drained_node_is_empty_and_may_go() {
+    let (mut cluster, tree) = with_trees(7);
+    let (node, disk) = (node_of(&cluster, "data2"), cluster.disk("data2"));
+    let name = format!("n{node}");
+    assert!(groups_of(&cluster, node) > 0 && chunk_files(&disk) > 0, "it has nothing to lose");
+    let said = cluster.ok(&["admin", "drain", "start", "node", &name]);
+    assert!(said.contains(&format!("node n{node} ")), "{said}");
+    // Written and deleted meanwhile, in both kinds of groups.
+    let late = cluster.path("late");
+    make_tree(&late, 20, 77);
+    for target in ["/copies/late", "/shards/late"] {
+        cluster.ok(&["fs", "put", utf8(&late), target]);
+    }
+    cluster.ok(&["fs", "rm", "-r", "--skip-trash", "/copies/late", "/shards/late"]);
+    let said = cluster.ok(&["admin", "drain", "start", "node", &name, "--wait"]);
+    assert_eq!(said, format!("node n{node} is empty: it may be taken away\n"));
+    assert_eq!(groups_of(&cluster, node), 0);
+    cluster.wait_healthy();
+    eventually(&cluster, "the old chunks to go", || chunk_files(&disk) == 0);
+    check_trees(&cluster, &tree, "while it runs");
+    // New groups avoid it.
+    cluster.ok(&["admin", "volume", "create", "another"]);
+    let local = cluster.path("local");
+    fs::write(&local, noise(300_000, 7)).expect("local");
+    cluster.ok(&["fs", "put", utf8(&local), "another:/f"]);
+    assert_eq!(groups_of(&cluster, node), 0);
+    cluster.kill("data2");
+    fs::remove_dir_all(&disk).expect("destroyed");
+    // Its groups have all their members elsewhere: two more may go at once.
+    cluster.kill("data5");
+    cluster.kill("data6");
+    check_trees(&cluster, &tree, "without three");
+    assert_eq!(cluster.kills, 3, "every fault fired");
+}
+
+/// Processes that die in the middle would leave a drain half done for ever, or data with too few copies.
+#[test]
+fn a_drain_survives_the_death_of_everybody_concerned() {
+    let (mut cluster, tree) = with_trees(7);
+    let node = node_of(&cluster, "data3");
+    cluster.ok(&["admin", "config", "set", "repair_rate_per_disk=1m", "repair_delay_urgent=2s", "repair_delay=2s"]);
+    cluster.ok(&["admin", "drain", "start", "node", &format!("n{node}")]);
+    let moving =
+        |cluster: &Cluster| lines(cluster, &["admin", "drain", "ls"]).first().and_then(|d| d["moving"].as_u64());
+    eventually(&cluster, "moves to begin", || moving(&cluster).is_some_and(|moving| moving > 0));
+    cluster.kill("manager1");
+    cluster.launch("manager1");
+    cluster.wait_ready("manager1");
+    for victim in ["data3", "data4"] {
+        cluster.kill(victim);
+        cluster.launch(victim);
+        cluster.wait_ready(victim);
+    }
+    cluster.ok(&["admin", "config", "set", "repair_rate_per_disk=0"]);
+    eventually(&cluster, "the node to be empty", || groups_of(&cluster, node) == 0);
+    cluster.wait_healthy();
+    check_trees(&cluster, &tree, "after it");
+    // Partitions hear of the last step with their next heartbeat.
+    eventually(&cluster, "all files to have all their copies", || cluster.cairn(&["admin", "fsck"]).status.success());
+    assert_eq!(cluster.kills, 3, "every fault fired");
+}
+
+/// A drain begun by mistake could not be stopped, or the disk would get nothing any more.
+#[test]
+fn a_cancelled_drain_leaves_things_as_they_are() {
+    let (cluster, tree) = with_trees(6);
+    let node = node_of(&cluster, "data1");
+    let (name, before) = (format!("n{node}"), groups_of(&cluster, node));
+    assert!(cluster.fails(&["admin", "drain", "cancel", "node", &name], 3).contains("is not being drained"));
+    assert!(cluster.fails(&["admin", "drain", "start", "disk", "d99"], 3).contains("there is no disk in disk d99"));
+    cluster.ok(&["admin", "config", "set", "repair_in_flight=0"]);
+    cluster.ok(&["admin", "drain", "start", "node", &name]);
+    assert!(cluster.ok(&["admin", "status"]).contains(&format!("drained     node n{node} still has members of")));
+    assert!(cluster.ok(&["admin", "drain", "cancel", "node", &name]).contains("keeps what it has"));
+    cluster.ok(&["admin", "config", "set", "repair_in_flight="]);
+    assert_eq!(cluster.ok(&["admin", "drain", "ls"]), "nothing is being drained\n");
+    cluster.wait_healthy();
+    assert_eq!(groups_of(&cluster, node), before);
+    check_trees(&cluster, &tree, "after it");
+}

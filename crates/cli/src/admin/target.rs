@@ -1,0 +1,76 @@
+//! What commands of maintenance are about: a disk, a node or a rack, and its name for people.
+use crate::error::{CliError, Result};
+use cairn_wire::manager::Target;
+use clap::{Args, ValueEnum};
+
+/// Codes of `Target.kind`.
+const DISK: u32 = 1;
+const NODE: u32 = 2;
+const RACK: u32 = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Kind {
+    Disk,
+    Node,
+    Rack,
+}
+
+#[derive(Args, Debug)]
+pub struct TargetArgs {
+    /// What it is
+    #[arg(value_enum)]
+    kind: Kind,
+    /// Which one: a disk such as d3, a node such as n17, or the name of a rack
+    name: String,
+}
+
+impl TargetArgs {
+    pub fn target(&self) -> Result<Target> {
+        let number = |letter: char, what: &str| {
+            let digits = self.name.strip_prefix(letter).unwrap_or(&self.name);
+            digits.parse().ok().filter(|number: &u32| *number > 0).ok_or_else(|| {
+                let name = &self.name;
+                CliError::usage(format!(
+                    "{name:?} is no {what}: write its number, such as {letter}3; see cairn admin {what} ls"
+                ))
+            })
+        };
+        Ok(match self.kind {
+            Kind::Disk => Target { kind: DISK, id: number('d', "disk")?, rack: String::new() },
+            Kind::Node => Target { kind: NODE, id: number('n', "node")?, rack: String::new() },
+            Kind::Rack => Target { kind: RACK, id: 0, rack: self.name.clone() },
+        })
+    }
+}
+
+/// `disk d3`, `node n17`, `rack r1`.
+pub fn target_name(target: &Target) -> String {
+    match target.kind {
+        DISK => format!("disk d{}", target.id),
+        NODE => format!("node n{}", target.id),
+        RACK => format!("rack {}", target.rack),
+        _ => "something of a later version".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slip of the pen would empty another thing than was meant.
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let read = |kind, name: &str| TargetArgs { kind, name: name.into() }.target();
+        for (kind, name, wanted) in [
+            (Kind::Disk, "d3", "disk d3"),
+            (Kind::Disk, "3", "disk d3"),
+            (Kind::Node, "n17", "node n17"),
+            (Kind::Rack, "17", "rack 17"),
+        ] {
+            assert_eq!(target_name(&read(kind, name).expect(name)), wanted);
+        }
+        for (kind, name) in [(Kind::Disk, "n3"), (Kind::Node, "d3"), (Kind::Disk, "0"), (Kind::Disk, "")] {
+            assert!(read(kind, name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What an operator wants of disks, nodes and racks: that everything leaves them (drain).
+//!
+//! A drain is a wish in the manager's log. What follows from it is decided anew each round ([`crate::moves`]), so it survives a
+//! change of leaders. A node that is drained is drained with the disks that it gets later, a rack with its nodes. Not here: the log
+//! (`apply/maintain.rs`).
+use crate::command::{TargetKind, TargetOf};
+use crate::items::clip;
+use crate::state::State;
+use cairn_types::{DiskId, NodeId, WallTime};
+use std::fmt;
+
+/// Most drains at a time.
+pub const DRAINS_MAX: usize = 1024;
+
+/// A disk, a node, or all nodes of a rack.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Target {
+    Disk(DiskId),
+    Node(NodeId),
+    Rack(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk(disk) => write!(f, "disk {disk}"),
+            Self::Node(node) => write!(f, "node {node}"),
+            Self::Rack(rack) => write!(f, "rack {rack:?}"),
+        }
+    }
+}
+
+impl Target {
+    /// `None`: of a later version, or nothing.
+    pub fn from_command(target: &TargetOf) -> Option<Target> {
+        Some(match target.kind.as_ref()? {
+            TargetKind::Disk(disk) => Self::Disk(DiskId(*disk)),
+            TargetKind::Node(node) => Self::Node(NodeId(*node)),
+            TargetKind::Rack(rack) => Self::Rack(clip(rack)),
+        })
+    }
+}
+
+impl From<&Target> for TargetOf {
+    fn from(target: &Target) -> Self {
+        let kind = match target {
+            Target::Disk(disk) => TargetKind::Disk(disk.get()),
+            Target::Node(node) => TargetKind::Node(node.get()),
+            Target::Rack(rack) => TargetKind::Rack(rack.clone()),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+/// Everything is to leave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Drain {
+    pub since: WallTime,
+}
+
+impl State {
+    /// What is being emptied, in a fixed order.
+    pub fn drains(&self) -> impl Iterator<Item = (&Target, &Drain)> {
+        self.drains.iter()
+    }
+
+    /// The disk is part of what is meant.
+    pub fn is_in(&self, target: &Target, disk: DiskId) -> bool {
+        let Some(disk) = self.disk(disk) else { return false };
+        match target {
+            Target::Disk(id) => *id == disk.id,
+            Target::Node(id) => *id == disk.node,
+            Target::Rack(rack) => self.node(disk.node).is_some_and(|node| node.rack == *rack),
+        }
+    }
+
+    /// Everything is to leave the disk.
+    pub fn is_drained(&self, disk: DiskId) -> bool {
+        self.drains.keys().any(|target| self.is_in(target, disk))
+    }
+
+    /// The disk is in service, and may get more.
+    pub fn takes_more(&self, disk: DiskId) -> bool {
+        self.is_able(disk) && !self.is_drained(disk)
+    }
+
+    /// Disks that may get more, as far as their state goes.
+    pub fn disks_that_take_more(&self) -> usize {
+        self.disks().filter(|disk| self.takes_more(disk.id)).count()
+    }
+}

@@ -1,0 +1,139 @@
+//! Which members that work leave their disks now, and where to: pure planning by the leader, from state and soft loads.
+//!
+//! Members of what is [drained](crate::maintenance) leave, one of a group at a time, to disks that keep the failure domains
+//! as [`Chooser::successor`](cairn_placement::Chooser::successor) does. They share what may be in flight with
+//! [`repair`](crate::repair), which is planned first. A disk that joins and is away for `repair_delay_urgent`, has no room, or
+//! is itself to be emptied gives up. Invariant: nobody leaves a group that could not be written without it, nor an erasure group of which another
+//! member does not serve.
+//!
+//! Not here: the log, and what a move is for its group ([`crate::pg`]).
+use crate::command::{MemberAt, ReplaceIn, Swap};
+use crate::config::Key;
+use crate::pg::Pg;
+use crate::repair::{Found, Planner, away, has_room, too_many_formers};
+use crate::soft::Soft;
+use crate::state::State;
+use cairn_placement::{NoSuccessor, Seat, Vacancy};
+use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, Time};
+use std::collections::BTreeMap;
+
+/// Most groups of one command.
+pub const GROUPS_MAX: usize = 256;
+
+/// What is done now.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct MovePlan {
+    pub groups: Vec<ReplaceIn>,
+    /// Disks that give up joining.
+    pub cancels: Vec<MemberAt>,
+    /// Who is to leave and cannot, and why.
+    pub blocked: BTreeMap<(PgId, DiskId), String>,
+    /// Members that wait until fewer are in flight.
+    pub queued: usize,
+}
+
+/// Members that are to leave: of each group that is in use the first one, if nobody joins it yet.
+pub fn leavers(state: &State) -> impl Iterator<Item = (&Pg, usize)> {
+    let drains = state.drains().next().is_some();
+    let pgs = state.pgs().filter(move |pg| drains && !pg.retired && pg.joining.is_none());
+    pgs.filter_map(|pg| {
+        let leaves = |m: &crate::pg::Member| m.state == MemberState::Serving && state.is_drained(m.disk);
+        Some((pg, pg.members.iter().position(leaves)?))
+    })
+}
+
+/// Something is to be planned.
+pub fn is_needed(state: &State) -> bool {
+    leavers(state).next().is_some() || state.pgs().any(|pg| !pg.retired && pg.joining.is_some())
+}
+
+/// Disks that join and have to give up.
+fn cancels(state: &State, soft: &Soft, now: Time) -> Vec<MemberAt> {
+    let gives_up = |pg: &&Pg| {
+        let Some(joining) = pg.joining else { return false };
+        let delay = state.config().duration(Key::RepairDelayUrgent);
+        let stays_away = away(state, soft, joining.disk, now).is_some_and(|away| away >= delay);
+        let full = joining.state == MemberState::Offline
+            && state.is_able(joining.disk)
+            && !has_room(state, soft, pg, joining.disk);
+        stays_away || full || state.is_drained(joining.disk)
+    };
+    let joined = state.pgs().filter(|pg| !pg.retired).filter(gives_up);
+    let at =
+        |pg: &Pg| MemberAt { pg: pg.id.get(), disk: pg.joining.map_or(0, |j| j.disk.get()), epoch: pg.epoch.get() };
+    joined.map(at).take(GROUPS_MAX).collect()
+}
+
+/// Plans at most [`GROUPS_MAX`] groups, at the time of the clock of [`note_lost`](crate::repair::note_lost). `heard`: the
+/// leader knows that the node lives.
+pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> bool, seed: u64) -> MovePlan {
+    let mut plan = MovePlan { cancels: cancels(state, soft, now), ..MovePlan::default() };
+    let mut planner = Planner::new(state, soft, heard, seed);
+    for (pg, position) in leavers(state) {
+        let old = pg.members[position].disk;
+        if let Some(why) = hindrance(pg, position) {
+            plan.blocked.insert((pg.id, old), why);
+            continue;
+        }
+        let taken: Vec<DiskId> = pg.disks().chain(pg.formers.iter().map(|f| f.disk)).collect();
+        let seats: Vec<Seat> = pg.members.iter().map(|m| planner.seat(m.disk)).collect();
+        let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
+        let bytes = soft.pg_used.get(&pg.id).copied().unwrap_or(0);
+        let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside: fullest(&seats) };
+        match planner.find(&vacancy) {
+            Found::Disk(_) if plan.groups.len() >= GROUPS_MAX => plan.queued += 1,
+            Found::Disk(new) => {
+                let swaps = vec![Swap { old: old.get(), new: new.get() }];
+                plan.groups.push(ReplaceIn { pg: pg.id.get(), epoch: pg.epoch.get(), swaps });
+            }
+            Found::Later => plan.queued += 1,
+            Found::None(why) => drop(plan.blocked.insert((pg.id, old), reason(state, pg, old, bytes, why))),
+        }
+    }
+    plan
+}
+
+/// Other members on the fullest host of a group and in its fullest rack: with so many beside it a disk makes nothing worse.
+/// Else the members of one rack could not go to another one.
+fn fullest(seats: &[Seat]) -> [usize; 2] {
+    let most = |same: &dyn Fn(&Seat, &Seat) -> bool| {
+        seats.iter().map(|seat| seats.iter().filter(|other| same(seat, other)).count()).max().unwrap_or(1) - 1
+    };
+    [most(&|a, b| a.host == b.host), most(&|a, b| a.rack == b.rack)]
+}
+
+/// Why the member cannot leave its group as it is.
+fn hindrance(pg: &Pg, position: usize) -> Option<String> {
+    let others_serve = pg.members.iter().enumerate().all(|(i, m)| i == position || m.state == MemberState::Serving);
+    if !pg.has_write_minimum() || !pg.scheme.is_replicated() && !others_serve {
+        return Some(format!(
+            "other members of {} do not serve: it goes on when they are back or replaced (`cairn admin repair`)",
+            pg.id
+        ));
+    }
+    (pg.formers_left() == 0).then(|| too_many_formers(pg))
+}
+
+fn reason(state: &State, pg: &Pg, old: DiskId, bytes: u64, why: NoSuccessor) -> String {
+    let node = state.disk(old).and_then(|disk| state.node(disk.node));
+    let rack = node.map_or("", |node| node.rack.as_str());
+    match why {
+        NoSuccessor::NoDisk => {
+            format!("no disk that may take it is outside {}: add a disk, or cancel the drain", pg.id)
+        }
+        NoSuccessor::Domain => format!(
+            "every other disk that may take it is in a rack or on a host with other members of {}: add a disk in rack {rack:?} or \
+             in a new one, or cancel the drain",
+            pg.id
+        ),
+        NoSuccessor::NoSpace => format!(
+            "no other disk outside the racks and hosts of the other members has the {} of {} free above disk_reserve: add a \
+             disk, delete files, or cancel the drain",
+            ByteCount(bytes),
+            pg.id
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! Who leaves when, where to, and what is said when nobody can.
+use super::*;
+use crate::apply::Outcome;
+use crate::apply::tests::{SECOND, cluster, ok, refused, register};
+use crate::command::*;
+use crate::items::Roles;
+use crate::maintenance::Target;
+use crate::repair::note_lost;
+use cairn_types::{Epoch, WallTime};
+
+const ALL: fn(NodeId) -> bool = |_| true;
+
+fn make_pg(state: &mut State, scheme: &str, disks: &[u32]) -> PgId {
+    let scheme: cairn_types::Scheme = scheme.parse().expect("a scheme");
+    let groups = vec![Disks { disks: disks.to_vec(), ..Disks::default() }];
+    match ok(state, Command::CreatePgs(CreatePgs { volume: 1, scheme: u32::from(scheme.code()), groups })) {
+        Outcome::Pgs(pgs) => pgs[0],
+        other => panic!("{other:?}"),
+    }
+}
+
+fn drain(target: &Target, cancel: bool) -> Command {
+    Command::SetDrain(SetDrain { target: Some(target.into()), cancel })
+}
+
+fn plan_at(state: &State, seconds: u64) -> MovePlan {
+    let mut soft = Soft::default();
+    note_lost(state, &mut soft, Time(0));
+    plan(state, &soft, Time(seconds * SECOND), ALL, 7)
+}
+
+fn carry_out(state: &mut State, plan: MovePlan) {
+    ok(state, Command::CancelMoves(CancelMoves { members: plan.cancels }));
+    ok(state, Command::BeginMoves(ReplaceMembers { groups: plan.groups }));
+}
+
+/// All that join say that they have everything; and again where a shard has to be looked at once more.
+fn arrive(state: &mut State) {
+    let at = |pg: &Pg| {
+        let at = |disk: DiskId| MemberAt { pg: pg.id.get(), disk: disk.get(), epoch: pg.epoch.get() };
+        pg.filling().map(at).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        let members = state.pgs().flat_map(at).collect();
+        ok(state, Command::CaughtUp(CaughtUp { members }));
+    }
+}
+
+fn disks_of(state: &State, pg: PgId) -> Vec<u32> {
+    state.pg(pg).expect("known").members.iter().map(|m| m.disk.get()).collect()
+}
+
+/// A disk would never get empty, or its groups would be short meanwhile, or new ones would come to it.
+#[test]
+fn a_drained_disk_gets_empty_while_it_serves() {
+    let mut state = cluster(12);
+    // Racks in turn: 1 4 7 10, 2 5 8 11, 3 6 9 12.
+    let copies = make_pg(&mut state, "r3", &[1, 2, 3]);
+    let shards = make_pg(&mut state, "rs-3-2", &[4, 1, 5, 6, 8]);
+    let other = make_pg(&mut state, "r3", &[4, 5, 6]);
+    assert_eq!(plan_at(&state, 0), MovePlan::default());
+    ok(&mut state, drain(&Target::Disk(DiskId(1)), false));
+    assert!(!state.takes_more(DiskId(1)) && state.is_able(DiskId(1)));
+    let first = plan_at(&state, 0);
+    assert_eq!(
+        first.groups.iter().map(|g| (g.pg, g.swaps[0].old)).collect::<Vec<_>>(),
+        [(copies.get(), 1), (shards.get(), 1)]
+    );
+    let new = first.groups[0].swaps[0].new;
+    assert!([7, 10].contains(&new), "d{new} is in another rack");
+    carry_out(&mut state, first);
+    for pg in [copies, shards] {
+        let pg = state.pg(pg).expect("known");
+        assert!(pg.is_complete() && pg.leaving() == Some(DiskId(1)), "it serves on: {pg:?}");
+    }
+    assert_eq!(plan_at(&state, 0), MovePlan::default(), "one at a time");
+    arrive(&mut state);
+    assert_eq!(disks_of(&state, copies), [new, 2, 3]);
+    assert_eq!(state.pgs_of(DiskId(1)).count(), 0);
+    assert!(state.pgs().all(|pg| pg.is_complete() && pg.formers.iter().all(|f| f.drop)));
+    assert_eq!((disks_of(&state, other), plan_at(&state, 0)), (vec![4, 5, 6], MovePlan::default()));
+    let soft = Soft::default();
+    let made = crate::plan::plan(&state, &soft, cairn_types::VolumeId(1), "r3".parse().expect("a scheme"), 3);
+    assert!(made.expect("there is room").iter().all(|g| !g.disks.contains(&1)), "a new group comes to it");
+}
+
+/// A whole rack would be emptied into itself, or two members of a group leave at once.
+#[test]
+fn a_rack_is_emptied_one_member_of_a_group_at_a_time() {
+    let mut state = cluster(9);
+    ok(
+        &mut state,
+        Command::SetConfig(SetConfig {
+            items: vec![ConfigValue { key: "repair_in_flight_per_disk".into(), value: "1".into() }],
+        }),
+    );
+    let shards = make_pg(&mut state, "rs-4-2", &[1, 2, 3, 4, 5, 6]);
+    ok(&mut state, drain(&Target::Rack("rack0".into()), false));
+    for round in 0..2 {
+        let plan = plan_at(&state, 0);
+        let why = plan.blocked.values().next();
+        assert!(plan.groups.len() <= 1 && (plan.groups.len() == 1 || why.is_some()), "round {round}: {plan:?}");
+        if plan.groups.is_empty() {
+            assert!(why.expect("a reason").contains("add a disk"), "{why:?}");
+        }
+        carry_out(&mut state, plan);
+        arrive(&mut state);
+    }
+    // A rack of their own for them.
+    for number in 20..23 {
+        ok(&mut state, Command::Register(Register { rack: "new".into(), ..register(number, Roles::DATA, 1) }));
+    }
+    for _ in 0..3 {
+        let plan = plan_at(&state, 0);
+        carry_out(&mut state, plan);
+        arrive(&mut state);
+    }
+    assert!(disks_of(&state, shards).iter().all(|disk| !state.is_drained(DiskId(*disk))), "{:?}", state.pg(shards));
+}
+
+/// A drain taken back would go on; one that nobody asked for would seem to exist; or a disk that never comes hold up the rest.
+#[test]
+fn cancelled_and_stuck_moves_give_up() {
+    let mut state = cluster(9);
+    let pg = make_pg(&mut state, "r3", &[1, 2, 3]);
+    let node = Target::Node(NodeId(16));
+    assert!(refused(&mut state, drain(&node, true)).message.contains("is not being drained"));
+    assert!(
+        refused(&mut state, drain(&Target::Disk(DiskId(99)), false)).message.contains("there is no disk in disk d99")
+    );
+    ok(&mut state, drain(&node, false));
+    let plan = plan_at(&state, 0);
+    let new = plan.groups[0].swaps[0].new;
+    carry_out(&mut state, plan);
+    ok(&mut state, drain(&node, true));
+    let now = state.pg(pg).expect("known").clone();
+    assert!(now.joining.is_none() && now.is_complete() && now.formers[0].disk == DiskId(new) && now.formers[0].drop);
+    assert_eq!(plan_at(&state, 0), MovePlan::default());
+    // The disk that joins dies.
+    ok(&mut state, drain(&node, false));
+    let plan = plan_at(&state, 0);
+    let new = plan.groups[0].swaps[0].new;
+    carry_out(&mut state, plan);
+    let home = state.disk(DiskId(new)).expect("known").node;
+    let incarnation = state.node(home).expect("known").incarnation.get();
+    let down = NodesDown { nodes: vec![NodeAt { node: home.get(), incarnation }] };
+    assert!(state.apply(WallTime(SECOND), &Command::NodesDown(down)).outcome.is_ok());
+    assert!(state.pg(pg).expect("known").is_complete(), "the members are as they were");
+    assert!(plan_at(&state, 29).cancels.is_empty());
+    let late = plan_at(&state, 30);
+    assert_eq!(late.cancels.iter().map(|at| at.disk).collect::<Vec<_>>(), [new]);
+    carry_out(&mut state, late);
+    assert!(plan_at(&state, 30).groups.iter().all(|g| g.swaps[0].new != new), "another one");
+}
+
+/// Redundancy would fall below what it was; or nobody would know why a drain does not go on.
+#[test]
+fn what_is_not_whole_waits_for_repair() {
+    let mut state = cluster(9);
+    let pg = make_pg(&mut state, "rs-3-2", &[1, 2, 3, 4, 5]);
+    let at = MemberAt { pg: pg.get(), disk: 2, epoch: 1 };
+    ok(&mut state, Command::MemberFailed(at));
+    ok(&mut state, drain(&Target::Disk(DiskId(1)), false));
+    let plan = plan_at(&state, 0);
+    assert!(plan.groups.is_empty());
+    assert!(plan.blocked[&(pg, DiskId(1))].contains("other members of pg1 do not serve"), "{:?}", plan.blocked);
+    assert_eq!(state.pg(pg).expect("known").epoch, Epoch(2));
+}

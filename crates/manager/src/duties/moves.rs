@@ -1,0 +1,57 @@
+//! Members leave what is drained: other disks join their groups, get everything, and take their places.
+//!
+//! The rules are in [`cairn_manager_core::moves`]. As with repair every round decides anew on what the state is then. A disk
+//! that joined and was reported as failed joins again as other members rejoin ([`super::rejoin`]).
+use super::repair::{LEADER_PATIENCE, is_heard};
+use crate::manager::Manager;
+use cairn_env::Rng;
+use cairn_manager_core::command::{CancelMoves, Command, ReplaceMembers};
+use cairn_manager_core::moves;
+use cairn_types::NodeId;
+use std::collections::BTreeSet;
+
+impl Manager {
+    /// After repair, which has noted what is lost and has the first word on what may be in flight.
+    pub(super) async fn moves(&self) {
+        let now = self.now();
+        let picture = self.look(|state, leading| {
+            if !moves::is_needed(state) || now.since(leading.since) < LEADER_PATIENCE {
+                leading.soft.unmoved.clear();
+                leading.soft.moves_queued = 0;
+                return None;
+            }
+            let heard = state.nodes().map(|node| node.id).filter(|node| is_heard(leading, *node, now));
+            Some((leading.soft.clone(), heard.collect::<BTreeSet<NodeId>>()))
+        });
+        let Ok(Some((soft, heard))) = picture else { return };
+        let (state, seed) = (self.replica.read().clone(), Rng::u64(self.rng.as_ref()));
+        let plan =
+            tokio::task::spawn_blocking(move || moves::plan(&state, &soft, now, |node| heard.contains(&node), seed));
+        let Ok(plan) = plan.await else { return };
+        // No leader any more: the next one finds out for itself.
+        let _ = self.look(|_, leading| {
+            leading.soft.unmoved = plan.blocked;
+            leading.soft.moves_queued = plan.queued;
+        });
+        if !plan.cancels.is_empty() {
+            for at in &plan.cancels {
+                tracing::warn!(pg = at.pg, disk = at.disk, "a disk that was to take a member's place gives up");
+            }
+            self.duty("disks that give up joining", Command::CancelMoves(CancelMoves { members: plan.cancels })).await;
+        }
+        if plan.groups.is_empty() {
+            return;
+        }
+        for group in &plan.groups {
+            let swaps: Vec<(u32, u32)> = group.swaps.iter().map(|swap| (swap.old, swap.new)).collect();
+            tracing::info!(
+                pg = group.pg,
+                epoch = group.epoch,
+                ?swaps,
+                "a member leaves its disk: another one copies or rebuilds its part, and takes its place then"
+            );
+        }
+        self.metrics.moves_begun.add(plan.groups.len() as u64);
+        self.duty("moves of members", Command::BeginMoves(ReplaceMembers { groups: plan.groups })).await;
+    }
+}
