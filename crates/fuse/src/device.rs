@@ -69,20 +69,21 @@ impl Device {
         matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
             && fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
-    /// Answers with an error, 0 for success without anything to say.
-    pub fn answer_error(&self, unique: u64, errno: i32) {
-        self.send(unique, -errno, &[]);
+    /// Answers with an error, 0 for success without anything to say. False if nobody waits for it any more.
+    pub fn answer_error(&self, unique: u64, errno: i32) -> bool {
+        self.send(unique, -errno, &[])
     }
-    /// Answers with parts of data.
-    pub fn answer(&self, unique: u64, parts: &[&[u8]]) {
-        self.send(unique, 0, parts);
+    /// Answers with parts of data. False if nobody waits for it any more, or the kernel did not take it.
+    pub fn answer(&self, unique: u64, parts: &[&[u8]]) -> bool {
+        self.send(unique, 0, parts)
     }
-    fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) {
+    fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> bool {
         let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let header = OutHeader { len: len as u32, error, unique };
         match self.write(&header, parts) {
             // The caller was killed and the request taken back, or the file system was unmounted meanwhile.
-            Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
+            Ok(()) => return true,
+            Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(why) if error == 0 => {
                 tracing::error!(unique, len, %why, "the kernel refused an answer; EIO is sent instead");
                 let header = OutHeader { len: size_of::<OutHeader>() as u32, error: -libc::EIO, unique };
@@ -90,6 +91,7 @@ impl Device {
             }
             Err(why) => tracing::error!(unique, error, %why, "the kernel refused an answer"),
         }
+        false
     }
     fn write(&self, header: &OutHeader, parts: &[&[u8]]) -> rustix::io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(1 + parts.len());
@@ -111,7 +113,8 @@ impl Device {
         let head = InvalEntry { parent, namelen: name.len() as u32, flags: 0 };
         self.notify(NOTIFY_INVAL_ENTRY, &[head.as_bytes(), name, &[0]])
     }
-    /// Hands out again what was read through this descriptor (in any process) and not answered.
+    /// Hands out again what was read through this descriptor (in any process) and not answered. Whoever reads from it
+    /// meanwhile gets what it has under way a second time, and answers to the first are not heard.
     pub fn resend(&self) -> rustix::io::Result<()> {
         self.notify(NOTIFY_RESEND, &[])
     }

@@ -329,15 +329,18 @@ impl OpenTable {
             self.write(*number, body, if synced { written & !NUMBER } else { written });
         }
     }
-    /// Whether a loss has to be told; only once.
-    pub fn take_lost(&self, handle: u64) -> bool {
+    /// Whether a loss has to be told.
+    pub fn is_lost(&self, handle: u64) -> bool {
+        let index = self.index.lock();
+        let lost = |number: &u32| self.slot(*number).written.load(Ordering::Acquire) & LOST != 0;
+        index.slots.get(&handle).is_some_and(lost)
+    }
+    /// It was: not again.
+    pub fn lost_was_told(&self, handle: u64) {
         let mut index = self.index.lock();
-        let Some(number) = index.slots.get(&handle).copied() else { return false };
-        let lost = self.slot(number).written.fetch_and(!LOST, Ordering::AcqRel) & LOST != 0;
-        if lost {
-            index.untold.remove(&self.body(number).ino);
-        }
-        lost
+        let Some(number) = index.slots.get(&handle).copied() else { return };
+        self.slot(number).written.fetch_and(!LOST, Ordering::AcqRel);
+        index.untold.remove(&self.body(number).ino);
     }
     pub fn count(&self) -> usize {
         self.index.lock().slots.len()
@@ -413,9 +416,17 @@ mod tests {
         table.record(&Record { handle: 6, flags: libc::O_RDONLY, ..other });
         let table = next(next(next(table, &memory), &memory), &memory);
         table.record(&Record { handle: 4, ..other });
-        assert!(table.take_lost(2), "a handle of the same file");
+        assert!(table.is_lost(2), "a handle of the same file");
+        table.lost_was_told(2);
         table.record(&Record { handle: 5, ..other });
-        let told: Vec<bool> = (1..=6).chain(1..=2).map(|handle| table.take_lost(handle)).collect();
+        let tell = |handle: u64| {
+            let lost = table.is_lost(handle);
+            if lost {
+                table.lost_was_told(handle);
+            }
+            lost
+        };
+        let told: Vec<bool> = (1..=6).chain(1..=2).map(tell).collect();
         assert_eq!(told, [true, false, false, true, false, false, false, false]);
     }
 
@@ -433,7 +444,7 @@ mod tests {
         table.mark_clean(&before);
         assert!(table.unsynced(1).0.iter().map(|(_, written)| *written).eq([2]), "the other one is synced");
         let table = next(table, &memory);
-        assert!(table.take_lost(1) && table.take_lost(2));
+        assert!(table.is_lost(1) && table.is_lost(2));
     }
 
     /// Memory of some other kind would be taken for a table.

@@ -156,17 +156,18 @@ impl Worker {
         let invalidations = vfs.invalidations();
         let io = |error: std::io::Error| Failure::io("starting threads", &error);
         let session = Session::new(vfs, device, agreed, root, table, virtual_dir).map_err(io)?;
-        sessions::note(&session);
+        sessions::note(&session).await;
         if let Some(invalidations) = invalidations {
             session.feed_notifier(invalidations);
         }
-        let (readers, ended) = Readers::start(&session, lanes.handles()).map_err(io)?;
-        // Whatever an earlier worker had read and not answered comes again.
+        // Whatever an earlier worker had read and not answered comes again. Before anything is read: what this one had
+        // under way would come again, too, and the answer to the first would not be heard.
         if agreed.has(crate::abi::init::HAS_RESEND)
             && let Err(error) = session.device.resend()
         {
             tracing::warn!(%error, "requests of an earlier worker are not handed out again");
         }
+        let (readers, ended) = Readers::start(&session, lanes.handles()).map_err(io)?;
         let restored = count - lost.len();
         Ok(Worker { session, readers: Some(readers), ended, restored, lost: lost.len(), unsynced })
     }

@@ -40,9 +40,15 @@ impl Owed {
             return;
         }
         match reply {
-            Reply::Errno(errno) => device.answer_error(unique, *errno),
-            Reply::Done => device.answer(unique, &[]),
-            Reply::Small(bytes) => device.answer(unique, &[bytes]),
+            Reply::Errno(errno) => _ = device.answer_error(unique, *errno),
+            Reply::Lost(handle) => {
+                // Not before: who dies between the two leaves it to the next worker.
+                if device.answer_error(unique, libc::EIO) {
+                    self.session.table.lost_was_told(*handle);
+                }
+            }
+            Reply::Done => _ = device.answer(unique, &[]),
+            Reply::Small(bytes) => _ = device.answer(unique, &[bytes]),
             Reply::Data(parts) => {
                 let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
                 device.answer(unique, &parts);

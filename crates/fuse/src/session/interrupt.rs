@@ -21,7 +21,7 @@ impl Session {
     pub(super) fn interrupt(self: &Arc<Self>, own: u64, target: u64) {
         match self.in_flight.interrupt(target) {
             // It may be that another reader has it and has not noted it yet: the kernel asks again, if it still waits.
-            None => self.device.answer_error(own, libc::EAGAIN),
+            None => _ = self.device.answer_error(own, libc::EAGAIN),
             Some(found) => {
                 let session = self.clone();
                 tokio::spawn(async move { session.watch(target, found.opcode, found.pid).await });

@@ -7,6 +7,8 @@ use zerocopy::{Immutable, IntoBytes};
 #[derive(Clone, Debug)]
 pub enum Reply {
     Errno(i32),
+    /// EIO: data of this handle is lost. It counts as told once the kernel has the answer.
+    Lost(u64),
     /// Success, nothing to say.
     Done,
     Small(Vec<u8>),
@@ -27,6 +29,6 @@ impl Reply {
         Reply::Small([one.as_bytes(), two.as_bytes()].concat())
     }
     pub fn is_error(&self) -> bool {
-        matches!(self, Reply::Errno(errno) if *errno != 0)
+        matches!(self, Reply::Lost(_)) || matches!(self, Reply::Errno(errno) if *errno != 0)
     }
 }

@@ -52,7 +52,7 @@ fn answer(device: &Device, stop: &AtomicBool) {
                 let Ok(header) = InHeader::read_from_bytes(&head) else { continue };
                 match Opcode::of(header.opcode) {
                     Some(Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::NotifyReply) => {}
-                    _ => device.answer_error(header.unique, libc::EIO),
+                    _ => _ = device.answer_error(header.unique, libc::EIO),
                 }
             }
             Ok(Received::Nothing) => {}

@@ -132,13 +132,11 @@ impl Session {
     /// A worker that died may have had data of this handle: its next sync says so, once.
     fn synced(&self, handle: u64, unsynced: &Unsynced) -> Outcome {
         self.table.mark_clean(unsynced);
-        match self.table.take_lost(handle) {
-            true => Err(VfsError::new(
-                libc::EIO,
-                format!("handle {handle} had data that was not synced when the mount's process died; write it again"),
-            )),
-            false => Ok(Reply::Done),
+        if !self.table.is_lost(handle) {
+            return Ok(Reply::Done);
         }
+        tracing::warn!(handle, "data that was not synced when the mount's process died is lost; the program is told (EIO)");
+        Ok(Reply::Lost(handle))
     }
 }
 
