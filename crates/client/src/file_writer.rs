@@ -10,12 +10,13 @@ pub(crate) mod places;
 use crate::append::SEGMENT_MAX;
 use crate::append::segment::segment_buffer;
 use crate::error::{ClientError, Result};
+use crate::handle::file_data::CLONE_MIN;
 use crate::meta::volume::{Volume, shown};
 use body::Body;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::Layout;
 use cairn_wire::common::Extent;
-use cairn_wire::meta::{Attributes, CreateRequest, PublishRequest, SetattrRequest};
+use cairn_wire::meta::{Attributes, CloneRangeRequest, CreateRequest, PublishRequest, SetattrRequest};
 
 /// Extents that a create carries; a file with more is published in parts.
 const INLINE_EXTENTS_MAX: usize = 256;
@@ -104,6 +105,32 @@ impl FileWriter {
         self.body.seek(self.len() + length);
         self.short = false;
         Ok(())
+    }
+    /// Instead of all pushes: the file shares the bytes of another one of the volume and of the same layout, as it is at that
+    /// version. False if that cannot be done; then push them, from the first on.
+    pub async fn share(&mut self, source: &Attributes) -> Result<bool> {
+        let options = self.options.layout.to_bits();
+        if source.size < CLONE_MIN || source.layout != options || self.options.layout.stripe_width().is_some() {
+            return Ok(false);
+        }
+        // Makes the file without a name.
+        self.publish_part(0).await?;
+        let Some(inode) = self.unnamed else { return Ok(false) };
+        let (mut at, mut version) = (0, source.data_version);
+        while at < source.size {
+            let request = CloneRangeRequest {
+                source: source.inode,
+                source_offset: at,
+                inode,
+                offset: at,
+                length: source.size - at,
+                if_source_version: version,
+                ..Default::default()
+            };
+            let Some(cloned) = self.volume.clone_range(&self.path, request).await? else { return Ok(false) };
+            (at, version) = (at + cloned.length, cloned.source.data_version);
+        }
+        Ok(true)
     }
     /// Bytes pushed so far.
     pub fn len(&self) -> u64 {

@@ -1,4 +1,5 @@
-//! `cairn fs cp`: copies within a volume, between volumes and between clusters; the bytes pass through this process.
+//! `cairn fs cp`: copies within a volume, between volumes and between clusters. Within a volume files of the same layout
+//! share their bytes; all others pass through this process.
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -12,8 +13,9 @@ use crate::transfer::remote_dir::{DirShared, RemoteDir};
 use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_dir, make_symlink, open_directory};
 use crate::transfer::{LARGE_IN_FLIGHT, SMALL_IN_FLIGHT, SMALL_MAX, digest};
 use crate::walk::{Node, Step, Walk};
-use cairn_client::{FileReader, RemotePath, Volume};
+use cairn_client::{FileReader, FileWriter, RemotePath, Volume};
 use cairn_types::ErrorCode;
+use cairn_wire::meta::Attributes;
 use clap::Args;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -38,6 +40,8 @@ pub struct CpArgs {
 /// What the tasks of one copy share.
 struct Copy {
     from: Volume,
+    /// Source and target are one volume of one cluster.
+    within: bool,
     dirs: Arc<DirShared>,
     options: MakeOptions,
     report: Arc<Report>,
@@ -81,13 +85,14 @@ impl CpArgs {
             Target::As(at) => (at.parent(), at.name().to_vec()),
         };
         check_not_into_itself(context, &source, &into, &name)?;
+        let within = context.same_volume(&source.at, &into)?;
         check_wish(context, &into, options.layout).await?;
         let (volume, ready) = open_directory(context, &into).await?;
         let (running, mut all_done) = mpsc::channel(1);
         let room = Arc::new(Semaphore::new(DIRECTORIES_IN_FLIGHT));
         let dirs = Arc::new(DirShared { volume, report: report.clone(), room, running });
         let root = RemoteDir::existing(dirs.clone(), into, ready);
-        let copy = Arc::new(Copy { from: source.volume.clone(), dirs, options, report: report.clone() });
+        let copy = Arc::new(Copy { from: source.volume.clone(), within, dirs, options, report: report.clone() });
         let work = async {
             copy.tree(source, root, name).await;
             // Ends when the last task and the last directory to be finished are gone.
@@ -191,6 +196,17 @@ impl Copy {
             return Ok(Made::Kept);
         }
         let mut writer = volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;
+        // Whoever wants a check wants the bytes to be read.
+        if self.within && !self.options.checksum {
+            let shared = writer.share(&node.attributes).await.map_err(|e| e.named_for(&at))?;
+            if shared {
+                self.report.progress().add_bytes(node.attributes.size);
+                return finish(writer, &at, options.exclusive).await.map(|made| match made {
+                    Some(_) => Made::Done(Done::File(node.attributes.size)),
+                    None => Made::Kept,
+                });
+            }
+        }
         let mut reader = FileReader::new(&self.from, node.attributes, &node.at.to_string(), 0, u64::MAX);
         let mut rechunk = Rechunk::default();
         let mut sum = digest::Digest::default();
@@ -207,10 +223,7 @@ impl Copy {
             pushed.map_err(|e| e.named_for(&at))?;
         }
         rechunk.finish(&mut writer).await.map_err(|e| e.named_for(&at))?;
-        let made = match writer.finish().await {
-            Err(error) if options.exclusive && error.code() == Some(ErrorCode::Exists) => return Ok(Made::Kept),
-            result => result.map_err(|e| e.named_for(&at))?,
-        };
+        let Some(made) = finish(writer, &at, options.exclusive).await? else { return Ok(Made::Kept) };
         if self.options.checksum {
             let reader = FileReader::new(volume, made, &at.to_string(), 0, u64::MAX);
             let (source, copy) = (sum.finish(), digest::of_remote(reader).await?);
@@ -220,6 +233,14 @@ impl Copy {
             }
         }
         Ok(Made::Done(Done::File(node.attributes.size)))
+    }
+}
+
+/// The file under its name; `None` if somebody made one there first that is to be kept.
+async fn finish(writer: FileWriter, at: &RemotePath, exclusive: bool) -> Result<Option<Attributes>> {
+    match writer.finish().await {
+        Err(error) if exclusive && error.code() == Some(ErrorCode::Exists) => Ok(None),
+        result => Ok(Some(result.map_err(|e| e.named_for(at))?)),
     }
 }
 

@@ -9,12 +9,14 @@
 //! before any that is.
 //! Not here: when to write in the background, permissions, locks (`vfs`).
 mod change;
+mod clone;
 mod flight;
 mod in_place;
 mod publish;
 mod read;
 mod rows;
 
+pub use clone::CLONE_MIN;
 pub use read::ReadPattern;
 
 use super::ahead::Blocks;

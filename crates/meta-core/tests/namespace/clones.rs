@@ -355,7 +355,7 @@ fn granule(kind: ExtentKind, unit: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
     /// A file gets another one's bytes, a block is freed that a file still has, or never, or counted wrong.
     #[test]
     fn clones_are_copies_that_take_no_space(

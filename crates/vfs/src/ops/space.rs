@@ -2,9 +2,10 @@
 use super::handles::OpenFile;
 use crate::error::{Result, VfsError};
 use crate::status::Space;
-use crate::vfs::{Handle, Vfs};
+use crate::vfs::{Handle, Vfs, now_ns};
 use cairn_types::{Layout, Scheme};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +57,8 @@ impl Vfs {
         let found = self.inner.limited("lseek", find).await?;
         found.ok_or_else(|| VfsError::new(libc::ENXIO, format!("{} has none behind {offset}", open.what())))
     }
-    /// Copies between files of the volume without the kernel; returns how much was copied, less only at the end. Holes
-    /// stay holes where nothing is in the target.
+    /// Copies between files of the volume without the kernel; returns how much was copied, less only at the end. What can be
+    /// is shared; of the rest holes stay holes where nothing is in the target.
     pub async fn copy_file_range(&self, from: (Handle, u64), to: (Handle, u64), length: u64) -> Result<u64> {
         let (source, target) = (self.inner.handles.file(from.0)?, self.inner.handles.file(to.0)?);
         source.check_read()?;
@@ -68,7 +69,7 @@ impl Vfs {
         }
         let size = source.file.data.attributes().size;
         let length = length.min(size.saturating_sub(from.1));
-        let mut done = 0;
+        let mut done = self.share_range(&source, &target, (from.1, to.1, length)).await?;
         while done < length {
             let at = from.1 + done;
             let fresh = to.1 + done >= target.file.data.attributes().size;
@@ -98,6 +99,29 @@ impl Vfs {
             let (own, end) = (target.clone(), to.1 + done);
             let extend = async move { Ok(own.file.data.extend(&own.volume, end).await?) };
             self.inner.change(&target.what(), extend).await?;
+        }
+        Ok(done)
+    }
+    /// Lets the target share what it can of the source's range; returns how much from its beginning on that is.
+    async fn share_range(
+        &self,
+        source: &Arc<OpenFile>,
+        target: &Arc<OpenFile>,
+        (from, to, length): (u64, u64, u64),
+    ) -> Result<u64> {
+        let mut done = 0;
+        while done < length && target.file.data.may_clone(&source.file.data, from + done, to + done, length - done) {
+            let (source, own) = (source.clone(), target.clone());
+            let range = (from + done, to + done, length - done);
+            let share =
+                async move { Ok(own.file.data.clone_from(&own.volume, &source.file.data, range, now_ns()).await?) };
+            match self.inner.change(&target.what(), share).await? {
+                0 => break,
+                shared => done += shared,
+            }
+        }
+        if done > 0 {
+            self.inner.cache.forget_attributes(target.ino());
         }
         Ok(done)
     }

@@ -1,6 +1,7 @@
 //! Mounts of one volume on a cluster in memory: files beside plain vectors of bytes, several mounts at once, faults.
 mod append;
 mod calls;
+mod clones;
 mod directories;
 mod faults;
 mod in_place;

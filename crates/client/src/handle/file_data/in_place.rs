@@ -16,7 +16,7 @@ use crate::handle::write_out::rows_of;
 use crate::meta::lease::Lease;
 use crate::overwrite::{BlockWrite, Epochs, Overwritten};
 use cairn_env::buf::SharedBuf;
-use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, ExtentKind, PgId, Time};
+use cairn_types::{BLOCK_SIZE, ChunkId, EXTENT_SHARED, ErrorCode, ExtentKind, PgId, Time};
 use cairn_wire::meta::PublishRequest;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,14 +172,15 @@ impl State {
     }
 }
 
-/// Where the blocks of an area are. `None` if one of them is not wholly in one extent of a replicated chunk: what the
-/// file does not name of a block cannot be written there.
+/// Where the blocks of an area are. `None` if one of them is not wholly in one extent of a replicated chunk (what the
+/// file does not name of a block cannot be written there) or another file may have it as well.
 fn targets_of(extents: &ExtentCache, area: Area, size: u64) -> Option<Vec<Target>> {
     let end = area.to.min(size);
     let target = |stretch: Stretch| {
         let extent = stretch.extent?;
         let whole = stretch.from.is_multiple_of(BLOCK) && (stretch.to.is_multiple_of(BLOCK) || stretch.to == size);
-        let plain = ExtentKind::from_flags(extent.flags) == Some(ExtentKind::Plain);
+        let plain =
+            ExtentKind::from_flags(extent.flags) == Some(ExtentKind::Plain) && extent.flags & EXTENT_SHARED == 0;
         let chunk = ChunkId { pg: PgId(extent.pg), index: extent.index };
         let (from, to) = (stretch.from, stretch.to);
         (whole && plain).then_some(Target { chunk, offset: extent.chunk_offset, from, to })

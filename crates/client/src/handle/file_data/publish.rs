@@ -5,7 +5,7 @@ use super::{By, FileData, State};
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;
-use cairn_types::ErrorCode;
+use cairn_types::{EXTENT_SHARED, ErrorCode};
 use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::meta::{Attributes, PublishRequest};
 use std::sync::Arc;
@@ -218,7 +218,8 @@ impl FileData {
         for extent in extents {
             let page = self.volume.extents(self.inode, extent.file_offset, extent.length).await?;
             let within = |found: &Extent| {
-                (found.pg, found.index, found.flags) == (extent.pg, extent.index, extent.flags)
+                // Somebody may have cloned it since.
+                (found.pg, found.index, found.flags & !EXTENT_SHARED) == (extent.pg, extent.index, extent.flags)
                     && found.file_offset <= extent.file_offset
                     && extent.file_offset - found.file_offset + found.chunk_offset == extent.chunk_offset
                     && found.file_offset + found.length >= extent.file_offset + extent.length

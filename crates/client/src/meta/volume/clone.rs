@@ -1,0 +1,45 @@
+//! Ranges of files that name the same bytes as others.
+use super::{Volume, attributes, shown};
+use crate::error::{ClientError, Result};
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::meta::{Attributes, AttributesResponse, CloneRangeRequest, CloneRangeResponse};
+
+/// What a clone did.
+#[derive(Clone, Copy, Debug)]
+pub struct Cloned {
+    /// From the beginning of the range on. 0: nothing was changed.
+    pub length: u64,
+    pub target: Attributes,
+    pub source: Attributes,
+}
+
+impl Volume {
+    /// Makes a range of `inode` name the bytes of a range of another file, as far as that goes. `None` if it cannot be done
+    /// here and copying may. The header is filled in here.
+    pub async fn clone_range(&self, shown_as: &[u8], request: CloneRangeRequest) -> Result<Option<Cloned>> {
+        let make = |header| CloneRangeRequest { header: Some(header), ..request };
+        let answer: Result<CloneRangeResponse> = self.mutate(shown_as, request.inode, Opcode::CloneRange, make).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) if is_only_for_clones(&error) => {
+                tracing::debug!(inode = request.inode, %error, "a range is copied instead of shared");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let of = |found| attributes(AttributesResponse { attributes: found });
+        let cloned = Cloned { length: answer.length, target: of(answer.attributes)?, source: of(answer.source)? };
+        if cloned.length > request.length {
+            return Err(ClientError::protocol(&shown(shown_as), "more was cloned than was asked for"));
+        }
+        Ok((cloned.length > 0).then_some(cloned))
+    }
+}
+
+/// Reading and writing may work, or fail with an error that says more.
+fn is_only_for_clones(error: &ClientError) -> bool {
+    use ErrorCode as E;
+    let code = error.code();
+    matches!(code, Some(E::InvalidArgument | E::PermissionDenied | E::UnknownOperation | E::LeaseHeld | E::Conflict))
+}
