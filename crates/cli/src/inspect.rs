@@ -100,6 +100,7 @@ impl InspectArgs {
         match &magic[..] {
             b"CAIRNLBL" => small::label(&subject, &mut printer)?,
             b"CAIRNPGS" => small::pg_state(&subject, &mut printer)?,
+            b"CAIRNBAD" => small::bad_blocks(&subject, &mut printer)?,
             b"CAIRNSCB" => small::scrub_state(&subject, &mut printer)?,
             b"CAIRNPTL" => small::partition_list(&subject, &mut printer)?,
             b"CAIRNDSK" => small::disk_list(&subject, &mut printer)?,

@@ -12,6 +12,7 @@
 //! Not here: epochs, sessions, chains and other members ([`crate::server`]).
 
 mod append;
+mod bad_blocks_file;
 pub mod chunk;
 pub mod config;
 pub mod error;

@@ -41,6 +41,7 @@ mod slot;
 mod start;
 #[cfg(test)]
 mod tests;
+mod unhealed;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -102,7 +103,7 @@ pub(crate) struct Inner {
     /// Bad blocks of other members that these were told of.
     told: Mutex<heal_log::HealLog>,
     /// Bad blocks that could not be healed.
-    unhealed: Mutex<later::Later<(DiskId, ChunkId, u32)>>,
+    unhealed: Mutex<unhealed::Unhealed>,
     /// Parity shards whose checksums of rows could not be mended.
     unmended: Mutex<later::Later<(DiskId, ChunkId)>>,
     /// Chunks that are copied or rebuilt at this moment.
@@ -144,6 +145,7 @@ impl DataServer {
             let failed = f64::from(u8::from(store.failure().is_some()));
             out.gauge("cairn_data_disk_failed", "1 when the disk left service.", &labels, failed);
         }
+        self.inner.sample_unhealed(out);
     }
 
     /// What is wrong with the disks, for `/healthz`.
@@ -216,6 +218,7 @@ impl Inner {
             Some(Opcode::ChunkTable) => self.chunk_table(&request, reply),
             Some(Opcode::Overwrite) => self.overwrite(request, reply),
             Some(Opcode::Scrub) => self.scrub(&request, reply),
+            Some(Opcode::BadBlocks) => self.bad_blocks(&request, reply),
             Some(Opcode::ApplyPgs) => self.apply_pgs(&request, reply),
             _ => {
                 let text = format!("the data service does not know operation {:#06x}", request.opcode);

@@ -3,6 +3,7 @@
 //!
 //! Chance does not find checksums, so everything is decoded once more with them put right. Not here: the targets
 //! (`fuzz/`), which need libFuzzer; the corpus and its mutations go through these functions in the tests below.
+use crate::bad_blocks::BadBlocks;
 use crate::checkpoint::{CHECKPOINT_BLOCK, CheckpointFooter, CheckpointHeader, PAGE_HEADER_LEN, PageHeader};
 use crate::chunk_header::{CHUNK_HEADER_LEN, ChunkHeader};
 use crate::chunk_state::{CHUNK_STATE_LEN, ChunkState};
@@ -227,6 +228,10 @@ pub fn fuzz_lists(data: &[u8]) -> usize {
             assert_eq!(found.encode(), scrub);
         }
         if let Ok(found) = DiskList::decode(&list) {
+            decoded += 1;
+            assert_eq!(found.encode(), list);
+        }
+        if let Ok(found) = BadBlocks::decode(&list) {
             decoded += 1;
             assert_eq!(found.encode(), list);
         }

@@ -1,6 +1,7 @@
 //! On-disk formats: one struct a file, little-endian, checksummed, self-identifying. Layer 1: no I/O.
 //!
 //! Formats are described in the `//!` of each file and in docs/reference/formats.md.
+pub mod bad_blocks;
 pub mod checkpoint;
 pub mod chunk_header;
 pub mod chunk_state;

@@ -17,6 +17,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     waiting(state, &mut out);
     read_only(state, &mut out);
     incomplete(state, soft, &mut out);
+    unhealed(state, soft, &mut out);
     partitions(state, soft, &mut out);
     nodes(state, soft, now, &mut out);
     disks(state, soft, &mut out);
@@ -92,6 +93,28 @@ fn incomplete(state: &State, soft: &Soft, out: &mut Vec<String>) {
          disks back, or delete the files concerned: reading them names what is lost",
         if waits.len() == 1 { "1 member".into() } else { format!("{} members", waits.len()) },
         names(waits.iter().map(|((pg, disk), _)| format!("{disk} in {pg}"))),
+    ));
+}
+
+/// Blocks that are bad and of which too little is intact elsewhere, for now or for good.
+fn unhealed(state: &State, soft: &Soft, out: &mut Vec<String>) {
+    let is_member = |pg: PgId, disk: DiskId| state.pg(pg).is_some_and(|pg| !pg.retired && pg.state_of(disk).is_some());
+    let all: Vec<_> = soft.unhealed.iter().filter(|((pg, disk), _)| is_member(*pg, *disk)).collect();
+    let blocks: u64 = all.iter().map(|(_, (blocks, _))| blocks).sum();
+    if blocks == 0 {
+        return;
+    }
+    let least = if all.iter().any(|(_, (_, more))| *more) { "at least " } else { "" };
+    let place = |((pg, disk), (blocks, _)): &(&(PgId, DiskId), &(u64, bool))| {
+        let at = state.disk(*disk).map_or_else(String::new, |d| format!(" ({} on {})", d.path, d.node));
+        format!("{blocks} of {pg} on {disk}{at}")
+    };
+    out.push(format!(
+        "{least}{} bad and cannot be healed now: {}; too few other copies or shards of them are intact and in service; they \
+         are tried again by themselves; bring missing members back; `cairn fs du -r` shows files that cannot be read, \
+         `cairn fs stat` says what one lacks; what is lost for good leaves this list when the file is written anew or removed",
+        if blocks == 1 { "1 block is".into() } else { format!("{blocks} blocks are") },
+        names(all.iter().map(place)),
     ));
 }
 

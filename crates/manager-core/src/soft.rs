@@ -34,6 +34,8 @@ pub struct Soft {
     pub pg_waits: BTreeMap<(PgId, DiskId), String>,
     /// Why members that are lost for long are not replaced, and what would help, in words.
     pub unreplaced: BTreeMap<(PgId, DiskId), String>,
+    /// Bad blocks of members that wait until they can be healed, and whether there are more on the node than it remembers.
+    pub unhealed: BTreeMap<(PgId, DiskId), (u64, bool)>,
     /// Disks that are lost: since when as it is logged, and when this leader saw it first, by its own clock.
     pub lost: BTreeMap<DiskId, (WallTime, Time)>,
     /// Lost members that are due and wait until fewer are being replaced.

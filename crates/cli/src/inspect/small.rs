@@ -3,6 +3,7 @@ use super::Subject;
 use super::printer::Printer;
 use crate::error::Result;
 use crate::human::utc_time;
+use cairn_format::bad_blocks::{BAD_BLOCKS_LEN_MAX, BadBlocks};
 use cairn_format::disk_list::{DISK_LIST_LEN_MAX, DiskList};
 use cairn_format::label::{LABEL_LEN, Label};
 use cairn_format::partition_list::PartitionList;
@@ -85,6 +86,24 @@ pub fn scrub_state(subject: &Subject, printer: &mut Printer) -> Result<()> {
             printer.head("scrub_state", &text, fields)
         }
     }
+}
+
+pub fn bad_blocks(subject: &Subject, printer: &mut Printer) -> Result<()> {
+    if subject.length > BAD_BLOCKS_LEN_MAX as u64 {
+        return printer.problem(0, "the list of bad blocks is longer than any list is");
+    }
+    let list = match BadBlocks::decode(&subject.read(0, subject.length)?) {
+        Ok(list) => list,
+        Err(error) => return printer.problem(0, &error.to_string()),
+    };
+    let text = format!("list of bad blocks of disk {}, {} entries", list.disk, list.blocks.len());
+    let fields = json!({ "disk_uuid": list.disk.to_string(), "entries": list.blocks.len() });
+    printer.head("bad_blocks", &text, fields)?;
+    for (chunk, block) in &list.blocks {
+        let fields = json!({ "pg": chunk.pg.0, "index": chunk.index, "block": block });
+        printer.item("bad_block", &format!("block {block} of {chunk}"), fields)?;
+    }
+    Ok(())
 }
 
 pub fn partition_list(subject: &Subject, printer: &mut Printer) -> Result<()> {

@@ -16,6 +16,11 @@ pub const SCRUB: &str = "scrub";
 /// The same in the making.
 pub const SCRUB_TEMP: &str = "scrub.tmp";
 
+/// Blocks that are bad and could not be healed yet.
+pub const BAD_BLOCKS: &str = "bad-blocks";
+/// The same in the making.
+pub const BAD_BLOCKS_TEMP: &str = "bad-blocks.tmp";
+
 /// Directory of a placement group.
 pub fn pg_dir(pg: PgId) -> String {
     format!("{PGS}/{}", pg.0)

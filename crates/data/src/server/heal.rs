@@ -90,6 +90,7 @@ impl Inner {
                 tokio::time::sleep(pause).await;
                 let Some(inner) = inner.upgrade().filter(|inner| !inner.is_stopping()) else { return };
                 inner.mend_rows_found().await;
+                inner.look_after_unhealed();
                 let due = inner.unhealed.lock().take_due(inner.clock.now(), AGAIN_AT_ONCE);
                 for (disk, id, block) in due {
                     inner.heal_again(disk, id, block).await;

@@ -1,9 +1,10 @@
 //! [`Later`]: what failed and is tried again without anybody asking, less and less often.
 //!
 //! Invariants: a thing is due at most once in its pause, which doubles with each failure up to [`PAUSE_MAX`]; no more than
-//! [`THINGS_MAX`] are remembered, further ones are left to whoever comes upon them again.
+//! [`THINGS_MAX`], or another bound, are remembered, further ones are left to whoever comes upon them again.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use cairn_types::Time;
@@ -16,18 +17,24 @@ const THINGS_MAX: usize = 4096;
 pub(super) struct Later<K> {
     things: BTreeMap<K, (Time, u32)>,
     pause_min: Duration,
+    max: usize,
 }
 
 impl<K: Ord + Copy> Later<K> {
     /// With this pause after the first failure.
     pub(super) fn new(pause_min: Duration) -> Self {
-        Self { things: BTreeMap::new(), pause_min }
+        Self::bounded(pause_min, THINGS_MAX)
+    }
+
+    /// The same, which remembers so many.
+    pub(super) fn bounded(pause_min: Duration, max: usize) -> Self {
+        Self { things: BTreeMap::new(), pause_min, max }
     }
 
     /// It failed; `true`: for the first time.
     pub(super) fn failed(&mut self, key: K, now: Time) -> bool {
         let first = !self.things.contains_key(&key);
-        if first && self.things.len() >= THINGS_MAX {
+        if first && self.things.len() >= self.max {
             return true;
         }
         let (at, tries) = self.things.entry(key).or_insert((now, 0));
@@ -36,13 +43,43 @@ impl<K: Ord + Copy> Later<K> {
         first
     }
 
+    /// It is due now; `true`: it was not known.
+    pub(super) fn put(&mut self, key: K, now: Time) -> bool {
+        let new = !self.things.contains_key(&key);
+        if new && self.things.len() < self.max {
+            self.things.insert(key, (now, 0));
+        }
+        new
+    }
+
+    /// If it is known, it is due now, and its pauses begin anew.
+    pub(super) fn hurry(&mut self, key: K, now: Time) {
+        if let Some(thing) = self.things.get_mut(&key) {
+            *thing = (now, 0);
+        }
+    }
+
+    /// Whether it is remembered.
+    pub(super) fn contains(&self, key: K) -> bool {
+        self.things.contains_key(&key)
+    }
+
+    /// All, ascending.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.things.keys()
+    }
+
+    /// Those in a range, ascending.
+    pub(super) fn range(&self, range: RangeInclusive<K>) -> impl Iterator<Item = &K> {
+        self.things.range(range).map(|(key, _)| key)
+    }
+
     /// It is done, or nothing is to be done any more.
     pub(super) fn done(&mut self, key: K) {
         self.things.remove(&key);
     }
 
     /// Whether nothing is left to do.
-    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.things.is_empty()
     }

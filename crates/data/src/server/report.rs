@@ -44,6 +44,7 @@ impl Contributor for DataServer {
             if let Some(store) = slot.store() {
                 inner.by_id.write().insert(*id, slot.clone());
                 inner.start_scrub(*id, &store);
+                inner.remember_bad_blocks(*id, &store);
             }
         }
         inner.incarnation.store(registration.incarnation.get(), Ordering::Relaxed);
@@ -65,6 +66,7 @@ impl Contributor for DataServer {
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         self.inner.drop_retired();
         heartbeat.pgs.extend(self.inner.pg_reports());
+        heartbeat.unhealed.extend(self.inner.unhealed_reports());
         let mut suspects = self.inner.suspects.lock();
         suspects.sent = suspects.waiting.len();
         heartbeat.suspects.extend(suspects.waiting.iter().cloned());

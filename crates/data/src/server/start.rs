@@ -14,6 +14,7 @@ use super::fetch::TELL_AGAIN;
 use super::heal_log::{AGAIN_AFTER, HealLog};
 use super::later::Later;
 use super::slot::{Slot, StoreParts};
+use super::unhealed::Unhealed;
 use super::{DataServer, Inner};
 use crate::config::DataConfig;
 
@@ -112,7 +113,7 @@ impl DataServer {
             heals: tokio::sync::Semaphore::new(HEALS_AT_ONCE),
             logged: Mutex::new(HealLog::new(AGAIN_AFTER)),
             told: Mutex::new(HealLog::new(TELL_AGAIN)),
-            unhealed: Mutex::new(Later::new(config.heal_pause)),
+            unhealed: Mutex::new(Unhealed::new(config.heal_pause)),
             unmended: Mutex::new(Later::new(config.heal_pause)),
             bringing: Mutex::default(),
             restores: Mutex::default(),

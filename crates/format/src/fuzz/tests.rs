@@ -188,6 +188,8 @@ fn label_and_list_corpus_and_its_mutations() {
     };
     mutations(fuzz_lists, &state.encode());
     mutations(fuzz_lists, &ScrubState { pass: 3, ..ScrubState::new(DiskUuid([5; 16])) }.encode());
+    let blocks = (0..3).map(|block| (cairn_types::ChunkId { pg: PgId(2), index: 4 }, block)).collect();
+    mutations(fuzz_lists, &BadBlocks { disk: DiskUuid([5; 16]), blocks }.encode());
     let disks = [("/a".to_owned(), DiskUuid([5; 16])), ("/b/c".to_owned(), DiskUuid([6; 16]))];
     mutations(fuzz_lists, &DiskList { node: DiskUuid([1; 16]), disks: disks.into() }.encode());
     mutations(fuzz_lists, &PartitionList { node: DiskUuid([1; 16]), entries: Vec::new() }.encode());

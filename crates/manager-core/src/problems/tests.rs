@@ -52,6 +52,23 @@ fn a_dead_node_and_what_it_means() {
     assert!(said.iter().any(|p| p.contains("pg3")), "{said:#?}");
 }
 
+/// A cluster with lost blocks would be called healthy, or one whose group is gone damaged for ever.
+#[test]
+fn blocks_that_cannot_be_healed_are_named() {
+    let (state, mut soft) = healthy();
+    soft.unhealed.insert((PgId(1), DiskId(2)), (57, false));
+    soft.unhealed.insert((PgId(2), DiskId(3)), (5, false));
+    let said = problems(&state, &soft, WallTime(0));
+    assert_eq!(said.len(), 1, "d3 is no member of pg2: {said:#?}");
+    assert!(
+        said[0].starts_with("57 blocks are bad and cannot be healed now: 57 of pg1 on d2 (/data1/0 on n17)"),
+        "{}",
+        said[0]
+    );
+    soft.unhealed.insert((PgId(3), DiskId(1)), (1, true));
+    assert!(problems(&state, &soft, WallTime(0))[0].starts_with("at least 58 blocks are bad"));
+}
+
 /// A failed disk, a partition without leader, a mute node must be named.
 #[test]
 fn disks_partitions_and_mute_nodes() {

@@ -132,6 +132,7 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
             work.caught_up.push(MemberAt { pg: report.pg, disk: report.disk, epoch: report.epoch });
         }
     }
+    take_unhealed(state, leading, node, request);
     for report in &request.partitions {
         let id = PartitionId(report.partition);
         let found = state.partition(id).filter(|p| p.members.contains(&node));
@@ -160,6 +161,18 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
         })
         .collect();
     work
+}
+
+/// A node tells all its bad blocks each time.
+fn take_unhealed(state: &State, leading: &mut Leading, node: NodeId, request: &HeartbeatRequest) {
+    let is_here = |disk: DiskId| state.disk(disk).is_some_and(|d| d.node == node);
+    leading.soft.unhealed.retain(|(_, disk), _| !is_here(*disk));
+    for report in &request.unhealed {
+        let (pg, disk) = (PgId(report.pg), DiskId(report.disk));
+        if is_here(disk) && state.pg(pg).is_some() {
+            leading.soft.unhealed.insert((pg, disk), (report.blocks, report.more));
+        }
+    }
 }
 
 /// Settings that nodes go by, as they are in force.
