@@ -26,6 +26,8 @@ pub struct Context {
     pub out: Out,
     /// File mode mask of the process.
     pub umask: u32,
+    /// What is to be known when a signal ends the command now.
+    interrupted: parking_lot::Mutex<Option<String>>,
     clients: Mutex<BTreeMap<String, Client>>,
     volumes: Mutex<BTreeMap<(String, String), Volume>>,
 }
@@ -36,7 +38,15 @@ impl Context {
         // Reading the mask means setting it; nothing else runs yet.
         let mask = rustix::process::umask(rustix::fs::Mode::empty());
         rustix::process::umask(mask);
-        Self { args, out, umask: mask.bits(), clients: Mutex::default(), volumes: Mutex::default() }
+        let (clients, volumes) = (Mutex::default(), Mutex::default());
+        Self { args, out, umask: mask.bits(), interrupted: parking_lot::Mutex::default(), clients, volumes }
+    }
+    /// What a person has to know if a signal ends the command from now on.
+    pub fn note_interrupt(&self, text: String) {
+        *self.interrupted.lock() = Some(text);
+    }
+    pub fn interrupted(&self) -> CliError {
+        self.interrupted.lock().take().map_or(CliError::Interrupted, CliError::InterruptedWork)
     }
     /// Parses a remote path of the command line.
     pub fn remote(&self, text: &OsStr) -> Result<RemotePath> {

@@ -48,6 +48,9 @@ pub enum CliError {
     BrokenPipe,
     #[error("interrupted; files under their final names are complete")]
     Interrupted,
+    /// Something goes on without the command.
+    #[error("interrupted; {0}")]
+    InterruptedWork(String),
 }
 
 impl CliError {
@@ -81,7 +84,7 @@ impl CliError {
             Self::Mismatch { .. } => Exit::Damaged,
             Self::Changed { .. } => Exit::Changed,
             Self::BrokenPipe => Exit::BrokenPipe,
-            Self::Interrupted => Exit::Interrupted,
+            Self::Interrupted | Self::InterruptedWork(_) => Exit::Interrupted,
         }
     }
     /// Nothing else will succeed after it either: a tree stops.
@@ -119,7 +122,7 @@ impl From<UriError> for CliError {
 
 impl From<LayoutError> for CliError {
     fn from(error: LayoutError) -> Self {
-        Self::BadLayout(format!("{error}; staged layouts cannot be stored yet"))
+        Self::BadLayout(error.to_string())
     }
 }
 

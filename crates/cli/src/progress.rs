@@ -41,6 +41,10 @@ impl Progress {
             self.bar.set_message(format!("{files} files, "));
         }
     }
+    /// What stands before the bytes.
+    pub fn note(&self, text: String) {
+        self.bar.set_message(text);
+    }
     /// A line on standard error, above the bar.
     pub fn say(&self, text: &str) {
         // Nobody reads standard error any more: there is nobody to tell.

@@ -62,7 +62,7 @@ fn block_on(args: GlobalArgs, work: impl AsyncFnOnce(&Context) -> Result<()>) ->
                 context.close().await;
                 result
             }
-            () = end_signal() => Err(CliError::Interrupted),
+            () = end_signal() => Err(context.interrupted()),
         }
     });
     temp_file::remove_all();

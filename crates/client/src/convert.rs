@@ -2,7 +2,10 @@
 //!
 //! Invariants: the swap is a compare-and-set on the version that was read, so a conversion never covers a newer write;
 //! what a reader sees is the same before, between and after; times that are set meanwhile stay. Memory: a reader's and a writer's windows, and the extents
-//! of one file. A file that keeps changing is tried [`TRIES`] times and then left as it is.
+//! of one file. A file that keeps changing is tried [`TRIES`] times and then left as it is. One that has the layout is written
+//! anew only if it takes much more space than it has to (`fat`).
+mod fat;
+
 use crate::append::SEGMENT_MAX;
 use crate::append::segment::segment_buffer;
 use crate::error::{ClientError, Result};
@@ -11,7 +14,10 @@ use crate::meta::volume::{Volume, shown};
 use crate::read::file_reader::FileReader;
 use cairn_env::buf::AlignedBuf;
 use cairn_types::{ErrorCode, Layout};
+use cairn_wire::common::Extent;
 use cairn_wire::meta::{Attributes, PublishRequest, SetattrRequest};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Times that a file is read anew because it was changed meanwhile.
 const TRIES: usize = 4;
@@ -32,36 +38,106 @@ pub enum Conversion {
     Kept,
     /// So many bytes were written anew.
     Done { bytes: u64 },
+    /// It was told to stop; the file is as it was.
+    Stopped,
+}
+
+/// How far the conversion of a file is, and whether it shall go on.
+#[derive(Clone, Default, Debug)]
+pub struct ConversionControl {
+    stop: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+}
+
+impl ConversionControl {
+    /// Of another file, that is told to stop together with this one.
+    pub fn of_another(&self) -> ConversionControl {
+        ConversionControl { stop: self.stop.clone(), written: Arc::default() }
+    }
+    /// Has it end soon: before it reads on, or when the file has its new contents.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+    /// Bytes of the file that are written anew so far.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
 }
 
 impl Volume {
-    /// Gives a file another layout, its contents included; a directory's layout is that of new entries.
-    pub async fn convert(&self, inode: u64, shown_as: &[u8], layout: Layout) -> Result<Conversion> {
+    /// Gives a file another layout, its contents included; a directory's layout is that of new entries. A file that has the
+    /// layout and got fat is written anew.
+    pub async fn convert(
+        &self,
+        inode: u64,
+        shown_as: &[u8],
+        layout: Layout,
+        control: &ConversionControl,
+    ) -> Result<Conversion> {
         let mut last = None;
         for _ in 0..TRIES {
+            control.written.store(0, Ordering::Relaxed);
+            if control.is_stopped() {
+                return Ok(Conversion::Stopped);
+            }
             let found = self.getattr(inode).await.map_err(|e| e.named(&shown(shown_as)))?;
-            if found.layout == layout.to_bits() || !matches!(found.mode & KIND, REGULAR | DIRECTORY) {
+            if !matches!(found.mode & KIND, REGULAR | DIRECTORY) {
+                return Ok(Conversion::Kept);
+            }
+            let has_it = found.layout == layout.to_bits();
+            if has_it && (found.mode & KIND == DIRECTORY || !self.is_fat(&found, shown_as, layout).await?) {
                 return Ok(Conversion::Kept);
             }
             if found.mode & KIND == DIRECTORY {
                 let request = SetattrRequest { valid: SET_LAYOUT, layout: layout.to_bits(), ..Default::default() };
                 return self.setattr(inode, shown_as, request).await.map(|_| Conversion::Done { bytes: 0 });
             }
-            match self.rewrite(&found, shown_as, layout).await {
+            match self.rewrite(&found, shown_as, layout, control).await {
                 Err(error) if is_race(&error) => last = Some(error),
-                outcome => return outcome.map(|bytes| Conversion::Done { bytes }),
+                outcome => return outcome,
             }
         }
         Err(last.unwrap_or_else(|| ClientError::Changed { what: shown(shown_as) }))
     }
 
-    async fn rewrite(&self, found: &Attributes, shown_as: &[u8], layout: Layout) -> Result<u64> {
+    /// Whether a file that has this layout takes much more space than it would newly written.
+    async fn is_fat(&self, found: &Attributes, shown_as: &[u8], layout: Layout) -> Result<bool> {
+        if found.stored_bytes == 0 || layout.scheme().is_replicated() {
+            return Ok(false);
+        }
+        let mut extents: Vec<Extent> = Vec::new();
+        loop {
+            let from = extents.last().map_or(0, |e| e.file_offset + e.length);
+            let page = self.extents(found.inode, from, u64::MAX - from).await.map_err(|e| e.named(&shown(shown_as)))?;
+            let end = page.end || page.extents.is_empty();
+            extents.extend(page.extents);
+            if end {
+                return Ok(fat::is_fat(layout, &extents));
+            }
+        }
+    }
+
+    async fn rewrite(
+        &self,
+        found: &Attributes,
+        shown_as: &[u8],
+        layout: Layout,
+        control: &ConversionControl,
+    ) -> Result<Conversion> {
         let shown_as_text = shown(shown_as);
         let mut reader = FileReader::new(self, *found, &shown_as_text, 0, u64::MAX);
         let mut body = Body::new(self, layout).await?;
         let mut part = segment_buffer();
         let mut bytes = 0;
         while let Some(piece) = reader.next().await? {
+            // The body lets go of what it has written.
+            if control.is_stopped() {
+                return Ok(Conversion::Stopped);
+            }
+            control.written.store(bytes, Ordering::Relaxed);
             if piece.hole {
                 self.push(&mut body, &mut part, &shown_as_text).await?;
                 body.flush().await.map_err(|e| e.named(&shown_as_text))?;
@@ -84,8 +160,9 @@ impl Volume {
         while body.places.awaited() > 0 {
             body.places.take_one(&shown_as_text).await?;
         }
+        control.written.store(bytes, Ordering::Relaxed);
         self.swap(found, shown_as, layout, &mut body).await?;
-        Ok(bytes)
+        Ok(Conversion::Done { bytes })
     }
 
     async fn push(&self, body: &mut Body, part: &mut AlignedBuf, shown_as: &str) -> Result<()> {

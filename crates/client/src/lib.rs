@@ -29,7 +29,7 @@ pub(crate) const CLIENT_NAME: &str = concat!("cairn-client ", env!("CARGO_PKG_VE
 pub use append::SEGMENT_MAX;
 pub use cairn_rpc::client::near::belong_to;
 pub use connect::{Client, ConnectOptions};
-pub use convert::Conversion;
+pub use convert::{Conversion, ConversionControl};
 pub use error::{ClientError, Result};
 pub use file_writer::{FileWriter, WriteOptions};
 pub use handle::FileHandle;

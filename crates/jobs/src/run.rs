@@ -1,10 +1,11 @@
 //! One job: the tree is walked, some files at a time are converted, the manager is told how far it is.
-use crate::{FILES_AT_ONCE, REPORT_PATIENCE, REPORT_PAUSE};
-use cairn_client::{Client, ClientError, Conversion, TreeStep, TreeWalk, Volume};
+use crate::count::Count;
+use crate::{FILES_AT_ONCE, FIRST_REPORT, REPORT_PATIENCE, REPORT_PAUSE, STOP_PATIENCE};
+use cairn_client::{Client, ClientError, TreeStep, TreeWalk, Volume};
 use cairn_types::Layout;
 use cairn_wire::Opcode;
 use cairn_wire::manager::{Job, JobProgress, ReportJobRequest, ReportJobResponse};
-use parking_lot::Mutex;
+use cairn_wire::meta::Attributes;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 const RUNNING: u32 = 1;
 const DONE: u32 = 2;
 const FAILED: u32 = 3;
+const CANCELLED: u32 = 4;
 
 /// A job that this node has.
 pub(crate) struct Running {
@@ -31,20 +33,42 @@ pub(crate) enum End {
     Stopped,
 }
 
+/// Why a job is not worked on any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    /// The manager says so: it was cancelled, or another server has it.
+    Told,
+    /// No report was taken for too long.
+    Unheard,
+}
+
 impl Running {
     /// Works until the job is done or taken away.
     pub(crate) async fn run(&self) -> End {
-        let progress = Arc::new(Mutex::new(JobProgress::default()));
-        let work = self.work(&progress);
-        let end = tokio::select! {
-            outcome = work => Some(outcome),
-            () = self.report_regularly(&progress) => None,
+        let count = Arc::new(Count::default());
+        let outcome = {
+            let work = self.work(&count);
+            tokio::pin!(work);
+            tokio::select! {
+                outcome = &mut work => Some(outcome),
+                why = self.report_regularly(&count) => {
+                    count.stop();
+                    if why == Why::Unheard {
+                        return End::Stopped;
+                    }
+                    // Files that get their new contents just now are still counted.
+                    if tokio::time::timeout(STOP_PATIENCE, work).await.is_err() {
+                        tracing::warn!(job = self.job.id, "files that are worked on are left as they are");
+                    }
+                    None
+                }
+            }
         };
-        let Some(outcome) = end else { return End::Stopped };
-        let last = progress.lock().clone();
+        let last = count.progress();
         let (end, state, message) = match outcome {
-            Err(error) => (End::Failed, FAILED, error.to_string()),
-            Ok(()) if last.files_failed > 0 => {
+            None => (End::Stopped, CANCELLED, String::new()),
+            Some(Err(error)) => (End::Failed, FAILED, error.to_string()),
+            Some(Ok(())) if last.files_failed > 0 => {
                 let text = format!(
                     "{} of {} could not be converted and are as they were, the last: {}; start the job again when the \
                      cause is mended, what is converted is passed over",
@@ -52,7 +76,7 @@ impl Running {
                 );
                 (End::Failed, FAILED, text)
             }
-            Ok(()) => (End::Done, DONE, String::new()),
+            Some(Ok(())) => (End::Done, DONE, String::new()),
         };
         match self.report(state, last, message).await {
             Ok(false) => end,
@@ -65,12 +89,21 @@ impl Running {
         }
     }
 
-    async fn work(&self, progress: &Arc<Mutex<JobProgress>>) -> Result<(), ClientError> {
+    async fn work(&self, count: &Arc<Count>) -> Result<(), ClientError> {
         let shown = String::from_utf8_lossy(&self.job.path).into_owned();
         let layout = Layout::from_bits(self.job.layout)
             .ok_or_else(|| ClientError::protocol(&shown, "the job has a layout of a later version"))?;
         let volume = self.volume(&shown).await?;
-        let outcome = self.walk(&volume, layout, progress).await;
+        let start = volume.stat(&self.job.path, true).await;
+        let outcome = match start {
+            Ok(start) => {
+                let scout = tokio::spawn(look_ahead(volume.clone(), self.job.path.clone(), start, count.clone()));
+                self.walk(&volume, layout, start, count).await;
+                scout.abort();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
         volume.close().await;
         outcome
     }
@@ -84,13 +117,7 @@ impl Running {
         }
     }
 
-    async fn walk(
-        &self,
-        volume: &Volume,
-        layout: Layout,
-        progress: &Arc<Mutex<JobProgress>>,
-    ) -> Result<(), ClientError> {
-        let start = volume.stat(&self.job.path, true).await?;
+    async fn walk(&self, volume: &Volume, layout: Layout, start: Attributes, count: &Arc<Count>) {
         let mut walk = TreeWalk::new(volume, self.job.path.clone(), start);
         let mut tasks = JoinSet::new();
         while let Some(step) = walk.next().await {
@@ -98,41 +125,43 @@ impl Running {
                 Ok(TreeStep::Enter(found)) => found,
                 Ok(TreeStep::Leave(_)) => continue,
                 Err(error) => {
-                    note(progress, &Err(error));
+                    count.not_seen(&error);
                     continue;
                 }
             };
             while tasks.len() >= FILES_AT_ONCE {
                 tasks.join_next().await;
             }
-            progress.lock().at.clone_from(&found.path);
-            let (volume, progress) = (volume.clone(), progress.clone());
+            if count.is_stopped() {
+                break;
+            }
+            let (volume, count) = (volume.clone(), count.clone());
             tasks.spawn(async move {
-                let outcome = volume.convert(found.attributes.inode, &found.path, layout).await;
+                let begun = count.begin(&found);
+                let outcome = volume.convert(found.attributes.inode, &found.path, layout, &begun.control).await;
                 if let Err(error) = &outcome {
                     tracing::info!(path = %String::from_utf8_lossy(&found.path), %error, "not converted");
                 }
-                note(&progress, &outcome);
+                count.end(&begun, &outcome);
             });
         }
         while tasks.join_next().await.is_some() {}
-        Ok(())
     }
 
-    /// Returns when the job is not this node's any more.
-    async fn report_regularly(&self, progress: &Mutex<JobProgress>) {
-        let mut heard = Instant::now();
+    /// Returns when the job is to be stopped, or is not this node's any more.
+    async fn report_regularly(&self, count: &Count) -> Why {
+        let (mut heard, mut pause) = (Instant::now(), FIRST_REPORT);
         loop {
-            tokio::time::sleep(REPORT_PAUSE).await;
-            let now = progress.lock().clone();
-            match self.report(RUNNING, now, String::new()).await {
-                Ok(true) => return,
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(REPORT_PAUSE);
+            match self.report(RUNNING, count.progress(), String::new()).await {
+                Ok(true) => return Why::Told,
                 Ok(false) => heard = Instant::now(),
                 Err(error) => tracing::debug!(job = self.job.id, %error, "a report was not taken"),
             }
             if heard.elapsed() > REPORT_PATIENCE {
                 tracing::warn!(job = self.job.id, "the manager cannot be reached; the job is left to another server");
-                return;
+                return Why::Unheard;
             }
         }
     }
@@ -152,20 +181,16 @@ impl Running {
     }
 }
 
-/// Counts what became of one thing. What is gone meanwhile needs no conversion.
-fn note(progress: &Mutex<JobProgress>, outcome: &Result<Conversion, ClientError>) {
-    let mut progress = progress.lock();
-    progress.files_seen += 1;
-    match outcome {
-        Ok(Conversion::Done { bytes }) => {
-            progress.files_done += 1;
-            progress.bytes_done += bytes;
+/// Finds what the job will come to, so that it can be told how much is left.
+async fn look_ahead(volume: Volume, path: Vec<u8>, start: Attributes, count: Arc<Count>) {
+    let mut walk = TreeWalk::new(&volume, path, start);
+    while let Some(step) = walk.next().await {
+        if count.is_stopped() {
+            return;
         }
-        Ok(Conversion::Kept) => progress.files_kept += 1,
-        Err(error) if error.is_not_found() || error.errno() == 116 => progress.files_kept += 1,
-        Err(error) => {
-            progress.files_failed += 1;
-            progress.last_failure = error.to_string();
+        if let Ok(TreeStep::Enter(found)) = step {
+            count.found(&found);
         }
     }
+    count.total_known();
 }

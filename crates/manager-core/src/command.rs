@@ -136,6 +136,9 @@ pub struct ReportJob {
 pub struct CancelJob {
     #[prost(uint64, tag = "1")]
     pub job: u64,
+    /// Its server was silent for so long that it has stopped.
+    #[prost(bool, tag = "2")]
+    pub silent: bool,
 }
 
 /// Writes the cluster id, once.

@@ -5,7 +5,10 @@
 //! | queued | running | given to a node |
 //! | running | running, other node | given to another node: the one before was silent |
 //! | running | done, failed | its node says so |
-//! | queued, running | cancelled | on request |
+//! | queued | cancelled | on request |
+//! | running | being cancelled | on request: its server hears of it with its next report |
+//! | being cancelled | cancelled | its server has stopped and says so, or is silent |
+//! | being cancelled | done, failed | it was at its end anyway |
 //!
 //! Invariants: at most [`LIVE_MAX`] jobs are queued or running, at most [`KEPT_MAX`] ended ones are kept (the oldest
 //! go); what a node reports counts only while the job is its own. A job may be begun again from its start at any time:
@@ -40,6 +43,8 @@ pub enum JobState {
     Done = 2,
     Failed = 3,
     Cancelled = 4,
+    /// Its server is told to stop.
+    Cancelling = 5,
 }
 
 impl JobState {
@@ -50,11 +55,23 @@ impl JobState {
             2 => Self::Done,
             3 => Self::Failed,
             4 => Self::Cancelled,
+            5 => Self::Cancelling,
             _ => return None,
         })
     }
     pub fn is_live(self) -> bool {
-        matches!(self, Self::Queued | Self::Running)
+        matches!(self, Self::Queued | Self::Running | Self::Cancelling)
+    }
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Cancelling => "being cancelled",
+        }
     }
 }
 
@@ -118,6 +135,12 @@ pub fn unknown_job(id: u64) -> WireError {
     WireError::new(ErrorCode::NotFound, text)
 }
 
+/// The answer to who wants to end what has ended.
+pub fn nothing_to_cancel(job: &Job) -> WireError {
+    let text = format!("job {} is {} already: there is nothing to cancel", job.id, job.state.name());
+    WireError::new(ErrorCode::Conflict, text)
+}
+
 impl State {
     pub fn job(&self, id: u64) -> Option<&Job> {
         self.jobs.get(&id).map(Arc::as_ref)
@@ -164,7 +187,7 @@ impl State {
 
     pub(crate) fn assign_job(&mut self, command: &AssignJob) -> Result<Outcome, WireError> {
         let job = self.jobs.get_mut(&command.job).ok_or_else(|| unknown_job(command.job))?;
-        if !job.state.is_live() || job.node != NodeId(command.from) {
+        if !matches!(job.state, JobState::Queued | JobState::Running) || job.node != NodeId(command.from) {
             return Err(WireError::new(ErrorCode::Conflict, "the job was given away or ended meanwhile"));
         }
         let job = Arc::make_mut(job);
@@ -177,11 +200,14 @@ impl State {
     pub(crate) fn report_job(&mut self, time: WallTime, command: &ReportJob) -> Result<Outcome, WireError> {
         let job = self.jobs.get_mut(&command.job).ok_or_else(|| unknown_job(command.job))?;
         let own = job.node == NodeId(command.node) && job.incarnation == Incarnation(command.incarnation);
-        if job.state != JobState::Running || !own {
+        let cancelling = job.state == JobState::Cancelling;
+        if !(job.state == JobState::Running || cancelling) || !own {
             return Err(WireError::new(ErrorCode::Conflict, "the job is not this server's any more"));
         }
         let state = match JobState::from_code(command.state) {
-            Some(state @ (JobState::Running | JobState::Done | JobState::Failed)) => state,
+            Some(JobState::Running) => job.state,
+            Some(state @ (JobState::Done | JobState::Failed)) => state,
+            Some(JobState::Cancelled) if cancelling => JobState::Cancelled,
             _ => return Err(WireError::new(ErrorCode::InvalidArgument, "a job is reported running, done or failed")),
         };
         let job = Arc::make_mut(job);
@@ -196,10 +222,14 @@ impl State {
 
     pub(crate) fn cancel_job(&mut self, time: WallTime, command: &CancelJob) -> Result<Outcome, WireError> {
         let job = self.jobs.get_mut(&command.job).ok_or_else(|| unknown_job(command.job))?;
-        if job.state.is_live() {
-            Arc::make_mut(job).state = JobState::Cancelled;
-            self.end_job(time, command.job);
-        }
+        let state = match job.state {
+            JobState::Queued => JobState::Cancelled,
+            JobState::Running | JobState::Cancelling if command.silent => JobState::Cancelled,
+            JobState::Running | JobState::Cancelling => JobState::Cancelling,
+            JobState::Done | JobState::Failed | JobState::Cancelled => return Err(nothing_to_cancel(job)),
+        };
+        Arc::make_mut(job).state = state;
+        self.end_job(time, command.job);
         Ok(Outcome::Job(command.job))
     }
 

@@ -3,6 +3,7 @@ use super::*;
 use crate::connect::Client;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
+use crate::{Conversion, ConversionControl};
 use cairn_env::{FastRng, Rng};
 use cairn_types::{ExtentKind, Layout, Scheme};
 use cairn_wire::common::Extent;
@@ -185,6 +186,64 @@ async fn long_writes_may_begin_within_a_block() {
     }
 }
 
+/// Files that got fat would stay so for ever, or files that are as small as they can be would be written anew each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_fat_files_are_written_anew_by_the_same_layout() {
+    // Overwritten in the middle of rows; with holes, where data begins within a block; grown by small appends.
+    for (layout, step, gap, overwritten) in [
+        ("rs-3-2/64k", 100_000, 0, 70_000),
+        ("rs-3-2/64k", 100_000, 0, 0),
+        ("rs-3-2/4k", 40_001, 77_777, 0),
+        ("rs-3-2/4k", 40_001, 77_777, 9_000),
+    ] {
+        let (cluster, _client, volume, mut handle) = start(layout).await;
+        let mut model = vec![0; 12 * (step + gap) as usize];
+        for i in 0..12 {
+            let at = i * (step + gap);
+            model[at as usize..(at + step) as usize].copy_from_slice(&noise(at, step as usize));
+            handle.write_at(at, &noise(at, step as usize)).await.expect("written");
+            handle.sync().await.expect("synced");
+        }
+        for i in (1..11).filter(|_| overwritten > 0) {
+            let at = i * (step + gap) + 5_000;
+            model[at as usize..at as usize + overwritten].copy_from_slice(&noise(at + 1, overwritten));
+            handle.write_at(at, &noise(at + 1, overwritten)).await.expect("written");
+            handle.sync().await.expect("synced");
+        }
+        let inode = handle.inode();
+        handle.close().await.expect("closed");
+        let to: Layout = layout.parse().expect("a layout");
+        let mut outcomes = Vec::new();
+        for _ in 0..3 {
+            let control = ConversionControl::default();
+            outcomes.push(volume.convert(inode, b"/f", to, &control).await.expect("converted"));
+        }
+        assert_eq!(outcomes[1..], [Conversion::Kept; 2], "{layout}");
+        assert!(overwritten < 70_000 || matches!(outcomes[0], Conversion::Done { .. }), "{layout}: it is fat");
+        let handle = volume.open(b"/f").await.expect("opened");
+        let back = handle.read_at(0, usize::MAX / 2).await.expect("read");
+        assert!(back == model[..back.len()] && back.len() >= model.len() - gap as usize, "{layout}: {}", back.len());
+        cluster.check_namespace();
+    }
+}
+
+/// A cancelled conversion would go on to the end of a file of a terabyte.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversion_that_is_told_to_stop_leaves_the_file() {
+    let (cluster, _client, volume, mut handle) = start("r3").await;
+    handle.write_at(0, &noise(0, 3_000_000)).await.expect("written");
+    let inode = handle.inode();
+    handle.close().await.expect("closed");
+    let (control, to) = (ConversionControl::default(), "rs-3-2/4k".parse().expect("a layout"));
+    let other = control.of_another();
+    other.stop();
+    assert_eq!(volume.convert(inode, b"/f", to, &control).await.expect("stopped"), Conversion::Stopped);
+    let control = ConversionControl::default();
+    let done = volume.convert(inode, b"/f", to, &control).await.expect("converted");
+    assert_eq!((done, control.written(), other.written()), (Conversion::Done { bytes: 3_000_000 }, 3_000_000, 0));
+    cluster.check_namespace();
+}
+
 /// A conversion of a file whose data begins within a block would never end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_with_holes_are_converted_wherever_their_data_begins() {
@@ -198,7 +257,7 @@ async fn files_with_holes_are_converted_wherever_their_data_begins() {
             let inode = handle.inode();
             handle.close().await.expect("closed");
             let to = layout.parse().expect("a layout");
-            in_time(&what, volume.convert(inode, b"/f", to)).await.expect("converted");
+            in_time(&what, volume.convert(inode, b"/f", to, &ConversionControl::default())).await.expect("converted");
             let handle = volume.open(b"/f").await.expect("opened");
             let back = handle.read_at(0, usize::MAX / 2).await.expect("read");
             assert!(back[..from as usize].iter().all(|b| *b == 0), "{what}");

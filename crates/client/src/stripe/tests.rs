@@ -1,4 +1,5 @@
 //! Tests of striped files against a cluster in memory: what was written comes back, whatever fails meanwhile.
+use crate::ConversionControl;
 use crate::connect::Client;
 use crate::convert::Conversion;
 use crate::fake::FakeCluster;
@@ -241,7 +242,8 @@ async fn a_time_that_is_set_during_a_conversion_stays() {
         let request = SetattrRequest { valid: 1 << 5, mtime_ns: 12_345, ..Default::default() };
         volume.setattr(inode, b"/f", request).await.expect("touched")
     };
-    let (converted, touched) = tokio::join!(volume.convert(inode, b"/f", layout), touch);
+    let control = ConversionControl::default();
+    let (converted, touched) = tokio::join!(volume.convert(inode, b"/f", layout, &control), touch);
     assert!(matches!(converted, Ok(Conversion::Done { .. })), "{converted:?}");
     assert_ne!(touched.layout, layout.to_bits(), "it was touched in the middle");
     let now = volume.stat(b"/f", true).await.expect("stat");

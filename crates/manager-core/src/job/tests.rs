@@ -43,15 +43,47 @@ fn only_the_server_that_has_a_job_reports_it() {
     refused(&mut state, assign(id, 17, 16));
 }
 
+fn cancel(job: u64) -> Command {
+    Command::CancelJob(CancelJob { job, silent: false })
+}
+
+/// A job would be called ended while files go on being converted, or what was done of it would be forgotten.
 #[test]
-fn a_cancelled_job_stays_cancelled() {
+fn a_running_job_is_cancelled_when_its_server_has_stopped() {
     let mut state = cluster(3);
     let id = started(&mut state, "/a");
+    refused(&mut state, report(id, 16, JobState::Cancelled));
     ok(&mut state, assign(id, 0, 16));
-    ok(&mut state, Command::CancelJob(CancelJob { job: id }));
+    refused(&mut state, report(id, 16, JobState::Cancelled));
+    ok(&mut state, cancel(id));
+    let is = |state: &State| state.job(id).map(|job| (job.state, job.progress.files_done, job.finished.0 > 0));
+    assert_eq!(is(&state), Some((JobState::Cancelling, 0, false)));
+    refused(&mut state, assign(id, 16, 17));
+    ok(&mut state, report(id, 16, JobState::Running));
+    ok(&mut state, cancel(id));
+    assert_eq!(is(&state), Some((JobState::Cancelling, 3, false)));
+    refused(&mut state, report(id, 17, JobState::Cancelled));
+    ok(&mut state, report(id, 16, JobState::Cancelled));
+    assert_eq!(is(&state), Some((JobState::Cancelled, 3, true)));
     refused(&mut state, report(id, 16, JobState::Done));
-    assert_eq!(state.job(id).map(|job| job.state), Some(JobState::Cancelled));
-    refused(&mut state, Command::CancelJob(CancelJob { job: 99 }));
+    refused(&mut state, cancel(id));
+    refused(&mut state, cancel(99));
+}
+
+/// A job whose server died would be "being cancelled" for ever; one that nobody has, or that came to its end, as well.
+#[test]
+fn a_cancelled_job_ends_without_its_server() {
+    let mut state = cluster(3);
+    let ids: Vec<u64> = (0..3).map(|_| started(&mut state, "/a")).collect();
+    ok(&mut state, cancel(ids[0]));
+    for id in &ids[1..] {
+        ok(&mut state, assign(*id, 0, 16));
+        ok(&mut state, cancel(*id));
+    }
+    ok(&mut state, Command::CancelJob(CancelJob { job: ids[1], silent: true }));
+    ok(&mut state, report(ids[2], 16, JobState::Done));
+    let states: Vec<_> = state.jobs().map(|job| job.state).collect();
+    assert_eq!(states, [JobState::Cancelled, JobState::Cancelled, JobState::Done]);
 }
 
 /// The manager's memory would grow with every job that anybody ever started.
@@ -65,7 +97,7 @@ fn jobs_are_bounded() {
     for round in 0..3 {
         let live: Vec<u64> = state.jobs().filter(|job| job.state.is_live()).map(|job| job.id).collect();
         for id in live {
-            ok(&mut state, Command::CancelJob(CancelJob { job: id }));
+            ok(&mut state, cancel(id));
         }
         if round < 2 {
             for _ in 0..LIVE_MAX {

@@ -4,7 +4,7 @@
 //! the next server that asks; its later reports are refused, and it stops.
 use crate::manager::Manager;
 use cairn_manager_core::command::{AssignJob, CancelJob, Command, ReportJob, StartJob};
-use cairn_manager_core::job::{Job, JobState, unknown_job};
+use cairn_manager_core::job::{Job, JobState, nothing_to_cancel, unknown_job};
 use cairn_manager_core::{Outcome, plan};
 use cairn_types::{ErrorCode, Layout, NodeId};
 use cairn_wire::error::WireError;
@@ -53,16 +53,16 @@ impl Manager {
                 let text = format!("job {} is of user {}; only that user and root may cancel it", job.id, job.who.uid);
                 return Err(WireError::new(ErrorCode::NotPermitted, text));
             }
-            Ok(())
+            if job.state.is_live() { Ok(()) } else { Err(nothing_to_cancel(job)) }
         })?;
-        let job = self.execute_job(Command::CancelJob(CancelJob { job: request.job })).await?;
+        let job = self.execute_job(Command::CancelJob(CancelJob { job: request.job, silent: false })).await?;
         Ok(JobResponse { job: Some(job.to_message()) })
     }
 
     /// Gives the oldest job that nobody works on.
     pub(crate) async fn take_job(&self, request: TakeJobRequest) -> Result<JobResponse, WireError> {
         let now = self.now();
-        let found = self.look_in_cluster(|state, leading| {
+        let (found, silent) = self.look_in_cluster(|state, leading| {
             let silent = |job: &&Job| {
                 let heard = leading.jobs_heard.get(&job.id).copied().unwrap_or(leading.since);
                 now.since(heard) > SILENCE
@@ -71,12 +71,20 @@ impl Manager {
             let queued = state.jobs().find(|job| job.state == JobState::Queued);
             let given = || state.jobs().filter(|job| job.state == JobState::Running).find(silent);
             let job = queued.or_else(given).map(|job| (job.id, job.node));
+            let cancelling = state.jobs().filter(|job| job.state == JobState::Cancelling);
+            let cancelling: Vec<u64> = cancelling.filter(silent).map(|job| job.id).collect();
             if let Some((id, _)) = job {
                 // Not to two servers that ask at the same time.
                 leading.jobs_heard.insert(id, now);
             }
-            Ok(job)
+            Ok((job, cancelling))
         })?;
+        for job in silent {
+            // Its server would have stopped by now. It may say so in this moment.
+            if let Err(error) = self.execute_job(Command::CancelJob(CancelJob { job, silent: true })).await {
+                tracing::debug!(job, %error, "a job that was being cancelled has ended otherwise");
+            }
+        }
         let Some((job, from)) = found else { return Ok(JobResponse::default()) };
         let assign = AssignJob { job, from: from.get(), node: request.node, incarnation: request.incarnation };
         match self.execute_job(Command::AssignJob(assign)).await {
@@ -100,11 +108,14 @@ impl Manager {
         };
         match self.execute(Command::ReportJob(command)).await {
             Ok(_) => {
-                self.look(|_, leading| match JobState::from_code(state) {
-                    Some(JobState::Running) => drop(leading.jobs_heard.insert(job, now)),
-                    _ => drop(leading.jobs_heard.remove(&job)),
+                let stop = self.look(|now_is, leading| {
+                    match JobState::from_code(state) {
+                        Some(JobState::Running) => drop(leading.jobs_heard.insert(job, now)),
+                        _ => drop(leading.jobs_heard.remove(&job)),
+                    }
+                    now_is.job(job).is_some_and(|job| job.state == JobState::Cancelling)
                 })?;
-                Ok(ReportJobResponse { stop: false })
+                Ok(ReportJobResponse { stop })
             }
             Err(error) if matches!(error.code, ErrorCode::Conflict | ErrorCode::NotFound) => {
                 Ok(ReportJobResponse { stop: true })

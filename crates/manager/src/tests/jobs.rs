@@ -45,8 +45,15 @@ fn a_job_has_one_server_at_a_time() {
         managers.try_call::<JobResponse>(Opcode::CancelJob, &request)
     };
     assert_eq!(cancel(8).expect_err("another user").code(), Some(ErrorCode::NotPermitted));
-    assert_eq!(cancel(7).expect("the owner").job.map(|job| job.state), Some(4));
+    assert_eq!(cancel(7).expect("the owner").job.map(|job| job.state), Some(5), "its server works");
+    assert!(report(first, 2, 1), "it is told to stop");
+    assert_eq!(take(second, 1), None, "it is given to nobody else");
+    assert!(!report(first, 2, 4), "it has stopped");
+    let error = cancel(7).expect_err("it ended");
+    assert_eq!(error.code(), Some(ErrorCode::Conflict));
+    assert!(error.to_string().contains("nothing to cancel"), "{error}");
     assert!(report(first, 2, 2), "cancelled");
     let list: ListJobsResponse = managers.try_call(Opcode::ListJobs, &ListJobsRequest { job: 0 }).expect("listed");
-    assert_eq!(list.jobs.iter().map(|job| (job.id, job.state)).collect::<Vec<_>>(), [(job.id, 4)]);
+    let done = |job: &Job| job.progress.as_ref().map_or(0, |progress| progress.files_done);
+    assert_eq!(list.jobs.iter().map(|job| (job.id, job.state, done(job))).collect::<Vec<_>>(), [(job.id, 4, 4)]);
 }

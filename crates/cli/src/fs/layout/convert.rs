@@ -14,16 +14,25 @@ use crate::table::{Align, Table};
 use cairn_client::Client;
 use cairn_types::Layout;
 use cairn_wire::Opcode;
-use cairn_wire::manager::{CancelJobRequest, Job, JobResponse, ListJobsRequest, ListJobsResponse, StartJobRequest};
+use cairn_wire::manager::{
+    CancelJobRequest, Job, JobProgress, JobResponse, ListJobsRequest, ListJobsResponse, StartJobRequest,
+};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(300);
+/// A server that lives has stopped by then; one that does not is given up a little later.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
 /// Names of the states by their codes.
-const STATES: [&str; 5] = ["queued", "running", "done", "failed", "cancelled"];
+const STATES: [&str; 6] = ["queued", "running", "done", "failed", "cancelled", "cancelling"];
 const DONE: u32 = 2;
+const CANCELLED: u32 = 4;
+
+fn is_live(job: &Job) -> bool {
+    matches!(job.state, 0 | 1 | 5)
+}
 
 #[derive(Args, Debug)]
 pub struct ConvertArgs {
@@ -45,7 +54,7 @@ pub struct JobsArgs {
 
 #[derive(Args, Debug)]
 pub struct CancelArgs {
-    /// Numbers as `layout jobs` shows them; what is converted stays converted
+    /// Numbers as `layout jobs` shows them; waits until they have stopped, what is converted stays converted
     #[arg(required = true)]
     jobs: Vec<u64>,
 }
@@ -68,7 +77,14 @@ impl ConvertArgs {
                 let job = answer.job.ok_or_else(|| CliError::usage("the manager answered without a job"))?;
                 match self.background {
                     true => Ok(job),
-                    false => wait(&client, &shown, job, &report).await,
+                    false => {
+                        context.note_interrupt(format!(
+                            "job {} goes on in the cluster: cairn fs layout jobs {} follows it, cairn fs layout cancel {} \
+                             ends it",
+                            job.id, job.id, job.id
+                        ));
+                        wait(&client, &shown, job, &report).await
+                    }
                 }
             };
             match outcome.await {
@@ -88,10 +104,18 @@ async fn wait(client: &Client, shown: &str, mut job: Job, report: &crate::report
     let mut seen = 0;
     loop {
         let progress = job.progress.clone().unwrap_or_default();
-        report.progress().add_bytes(progress.bytes_done.saturating_sub(seen));
-        seen = seen.max(progress.bytes_done);
+        let written = progress.bytes_done + progress.bytes_under_way;
+        report.progress().add_bytes(written.saturating_sub(seen));
+        seen = seen.max(written);
+        if let Some(of) = files_of(&progress) {
+            report.progress().note(format!(
+                "{} of {of} files, {} to convert: ",
+                progress.files_done,
+                bytes_of(&progress)
+            ));
+        }
         match job.state {
-            0 | 1 => {}
+            _ if is_live(&job) => {}
             DONE => return Ok(job),
             3 => {
                 let exit = if progress.files_done + progress.files_kept > 0 { Exit::Partial } else { Exit::Other };
@@ -103,9 +127,34 @@ async fn wait(client: &Client, shown: &str, mut job: Job, report: &crate::report
             }
         }
         tokio::time::sleep(POLL).await;
-        let request = ListJobsRequest { job: job.id };
-        let mut answer: ListJobsResponse = client.manager(shown, Opcode::ListJobs, &request).await?;
-        job = answer.jobs.pop().ok_or_else(|| CliError::usage(format!("job {} is gone", job.id)))?;
+        job = look(client, shown, job.id).await?;
+    }
+}
+
+async fn look(client: &Client, shown: &str, id: u64) -> Result<Job> {
+    let request = ListJobsRequest { job: id };
+    let mut answer: ListJobsResponse = client.manager(shown, Opcode::ListJobs, &request).await?;
+    answer.jobs.pop().ok_or_else(|| CliError::usage(format!("job {id} is gone")))
+}
+
+/// Files that the job will come to, as far as they are found; nothing of a server of an earlier version.
+fn files_of(progress: &JobProgress) -> Option<String> {
+    let more = if progress.total_known { "" } else { "+" };
+    (progress.files_total > 0).then(|| format!("{}{more}", progress.files_total))
+}
+
+/// Bytes that are to be written anew, as far as they are found.
+fn bytes_of(progress: &JobProgress) -> String {
+    let more = if progress.total_known { "" } else { "+" };
+    format!("{}{more}", bytes(progress.bytes_total.saturating_sub(progress.bytes_passed)))
+}
+
+/// `1.2 GiB of 3.0 GiB` of one that is worked on.
+fn bytes_text(job: &Job, progress: &JobProgress) -> String {
+    let written = bytes(progress.bytes_done + progress.bytes_under_way);
+    match is_live(job) && progress.bytes_total > 0 {
+        true => format!("{written} of {}", bytes_of(progress)),
+        false => written,
     }
 }
 
@@ -139,6 +188,7 @@ impl JobsArgs {
             ("STATE", Align::Left),
             ("LAYOUT", Align::Left),
             ("DONE", Align::Right),
+            ("OF", Align::Right),
             ("KEPT", Align::Right),
             ("FAILED", Align::Right),
             ("BYTES", Align::Right),
@@ -153,9 +203,10 @@ impl JobsArgs {
                 state_name(job).to_owned(),
                 layout_text(job.layout),
                 progress.files_done.to_string(),
+                files_of(&progress).unwrap_or_else(|| "-".into()),
                 progress.files_kept.to_string(),
                 progress.files_failed.to_string(),
-                bytes(progress.bytes_done),
+                bytes_text(job, &progress),
                 if job.node == 0 { "-".into() } else { format!("n{}", job.node) },
                 local_time(job.created_ns),
                 String::from_utf8_lossy(&context.out.name(&job.path)).into_owned(),
@@ -174,14 +225,41 @@ impl CancelArgs {
         let client = context.client().await?;
         let report = context.plain_report();
         for job in self.jobs {
-            let request = CancelJobRequest { job, who: Some(credentials()) };
-            match client.manager::<JobResponse>(&format!("job {job}"), Opcode::CancelJob, &request).await {
-                Ok(_) => report.done(Done::File(0)),
-                Err(error) => report.fail(&error.into()),
+            match cancel(context, &client, job).await {
+                Ok(()) => report.done(Done::File(0)),
+                Err(error) => report.fail(&error),
             }
         }
         report.finish()
     }
+}
+
+/// Waits until the server that works on it has stopped, and says what was done.
+async fn cancel(context: &Context, client: &Client, id: u64) -> Result<()> {
+    let (shown, request) = (format!("job {id}"), CancelJobRequest { job: id, who: Some(credentials()) });
+    context.note_interrupt(format!("job {id} is being cancelled: cairn fs layout jobs {id} shows when it has ended"));
+    let answer: JobResponse = client.manager(&shown, Opcode::CancelJob, &request).await?;
+    let mut job = answer.job.ok_or_else(|| CliError::usage("the manager answered without a job"))?;
+    let until = Instant::now() + CANCEL_PATIENCE;
+    while is_live(&job) && Instant::now() < until {
+        tokio::time::sleep(POLL).await;
+        job = look(client, &shown, id).await?;
+    }
+    if context.out.is_json() {
+        return context.out.json(&job_json(&job));
+    }
+    let progress = job.progress.clone().unwrap_or_default();
+    let done = format!("{} converted ({})", progress.files_done, bytes(progress.bytes_done));
+    let text = match job.state {
+        CANCELLED => format!("job {id} cancelled: {done}; what is converted stays so"),
+        _ if is_live(&job) => {
+            format!(
+                "job {id} is being cancelled, its server has not stopped yet; cairn fs layout jobs {id} shows when it has"
+            )
+        }
+        _ => format!("job {id} had come to its end ({}): {done}", state_name(&job)),
+    };
+    if context.args.quiet { Ok(()) } else { context.out.line(text) }
 }
 
 fn state_name(job: &Job) -> &'static str {
@@ -201,7 +279,12 @@ fn job_json(job: &Job) -> Value {
     object.insert("files_done".into(), json!(progress.files_done));
     object.insert("files_kept".into(), json!(progress.files_kept));
     object.insert("files_failed".into(), json!(progress.files_failed));
+    object.insert("files_total".into(), json!(progress.files_total));
     object.insert("bytes_done".into(), json!(progress.bytes_done));
+    object.insert("bytes_under_way".into(), json!(progress.bytes_under_way));
+    object.insert("bytes_passed".into(), json!(progress.bytes_passed));
+    object.insert("bytes_total".into(), json!(progress.bytes_total));
+    object.insert("total_known".into(), json!(progress.total_known));
     put_name(&mut object, "at", &progress.at);
     object.insert("last_failure".into(), json!(progress.last_failure));
     object.insert("message".into(), json!(job.message));

@@ -1,11 +1,11 @@
 //! Overwriting in place against a cluster in memory: what is sent where, and clients that meet on one file.
 use super::*;
-use crate::Volume;
 use crate::connect::Client;
 use crate::convert::Conversion;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
 use crate::handle::FileHandle;
+use crate::{ConversionControl, Volume};
 use cairn_types::{Layout, Scheme};
 use cairn_wire::common::Extent;
 
@@ -126,7 +126,9 @@ async fn conversions_get_the_lease_back() {
         let other = side.cluster.connect().await.volume("default").await.expect("the volume");
         // By the same session once, by another one the other time.
         let converting = if round == 0 { side.volume.clone() } else { other };
-        let (converted, synced) = tokio::join!(converting.convert(handle.inode(), b"/f", layout), handle.sync());
+        let control = ConversionControl::default();
+        let (converted, synced) =
+            tokio::join!(converting.convert(handle.inode(), b"/f", layout, &control), handle.sync());
         synced.expect("synced");
         assert!(matches!(converted.expect("converted"), Conversion::Done { .. }));
         side.check("converted").await;
