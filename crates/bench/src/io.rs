@@ -5,9 +5,9 @@ use crate::cpu::CpuReading;
 use crate::overwrite::{self, Load, Way};
 use crate::report::{Row, latencies};
 use anyhow::Context;
-use cairn_client::{Client, ConnectOptions, FileWriter, Volume, WriteOptions};
+use cairn_client::{Client, ClientError, ConnectOptions, FileWriter, Volume, WriteOptions};
 use cairn_env::{Clock, RealClock};
-use cairn_types::{ByteCount, Layout};
+use cairn_types::{ByteCount, ErrorCode, Layout};
 use clap::Args;
 use hdrhistogram::Histogram;
 use std::path::PathBuf;
@@ -84,7 +84,8 @@ async fn measure_all(
             let paths: Vec<String> = (0..streams).map(|i| format!("{directory}/{stem}-{streams}-{i}")).collect();
             let name = |what: &str| format!("{what} {layout}");
             let row =
-                phase(client, &paths, &name("write"), |path| write_file(volume.clone(), path, *layout, size)).await?;
+                phase(client, &paths, &name("write"), |path| write_file(volume.clone(), path, *layout, size)).await;
+            let row = row.map_err(|error| without_path(error, *layout))?;
             row.print(context.json);
             // What was just written went past the page cache: the first read brings it in.
             let row = phase(client, &paths, &name("read first"), |path| read_file(volume.clone(), path, size)).await?;
@@ -103,6 +104,18 @@ async fn measure_all(
         }
     }
     Ok(())
+}
+
+/// A layout that cannot be stored is the fault of no file.
+fn without_path(error: anyhow::Error, layout: Layout) -> anyhow::Error {
+    match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Remote { error, .. })
+            if matches!(error.code, ErrorCode::NotEnoughDisks | ErrorCode::BadLayout) =>
+        {
+            anyhow::anyhow!("layout {layout}: {}", error.message)
+        }
+        _ => error,
+    }
 }
 
 async fn measure_overwrites(

@@ -222,6 +222,15 @@ impl Cluster {
             .map(str::to_owned)
             .ok_or_else(|| NetError::NotSent(format!("the map names no node for disk d{disk}")))
     }
+    /// A disk and where it is, for people.
+    pub(crate) fn disk_name(&self, disk: u32) -> String {
+        let view = self.view();
+        let node = view.disks.get(&disk).and_then(|disk| view.nodes.get(&disk.node));
+        match node.filter(|node| !node.host.is_empty()) {
+            Some(node) => format!("disk d{disk} (host {})", node.host),
+            None => format!("disk d{disk}"),
+        }
+    }
     /// Where this client runs.
     pub(crate) fn here(&self) -> Place<'_> {
         Place { host: &self.place.0, rack: &self.place.1 }

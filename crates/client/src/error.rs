@@ -22,7 +22,9 @@ pub enum ClientError {
     )]
     OutcomeUnknown { what: String, seconds: u64, last: String },
     /// Bytes that should exist could be had from no member.
-    #[error("{what}: {length} bytes at offset {offset} cannot be read from any copy: {detail}")]
+    #[error(
+        "{what}: {length} bytes at offset {offset} cannot be read from any copy: {detail}; cairn admin disk ls shows the disks"
+    )]
     Unreadable { what: String, offset: u64, length: u64, detail: String },
     /// Nothing in the cluster takes new data: there is no room (`full`), or nobody answers.
     #[error(

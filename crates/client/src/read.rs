@@ -12,6 +12,7 @@ pub(crate) mod rows;
 pub(crate) mod salvage;
 pub(crate) mod set;
 pub(crate) mod shard;
+mod verdict;
 
 #[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ pub struct Layout {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{text:?} is no layout ({why}); examples: r3 (three copies), r2x128/64k (two copies, striped over 128 chunks), \
-     rs-6-3/64k (Reed–Solomon), r3>rs-10-4 (copies now, encoded later)"
+     rs-6-3/64k (Reed–Solomon)"
 )]
 pub struct LayoutError {
     text: String,

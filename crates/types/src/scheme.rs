@@ -91,7 +91,12 @@ impl FromStr for Scheme {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         TABLE.iter().map(|(_, s)| *s).find(|s| s.to_string() == text).ok_or_else(|| {
-            let names: Vec<String> = Scheme::all().map(|s| s.to_string()).collect();
+            let mut all: Vec<Scheme> = Scheme::all().collect();
+            all.sort_by_key(|scheme| match *scheme {
+                Self::Replicated(copies) => (0, copies, 0),
+                Self::Erasure { k, m } => (1, k, m),
+            });
+            let names: Vec<String> = all.iter().map(|s| s.to_string()).collect();
             format!("{text:?} is no redundancy scheme; there are {}", names.join(", "))
         })
     }
@@ -109,6 +114,13 @@ mod tests {
             assert_eq!(scheme.to_string().parse(), Ok(*scheme));
             assert!(TABLE[i + 1..].iter().all(|(c, s)| c != code && s != scheme));
         }
+    }
+
+    /// A person would look for a scheme at the wrong place of the list.
+    #[test]
+    fn the_names_are_listed_in_order() {
+        let error = "rs-7-7".parse::<Scheme>().expect_err("no such scheme");
+        assert!(error.ends_with("r4, r5, rs-3-2, rs-4-2, rs-6-3, rs-8-3, rs-10-4, rs-12-4"), "{error}");
     }
 
     #[test]

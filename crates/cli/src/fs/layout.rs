@@ -53,11 +53,18 @@ enum Action {
 
 /// Parses a layout that this version can store.
 pub fn parse_layout(text: &str) -> Result<Layout> {
+    if text.starts_with('/') || text.contains(":/") {
+        return Err(CliError::BadLayout(format!(
+            "{text:?} is a path and no layout: the layout comes first, then the paths, as in cairn fs layout set r3 {text}"
+        )));
+    }
     let layout: Layout = text.parse()?;
     let Some(later) = layout.staged() else { return Ok(layout) };
     Err(CliError::BadLayout(format!(
-        "layout {layout} would be encoded later, which this version does not do; use {later} (encoded at once), or {}",
-        layout.scheme()
+        "layout {layout} would be encoded later, which this version does not do; use {} now, or {later}, which is encoded at \
+         once and needs {} disks",
+        layout.scheme(),
+        later.members()
     )))
 }
 
@@ -166,6 +173,9 @@ mod tests {
             let error = parse_layout(text).expect_err(text);
             assert_eq!(error.exit(), Exit::BadLayout);
             assert!(error.to_string().contains("r3"), "{error}");
+            assert!(text.contains('>') || !error.to_string().contains('>'), "{error}");
         }
+        let swapped = parse_layout("/a").expect_err("a path").to_string();
+        assert!(swapped.contains("the layout comes first") && !swapped.contains("size"), "{swapped}");
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Torn {
     pub from: u64,
     pub to: u64,
     pub detail: String,
+    /// Members that were away or silent would not be enough either.
+    pub hopeless: bool,
 }
 
 /// What one member gave of a window.
@@ -43,6 +45,8 @@ struct Found {
     parts: Vec<(u64, GoodBlocks)>,
     /// Why a block is not among them.
     bad: BTreeMap<u64, String>,
+    /// Those of them that do not match their checksums at rest.
+    rotten: BTreeSet<u64>,
     /// Why nothing more is to be had of it.
     gone: Option<String>,
 }
@@ -60,8 +64,8 @@ pub(super) async fn gather(
     let gone = pg.members.iter().enumerate().filter_map(absent).collect();
     let state = |(shard, (_, state)): (usize, &(u32, MemberState))| (*state == MemberState::Syncing).then_some(shard);
     let syncing = pg.members.iter().enumerate().filter_map(state).collect();
-    let (bad, lost) = (BTreeMap::new(), BTreeMap::new());
-    Gather { cluster, rows, pg, codec, gone, syncing, made: None, bad, lost }.run().await
+    let (bad, rotten, lost) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+    Gather { cluster, rows, pg, codec, gone, syncing, made: None, bad, rotten, lost }.run().await
 }
 
 struct Gather<'a> {
@@ -75,8 +79,10 @@ struct Gather<'a> {
     /// The epoch in which the chunk was made, as serving members say.
     made: Option<u64>,
     bad: BTreeMap<At, String>,
-    /// By offset in the logical space: what cannot be had, and why.
-    lost: BTreeMap<u64, String>,
+    /// Blocks that do not match their checksums where they lie.
+    rotten: BTreeSet<At>,
+    /// By offset in the logical space: what cannot be had, why, and whether there is no hope in anybody else.
+    lost: BTreeMap<u64, (String, bool)>,
 }
 
 impl Gather<'_> {
@@ -121,9 +127,9 @@ impl Gather<'_> {
         let until = |to: u64| in_file_order(stripe, from, to, |column| &columns[&usize::from(column)]);
         match self.lost.pop_first() {
             None => Ok(until(to)),
-            Some((lost, detail)) => {
+            Some((lost, (detail, hopeless))) => {
                 let start = lost.max(from);
-                Err(Torn { data: until(start), from: start, to: (lost + BLOCK).min(to), detail })
+                Err(Torn { data: until(start), from: start, to: (lost + BLOCK).min(to), detail, hopeless })
             }
         }
     }
@@ -203,8 +209,10 @@ impl Gather<'_> {
             }
             for i in part.bad {
                 self.bad.insert((shard, first + i as u64), "the block does not match its checksum".to_owned());
+                self.rotten.insert((shard, first + i as u64));
             }
         }
+        self.rotten.extend(found.rotten.into_iter().map(|block| (shard, block)));
         self.bad.extend(found.bad.into_iter().map(|(block, text)| ((shard, block), text)));
         if let Some(text) = found.gone {
             self.syncing.remove(&shard);
@@ -220,8 +228,9 @@ impl Gather<'_> {
         let why = |shard: &usize| {
             let text = self.bad.get(&(*shard, block)).or_else(|| self.gone.get(shard));
             let text = text.map_or("it gave no answer", String::as_str);
-            format!("shard {shard} on disk d{}: {text}", self.pg.members[*shard].0)
+            format!("shard {shard} on {}: {text}", self.cluster.disk_name(self.pg.members[*shard].0))
         };
+        let hopeless = shards.clone().filter(|shard| !self.rotten.contains(&(*shard, block))).count() < self.codec.k();
         let mut detail = format!(
             "row {}, block {block} of each shard: {} of {} shards needed are there; {}",
             block * BLOCK / stripe.unit(),
@@ -232,7 +241,7 @@ impl Gather<'_> {
         if let Some(trouble) = rows.trouble((column, block)) {
             detail.push_str(&format!("; the others do not belong together: {trouble}"));
         }
-        self.lost.insert(stripe.logical(column as u16, block * BLOCK), detail);
+        self.lost.insert(stripe.logical(column as u16, block * BLOCK), (detail, hopeless));
     }
 }
 
@@ -246,6 +255,9 @@ async fn from_member(cluster: &Arc<Cluster>, range: ShardRange) -> Found {
             Err(error) if error.is_damage() => {
                 let half = length / BLOCK / 2 * BLOCK;
                 if half == 0 {
+                    if error.is_rotten() {
+                        found.rotten.insert(offset / BLOCK);
+                    }
                     found.bad.insert(offset / BLOCK, error.text());
                 } else {
                     ranges.extend([(offset + half, length - half), (offset, half)]);

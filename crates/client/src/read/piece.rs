@@ -7,6 +7,7 @@
 use super::health::HedgeBounds;
 use super::latency::{HEDGE_MAX, Latency};
 use super::salvage::{Salvage, salvage_by_halves};
+use super::verdict::Verdict;
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
@@ -56,6 +57,8 @@ pub(super) struct Refusal {
     pub error: NetError,
     /// Damage of its copy, so that other blocks of it may be good.
     pub damaged: bool,
+    /// Its copy does not match its checksums at rest.
+    rotten: bool,
 }
 
 impl Refusal {
@@ -63,7 +66,8 @@ impl Refusal {
         // What its device cannot read is missing there, too.
         let of_copy = |code| matches!(code, ErrorCode::ChecksumMismatch | ErrorCode::Missing);
         let damaged = matches!(&error, NetError::Remote(e) if of_copy(e.code));
-        Refusal { error, damaged }
+        let rotten = matches!(&error, NetError::Remote(e) if e.code == ErrorCode::ChecksumMismatch);
+        Refusal { error, damaged, rotten }
     }
     /// Damage for which the member gave nothing at all.
     pub(super) fn is_of_the_whole(&self) -> bool {
@@ -71,13 +75,13 @@ impl Refusal {
     }
 }
 
-/// Reads a piece; tries members until the cluster's patience ends or all of them say that they lack it. One of a certain
-/// epoch fails as [`ClientError::Changed`] as soon as the group is known to have another.
+/// Reads a piece; tries members until the cluster's patience ends, all of them say that they lack it, or it is certain that it
+/// is lost. One of a certain epoch fails as [`ClientError::Changed`] as soon as the group is known to have another.
 pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, piece: Piece) -> Got<SharedBuf> {
     let started = cluster.clock.now();
     let mut pause = PAUSE_MIN;
     let salvage = Arc::new(Mutex::new(Salvage::new(piece)));
-    let mut by_halves = true;
+    let (mut by_halves, mut verdict) = (true, Verdict::default());
     let failed = |failed: ClientError| Got { data: SharedBuf::default(), failed: Some(failed) };
     loop {
         let view = cluster.view();
@@ -100,16 +104,20 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
             return failed(ClientError::Changed { what: piece.chunk.to_string() });
         }
         let damaged: Vec<u32> = failures.iter().filter(|(_, e)| e.damaged).map(|(disk, _)| *disk).collect();
-        if by_halves && !damaged.is_empty() {
+        // All members of the group serve, and have nothing but damage where something is missing.
+        let all = view.pgs.get(&piece.chunk.pg.0).is_some_and(|pg| pg.is_complete());
+        let hopeless = all && failures.len() == members.len() && failures.iter().all(|(_, e)| e.rotten);
+        let certain = verdict.is_final(hopeless, cluster.clock.now());
+        if (by_halves || certain) && !damaged.is_empty() {
             by_halves = false;
             salvage_by_halves(cluster, latency, &salvage, &damaged).await;
             if let Some(data) = salvage.lock().whole() {
                 return Got { data, failed: None };
             }
         }
-        if cluster.clock.now().since(started) > cluster.patience {
+        if certain || cluster.clock.now().since(started) > cluster.patience {
             let salvage = salvage.lock();
-            return Got { data: salvage.prefix(), failed: Some(unreadable(&salvage, &failures)) };
+            return Got { data: salvage.prefix(), failed: Some(unreadable(cluster, &salvage, &failures)) };
         }
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -117,13 +125,16 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
     }
 }
 
-fn unreadable(salvage: &Salvage, failures: &[(u32, Refusal)]) -> ClientError {
+fn unreadable(cluster: &Cluster, salvage: &Salvage, failures: &[(u32, Refusal)]) -> ClientError {
     let chunk = salvage.piece().chunk;
     let mut detail = match failures {
         [] => {
             format!("{} has no serving member; cairn admin pg {} shows its members", chunk.pg, chunk.pg.0)
         }
-        some => some.iter().map(|(disk, e)| format!("disk d{disk}: {}", e.error.text())).collect::<Vec<_>>().join("; "),
+        some => {
+            let why = |(disk, e): &(u32, Refusal)| format!("{}: {}", cluster.disk_name(*disk), e.error.text());
+            some.iter().map(why).collect::<Vec<_>>().join("; ")
+        }
     };
     let missing = salvage.missing();
     if missing.len() > 1 {
@@ -242,7 +253,7 @@ pub(super) async fn read_member(
         1 => format!("block {first} of {} does not match its checksum", piece.chunk),
         many => format!("{many} blocks of {}, the first {first}, do not match their checksums", piece.chunk),
     };
-    Err(Refusal { error: NetError::Unknown(blocks), damaged: true })
+    Err(Refusal { error: NetError::Unknown(blocks), damaged: true, rotten: true })
 }
 
 /// Tells the member that served it; it heals the block.

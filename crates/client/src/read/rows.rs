@@ -9,6 +9,7 @@ use super::health::{Health, HedgeBounds};
 use super::piece::Got;
 use super::row_read::{RowRead, ShardBytes, Standing, Step};
 use super::shard::{ShardError, ShardRange, read_shard};
+use super::verdict::Verdict;
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
@@ -62,11 +63,12 @@ struct Failure {
     in_parts: bool,
 }
 
-/// Reads it; tries until the cluster's patience ends or all members say that the chunk was deleted.
+/// Reads it; tries until the cluster's patience ends, all members say that the chunk was deleted, or it is certain that it is
+/// lost.
 pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<SharedBuf>> {
     let started = cluster.clock.now();
     let (mut pause, mut gather_pause) = (PAUSE_MIN, GATHER_PAUSE_MIN);
-    let mut gather_next = started;
+    let (mut gather_next, mut verdict) = (started, Verdict::default());
     loop {
         let failure = match attempt(cluster, rows).await {
             Ok(data) => return Got { data, failed: None },
@@ -83,9 +85,11 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
                 Ok(data) => return Got { data, failed: None },
                 Err(torn) => torn,
             };
-            if is_over() {
-                let whole = || Torn { data: Vec::new(), from: rows.from, to: rows.to, detail: failure.detail };
-                let Torn { data, from, to, detail } = torn.unwrap_or_else(whole);
+            let hopeless = torn.as_ref().is_some_and(|torn| torn.hopeless);
+            if verdict.is_final(hopeless, cluster.clock.now()) || is_over() {
+                let (from, to) = (rows.from, rows.to);
+                let whole = || Torn { data: Vec::new(), from, to, detail: failure.detail, hopeless };
+                let Torn { data, from, to, detail, .. } = torn.unwrap_or_else(whole);
                 let failed = ClientError::Unreadable { what, offset: from, length: to - from, detail };
                 return Got { data, failed: Some(failed) };
             }
@@ -259,8 +263,9 @@ impl Attempt<'_> {
     }
 
     fn failure(&self, read: &RowRead) -> Failure {
-        let name =
-            |(shard, text): (usize, String)| format!("shard {shard} on disk d{}: {text}", self.pg.members[shard].0);
+        let name = |(shard, text): (usize, String)| {
+            format!("shard {shard} on {}: {text}", self.cluster.disk_name(self.pg.members[shard].0))
+        };
         let missing: Vec<String> = read.failures().into_iter().map(name).collect();
         let have = self.pg.members.len() - missing.len();
         let detail = format!("{} of {} shards needed are there; {}", have, self.codec.k(), missing.join("; "));

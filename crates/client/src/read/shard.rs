@@ -46,6 +46,10 @@ impl ShardError {
         matches!(self, ShardError::Damaged(_))
             || matches!(self, ShardError::Net(NetError::Remote(error)) if of_bytes(error.code))
     }
+    /// Its bytes at rest do not match their checksums, says the member.
+    pub(crate) fn is_rotten(&self) -> bool {
+        matches!(self, ShardError::Net(NetError::Remote(error)) if error.code == ErrorCode::ChecksumMismatch)
+    }
     pub(crate) fn text(&self) -> String {
         match self {
             ShardError::Net(error) => error.text(),

@@ -99,3 +99,45 @@ async fn assert_lost_first(volume: &Volume, from: usize, lost: u64) {
         other => panic!("{other:?}"),
     }
 }
+
+async fn patient(cluster: &FakeCluster, patience: Duration) -> Volume {
+    let client: Client = cluster.connect_for(patience).await;
+    client.volume("default").await.expect("the volume")
+}
+
+/// A tree with many lost files would be copied for hours, half a minute for each answer that every member has given at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_what_is_certainly_lost() {
+    for (layout, members) in [("r3", 3), ("rs-3-2/16k", 5), ("r2x4/16k", 5)] {
+        let schemes = [Scheme::Erasure { k: 3, m: 2 }, Scheme::Replicated(3), Scheme::Replicated(2)];
+        let mut cluster = FakeCluster::start(members, if layout == "r3" { &schemes[1..2] } else { &schemes });
+        written(&cluster, layout).await;
+        (1..=members).for_each(|disk| cluster.damage(disk, 5, true));
+        if layout.starts_with("rs") {
+            // A member that is away would not help: the other four are bad.
+            let away = cluster.members(1)[4];
+            cluster.kill(away);
+        }
+        let volume = patient(&cluster, Duration::from_secs(3600)).await;
+        let read = tokio::time::timeout(Duration::from_secs(120), read(&volume, 0, LENGTH));
+        let (_, error) = read.await.unwrap_or_else(|_| panic!("{layout}: it waits for its patience"));
+        let text = error.expect("lost").to_string();
+        assert!(text.contains("cannot be read from any copy") && text.contains("disk d"), "{layout}: {text}");
+    }
+}
+
+/// A file of which one member is away for a moment would be called lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_are_away_are_waited_for() {
+    let schemes = [Scheme::Erasure { k: 3, m: 2 }, Scheme::Replicated(3)];
+    let mut cluster = FakeCluster::start(5, &schemes);
+    written(&cluster, "rs-3-2/16k").await;
+    let members = cluster.members(1);
+    (0..2).for_each(|shard| cluster.damage(members[shard], 5, true));
+    cluster.kill(members[2]);
+    let volume = patient(&cluster, Duration::from_secs(4)).await;
+    let begun = std::time::Instant::now();
+    let (_, error) = read(&volume, 0, LENGTH).await;
+    assert!(matches!(error, Some(ClientError::Unreadable { .. })), "{error:?}");
+    assert!(begun.elapsed() >= Duration::from_secs(4), "it gave up after {:?}", begun.elapsed());
+}

@@ -33,7 +33,7 @@ pub enum CallError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
     /// No connection; for a time further calls fail at once.
-    #[error("cannot connect: {why}; next attempt in {retry_in:?}")]
+    #[error("cannot connect: {why}")]
     Connect {
         /// The last attempt's fault.
         why: String,
