@@ -1,17 +1,22 @@
 //! What is there of files and placement groups: copies and shards present and missing, losses that they survive, and how
 //! many members one failure domain has.
 //!
-//! A member counts as present while it serves: what waits or catches up answers no reads. Not here: any request; the
-//! callers bring the cluster map and the extents.
+//! A member counts as present while it serves and answers, and has no bad block where the file has bytes: what waits or catches
+//! up answers no reads. Not here: any request; the callers bring the cluster map, the extents, and what the members said
+//! (`members`).
+pub mod members;
+
 use crate::context::Context;
 use crate::error::Result;
 use cairn_client::RemotePath;
 use cairn_client::view::{ClusterView, PgView};
-use cairn_types::{ExtentKind, Layout, MemberState, Scheme};
+use cairn_types::{BLOCK_SIZE, ExtentKind, Layout, MemberState, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::manager::{StatusRequest, StatusResponse};
+use members::{Known, Members};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The cluster map with all placement groups, as the manager's leader has it.
 pub async fn whole_view(context: &Context, at: &RemotePath) -> Result<ClusterView> {
@@ -21,6 +26,26 @@ pub async fn whole_view(context: &Context, at: &RemotePath) -> Result<ClusterVie
     let mut view = ClusterView::default();
     view.apply(status.map.unwrap_or_default());
     Ok(view)
+}
+
+/// The cluster as it is known, and its data nodes, for several files.
+pub struct Look {
+    pub view: ClusterView,
+    members: Members,
+}
+
+impl Look {
+    pub async fn new(context: &Context, at: &RemotePath) -> Result<Look> {
+        let view = whole_view(context, at).await?;
+        Ok(Look { view, members: Members::new(context.client_of(at.cluster.as_deref()).await?) })
+    }
+
+    /// What is there of a file with these extents, by what its data nodes say now.
+    pub async fn of(&mut self, layout: u64, extents: &[Extent], sets: &[StripeSet]) -> Redundancy {
+        let groups = chunks_of(extents, sets).into_keys().map(|(pg, _)| pg).collect();
+        let known = self.members.ask(&self.view, &groups).await;
+        Redundancy::of(&self.view, layout, extents, sets, known)
+    }
 }
 
 /// Losses that a group survives with so many serving members; `None`: it cannot be read as it is.
@@ -51,6 +76,10 @@ pub struct Redundancy {
     pub unreadable: Option<String>,
     /// Of one of the groups that survive least, for what is said of domains.
     pub weakest: Option<u32>,
+    /// Bad blocks of the file that wait until they can be healed; their copies and shards count as missing.
+    pub bad_blocks: u64,
+    /// Nodes that do not answer although the cluster does not know it yet.
+    pub silent: BTreeSet<u32>,
     /// Bytes on all disks.
     pub raw: u64,
     /// Some of it is striped over shards.
@@ -59,35 +88,33 @@ pub struct Redundancy {
 
 impl Redundancy {
     /// Of a file with these extents. `layout`: of the file, for extents whose group the map does not have.
-    pub fn of(view: &ClusterView, layout: u64, extents: &[Extent], sets: &[StripeSet]) -> Redundancy {
-        let mut sum = Redundancy::default();
-        let mut counted: BTreeSet<(u32, u32)> = BTreeSet::new();
-        let named: BTreeMap<(u32, u32), &StripeSet> = sets.iter().map(|set| ((set.pg, set.index), set)).collect();
-        for extent in extents {
-            sum.raw += raw_of(view, layout, extent);
-            let chunks: Vec<(u32, u32)> = match named.get(&(extent.pg, extent.index)) {
-                Some(set) => set.column_pgs.iter().copied().zip(set.column_indices.iter().copied()).collect(),
-                None => vec![(extent.pg, extent.index)],
-            };
-            for chunk in chunks.into_iter().filter(|chunk| counted.insert(*chunk)) {
-                sum.count(view, chunk.0);
-            }
+    pub fn of(view: &ClusterView, layout: u64, extents: &[Extent], sets: &[StripeSet], known: &Known) -> Redundancy {
+        let mut sum =
+            Redundancy { raw: extents.iter().map(|e| raw_of(view, layout, e)).sum(), ..Redundancy::default() };
+        for (chunk, ranges) in chunks_of(extents, sets) {
+            sum.count(view, known, chunk, &ranges);
         }
         sum
     }
 
-    fn count(&mut self, view: &ClusterView, pg: u32) {
+    fn count(&mut self, view: &ClusterView, known: &Known, chunk: (u32, u32), ranges: &[Range<u32>]) {
         self.chunks += 1;
+        let pg = chunk.0;
         let Some(group) = view.pgs.get(&pg) else {
             self.unreadable.get_or_insert_with(|| format!("the cluster map has no pg{pg}"));
             self.losses = None;
             return;
         };
         self.has_shards |= !group.scheme.is_replicated();
-        let serving = group.serving().count();
-        self.present += serving as u64;
-        self.missing += group.members.len().saturating_sub(serving) as u64;
-        match losses_survived(group.scheme, serving) {
+        let disks: Vec<u32> = group.serving().filter(|disk| !known.is_out(*disk)).collect();
+        self.silent.extend(group.serving().filter_map(|disk| known.silent.get(&disk)));
+        let damage = Damage::of(known, chunk, &disks, ranges);
+        let serving = disks.len();
+        let present = serving - damage.members;
+        self.bad_blocks += damage.blocks;
+        self.present += present as u64;
+        self.missing += group.scheme.members().saturating_sub(present) as u64;
+        match losses_survived(group.scheme, serving - damage.worst.1) {
             Some(losses) if self.unreadable.is_none() => {
                 if self.weakest.is_none() || self.losses.is_none_or(|least| losses < least) {
                     (self.losses, self.weakest) = (Some(losses), Some(pg));
@@ -96,12 +123,18 @@ impl Redundancy {
             Some(_) => {}
             None => {
                 let needed = group.scheme.read_minimum();
-                let why = format!(
-                    "pg{pg} ({}) has {serving} of {} members in service, {needed} {} needed",
-                    group.scheme,
-                    group.members.len(),
-                    if needed == 1 { "is" } else { "are" }
-                );
+                let (of, are) = (group.scheme.members(), if needed == 1 { "is" } else { "are" });
+                let why = match damage.worst {
+                    (block, bad) if serving >= needed => format!(
+                        "block {block} of pg{pg}/c{} ({}) is bad on {bad} of {serving} members in service, {needed} intact \
+                         {are} needed",
+                        chunk.1, group.scheme
+                    ),
+                    _ => format!(
+                        "pg{pg} ({}) has {serving} of {of} members in service, {needed} {are} needed",
+                        group.scheme
+                    ),
+                };
                 self.unreadable.get_or_insert(why);
                 (self.losses, self.weakest) = (None, Some(pg));
             }
@@ -115,16 +148,89 @@ impl Redundancy {
         }
         let kind = if self.has_shards { "shards and copies" } else { "copies" };
         let chunks = if self.chunks == 1 { "1 chunk".into() } else { format!("{} chunks", self.chunks) };
-        let missing = match self.missing {
+        let mut missing = match self.missing {
             0 => String::new(),
             n => format!(", {n} missing"),
         };
+        match self.bad_blocks {
+            0 => {}
+            1 => missing.push_str(" (1 bad block that waits to be healed)"),
+            n => missing.push_str(&format!(" ({n} bad blocks that wait to be healed)")),
+        }
+        if !self.silent.is_empty() {
+            let nodes: Vec<String> = self.silent.iter().map(|node| format!("n{node}")).collect();
+            let verb = if nodes.len() == 1 { "does" } else { "do" };
+            missing.push_str(&format!(" ({} {verb} not answer now)", nodes.join(", ")));
+        }
         let fate = match (&self.unreadable, self.losses) {
             (Some(why), _) => format!("cannot be read as a whole now: {why}"),
             (None, Some(losses)) => format!("survives {}", losses_text(losses)),
             (None, None) => "nothing is known of its members".into(),
         };
         format!("{} of {} {kind} present in {chunks}{missing}; {fate}", self.present, self.present + self.missing)
+    }
+}
+
+/// Chunks with bytes of the file, and the blocks of each member that these bytes, or their parity, lie in.
+fn chunks_of(extents: &[Extent], sets: &[StripeSet]) -> BTreeMap<(u32, u32), Vec<Range<u32>>> {
+    let named: BTreeMap<(u32, u32), &StripeSet> = sets.iter().map(|set| ((set.pg, set.index), set)).collect();
+    let mut chunks: BTreeMap<(u32, u32), Vec<Range<u32>>> = BTreeMap::new();
+    let block = BLOCK_SIZE as u64;
+    let blocks = |from: u64, to: u64| {
+        let number = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
+        number(from / block)..number(to.div_ceil(block))
+    };
+    for extent in extents {
+        let (from, to) = (extent.chunk_offset, extent.chunk_offset + extent.length);
+        let here = (extent.pg, extent.index);
+        match (ExtentKind::from_flags(extent.flags), named.get(&here)) {
+            (Some(ExtentKind::Set(stripe)), Some(set)) => {
+                let columns = set.column_pgs.iter().copied().zip(set.column_indices.iter().copied());
+                for (column, chunk) in (0..).zip(columns) {
+                    let part = stripe.part(column, from, to);
+                    let ranges = chunks.entry(chunk).or_default();
+                    ranges.extend(part.map(|part| blocks(part.offset, part.offset + part.length)));
+                }
+            }
+            (Some(ExtentKind::Erasure(stripe)), _) => {
+                // Decoding a byte takes the blocks of its row on the other members.
+                let (first, end) = (from / stripe.row(), to.div_ceil(stripe.row()));
+                chunks.entry(here).or_default().push(blocks(first * stripe.unit(), end * stripe.unit()));
+            }
+            _ => chunks.entry(here).or_default().push(blocks(from, to)),
+        }
+    }
+    chunks
+}
+
+/// Bad blocks of a chunk where a file has bytes.
+#[derive(Clone, Copy, Default, Debug)]
+struct Damage {
+    blocks: u64,
+    /// Members with some.
+    members: usize,
+    /// A block that is bad on the most members, and on how many.
+    worst: (u32, usize),
+}
+
+impl Damage {
+    fn of(known: &Known, chunk: (u32, u32), disks: &[u32], ranges: &[Range<u32>]) -> Damage {
+        let mut damage = Damage::default();
+        let Some(bad) = known.bad.get(&chunk) else { return damage };
+        // The same block of each member belongs together: copies, or a row's.
+        let mut members: BTreeMap<u32, usize> = BTreeMap::new();
+        for (_, blocks) in bad.iter().filter(|(disk, _)| disks.contains(disk)) {
+            let mine: Vec<u32> =
+                blocks.iter().copied().filter(|block| ranges.iter().any(|range| range.contains(block))).collect();
+            damage.blocks += mine.len() as u64;
+            damage.members += usize::from(!mine.is_empty());
+            for block in mine {
+                *members.entry(block).or_insert(0) += 1;
+            }
+        }
+        let worst = members.into_iter().max_by_key(|(block, bad)| (*bad, std::cmp::Reverse(*block)));
+        damage.worst = worst.unwrap_or_default();
+        damage
     }
 }
 

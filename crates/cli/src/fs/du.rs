@@ -6,11 +6,10 @@ use crate::fs::stat::Contents;
 use crate::human;
 use crate::mode::is_regular;
 use crate::output::put_name;
-use crate::redundancy::{losses_text, whole_view};
+use crate::redundancy::{Look, losses_text};
 use crate::remote::{Found, expand_all};
 use crate::report::{Done, Report};
 use crate::walk::{Node, Step, Walk};
-use cairn_client::view::ClusterView;
 use cairn_types::Layout;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -86,7 +85,7 @@ impl DuArgs {
         let mut walk = Walk::new(&found.volume, found.at.clone(), found.attributes);
         let mut open: Vec<Sum> = vec![Sum::default()];
         let mut linked = BTreeSet::new();
-        let mut view = None;
+        let mut look = None;
         while let Some(step) = walk.next().await {
             match step {
                 Err(error) if error.is_fatal() => return Err(error),
@@ -98,7 +97,7 @@ impl DuArgs {
                         && !linked.insert(node.attributes.inode);
                     let one = match again {
                         true => Sum::default(),
-                        false => match self.of_file(context, found, &node, &mut view).await {
+                        false => match self.of_file(context, found, &node, &mut look).await {
                             Ok(sum) => sum,
                             Err(error) if error.is_fatal() => return Err(error),
                             Err(error) => {
@@ -130,13 +129,7 @@ impl DuArgs {
     }
 
     /// From the extents where the attributes do not say it: rows and tails of striped files take different space.
-    async fn of_file(
-        &self,
-        context: &Context,
-        found: &Found,
-        node: &Node,
-        view: &mut Option<ClusterView>,
-    ) -> Result<Sum> {
+    async fn of_file(&self, context: &Context, found: &Found, node: &Node, look: &mut Option<Look>) -> Result<Sum> {
         let a = &node.attributes;
         let sum = Sum { bytes: a.size, raw: raw_bytes(a), files: 1, ..Sum::default() };
         let layout = Layout::from_bits(a.layout).filter(|layout| !layout.scheme().is_replicated());
@@ -144,11 +137,11 @@ impl DuArgs {
         if !is_regular(a.mode) || a.stored_bytes == 0 || !(striped || self.redundancy) {
             return Ok(sum);
         }
-        let view = match view {
-            Some(view) => view,
-            None => view.insert(whole_view(context, &found.at).await?),
+        let look = match look {
+            Some(look) => look,
+            None => look.insert(Look::new(context, &found.at).await?),
         };
-        let r = Contents::look_up(view, &found.volume, a).await?.redundancy;
+        let r = Contents::look_up(look, &found.volume, a).await?.redundancy;
         let unreadable = u64::from(r.unreadable.is_some());
         Ok(Sum { raw: r.raw, missing: r.missing, losses: r.losses, unreadable, ..sum })
     }

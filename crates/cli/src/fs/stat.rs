@@ -5,11 +5,10 @@ use crate::error::Result;
 use crate::human;
 use crate::mode::{self, mode_text, type_name};
 use crate::owner::{group_name, user_name};
-use crate::redundancy::{Redundancy, crowds, whole_view};
+use crate::redundancy::{Look, Redundancy, crowds};
 use crate::remote::{Found, expand_all};
 use crate::report::Done;
 use cairn_client::Volume;
-use cairn_client::view::ClusterView;
 use cairn_types::{ByteCount, ExtentKind};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::Attributes;
@@ -40,11 +39,11 @@ pub(super) struct Contents {
 
 impl Contents {
     async fn fetch(context: &Context, found: &Found) -> Result<Contents> {
-        let view = whole_view(context, &found.at).await?;
-        Contents::look_up(&view, &found.volume, &found.attributes).await
+        let mut look = Look::new(context, &found.at).await?;
+        Contents::look_up(&mut look, &found.volume, &found.attributes).await
     }
 
-    pub(super) async fn look_up(view: &ClusterView, volume: &Volume, a: &Attributes) -> Result<Contents> {
+    pub(super) async fn look_up(look: &mut Look, volume: &Volume, a: &Attributes) -> Result<Contents> {
         let (mut extents, mut sets) = (Vec::<Extent>::new(), Vec::new());
         loop {
             let from = extents.last().map_or(0, |e| e.file_offset + e.length);
@@ -56,9 +55,9 @@ impl Contents {
                 break;
             }
         }
-        let redundancy = Redundancy::of(view, a.layout, &extents, &sets);
-        let weakest = redundancy.weakest.and_then(|pg| view.pgs.get(&pg));
-        let crowd = weakest.and_then(|pg| crowds(view, pg).first().map(|crowd| crowd.text(pg.scheme)));
+        let redundancy = look.of(a.layout, &extents, &sets).await;
+        let weakest = redundancy.weakest.and_then(|pg| look.view.pgs.get(&pg));
+        let crowd = weakest.and_then(|pg| crowds(&look.view, pg).first().map(|crowd| crowd.text(pg.scheme)));
         Ok(Contents { extents, redundancy, crowd })
     }
 }
@@ -117,6 +116,8 @@ impl StatArgs {
                 value["chunks"] = json!(r.chunks);
                 value["shards_present"] = json!(r.present);
                 value["shards_missing"] = json!(r.missing);
+                value["bad_blocks"] = json!(r.bad_blocks);
+                value["silent_nodes"] = json!(r.silent);
                 value["losses_survived"] = json!(r.losses);
                 value["readable"] = json!(r.unreadable.is_none());
             }

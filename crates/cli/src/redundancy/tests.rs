@@ -47,22 +47,22 @@ fn fail(view: &mut ClusterView, pg: u32, members: usize) {
 fn losses_are_the_least_of_all_extents() {
     let (layout, extents) = file();
     let mut view = view();
-    let whole = Redundancy::of(&view, layout, &extents, &[]);
+    let whole = Redundancy::of(&view, layout, &extents, &[], &Known::default());
     assert_eq!((whole.chunks, whole.present, whole.missing, whole.losses), (2, 13, 0, Some(3)));
     assert_eq!(whole.raw, 10 * 6 * 65_536 / 2 * 3 + 4000);
     assert_eq!(whole.text(), "13 of 13 shards and copies present in 2 chunks; survives 3 more losses");
     fail(&mut view, 2, 1);
     fail(&mut view, 1, 2);
-    let damaged = Redundancy::of(&view, layout, &extents, &[]);
+    let damaged = Redundancy::of(&view, layout, &extents, &[], &Known::default());
     assert_eq!((damaged.missing, damaged.losses, damaged.weakest), (3, Some(1), Some(1)));
     assert!(damaged.text().ends_with("3 missing; survives 1 more loss"), "{}", damaged.text());
     fail(&mut view, 1, 4);
-    let lost = Redundancy::of(&view, layout, &extents, &[]);
+    let lost = Redundancy::of(&view, layout, &extents, &[], &Known::default());
     assert_eq!((lost.losses, lost.weakest), (None, Some(1)));
     assert!(lost.text().contains("cannot be read as a whole now: pg1 (rs-6-3) has 5 of 9 members in service, 6 are"));
-    assert_eq!(Redundancy::of(&view, layout, &[], &[]).text(), "nothing is stored yet");
+    assert_eq!(Redundancy::of(&view, layout, &[], &[], &Known::default()).text(), "nothing is stored yet");
     let unknown = Extent { pg: 99, length: 10, ..Extent::default() };
-    let unknown = Redundancy::of(&view, layout, &[unknown], &[]);
+    let unknown = Redundancy::of(&view, layout, &[unknown], &[], &Known::default());
     assert_eq!((unknown.raw, unknown.losses), (40, None), "copies of what the layout says");
 }
 
@@ -78,7 +78,7 @@ fn every_column_of_a_stripe_set_counts() {
     view.pgs.insert(3, other);
     fail(&mut view, 3, 3);
     let set = StripeSet { pg: 2, index: 1, column_pgs: vec![2, 3], column_indices: vec![1, 5] };
-    let found = Redundancy::of(&view, 0x1000_8004, &[extent], &[set]);
+    let found = Redundancy::of(&view, 0x1000_8004, &[extent], &[set], &Known::default());
     assert_eq!((found.chunks, found.present, found.missing, found.losses), (2, 5, 3, Some(0)));
     assert_eq!(found.text(), "5 of 8 copies present in 2 chunks, 3 missing; survives no more loss");
 }
@@ -101,4 +101,43 @@ fn domains_with_several_members_are_named() {
     assert!(crowded.iter().all(|crowd| crowd.kind == "host"), "one rack is no news");
     assert_eq!(crowded.len(), 4);
     assert!(crowded[0].text(RS).contains("losing the host leaves 7, reads need k = 6"), "{}", crowded[0].text(RS));
+}
+
+/// A file with blocks that nobody can read would be shown as whole, or one of which every row can be read as lost.
+#[test]
+fn bad_blocks_count_as_missing() {
+    let ((layout, extents), view) = (file(), view());
+    let of = |bad: &[(u32, u32)]| {
+        let mut known = Known::default();
+        for (disk, block) in bad {
+            known.bad.entry((1, 7)).or_default().entry(*disk).or_default().push(*block);
+        }
+        // Of other chunks, and of the copies behind the file's bytes.
+        known.bad.entry((1, 8)).or_default().insert(1, vec![0]);
+        known.bad.entry((2, 3)).or_default().insert(1, vec![1]);
+        Redundancy::of(&view, layout, &extents, &[], &known)
+    };
+    let one = of(&[(1, 3), (1, 4), (2, 9), (3, 160)]);
+    assert_eq!((one.present, one.missing, one.losses, one.bad_blocks), (11, 2, Some(2), 3), "in different rows");
+    let text = "11 of 13 shards and copies present in 2 chunks, 2 missing (3 bad blocks that wait to be healed); survives \
+                2 more losses";
+    assert_eq!(one.text(), text);
+    let three = of(&[(1, 3), (5, 3), (9, 3)]);
+    assert_eq!((three.losses, three.unreadable.is_none()), (Some(0), true));
+    let four = of(&[(1, 3), (5, 3), (9, 3), (2, 3)]);
+    assert_eq!((four.losses, four.weakest), (None, Some(1)));
+    let why = "block 3 of pg1/c7 (rs-6-3) is bad on 4 of 9 members in service, 6 intact are needed";
+    assert!(four.text().ends_with(why), "{}", four.text());
+}
+
+/// Right after a loss the cluster does not know of it: a file would be said to survive what it does not.
+#[test]
+fn members_that_do_not_answer_count_as_missing() {
+    let ((layout, extents), view) = (file(), view());
+    let known = Known { silent: [(1, 1), (9, 9)].into(), unsure: [3].into(), ..Known::default() };
+    let found = Redundancy::of(&view, layout, &extents, &[], &known);
+    assert_eq!((found.missing, found.losses), (5, Some(0)), "three of nine, and two of four copies");
+    assert!(found.text().contains("5 missing (n1, n9 do not answer now); survives no more loss"), "{}", found.text());
+    let known = Known { silent: (1..=4).map(|disk| (disk, disk)).collect(), ..Known::default() };
+    assert!(Redundancy::of(&view, layout, &extents, &[], &known).unreadable.is_some());
 }
