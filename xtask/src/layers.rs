@@ -44,6 +44,7 @@ const CRATES: &[(&str, Place)] = &[
     ("telemetry", Layer(4)),
     ("raft-host", Layer(4)),
     ("node-agent", Layer(4)),
+    ("rescue", Layer(4)),
     ("meta", Layer(SERVERS)),
     ("data", Layer(SERVERS)),
     ("manager", Layer(SERVERS)),
@@ -87,6 +88,7 @@ const SAME_LAYER: &[(&str, &str, &str)] = &[
     ("raft-host", "store", "it keeps the Raft log"),
     ("raft-host", "telemetry", "it counts"),
     ("node-agent", "rpc", "it talks to the manager"),
+    ("rescue", "store", "it puts states into the directories of nodes that do not run"),
     ("cli", "bench", "`cairn bench` is a subcommand"),
 ];
 

@@ -11,6 +11,9 @@ use std::path::PathBuf;
 
 pub use read::parse;
 
+/// Checkpoints kept of each Raft group unless a configuration says otherwise.
+pub const CHECKPOINT_GENERATIONS: usize = 2;
+
 /// A checked configuration of one process.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -32,6 +35,8 @@ pub struct NodeConfig {
     pub http: String,
     pub rack: String,
     pub host: String,
+    /// Checkpoints kept of each Raft group.
+    pub checkpoint_generations: usize,
 }
 
 /// `[manager]`

@@ -1,6 +1,7 @@
 //! `cairn dev`: a whole cluster in one process without root, kept in one directory: real TCP, real files.
 //!
 //! Node 1 is manager and meta; every other node is a data node with its own directory, port and rack.
+use crate::config::CHECKPOINT_GENERATIONS;
 use crate::node::{NodeProcess, NodeSpec};
 use crate::server::{ServeError, Signals, announce, http_runtime, raise_file_limit};
 use anyhow::Context;
@@ -107,6 +108,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
         http: Some(args.http.clone()),
         rack: rack(args, 0),
         host: "host1".into(),
+        checkpoint_generations: CHECKPOINT_GENERATIONS,
         managers: vec![(1, args.listen.clone())],
         manager: Some(1),
         manager_joins: false,
@@ -130,6 +132,7 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         http: None,
         rack: rack(args, number - 1),
         host: format!("host{}", number + 1),
+        checkpoint_generations: CHECKPOINT_GENERATIONS,
         managers: managers.to_vec(),
         manager: None,
         manager_joins: false,

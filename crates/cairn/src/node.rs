@@ -48,6 +48,8 @@ pub struct NodeSpec {
     pub http: Option<String>,
     pub rack: String,
     pub host: String,
+    /// Checkpoints kept of each Raft group.
+    pub checkpoint_generations: usize,
     pub managers: Vec<(u32, String)>,
     /// Its number in the manager's group.
     pub manager: Option<u32>,
@@ -211,9 +213,10 @@ impl Ground {
         let addresses = spec.managers.iter().map(|(_, address)| address.clone());
         LeaderClient::new(self.client.clone(), "the manager", addresses)
     }
-    fn raft_host(&self, node: NodeId) -> anyhow::Result<Arc<RaftHost>> {
+    fn raft_host(&self, node: NodeId, checkpoint_generations: usize) -> anyhow::Result<Arc<RaftHost>> {
         let dir = self.dir.lock();
-        let config = HostConfig { cluster: dir.label().cluster, ..HostConfig::new(node, dir.label().uuid) };
+        let cluster = dir.label().cluster;
+        let config = HostConfig { cluster, checkpoint_generations, ..HostConfig::new(node, dir.label().uuid) };
         let transport = self.addresses.transport.clone();
         let host = RaftHost::start(config, self.clock.clone(), self.rng.clone(), dir.disk().clone(), transport)?;
         Ok(Arc::new(host))
@@ -266,7 +269,7 @@ impl Roles {
     /// What does not need a registration: the manager's group and the disks.
     fn start_early(&mut self, spec: &NodeSpec, ground: &Ground, router: &Router, address: &str) -> anyhow::Result<()> {
         if let Some(member) = spec.manager {
-            let host = ground.raft_host(NodeId(member))?;
+            let host = ground.raft_host(NodeId(member), spec.checkpoint_generations)?;
             serve(&router.raft, Arc::new(RaftService::start(host.clone())?));
             let mut members: Vec<_> =
                 spec.managers.iter().map(|(id, address)| (NodeId(*id), address.clone())).collect();
@@ -314,7 +317,7 @@ impl Roles {
         let host = match &self.raft {
             Some(host) => host.clone(),
             None => {
-                let host = ground.raft_host(registration.node)?;
+                let host = ground.raft_host(registration.node, spec.checkpoint_generations)?;
                 serve(&router.raft, Arc::new(RaftService::start(host.clone())?));
                 self.raft.insert(host).clone()
             }

@@ -102,6 +102,7 @@ fn spec(config: &Config) -> NodeSpec {
         http: Some(node.http.clone()),
         rack: node.rack.clone(),
         host: if node.host.is_empty() { host_name() } else { node.host.clone() },
+        checkpoint_generations: node.checkpoint_generations,
         managers: config.manager.members.clone(),
         manager: config.manager.member,
         manager_joins: config.manager.join,

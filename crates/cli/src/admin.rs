@@ -1,4 +1,5 @@
 //! `cairn admin …`: state and settings of the cluster, as the manager's leader tells them. One noun a file.
+mod backup;
 mod config;
 mod disk;
 mod drain;
@@ -10,7 +11,9 @@ mod node;
 mod partition;
 mod pg;
 mod repair;
+mod rebuild_map;
 mod scrub;
+mod restore;
 mod status;
 mod target;
 mod volume;
@@ -57,6 +60,12 @@ enum Noun {
     /// Settings of the whole cluster
     Config(config::ConfigArgs),
 }
+    /// Copy the cluster's metadata to another place, or look at such copies
+    Backup(backup::BackupArgs),
+    /// Put meta partitions of a backup into the directory of a node that does not run
+    Restore(restore::RestoreArgs),
+    /// Make the cluster map anew from the disks, when all managers are lost
+    RebuildMap(rebuild_map::RebuildMapArgs),
 
 impl AdminArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
@@ -76,6 +85,9 @@ impl AdminArgs {
         }
     }
 }
+            Noun::Backup(args) => args.run(context).await,
+            Noun::Restore(args) => args.run(context),
+            Noun::RebuildMap(args) => args.run(context),
 
 /// All that the manager tells, with its map.
 async fn status(context: &Context) -> Result<(StatusResponse, ClusterMap)> {

@@ -7,7 +7,7 @@ use crate::read::health::HedgeBounds;
 use crate::read::rows::ShardReads;
 use crate::view::ClusterView;
 use cairn_env::{FastRng, RealClock};
-use cairn_rpc::{ClientConfig, Identity};
+use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty, ProcessStatsResponse};
 use std::sync::Arc;
@@ -124,6 +124,20 @@ impl Client {
     ) -> Result<A> {
         let answer = self.cluster.net.call(address, opcode, request, deadline).await;
         answer.map_err(|error| error.into_client(what, address, deadline))
+    }
+    /// A call to the process at an address whose answer brings bytes, such as a part of a checkpoint.
+    pub async fn fetch<A: prost::Message + Default>(
+        &self,
+        what: &str,
+        address: &str,
+        opcode: Opcode,
+        request: &impl prost::Message,
+        deadline: Duration,
+    ) -> Result<(A, Vec<u8>)> {
+        let options = CallOptions::new(deadline).bulk();
+        let answer = self.cluster.net.call_with(address, opcode, request, Payload::None, options).await;
+        let (answer, bytes) = answer.map_err(|error| error.into_client(what, address, deadline))?;
+        Ok((answer, bytes.map(|bytes| bytes.to_vec()).unwrap_or_default()))
     }
     /// What the process at an address used so far.
     pub async fn process_stats(&self, address: &str) -> Result<ProcessStatsResponse> {

@@ -3,6 +3,7 @@
 //!
 //! Chance does not find checksums, so everything is decoded once more with them put right. Not here: the targets
 //! (`fuzz/`), which need libFuzzer; the corpus and its mutations go through these functions in the tests below.
+use crate::backup_manifest::BackupManifest;
 use crate::bad_blocks::BadBlocks;
 use crate::checkpoint::{CHECKPOINT_BLOCK, CheckpointFooter, CheckpointHeader, PAGE_HEADER_LEN, PageHeader};
 use crate::chunk_header::{CHUNK_HEADER_LEN, ChunkHeader};
@@ -14,6 +15,7 @@ use crate::journal_header::{JOURNAL_HEADER_LEN, JournalHeader};
 use crate::journal_record::decode_record;
 use crate::label::{LABEL_LEN, Label};
 use crate::le::u32_at;
+use crate::map_scan::MapScan;
 use crate::partition_list::PartitionList;
 use crate::pg_state::{PG_STATE_LEN, PgStateRecord};
 use crate::scrub_state::{SCRUB_STATE_LEN, ScrubState};
@@ -206,7 +208,7 @@ fn journal_records(mut data: &[u8]) -> usize {
     }
 }
 
-/// Labels, states of placement groups and of scrubs, and the lists of a node's disks and partitions.
+/// Labels, states of placement groups and of scrubs, and the lists of a node's disks and partitions and of bad blocks.
 #[doc(hidden)]
 pub fn fuzz_lists(data: &[u8]) -> usize {
     let mut decoded = 0;
@@ -232,6 +234,14 @@ pub fn fuzz_lists(data: &[u8]) -> usize {
             assert_eq!(found.encode(), list);
         }
         if let Ok(found) = BadBlocks::decode(&list) {
+            decoded += 1;
+            assert_eq!(found.encode(), list);
+        }
+        if let Ok(found) = BackupManifest::decode(&list) {
+            decoded += 1;
+            assert_eq!(found.encode(), list);
+        }
+        if let Ok(found) = MapScan::decode(&list) {
             decoded += 1;
             assert_eq!(found.encode(), list);
         }

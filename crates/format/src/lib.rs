@@ -2,6 +2,7 @@
 //!
 //! Formats are described in the `//!` of each file and in docs/reference/formats.md.
 pub mod bad_blocks;
+pub mod backup_manifest;
 pub mod checkpoint;
 pub mod chunk_header;
 pub mod chunk_state;
@@ -15,6 +16,7 @@ pub mod journal_overwrite;
 pub mod journal_record;
 pub mod label;
 mod le;
+pub mod map_scan;
 pub mod overwrite_number;
 pub mod partition_list;
 pub mod pg_state;

@@ -25,6 +25,7 @@ pub mod moves;
 pub mod pg;
 pub mod plan;
 pub mod problems;
+pub mod rebuild;
 mod record;
 pub mod repair;
 pub mod slowness;

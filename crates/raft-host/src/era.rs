@@ -7,20 +7,8 @@
 //! Not here: who gives a new era (whoever restores, offline).
 
 use cairn_raft::Position;
+use cairn_types::{era_of, first_term};
 use cairn_wire::raft::RaftMessage;
-
-/// Terms of an era: as many elections as there will ever be.
-pub const ERA_SHIFT: u32 = 30;
-
-/// The era of a term.
-pub fn era_of(term: u64) -> u64 {
-    term >> ERA_SHIFT
-}
-
-/// First term of an era.
-pub fn first_term(era: u64) -> u64 {
-    era << ERA_SHIFT
-}
 
 /// What is done with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A role implements [`StateMachine`], opens its groups with [`RaftHost::open_group`] and talks to them through
 //! [`GroupHandle`]s. Not here: Raft itself (cairn-raft), file formats (cairn-format), what the items mean (the roles).
 pub mod config;
-pub mod era;
+mod era;
 pub mod error;
 pub mod handle;
 pub mod host;

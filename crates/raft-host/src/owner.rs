@@ -19,11 +19,11 @@ use bytes::Bytes;
 use cairn_env::Clock;
 use cairn_raft::{BatchBuilder, CoreStatus, GroupCore, Input, LogClock, MemberChange, Output, Position, Refused};
 use cairn_store::{CheckpointStore, Wal};
-use cairn_types::{ClusterId, GroupId, NodeId, Time};
+use cairn_types::{ClusterId, GroupId, NodeId, Time, era_of};
 use cairn_wire::raft::{RaftBatch, RaftMessage};
 
 use crate::config::HostConfig;
-use crate::era::{Verdict, era_of, judge};
+use crate::era::{Verdict, judge};
 use crate::error::HostError;
 use crate::jobs::CheckpointJob;
 use crate::mailbox::{Event, Inbox, Mailbox};

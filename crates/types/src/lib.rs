@@ -2,6 +2,7 @@
 //!
 //! Layer 0: no I/O, no clock, no randomness. Every other crate speaks in these types.
 pub mod checksum;
+pub mod era;
 pub mod error_code;
 pub mod ids;
 pub mod layout;
@@ -13,6 +14,7 @@ pub mod time;
 pub mod units;
 
 pub use checksum::{crc32c, crc32c_append, crc32c_blocks};
+pub use era::{era_of, first_term};
 pub use error_code::{ErrorCode, RetryClass};
 pub use ids::{
     ChunkId, ClusterId, DiskId, DiskUuid, Epoch, GroupId, Incarnation, InodeId, NodeId, PartitionId, PgId, SessionId,

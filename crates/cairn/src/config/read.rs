@@ -1,5 +1,5 @@
 //! Reads `cairn.toml` key by key, collecting mistakes instead of stopping at the first.
-use super::{Config, ConfigErrors, DataSection, ManagerSection, NodeConfig};
+use super::{CHECKPOINT_GENERATIONS, Config, ConfigErrors, DataSection, ManagerSection, NodeConfig};
 use cairn_telemetry::LogConfig;
 use cairn_types::DiskUuid;
 use std::path::PathBuf;
@@ -10,8 +10,11 @@ use toml::de::{DeTable, DeValue};
 /// more losses than one less.
 const MANAGERS_MAX: usize = 6;
 
+/// Checkpoints that may be kept: the log needs two.
+const GENERATIONS: std::ops::RangeInclusive<usize> = 2..=64;
+
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
-    ("node", &["dir", "listen", "advertise", "http", "rack", "host"]),
+    ("node", &["dir", "listen", "advertise", "http", "rack", "host", "checkpoint_generations"]),
     ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
@@ -193,7 +196,28 @@ impl<'a> Reader<'a> {
         let http = self.address(section, "http").unwrap_or_else(|| "127.0.0.1:0".into());
         let rack = self.text(section, "rack").unwrap_or_else(|| "default".into());
         let host = self.text(section, "host").unwrap_or_default();
-        Some(NodeConfig { dir: PathBuf::from(dir?), listen: listen?, advertise, http, rack, host })
+        let checkpoint_generations = self.generations(section);
+        Some(NodeConfig {
+            dir: PathBuf::from(dir?),
+            listen: listen?,
+            advertise,
+            http,
+            rack,
+            host,
+            checkpoint_generations,
+        })
+    }
+
+    fn generations(&mut self, section: &Section<'a>) -> usize {
+        let Some(value) = section.get("checkpoint_generations") else { return CHECKPOINT_GENERATIONS };
+        let number = value.get_ref().as_integer().and_then(|i| i.as_str().parse::<usize>().ok());
+        match number.filter(|number| GENERATIONS.contains(number)) {
+            Some(number) => number,
+            None => {
+                self.mistake(value.span().start, "node.checkpoint_generations is a number from 2 to 64".into());
+                CHECKPOINT_GENERATIONS
+            }
+        }
     }
 
     fn manager(&mut self, section: &Section<'a>) -> Option<ManagerSection> {

@@ -6,6 +6,7 @@ const GOOD: &str = r#"
 dir = "/var/lib/cairn"
 listen = "10.0.0.1:7400"
 rack = "a"
+checkpoint_generations = 5
 
 [manager]
 members = ["1@10.0.0.1:7400", "2@10.0.0.2:7400", "3@10.0.0.3:7400"]
@@ -31,7 +32,7 @@ fn a_good_file_gives_all_roles() {
     let data = config.data.expect("data");
     assert_eq!(data.disks.len(), 2);
     assert_eq!(data.replaced_disks[0].0[..2], [1, 2]);
-    assert_eq!(config.node.rack, "a");
+    assert_eq!((config.node.rack.as_str(), config.node.checkpoint_generations), ("a", 5));
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn all_mistakes_come_at_once_with_their_lines() {
 [node]
 dir = 7
 listn = "10.0.0.1:7400"
-
+checkpoint_generations = 1
 [manager]
 members = ["one@x:1", "2@10.0.0.2:7400", "2@10.0.0.3:7400"]
 member = 3
@@ -67,6 +68,7 @@ replaced_disks = ["/a"]
     for wanted in [
         "line 3: node.dir is a text",
         "line 4: unknown key \"listn\"; did you mean \"listen\"?",
+        "line 5: node.checkpoint_generations is a number from 2 to 64",
         "node.listen is missing",
         "line 7: manager.members: \"one@x:1\" is no member",
         "line 7: manager.members names member 2 twice",

@@ -28,6 +28,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         http: Some(http.clone()),
         rack: "a".into(),
         host: "h".into(),
+        checkpoint_generations: 2,
         managers: vec![(1, free_address())],
         manager: None,
         manager_joins: false,

@@ -21,6 +21,7 @@ mod mount_posix;
 mod namespace;
 mod refusals;
 mod repair;
+mod rescue;
 mod sessions;
 mod support;
 mod trees;

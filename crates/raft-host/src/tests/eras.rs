@@ -7,12 +7,11 @@ use std::sync::mpsc::channel;
 use cairn_env::{Disk, RealDisk};
 use cairn_format::checkpoint::CheckpointHeader;
 use cairn_store::{CheckpointSource, CheckpointStore, HardState, Record, Wal, WalConfig};
-use cairn_types::ClusterId;
+use cairn_types::{ClusterId, first_term};
 use cairn_wire::raft::TakeCheckpointRequest;
 
 use super::fixture::{Fate, GROUP, Node, Switch, config, start, wait_for};
 use crate::HostError;
-use crate::era::first_term;
 use crate::host::{CHECKPOINT_DIR, LOG_DIR};
 
 const ERA: u64 = 1_795_000_000;

@@ -109,7 +109,7 @@ fn block(file: &dyn File, offset: u64) -> Result<Box<[u8; CHECKPOINT_BLOCK]>, St
 
 impl CheckpointFile {
     /// Opens a file and verifies header and footer; the pages are verified when they are read.
-    pub(super) fn open(disk: &dyn Disk, path: &str) -> Result<Self, StoreError> {
+    pub fn open(disk: &dyn Disk, path: &str) -> Result<Self, StoreError> {
         let name = format!("{}/{path}", disk.name());
         let refuse = |offset: u64, error: CheckpointError| match error {
             CheckpointError::Version(found) => {

@@ -1,0 +1,232 @@
+//! Losing the manager's state and making it anew from what the disks of a small cluster have.
+use super::*;
+use crate::apply::tests::{SECOND, cluster, ok, register, uuid};
+use crate::command::{Command, CreatePgs, Disks, NodeAt, NodesDown, Register};
+use crate::{Outcome, Roles};
+
+const NOW: WallTime = WallTime(1_795_000_000 * SECOND);
+
+fn wanted() -> Wanted {
+    Wanted { manager: NodeId(1), address: "10.0.0.1:7400".into(), names: BTreeMap::new(), now: NOW }
+}
+
+/// Four data nodes with a disk each, a meta node, a volume, two groups; one disk has left the second group's service.
+fn before() -> State {
+    let mut state = cluster(4);
+    for disks in [[1, 2, 3], [2, 3, 4]] {
+        let groups = vec![Disks { disks: disks.to_vec(), ..Disks::default() }];
+        ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme: 3, groups }));
+    }
+    let incarnation = state.node(NodeId(19)).expect("the fourth").incarnation.get();
+    ok(&mut state, Command::NodesDown(NodesDown { nodes: vec![NodeAt { node: 19, incarnation }] }));
+    state
+}
+
+fn record(pg: &Pg, state: &State) -> FoundPg {
+    let node = |disk| state.disk(disk).expect("known").node;
+    FoundPg {
+        id: pg.id,
+        volume: pg.volume,
+        scheme: pg.scheme,
+        epoch: pg.epoch,
+        creation_epoch: pg.creation_epoch,
+        high_water: 7,
+        retired: pg.retired,
+        members: pg.members.iter().map(|m| (m.disk, node(m.disk), m.state)).collect(),
+    }
+}
+
+/// What all directories have when everybody heard of everything.
+fn found(state: &State) -> Found {
+    let cluster = state.cluster().expect("begun").id;
+    let volume = state.volume(VolumeId(1)).expect("made");
+    let partition = state.partitions().next().expect("made");
+    let partitions = vec![FoundPartition {
+        id: partition.id,
+        volume: volume.id,
+        inodes: (partition.inode_first, partition.inode_last),
+        layout: volume.layout,
+        created: volume.created,
+        era: 0,
+    }];
+    let node = |node: &Node| FoundNode {
+        path: format!("/node{}", node.id.get()),
+        cluster,
+        id: node.id,
+        uuid: node.uuid,
+        partitions: if node.roles.has(Roles::META) { partitions.clone() } else { Vec::new() },
+    };
+    let disk = |disk: &Disk| FoundDisk {
+        path: format!("/disk{}", disk.id.get()),
+        cluster,
+        id: disk.id,
+        uuid: disk.uuid,
+        node: disk.node,
+        pgs: state.pgs_of(disk.id).map(|pg| record(pg, state)).collect(),
+    };
+    Found { nodes: state.nodes().map(node).collect(), disks: state.disks().map(disk).collect() }
+}
+
+fn weights(remarks: &[Remark]) -> Vec<Weight> {
+    let mut weights: Vec<_> = remarks.iter().map(|remark| remark.weight).collect();
+    weights.dedup();
+    weights
+}
+
+/// Files could not be read after the loss of all managers, or old managers could still decide.
+#[test]
+fn the_state_is_what_the_disks_have_and_fences_what_was() {
+    let old = before();
+    let (new, remarks) = rebuild(None, &found(&old), &wanted());
+    let new = new.expect("a state");
+    new.check_invariants();
+    assert_eq!(weights(&remarks), [Weight::Note], "{remarks:?}");
+    assert_eq!(new.cluster().map(|c| c.id), old.cluster().map(|c| c.id));
+    for pg in old.pgs() {
+        let again = new.pg(pg.id).expect("found");
+        assert_eq!((&again.members, again.scheme, again.volume), (&pg.members, pg.scheme, pg.volume));
+        assert!(again.epoch.0 >= pg.epoch.0 + EPOCH_STEP && again.index_floor == 7);
+    }
+    assert_eq!(new.volume_by_name("default").map(|v| v.id), Some(VolumeId(1)));
+    assert_eq!(new.partitions().next().map(|p| p.members.clone()), old.partitions().next().map(|p| p.members.clone()));
+    let (a, b) = (&new.next, &old.next);
+    assert!(a.node > b.node && a.disk > b.disk && a.volume > b.volume && a.partition > b.partition && a.pg > b.pg);
+    assert!(a.incarnation > b.incarnation && a.session > b.session && new.version() > old.version());
+    assert!(new.node(NodeId(1)).is_some_and(|n| n.roles.has(Roles::MANAGER) && n.address == "10.0.0.1:7400"));
+    // A second loss, later: higher again.
+    let later = Wanted { now: WallTime(NOW.0 + 60 * SECOND), ..wanted() };
+    let again = rebuild(None, &found(&new), &later).0.expect("a state");
+    assert!(again.next.session > new.next.session && again.version() > new.version());
+    assert!(again.pg(PgId(1)).expect("found").epoch > new.pg(PgId(1)).expect("found").epoch);
+}
+
+/// Nodes that run on would be strangers to the new manager.
+#[test]
+fn nodes_register_with_the_new_state() {
+    let old = before();
+    let mut new = rebuild(None, &found(&old), &wanted()).0.expect("a state");
+    for number in 0..4 {
+        let mut again = register(number, Roles::DATA, 1);
+        (again.node, again.disks[0].disk) = (16 + number, 1 + number);
+        let Outcome::Registered(registered) = ok(&mut new, Command::Register(again)) else { panic!() };
+        assert_eq!((registered.node.get(), registered.disks[0].get()), (16 + number, 1 + number));
+        assert!(registered.incarnation > old.node(registered.node).expect("known").incarnation);
+    }
+    // The manager's own process has a new directory.
+    let manager = Register { node: 1, uuid: uuid(5, 1), ..Register::default() };
+    ok(&mut new, Command::Register(manager));
+    let other = Register { node: 2, uuid: uuid(5, 2), ..Register::default() };
+    assert!(new.apply(NOW, &Command::Register(other)).outcome.is_err(), "an old manager is a stranger");
+}
+
+/// A disk that was away when the map was rebuilt could never come back.
+#[test]
+fn what_was_not_found_is_said_and_may_come_back() {
+    let old = before();
+    let mut found = found(&old);
+    found.disks.retain(|disk| disk.id != DiskId(2));
+    found.nodes.retain(|node| node.id != NodeId(17));
+    let (new, remarks) = rebuild(None, &found, &wanted());
+    assert_eq!(remarks[0].weight, Weight::Missing, "{remarks:?}");
+    let mut new = new.expect("a state");
+    assert!(
+        is_unseen(new.disk(DiskId(2)).expect("named").uuid) && is_unseen(new.node(NodeId(17)).expect("named").uuid)
+    );
+    let mut again = register(1, Roles::DATA, 1);
+    (again.node, again.disks[0].disk) = (17, 2);
+    let Outcome::Registered(registered) = ok(&mut new, Command::Register(again.clone())) else { panic!() };
+    assert_eq!(registered.disks, [DiskId(2)]);
+    ok(&mut new, Command::Register(again));
+    // Its identity is known now: another one is a stranger.
+    let mut thief = register(9, Roles::DATA, 1);
+    (thief.node, thief.disks[0].disk) = (17, 2);
+    assert!(new.apply(NOW, &Command::Register(thief)).outcome.is_err());
+}
+
+/// A stale state would be taken for the present one, and bytes that were acknowledged later be lost.
+#[test]
+fn the_highest_epoch_counts() {
+    let old = before();
+    let mut found = found(&old);
+    // The first disk heard of nothing after the group was made.
+    let stale = &mut found.disks[0].pgs[0];
+    stale.epoch = Epoch(stale.epoch.0 - 1 + 1);
+    let newer = |pg: &mut FoundPg| {
+        pg.epoch = Epoch(pg.epoch.0 + 3);
+        pg.members[0].2 = MemberState::Offline;
+    };
+    newer(&mut found.disks[1].pgs[0]);
+    newer(&mut found.disks[2].pgs[0]);
+    let new = rebuild(None, &found, &wanted()).0.expect("a state");
+    let states: Vec<_> = new.pg(PgId(1)).expect("found").members.iter().map(|m| m.state).collect();
+    assert_eq!(states, [MemberState::Offline, MemberState::Serving, MemberState::Serving]);
+}
+
+/// Somebody would have to guess which of two is right, and half of the files be lost by a wrong guess.
+#[test]
+fn contradictions_make_nothing() {
+    let old = before();
+    type Spoil = fn(&mut Found);
+    let spoilt: [(&str, Spoil); 4] = [
+        ("different clusters", |f| f.disks[0].cluster = ClusterId([1; 16])),
+        ("both disk", |f| f.disks.push(FoundDisk { uuid: DiskUuid([8; 16]), ..f.disks[0].clone() })),
+        ("copies of disk", |f| f.disks.push(f.disks[0].clone())),
+        ("disagree about its members", |f| f.disks[0].pgs[0].members[2].0 = DiskId(4)),
+    ];
+    for (text, spoil) in spoilt {
+        let mut found = found(&old);
+        spoil(&mut found);
+        let (new, remarks) = rebuild(None, &found, &wanted());
+        assert!(new.is_none() && remarks[0].weight == Weight::Conflict, "{text}: {remarks:?}");
+        assert!(remarks.iter().any(|remark| remark.text.contains(text)), "{text}: {remarks:?}");
+    }
+    assert!(rebuild(None, &Found::default(), &wanted()).0.is_none());
+}
+
+/// What replaced disks have would be taken for the group's, or never go.
+#[test]
+fn disks_that_are_no_members_any_more_are_former_ones() {
+    let old = before();
+    let mut found = found(&old);
+    let mut of_before = found.disks[0].pgs[0].clone();
+    of_before.id = PgId(2);
+    of_before.members = vec![(DiskId(1), NodeId(16), MemberState::Serving), of_before.members[1], of_before.members[2]];
+    of_before.epoch = Epoch(1);
+    found.disks[0].pgs.push(of_before);
+    let new = rebuild(None, &found, &wanted()).0.expect("a state");
+    let pg = new.pg(PgId(2)).expect("found");
+    let former = Former { disk: DiskId(1), position: 0, served: true, complete: false, drop: false };
+    assert_eq!(pg.formers, [former]);
+}
+
+/// Names, settings and nodes that were away would be lost although a backup has them.
+#[test]
+fn a_backup_gives_names_settings_and_who_was_away() {
+    let mut old = before();
+    ok(
+        &mut old,
+        Command::CreateVolume(crate::command::CreateVolume {
+            name: "home".into(),
+            layout: Layout::replicated(2).to_bits(),
+        }),
+    );
+    let mut found = found(&old);
+    let second = old.partitions().nth(1).expect("made").clone();
+    found.nodes.iter_mut().filter(|n| !n.partitions.is_empty()).for_each(|node| {
+        let home = FoundPartition { id: second.id, volume: second.volume, era: 3, ..node.partitions[0].clone() };
+        node.partitions.push(home);
+    });
+    found.disks.retain(|disk| disk.id != DiskId(2));
+    found.nodes.retain(|node| node.id != NodeId(17));
+    let (new, remarks) = rebuild(Some(old.clone()), &found, &wanted());
+    let new = new.expect("a state");
+    new.check_invariants();
+    assert_eq!(new.volume_by_name("home").map(|v| v.id), old.volume_by_name("home").map(|v| v.id));
+    assert_eq!(new.disk(DiskId(2)).map(|d| d.uuid), old.disk(DiskId(2)).map(|d| d.uuid));
+    assert_eq!(new.node(NodeId(17)).map(|n| n.uuid), old.node(NodeId(17)).map(|n| n.uuid));
+    assert!(remarks.iter().all(|remark| remark.weight != Weight::Conflict), "{remarks:?}");
+    // Without its partition's directory, the volume's names are missing, and that is said.
+    found.nodes.iter_mut().for_each(|node| node.partitions.truncate(1));
+    let (_, remarks) = rebuild(Some(old), &found, &wanted());
+    assert!(remarks.iter().any(|r| r.weight == Weight::Missing && r.text.contains("restore it first")), "{remarks:?}");
+}
