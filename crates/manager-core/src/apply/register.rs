@@ -7,6 +7,7 @@ use super::{Outcome, Registered};
 use crate::change::ItemKey;
 use crate::command::{Register, RegisterDisk};
 use crate::items::{Disk, DiskState, NODE_ID_FIRST, Node, Roles, clip};
+use crate::rebuild::is_unseen;
 use crate::state::State;
 use cairn_types::{DiskId, DiskUuid, ErrorCode, Incarnation, NodeId, PgId, WallTime};
 use cairn_wire::error::WireError;
@@ -82,6 +83,14 @@ impl State {
             {
                 Ok(claimed)
             }
+            // The state was rebuilt without this node's directory: it tells the uuid now.
+            None if self.node(claimed).is_some_and(|n| is_unseen(n.uuid)) => {
+                if let Some(known) = self.node(claimed) {
+                    let unseen = known.uuid;
+                    self.node_by_uuid.remove(&unseen);
+                }
+                Ok(claimed)
+            }
             None => Err(foreign(format!("this cluster has no {claimed} with uuid {uuid}"))),
         }
     }
@@ -116,6 +125,7 @@ impl State {
         report: &RegisterDisk,
     ) -> Result<(DiskId, DiskState, bool), String> {
         let uuid = uuid_of(&report.uuid).expect("checked before");
+        self.meet_unseen_disk(DiskId(report.disk), uuid);
         let state = DiskState::from_code(report.state).unwrap_or(DiskState::Failed);
         let old = self.disk_by_uuid(uuid).cloned();
         if let Some(old) = &old
@@ -164,6 +174,17 @@ impl State {
         Ok((id, state, left))
     }
 
+    /// A disk that was not found when the state was rebuilt tells its uuid.
+    fn meet_unseen_disk(&mut self, id: DiskId, uuid: DiskUuid) {
+        if self.disk_by_uuid(uuid).is_some() {
+            return;
+        }
+        let Some(disk) = self.disks.get_mut(&id).filter(|disk| is_unseen(disk.uuid)) else { return };
+        self.disk_by_uuid.remove(&disk.uuid);
+        Arc::make_mut(disk).uuid = uuid;
+        self.disk_by_uuid.insert(uuid, id);
+    }
+
     fn restart_members(&mut self, disks: &BTreeSet<DiskId>, silent: &[u32], raised: &mut Vec<PgId>) {
         let mut groups: BTreeMap<PgId, Vec<DiskId>> = BTreeMap::new();
         for disk in disks {
@@ -207,6 +228,7 @@ pub(crate) fn register_disks_flaw(state: &State, disks: &[RegisterDisk]) -> Opti
                     known.id
                 )));
             }
+            None if state.disk(claimed).is_some_and(|disk| is_unseen(disk.uuid)) => {}
             None => return Some(foreign(format!("disk {path}: this cluster has no {claimed} with uuid {uuid}"))),
         }
     }
