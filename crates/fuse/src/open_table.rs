@@ -34,7 +34,8 @@ const NUMBER: u32 = LOCKED - 1;
 #[repr(C)]
 struct Slot {
     state: AtomicU32,
-    /// Number of the last write that is not synced (0: none), [`LOST`] and [`LOCKED`].
+    /// Number of the last write, [`LOST`] and [`LOCKED`]. It never begins anew: a sync that ends late would take later
+    /// writes for those that it has seen.
     written: AtomicU32,
     body: Body,
 }
@@ -51,7 +52,8 @@ struct Body {
     gid: u32,
     group_count: u32,
     groups: [u32; GROUPS],
-    reserved: u32,
+    /// Number of the last write that is synced; in the header: number of slots that any worker used.
+    mark: u32,
 }
 const _: () = assert!(size_of::<Slot>() == 120 && align_of::<Slot>() == 8);
 
@@ -146,11 +148,21 @@ impl OpenTable {
     /// Number of slots that any worker used, kept in the header's body so that loading touches no others.
     fn set_used(&self, used: u32) {
         // SAFETY: the header's body is written only here, under the lock of `index`.
-        unsafe { (&raw mut (*self.start).body.reserved).write_volatile(used) };
+        unsafe { (&raw mut (*self.start).body.mark).write_volatile(used) };
     }
     fn used(&self) -> u32 {
         // SAFETY: as above.
-        unsafe { (&raw const (*self.start).body.reserved).read_volatile() }.clamp(1, SLOTS)
+        unsafe { (&raw const (*self.start).body.mark).read_volatile() }.clamp(1, SLOTS)
+    }
+    /// Everything up to that write is synced. Under the lock of `index`.
+    fn set_synced(&self, number: u32, synced: u32) {
+        assert!(number != 0 && number < SLOTS, "slot {number} of {SLOTS}");
+        // SAFETY: inside the mapping and aligned; bodies are changed only by whoever holds the lock of `index`.
+        unsafe { (&raw mut (*self.start.add(number as usize)).body.mark).write_volatile(synced) };
+    }
+    /// The last write and the last one that is synced, by number. Under the lock of `index`.
+    fn writes_of(&self, number: u32) -> (u32, u32) {
+        (self.slot(number).written.load(Ordering::Acquire) & NUMBER, self.body(number).mark & NUMBER)
     }
 
     /// Notes an open handle.
@@ -168,7 +180,7 @@ impl OpenTable {
             gid: record.gid,
             group_count: group_count as u32,
             groups,
-            reserved: 0,
+            mark: 0,
         };
         let mut index = self.index.lock();
         let number = match index.free.pop() {
@@ -221,7 +233,7 @@ impl OpenTable {
     pub fn mark_dirty(&self, handle: u64) {
         let index = self.index.lock();
         let Some(number) = index.slots.get(&handle) else { return };
-        let next = |written: u32| Some(written & !NUMBER | (written & NUMBER).wrapping_add(1).clamp(1, NUMBER));
+        let next = |written: u32| Some(written & !NUMBER | written.wrapping_add(1) & NUMBER);
         let _always = self.slot(*number).written.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
     /// What a sync of the handle's file covers, if it is asked before the sync begins.
@@ -229,17 +241,23 @@ impl OpenTable {
         let index = self.index.lock();
         let Some(number) = index.slots.get(&handle) else { return Unsynced(Vec::new()) };
         let of_inode = index.inodes.get(&self.body(*number).ino).map_or(&[][..], |slots| slots);
-        let written =
-            |number: &u32| (self.body(*number).handle, self.slot(*number).written.load(Ordering::Acquire) & NUMBER);
-        Unsynced(of_inode.iter().map(written).filter(|(_, written)| *written != 0).collect())
+        let dirty = |number: &u32| {
+            let (last, synced) = self.writes_of(*number);
+            (last != synced).then(|| (self.body(*number).handle, last))
+        };
+        Unsynced(of_inode.iter().filter_map(dirty).collect())
     }
     /// That much is synced. What was written meanwhile is not.
     pub fn mark_clean(&self, synced: &Unsynced) {
         let index = self.index.lock();
         for (handle, seen) in &synced.0 {
             let Some(number) = index.slots.get(handle) else { continue };
-            let clean = |written: u32| (written & NUMBER == *seen).then_some(written & !NUMBER);
-            let _or_written_again = self.slot(*number).written.fetch_update(Ordering::AcqRel, Ordering::Acquire, clean);
+            let (last, synced) = self.writes_of(*number);
+            let from_synced = |write: u32| write.wrapping_sub(synced) & NUMBER;
+            // Another sync may have got further.
+            if from_synced(*seen) <= from_synced(last) {
+                self.set_synced(*number, *seen);
+            }
         }
     }
     /// Locks are taken through it, or were all given back. What was noted before.
@@ -291,14 +309,20 @@ impl OpenTable {
     }
     /// What is not synced is lost: whoever has the file open for writing is to be told, not only who wrote it.
     fn judge_loss(&self, slots: &[u32]) -> bool {
-        let written = |number: &u32| self.slot(*number).written.load(Ordering::Acquire);
-        if slots.iter().any(|number| written(number) & NUMBER != 0) {
+        let unsynced = |number: &u32| {
+            let (last, synced) = self.writes_of(*number);
+            last != synced
+        };
+        if slots.iter().any(unsynced) {
             for number in slots {
-                let lost = if writes(self.body(*number).flags) { LOST } else { 0 };
-                self.slot(*number).written.store(lost | written(number) & LOCKED, Ordering::Release);
+                if writes(self.body(*number).flags) {
+                    self.slot(*number).written.fetch_or(LOST, Ordering::AcqRel);
+                }
             }
+            // Afterwards: a worker that dies in between leaves it to the next one to judge.
+            slots.iter().for_each(|number| self.set_synced(*number, self.writes_of(*number).0));
         }
-        slots.iter().any(|number| written(number) & LOST != 0)
+        slots.iter().any(|number| self.slot(*number).written.load(Ordering::Acquire) & LOST != 0)
     }
     fn state_of(&self, number: u32) -> Left {
         let body = self.body(number);
@@ -326,7 +350,10 @@ impl OpenTable {
             body.kernel_version = state.kernel_version;
             body.flags = state.flags;
             let written = slot.written.load(Ordering::Acquire);
-            self.write(*number, body, if synced { written & !NUMBER } else { written });
+            if synced {
+                body.mark = written & NUMBER;
+            }
+            self.write(*number, body, written);
         }
     }
     /// Whether a loss has to be told.
@@ -445,6 +472,33 @@ mod tests {
         assert!(table.unsynced(1).0.iter().map(|(_, written)| *written).eq([2]), "the other one is synced");
         let table = next(table, &memory);
         assert!(table.is_lost(1) && table.is_lost(2));
+        assert!(table.unsynced(1).0.is_empty() && table.unsynced(2).0.is_empty(), "it is judged once");
+    }
+
+    /// A loss would not be told if two syncs overlap, as a program's own and that of a child that closes its copy of the
+    /// descriptor: the one that began first ends last, when as much was written again as it had seen.
+    #[test]
+    fn a_sync_that_ends_late_covers_nothing_newer() {
+        let memory = OpenTable::create_memory().expect("memory");
+        let table = OpenTable::map(memory.try_clone().expect("clone")).expect("map");
+        table.record(&record(1, &[]));
+        table.mark_dirty(1);
+        let late = table.unsynced(1);
+        table.mark_clean(&table.unsynced(1));
+        assert!(table.unsynced(1).0.is_empty());
+        table.mark_dirty(1);
+        table.mark_clean(&late);
+        assert!(!table.unsynced(1).0.is_empty());
+        // Numbers begin anew at some time.
+        let slot = table.slot(1);
+        slot.written.store(NUMBER, Ordering::Release);
+        table.set_synced(1, NUMBER - 1);
+        let before = table.unsynced(1);
+        table.mark_dirty(1);
+        table.mark_clean(&before);
+        assert_eq!((table.writes_of(1), table.unsynced(1).0.len()), ((0, NUMBER), 1));
+        let table = next(table, &memory);
+        assert!(table.is_lost(1));
     }
 
     /// Memory of some other kind would be taken for a table.
