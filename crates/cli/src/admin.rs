@@ -10,10 +10,10 @@ mod members;
 mod node;
 mod partition;
 mod pg;
-mod repair;
 mod rebuild_map;
-mod scrub;
+mod repair;
 mod restore;
+mod scrub;
 mod status;
 mod target;
 mod volume;
@@ -57,15 +57,15 @@ enum Noun {
     Scrub(scrub::ScrubArgs),
     /// Proof that a volume is whole: names, links, totals, quotas, and the copies of every file
     Fsck(fsck::FsckArgs),
-    /// Settings of the whole cluster
-    Config(config::ConfigArgs),
-}
     /// Copy the cluster's metadata to another place, or look at such copies
     Backup(backup::BackupArgs),
     /// Put meta partitions of a backup into the directory of a node that does not run
     Restore(restore::RestoreArgs),
     /// Make the cluster map anew from the disks, when all managers are lost
     RebuildMap(rebuild_map::RebuildMapArgs),
+    /// Settings of the whole cluster
+    Config(config::ConfigArgs),
+}
 
 impl AdminArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
@@ -81,13 +81,13 @@ impl AdminArgs {
             Noun::Manager(args) => args.run(context).await,
             Noun::Scrub(args) => args.run(context).await,
             Noun::Fsck(args) => args.run(context).await,
+            Noun::Backup(args) => args.run(context).await,
+            Noun::Restore(args) => args.run(context),
+            Noun::RebuildMap(args) => args.run(context),
             Noun::Config(args) => args.run(context).await,
         }
     }
 }
-            Noun::Backup(args) => args.run(context).await,
-            Noun::Restore(args) => args.run(context),
-            Noun::RebuildMap(args) => args.run(context),
 
 /// All that the manager tells, with its map.
 async fn status(context: &Context) -> Result<(StatusResponse, ClusterMap)> {

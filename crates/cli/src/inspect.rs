@@ -2,6 +2,7 @@
 //!
 //! What is damaged is named with its offset and does not end the inspection. Links no server; the decoders are those of
 //! `cairn_format`.
+mod backup;
 mod checkpoint;
 mod chunk;
 mod journal;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Recognised are labels, segments of the write-ahead log, checkpoints, chunks, disk journals, states \
-    of placement groups, lists of partitions and of disks. Files of a running server change while they are read: what looks damaged \
+    of placement groups, lists of partitions and of disks, manifests of backups, scans. Files of a running server change while they are read: what looks damaged \
     at the end of a log or chunk may be on its way."
 )]
 pub struct InspectArgs {
@@ -104,6 +105,8 @@ impl InspectArgs {
             b"CAIRNSCB" => small::scrub_state(&subject, &mut printer)?,
             b"CAIRNPTL" => small::partition_list(&subject, &mut printer)?,
             b"CAIRNDSK" => small::disk_list(&subject, &mut printer)?,
+            b"CAIRNBKP" => backup::manifest(&subject, &mut printer)?,
+            b"CAIRNSCN" => backup::scan(&subject, &mut printer)?,
             b"CAIRNWAL" => wal::inspect(&subject, &mut printer)?,
             b"CAIRNCKP" => checkpoint::inspect(&subject, &mut printer)?,
             b"CAIRNCHK" => chunk::inspect(&subject, &mut printer)?,

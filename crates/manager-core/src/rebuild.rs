@@ -532,7 +532,7 @@ impl Builder<'_> {
             let text = format!("groups belong to {id}, of which no meta partition was found: nothing names its files");
             self.say(Weight::Missing, text);
         }
-        // Groups of volumes that are deleted stay retired; they need no volume.
+        self.deleted_volumes(&volumes);
         for (id, (layout, created)) in volumes {
             let based = self.base.as_ref().and_then(|base| base.volume(id)).cloned();
             if let Some(based) = based {
@@ -553,6 +553,18 @@ impl Builder<'_> {
             );
             let version = self.state.version;
             self.state.volumes.insert(id, Arc::new(Volume { id, name, layout, deleted: false, created, version }));
+        }
+    }
+
+    /// Volumes of which only retired groups are left: their disks are about to drop what they have.
+    fn deleted_volumes(&mut self, known: &BTreeMap<VolumeId, (Layout, WallTime)>) {
+        let gone: BTreeSet<VolumeId> =
+            self.state.pgs().map(|pg| pg.volume).filter(|id| !known.contains_key(id)).collect();
+        for id in gone {
+            let (created, version) = (self.wanted.now, self.state.version);
+            let (name, layout) = (format!("deleted-{}", id.get()), self.state.config.default_layout());
+            let volume = Volume { id, name, layout, deleted: true, created, version };
+            self.state.volumes.insert(id, Arc::new(volume));
         }
     }
 

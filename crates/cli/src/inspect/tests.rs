@@ -95,6 +95,21 @@ fn parity_shard() -> Vec<u8> {
     bytes
 }
 
+/// A backup of one group.
+fn manifest() -> Vec<u8> {
+    use cairn_format::backup_manifest::{BackupEntry, BackupManifest};
+    let (group, node, time) = (GroupId(0), NodeId(1), WallTime(9));
+    let entry = BackupEntry { group, node, index: 5, term: 2, time, bytes: 8192, crc: 7, led: true };
+    BackupManifest { cluster: ClusterId([1; 16]), number: 1, begun: time, ended: time, entries: vec![entry] }.encode()
+}
+
+/// A scan of one label.
+fn scan() -> Vec<u8> {
+    use cairn_format::map_scan::{MapScan, ScanItem, ScanKind};
+    let item = ScanItem { kind: ScanKind::Label, path: "/d/label".into(), contents: label() };
+    MapScan { items: vec![item] }.encode()
+}
+
 /// A sound file would be called damaged.
 #[test]
 fn sound_files_are_recognised() {
@@ -103,6 +118,8 @@ fn sound_files_are_recognised() {
     assert_eq!(exit_of(&segment(0)), Exit::Done);
     assert_eq!(exit_of(&segment(3)), Exit::Done);
     assert_eq!(exit_of(&parity_shard()), Exit::Done);
+    assert_eq!(exit_of(&manifest()), Exit::Done);
+    assert_eq!(exit_of(&scan()), Exit::Done);
 }
 
 /// Damage would be printed as if it were contents.
@@ -114,6 +131,10 @@ fn damage_is_reported() {
     bad[60] ^= 1;
     assert_eq!(exit_of(&bad), Exit::Damaged);
     assert_eq!(exit_of(&label()[..100]), Exit::Damaged);
+    for mut bad in [manifest(), scan()] {
+        bad[20] ^= 1;
+        assert_eq!(exit_of(&bad), Exit::Damaged);
+    }
 
     for at in [4096, 69_632 + 4, 69_632 + 2 * 65_536, 69_632 + 3 * 65_536 + 5000] {
         let mut bad = parity_shard();

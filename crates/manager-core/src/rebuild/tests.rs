@@ -183,6 +183,32 @@ fn contradictions_make_nothing() {
     assert!(rebuild(None, &Found::default(), &wanted()).0.is_none());
 }
 
+/// A deleted volume would come back, or its number be given to another one whose groups the disks drop.
+#[test]
+fn deleted_volumes_stay_deleted() {
+    let old = before();
+    let mut found = found(&old);
+    for disk in &mut found.disks {
+        let mut gone = disk.pgs.first().cloned().expect("each disk has a group");
+        (gone.id, gone.volume, gone.retired) = (PgId(9), VolumeId(5), true);
+        disk.pgs.retain(|pg| pg.id != PgId(9));
+        if gone.members.iter().any(|member| member.0 == disk.id) && disk.id != DiskId(1) {
+            gone.members = vec![
+                (DiskId(2), NodeId(17), MemberState::Serving),
+                (DiskId(3), NodeId(18), MemberState::Serving),
+                (DiskId(4), NodeId(19), MemberState::Serving),
+            ];
+            gone.epoch = Epoch(3);
+            disk.pgs.push(gone);
+        }
+    }
+    let (new, remarks) = rebuild(None, &found, &wanted());
+    let new = new.unwrap_or_else(|| panic!("{remarks:?}"));
+    new.check_invariants();
+    assert!(new.pg(PgId(9)).is_some_and(|pg| pg.retired && !pg.open));
+    assert!(new.volume(VolumeId(5)).is_some_and(|volume| volume.deleted) && new.next.volume > 5);
+}
+
 /// What replaced disks have would be taken for the group's, or never go.
 #[test]
 fn disks_that_are_no_members_any_more_are_former_ones() {
