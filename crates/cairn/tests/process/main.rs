@@ -12,6 +12,7 @@ mod erasure;
 mod faults;
 mod force;
 mod garbage;
+mod layouts;
 mod managers;
 mod members;
 mod mistakes;

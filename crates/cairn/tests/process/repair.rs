@@ -79,6 +79,48 @@ fn destroyed_disks_are_replaced_and_as_many_more_may_die() {
     assert_eq!(cluster.kills, 4, "every fault fired");
 }
 
+/// Three shards of nine that are lost for good would leave a file that bears no more losses for ever.
+#[test]
+fn three_of_nine_are_replaced_by_spares_and_three_more_may_die() {
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 12, racks: 12 });
+    let spares = ["data10", "data11", "data12"];
+    let first: Vec<String> = cluster.names().into_iter().filter(|name| !spares.contains(&name.as_str())).collect();
+    first.iter().for_each(|name| cluster.launch(name));
+    first.iter().for_each(|name| cluster.wait_ready(name));
+    cluster.wait_volume();
+    cluster.ok(&["admin", "config", "set", "repair_delay=1s", "repair_delay_urgent=1s"]);
+    let tree = cluster.path("tree");
+    make_tree(&tree, 12, 7);
+    fs::write(tree.join("large"), noise(4_000_000, 32)).expect("large");
+    cluster.ok(&["fs", "mkdir", "--layout", "rs-6-3", "/shards"]);
+    cluster.ok(&["fs", "put", &format!("{}/.", utf8(&tree)), "/shards"]);
+    let check = |cluster: &Cluster, name: &str| {
+        let back = cluster.path(name);
+        cluster.ok(&["fs", "get", "/shards", utf8(&back)]);
+        assert_same_tree(&tree, &back);
+    };
+    let lost = ["data1", "data4", "data8"];
+    for victim in lost {
+        cluster.kill(victim);
+        fs::remove_dir_all(cluster.disk(victim)).expect("destroyed");
+    }
+    check(&cluster, "without three");
+    for spare in spares {
+        cluster.launch(spare);
+        cluster.wait_ready(spare);
+    }
+    for victim in lost {
+        eventually(&cluster, "its groups to have other members", || groups_of(&cluster, victim) == 0);
+    }
+    cluster.wait_healthy();
+    for victim in ["data2", "data5", "data11"] {
+        assert!(groups_of(&cluster, victim) > 0, "{victim} has nothing to lose");
+        cluster.kill(victim);
+    }
+    check(&cluster, "without six");
+    assert_eq!(cluster.kills, 6, "every fault fired");
+}
+
 /// A disk that comes back after it was replaced would keep its space for ever, or serve what is old.
 #[test]
 fn a_replaced_disk_that_comes_back_gives_its_space_back() {

@@ -15,3 +15,4 @@ mod shards;
 mod sources;
 mod stalls;
 mod stripes;
+mod unhealed;

@@ -44,7 +44,7 @@ fn free(cluster: &Cluster, i: usize, index: u32, from: usize, length: usize) -> 
 }
 
 /// Frees as the metadata service does: again and again until it is done.
-fn free_all(cluster: &Cluster, i: usize, index: u32, from: usize, length: usize) {
+pub(super) fn free_all(cluster: &Cluster, i: usize, index: u32, from: usize, length: usize) {
     eventually("the free", || free(cluster, i, index, from, length) == 0);
 }
 
