@@ -4,6 +4,7 @@ mod config;
 mod disk;
 mod drain;
 mod fsck;
+mod hibernate;
 mod listing;
 mod manager;
 mod members;
@@ -49,6 +50,8 @@ enum Noun {
     Repair(repair::RepairArgs),
     /// Empty disks, nodes or racks while they serve: what they keep goes elsewhere
     Drain(drain::DrainArgs),
+    /// Take a node or a rack down for a time, without repair of what it keeps
+    Hibernate(hibernate::HibernateArgs),
     /// Meta partitions: who serves which inodes
     Partition(partition::PartitionArgs),
     /// Managers: who keeps the cluster's own state
@@ -77,6 +80,7 @@ impl AdminArgs {
             Noun::Pg(args) => args.run(context).await,
             Noun::Repair(args) => args.run(context).await,
             Noun::Drain(args) => args.run(context).await,
+            Noun::Hibernate(args) => args.run(context).await,
             Noun::Partition(args) => args.run(context).await,
             Noun::Manager(args) => args.run(context).await,
             Noun::Scrub(args) => args.run(context).await,

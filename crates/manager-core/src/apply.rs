@@ -2,11 +2,13 @@
 //!
 //! A refused command changes nothing. Not here: one file per kind of command below `apply/`.
 mod force;
+mod hibernate;
 mod maintain;
 mod nodes;
 mod partitions;
 mod pgs;
 mod register;
+mod remove;
 mod replace;
 mod volumes;
 
@@ -88,6 +90,8 @@ impl State {
             Command::BeginMoves(c) => self.begin_moves(c, &mut raised),
             Command::CancelMoves(c) => self.cancel_moves(c, &mut raised),
             Command::SetDrain(c) => self.set_drain(time, c, &mut raised),
+            Command::Remove(c) => self.remove(time, c),
+            Command::Hibernate(c) => self.hibernate(time, c),
             Command::GrantSessions(c) => self.grant_sessions(c.count),
             Command::SetConfig(c) => self.set_config(c),
             Command::StartJob(c) => self.start_job(time, c),

@@ -83,7 +83,9 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         .chain(state.partitions().map(|i| Body::Partition(i.into())))
         .chain(state.pgs().map(|i| Body::Pg(i.into())))
         .chain(state.jobs().map(|i| Body::Job(i.into())))
-        .chain(state.drains().map(|i| Body::Drain(i.into())));
+        .chain(state.drains().map(|i| Body::Drain(i.into())))
+        .chain(state.hibernations().map(|i| Body::Hibernation(i.into())))
+        .chain(state.gone.iter().map(|node| Body::Gone(node.get())));
     for body in bodies {
         records += 1;
         put(body)?;
@@ -210,6 +212,11 @@ impl Reader {
                 let (target, drain) = record.try_into()?;
                 state.drains.insert(target, drain);
             }
+            Body::Hibernation(record) => {
+                let (target, hibernation) = record.try_into()?;
+                state.hibernations.insert(target, hibernation);
+            }
+            Body::Gone(node) => drop(state.gone.insert(cairn_types::NodeId(node))),
             Body::End(records) => {
                 if records != self.records {
                     return Err("records are missing");

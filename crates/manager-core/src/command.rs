@@ -16,7 +16,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 30, 31, 32, 33"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 31, 32, 33"
     )]
     pub command: Option<Command>,
 }
@@ -72,6 +72,10 @@ pub enum Command {
     CancelMoves(CancelMoves),
     #[prost(message, tag = "25")]
     SetDrain(SetDrain),
+    #[prost(message, tag = "26")]
+    Remove(Remove),
+    #[prost(message, tag = "27")]
+    Hibernate(Hibernate),
     #[prost(message, tag = "30")]
     StartJob(StartJob),
     #[prost(message, tag = "31")]
@@ -331,6 +335,24 @@ pub struct SetDrain {
     pub target: Option<TargetOf>,
     #[prost(bool, tag = "2")]
     pub cancel: bool,
+}
+
+/// A disk or a node is no part of the cluster any more.
+#[derive(Clone, PartialEq, Message)]
+pub struct Remove {
+    #[prost(message, optional, tag = "1")]
+    pub target: Option<TargetOf>,
+}
+
+/// A node or a rack is away for a time; or is expected no more.
+#[derive(Clone, PartialEq, Message)]
+pub struct Hibernate {
+    #[prost(message, optional, tag = "1")]
+    pub target: Option<TargetOf>,
+    #[prost(uint64, tag = "2")]
+    pub until_ns: u64,
+    #[prost(bool, tag = "3")]
+    pub end: bool,
 }
 
 /// Members that verified that they hold everything.

@@ -1,8 +1,8 @@
 //! What must hold of every state, checked by tests after each command and after reading a checkpoint.
-use crate::items::NODE_ID_FIRST;
+use crate::items::{DiskState, NODE_ID_FIRST};
 use crate::pg::Pg;
 use crate::state::State;
-use cairn_types::Epoch;
+use cairn_types::{DiskId, Epoch};
 use std::collections::BTreeSet;
 
 impl State {
@@ -100,6 +100,10 @@ impl State {
         }
         if pg.members.iter().map(|m| m.disk).collect::<BTreeSet<_>>().len() != pg.members.len() {
             return Err(format!("{id} has two members on one disk"));
+        }
+        let removed = |disk: DiskId| self.disk(disk).is_some_and(|disk| disk.state == DiskState::Removed);
+        if !pg.retired && pg.disks().chain(pg.formers.iter().map(|f| f.disk)).any(removed) {
+            return Err(format!("{id} needs a disk that was removed"));
         }
         let joining = pg.joining.map(|j| j.disk);
         if pg.formers.iter().map(|f| f.disk).chain(joining).any(|disk| self.disk(disk).is_none()) {

@@ -73,6 +73,8 @@ pub enum DiskState {
     Quarantined = 2,
     /// Its node came without it.
     Absent = 3,
+    /// It is no part of the cluster any more.
+    Removed = 4,
 }
 
 impl DiskState {
@@ -82,8 +84,13 @@ impl DiskState {
             1 => Self::Failed,
             2 => Self::Quarantined,
             3 => Self::Absent,
+            4 => Self::Removed,
             _ => return None,
         })
+    }
+    /// A state that a node may tell: no node says that a disk was removed.
+    pub fn of_node(code: u32) -> Option<DiskState> {
+        Self::from_code(code).filter(|state| *state != Self::Removed)
     }
     /// From the health that a node reports; what a later version may say counts as failed.
     pub fn from_health(health: u32) -> DiskState {
@@ -102,6 +109,7 @@ impl DiskState {
             Self::Failed => "failed",
             Self::Quarantined => "quarantined",
             Self::Absent => "absent",
+            Self::Removed => "removed",
         }
     }
 }

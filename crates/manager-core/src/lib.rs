@@ -37,7 +37,7 @@ pub use command::Command;
 pub use config::{Config, Key};
 pub use items::{Disk, DiskState, Node, Partition, Roles, Volume};
 pub use liveness::Liveness;
-pub use maintenance::{Drain, Target};
+pub use maintenance::{Drain, Hibernation, Target};
 pub use map::Scope;
 pub use pg::{Former, Joining, Member, Pg};
 pub use slowness::Slowness;

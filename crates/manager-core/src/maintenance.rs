@@ -1,8 +1,9 @@
-//! What an operator wants of disks, nodes and racks: that everything leaves them (drain).
+//! What an operator wants of disks, nodes and racks: that everything leaves them (drain), that nothing is repaired for them
+//! for a time (hibernate), or that they are no part of the cluster any more (remove).
 //!
 //! A drain is a wish in the manager's log. What follows from it is decided anew each round ([`crate::moves`]), so it survives a
 //! change of leaders. A node that is drained is drained with the disks that it gets later, a rack with its nodes. Not here: the log
-//! (`apply/maintain.rs`).
+//! (`apply/maintain.rs`, `apply/hibernate.rs`, `apply/remove.rs`).
 use crate::command::{TargetKind, TargetOf};
 use crate::items::clip;
 use crate::state::State;
@@ -41,6 +42,16 @@ impl Target {
     }
 }
 
+impl Target {
+    /// As a command names it.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Rack(rack) => format!("rack {rack}"),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl From<&Target> for TargetOf {
     fn from(target: &Target) -> Self {
         let kind = match target {
@@ -58,7 +69,30 @@ pub struct Drain {
     pub since: WallTime,
 }
 
+/// It is away for a time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hibernation {
+    pub since: WallTime,
+    /// By the clock of whoever leads then.
+    pub until: WallTime,
+}
+
 impl State {
+    /// What is away for a time, in a fixed order.
+    pub fn hibernations(&self) -> impl Iterator<Item = (&Target, &Hibernation)> {
+        self.hibernations.iter()
+    }
+
+    /// Nothing is repaired for the disk now.
+    pub fn hibernates(&self, disk: DiskId) -> bool {
+        self.hibernations.keys().any(|target| self.is_in(target, disk))
+    }
+
+    /// The node was taken out of the cluster for good.
+    pub fn is_removed(&self, node: NodeId) -> bool {
+        self.gone.contains(&node)
+    }
+
     /// What is being emptied, in a fixed order.
     pub fn drains(&self) -> impl Iterator<Item = (&Target, &Drain)> {
         self.drains.iter()

@@ -155,6 +155,7 @@ impl State {
             incarnation: node.incarnation.get(),
             version: node.software.clone(),
             last_heard_ms: soft.silence_ms.get(&node.id).copied().unwrap_or(0),
+            removed: self.is_removed(node.id),
         }
     }
 

@@ -227,7 +227,14 @@ fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
                 means.push_str("; ");
             }
             means.push_str(&missed);
-            out.push(format!("{name} is down for {seconds} s: {means}; start `cairn server` there"));
+            let hibernates =
+                state.hibernations().any(|(target, _)| state.disks_of(node.id).any(|d| state.is_in(target, d.id)));
+            let next = if hibernates {
+                "it hibernates, so nothing is repaired for it meanwhile; start `cairn server` there"
+            } else {
+                "start `cairn server` there"
+            };
+            out.push(format!("{name} is down for {seconds} s: {means}; {next}"));
         }
     }
 }
@@ -246,7 +253,7 @@ fn describe(node: &Node) -> String {
 fn disks(state: &State, soft: &Soft, out: &mut Vec<String>) {
     for disk in state.disks().filter(|d| d.state != DiskState::InService) {
         let pgs = state.pgs_of(disk.id).filter(|pg| !pg.retired).count();
-        if disk.state == DiskState::Absent && pgs == 0 {
+        if disk.state == DiskState::Removed || disk.state == DiskState::Absent && pgs == 0 {
             continue;
         }
         let problem = if disk.problem.is_empty() { "no reason told" } else { disk.problem.as_str() };

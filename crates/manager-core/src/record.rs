@@ -3,7 +3,7 @@
 //! Reading checks every value: a record that no build of this format can have written is an error.
 use crate::items::{Cluster, Disk, DiskState, Node, Partition, Roles, Volume};
 use crate::job::Job;
-use crate::maintenance::{Drain, Target};
+use crate::maintenance::{Drain, Hibernation, Target};
 use crate::pg::{Former, Joining, Member, Pg};
 use crate::state::Counters;
 use cairn_types::{
@@ -14,7 +14,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub body: Option<Body>,
 }
 
@@ -41,6 +41,37 @@ pub(crate) enum Body {
     Job(JobRecord),
     #[prost(message, tag = "10")]
     Drain(DrainRecord),
+    #[prost(message, tag = "11")]
+    Hibernation(HibernationRecord),
+    /// The number of a node that was removed.
+    #[prost(uint32, tag = "12")]
+    Gone(u32),
+}
+
+/// What is away for a time.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HibernationRecord {
+    #[prost(message, optional, tag = "1")]
+    pub target: Option<crate::command::TargetOf>,
+    #[prost(uint64, tag = "2")]
+    pub since_ns: u64,
+    #[prost(uint64, tag = "3")]
+    pub until_ns: u64,
+}
+
+impl From<(&Target, &Hibernation)> for HibernationRecord {
+    fn from((target, hibernation): (&Target, &Hibernation)) -> Self {
+        let Hibernation { since, until } = hibernation;
+        Self { target: Some(target.into()), since_ns: since.0, until_ns: until.0 }
+    }
+}
+
+impl TryFrom<HibernationRecord> for (Target, Hibernation) {
+    type Error = &'static str;
+    fn try_from(record: HibernationRecord) -> Result<Self, Self::Error> {
+        let target = record.target.as_ref().and_then(Target::from_command).ok_or("what hibernates")?;
+        Ok((target, Hibernation { since: WallTime(record.since_ns), until: WallTime(record.until_ns) }))
+    }
 }
 
 /// What is being emptied.

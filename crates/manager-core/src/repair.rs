@@ -129,7 +129,11 @@ fn is_due(state: &State, soft: &Soft, pg: &Pg, position: usize, now: Time) -> bo
     let member = pg.members[position];
     let lost = matches!(member.state, MemberState::Offline | MemberState::Waiting);
     // A disk that joins in its place gets there by itself.
-    if !lost || pg.is_left_to_joining(member.disk) || returns_for(state, pg, position).is_some() {
+    if !lost
+        || state.hibernates(member.disk)
+        || pg.is_left_to_joining(member.disk)
+        || returns_for(state, pg, position).is_some()
+    {
         return false;
     }
     let key = if is_endangered(pg) || member.filling { Key::RepairDelayUrgent } else { Key::RepairDelay };

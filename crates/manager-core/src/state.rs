@@ -9,7 +9,7 @@ use crate::change::ItemKey;
 use crate::config::Config;
 use crate::items::{Cluster, Disk, NODE_ID_FIRST, Node, Partition, Volume};
 use crate::job::Job;
-use crate::maintenance::{Drain, Target};
+use crate::maintenance::{Drain, Hibernation, Target};
 use crate::pg::Pg;
 use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +57,10 @@ pub struct State {
     pub(crate) jobs: BTreeMap<u64, Arc<Job>>,
     /// What is being emptied. Not part of the cluster map.
     pub(crate) drains: BTreeMap<Target, Drain>,
+    /// What is away for a time.
+    pub(crate) hibernations: BTreeMap<Target, Hibernation>,
+    /// Nodes that are no part of the cluster any more.
+    pub(crate) gone: BTreeSet<NodeId>,
     // Derived from the items.
     pub(crate) node_by_uuid: BTreeMap<DiskUuid, NodeId>,
     pub(crate) disk_by_uuid: BTreeMap<DiskUuid, DiskId>,
@@ -174,7 +178,7 @@ impl State {
     }
     /// Nodes that registered: those that send heartbeats.
     pub fn servers(&self) -> impl Iterator<Item = &Node> {
-        self.nodes().filter(|n| !n.uuid.is_none())
+        self.nodes().filter(|n| !n.uuid.is_none() && !self.gone.contains(&n.id))
     }
 
     /// Enters that an item changed, or is new, under the next map version.

@@ -55,6 +55,7 @@ impl Manager {
             self.change_partitions();
             if slow.is_due(self.now(), SLOW_ROUND) {
                 self.rejoin().await;
+                self.wake_up().await;
                 self.repair().await;
                 self.moves().await;
                 self.open_and_close().await;

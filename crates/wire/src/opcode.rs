@@ -54,6 +54,8 @@ opcodes! {
     ChangeMembers = 0x020c, manager::ChangeMembersRequest => common::Empty;
     ForcePg = 0x020d, manager::ForcePgRequest => manager::ForcePgResponse;
     Drain = 0x020e, manager::DrainRequest => common::Empty;
+    Remove = 0x020f, manager::RemoveRequest => common::Empty;
+    Hibernate = 0x0210, manager::HibernateRequest => common::Empty;
 
     StartJob = 0x0220, manager::StartJobRequest => manager::JobResponse;
     ListJobs = 0x0221, manager::ListJobsRequest => manager::ListJobsResponse;

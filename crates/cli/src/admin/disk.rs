@@ -1,4 +1,5 @@
-//! `cairn admin disk ls`.
+//! `cairn admin disk ls|remove`.
+use super::target::{Kind, remove};
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::Result;
@@ -19,7 +20,15 @@ enum Verb {
     /// List the disks
     #[command(alias = "list")]
     Ls,
+    /// Take a disk that keeps nothing out of the cluster for good
+    Remove {
+        /// Its number, such as d3
+        disk: String,
+    },
 }
+
+/// State code of disks that are no part of the cluster any more.
+pub const REMOVED: u32 = 4;
 
 /// Word for the state code of the manager's answers.
 fn state_name(state: u32) -> &'static str {
@@ -34,9 +43,11 @@ fn state_name(state: u32) -> &'static str {
 
 impl DiskArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
-        let Verb::Ls = self.verb;
+        if let Verb::Remove { disk } = self.verb {
+            return remove(context, Kind::Disk, disk).await;
+        }
         let (_, map) = status(context).await?;
-        let rows = map.disks.iter().map(|disk| {
+        let rows = map.disks.iter().filter(|disk| disk.state != REMOVED).map(|disk| {
             let uuid = DiskUuid::from_slice(&disk.uuid).unwrap_or_default();
             let value = json!({
                 "id": disk.id, "node": disk.node, "uuid": uuid.to_string(), "state": state_name(disk.state),

@@ -1,4 +1,6 @@
-//! `cairn admin node ls`.
+//! `cairn admin node ls|remove`.
+use super::disk::REMOVED;
+use super::target::{Kind, remove};
 use super::{age, listing, status};
 use crate::context::Context;
 use crate::error::Result;
@@ -17,14 +19,21 @@ enum Verb {
     /// List the nodes
     #[command(alias = "list")]
     Ls,
+    /// Take a node that keeps nothing and is stopped out of the cluster for good, with its disks
+    Remove {
+        /// Its number, such as n17
+        node: String,
+    },
 }
 
 impl NodeArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
-        let Verb::Ls = self.verb;
+        if let Verb::Remove { node } = self.verb {
+            return remove(context, Kind::Node, node).await;
+        }
         let (status, map) = status(context).await?;
-        let rows = map.nodes.iter().map(|node| {
-            let disks = map.disks.iter().filter(|disk| disk.node == node.id).count();
+        let rows = map.nodes.iter().filter(|node| !node.removed).map(|node| {
+            let disks = map.disks.iter().filter(|disk| disk.node == node.id && disk.state != REMOVED).count();
             let is_leader = node.id == status.leader_node;
             let value = json!({
                 "id": node.id, "up": node.up, "roles": node.roles, "address": node.address,

@@ -1,4 +1,5 @@
 //! `cairn admin status`: one screen.
+use super::disk::REMOVED;
 use super::{age, status};
 use crate::context::Context;
 use crate::error::Result;
@@ -35,7 +36,7 @@ pub fn disk_sums(map: &ClusterMap) -> (u64, u64) {
 }
 
 fn nodes_of<'a>(map: &'a ClusterMap, role: &str) -> Vec<&'a Node> {
-    map.nodes.iter().filter(|node| node.roles.iter().any(|r| r == role)).collect()
+    map.nodes.iter().filter(|node| !node.removed && node.roles.iter().any(|r| r == role)).collect()
 }
 
 fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
@@ -61,7 +62,7 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
     lines.push(format!(
         "disks       {in_service} of {} in service; {} in all, {} free ({percent:.0} % used)",
-        map.disks.len(),
+        map.disks.iter().filter(|disk| disk.state != REMOVED).count(),
         bytes(total),
         bytes(free)
     ));
@@ -86,12 +87,13 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     let down: Vec<String> = map
         .nodes
         .iter()
-        .filter(|node| !node.up)
+        .filter(|node| !node.up && !node.removed)
         .map(|node| format!("n{} ({}, last heard {} ago)", node.id, node.address, age(node.last_heard_ms)))
         .collect();
     if !down.is_empty() {
         lines.push(format!("down        {}", down.join(", ")));
     }
+    lines.extend(status.hibernations.iter().map(|h| format!("hibernates  {}", super::hibernate::sentence(h))));
     lines.extend(status.drains.iter().map(|drain| format!("drained     {}", super::drain::sentence(drain))));
     lines.push(String::new());
     match status.problems.is_empty() {
@@ -113,7 +115,7 @@ fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
         "leader_node": status.leader_node, "term": status.term, "managers": status.managers,
         "meta_nodes": count("meta", false), "meta_nodes_up": count("meta", true),
         "data_nodes": count("data", false), "data_nodes_up": count("data", true),
-        "disks": map.disks.len(), "disks_in_service": map.disks.iter().filter(|d| d.state == 0).count(),
+        "disks": map.disks.iter().filter(|d| d.state != REMOVED).count(), "disks_in_service": map.disks.iter().filter(|d| d.state == 0).count(),
         "total_bytes": total, "free_bytes": free,
         "pgs": { "complete": pgs.complete, "degraded": pgs.degraded, "read_only": pgs.read_only,
                  "waiting": pgs.waiting, "closed": pgs.closed },

@@ -1,7 +1,11 @@
 //! What commands of maintenance are about: a disk, a node or a rack, and its name for people.
+use crate::context::Context;
 use crate::error::{CliError, Result};
-use cairn_wire::manager::Target;
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::manager::{RemoveRequest, Target};
 use clap::{Args, ValueEnum};
+use serde_json::json;
 
 /// Codes of `Target.kind`.
 const DISK: u32 = 1;
@@ -25,6 +29,11 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// Of what is named elsewhere.
+    pub fn new(kind: Kind, name: String) -> Self {
+        Self { kind, name }
+    }
+
     pub fn target(&self) -> Result<Target> {
         let number = |letter: char, what: &str| {
             let digits = self.name.strip_prefix(letter).unwrap_or(&self.name);
@@ -40,6 +49,20 @@ impl TargetArgs {
             Kind::Node => Target { kind: NODE, id: number('n', "node")?, rack: String::new() },
             Kind::Rack => Target { kind: RACK, id: 0, rack: self.name.clone() },
         })
+    }
+}
+
+/// Takes a disk or a node that is empty out of the cluster.
+pub async fn remove(context: &Context, kind: Kind, name: String) -> Result<()> {
+    let target = TargetArgs::new(kind, name).target()?;
+    let client = context.client().await?;
+    let (name, request) = (target_name(&target), RemoveRequest { target: Some(target) });
+    let _taken: Empty = client.manager(&format!("removing {name}"), Opcode::Remove, &request).await?;
+    match context.out.is_json() {
+        true => context.out.json(&json!({ "target": name, "outcome": "removed" })),
+        false => context.out.line(format!(
+            "{name} is no part of the cluster any more; to use it again, delete everything in its directory"
+        )),
     }
 }
 

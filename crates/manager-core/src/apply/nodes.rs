@@ -89,7 +89,7 @@ impl State {
         let mut fallen = Vec::new();
         for at in &command.disks {
             let id = DiskId(at.disk);
-            let Some(state) = DiskState::from_code(at.state) else { continue };
+            let Some(state) = DiskState::of_node(at.state) else { continue };
             let Some(node) = self.disk(id).and_then(|d| self.node(d.node)) else { continue };
             // A disk comes back into service only by a registration, which fences what it may have missed.
             if node.incarnation != Incarnation(at.incarnation) || state == DiskState::InService {
@@ -107,7 +107,7 @@ impl State {
     pub(super) fn set_disk_state(&mut self, time: WallTime, id: DiskId, state: DiskState, problem: &str) -> bool {
         let Some(disk) = self.disks.get_mut(&id) else { return false };
         let problem = clip(problem);
-        if disk.state == state && disk.problem == problem {
+        if disk.state == state && disk.problem == problem || disk.state == DiskState::Removed {
             return false;
         }
         let left = disk.state == DiskState::InService && state != DiskState::InService;

@@ -29,6 +29,12 @@ impl State {
             return Err(flaw);
         }
         let id = self.identify_node(uuid, command)?;
+        if self.is_removed(id) {
+            return Err(foreign(format!(
+                "{id} was removed from this cluster; to use this machine again, delete everything in its node directory and on \
+                 its disks: it gets a new number then"
+            )));
+        }
         let incarnation = Incarnation(self.next.incarnation);
         self.next.incarnation += 1;
         self.enter_node(time, id, uuid, incarnation, command);
@@ -126,7 +132,7 @@ impl State {
     ) -> Result<(DiskId, DiskState, bool), String> {
         let uuid = uuid_of(&report.uuid).expect("checked before");
         self.meet_unseen_disk(DiskId(report.disk), uuid);
-        let state = DiskState::from_code(report.state).unwrap_or(DiskState::Failed);
+        let state = DiskState::of_node(report.state).unwrap_or(DiskState::Failed);
         let old = self.disk_by_uuid(uuid).cloned();
         if let Some(old) = &old
             && old.node != node
@@ -138,6 +144,13 @@ impl State {
                 "disk {} ({}) is in service at {} ({holder}); stop that node before moving the disk, \
                  or format this one anew if it is a copy",
                 old.id, report.path, old.node
+            ));
+        }
+        if let Some(old) = old.as_ref().filter(|old| old.state == DiskState::Removed) {
+            return Err(format!(
+                "disk {} ({}) was removed from this cluster, what it has is used no more; to use it again, delete everything in \
+                 its directory: it gets a new number then",
+                old.id, report.path
             ));
         }
         let id = match &old {

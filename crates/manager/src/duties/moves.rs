@@ -1,16 +1,30 @@
-//! Members leave what is drained: other disks join their groups, get everything, and take their places.
+//! Hibernations end. Members leave what is drained: other disks join their groups, get everything, and take their places.
 //!
 //! The rules are in [`cairn_manager_core::moves`]. As with repair every round decides anew on what the state is then. A disk
 //! that joined and was reported as failed joins again as other members rejoin ([`super::rejoin`]).
 use super::repair::{LEADER_PATIENCE, is_heard};
 use crate::manager::Manager;
 use cairn_env::Rng;
-use cairn_manager_core::command::{CancelMoves, Command, ReplaceMembers};
+use cairn_manager_core::command::{CancelMoves, Command, Hibernate, ReplaceMembers};
 use cairn_manager_core::moves;
 use cairn_types::NodeId;
 use std::collections::BTreeSet;
 
 impl Manager {
+    /// Ends hibernations whose time is over.
+    pub(super) async fn wake_up(&self) {
+        let wall = self.clock.wall();
+        let over = self.look(|state, _| {
+            let over = state.hibernations().filter(|(_, hibernation)| hibernation.until <= wall);
+            over.map(|(target, _)| target.clone()).collect::<Vec<_>>()
+        });
+        for target in over.unwrap_or_default() {
+            tracing::warn!(%target, "the time for which it hibernates is over: what it keeps is repaired as usual");
+            let command = Hibernate { target: Some((&target).into()), until_ns: 0, end: true };
+            self.duty("end of a hibernation", Command::Hibernate(command)).await;
+        }
+    }
+
     /// After repair, which has noted what is lost and has the first word on what may be in flight.
     pub(super) async fn moves(&self) {
         let now = self.now();

@@ -30,6 +30,7 @@ impl Manager {
             let repairs = repairs(state, leading);
             StatusResponse {
                 drains: drains(state, leading),
+                hibernations: self.hibernations(state),
                 repairs_queued: leading.soft.repairs_queued as u32,
                 repairs,
                 map: Some(state.map(0, Scope::All, &leading.soft)),

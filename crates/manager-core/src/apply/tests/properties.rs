@@ -53,6 +53,14 @@ fn command() -> impl Strategy<Value = Command> {
             };
             Command::SetDrain(SetDrain { target: Some(TargetOf { kind: Some(kind) }), cancel })
         }),
+        2 => (any::<bool>(), 1u32..22).prop_map(|(disk, id)| {
+            let kind = if disk { TargetKind::Disk(id) } else { TargetKind::Node(id) };
+            Command::Remove(Remove { target: Some(TargetOf { kind: Some(kind) }) })
+        }),
+        1 => (16u32..22, any::<bool>()).prop_map(|(node, end)| {
+            let target = Some(TargetOf { kind: Some(TargetKind::Node(node)) });
+            Command::Hibernate(Hibernate { target, until_ns: 99, end })
+        }),
         2 => at.clone().prop_map(|at| Command::FormersGone(FormersGone { members: vec![at] })),
         6 => prop::collection::vec(at, 1..4).prop_map(|members| Command::CaughtUp(CaughtUp { members })),
         8 => (1u32..4, disks, any::<bool>()).prop_map(|(volume, disks, erasure)| {
