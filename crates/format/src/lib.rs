@@ -1,8 +1,8 @@
 //! On-disk formats: one struct a file, little-endian, checksummed, self-identifying. Layer 1: no I/O.
 //!
 //! Formats are described in the `//!` of each file and in docs/reference/formats.md.
-pub mod bad_blocks;
 pub mod backup_manifest;
+pub mod bad_blocks;
 pub mod checkpoint;
 pub mod chunk_header;
 pub mod chunk_state;

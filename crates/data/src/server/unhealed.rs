@@ -116,7 +116,7 @@ impl Unhealed {
     }
 
     /// Lists to write, if it is time.
-    fn to_keep(&mut self, now: Time) -> Vec<(DiskId, Vec<(ChunkId, u32)>)> {
+    fn lists_due(&mut self, now: Time) -> Vec<(DiskId, Vec<(ChunkId, u32)>)> {
         if self.changed.is_empty() || now.since(self.kept_at) < self.keep_every {
             return Vec::new();
         }
@@ -170,7 +170,7 @@ impl Inner {
             let shape = store.info(chunk).map(|info| (info.length, info.punched_blocks, info.overwrite));
             self.unhealed.lock().look(disk, chunk, shape, now);
         }
-        let lists = self.unhealed.lock().to_keep(now);
+        let lists = self.unhealed.lock().lists_due(now);
         for (disk, blocks) in lists {
             let Some(store) = self.slot(disk).and_then(|slot| slot.store()) else { continue };
             let list = BadBlocks { disk: store.uuid(), blocks };
@@ -285,20 +285,20 @@ mod tests {
     #[test]
     fn lists_are_kept_now_and_then_and_are_bounded() {
         let (mut unhealed, mut now) = (Unhealed::new(Duration::from_secs(1)), Time(1_000_000_000_000));
-        assert!(unhealed.to_keep(now).is_empty());
+        assert!(unhealed.lists_due(now).is_empty());
         (0..BAD_BLOCKS_MAX as u32).for_each(|block| unhealed.failed((DISK, chunk(1), block), now));
         assert!(!unhealed.more);
         unhealed.failed((DiskId(4), chunk(1), 0), now);
         assert!(unhealed.more, "one is not remembered");
-        let lists = unhealed.to_keep(now);
+        let lists = unhealed.lists_due(now);
         assert_eq!(
             lists.iter().map(|(disk, blocks)| (*disk, blocks.len())).collect::<Vec<_>>(),
             [(DISK, BAD_BLOCKS_MAX)]
         );
         unhealed.done((DISK, chunk(1), 0));
-        assert!(unhealed.to_keep(now).is_empty(), "too soon");
+        assert!(unhealed.lists_due(now).is_empty(), "too soon");
         now = now + Duration::from_secs(5);
-        assert_eq!(unhealed.to_keep(now)[0].1.len(), BAD_BLOCKS_MAX - 1);
+        assert_eq!(unhealed.lists_due(now)[0].1.len(), BAD_BLOCKS_MAX - 1);
         (1..BAD_BLOCKS_MAX as u32).for_each(|block| unhealed.done((DISK, chunk(1), block)));
         assert!(!unhealed.more);
     }
