@@ -13,7 +13,7 @@ use cairn_types::{ByteCount, ExtentKind};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::Attributes;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 
 #[derive(Args, Debug)]
@@ -85,6 +85,17 @@ fn kind_text(extent: &Extent) -> String {
     }
 }
 
+fn put_redundancy(value: &mut Value, r: &Redundancy) {
+    value["raw_bytes"] = json!(r.raw);
+    value["chunks"] = json!(r.chunks);
+    value["shards_present"] = json!(r.present);
+    value["shards_missing"] = json!(r.missing);
+    value["bad_blocks"] = json!(r.bad_blocks);
+    value["silent_nodes"] = json!(r.silent);
+    value["losses_survived"] = json!(r.losses);
+    value["readable"] = json!(r.unreadable.is_none());
+}
+
 impl StatArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let report = context.plain_report();
@@ -111,15 +122,8 @@ impl StatArgs {
         let extents = contents.as_ref().filter(|_| self.extents).map(|contents| &contents.extents);
         if context.out.is_json() {
             let mut value = entry_json(&found.at, a, link.as_deref());
-            if let Some(Contents { redundancy: r, .. }) = &contents {
-                value["raw_bytes"] = json!(r.raw);
-                value["chunks"] = json!(r.chunks);
-                value["shards_present"] = json!(r.present);
-                value["shards_missing"] = json!(r.missing);
-                value["bad_blocks"] = json!(r.bad_blocks);
-                value["silent_nodes"] = json!(r.silent);
-                value["losses_survived"] = json!(r.losses);
-                value["readable"] = json!(r.unreadable.is_none());
+            if let Some(Contents { redundancy, .. }) = &contents {
+                put_redundancy(&mut value, redundancy);
             }
             if let Some(extents) = extents {
                 let one = |e: &Extent| {
