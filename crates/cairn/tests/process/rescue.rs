@@ -205,6 +205,49 @@ fn the_map_is_rebuilt_from_the_disks_and_old_managers_stay_out() {
     cluster.wait_ready("manager2");
 }
 
+/// One partition could not go back while the rest of the cluster runs on, or members of before would outvote the restored one.
+#[test]
+fn one_partition_goes_back_while_the_managers_run() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 1, racks: 1 });
+    let first = write_tree(&cluster, "first");
+    let backups = string(cluster.path("backups"));
+    cluster.ok(&["admin", "backup", &backups]);
+    write_tree(&cluster, "second");
+    let said = cluster.ok(&["admin", "partition", "ls", "--json"]);
+    let row: serde_json::Value = serde_json::from_str(said.lines().next().expect("a partition")).expect("JSON");
+    let members: Vec<u64> = row["nodes"].as_array().expect("members").iter().filter_map(|n| n.as_u64()).collect();
+    assert_eq!(members.len(), 3, "{said}");
+    let metas = ["meta1", "meta2", "meta3"];
+    metas.iter().for_each(|name| cluster.kill(name));
+    // Which directory is whose.
+    let nodes = cluster.ok(&["admin", "node", "ls", "--json"]);
+    let host_of = |id: u64| {
+        let rows = nodes.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        rows.into_iter().find(|row| row["id"] == id).expect("a node")["host"].as_str().expect("a host").to_owned()
+    };
+    let (one, name) = (format!("n{}", members[0]), host_of(members[0]));
+    let dir = string(node_dir(&cluster, &name));
+    let guarded = cluster.fails(&["admin", "restore", &backups, "--node", &one, "--dir", &dir], 4);
+    assert!(guarded.contains("--over-newer-state"), "{guarded}");
+    let args = ["admin", "restore", &backups, "--node", &one, "--dir", &dir, "--partition", "1", "--over-newer-state"];
+    cluster.ok(&args);
+    cluster.allow_error("superseded");
+    metas.iter().for_each(|name| cluster.launch(name));
+    cluster.wait_ready(&name);
+    let others: Vec<String> = metas.iter().map(|m| (*m).to_owned()).filter(|m| *m != name).collect();
+    eventually("members of before to stop", || others.iter().all(|m| cluster.read_log(m).contains("superseded")));
+    eventually("its names", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
+    check_tree(&cluster, &first);
+    assert!(!cluster.cairn(&["fs", "ls", "/second"]).status.success(), "it was written after the backup");
+    let (two, three) = (format!("n{}", members[1]), format!("n{}", members[2]));
+    cluster.ok(&["admin", "partition", "remove", "1", &two, &three]);
+    cluster.ok(&["admin", "partition", "add", "1", &two, &three]);
+    // The new members hold it without the first one.
+    cluster.kill(&name);
+    eventually("another leader", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
+    check_tree(&cluster, &first);
+}
+
 /// A reader in trouble would copy options that do not exist.
 #[test]
 fn the_guides_name_options_that_exist() {
