@@ -268,7 +268,9 @@ pub fn crowds(view: &ClusterView, pg: &PgView) -> Vec<Crowd> {
         node.map(|node| (node.rack.clone(), node.host.clone()))
     };
     let racks: BTreeSet<String> = view.disks.keys().filter_map(|disk| place(*disk)).map(|(rack, _)| rack).collect();
-    let placed: Vec<_> = pg.members.iter().map(|(disk, state)| (place(*disk), *state)).collect();
+    // One more is about to take the place of another.
+    let members = pg.members.iter().take(pg.scheme.members());
+    let placed: Vec<_> = members.map(|(disk, state)| (place(*disk), *state)).collect();
     let crowd = |kind: &'static str, name: String, is_in: &dyn Fn(&(String, String)) -> bool| {
         let here = |place: &Option<(String, String)>| place.as_ref().is_some_and(is_in);
         let members = placed.iter().filter(|(place, _)| here(place)).count();
