@@ -1,6 +1,6 @@
 //! Decoders of values in the namespace's tree on hostile bytes, for the fuzz target: none may panic, and what decodes must
 //! come back from its own encoding.
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, QuotaRecord};
+use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, QuotaRecord, ShareRecord};
 use crate::stripe_set::{decode_part, encode_part};
 
 /// Values of every kind. Tells how many kinds the bytes could be.
@@ -46,6 +46,12 @@ pub fn fuzz_values(data: &[u8]) -> usize {
         again.clear();
         quota.encode(&mut again);
         assert_eq!(QuotaRecord::decode(&again), Some(quota));
+        decoded += 1;
+    }
+    if let Some(share) = ShareRecord::decode((1, 2, 3), data) {
+        again.clear();
+        share.encode(&mut again);
+        assert_eq!(ShareRecord::decode((1, 2, 3), &again), Some(share));
         decoded += 1;
     }
     decoded + usize::from(Dentry::decode(data).is_some()) + usize::from(Hold::decode(data).is_some())

@@ -2,6 +2,7 @@
 //!
 //! Needs /dev/fuse and the right to mount; where they lack, each test says so and passes.
 mod apps;
+mod clones;
 mod crash;
 mod fsx;
 mod many;

@@ -1,5 +1,7 @@
 //! References of blocks, against a plain count of each block.
 use super::*;
+use crate::Fsck;
+use crate::encoding::{Inode, NodeType};
 use crate::namespace::NamespaceConfig;
 use cairn_types::{Layout, PartitionId, VolumeId};
 use proptest::prelude::*;
@@ -72,4 +74,53 @@ fn ranges_without_others() {
     assert_eq!(without((5, 10), &[(0, 6), (6, 7), (9, 20)]), [(7, 9)]);
     assert_eq!(without((5, 10), &[(0, 5), (10, 12)]), [(5, 10)]);
     assert_eq!(without((5, 10), &[(4, 12)]), []);
+}
+
+fn file(n: &mut Namespace, extent: Extent) {
+    let id = n.next_inode().expect("an id");
+    let (size, stored) = (extent.end(), extent.length);
+    n.add_inode(id, &Inode { mode: NodeType::Regular as u16, nlink: 1, size, stored, ..Inode::at(1) });
+    n.scratch.incoming = vec![extent];
+    n.put_first_extents(id);
+}
+
+/// What the proof says of shared blocks, whatever the size of its parts.
+fn proof(n: &Namespace) -> Vec<String> {
+    let found = [1, 1000].map(|part| {
+        let (snapshot, mut fsck) = (n.snapshot(), Fsck::new(part));
+        while fsck.step(&snapshot, 3) {}
+        let texts = fsck.into_report().findings.into_iter().map(|finding| finding.text);
+        texts.filter(|text| text.contains("blocks")).collect::<Vec<_>>()
+    });
+    assert_eq!(found[0], found[1]);
+    let [found, _] = found;
+    found
+}
+
+/// References that are wrong would be found when a block was freed too early.
+#[test]
+fn the_proof_finds_wrong_references() {
+    let mut n = namespace();
+    let kind = ExtentKind::Plain;
+    let extent = |index, shared| Extent { file_offset: 0, length: 40_000, pg: 1, index, chunk_offset: 0, kind, shared };
+    for index in [1, 1, 1, 2, 3] {
+        file(&mut n, extent(index, true));
+    }
+    assert_eq!(records(&n), [(0, 10, 3)]);
+    assert_eq!(proof(&n), [""; 0]);
+    n.change_references((1, 1, 4, 5), |r| r - 1);
+    let found = proof(&n);
+    assert!(matches!(&found[..], [text] if text.contains("recorded as named 2 times each, files name 3")), "{found:?}");
+    n.change_references((1, 1, 4, 5), |r| r + 1);
+    n.change_references((1, 2, 0, 3), |r| r - 1);
+    let found = proof(&n);
+    assert!(matches!(&found[..], [text] if text.contains("shares 3 blocks of which nothing")), "{found:?}");
+    n.change_references((1, 2, 0, 3), |r| r + 1);
+    assert_eq!(proof(&n), [""; 0]);
+    // One that was there before its blocks were shared.
+    let id = n.next_inode().expect("an id");
+    n.add_inode(id, &Inode { mode: NodeType::Regular as u16, nlink: 1, size: 40_000, stored: 40_000, ..Inode::at(1) });
+    n.swap_entries(id, &[], &[extent(3, false)]);
+    let found = proof(&n);
+    assert!(matches!(&found[..], [text] if text.contains("does not say so")), "{found:?}");
 }
