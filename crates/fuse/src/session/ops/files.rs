@@ -135,7 +135,10 @@ impl Session {
         if !self.table.is_lost(handle) {
             return Ok(Reply::Done);
         }
-        tracing::warn!(handle, "data that was not synced when the mount's process died is lost; the program is told (EIO)");
+        tracing::warn!(
+            handle,
+            "data that was not synced when the mount's process died is lost; the program is told (EIO)"
+        );
         Ok(Reply::Lost(handle))
     }
 }
