@@ -168,6 +168,7 @@ fn a_node_that_hibernates_is_not_repaired() {
     let (node, other) = (node_of(&cluster, "data4"), node_of(&cluster, "data1"));
     let name = format!("n{node}");
     cluster.ok(&["admin", "config", "set", "repair_delay=0s", "repair_delay_urgent=0s"]);
+    cluster.wait_healthy();
     let said = cluster.ok(&["admin", "hibernate", "start", "node", &name]);
     assert!(said.contains("may be stopped: for 30 min nothing is repaired for it"), "{said}");
     let second = cluster.fails(&["admin", "hibernate", "start", "node", &format!("n{other}")], 12);
@@ -195,6 +196,7 @@ fn a_node_that_hibernates_is_not_repaired() {
     cluster.wait_healthy();
     check_trees_with(&cluster, &tree, "after it", &local);
     // A window ends by itself, and then it is repaired.
+    cluster.wait_healthy();
     cluster.ok(&["admin", "hibernate", "start", "node", &name, "--for", "3s"]);
     cluster.kill("data4");
     eventually(&cluster, "its groups to have other members", || groups_of(&cluster, node) == 0);

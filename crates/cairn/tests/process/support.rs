@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const COMMAND_MOST: Duration = Duration::from_secs(150);
 
 /// A process that is not ready by then never will be.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_secs(180);
 
 /// The binary under test.
 pub fn binary() -> &'static str {
