@@ -206,14 +206,22 @@ impl Worker {
             Ask::Status => Ok(self.session.stats_value()),
             Ask::Sync => self.sync().await.map(|()| Value::Null),
             Ask::HandOver => self.hand_over().await,
-            Ask::End => {
-                let ended = self.session.vfs.shutdown().await;
-                ended.map(|()| Value::Null).map_err(|error| Failure::other(error.text))
-            }
+            Ask::End => self.shut_down().await.map(|()| Value::Null),
         }
     }
     async fn sync(&self) -> Result<()> {
         self.session.vfs.sync_all().await.map_err(|error| Failure::other(error.text))
+    }
+    /// Writes out what is left and ends the session, if servers answer in time; its lease ends it otherwise.
+    async fn shut_down(&self) -> Result<()> {
+        let limit = self.session.vfs.options().timeout;
+        match tokio::time::timeout(limit, self.session.vfs.shutdown()).await {
+            Ok(ended) => ended.map_err(|error| Failure::other(error.text)),
+            Err(_) => Err(Failure::other(format!(
+                "the servers did not let the mount end its session within {} s; it ends by itself; see cairn admin status",
+                limit.as_secs()
+            ))),
+        }
     }
     /// Afterwards another worker may read requests; this one keeps its session, which keeps removed files that are open.
     async fn hand_over(&mut self) -> Result<Value> {
@@ -231,8 +239,7 @@ impl Worker {
     }
     async fn unmounted(mut self, writer: &mut OwnedWriteHalf) -> Result<()> {
         self.session.drain(DRAIN).await;
-        let ended = self.session.vfs.shutdown().await;
-        if let Err(error) = &ended {
+        if let Err(error) = self.shut_down().await {
             tracing::error!(%error, "writing out at the end of the mount");
         }
         if let Some(readers) = self.readers.take() {

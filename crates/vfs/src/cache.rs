@@ -82,8 +82,17 @@ impl Cache {
         (!left.is_zero()).then_some((*attributes, left))
     }
     pub(crate) fn put_attributes(&self, attributes: &Attributes, ttl: Duration) {
-        if !ttl.is_zero() {
-            self.attributes.lock().put(attributes.inode, (*attributes, Instant::now() + ttl));
+        if ttl.is_zero() {
+            return;
+        }
+        let older = |known: u64| attributes.data_version < known;
+        let mut cached = self.attributes.lock();
+        let overtaken = cached.get(&attributes.inode).is_some_and(|(known, _)| {
+            attributes.generation < known.generation && attributes.data_version <= known.data_version
+        });
+        // An answer that was on its way while the file was written and closed.
+        if !overtaken && !self.pages(attributes.inode).is_some_and(older) {
+            cached.put(attributes.inode, (*attributes, Instant::now() + ttl));
         }
     }
     pub(crate) fn forget_attributes(&self, ino: u64) {

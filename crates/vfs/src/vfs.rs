@@ -4,7 +4,7 @@ use crate::background::Background;
 use crate::cache::{Cache, Known};
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
-use crate::file::Files;
+use crate::file::{File, Files};
 use crate::invalidation::{Invalidation, Invalidations, QUEUE_MAX};
 use crate::ops::handles::Handles;
 use crate::options::VfsOptions;
@@ -109,15 +109,22 @@ impl Inner {
     pub(crate) fn seen(&self, found: &Attributes) -> Attributes {
         let Some(file) = self.files.get(found.inode) else { return *found };
         file.data.learn(*found);
-        let mut seen = file.data.attributes();
-        seen.atime_ns = seen.atime_ns.max(file.atime());
-        seen
+        of_file(&file)
     }
-    /// Takes an answer into the cache; what is told of it.
+    /// Takes an answer into the cache, unless the file is open: then it changes without an answer, and whoever asks just
+    /// after it was closed would be told an old size, at which the kernel cuts its pages. What is told of it.
     pub(crate) fn attr(&self, found: &Attributes) -> (Attr, Duration) {
         let seen = self.seen(found);
-        self.cache.put_attributes(&seen, self.options.attr_ttl);
+        if self.files.get(found.inode).is_none() {
+            self.cache.put_attributes(&seen, self.options.attr_ttl);
+        }
         (Attr::of(&seen), self.options.attr_ttl)
+    }
+    /// Attributes that may be told without asking, and how long.
+    pub(crate) fn known_attributes(&self, ino: u64) -> Option<(Attributes, Duration)> {
+        let Some(file) = self.files.get(ino) else { return self.cache.attributes(ino) };
+        let left = self.options.attr_ttl.saturating_sub(file.data.age());
+        (!left.is_zero()).then(|| (of_file(&file), left))
     }
     /// The same for an entry of a directory.
     pub(crate) fn entry(&self, caller: &Caller, parent: u64, name: &[u8], found: &Attributes) -> Entry {
@@ -220,4 +227,11 @@ pub(crate) fn named(parent: u64, name: &[u8]) -> Vec<u8> {
 }
 pub(crate) fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
+}
+
+/// Attributes of an open file: what this mount wrote and read is in them.
+pub(crate) fn of_file(file: &File) -> Attributes {
+    let mut seen = file.data.attributes();
+    seen.atime_ns = seen.atime_ns.max(file.atime());
+    seen
 }

@@ -2,9 +2,8 @@
 use crate::attr::{Attr, SetAttr, SetTime};
 use crate::caller::Caller;
 use crate::error::Result;
-use crate::file::File;
-use crate::vfs::{Handle, Vfs, now_ns};
-use cairn_wire::meta::{Attributes, SetattrRequest};
+use crate::vfs::{Handle, Vfs, now_ns, of_file};
+use cairn_wire::meta::SetattrRequest;
 use std::time::Duration;
 
 const MODE: u32 = 1;
@@ -59,7 +58,7 @@ impl Vfs {
         if let Some(file) = &file {
             let left = ttl.saturating_sub(file.data.age());
             if !left.is_zero() {
-                return Ok((Attr::of(&self.of_file(file)), left));
+                return Ok((Attr::of(&of_file(file)), left));
             }
         } else if let Some((cached, left)) = inner.cache.attributes(ino) {
             return Ok((Attr::of(&cached), left));
@@ -67,11 +66,6 @@ impl Vfs {
         let volume = inner.as_user(caller);
         let found = inner.limited(&format!("inode {ino}"), async { Ok(volume.getattr(ino).await?) }).await?;
         Ok(inner.attr(&found))
-    }
-    fn of_file(&self, file: &File) -> Attributes {
-        let mut seen = file.data.attributes();
-        seen.atime_ns = seen.atime_ns.max(file.atime());
-        seen
     }
     /// Changes attributes; a new size cuts or lengthens the file.
     pub async fn setattr(

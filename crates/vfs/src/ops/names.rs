@@ -43,8 +43,8 @@ impl Vfs {
             let text = format!("{} does not exist", shown(&named(parent, name)));
             return Some(Err(VfsError::new(libc::ENOENT, text)));
         };
-        let (attributes, attr_ttl) = self.inner.cache.attributes(ino)?;
-        let attr = crate::attr::Attr::of(&self.inner.seen(&attributes));
+        let (attributes, attr_ttl) = self.inner.known_attributes(ino)?;
+        let attr = crate::attr::Attr::of(&attributes);
         Some(Ok(Entry { attr, entry_ttl, attr_ttl }))
     }
     /// The kernel forgot `count` lookups of an inode.

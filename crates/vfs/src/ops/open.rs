@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::file::File;
 use crate::flags::OpenFlags;
-use crate::vfs::{Handle, Inner, Opened, Vfs, named, shown};
+use crate::vfs::{Handle, Inner, Opened, Vfs, named, of_file, shown};
 use cairn_client::{FileData, Volume};
 use cairn_wire::meta::{CreateRequest, OpenResponse, SetattrRequest};
 use std::sync::Arc;
@@ -254,7 +254,10 @@ impl Inner {
         }
         let shown_as = format!("inode {ino}");
         let data = FileData::new(&self.volume, shown_as.as_bytes(), opened, self.budget.clone())?;
-        Ok(self.files.join_or(File::new(ino, data)))
+        let file = self.files.join_or(File::new(ino, data));
+        // From now on they are the file's own.
+        self.cache.forget_attributes(ino);
+        Ok(file)
     }
     /// A create held the file, once more than is needed if it was held already.
     async fn was_held(&self, user: &Volume, file: &Arc<File>, session: u64) -> Result<()> {
@@ -286,9 +289,7 @@ impl Inner {
     }
     fn seen_closed(&self, file: &File) -> cairn_wire::meta::Attributes {
         self.cache.forget_attributes(file.ino);
-        let mut attributes = file.data.attributes();
-        attributes.atime_ns = attributes.atime_ns.max(file.atime());
-        attributes
+        of_file(file)
     }
     async fn close_entered(&self, file: &Arc<File>) {
         if !self.files.leave(file, &self.cache) {

@@ -116,3 +116,34 @@ async fn a_file_without_a_name_gets_one() {
     close(&vfs, opened.handle).await;
     assert_eq!(contents(&mount(&cluster).await, entry.attr.ino).await, b"hidden");
 }
+
+/// Whoever looks at a file just as it is closed would be told an old size, and the kernel would cut its pages there: they
+/// then have zeros where the file has bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_old_size_is_told_while_a_file_is_closed() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, mut handle) = create(&vfs, "f", RDWR).await;
+    for round in 0..60 {
+        let cut = cairn_vfs::SetAttr { size: Some(5000), ..Default::default() };
+        vfs.setattr(&root(), ino, Some(handle), cut).await.expect("cut");
+        assert_eq!(vfs.status().cached_attributes, 0, "round {round}: it changes without anybody asking");
+        write(&vfs, handle, 3000, &[round; 6000]).await;
+        vfs.flush(handle, 0).await.expect("flushed");
+        let looks = tokio::spawn({
+            let vfs = vfs.clone();
+            async move {
+                for _ in 0..10 {
+                    let (attr, _) = vfs.getattr(&root(), ino, None).await.expect("looked at");
+                    assert_eq!(attr.size, 9000);
+                    let entry = vfs.lookup(&root(), ROOT, b"f").await.expect("looked up");
+                    assert_eq!(entry.attr.size, 9000);
+                }
+            }
+        });
+        vfs.release(handle, None).await.expect("released");
+        looks.await.expect("never less");
+        handle = open(&vfs, ino, RDWR).await;
+    }
+    close(&vfs, handle).await;
+}
