@@ -241,6 +241,9 @@ fn one_partition_goes_back_while_the_managers_run() {
     assert!(!cluster.cairn(&["fs", "ls", "/second"]).status.success(), "it was written after the backup");
     let (two, three) = (format!("n{}", members[1]), format!("n{}", members[2]));
     cluster.ok(&["admin", "partition", "remove", "1", &two, &three]);
+    // Who is added again before it has heard that it was removed keeps its old state, and takes no part.
+    let dropped = |m: &String| cluster.read_log(m).contains("the state of a partition is dropped");
+    eventually("the old states to be dropped", || others.iter().all(dropped));
     cluster.ok(&["admin", "partition", "add", "1", &two, &three]);
     // The new members hold it without the first one.
     cluster.kill(&name);
