@@ -137,7 +137,11 @@ pub fn unknown_job(id: u64) -> WireError {
 
 /// The answer to who wants to end what has ended.
 pub fn nothing_to_cancel(job: &Job) -> WireError {
-    let text = format!("job {} is {} already: there is nothing to cancel", job.id, job.state.name());
+    let text = format!(
+        "job {} is {} already: there is nothing to cancel; cairn fs layout jobs shows those that run",
+        job.id,
+        job.state.name()
+    );
     WireError::new(ErrorCode::Conflict, text)
 }
 

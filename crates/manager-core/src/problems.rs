@@ -112,7 +112,7 @@ fn unhealed(state: &State, soft: &Soft, out: &mut Vec<String>) {
     out.push(format!(
         "{least}{} bad and cannot be healed now: {}; too few other copies or shards of them are intact and in service; they \
          are tried again by themselves; bring missing members back; `cairn fs du -r` shows files that cannot be read, \
-         `cairn fs stat` says what one lacks; what is lost for good leaves this list when the file is written anew or removed",
+         `cairn fs stat` says what one lacks; what is lost for good leaves this list when the file is written anew, or removed and out of the trash",
         if blocks == 1 { "1 block is".into() } else { format!("{blocks} blocks are") },
         names(all.iter().map(place)),
     ));
