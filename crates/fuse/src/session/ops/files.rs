@@ -110,7 +110,12 @@ impl Session {
                 let asked: FlushIn = request.arg()?;
                 let unsynced = self.table.unsynced(asked.fh);
                 self.vfs.flush(Handle(asked.fh), asked.lock_owner).await?;
-                self.synced(asked.fh, &unsynced)
+                self.synced(asked.fh, &unsynced)?;
+                // It may be a child that closes its copy of the descriptor, and hears nothing: a sync will say it, too.
+                match self.table.is_lost(asked.fh) {
+                    true => Ok(Reply::Errno(libc::EIO)),
+                    false => Ok(Reply::Done),
+                }
             }
             Opcode::Fsync => {
                 let asked: FsyncIn = request.arg()?;
