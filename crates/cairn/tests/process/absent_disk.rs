@@ -29,8 +29,7 @@ fn an_unmounted_disk_is_not_replaced_by_its_mount_point() {
     cluster.kill("data1");
     fs::rename(&disk, &device).expect("unmounted");
     fs::create_dir(&disk).expect("mount point");
-    cluster.launch("data1");
-    cluster.wait_ready("data1");
+    cluster.restart("data1");
     let log = cluster.read_log("data1");
     for wanted in [disk.to_str().expect("utf-8"), &uuid, "mount its device", "replaced_disks"] {
         assert!(log.contains(wanted), "{wanted:?} is not in the log: {log}");
@@ -43,8 +42,7 @@ fn an_unmounted_disk_is_not_replaced_by_its_mount_point() {
     cluster.kill("data1");
     fs::remove_dir(&disk).expect("mount point");
     fs::rename(&device, &disk).expect("mounted");
-    cluster.launch("data1");
-    cluster.wait_ready("data1");
+    cluster.restart("data1");
     assert_eq!(uuid_of(&cluster, "data1"), uuid);
 
     // Lost for good, and declared so: a new disk.
@@ -54,7 +52,6 @@ fn an_unmounted_disk_is_not_replaced_by_its_mount_point() {
     let mut lines = fs::read_to_string(&config).expect("configuration");
     lines.push_str(&format!("replaced_disks = [{uuid:?}]\n"));
     fs::write(&config, lines).expect("configuration");
-    cluster.launch("data1");
-    cluster.wait_ready("data1");
+    cluster.restart("data1");
     assert_ne!(uuid_of(&cluster, "data1"), uuid);
 }

@@ -1,9 +1,9 @@
 //! What an operator does for the data: the check of a volume, the scrub of disks, the trash.
+use crate::disks::{chunks, flip, scrubbed};
 use crate::support::{Cluster, Shape};
 use crate::trees::noise;
+use crate::wait::eventually;
 use std::fs;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 const SHAPE: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
 
@@ -13,25 +13,9 @@ fn put(cluster: &Cluster, path: &str, bytes: &[u8]) {
     cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), path]);
 }
 
-/// Chunk files of a data process.
-fn chunks(cluster: &Cluster, name: &str) -> Vec<PathBuf> {
-    let (mut found, mut stack) = (Vec::new(), vec![cluster.disk(name)]);
-    while let Some(dir) = stack.pop() {
-        for entry in fs::read_dir(dir).expect("directory").flatten() {
-            match entry.path() {
-                path if path.is_dir() => stack.push(path),
-                path if path.extension().is_some_and(|e| e == "chunk") => found.push(path),
-                _ => {}
-            }
-        }
-    }
-    found
-}
-
 /// Bit rot of what nobody reads would stay until the other copies are lost.
 #[test]
 fn damage_that_nobody_reads_is_found_and_healed() {
-    use std::os::unix::fs::FileExt;
     let mut cluster = Cluster::start(SHAPE);
     put(&cluster, "/a file", &noise(3_000_000, 1));
     cluster.ok(&["fs", "mkdir", "/dir"]);
@@ -41,47 +25,22 @@ fn damage_that_nobody_reads_is_found_and_healed() {
 
     // Everything is closed and written home, then a byte of each chunk of one disk is changed.
     cluster.kill("data1");
-    cluster.launch("data1");
-    cluster.wait_ready("data1");
+    cluster.restart("data1");
     cluster.wait_healthy();
-    let mut changed = 0;
-    for path in chunks(&cluster, "data1") {
-        let file = fs::File::options().read(true).write(true).open(path).expect("chunk");
-        let at = file.metadata().expect("about").len() - 1000;
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at).expect("read");
-        file.write_all_at(&[byte[0] ^ 1], at).expect("written");
-        changed += 1;
-    }
-    assert!(changed > 0, "nothing was damaged");
-    cluster.ok(&["admin", "scrub", "start"]);
-    let started = Instant::now();
-    loop {
-        let lines = cluster.ok(&["--json", "admin", "scrub", "status"]);
-        let disks: Vec<serde_json::Value> =
-            lines.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
-        assert_eq!(disks.len(), 3, "{lines}");
-        let sum = |key: &str| disks.iter().map(|disk| disk[key].as_u64().expect("a number")).sum::<u64>();
-        if disks.iter().all(|disk| disk["ended_ns"].as_u64() > Some(0)) {
-            assert_eq!((sum("bad_blocks"), sum("healed_blocks")), (changed, changed), "{lines}");
-            break;
-        }
-        assert!(started.elapsed() < Duration::from_secs(30), "{lines}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    eprintln!("{changed} damaged chunks healed");
-
+    let damaged = chunks(&cluster.disk("data1"));
+    damaged.iter().for_each(|path| flip(path, 1000));
+    assert!(!damaged.is_empty(), "nothing was damaged");
+    let all = damaged.len() as u64;
+    assert_eq!(scrubbed(&cluster), (all, all), "bad blocks, and healed ones");
+    assert_eq!(scrubbed(&cluster), (0, 0), "they stay healed");
+    eprintln!("{all} damaged chunks healed");
     // The leader of the metadata learns with a heartbeat that the disk serves again.
-    let started = Instant::now();
-    loop {
+    eventually(&cluster, "nothing to find", || {
         let output = cluster.cairn(&["admin", "fsck"]);
         let said = String::from_utf8_lossy(&output.stdout);
-        if output.status.success() && said.contains("0 findings") {
-            break;
-        }
-        assert!(output.status.code() == Some(10) && started.elapsed() < Duration::from_secs(20), "{said}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+        assert!(matches!(output.status.code(), Some(0 | 10)), "{said}");
+        output.status.success() && said.contains("0 findings")
+    });
 }
 
 /// A slip of the finger would cost a tree, or what was removed would stay for ever or hide from whoever looks for it.

@@ -1,15 +1,13 @@
 //! `cairn dev`: a whole cluster in one process, kept in one directory.
 use crate::support::{binary, text};
 use crate::trees::{assert_same_tree, make_tree};
+use crate::wait::{LIMIT, PATIENT, until_told};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-/// A whole cluster that is not ready by then never will be.
-const READY: Duration = Duration::from_secs(45);
 
 /// A running `cairn dev`; killed when dropped.
 struct Dev {
@@ -41,13 +39,15 @@ impl Dev {
             }
             let ended = dev.child.try_wait().expect("wait");
             let log = || fs::read_to_string(&log).unwrap_or_default();
-            assert!(ended.is_none() && started.elapsed() < READY, "not ready (ended: {ended:?}):\n{}", log());
+            assert!(ended.is_none() && started.elapsed() < LIMIT, "not ready (ended: {ended:?}):\n{}", log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     fn cairn(&self, args: &[&str]) -> Output {
-        Command::new(binary()).args(args).env("CAIRN_CLUSTER", &self.cluster).output().expect("the binary starts")
+        let mut command = Command::new(binary());
+        command.args(["--timeout", PATIENT]).args(args).env("CAIRN_CLUSTER", &self.cluster);
+        command.output().expect("the binary starts")
     }
 
     fn ok(&self, args: &[&str]) -> String {
@@ -58,16 +58,8 @@ impl Dev {
 
     /// Waits until nothing is wrong any more: every group has all its members.
     fn wait_healthy(&self) {
-        let started = Instant::now();
-        loop {
-            let status = self.cairn(&["admin", "status"]);
-            let said = text(&status.stdout);
-            if status.status.success() && said.contains("healthy: nothing is wrong") {
-                return;
-            }
-            assert!(started.elapsed() < Duration::from_secs(30), "not healthy: {said}{}", text(&status.stderr));
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let status = || text(&self.cairn(&["admin", "status"]).stdout);
+        until_told("a healthy cluster", || status().contains("healthy: nothing is wrong"), status);
     }
 
     /// The whole answer of the HTTP port.
@@ -93,7 +85,7 @@ impl Dev {
             if let Some(status) = self.child.try_wait().expect("wait") {
                 return status.code();
             }
-            assert!(started.elapsed() < Duration::from_secs(20), "SIGTERM did not end it");
+            assert!(started.elapsed() < LIMIT, "SIGTERM did not end it");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

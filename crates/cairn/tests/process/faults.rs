@@ -1,8 +1,11 @@
 //! Real processes and SIGKILL: what was acknowledged is there afterwards, whoever dies in the middle.
+pub use crate::disks::chunk_use;
+use crate::disks::chunks;
 use crate::support::{self, Cluster, Shape};
 use crate::trees::{assert_same_tree, make_tree, noise};
+use crate::wait::{LIMIT, until, until_told};
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const FULL: Shape = Shape { managers: 3, metas: 3, datas: 4, racks: 4 };
 
@@ -12,13 +15,7 @@ fn killed_during_put(victims: &[&str]) {
     let tree = cluster.path("tree");
     make_tree(&tree, 400, 1);
     for (round, victim) in victims.iter().enumerate() {
-        let target = format!("/tree{round}");
-        let before = cluster.stored();
-        let mut job = cluster.command(&["fs", "put", tree.to_str().expect("utf-8"), &target]).spawn().expect("put");
-        cluster.wait_stored(&mut job, before + (8 << 20));
-        cluster.kill(victim);
-        let output = job.wait_with_output().expect("put ends");
-        assert!(output.status.success(), "put with {victim} killed: {}", support::text(&output.stderr));
+        let target = cluster.put_with_a_death(&tree, &format!("/tree{round}"), victim);
         let back = cluster.path(&format!("back{round}"));
         cluster.ok(&["fs", "get", &target, back.to_str().expect("utf-8")]);
         assert_same_tree(&tree, &back);
@@ -87,30 +84,17 @@ fn a_flipped_bit_is_healed_from_another_replica() {
         assert!(fs::read(&back).expect("back") == data, "a damaged block reached the reader");
     }
     let healed = |(chunk, at, bad): &(std::path::PathBuf, usize, u8)| fs::read(chunk).expect("chunk")[*at] != *bad;
-    let started = Instant::now();
-    while !flipped.iter().all(healed) {
-        assert!(started.elapsed() < Duration::from_secs(20), "the damaged blocks were not healed on the disks");
+    until("the damaged blocks are healed on the disks", || {
         cluster.ok(&["fs", "cat", "/file"]);
-        std::thread::sleep(Duration::from_millis(200));
-    }
+        flipped.iter().all(healed)
+    });
 }
 
 /// The chunk file on a disk that holds these bytes.
 fn find_chunk(cluster: &Cluster, name: &str, needle: &[u8]) -> std::path::PathBuf {
-    let mut stack = vec![cluster.disk(name)];
-    while let Some(dir) = stack.pop() {
-        for entry in fs::read_dir(dir).expect("directory").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                stack.push(path);
-            } else if path.extension().is_some_and(|e| e == "chunk")
-                && fs::read(&path).expect("chunk").windows(needle.len()).any(|w| w == needle)
-            {
-                return path;
-            }
-        }
-    }
-    panic!("no chunk of {name} holds the bytes");
+    let holds =
+        |path: &std::path::PathBuf| fs::read(path).expect("chunk").windows(needle.len()).any(|window| window == needle);
+    chunks(&cluster.disk(name)).into_iter().find(holds).expect("a chunk that holds the bytes")
 }
 
 /// Deleted files that kept their space would fill the cluster for ever.
@@ -126,30 +110,8 @@ fn deleted_files_give_their_space_back() {
     };
     let full = used();
     cluster.ok(&["fs", "rm", "--skip-trash", "/file"]);
-    let started = Instant::now();
-    while used() + 3 * 35_000 > full {
-        assert!(started.elapsed() < Duration::from_secs(60), "{full} KiB before, {} KiB now", used());
-        std::thread::sleep(Duration::from_millis(500));
-    }
-}
-
-/// Number and disk use of all chunk files.
-pub fn chunk_use(cluster: &Cluster) -> (usize, u64) {
-    use std::os::unix::fs::MetadataExt;
-    let (mut count, mut bytes, mut stack) = (0, 0, vec![cluster.path("disks")]);
-    while let Some(dir) = stack.pop() {
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            match entry.metadata() {
-                Ok(about) if about.is_dir() => stack.push(entry.path()),
-                Ok(about) if entry.path().extension().is_some_and(|e| e == "chunk") => {
-                    count += 1;
-                    bytes += about.blocks() * 512;
-                }
-                _ => {}
-            }
-        }
-    }
-    (count, bytes)
+    let told = || format!("{full} KiB before, {} KiB now", used());
+    until_told("the space of the file", || used() + 3 * 35_000 <= full, told);
 }
 
 /// Blocks of small files that were deleted would stay in use because their neighbours in the chunk live, or dead chunks
@@ -178,7 +140,7 @@ fn deleted_small_files_give_their_blocks_back() {
         if round == 1 {
             let started = Instant::now();
             while chunk_use(&cluster).1 > before - (8 << 20) && job.try_wait().expect("wait").is_none() {
-                assert!(started.elapsed() < Duration::from_secs(30), "nothing was freed");
+                assert!(started.elapsed() < LIMIT, "nothing was freed");
             }
             cluster.kill_all();
             cluster.start_all();
@@ -187,12 +149,8 @@ fn deleted_small_files_give_their_blocks_back() {
         assert!(ended.status.success(), "{}", support::text(&ended.stderr));
         let started = Instant::now();
         let fits = |(count, bytes): (usize, u64)| bytes <= live + count as u64 * OVERHEAD;
-        while !fits(chunk_use(&cluster)) {
-            let (count, bytes) = chunk_use(&cluster);
-            let seconds = started.elapsed().as_secs();
-            assert!(seconds < 30, "{count} chunks use {bytes} bytes, {live} live; {before} before");
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let told = || format!("{:?} chunks and bytes in use, {live} live, {before} before", chunk_use(&cluster));
+        until_told("no more blocks in use than live ones", || fits(chunk_use(&cluster)), told);
         eprintln!(
             "round {round}: {before} before, {:?} after {:?}, {live} live",
             chunk_use(&cluster),
@@ -209,10 +167,5 @@ fn deleted_small_files_give_their_blocks_back() {
     for round in 0..2 {
         cluster.ok(&["fs", "rm", "--skip-trash", "-r", &format!("/tree{round}")]);
     }
-    let started = Instant::now();
-    while chunk_use(&cluster).0 > 0 {
-        let used = chunk_use(&cluster);
-        assert!(started.elapsed() < Duration::from_secs(90), "{used:?} are left of nothing");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    until_told("no chunk left", || chunk_use(&cluster).0 == 0, || format!("{:?} are there", chunk_use(&cluster)));
 }

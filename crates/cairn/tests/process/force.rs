@@ -1,10 +1,8 @@
 //! Disks that are destroyed for good: what only they held is given up, by explicit word, and nothing else.
 use crate::support::{Cluster, Shape, text};
 use crate::trees::noise;
+use crate::wait::eventually;
 use std::fs;
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Groups that cannot be read, with the disks that they wait for.
 pub fn waiting(cluster: &Cluster) -> Vec<(u64, Vec<u64>)> {
@@ -17,15 +15,6 @@ pub fn waiting(cluster: &Cluster) -> Vec<(u64, Vec<u64>)> {
     };
     let found = pgs.filter(|pg| pg["health"] == "waiting").map(|pg| (pg["pg"].as_u64().expect("a number"), disks(&pg)));
     found.filter(|(_, disks)| !disks.is_empty()).collect()
-}
-
-pub fn eventually(cluster: &Cluster, what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        let status = || cluster.ok(&["admin", "status"]) + &cluster.ok(&["admin", "pg", "ls"]);
-        assert!(begin.elapsed() < PATIENCE, "{what} did not come about: {}", status());
-        std::thread::sleep(Duration::from_millis(200));
-    }
 }
 
 /// Files that a stale copy has could never be read again, or what it lacks would be read as something else.
@@ -49,8 +38,7 @@ fn destroyed_disks_are_given_up() {
         cluster.kill(name);
         fs::remove_dir_all(cluster.disk(name)).expect("destroyed");
     }
-    cluster.launch("data3");
-    cluster.wait_ready("data3");
+    cluster.restart("data3");
     eventually(&cluster, "the groups to wait for both", || {
         cluster.ok(&["admin", "status"]).contains("`cairn admin pg force` gives it up")
             && waiting(&cluster).iter().filter(|(_, disks)| disks.len() == 2).count() >= 4

@@ -4,8 +4,10 @@
 
 mod absent_disk;
 mod care;
+mod chaos;
 mod convert;
 mod dev;
+mod disks;
 mod docs;
 mod drain;
 mod erasure;
@@ -20,9 +22,11 @@ mod mount;
 mod mount_faults;
 mod mount_posix;
 mod namespace;
+mod net;
 mod refusals;
 mod repair;
 mod rescue;
 mod sessions;
 mod support;
 mod trees;
+mod wait;

@@ -1,17 +1,7 @@
 //! Members of the manager's group: lost, replaced, added; and no second cluster, whoever is down.
 use crate::support::{Cluster, Shape, free_ports, text};
+use crate::wait::until;
 use std::fs;
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
 
 fn lose(cluster: &Cluster, name: &str) {
     fs::remove_dir_all(cluster.path("nodes").join(name)).expect("lost");
@@ -43,18 +33,18 @@ fn two_lost_managers_begin_no_second_cluster() {
     }
     lost.iter().for_each(|name| lose(&cluster, name));
     lost.iter().for_each(|name| cluster.launch(name));
-    eventually("both to wait", || lost.iter().all(|name| cluster.read_log(name).contains("waits for the others")));
+    until("both to wait", || lost.iter().all(|name| cluster.read_log(name).contains("waits for the others")));
     let before = text(&cluster.cairn(&["--timeout", "2", "admin", "status"]).stdout);
     assert!(!before.contains("cluster "), "a second cluster: {before}");
     // Whoever waits can be stopped, and waits again.
     let pid = cluster.pid("manager2").to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
-    eventually("it to end", || cluster.read_log("manager2").contains("ended before it served"));
+    until("it to end", || cluster.read_log("manager2").contains("ended before it served"));
     cluster.kill("manager2");
     cluster.launch("manager2");
     cluster.launch("manager3");
     for name in lost {
-        eventually("the refusal", || cluster.read_log(name).contains("only its leader knows"));
+        until("the refusal", || cluster.read_log(name).contains("only its leader knows"));
     }
     assert!(cluster.read_log("manager1").contains("restore the directory"));
     assert_eq!(cluster.kills, 4);
@@ -88,7 +78,7 @@ fn managers_are_added_removed_and_come_back_empty() {
         let early = cluster.cairn(&["admin", "manager", "add", &manager]);
         assert!(text(&early.stderr).contains("start the new manager first"), "{}", text(&early.stderr));
         cluster.launch(&name);
-        eventually("it to listen", || {
+        until("it to listen", || {
             let output = cluster.cairn(&["admin", "manager", "add", &manager]);
             output.status.success()
         });
@@ -96,32 +86,32 @@ fn managers_are_added_removed_and_come_back_empty() {
     }
     assert_eq!(table(&cluster).iter().map(|(id, ..)| *id).collect::<Vec<_>>(), [1, 2, 3]);
     cluster.address = (1..=3).map(address).collect::<Vec<_>>().join(",");
-    eventually("all to answer", || table(&cluster).iter().all(|(_, part, answers)| part != "catches up" && *answers));
+    until("all to answer", || table(&cluster).iter().all(|(_, part, answers)| part != "catches up" && *answers));
     // The first one's directory is lost: it comes back empty under its number.
     configure(&cluster, 1);
     cluster.kill("manager1");
     lose(&cluster, "manager1");
     cluster.ok(&["fs", "mkdir", "/a"]);
     cluster.launch("manager1");
-    eventually("the refusal", || cluster.read_log("manager1").contains("cairn admin manager remove 1"));
+    until("the refusal", || cluster.read_log("manager1").contains("cairn admin manager remove 1"));
     cluster.kill("manager1");
-    eventually("its removal", || cluster.cairn(&["admin", "manager", "remove", "1"]).status.success());
+    until("its removal", || cluster.cairn(&["admin", "manager", "remove", "1"]).status.success());
     assert_eq!(table(&cluster).len(), 2);
     cluster.launch("manager1");
-    eventually("it to be added", || {
+    until("it to be added", || {
         cluster.cairn(&["admin", "manager", "add", &format!("1@{}", address(1))]).status.success()
     });
     cluster.wait_ready("manager1");
     // It counts: without another one the two go on.
     cluster.kill("manager2");
     cluster.ok(&["fs", "mkdir", "/b"]);
-    eventually("a leader of the rest", || table(&cluster).iter().any(|(id, part, _)| part == "leads" && *id != 2));
+    until("a leader of the rest", || table(&cluster).iter().any(|(id, part, _)| part == "leads" && *id != 2));
     cluster.launch("manager2");
     cluster.wait_ready("manager2");
     // A leader that leaves hands over; and everything starts again with what the directories say.
-    eventually("all to answer again", || table(&cluster).iter().all(|(_, _, answers)| *answers));
+    until("all to answer again", || table(&cluster).iter().all(|(_, _, answers)| *answers));
     let leader = table(&cluster).into_iter().find(|(_, part, _)| part == "leads").expect("a leader").0;
-    eventually("its removal", || cluster.cairn(&["admin", "manager", "remove", &leader.to_string()]).status.success());
+    until("its removal", || cluster.cairn(&["admin", "manager", "remove", &leader.to_string()]).status.success());
     assert_eq!(table(&cluster).len(), 2);
     cluster.kill(&format!("manager{leader}"));
     for number in (1..=3).filter(|number| *number != leader) {
@@ -130,6 +120,6 @@ fn managers_are_added_removed_and_come_back_empty() {
         cluster.launch(&name);
         cluster.wait_ready(&name);
     }
-    eventually("both to vote", || table(&cluster).iter().filter(|(_, _, answers)| *answers).count() == 2);
+    until("both to vote", || table(&cluster).iter().filter(|(_, _, answers)| *answers).count() == 2);
     assert_eq!(cluster.ok(&["fs", "ls", "/"]).split_whitespace().collect::<Vec<_>>(), ["a", "b"]);
 }

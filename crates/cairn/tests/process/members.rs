@@ -1,10 +1,9 @@
 //! Members of meta partitions: replaced when they are lost for ever, moved under load, whoever dies in the middle.
 use crate::support::{Cluster, Shape, text};
+use crate::wait::{LIMIT, until, until_told};
 use std::collections::BTreeSet;
 use std::process::Child;
 use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Three metas with a partition on all of them, and a fourth one that is spare.
 fn with_spare() -> Cluster {
@@ -36,25 +35,19 @@ fn members(cluster: &Cluster) -> BTreeSet<String> {
 
 /// Name of the process that leads the partition.
 fn leader(cluster: &Cluster) -> String {
-    let begin = Instant::now();
-    loop {
+    let mut found = None;
+    until("a leader", || {
         let leader = format!("n{}", partition(cluster)["leader"]);
-        let found =
-            (1..=4).map(|i| format!("meta{i}")).find(|name| cluster.is_running(name) && node(cluster, name) == leader);
-        if let Some(found) = found {
-            return found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "no leader");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        let mut metas = (1..=4).map(|i| format!("meta{i}"));
+        found = metas.find(|name| cluster.is_running(name) && node(cluster, name) == leader);
+        found.is_some()
+    });
+    found.expect("just found")
 }
 
 fn settled(cluster: &Cluster) {
-    let begin = Instant::now();
-    while partition(cluster)["target"].as_array().is_some_and(|target| !target.is_empty()) {
-        assert!(begin.elapsed() < PATIENCE, "not settled: {}", cluster.ok(&["admin", "status"]));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let wanted = || partition(cluster)["target"].as_array().is_none_or(|target| target.is_empty());
+    until_told("the members that are wanted", wanted, || cluster.ok(&["admin", "status"]));
 }
 
 /// Makes directories one after the other, in a process of its own; those acknowledged are in the file.
@@ -92,7 +85,7 @@ impl Load {
     fn goes_on(&self) {
         let (begin, before) = (Instant::now(), self.done());
         while self.done() < before + 3 {
-            assert!(begin.elapsed() < PATIENCE, "nothing was made any more after {before}");
+            assert!(begin.elapsed() < LIMIT, "nothing was made any more after {before}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -116,12 +109,8 @@ fn a_member_lost_for_ever_is_replaced() {
     std::fs::remove_dir_all(cluster.path("nodes").join(&gone)).expect("lost");
     load.goes_on();
     // What the operator is told to do works as it is written.
-    let begin = Instant::now();
-    let hint = format!("cairn admin partition move all {old} NODE");
-    while !cluster.ok(&["admin", "status"]).contains(&hint) {
-        assert!(begin.elapsed() < PATIENCE, "{hint} is not in {}", cluster.ok(&["admin", "status"]));
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let (hint, status) = (format!("cairn admin partition move all {old} NODE"), || cluster.ok(&["admin", "status"]));
+    until_told(&hint, || status().contains(&hint), status);
     let said = cluster.ok(&["admin", "partition", "move", "all", &old, &new]);
     assert!(said.contains("partition 1 has the members") && said.contains(&new), "{said}");
     let now = members(&cluster);
@@ -215,12 +204,9 @@ fn without_a_majority_nothing_is_changed() {
     let dead: Vec<String> = (1..=3).map(|i| format!("meta{i}")).filter(|name| *name != leads).collect();
     let (old, new) = (node(&cluster, &dead[0]), node(&cluster, "meta4"));
     dead.iter().for_each(|name| cluster.kill(name));
-    let begin = Instant::now();
     // The old leader holds its lease for a moment.
-    while !cluster.ok(&["admin", "status"]).contains("p1 (volume default) reports no leader") {
-        assert!(begin.elapsed() < PATIENCE, "{}", cluster.ok(&["admin", "status"]));
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let status = || cluster.ok(&["admin", "status"]);
+    until_told("no leader", || status().contains("p1 (volume default) reports no leader"), status);
     let error = text(&cluster.cairn(&["admin", "partition", "move", "1", &old, &new, "--no-wait"]).stderr);
     assert!(error.contains("has no leader now") && error.contains("a majority of its members"), "{error}");
     cluster.start_all();

@@ -6,21 +6,18 @@ mod clones;
 mod crash;
 mod fsx;
 mod many;
-mod seeds;
+pub mod seeds;
 mod space;
 mod stamps;
 mod tree;
 
 use crate::support::{Cluster, Shape, binary, text};
+use crate::wait::{PATIENT, until};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
-
-/// Longest wait for something that happens at once or never.
-const SOON: Duration = Duration::from_secs(20);
 
 pub const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
 
@@ -51,14 +48,16 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// Unless `options` have a `timeout`, operations wait for servers as long as a slow machine needs.
     pub fn new(cluster: &Cluster, name: &str, remote: &str, options: &str) -> Mount {
         let dir = cluster.path(name);
         fs::create_dir_all(&dir).expect("mount point");
         let mount = Mount { dir, run: cluster.path("run"), cluster: cluster.address.clone() };
-        let mut args = vec!["mount"];
-        if !options.is_empty() {
-            args.extend(["-o", options]);
+        let mut options = options.to_owned();
+        if !options.split(',').any(|option| option.starts_with("timeout=")) {
+            options = format!("timeout={PATIENT},{options}").trim_end_matches(',').to_owned();
         }
+        let mut args = vec!["mount", "-o", &options];
         let dir = mount.dir.to_str().expect("a temporary path").to_owned();
         args.extend([remote, &dir]);
         let output = mount.cairn(&args);
@@ -75,15 +74,35 @@ impl Mount {
     }
     /// State as `--status` tells it, one number of it.
     pub fn number(&self, keys: &[&str]) -> Option<u64> {
-        let output = self.cairn(&["--json", "mount", "--status", self.dir.to_str()?]);
+        let status = || self.cairn(&["--json", "mount", "--status", self.dir.to_str().expect("a temporary path")]);
+        let mut output = status();
+        // Its processes have to get their turn.
+        until("the state of the mount", || {
+            let told = output.status.success();
+            if !told {
+                output = status();
+            }
+            told
+        });
         let mut value: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
         for key in keys {
             value = value[key].take();
         }
         value.as_u64()
     }
+    /// The worker that serves; a dead one is not it.
     pub fn worker(&self) -> u32 {
-        self.number(&["worker", "pid"]).and_then(|pid| u32::try_from(pid).ok()).expect("a worker")
+        let mut pid = None;
+        until("a worker", || {
+            pid = self.number(&["worker", "pid"]).and_then(|pid| u32::try_from(pid).ok());
+            pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
+        });
+        pid.expect("just seen")
+    }
+    /// The worker that serves after one has died.
+    pub fn worker_after(&self, dead: u32) -> u32 {
+        until("another worker", || self.worker() != dead);
+        self.worker()
     }
     /// SIGKILL to the worker, and nothing else.
     pub fn kill_worker(&self) -> u32 {
@@ -127,15 +146,6 @@ fn truncate(path: &Path, size: u64) -> rustix::io::Result<()> {
     match unsafe { libc::truncate(path.as_ptr(), size as libc::off_t) } {
         0 => Ok(()),
         _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).expect("a number")),
-    }
-}
-
-/// Waits for something that other processes do.
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < SOON, "not within {SOON:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

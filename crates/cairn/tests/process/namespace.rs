@@ -2,6 +2,7 @@
 //! without a log entry, locks, quotas.
 use crate::support::{Cluster, Shape};
 use crate::trees::noise;
+use crate::wait::{LIMIT, until};
 use cairn_client::{Client, ConnectOptions, FileWriter, Volume, WriteOptions};
 use cairn_types::{ErrorCode, Layout};
 use cairn_wire::meta::SetLockRequest;
@@ -46,7 +47,7 @@ fn a_file_that_is_open_outlives_its_name() {
         reader.close_for_read(inode).await.expect("closed");
         let started = Instant::now();
         while writer.statfs().await.expect("statfs").inodes >= inodes {
-            assert!(started.elapsed() < Duration::from_secs(30), "the closed file was not reclaimed");
+            assert!(started.elapsed() < LIMIT, "the closed file was not reclaimed");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let gone = reader.extents_page(inode, 0, 0, 0).await.err().and_then(|error| error.code());
@@ -67,12 +68,18 @@ fn locks_exclude_other_clients_and_go_with_theirs() {
         let refused = second.set_lock(inode, b"/file", lock.clone()).await.err().and_then(|error| error.code());
         assert_eq!(refused, Some(ErrorCode::Locked));
         assert_eq!(second.get_lock(inode, &lock).await.expect("asked").map(|other| other.pid), Some(7));
-        let wait = async { second.wait_lock(inode, &lock, Duration::from_secs(2)).await.expect("waited") };
+        // One wait lasts two seconds at most.
+        let wait = async {
+            let started = Instant::now();
+            while !second.wait_lock(inode, &lock, Duration::from_secs(2)).await.expect("waited") {
+                assert!(started.elapsed() < LIMIT, "the end of a session gives its locks back");
+            }
+        };
         let end = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             first.close().await;
         };
-        assert!(tokio::join!(wait, end).0, "the end of a session gives its locks back");
+        tokio::join!(wait, end);
         second.set_lock(inode, b"/file", lock).await.expect("free");
     });
 }
@@ -88,11 +95,7 @@ fn quotas_refuse_what_is_too_much() {
     cluster.ok(&["fs", "quota", "set", "--bytes", "100k", "--inodes", "4", "/home/ann"]);
     // What is there already is counted behind.
     let counted = || cluster.ok(&["fs", "quota", "get", "/home/ann"]).contains("inodes 1 of 4");
-    let started = std::time::Instant::now();
-    while !counted() {
-        assert!(started.elapsed() < std::time::Duration::from_secs(30), "what the directory has is not counted");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    until("what the directory has is counted", counted);
     cluster.ok(&["fs", "put", &local("small"), "/home/ann/a"]);
     let error = cluster.fails(&["fs", "put", &local("big"), "/home/ann/b"], 6);
     assert!(error.contains("quota"), "{error}");
@@ -103,7 +106,8 @@ fn quotas_refuse_what_is_too_much() {
     let listed = cluster.ok(&["fs", "quota", "ls"]);
     assert!(listed.contains("/home/ann") && listed.contains("102400"), "{listed}");
     cluster.ok(&["fs", "rm", "--skip-trash", "-r", "/home/ann/a", "/home/ann/c"]);
-    cluster.ok(&["fs", "put", &local("small"), "/home/ann/f"]);
+    // So is what is removed for good.
+    until("there is room", || cluster.cairn(&["fs", "put", &local("small"), "/home/ann/f"]).status.success());
     cluster.ok(&["fs", "quota", "rm", "/home/ann"]);
     cluster.ok(&["fs", "put", &local("big"), "/home/ann/b"]);
     cluster.fails(&["fs", "quota", "get", "/home/ann"], 3);

@@ -1,6 +1,7 @@
 //! What bad input gets: a clear message, a distinct exit code, nothing half-written.
 use crate::support::{Cluster, Shape, binary, free_ports, text};
 use crate::trees::noise;
+use crate::wait::{LIMIT, until, until_told};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ fn ends(mut command: Command) -> (i32, String) {
     let pid = child.id();
     let watchdog = std::thread::spawn(move || {
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(30) {
+        while started.elapsed() < LIMIT {
             if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
                 return;
             }
@@ -66,10 +67,17 @@ fn directories_of_another_cluster_are_refused() {
         .replace(&second.path("nodes/data1").display().to_string(), &first.path("nodes/data1").display().to_string());
     let config = second.path("foreign.toml");
     fs::write(&config, foreign).expect("config");
-    let (code, error) = ends(server(&config));
+    let (out, log) = (second.path("foreign.out"), second.path("foreign.log"));
+    let create = |path: &std::path::Path| fs::File::create(path).expect("a file");
+    let mut refused = server(&config);
+    refused.stdin(Stdio::null()).stdout(create(&out)).stderr(create(&log));
+    let mut refused = refused.spawn().expect("start");
+    let said = || fs::read_to_string(&log).expect("log");
+    until_told("the refusal", || said().contains("WrongCluster"), said);
     // It waits for the managers of its own cluster, and never serves: it is ended here.
-    assert_eq!(code, -1, "{error}");
-    assert!(error.contains("WrongCluster"), "{error}");
+    assert!(refused.try_wait().expect("wait").is_none(), "{}", said());
+    refused.kill().and_then(|()| refused.wait()).expect("ended");
+    assert_eq!(fs::read_to_string(&out).expect("out"), "", "it serves");
     // Only the disk: the node starts without it and says so.
     let foreign = text.replace(&second.disk("data1").display().to_string(), &first.disk("data1").display().to_string());
     fs::write(second.path("data1.toml"), foreign).expect("config");
@@ -165,7 +173,7 @@ fn a_full_disk_is_told_and_recovers() {
     let mut stored = Vec::new();
     let full = loop {
         let target = format!("/file{}", stored.len());
-        let output = cluster.cairn(&["fs", "put", "--timeout", "5", &local, &target]);
+        let output = cluster.cairn(&["fs", "put", "--timeout", "60", &local, &target]);
         if !output.status.success() {
             break output;
         }
@@ -181,9 +189,7 @@ fn a_full_disk_is_told_and_recovers() {
     for path in &stored {
         cluster.ok(&["fs", "rm", "--skip-trash", path]);
     }
-    let started = Instant::now();
-    while !cluster.cairn(&["fs", "put", "--timeout", "5", &local, "/again"]).status.success() {
-        assert!(started.elapsed() < Duration::from_secs(90), "the space did not come back");
-    }
+    let again = || cluster.cairn(&["fs", "put", "--timeout", "60", &local, "/again"]);
+    until("the space again", || again().status.success());
     cluster.kill_all();
 }

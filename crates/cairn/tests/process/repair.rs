@@ -1,7 +1,9 @@
 //! Disks that never come back: their groups get complete again on others, and then bear as many losses as before.
-use crate::force::eventually;
+use crate::disks::chunks;
+use crate::drain;
 use crate::support::{Cluster, Shape};
-use crate::trees::{assert_same_tree, make_tree, noise};
+use crate::trees::{assert_same_tree, check_trees, make_tree, noise, put_trees};
+use crate::wait::eventually;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,49 +15,18 @@ fn utf8(path: &Path) -> &str {
 fn with_trees() -> (Cluster, PathBuf) {
     let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 8, racks: 8 });
     cluster.ok(&["admin", "config", "set", "repair_delay=1s", "repair_delay_urgent=1s"]);
-    let tree = cluster.path("tree");
-    make_tree(&tree, 30, 5);
-    fs::write(tree.join("large"), noise(9_000_000, 31)).expect("large");
-    for (layout, target) in [("r3", "/copies"), ("rs-3-2", "/shards")] {
-        cluster.ok(&["fs", "mkdir", "--layout", layout, target]);
-        cluster.ok(&["fs", "put", &format!("{}/.", utf8(&tree)), target]);
-    }
+    let tree = put_trees(&cluster);
     (cluster, tree)
 }
 
-fn check_trees(cluster: &Cluster, tree: &Path, name: &str) {
-    for target in ["/copies", "/shards"] {
-        let back = cluster.path(name);
-        cluster.ok(&["fs", "get", target, utf8(&back)]);
-        assert_same_tree(tree, &back);
-        fs::remove_dir_all(&back).expect("removed");
-    }
-}
-
-fn chunk_files(dir: &Path) -> usize {
-    let (mut found, mut stack) = (0, vec![dir.to_path_buf()]);
-    while let Some(dir) = stack.pop() {
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            let path = entry.path();
-            match path.is_dir() {
-                true => stack.push(path),
-                false => found += usize::from(path.extension().is_some_and(|e| e == "chunk")),
-            }
-        }
-    }
-    found
-}
-
-/// The groups that have a member on the disk of a node that is away.
+/// How many groups have a member on the disk of a node, which may be away.
 fn groups_of(cluster: &Cluster, host: &str) -> usize {
-    let lines = |noun: &str| -> Vec<serde_json::Value> {
-        let said = cluster.ok(&["admin", noun, "ls", "--json"]);
-        said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    };
-    let node = lines("node").into_iter().find(|node| node["host"] == host).expect("a node")["id"].clone();
-    let of_node =
-        |pg: &serde_json::Value| pg["members"].as_array().expect("a list").iter().any(|member| member["node"] == node);
-    lines("pg").iter().filter(|pg| of_node(pg)).count()
+    drain::groups_of(cluster, drain::node_of(cluster, host)).len()
+}
+
+/// Waits until what was on a disk is on others.
+fn wait_replaced(cluster: &Cluster, host: &str) {
+    eventually(cluster, "its groups to have other members", || groups_of(cluster, host) == 0);
 }
 
 /// Redundancy that a destroyed disk took would never come back: the losses after it add up until data is gone.
@@ -66,9 +37,9 @@ fn destroyed_disks_are_replaced_and_as_many_more_may_die() {
         assert!(groups_of(&cluster, victim) > 0, "{victim} has nothing to lose");
         cluster.kill(victim);
         fs::remove_dir_all(cluster.disk(victim)).expect("destroyed");
-        eventually(&cluster, "its groups to have other members", || groups_of(&cluster, victim) == 0);
+        wait_replaced(&cluster, victim);
         cluster.wait_healthy();
-        assert!(cluster.ok(&["admin", "repair"]).starts_with("nothing to repair"));
+        eventually(&cluster, "nothing to repair", || cluster.ok(&["admin", "repair"]).starts_with("nothing to repair"));
         check_trees(&cluster, &tree, victim);
     }
     // Together with those these are four of eight: more than any of the groups could bear without repair.
@@ -85,8 +56,7 @@ fn three_of_nine_are_replaced_by_spares_and_three_more_may_die() {
     let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 12, racks: 12 });
     let spares = ["data10", "data11", "data12"];
     let first: Vec<String> = cluster.names().into_iter().filter(|name| !spares.contains(&name.as_str())).collect();
-    first.iter().for_each(|name| cluster.launch(name));
-    first.iter().for_each(|name| cluster.wait_ready(name));
+    cluster.start_some(&first);
     cluster.wait_volume();
     cluster.ok(&["admin", "config", "set", "repair_delay=1s", "repair_delay_urgent=1s"]);
     let tree = cluster.path("tree");
@@ -105,12 +75,9 @@ fn three_of_nine_are_replaced_by_spares_and_three_more_may_die() {
         fs::remove_dir_all(cluster.disk(victim)).expect("destroyed");
     }
     check(&cluster, "without three");
-    for spare in spares {
-        cluster.launch(spare);
-        cluster.wait_ready(spare);
-    }
+    spares.iter().for_each(|spare| cluster.restart(spare));
     for victim in lost {
-        eventually(&cluster, "its groups to have other members", || groups_of(&cluster, victim) == 0);
+        wait_replaced(&cluster, victim);
     }
     cluster.wait_healthy();
     for victim in ["data2", "data5", "data11"] {
@@ -127,13 +94,11 @@ fn a_replaced_disk_that_comes_back_gives_its_space_back() {
     let (mut cluster, tree) = with_trees();
     let disk = cluster.disk("data3");
     cluster.kill("data3");
-    let before = chunk_files(&disk);
-    assert!(before > 0, "it has nothing");
-    eventually(&cluster, "its groups to have other members", || groups_of(&cluster, "data3") == 0);
+    assert!(!chunks(&disk).is_empty(), "it has nothing");
+    wait_replaced(&cluster, "data3");
     cluster.wait_healthy();
-    cluster.launch("data3");
-    cluster.wait_ready("data3");
-    eventually(&cluster, "the old chunks to go", || chunk_files(&disk) == 0);
+    cluster.restart("data3");
+    eventually(&cluster, "the old chunks to go", || chunks(&disk).is_empty());
     cluster.wait_healthy();
     check_trees(&cluster, &tree, "after it");
     assert_eq!(cluster.kills, 1, "every fault fired");

@@ -1,19 +1,9 @@
 //! Metadata lost and got back: backups, partitions put back, the cluster map made anew from the disks.
 use crate::support::{Cluster, Shape, text};
+use crate::wait::until;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
 
 /// Bytes that differ from file to file and block to block.
 fn contents(name: &str, length: usize) -> Vec<u8> {
@@ -172,7 +162,7 @@ fn the_map_is_rebuilt_from_the_disks_and_old_managers_stay_out() {
     assert!(said.contains("volumes: default") && said.contains("written into"), "{said}");
     cluster.launch("manager1");
     cluster.wait_ready("manager1");
-    eventually("everybody to register", || {
+    until("everybody to register", || {
         let output = cluster.cairn(&["admin", "status"]);
         text(&output.stdout).contains("healthy: nothing is wrong")
     });
@@ -184,7 +174,7 @@ fn the_map_is_rebuilt_from_the_disks_and_old_managers_stay_out() {
     cluster.allow_error("the manager cannot be reached");
     fs::rename(&attic, node_dir(&cluster, "manager2")).expect("moved");
     cluster.launch("manager2");
-    eventually("its end", || cluster.read_log("manager2").contains("superseded"));
+    until("its end", || cluster.read_log("manager2").contains("superseded"));
     check_tree(&cluster, &files);
     let third = write_tree(&cluster, "third");
     // Everything starts anew, the old one with it.
@@ -201,7 +191,7 @@ fn the_map_is_rebuilt_from_the_disks_and_old_managers_stay_out() {
     lose(&cluster, "manager2");
     cluster.launch("manager2");
     let two = format!("2@{}", cluster.address.split(',').nth(1).expect("an address"));
-    eventually("it to be added", || cluster.cairn(&["admin", "manager", "add", &two]).status.success());
+    until("it to be added", || cluster.cairn(&["admin", "manager", "add", &two]).status.success());
     cluster.wait_ready("manager2");
 }
 
@@ -235,19 +225,19 @@ fn one_partition_goes_back_while_the_managers_run() {
     metas.iter().for_each(|name| cluster.launch(name));
     cluster.wait_ready(&name);
     let others: Vec<String> = metas.iter().map(|m| (*m).to_owned()).filter(|m| *m != name).collect();
-    eventually("members of before to stop", || others.iter().all(|m| cluster.read_log(m).contains("superseded")));
-    eventually("its names", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
+    until("members of before to stop", || others.iter().all(|m| cluster.read_log(m).contains("superseded")));
+    until("its names", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
     check_tree(&cluster, &first);
     assert!(!cluster.cairn(&["fs", "ls", "/second"]).status.success(), "it was written after the backup");
     let (two, three) = (format!("n{}", members[1]), format!("n{}", members[2]));
     cluster.ok(&["admin", "partition", "remove", "1", &two, &three]);
     // Who is added again before it has heard that it was removed keeps its old state, and takes no part.
     let dropped = |m: &String| cluster.read_log(m).contains("the state of a partition is dropped");
-    eventually("the old states to be dropped", || others.iter().all(dropped));
+    until("the old states to be dropped", || others.iter().all(dropped));
     cluster.ok(&["admin", "partition", "add", "1", &two, &three]);
     // The new members hold it without the first one.
     cluster.kill(&name);
-    eventually("another leader", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
+    until("another leader", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
     check_tree(&cluster, &first);
 }
 

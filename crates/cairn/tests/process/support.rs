@@ -2,6 +2,8 @@
 //!
 //! Ports are found free at run time, directories are temporary. A process that logs ERROR without the test having said
 //! that it may fails the test at its end.
+use crate::disks;
+use crate::wait::{LIMIT, PATIENT, until_told};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,12 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-
-/// No command of a test takes as long.
-const COMMAND_MOST: Duration = Duration::from_secs(150);
-
-/// A process that is not ready by then never will be.
-const READY: Duration = Duration::from_secs(180);
 
 /// The binary under test.
 pub fn binary() -> &'static str {
@@ -27,6 +23,8 @@ struct Process {
     config: PathBuf,
     /// Its disk is a file system of its own of so many megabytes, which only the process sees.
     disk_mb: Option<u32>,
+    /// The network that it runs in, as `nsenter` is told.
+    net: Option<String>,
     child: Option<Child>,
 }
 
@@ -40,6 +38,8 @@ pub struct Cluster {
     /// Parts of ERROR lines that are expected.
     allowed: Vec<String>,
     pub kills: usize,
+    /// The network that commands run in, as `nsenter` is told.
+    pub net: Option<String>,
 }
 
 /// How many of what; racks are filled in turn.
@@ -55,24 +55,23 @@ impl Cluster {
     /// Starts a cluster and waits until all of it serves.
     pub fn start(shape: Shape) -> Cluster {
         let mut cluster = Cluster::prepare(shape);
-        let names: Vec<String> = cluster.processes.keys().cloned().collect();
-        for name in &names {
-            cluster.launch(name);
-        }
-        for name in &names {
-            cluster.wait_ready(name);
-        }
+        cluster.start_all();
         cluster.wait_volume();
         cluster
     }
 
     /// Writes the configurations only.
     pub fn prepare(shape: Shape) -> Cluster {
+        let managers = free_ports(shape.managers).iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        Cluster::prepare_at(shape, managers, |_| "127.0.0.1:0".to_owned())
+    }
+
+    /// The same, with addresses: those of the managers, and where others listen, by their names.
+    pub fn prepare_at(shape: Shape, managers: Vec<String>, listen: impl Fn(&str) -> String) -> Cluster {
         let dir = tempfile::Builder::new().prefix("cairn-test-").tempdir().expect("temporary directory");
-        let ports = free_ports(shape.managers);
         let members: Vec<String> =
-            ports.iter().enumerate().map(|(i, p)| format!("\"{}@127.0.0.1:{p}\"", i + 1)).collect();
-        let address = ports.iter().map(|p| format!("127.0.0.1:{p}")).collect::<Vec<_>>().join(",");
+            managers.iter().enumerate().map(|(i, address)| format!("\"{}@{address}\"", i + 1)).collect();
+        let address = managers.join(",");
         let mut cluster = Cluster {
             dir,
             processes: BTreeMap::new(),
@@ -80,22 +79,19 @@ impl Cluster {
             members: members.join(", "),
             allowed: Vec::new(),
             kills: 0,
+            net: None,
         };
         for i in 1..=shape.managers {
-            cluster.add(
-                &format!("manager{i}"),
-                &format!("127.0.0.1:{}", ports[i - 1]),
-                i % shape.racks,
-                &format!("member = {i}\n"),
-            );
+            cluster.add(&format!("manager{i}"), &managers[i - 1], i % shape.racks, &format!("member = {i}\n"));
         }
         for i in 1..=shape.metas {
-            cluster.add(&format!("meta{i}"), "127.0.0.1:0", i % shape.racks, "[meta]\n");
+            let name = format!("meta{i}");
+            cluster.add(&name, &listen(&name), i % shape.racks, "[meta]\n");
         }
         for i in 1..=shape.datas {
-            let disk = cluster.disk(&format!("data{i}"));
-            let section = format!("[data]\ndisks = [{:?}]\n", disk.display().to_string());
-            cluster.add(&format!("data{i}"), "127.0.0.1:0", i % shape.racks, &section);
+            let name = format!("data{i}");
+            let section = format!("[data]\ndisks = [{:?}]\n", cluster.disk(&name).display().to_string());
+            cluster.add(&name, &listen(&name), i % shape.racks, &section);
         }
         cluster
     }
@@ -110,7 +106,7 @@ impl Cluster {
         );
         let config = self.dir.path().join(format!("{name}.toml"));
         fs::write(&config, text).expect("configuration");
-        self.processes.insert(name.to_owned(), Process { config, disk_mb: None, child: None });
+        self.processes.insert(name.to_owned(), Process { config, disk_mb: None, net: None, child: None });
     }
 
     /// Directory of the only disk of a data process.
@@ -138,6 +134,11 @@ impl Cluster {
         allowed
     }
 
+    /// A process runs in a network of its own.
+    pub fn give_network(&mut self, name: &str, net: String) {
+        self.processes.get_mut(name).expect("known process").net = Some(net);
+    }
+
     /// Starts a process without waiting for it.
     pub fn launch(&mut self, name: &str) {
         let disk = self.disk(name);
@@ -146,7 +147,7 @@ impl Cluster {
         let process = self.processes.get_mut(name).expect("known process");
         let mut command = match process.disk_mb {
             Some(megabytes) => in_own_file_system(&disk, megabytes, Path::new(binary())),
-            None => Command::new(binary()),
+            None => in_network(process.net.as_deref()),
         };
         let child = command
             .args(["server", "--config"])
@@ -160,44 +161,39 @@ impl Cluster {
     }
     /// Waits for the line `ready …`; panics with the log if the process ends or takes too long.
     pub fn wait_ready(&mut self, name: &str) {
+        self.wait_said(name, "ready", |cluster| {
+            fs::read_to_string(cluster.out(name)).is_ok_and(|t| t.lines().any(|l| l.starts_with("ready ")))
+        });
+    }
+    /// Waits until a process that finds no manager has its disks open and asks for one.
+    fn wait_registering(&mut self, name: &str) {
+        let asks = |cluster: &Cluster| cluster.read_log(name).contains("the manager cannot be reached");
+        self.wait_said(name, "registering", asks);
+    }
+    fn wait_said(&mut self, name: &str, what: &str, said: impl Fn(&Cluster) -> bool) {
         let started = Instant::now();
-        loop {
-            if fs::read_to_string(self.out(name)).is_ok_and(|t| t.lines().any(|l| l.starts_with("ready "))) {
-                return;
-            }
+        while !said(self) {
             let child = self.processes.get_mut(name).and_then(|p| p.child.as_mut()).expect("running process");
             let ended = child.try_wait().expect("wait");
-            if ended.is_some() || started.elapsed() > READY {
-                let log = fs::read_to_string(self.log(name)).unwrap_or_default();
-                panic!("{name} is not ready (ended: {ended:?}):\n{}", last_lines(&log, 30));
+            if ended.is_some() || started.elapsed() > LIMIT {
+                panic!("{name} is not {what} (ended: {ended:?}):\n{}", last_lines(&self.read_log(name), 30));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
     /// Waits until the default volume can be used.
     pub fn wait_volume(&self) {
-        let started = Instant::now();
-        loop {
-            let output = self.cairn(&["fs", "ls", "/"]);
-            if output.status.success() {
-                return;
-            }
-            assert!(started.elapsed() < READY, "the volume is not there: {}", text(&output.stderr));
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        let list = || self.cairn(&["fs", "ls", "/"]);
+        until_told("the volume", || list().status.success(), || text(&list().stderr));
     }
     /// Waits until nothing is wrong any more: every node is up, every group has all its members.
     pub fn wait_healthy(&self) {
-        let started = Instant::now();
-        loop {
-            let status = self.cairn(&["admin", "status"]);
-            let said = text(&status.stdout);
-            if status.status.success() && said.contains("healthy: nothing is wrong") {
-                return;
-            }
-            assert!(started.elapsed() < READY, "not healthy: {said}{}", text(&status.stderr));
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let status = || self.cairn(&["admin", "status"]);
+        let healthy = || {
+            let said = status();
+            said.status.success() && text(&said.stdout).contains("healthy: nothing is wrong")
+        };
+        until_told("a healthy cluster", healthy, || text(&status().stdout) + &text(&status().stderr));
     }
     /// SIGKILL.
     pub fn kill(&mut self, name: &str) {
@@ -208,26 +204,39 @@ impl Cluster {
     }
     /// Bytes of all chunk files.
     pub fn stored(&self) -> u64 {
-        let (mut bytes, mut stack) = (0, vec![self.dir.path().join("disks")]);
-        while let Some(dir) = stack.pop() {
-            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-                match entry.metadata() {
-                    Ok(m) if m.is_dir() => stack.push(entry.path()),
-                    Ok(m) if entry.path().extension().is_some_and(|e| e == "chunk") => bytes += m.len(),
-                    _ => {}
-                }
-            }
-        }
-        bytes
+        let files = disks::chunks(&self.dir.path().join("disks")).into_iter();
+        files.filter_map(|path| fs::metadata(path).ok()).map(|about| about.len()).sum()
     }
-    /// Waits until a put has stored so much, so that what happens next hits its middle.
-    pub fn wait_stored(&self, job: &mut Child, bytes: u64) {
+    /// Waits until a put has stored so much, so that what happens next hits its middle. False: it ended before.
+    pub fn wait_stored(&self, job: &mut Child, bytes: u64) -> bool {
         let started = Instant::now();
         while self.stored() < bytes {
-            assert!(job.try_wait().expect("wait").is_none(), "the put ended before a fault could hit its middle");
-            assert!(started.elapsed() < Duration::from_secs(30), "the put stored nothing");
+            if job.try_wait().expect("wait").is_some() {
+                return false;
+            }
+            assert!(started.elapsed() < LIMIT, "the put stored nothing");
             std::thread::sleep(Duration::from_millis(5));
         }
+        true
+    }
+    /// Puts something and kills a process in the middle of that; the name that it has got. The put has to succeed.
+    pub fn put_with_a_death(&mut self, local: &Path, name: &str, victim: &str) -> String {
+        // On a machine that is busy a put may end before somebody looks.
+        for attempt in 0..10 {
+            let target = format!("{name}-{attempt}");
+            let before = self.stored();
+            let mut job = self.command(&["fs", "put", local.to_str().expect("utf-8"), &target]).spawn().expect("put");
+            let hit = self.wait_stored(&mut job, before + (8 << 20));
+            if hit {
+                self.kill(victim);
+            }
+            let output = job.wait_with_output().expect("put ends");
+            assert!(output.status.success(), "put with {victim} killed ({hit}): {}", text(&output.stderr));
+            if hit {
+                return target;
+            }
+        }
+        panic!("every put ended before {victim} could be killed");
     }
     pub fn is_running(&self, name: &str) -> bool {
         self.processes.get(name).is_some_and(|p| p.child.is_some())
@@ -242,12 +251,25 @@ impl Cluster {
     /// Starts everything that does not run and waits for it.
     pub fn start_all(&mut self) {
         let down: Vec<String> = self.names().into_iter().filter(|n| !self.is_running(n)).collect();
-        for name in &down {
-            self.launch(name);
+        self.start_some(&down);
+    }
+    /// Starts these and waits for them.
+    pub fn start_some(&mut self, names: &[String]) {
+        let (managers, others): (Vec<&String>, Vec<&String>) =
+            names.iter().partition(|name| name.starts_with("manager"));
+        // A new cluster gets its volume when nobody has registered for some seconds, with what is there by then. So whoever
+        // takes long to start has to be there before there is somebody to register with.
+        others.iter().for_each(|name| self.launch(name));
+        if !managers.is_empty() && !self.names().iter().any(|n| n.starts_with("manager") && self.is_running(n)) {
+            others.iter().for_each(|name| self.wait_registering(name));
         }
-        for name in &down {
-            self.wait_ready(name);
-        }
+        managers.iter().for_each(|name| self.launch(name));
+        names.iter().for_each(|name| self.wait_ready(name));
+    }
+    /// Starts one process and waits for it.
+    pub fn restart(&mut self, name: &str) {
+        self.launch(name);
+        self.wait_ready(name);
     }
     /// Process id of a running process, for signals.
     pub fn pid(&self, name: &str) -> u32 {
@@ -266,9 +288,13 @@ impl Cluster {
         fs::read_to_string(self.log(name)).unwrap_or_default()
     }
 
-    /// A command against this cluster that is not started yet.
+    /// A command against this cluster that is not started yet. One that has to succeed may take as long as it takes: unless
+    /// `--timeout` says something else, it waits for servers as long as a slow machine needs.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = in_network(self.net.as_deref());
+        if !args.contains(&"--timeout") {
+            command.args(["--timeout", PATIENT]);
+        }
         command.args(args).env("CAIRN_CLUSTER", &self.address).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -282,7 +308,7 @@ impl Cluster {
         let (ended, end) = mpsc::channel::<()>();
         // A command that hangs fails its test, and does not hold up all others.
         let watch = std::thread::spawn(move || {
-            if end.recv_timeout(COMMAND_MOST) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if end.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let _it_may_end_now = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
         });
@@ -353,6 +379,14 @@ fn in_own_file_system(disk: &Path, megabytes: u32, program: &Path) -> Command {
     command
 }
 
+/// The binary under test, in the network that `nsenter` is told, if any; it keeps the process id.
+pub fn in_network(net: Option<&str>) -> Command {
+    let Some(net) = net else { return Command::new(binary()) };
+    let mut command = Command::new("nsenter");
+    command.arg(net).arg(binary());
+    command
+}
+
 /// A port from which on so many were free a moment ago. Below the range that systems give to connections and to port 0,
 /// so that nothing takes them before the process under test does.
 pub fn free_base(count: u16) -> u16 {
@@ -373,6 +407,12 @@ pub fn free_ports(count: usize) -> Vec<u16> {
 
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command prints as JSON, a value a line.
+pub fn lines(cluster: &Cluster, args: &[&str]) -> Vec<serde_json::Value> {
+    let said = cluster.ok(&[args, &["--json"]].concat());
+    said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 fn last_lines(text: &str, count: usize) -> String {

@@ -1,4 +1,5 @@
 //! Trees of local files for tests: made, read, compared.
+use crate::support::Cluster;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
@@ -62,4 +63,26 @@ pub fn assert_same_tree(left: &Path, right: &Path) {
         }
     }
     assert_eq!(a.len(), b.len(), "{} has entries that were not there", right.display());
+}
+
+/// A tree of small files and a large one, stored in copies and in shards below `/copies` and `/shards`.
+pub fn put_trees(cluster: &Cluster) -> PathBuf {
+    let tree = cluster.path("tree");
+    make_tree(&tree, 30, 5);
+    fs::write(tree.join("large"), noise(9_000_000, 31)).expect("large");
+    for (layout, target) in [("r3", "/copies"), ("rs-3-2", "/shards")] {
+        cluster.ok(&["fs", "mkdir", "--layout", layout, target]);
+        cluster.ok(&["fs", "put", &format!("{}/.", tree.display()), target]);
+    }
+    tree
+}
+
+/// Reads both of them back and compares them.
+pub fn check_trees(cluster: &Cluster, tree: &Path, name: &str) {
+    for target in ["/copies", "/shards"] {
+        let back = cluster.path(name);
+        cluster.ok(&["fs", "get", target, &back.display().to_string()]);
+        assert_same_tree(tree, &back);
+        fs::remove_dir_all(&back).expect("removed");
+    }
 }

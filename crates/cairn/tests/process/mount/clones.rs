@@ -1,12 +1,13 @@
 //! Copies that share their bytes: through `copy_file_range` of a mount and `cairn fs cp`, with real disks behind.
 use super::seeds::Rng;
 use super::{Mount, SMALL, skipped};
-use crate::faults::chunk_use;
+use crate::disks::chunk_use;
 use crate::support::{Cluster, text};
+use crate::wait::until_told;
 use rustix::fs::copy_file_range;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
@@ -25,12 +26,8 @@ fn copy(mount: &Mount, from: &str, to: &str) {
 
 /// Bytes that chunks occupy, at most so much.
 fn wait_for_use(cluster: &Cluster, most: u64, what: &str) {
-    let began = Instant::now();
-    while chunk_use(cluster).1 > most {
-        let used = chunk_use(cluster).1;
-        assert!(began.elapsed() < Duration::from_secs(120), "{what}: {used} bytes are used, {most} would do");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let used = || chunk_use(cluster).1;
+    until_told(what, || used() <= most, || format!("{} bytes are used, {most} would do", used()));
 }
 
 /// Copies would take space, a write to one would change the others, or deleting one would take the bytes from all.

@@ -3,8 +3,9 @@
 use super::fsx::{Fsx, Sizes};
 use super::seeds::{Rng, seeds};
 use super::stamps::{Finished, Share, Stamped};
-use super::{Mount, SMALL, skipped, until};
+use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, Shape, text};
+use crate::wait::{LIMIT, until};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -13,9 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Longer than any pause that a fault may make.
-const PROGRESS: Duration = Duration::from_secs(90);
 
 /// Writers at work until they are told to stop.
 struct Work {
@@ -60,7 +58,7 @@ impl Work {
             let failed =
                 self.writers.iter().any(JoinHandle::is_finished) || self.models.iter().any(JoinHandle::is_finished);
             assert!(!failed, "a writer met an error");
-            assert!(started.elapsed() < PROGRESS, "the work stands still");
+            assert!(started.elapsed() < LIMIT, "the work stands still");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -112,8 +110,7 @@ fn servers_die_under_verified_writes() {
             println!("killing {victim}");
             cluster.kill(victim);
             work.go_on(40);
-            cluster.launch(victim);
-            cluster.wait_ready(victim);
+            cluster.restart(victim);
             work.go_on(20);
         }
         let finished = work.end();
@@ -150,7 +147,7 @@ fn a_worker_dies_with_data_that_is_not_synced() {
             work.go_on(30);
             let dead = mount.kill_worker();
             work.go_on(3);
-            assert_ne!(mount.worker(), dead);
+            mount.worker_after(dead);
         }
         let finished = work.end();
         let other = Mount::new(&cluster, "other", "/", "");
@@ -187,7 +184,7 @@ fn locks_go_with_the_worker() {
     assert!(lock(&other).is_err(), "two mounts have the same lock");
     one.kill_worker();
     until("the lock is free", || lock(&other).is_ok());
-    assert!(one.logs().contains("the session of the worker that died is ended"), "it was left to expire");
+    until("the end of its session", || one.logs().contains("the session of the worker that died is ended"));
     free.write_all_at(b"goes on", 0).and_then(|()| free.sync_all()).expect("a file without locks");
     let written = locked.write_all_at(b"behind the lock's back", 0);
     assert_eq!(written.expect_err("the lock is lost").raw_os_error(), Some(5));

@@ -10,6 +10,7 @@ mod look;
 use super::seeds::{Rng, seeds, steps as step_count};
 use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, text};
+use crate::wait::LIMIT;
 use apply::Side;
 use choose::Op;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,9 +24,6 @@ const TOLD: usize = 40;
 const WHOLE_EVERY: u64 = 25;
 /// Names lead out of the tree by one step at most; there is room for more.
 const DEEP: &str = "1/2/3/tree";
-
-/// What was written is stored within this.
-const STORED: Duration = Duration::from_secs(8);
 
 /// Seconds and nanoseconds; `None` where nothing is.
 type Time = Option<(i64, i64)>;
@@ -107,7 +105,7 @@ impl Pair {
                 continue;
             }
             let started = Instant::now();
-            while unstored && !seen && started.elapsed() < STORED {
+            while unstored && !seen && started.elapsed() < LIMIT {
                 std::thread::sleep(Duration::from_millis(50));
                 seen = self.mount.change_times(std::slice::from_ref(place))[0] != mount[at];
             }
