@@ -297,7 +297,7 @@ impl Roles {
             let data = start_data(spec, ground)?;
             serve(&router.data, Arc::new(data.clone()));
             self.data = Some(data);
-            self.jobs = Some(start_jobs(spec, address)?);
+            serve(&router.jobs, self.jobs.insert(start_jobs(spec, address)?).clone());
         }
         Ok(())
     }

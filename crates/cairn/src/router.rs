@@ -13,13 +13,14 @@ use std::sync::{Arc, OnceLock};
 /// A role's share of the operations.
 type Slot = OnceLock<Arc<dyn Service>>;
 
-/// Routes by the high byte of the operation: 1 raft, 2 manager, 3 data, 4 and 5 meta.
+/// Routes by the high byte of the operation: 1 raft, 2 manager, 3 data, 4 and 5 meta, 6 work of data nodes with files.
 #[derive(Default)]
 pub struct Router {
     pub raft: Slot,
     pub manager: Slot,
     pub data: Slot,
     pub meta: Slot,
+    pub jobs: Slot,
     /// Roles that this process will have, to tell "not yet" from "never".
     pub roles: Vec<String>,
 }
@@ -31,6 +32,7 @@ impl Router {
             2 => (&self.manager, "manager"),
             3 => (&self.data, "data"),
             4 | 5 => (&self.meta, "meta"),
+            6 => (&self.jobs, "data"),
             _ => return None,
         })
     }
@@ -82,7 +84,7 @@ impl Service for Router {
     }
 
     fn batch_end(&self) {
-        for slot in [&self.raft, &self.manager, &self.data, &self.meta] {
+        for slot in [&self.raft, &self.manager, &self.data, &self.meta, &self.jobs] {
             if let Some(service) = slot.get() {
                 service.batch_end();
             }

@@ -165,7 +165,8 @@ impl Volume {
         Ok(Conversion::Done { bytes })
     }
 
-    async fn push(&self, body: &mut Body, part: &mut AlignedBuf, shown_as: &str) -> Result<()> {
+    /// Hands a part on, and waits for places if too many are not known.
+    pub(crate) async fn push(&self, body: &mut Body, part: &mut AlignedBuf, shown_as: &str) -> Result<()> {
         if part.is_empty() {
             return Ok(());
         }
@@ -218,7 +219,7 @@ impl Volume {
 }
 
 /// Somebody else changed the file, or the session of the conversion ended: worth another try.
-fn is_race(error: &ClientError) -> bool {
+pub(crate) fn is_race(error: &ClientError) -> bool {
     matches!(error, ClientError::Changed { .. })
         || matches!(error.code(), Some(ErrorCode::Conflict | ErrorCode::WrongSession))
 }

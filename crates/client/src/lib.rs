@@ -5,6 +5,7 @@
 //! Not here: what a person sees (`cli`), rules of the namespace (`meta-core`), placement of members (`placement`).
 mod append;
 mod cluster;
+mod compact;
 mod connect;
 mod convert;
 mod discard;

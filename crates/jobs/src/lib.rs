@@ -1,10 +1,12 @@
-//! Jobs of a node: long work on a tree that the manager hands out, done with the client library in the name of whoever
-//! started it. At present: the conversion of files to another layout.
+//! Work of a node with files, done with the client library: jobs, long work on a tree that the manager hands out, in the name of
+//! whoever started it (at present the conversion of files to another layout), and moves of what lives in packs that are mostly
+//! dead, for which leaders of meta partitions ask.
 //!
 //! Invariants: one job of a node at a time; a server that cannot report for [`REPORT_PATIENCE`] stops before the manager may
 //! give its job to another one; one that is told to stop says what it has done when it has stopped, within [`STOP_PATIENCE`]. Bounds: [`FILES_AT_ONCE`] files are worked on at a time; a
 //! walk keeps a page of entries a level. Not here: who gets which job (`manager-core`), how one file is converted
 //! (`client`).
+mod compact;
 mod count;
 mod run;
 mod worker;

@@ -1,6 +1,7 @@
-//! [`JobWorker`]: asks the manager for jobs, on a thread of its own.
+//! [`JobWorker`]: asks the manager for jobs, and takes requests to move files out of packs, on a thread of its own.
 //!
 //! It connects as a client only when there may be work: the first question comes a while after the start.
+use crate::compact::{Asked, Compactor, REQUESTS_MAX};
 use crate::run::{End, Running};
 use cairn_client::{Client, ClientError, ConnectOptions};
 use cairn_env::{FastRng, Rng};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// Longest time to the first answer of a manager.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +36,15 @@ impl WorkerConfig {
     pub fn new(managers: Vec<String>) -> Self {
         Self { managers, host: String::new(), rack: String::new(), pause: Duration::from_secs(2) }
     }
+
+    /// How the node connects as a client.
+    fn client_options(&self) -> ConnectOptions {
+        let mut options = ConnectOptions::new(self.managers.clone());
+        options.host.clone_from(&self.host);
+        options.rack.clone_from(&self.rack);
+        options.connect_patience = CONNECT_PATIENCE;
+        options
+    }
 }
 
 #[derive(Default)]
@@ -50,6 +60,8 @@ pub struct JobWorker {
     stop: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
     counters: Arc<Counters>,
+    /// Requests to move files out of packs.
+    pub(crate) asked: mpsc::Sender<Asked>,
 }
 
 impl JobWorker {
@@ -59,11 +71,16 @@ impl JobWorker {
         let (identity, who) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
         let counters = Arc::new(Counters::default());
+        let (asked, requests) = mpsc::channel(REQUESTS_MAX);
+        let compactor = Compactor::new(config.client_options());
         let worker = Loop { config, who, counters: counters.clone(), client: None };
+        let work = async move {
+            tokio::join!(worker.run(), compactor.run(requests));
+        };
         let thread = std::thread::Builder::new()
             .name("cairn-jobs".into())
-            .spawn(move || runtime.block_on(until_stopped(stopped, worker.run())))?;
-        Ok(Arc::new(JobWorker { identity, stop, thread: Mutex::new(Some(thread)), counters }))
+            .spawn(move || runtime.block_on(until_stopped(stopped, work)))?;
+        Ok(Arc::new(JobWorker { identity, stop, thread: Mutex::new(Some(thread)), counters, asked }))
     }
     /// Ends the thread. A job in the works is left to another node.
     pub fn stop(&self) {
@@ -124,7 +141,7 @@ impl Loop {
         let client = match &self.client {
             Some(client) => client.clone(),
             None => {
-                let mut options = self.options();
+                let mut options = self.config.client_options();
                 options.patience = CONNECT_PATIENCE;
                 self.client.insert(Client::connect(options).await?).clone()
             }
@@ -136,7 +153,7 @@ impl Loop {
     async fn work(&self, job: Job, node: u32, incarnation: u64) {
         let (id, path) = (job.id, String::from_utf8_lossy(&job.path).into_owned());
         tracing::info!(job = id, path, "a job begins");
-        let mut options = self.options();
+        let mut options = self.config.client_options();
         options.who = job.who.clone().unwrap_or_default();
         options.patience = CALL_PATIENCE;
         let end = match Client::connect(options).await {
@@ -152,13 +169,5 @@ impl Loop {
             End::Stopped => 0,
         };
         tracing::info!(job = id, path, ?end, "a job ended");
-    }
-
-    fn options(&self) -> ConnectOptions {
-        let mut options = ConnectOptions::new(self.config.managers.clone());
-        options.host.clone_from(&self.config.host);
-        options.rack.clone_from(&self.config.rack);
-        options.connect_patience = CONNECT_PATIENCE;
-        options
     }
 }

@@ -18,6 +18,7 @@ mod acl;
 mod block_set;
 mod builder;
 mod check;
+mod compaction;
 mod counters;
 mod cut;
 mod dead;
@@ -53,6 +54,7 @@ mod writer_session;
 
 pub use builder::{NamespaceBuilder, RestoreError};
 pub use check::Violation;
+pub use compaction::{PackUse, Packs, PlannedPack, is_mostly_dead};
 pub use counters::Counters;
 pub use dead::Reclaimable;
 pub use defer::Deaths;

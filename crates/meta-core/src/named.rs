@@ -8,6 +8,7 @@ use crate::key::{self, Kind};
 use crate::namespace::Namespace;
 use crate::snapshot::NamespaceSnapshot;
 use crate::stripe_set::{columns_in, set_of};
+use cairn_types::ExtentKind;
 
 /// Blocks of a chunk that something names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +23,8 @@ pub struct Named {
     pub first_block: u64,
     /// One past the last.
     pub end_block: u64,
+    /// The extent's bytes lie there as they are in the file, in all copies: no row of shards, no column of a stripe set.
+    pub is_plain: bool,
 }
 
 /// A place in the walk.
@@ -97,6 +100,7 @@ fn visit(
                 index: record.index,
                 first_block: record.first_block,
                 end_block: record.first_block + record.blocks,
+                is_plain: false,
             });
             Ok(())
         }
@@ -107,8 +111,9 @@ fn visit(
 
 fn name_extent(snapshot: &NamespaceSnapshot, inode: u64, extent: &Extent, f: &mut impl FnMut(&Named)) -> Option<()> {
     let (first_block, end_block) = extent.blocks();
+    let is_plain = extent.kind == ExtentKind::Plain;
     let mut name = |pg, index| {
-        f(&Named { inode, file_offset: extent.file_offset, pg, index, first_block, end_block });
+        f(&Named { inode, file_offset: extent.file_offset, pg, index, first_block, end_block, is_plain });
     };
     match set_of(extent) {
         None => name(extent.pg, extent.index),

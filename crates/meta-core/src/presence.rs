@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn named(pg: u32, index: u32, first_block: u64, end_block: u64) -> Named {
-        Named { inode: 9, file_offset: 0, pg, index, first_block, end_block }
+        Named { inode: 9, file_offset: 0, pg, index, first_block, end_block, is_plain: true }
     }
 
     fn lists() -> Presence {

@@ -8,6 +8,7 @@
 //! Invariants: metadata decides; what nobody listed, is not sealed, or got an append within the grace is left alone. A
 //! version is taken after the lists, and after the ends of the sessions. Memory: [`PART_BYTES`] and twice that while a
 //! part is judged, whatever the volume's size: a pass is made in parts.
+//! The same lists tell which packs are mostly dead; behind the pass these are compacted (`compact.rs`).
 //! Not here: what is garbage (meta-core), the lists (`chunk_lists.rs`).
 
 use std::collections::BTreeSet;
@@ -15,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use cairn_meta_core::{GarbageRange, NamedScan, SessionState, Suspects};
+use cairn_meta_core::{GarbageRange, Named, NamedScan, SessionState, Suspects};
 use cairn_rpc::Client;
-use cairn_types::{BLOCK_SIZE, ErrorCode, PgId};
+use cairn_types::{BLOCK_SIZE, ErrorCode, PgId, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::data::ChunkSummary;
 use cairn_wire::error::WireError;
@@ -25,6 +26,7 @@ use cairn_wire::meta::{self, ExpireSessions, FreeGarbage};
 use tokio::time::sleep;
 
 use crate::chunk_lists::{GroupLists, Listed};
+use crate::compact::PackList;
 use crate::config::MetaTimings;
 use crate::partition::Partition;
 use crate::stats::{add, count};
@@ -50,9 +52,9 @@ const FIRST_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Passes of one partition.
 pub(crate) struct Collector {
-    partition: Arc<Partition>,
-    client: Client,
-    timings: MetaTimings,
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) client: Client,
+    pub(crate) timings: MetaTimings,
     /// Of the suspects that are judged together: less than [`PART_BYTES`] where they took more room than that while they
     /// were judged, so that the next pass gets to those that were left out.
     part_bytes: AtomicUsize,
@@ -64,6 +66,7 @@ struct Pass {
     suspects: Suspects,
     /// Writers that never made themselves known here.
     unknown: BTreeSet<u64>,
+    packs: PackList,
     chunks: u64,
     blocks: u64,
 }
@@ -131,9 +134,10 @@ impl Collector {
         };
         let mut pass = Pass::default();
         for pg in pgs {
-            let Some(mut lists) = self.lists(pg) else { continue };
+            let Some((mut lists, scheme)) = self.lists(pg) else { continue };
             while let Some(listed) = lists.next().await {
                 self.consider(pg, &listed, &mut pass);
+                pass.packs.consider(pg, scheme, lists.len(), &listed, self.grace());
                 if pass.suspects.memory_bytes() > self.part_bytes.load(Relaxed) {
                     self.judge(&mut pass).await?;
                 }
@@ -147,13 +151,16 @@ impl Collector {
             let bytes = pass.blocks * BLOCK_SIZE as u64;
             tracing::info!(partition = %state.id, chunks = pass.chunks, bytes, "garbage of ended sessions is freed");
         }
+        self.compact(pass.packs, term).await?;
         self.end_unknown(pass.unknown).await
     }
 
-    fn lists(&self, pg: u32) -> Option<GroupLists> {
+    /// The lists of a group's members, and its scheme if this program knows it.
+    fn lists(&self, pg: u32) -> Option<(GroupLists, Option<Scheme>)> {
         let map = self.partition.state.common.map.read();
         let state = map.pg(PgId(pg)).filter(|state| !state.retired)?;
-        Some(GroupLists::new(state, &map, self.client.clone(), self.timings.list_deadline))
+        let scheme = u8::try_from(state.scheme).ok().and_then(Scheme::from_code);
+        Some((GroupLists::new(state, &map, self.client.clone(), self.timings.list_deadline), scheme))
     }
 
     /// Takes a listed chunk into account if it may hold garbage.
@@ -185,27 +192,18 @@ impl Collector {
         if suspects.is_empty() {
             return Ok(());
         }
-        let state = &self.partition.state;
-        let snapshot = state.namespace.read().snapshot();
-        let mut scan = NamedScan::new();
-        loop {
-            let start = state.common.clock.now();
-            let more = scan.step(&snapshot, SCAN_ENTRIES, |named| suspects.strike(named));
-            let more = more.map_err(|violation| {
-                tracing::error!(partition = %state.id, %violation, "the namespace is damaged; no garbage is collected");
-                WireError::new(ErrorCode::Internal, violation.to_string())
-            })?;
-            if suspects.memory_bytes() > 2 * PART_BYTES {
-                suspects.shrink_to(PART_BYTES);
-                let smaller = self.part_bytes.load(Relaxed) / 2;
-                self.part_bytes.store(smaller.max(PART_BYTES_MIN), Relaxed);
-            }
-            if !more {
-                break;
-            }
-            sleep(state.common.clock.now().since(start) * (SCAN_SHARE - 1)).await;
-        }
-        drop(snapshot);
+        self.walk(
+            |suspects, named| suspects.strike(named),
+            &mut suspects,
+            |suspects| {
+                if suspects.memory_bytes() > 2 * PART_BYTES {
+                    suspects.shrink_to(PART_BYTES);
+                    let smaller = self.part_bytes.load(Relaxed) / 2;
+                    self.part_bytes.store(smaller.max(PART_BYTES_MIN), Relaxed);
+                }
+            },
+        )
+        .await?;
         let mut entry = Vec::new();
         let mut last = None;
         for range in suspects.into_garbage() {
@@ -217,6 +215,32 @@ impl Collector {
             }
         }
         self.free(entry).await
+    }
+
+    /// Shows all that a version of the namespace, taken now, names to `visit`, in steps with rests between them; `rest` is called
+    /// after each.
+    pub(crate) async fn walk<T>(
+        &self,
+        mut visit: impl FnMut(&mut T, &Named),
+        to: &mut T,
+        mut rest: impl FnMut(&mut T),
+    ) -> Result<(), WireError> {
+        let state = &self.partition.state;
+        let snapshot = state.namespace.read().snapshot();
+        let mut scan = NamedScan::new();
+        loop {
+            let start = state.common.clock.now();
+            let more = scan.step(&snapshot, SCAN_ENTRIES, |named| visit(to, named));
+            let more = more.map_err(|violation| {
+                tracing::error!(partition = %state.id, %violation, "the namespace is damaged; no garbage is collected");
+                WireError::new(ErrorCode::Internal, violation.to_string())
+            })?;
+            rest(to);
+            if !more {
+                return Ok(());
+            }
+            sleep(state.common.clock.now().since(start) * (SCAN_SHARE - 1)).await;
+        }
     }
 
     async fn free(&self, ranges: Vec<meta::GarbageRange>) -> Result<(), WireError> {
@@ -248,7 +272,7 @@ impl Collector {
 }
 
 /// Blocks of a copy that are there: first, one past the last. None if some were freed and it is not known which.
-fn used(chunk: &ChunkSummary) -> Vec<(u32, u32)> {
+pub(crate) fn used(chunk: &ChunkSummary) -> Vec<(u32, u32)> {
     if chunk.punched_blocks == 0 {
         let blocks = u32::try_from(chunk.length.div_ceil(BLOCK_SIZE as u64)).unwrap_or(u32::MAX);
         return vec![(0, blocks)];

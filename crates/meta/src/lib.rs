@@ -8,6 +8,7 @@
 
 mod checkpoint;
 mod chunk_lists;
+mod compact;
 mod config;
 mod contributor;
 mod duties;

@@ -68,6 +68,9 @@ impl MetaServer {
             ("cairn_meta_garbage_passes", "Passes of garbage collection.", &stats.garbage_passes),
             ("cairn_meta_garbage_chunks_listed", "Chunks that passes looked at.", &stats.garbage_listed),
             ("cairn_meta_garbage_blocks", "Blocks that passes found to be garbage.", &stats.garbage_blocks),
+            ("cairn_meta_compacted_files", "Files moved out of packs that were mostly dead.", &stats.compacted_files),
+            ("cairn_meta_compacted_bytes", "Bytes of one copy moved out of packs.", &stats.compacted_bytes),
+            ("cairn_meta_compaction_kept", "Files that could not be moved out of packs.", &stats.compaction_kept),
             ("cairn_meta_reclaim_entries", "Log entries that took dead inodes apart.", &stats.reclaim_entries),
         ];
         for (name, help, counter) in counters {
@@ -123,6 +126,9 @@ fn sample_partition(partition: &Partition, samples: &mut Samples) {
     for (name, help, value) in gauges {
         samples.gauge(name, help, &labels, value);
     }
+    if status.leads {
+        sample_packs(partition, &labels, samples);
+    }
     let counts = [
         ("cairn_meta_raft_entries", "Log entries proposed here.", status.batches),
         ("cairn_meta_raft_proposals", "Operations in them.", status.proposals),
@@ -131,5 +137,19 @@ fn sample_partition(partition: &Partition, samples: &mut Samples) {
     ];
     for (name, help, value) in counts {
         samples.counter(name, help, &labels, value);
+    }
+}
+
+/// What the last pass found in packs.
+fn sample_packs(partition: &Partition, labels: &[(&'static str, &str)], samples: &mut Samples) {
+    let packs = &partition.state.packs;
+    let gauges = [
+        ("cairn_meta_packs", "Packs (sealed chunks of copies) in the last pass.", &packs.count),
+        ("cairn_meta_packs_mostly_dead", "Packs of which more than 30 % was dead space.", &packs.mostly_dead),
+        ("cairn_meta_pack_bytes", "What packs take on all members.", &packs.held),
+        ("cairn_meta_pack_dead_bytes", "Of that, what nothing uses.", &packs.dead),
+    ];
+    for (name, help, value) in gauges {
+        samples.gauge(name, help, labels, value.load(Relaxed) as f64);
     }
 }

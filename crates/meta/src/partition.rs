@@ -22,6 +22,7 @@ use parking_lot::RwLock;
 use prost::Message;
 use tokio::sync::oneshot;
 
+use crate::compact::PackGauges;
 use crate::fsck::FsckDesk;
 use crate::leases::Leases;
 use crate::lock_waits::LockWaits;
@@ -95,6 +96,7 @@ pub(crate) struct PartitionState {
     pub(crate) lock_waits: LockWaits,
     pub(crate) wanted_leases: WantedLeases,
     pub(crate) fsck: FsckDesk,
+    pub(crate) packs: PackGauges,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
     pub(crate) asked_to_defer: AtomicBool,
     pub(crate) common: Arc<Common>,
@@ -113,6 +115,7 @@ impl PartitionState {
             lock_waits: LockWaits::default(),
             wanted_leases: WantedLeases::default(),
             fsck: FsckDesk::default(),
+            packs: PackGauges::default(),
             asked_to_defer: AtomicBool::new(false),
             common,
             term: AtomicU64::new(0),

@@ -34,6 +34,9 @@ pub struct MetaStats {
     pub(crate) garbage_passes: AtomicU64,
     pub(crate) garbage_listed: AtomicU64,
     pub(crate) garbage_blocks: AtomicU64,
+    pub(crate) compacted_files: AtomicU64,
+    pub(crate) compacted_bytes: AtomicU64,
+    pub(crate) compaction_kept: AtomicU64,
 }
 
 impl Default for MetaStats {
@@ -55,6 +58,9 @@ impl Default for MetaStats {
             garbage_passes: AtomicU64::new(0),
             garbage_listed: AtomicU64::new(0),
             garbage_blocks: AtomicU64::new(0),
+            compacted_files: AtomicU64::new(0),
+            compacted_bytes: AtomicU64::new(0),
+            compaction_kept: AtomicU64::new(0),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The closed table of operations on the wire. Codes are never reused; ranges name the service.
-//! 0x00xx all, 0x01xx raft, 0x02xx manager, 0x03xx data, 0x04xx meta reads, 0x05xx meta mutations.
+//! 0x00xx all, 0x01xx raft, 0x02xx manager, 0x03xx data, 0x04xx meta reads, 0x05xx meta mutations, 0x06xx work with files
+//! that data nodes do for others.
 
 macro_rules! opcodes {
     ($($name:ident = $code:literal, $request:path => $response:path;)*) => {
@@ -126,6 +127,8 @@ opcodes! {
     FreeGarbage = 0x0584, meta::FreeGarbage => common::Empty;
     MendNamespace = 0x0585, meta::MendNamespace => common::Empty;
     ExpireTrash = 0x0586, meta::ExpireTrash => common::Empty;
+
+    Compact = 0x0601, data::CompactRequest => data::CompactResponse;
 }
 
 impl Opcode {

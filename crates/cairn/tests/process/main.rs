@@ -5,6 +5,7 @@
 mod absent_disk;
 mod care;
 mod chaos;
+mod compaction;
 mod convert;
 mod dev;
 mod disks;

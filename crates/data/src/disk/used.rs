@@ -1,5 +1,5 @@
-//! Which blocks of a chunk hold bytes: what was written and not freed. For lists from which metadata finds out what no
-//! file names; nothing is decided here.
+//! Which blocks of a chunk hold bytes: what was written and not freed, and what its file takes. For lists from which metadata
+//! finds out what no file names, and which chunks are mostly dead space; nothing is decided here.
 
 use std::sync::Arc;
 
@@ -30,6 +30,12 @@ impl DiskStore {
                 Err(DataError::Unreadable { chunk: chunk.id, why: error.to_string() })
             }
         }
+    }
+
+    /// What the chunk's file takes of the device, tables and what holes did not give back included. `None`: it cannot be told
+    /// at this moment.
+    pub fn held_bytes(&self, chunk: &Arc<Chunk>) -> Option<u64> {
+        self.files.get(chunk.id).and_then(|files| files.cached.allocated_bytes()).ok()
     }
 }
 

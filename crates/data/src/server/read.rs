@@ -198,6 +198,7 @@ fn list_at(member: &Member, asked: &ListChunksRequest, now: Time) -> ListChunksR
             if asked.used {
                 found.idle_ms = u64::try_from(now.since(chunk.last_append()).as_millis()).unwrap_or(u64::MAX);
                 found.used = used(member, &chunk, &found);
+                found.held_bytes = member.store.held_bytes(&chunk).unwrap_or(0);
                 runs += found.used.len();
             }
             chunks.push(found);
@@ -239,5 +240,6 @@ pub(super) fn summary(info: &ChunkInfo) -> ChunkSummary {
         overwrite_count: info.overwrite.count,
         used: Vec::new(),
         idle_ms: 0,
+        held_bytes: 0,
     }
 }

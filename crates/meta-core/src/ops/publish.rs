@@ -2,7 +2,8 @@
 //!
 //! All or nothing. With `if_data_version` only if nobody changed the contents since. The writing session has the right
 //! to write by the file's mode, or because it opened the file when the mode gave it. A conversion to another layout is a
-//! publish of the same bytes in other places: for the owner, only on top of the version that it read.
+//! publish of the same bytes in other places: for the owner, only on top of the version that it read. To the layout that
+//! the file has it is a move (compaction), which changes no time either.
 use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::extent_map::check_incoming;
@@ -63,12 +64,18 @@ impl Namespace {
         if request.kill_privileges {
             inode.mode = killed_privileges(&inode);
         }
-        if request.layout != 0 {
+        // The same bytes in other places and nothing else: nobody but readers of the places has to notice.
+        let is_move = request.layout != 0 && request.layout == inode.layout && request.keep_mtime;
+        if request.layout == 0 {
+            self.drop_capability(request.inode, &inode);
+        } else {
             inode.layout = request.layout;
         }
-        self.drop_capability(request.inode, &inode);
-        let mtime = inode.mtime;
+        let (mtime, ctime) = (inode.mtime, inode.ctime);
         inode.touch_contents(context.now);
+        if is_move {
+            inode.ctime = ctime;
+        }
         if request.keep_mtime {
             inode.mtime = mtime;
         } else if request.mtime_ns != 0 {

@@ -4,6 +4,7 @@ mod acls;
 mod against_model;
 mod checkpoints;
 mod clones;
+mod compaction;
 mod contents;
 mod deferral;
 mod driver;

@@ -17,7 +17,8 @@ use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{
-    ChunkSummary, FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState,
+    ChunkSummary, CompactRequest, CompactResponse, FreeItem, FreeRequest, FreeResponse, ListChunksRequest,
+    ListChunksResponse, PgMember, PgState,
 };
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
@@ -384,6 +385,7 @@ struct DataDesk {
     chunks: Mutex<Vec<ChunkSummary>>,
     lists: AtomicUsize,
     refuses: AtomicBool,
+    compacted: Mutex<Vec<CompactRequest>>,
 }
 
 struct DataService(Arc<DataDesk>);
@@ -401,6 +403,15 @@ impl Service for DataService {
             let end = rest.len() <= 3;
             return reply
                 .ok(&ListChunksResponse { chunks: rest.into_iter().take(3).collect(), end, ..Default::default() }, ());
+        }
+        if Opcode::from_code(request.opcode) == Some(Opcode::Compact) {
+            if self.0.refuses.load(Ordering::SeqCst) {
+                return reply.err(WireError::new(ErrorCode::Overloaded, "busy"));
+            }
+            let asked: CompactRequest = request.decode().expect("a request");
+            let moved = asked.places.len() as u32 / 2;
+            self.0.compacted.lock().push(asked);
+            return reply.ok(&CompactResponse { moved, moved_bytes: 0, kept: 0 }, ());
         }
         assert_eq!(Opcode::from_code(request.opcode), Some(Opcode::Free));
         let asked: FreeRequest = request.decode().expect("a request");
@@ -432,6 +443,11 @@ impl DataNode {
     /// What it lists from now on, ascending.
     pub(super) fn set_chunks(&self, chunks: Vec<ChunkSummary>) {
         *self.desk.chunks.lock() = chunks;
+    }
+
+    /// What it was asked to move since the last time.
+    pub(super) fn take_compacted(&self) -> Vec<CompactRequest> {
+        std::mem::take(&mut *self.desk.compacted.lock())
     }
 
     /// Pages that it gave.

@@ -1,0 +1,105 @@
+//! Tests of moves against a cluster in memory.
+use super::*;
+use crate::fake::FakeCluster;
+use crate::file_writer::WriteOptions;
+use cairn_types::Scheme;
+use cairn_wire::meta::{Attributes, SetattrRequest};
+
+async fn start() -> (FakeCluster, Volume, Volume) {
+    let groups = [Scheme::Replicated(3), Scheme::Replicated(3), Scheme::Erasure { k: 3, m: 2 }];
+    let cluster = FakeCluster::start(5, &groups);
+    let writer = cluster.connect().await.volume("default").await.expect("the volume");
+    let mover = cluster.connect().await.volume("default").await.expect("the volume");
+    (cluster, writer, mover)
+}
+
+async fn make(volume: &Volume, path: &[u8], layout: &str) {
+    let layout: Layout = layout.parse().expect("a layout");
+    let options = WriteOptions { mode: 0o644, mtime_ns: 77, layout, exclusive: false, owner: None };
+    volume.write(path, options).await.expect("begun").finish().await.expect("made");
+}
+
+async fn packs_of(volume: &Volume, inode: u64) -> (Vec<u64>, BTreeSet<(u32, u32)>) {
+    let extents = volume.all_extents(inode).await.expect("extents");
+    (extents.iter().map(|e| e.file_offset).collect(), extents.iter().map(|e| (e.pg, e.index)).collect())
+}
+
+async fn contents(volume: &Volume, path: &[u8]) -> Vec<u8> {
+    let mut reader = volume.read(path, 0, u64::MAX).await.expect("a reader");
+    let mut all = Vec::new();
+    while let Some(piece) = reader.next().await.expect("read") {
+        all.extend_from_slice(&piece.data);
+    }
+    all
+}
+
+fn without_version(attributes: Attributes) -> Attributes {
+    Attributes { data_version: 0, generation: 0, ..attributes }
+}
+
+/// A file would change, or lose its times or its capability, when its bytes are moved; or stay where it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pieces_of_all_kinds_are_moved_as_they_are() {
+    let (cluster, volume, mover) = start().await;
+    for (name, layout) in [(b"/r", "r3"), (b"/e", "rs-3-2/4k")] {
+        make(&volume, name, layout).await;
+        let mut handle = volume.open(name).await.expect("opened");
+        let mut model = vec![0; 3_000_000];
+        // Pieces that begin and end within blocks, holes, and one that is longer than a segment.
+        for (number, (at, bytes)) in
+            [(0, 5000), (5000, 4000), (20_001, 70_000), (900_123, 2_000_000), (2_999_000, 1000)].into_iter().enumerate()
+        {
+            let data: Vec<u8> = (0..bytes).map(|i| (i * 31 + number * 7) as u8 | 1).collect();
+            model[at..at + bytes].copy_from_slice(&data);
+            handle.write_at(at as u64, &data).await.expect("written");
+            handle.sync().await.expect("synced");
+        }
+        handle.close().await.expect("closed");
+        let before = volume.stat(name, true).await.expect("there");
+        let times = SetattrRequest { valid: 0b10_0000, mtime_ns: 12_345, ..Default::default() };
+        let before = volume.setattr(before.inode, name, times).await.map_or(before, |now| now);
+        let (offsets, packs) = packs_of(&volume, before.inode).await;
+        let moved = mover.move_out(before.inode, &offsets, &packs).await.expect("moved").expect("nobody is in the way");
+        // Rows stay where they are.
+        assert!(moved > if layout == "r3" { 1_000_000 } else { 10_000 }, "{moved}");
+        let (_, after) = packs_of(&volume, before.inode).await;
+        assert_eq!(packs.intersection(&after).count(), usize::from(layout != "r3"), "{packs:?} {after:?}");
+        let now = volume.stat(name, true).await.expect("there");
+        assert_eq!(without_version(now), without_version(before), "only the version changes");
+        assert!(now.data_version > before.data_version);
+        assert!(contents(&volume, name).await == model);
+        assert_eq!(mover.move_out(before.inode, &offsets, &packs).await.expect("asked"), None, "nothing is left there");
+    }
+    cluster.check_namespace();
+}
+
+/// A move that wins against a write, a removal or an overwrite in place would lose it, or bring bytes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_lose_against_everybody() {
+    let (cluster, volume, mover) = start().await;
+    make(&volume, b"/f", "r3").await;
+    let mut handle = volume.open(b"/f").await.expect("opened");
+    let mut model = vec![1u8; 400_000];
+    handle.write_at(0, &model).await.expect("written");
+    handle.sync().await.expect("synced");
+    let inode = handle.inode();
+    for round in 0..40u8 {
+        let (offsets, packs) = packs_of(&volume, inode).await;
+        let write = async {
+            for part in 0..3usize {
+                let at = (usize::from(round) * 9973 + part * 50_000) % 390_000;
+                model[at..at + 5000].fill(round);
+                handle.write_at(at as u64, &vec![round; 5000]).await.expect("written");
+                handle.sync().await.expect("synced");
+            }
+        };
+        let (moved, ()) = tokio::join!(mover.move_out(inode, &offsets, &packs), write);
+        moved.expect("moved, or left as it is");
+        assert!(contents(&volume, b"/f").await == model, "round {round}");
+    }
+    handle.close().await.expect("closed");
+    let (offsets, packs) = packs_of(&volume, inode).await;
+    volume.unlink(b"/f").await.expect("removed");
+    assert_eq!(mover.move_out(inode, &offsets, &packs).await.expect("gone"), None);
+    cluster.check_namespace();
+}

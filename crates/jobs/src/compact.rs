@@ -1,0 +1,144 @@
+//! Moves of what lives in packs that are mostly dead: the leader of a volume's partition tells places, the client library writes
+//! them anew and swaps the extents (`Volume::move_out`).
+//!
+//! Invariant: whatever fails, a file is as it was or has the same bytes elsewhere; what was not moved comes with a later
+//! request. Bounds: [`REQUESTS_MAX`] requests wait, one is worked on, [`FILES_AT_ONCE`] files of it at a time, for [`WORK_MAX`]
+//! before it is answered. A volume that is not asked about for [`IDLE`] is let go of, and with it the session and the pack that it
+//! writes. Not here: which packs (meta-core), pace (the leader).
+use crate::worker::JobWorker;
+use cairn_client::{Client, ClientError, ConnectOptions, Volume};
+use cairn_rpc::{Payload, Reply, Request, Service};
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::data::{CompactRequest, CompactResponse};
+use cairn_wire::error::WireError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Requests that wait; more are refused.
+pub(crate) const REQUESTS_MAX: usize = 8;
+/// Files that are moved at a time: they share syncs.
+const FILES_AT_ONCE: usize = 16;
+/// No file is begun later than this after a request came up: shorter than the leader's deadline by the patience of a call.
+const WORK_MAX: Duration = Duration::from_secs(30);
+/// Of calls for one file: what does not answer for longer is left to a later pass.
+const PATIENCE: Duration = Duration::from_secs(15);
+const IDLE: Duration = Duration::from_secs(30);
+
+/// A request and whom to answer.
+pub(crate) struct Asked {
+    request: CompactRequest,
+    reply: Reply,
+}
+
+impl Service for JobWorker {
+    fn call(&self, request: Request<'_>, reply: Reply) {
+        if Opcode::from_code(request.opcode) != Some(Opcode::Compact) {
+            let text = format!("operation {:#06x} is none of a data node's", request.opcode);
+            return reply.err(WireError::new(ErrorCode::UnknownOperation, text));
+        }
+        let request: CompactRequest = match request.decode() {
+            Ok(request) => request,
+            Err(error) => return reply.err(error),
+        };
+        if let Err(refused) = self.asked.try_send(Asked { request, reply }) {
+            let asked = match refused {
+                mpsc::error::TrySendError::Full(asked) | mpsc::error::TrySendError::Closed(asked) => asked,
+            };
+            asked.reply.err(WireError::new(ErrorCode::Overloaded, "other volumes are being compacted here; later"));
+        }
+    }
+}
+
+/// Works requests off.
+pub(crate) struct Compactor {
+    options: ConnectOptions,
+    /// The volume that was asked about last.
+    open: Option<(Client, Volume)>,
+}
+
+impl Compactor {
+    pub(crate) fn new(mut options: ConnectOptions) -> Self {
+        options.patience = PATIENCE;
+        Self { options, open: None }
+    }
+
+    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Asked>) {
+        loop {
+            match tokio::time::timeout(IDLE, requests.recv()).await {
+                Ok(Some(Asked { request, reply })) => match self.work(request).await {
+                    Ok(done) => reply.ok(&done, Payload::None),
+                    Err(error) => {
+                        // Perhaps the cluster has changed in a way that the client does not see.
+                        self.let_go().await;
+                        reply.err(WireError::new(ErrorCode::Unavailable, error.to_string()));
+                    }
+                },
+                Ok(None) => return,
+                Err(_) => self.let_go().await,
+            }
+        }
+    }
+
+    async fn let_go(&mut self) {
+        if let Some((_, volume)) = self.open.take() {
+            volume.close().await;
+        }
+    }
+
+    async fn volume(&mut self, id: u32) -> Result<Volume, ClientError> {
+        if let Some((_, volume)) = self.open.as_ref().filter(|(_, volume)| volume.id() == id) {
+            return Ok(volume.clone());
+        }
+        self.let_go().await;
+        let client = Client::connect(self.options.clone()).await?;
+        let view = client.refresh().await?;
+        let name = view.volumes.get(&id).map(|volume| volume.name.clone());
+        let name = name.ok_or_else(|| ClientError::protocol("compaction", format!("volume v{id} is gone")))?;
+        let volume = client.volume(&name).await?;
+        Ok(self.open.insert((client, volume)).1.clone())
+    }
+
+    async fn work(&mut self, request: CompactRequest) -> Result<CompactResponse, ClientError> {
+        let volume = self.volume(request.volume).await?;
+        let until = Instant::now() + WORK_MAX;
+        let packs: Arc<BTreeSet<(u32, u32)>> = Arc::new(request.chunks.iter().map(|c| (c.pg, c.index)).collect());
+        let (places, _) = request.places.as_chunks::<2>();
+        let (mut tasks, mut done) = (JoinSet::new(), CompactResponse::default());
+        for file in places.chunk_by(|a, b| a[0] == b[0]) {
+            while tasks.len() >= FILES_AT_ONCE {
+                count(&mut done, tasks.join_next().await);
+            }
+            if Instant::now() > until {
+                break;
+            }
+            let (inode, offsets) = (file[0][0], file.iter().map(|place| place[1]).collect::<Vec<u64>>());
+            let (volume, packs) = (volume.clone(), packs.clone());
+            tasks.spawn(async move {
+                let outcome = volume.move_out(inode, &offsets, &packs).await;
+                outcome.inspect_err(|error| tracing::debug!(inode, %error, "a file was left in a pack")).ok().flatten()
+            });
+        }
+        while !tasks.is_empty() {
+            count(&mut done, tasks.join_next().await);
+        }
+        Ok(done)
+    }
+}
+
+type Ended = Option<Result<Option<u64>, tokio::task::JoinError>>;
+
+fn count(done: &mut CompactResponse, ended: Ended) {
+    match ended {
+        Some(Ok(Some(bytes))) if bytes > 0 => {
+            done.moved += 1;
+            done.moved_bytes += bytes;
+        }
+        Some(_) => done.kept += 1,
+        None => {}
+    }
+}

@@ -1,0 +1,210 @@
+//! Compaction: what lives in packs that are mostly dead is written anew elsewhere, so that all of them is freed.
+//!
+//! Behind each pass of garbage collection the leader chooses packs by the lists of that pass, walks through a version of the
+//! namespace for what names them, and tells a data node to move that, some hundred extents at a time (`Compact`). The moves are
+//! publishes with compare-and-set like any client's, so nothing here has to be remembered: a leader that dies leaves
+//! files that were moved and files that were not, and the next pass chooses anew.
+//! Bounds: those of [`Packs`]; [`PLACES`] extents and [`BYTES`] a request, one request at a time, with rests as long as it took.
+//! Not here: which packs are worth it (meta-core), the moves (`jobs` and the client library on data nodes).
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use cairn_meta_core::{PackUse, Packs, PlannedPack, is_mostly_dead};
+use cairn_rpc::CallOptions;
+use cairn_types::{BLOCK_SIZE, DiskId, ErrorCode, NodeId, PgId, Scheme};
+use cairn_wire::Opcode;
+use cairn_wire::data::{CompactChunk, CompactRequest, CompactResponse};
+use cairn_wire::error::WireError;
+use tokio::time::sleep;
+
+use crate::chunk_lists::Listed;
+use crate::garbage::{Collector, used};
+use crate::stats::add;
+
+/// Extents of one request.
+const PLACES: usize = 512;
+/// Bytes of one request, unless one pack has more.
+const BYTES: u64 = 32 << 20;
+/// A data node works on a request for half a minute, and then for as long as one file takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Nodes that are tried before the rest is left to the next pass.
+const NODES: usize = 3;
+
+/// What the last pass found in packs, of all members together.
+#[derive(Debug, Default)]
+pub(crate) struct PackGauges {
+    /// What packs take.
+    pub(crate) held: AtomicU64,
+    /// Of that not in use.
+    pub(crate) dead: AtomicU64,
+    /// Packs.
+    pub(crate) count: AtomicU64,
+    /// Of which too much is dead.
+    pub(crate) mostly_dead: AtomicU64,
+}
+
+/// Packs as members list them in one pass.
+#[derive(Default)]
+pub(crate) struct PackList {
+    packs: Packs,
+    held: u64,
+    dead: u64,
+    count: u64,
+    mostly_dead: u64,
+}
+
+impl PackList {
+    /// Takes a chunk into account: if it is a pack, nobody appends to it, and all members of its group say what they have.
+    pub(crate) fn consider(
+        &mut self,
+        pg: u32,
+        scheme: Option<Scheme>,
+        members: usize,
+        listed: &Listed,
+        grace: Duration,
+    ) {
+        let Some(scheme) = scheme.filter(|scheme| scheme.is_replicated()) else { return };
+        let copies = || listed.copies.iter().map(|(_, chunk)| chunk);
+        let idle = Duration::from_millis(copies().map(|chunk| chunk.idle_ms).min().unwrap_or(0));
+        let told = copies()
+            .all(|chunk| chunk.sealed && chunk.held_bytes > 0 && (chunk.punched_blocks == 0 || !chunk.used.is_empty()));
+        if listed.copies.len() < members || !told || idle < grace {
+            return;
+        }
+        let held: u64 = copies().map(|chunk| chunk.held_bytes).sum();
+        let live = copies().map(|chunk| used(chunk).iter().map(|(first, end)| u64::from(end - first)).sum::<u64>());
+        let live = live.sum::<u64>() * BLOCK_SIZE as u64;
+        self.held += held;
+        self.dead += held.saturating_sub(live);
+        self.count += 1;
+        self.mostly_dead += u64::from(is_mostly_dead(live, held));
+        let (index, scheme, copies_count) = (listed.index, scheme.code(), listed.copies.len() as u64);
+        let used = copies().flat_map(used).collect();
+        self.packs.consider(&PackUse { pg, index, scheme, copies: copies_count, held, used });
+    }
+}
+
+impl Collector {
+    /// Moves what lives out of packs that are mostly dead. What fails is left to the next pass.
+    pub(crate) async fn compact(&self, list: PackList, term: u64) -> Result<(), WireError> {
+        let state = &self.partition.state;
+        state.packs.held.store(list.held, Relaxed);
+        state.packs.dead.store(list.dead, Relaxed);
+        state.packs.count.store(list.count, Relaxed);
+        state.packs.mostly_dead.store(list.mostly_dead, Relaxed);
+        let mut packs = list.packs;
+        packs.keep_worthwhile();
+        if packs.is_empty() {
+            return Ok(());
+        }
+        self.walk(|packs: &mut Packs, named| packs.visit(named), &mut packs, |_| {}).await?;
+        let plan = packs.into_plan();
+        if plan.is_empty() {
+            return Ok(());
+        }
+        let mut nodes = self.nodes_for(&plan[0]);
+        let (mut files, mut bytes) = (0, 0);
+        for request in requests(state.volume.get(), &plan) {
+            let done = loop {
+                if state.leading_term() != Some(term) {
+                    return Err(WireError::new(ErrorCode::NotLeader, "another member leads"));
+                }
+                // One node after the other, so that all of it comes into one pack.
+                let Some(address) = nodes.first().and_then(|node| self.address_of(*node)) else {
+                    let text = "no data node moves files out of packs; left to the next pass";
+                    return Err(WireError::new(ErrorCode::Unavailable, text));
+                };
+                let start = state.common.clock.now();
+                let options = CallOptions::new(DEADLINE);
+                let call = self.client.call(&address, Opcode::Compact.code(), &request, (), options);
+                match call.await.and_then(|response| response.decode::<CompactResponse>()) {
+                    Ok(done) => {
+                        sleep(state.common.clock.now().since(start)).await;
+                        break done;
+                    }
+                    Err(error) => {
+                        tracing::debug!(partition = %state.id, address, %error, "a node could not compact");
+                        nodes.remove(0);
+                    }
+                }
+            };
+            files += u64::from(done.moved);
+            bytes += done.moved_bytes;
+            add(&state.common.stats.compacted_files, u64::from(done.moved));
+            add(&state.common.stats.compacted_bytes, done.moved_bytes);
+            add(&state.common.stats.compaction_kept, u64::from(done.kept));
+        }
+        tracing::info!(partition = %state.id, packs = plan.len(), files, bytes, "packs that were mostly dead were compacted");
+        Ok(())
+    }
+
+    /// Data nodes to ask, those with a copy of the pack first.
+    fn nodes_for(&self, pack: &PlannedPack) -> Vec<NodeId> {
+        let map = self.partition.state.common.map.read();
+        let up = |node: &NodeId| map.node(*node).is_some_and(|node| node.up && !node.address.is_empty());
+        let in_service = |disk: u32| map.disk(DiskId(disk)).is_none_or(|disk| disk.state == 0);
+        let Some(group) = map.pg(PgId(pack.pg)) else { return Vec::new() };
+        let members = group.members.iter().filter(|member| in_service(member.disk));
+        let mut nodes: Vec<NodeId> = Vec::new();
+        for node in members.map(|member| NodeId(member.node)).filter(up) {
+            if !nodes.contains(&node) && nodes.len() < NODES {
+                nodes.push(node);
+            }
+        }
+        nodes
+    }
+
+    fn address_of(&self, node: NodeId) -> Option<String> {
+        self.partition.state.common.map.read().address(node).map(str::to_owned)
+    }
+}
+
+/// The plan in parts: whole packs as far as they fit. The places of a request ascend.
+fn requests(volume: u32, plan: &[PlannedPack]) -> Vec<CompactRequest> {
+    let mut requests = Vec::new();
+    let (mut chunks, mut places, mut bytes): (Vec<CompactChunk>, Vec<(u64, u64)>, u64) = Default::default();
+    let mut finish = |chunks: &mut Vec<CompactChunk>, places: &mut Vec<(u64, u64)>| {
+        places.sort_unstable();
+        places.dedup();
+        for part in places.chunks(PLACES) {
+            let places = part.iter().flat_map(|(inode, offset)| [*inode, *offset]).collect();
+            requests.push(CompactRequest { volume, chunks: chunks.clone(), places });
+        }
+        chunks.clear();
+        places.clear();
+    };
+    for pack in plan {
+        if !chunks.is_empty() && (places.len() + pack.places.len() > PLACES || bytes + pack.bytes > BYTES) {
+            finish(&mut chunks, &mut places);
+            bytes = 0;
+        }
+        chunks.push(CompactChunk { pg: pack.pg, index: pack.index });
+        places.extend(&pack.places);
+        bytes += pack.bytes;
+    }
+    finish(&mut chunks, &mut places);
+    requests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request would be too long for its deadline, or leave something out.
+    #[test]
+    fn requests_have_all_places_in_parts() {
+        let pack = |index: u32, count: u64| PlannedPack {
+            pg: 1,
+            index,
+            bytes: 1 << 20,
+            places: (0..count).rev().map(|i| (100 + i, u64::from(index))).collect(),
+        };
+        let plan = [pack(1, 300), pack(2, 200), pack(3, 100), pack(4, 1000)];
+        let all = requests(7, &plan);
+        assert_eq!(all.iter().map(|r| r.places.len() / 2).collect::<Vec<_>>(), [500, 100, 512, 488]);
+        assert_eq!(all[0].chunks, [CompactChunk { pg: 1, index: 1 }, CompactChunk { pg: 1, index: 2 }]);
+        assert!(all.iter().all(|r| r.volume == 7 && r.places.as_chunks::<2>().0.is_sorted()));
+        assert_eq!(requests(7, &[PlannedPack { bytes: BYTES, ..pack(1, 1) }, pack(2, 1)]).len(), 2);
+    }
+}
