@@ -229,7 +229,7 @@ fn away(cluster: &Cluster, members: usize) -> Vec<usize> {
 #[test]
 fn shards_bad_in_different_rows_and_a_member_killed() {
     let mut cluster = Cluster::start(NINE);
-    for expected in ["checksum", "damaged", "a bad block", "cannot catch up"] {
+    for expected in ["checksum", "damaged", "a bad block", "cannot catch up", "a chunk's file is gone"] {
         cluster.allow_error(expected);
     }
     let content = noise(6 * 65_536 * 60, 17);

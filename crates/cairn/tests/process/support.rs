@@ -165,10 +165,9 @@ impl Cluster {
             fs::read_to_string(cluster.out(name)).is_ok_and(|t| t.lines().any(|l| l.starts_with("ready ")))
         });
     }
-    /// Waits until a process that finds no manager has its disks open and asks for one.
-    fn wait_registering(&mut self, name: &str) {
-        let asks = |cluster: &Cluster| cluster.read_log(name).contains("the manager cannot be reached");
-        self.wait_said(name, "registering", asks);
+    /// Waits until a process is about to look for a manager.
+    fn wait_started(&mut self, name: &str) {
+        self.wait_said(name, "started", |cluster| cluster.read_log(name).contains("starting a node"));
     }
     fn wait_said(&mut self, name: &str, what: &str, said: impl Fn(&Cluster) -> bool) {
         let started = Instant::now();
@@ -261,7 +260,7 @@ impl Cluster {
         // takes long to start has to be there before there is somebody to register with.
         others.iter().for_each(|name| self.launch(name));
         if !managers.is_empty() && !self.names().iter().any(|n| n.starts_with("manager") && self.is_running(n)) {
-            others.iter().for_each(|name| self.wait_registering(name));
+            others.iter().for_each(|name| self.wait_started(name));
         }
         managers.iter().for_each(|name| self.launch(name));
         names.iter().for_each(|name| self.wait_ready(name));

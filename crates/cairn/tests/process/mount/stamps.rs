@@ -2,11 +2,16 @@
 //! fault, whether what a program was promised is there.
 //!
 //! A block is what was there when it was last synced, or anything that was tried to write since; torn blocks are neither.
+//! Where data that was not synced may be lost, any part of a write may be, in pieces of [`WHOLE`]: parts of a block that meet
+//! where such a piece begins may differ in what they are, none is a mixture.
 use super::seeds::Rng;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// No piece of so many bytes is ever torn.
+const WHOLE: usize = 4096;
 
 /// Blocks that one write covers at most.
 const RUN_MAX: u64 = 6;
@@ -195,6 +200,25 @@ impl Finished {
     }
 }
 
+/// Whether each piece of a block is that of the version that was synced, or of one that was tried since.
+fn pieces_fit(share: Share, block: &Block, number: u64, found: &[u8]) -> bool {
+    let versions: Vec<Vec<u8>> =
+        [block.synced].iter().chain(&block.tried).map(|stamp| content(share, number, *stamp)).collect();
+    // What lies behind the end of the file was never written.
+    let mut found = found.to_vec();
+    found.resize(share.bytes, 0);
+    let start = number as usize * share.bytes;
+    let mut at = 0;
+    while at < share.bytes {
+        let end = ((start + at + 1).next_multiple_of(WHOLE) - start).min(share.bytes);
+        if !versions.iter().any(|version| version[at..end] == found[at..end]) {
+            return false;
+        }
+        at = end;
+    }
+    true
+}
+
 /// Panics unless a block is what it may be; `strict`: what was written last.
 fn check(share: Share, block: &Block, number: u64, found: &[u8], strict: bool) {
     let is = |stamp: u64| {
@@ -203,8 +227,7 @@ fn check(share: Share, block: &Block, number: u64, found: &[u8], strict: bool) {
         wanted == found || stamp == 0 && found.iter().all(|byte| *byte == 0)
     };
     let last = block.tried.last().copied().unwrap_or(block.synced);
-    let fits = is(last) || !strict && (is(block.synced) || block.tried.iter().any(|stamp| is(*stamp)));
-    if !fits {
+    if !is(last) && (strict || !pieces_fit(share, block, number, found)) {
         let word =
             |at: usize| found.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
         let seen: Vec<Option<u64>> = (0..6).map(|at| word(at * 8)).collect();
