@@ -1,4 +1,5 @@
 //! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
+use crate::append::fullness::FullVolumes;
 use crate::discard::Abandoned;
 use crate::error::{ClientError, Result};
 use crate::net::{Net, NetError};
@@ -62,6 +63,8 @@ pub(crate) struct Cluster {
     pub(crate) suspects: Suspects,
     /// Places of bytes that were sent again elsewhere.
     pub(crate) abandoned: Abandoned,
+    /// Volumes that were full a moment ago.
+    pub(crate) full: FullVolumes,
 }
 
 impl Cluster {
@@ -87,6 +90,7 @@ impl Cluster {
             shards: ShardReads::new(HedgeBounds::default()),
             suspects: Suspects::default(),
             abandoned: Abandoned::default(),
+            full: FullVolumes::default(),
         }
     }
     /// The map as known now.

@@ -72,6 +72,8 @@ pub struct State {
     /// Nodes that are down, and whether groups cannot be made for want of disks.
     pub(crate) down: BTreeSet<u32>,
     pub(crate) lack_disks: bool,
+    /// No member has room for another chunk.
+    pub(crate) full: bool,
     /// What writers gave back.
     pub(crate) discarded: Vec<Extent>,
     /// Appends that asked for a sync.
@@ -182,6 +184,7 @@ impl FakeCluster {
             reads_held: false,
             down: BTreeSet::new(),
             lack_disks: false,
+            full: false,
             discarded: Vec::new(),
             synced_appends: 0,
             starting: 0,

@@ -99,7 +99,8 @@ impl Compactor {
         let view = client.refresh().await?;
         let name = view.volumes.get(&id).map(|volume| volume.name.clone());
         let name = name.ok_or_else(|| ClientError::protocol("compaction", format!("volume v{id} is gone")))?;
-        let volume = client.volume(&name).await?;
+        // What was moved into several packs might be mostly dead space again.
+        let volume = client.volume(&name).await?.with_one_stream();
         Ok(self.open.insert((client, volume)).1.clone())
     }
 

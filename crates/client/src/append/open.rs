@@ -1,5 +1,6 @@
 //! Opening a chunk: pick a placement group, let its primary give out an index; go on until somebody takes new data.
 use super::chunk::OpenChunk;
+use super::fullness::{FULL_PATIENCE, Fullness};
 use super::pick::pick;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
@@ -19,8 +20,6 @@ use tokio::task::JoinSet;
 const ALLOCATE_DEADLINE: Duration = Duration::from_secs(3);
 /// A group that failed is left out so long.
 const AVOID_FOR: Duration = Duration::from_secs(5);
-/// A full cluster is tried so long: what was deleted is freed after some seconds.
-const FULL_PATIENCE: Duration = Duration::from_secs(12);
 const PAUSE: Duration = Duration::from_millis(50);
 /// A group that has not given out an index after this is not waited for alone.
 const HEDGE_AFTER: Duration = Duration::from_millis(300);
@@ -135,10 +134,13 @@ pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: A
 pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: &Arc<Avoided>) -> Result<Opened> {
     let started = cluster.clock.now();
     let mut last = Refusal { text: "the volume has no placement group".to_owned(), cause: Cause::Silent };
-    let mut attempts = Attempts::default();
+    let (mut attempts, mut fullness) = (Attempts::default(), Fullness::new());
     loop {
         let now = cluster.clock.now();
         if now.since(started) > last.patience(cluster) {
+            if last.cause == Cause::Full {
+                cluster.full.told(target, now);
+            }
             return Err(last.into_error(target.scheme));
         }
         let looked_into = !cluster.suspects.is_empty(now);
@@ -153,6 +155,9 @@ pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: 
             None if attempts.count() == 0 => {
                 ensure_groups(cluster, target, avoided.full(), &mut last).await?;
                 if pick(cluster, target.volume, target.scheme, &avoid).is_none() {
+                    if last.cause == Cause::Full && fullness.is_final(cluster, target).await {
+                        return Err(last.into_error(target.scheme));
+                    }
                     // Nothing else there: those that failed get another chance.
                     avoided.clear();
                     tokio::time::sleep(cluster.jitter(PAUSE)).await;
@@ -162,7 +167,10 @@ pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: 
             _ => {}
         }
         match attempts.next(cluster, target).await {
-            Some((pg, Ok((index, creation_epoch)))) => return Ok(Opened { pg, index, creation_epoch }),
+            Some((pg, Ok((index, creation_epoch)))) => {
+                cluster.full.has_room(target);
+                return Ok(Opened { pg, index, creation_epoch });
+            }
             Some((pg, Err(error))) => {
                 let cause = if error.is_full() { Cause::Full } else { Cause::Silent };
                 last = Refusal { text: format!("{}: {}", pg.id, error.text()), cause };

@@ -88,6 +88,9 @@ impl State {
         if let Some(stopped) = members.iter().filter(serving).find(|m| self.is_silent(m.disk)) {
             return Err(WireError::chain_failed(stopped.disk, format!("d{} does not answer", stopped.disk)));
         }
+        if self.full {
+            return refuse(ErrorCode::NoSpace, "the disk is full");
+        }
         self.next_index += 1;
         Ok(AllocateResponse { indices: vec![self.next_index], creation_epoch: r.epoch })
     }

@@ -31,6 +31,9 @@ impl Fake {
             Opcode::EnsurePgs if state.lack_disks => {
                 return Err(WireError::new(ErrorCode::NotEnoughDisks, "too few disks in service"));
             }
+            Opcode::EnsurePgs if state.full => {
+                return Err(WireError::new(ErrorCode::NoSpace, "no disk has room"));
+            }
             Opcode::EnsurePgs => EnsurePgsResponse { map: Some(state.map()) }.encode_to_vec(),
             Opcode::ReportMember => state.report(&decode::<ReportMemberRequest>(message)?).encode_to_vec(),
             Opcode::KeepAlive => {

@@ -48,6 +48,8 @@ pub struct Volume {
     pub(crate) caller: Arc<MetaCaller>,
     name: Arc<str>,
     streams: Arc<Mutex<Streams>>,
+    /// Append streams for one scheme.
+    streams_max: usize,
     striped: Arc<StripedStreams>,
     latency: Arc<Latency>,
     pub(crate) discards: Arc<Discards>,
@@ -60,6 +62,7 @@ impl Volume {
             caller: MetaCaller::new(cluster, id, who),
             name: name.into(),
             streams: Arc::default(),
+            streams_max: STREAMS_MAX,
             striped: Arc::default(),
             latency: Arc::default(),
             discards: Arc::default(),
@@ -69,6 +72,10 @@ impl Volume {
     /// The same volume, session, streams and caches on behalf of another user.
     pub fn as_user(&self, who: Credentials) -> Volume {
         Volume { caller: self.caller.as_user(who), ..self.clone() }
+    }
+    /// The same with one append stream for a scheme: what is written through it lies close together in few chunks.
+    pub fn with_one_stream(self) -> Volume {
+        Volume { streams_max: 1, ..self }
     }
     /// On whose behalf.
     pub fn who(&self) -> &Credentials {
@@ -102,7 +109,7 @@ impl Volume {
         let best = list.iter().max_by_key(|s| s.window.available_permits());
         let idle = best.is_some_and(|s| s.window.available_permits() * 1024 >= crate::append::stream::WINDOW_BYTES);
         if let Some(best) = best
-            && (idle || list.len() >= STREAMS_MAX)
+            && (idle || list.len() >= self.streams_max)
         {
             return Ok(best.clone());
         }
@@ -347,7 +354,15 @@ impl Volume {
         make: impl FnOnce(MetaHeader) -> R,
     ) -> Result<A> {
         let partition = self.caller.partition_of(at).await?;
-        self.caller.mutate(&shown(path), partition, opcode, make).await
+        let answer = self.caller.mutate(&shown(path), partition, opcode, make).await?;
+        if matches!(
+            opcode,
+            Opcode::Unlink | Opcode::RemoveTree | Opcode::Rename | Opcode::Setattr | Opcode::Punch | Opcode::Release
+        ) {
+            // It may have been the last of some bytes.
+            self.cluster().full.removed(self.id());
+        }
+        Ok(answer)
     }
 }
 

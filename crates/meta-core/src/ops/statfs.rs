@@ -14,6 +14,13 @@ impl Namespace {
             put_number(out, 6, bytes_max);
             put_number(out, 7, inodes_max);
         }
+        put_number(out, 8, self.space_being_freed());
         Ok(())
+    }
+
+    /// Files and runs of blocks that were removed and whose space is not free yet.
+    fn space_being_freed(&self) -> u64 {
+        let found = self.reclaimable();
+        found.inodes + found.cuts + self.deferred_count() + self.counters.free_records
     }
 }

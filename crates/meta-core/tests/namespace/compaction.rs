@@ -36,7 +36,7 @@ struct World {
 impl World {
     /// Space for so many blocks in the open chunk of the writer (0) or mover (1); a new one if it is full.
     fn space(&mut self, whose: usize, blocks: u64) -> (u32, u64) {
-        if self.at[whose].0 == 0 || self.at[whose].1 + blocks > 30 {
+        if self.at[whose].0 == 0 || self.at[whose].1 + blocks > 120 {
             self.next_chunk += 1;
             self.at[whose] = (self.next_chunk, 0);
         }
@@ -237,8 +237,8 @@ proptest! {
         let chunks: BTreeSet<u32> = world.store.keys().map(|(index, _)| *index).collect();
         let live = world.store.len() as u64 * BLOCK;
         let held = chunks.len() as u64 * TABLES + live;
-        // Packs of 30 blocks would be a third tables even when they are full: as few as can be.
-        let fewest = live.div_ceil(30 * BLOCK);
+        // As few as can be, or little dead space in them.
+        let fewest = live.div_ceil(120 * BLOCK);
         prop_assert!(world.cloned || chunks.len() as u64 <= fewest.max(1) * 3 || !is_mostly_dead(live, held),
             "{} packs for {live} bytes, {} moved, {} lost races", chunks.len(), world.moved, world.lost_races);
     }
@@ -273,4 +273,22 @@ fn a_move_changes_nothing_but_the_place() {
     let moved = PublishRequest { if_data_version: now.data_version, ..request };
     assert_eq!(d.publish_with(moved), Err(E::LeaseHeld));
     d.check();
+}
+
+/// Writers of a full volume would not wait for what is just coming back, or would wait when nothing is.
+#[test]
+fn statfs_tells_what_is_being_freed() {
+    let mut d = Driver::new();
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    d.publish(file, &[extent(0, 3 * BLOCK, 1, 0)]).unwrap();
+    assert_eq!(d.statfs().freeing, 0);
+    d.set_deferral(true);
+    d.unlink(ROOT, "f").unwrap();
+    assert_eq!(d.statfs().freeing, 1, "it may be open somewhere");
+    d.set_deferral(false);
+    d.reclaim_to(u64::MAX);
+    assert_eq!(d.statfs().freeing, 1, "its blocks");
+    let records: Vec<u64> = d.namespace.pending_frees(0, 10).iter().map(|record| record.id).collect();
+    d.free_done(&records);
+    assert_eq!(d.statfs().freeing, 0);
 }
