@@ -1,4 +1,5 @@
-//! Attributes and names that were answered lately, and names that do not exist.
+//! Attributes and names that were answered lately, names that do not exist, and files that have no capability: the kernel asks
+//! for that before the first write to a file, and again when its attributes were refreshed.
 //!
 //! Bound: each kind is kept in two generations of half of [`VfsOptions::cached_max`](crate::VfsOptions::cached_max); when
 //! the younger one is full it becomes the older one, whose rest is forgotten. A name is answered only to who asked for it
@@ -64,6 +65,8 @@ pub(crate) struct Cache {
     names: Mutex<Generations<Key, Name>>,
     /// Version of the contents that the kernel's pages of an inode are of.
     pages: Mutex<Generations<u64, u64>>,
+    /// Inodes without `security.capability`, and until when that may be said.
+    incapable: Mutex<Generations<u64, Instant>>,
 }
 
 impl Cache {
@@ -72,6 +75,7 @@ impl Cache {
             attributes: Mutex::new(Generations::new(max)),
             names: Mutex::new(Generations::new(max)),
             pages: Mutex::new(Generations::new(max)),
+            incapable: Mutex::new(Generations::new(max)),
         }
     }
     /// Attributes and how long they may still be used.
@@ -142,6 +146,18 @@ impl Cache {
     }
     pub(crate) fn forget_pages(&self, ino: u64) {
         self.pages.lock().remove(&ino);
+    }
+    /// It has no capability at this moment.
+    pub(crate) fn put_incapable(&self, ino: u64, ttl: Duration) {
+        if !ttl.is_zero() {
+            self.incapable.lock().put(ino, Instant::now() + ttl);
+        }
+    }
+    pub(crate) fn is_incapable(&self, ino: u64) -> bool {
+        self.incapable.lock().get(&ino).is_some_and(|until| Instant::now() < *until)
+    }
+    pub(crate) fn forget_incapable(&self, ino: u64) {
+        self.incapable.lock().remove(&ino);
     }
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.attributes.lock().len(), self.names.lock().len())

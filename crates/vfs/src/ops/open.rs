@@ -81,6 +81,10 @@ impl Vfs {
                 user.release_inode(made.inode).await?;
                 return Err(VfsError::new(libc::EEXIST, format!("{} is not a regular file", shown(&shown_as))));
             }
+            if made.btime_ns == made.ctime_ns {
+                // Nothing was set since it was made.
+                inner.cache.put_incapable(made.inode, inner.options.attr_ttl);
+            }
             let _opening = inner.opening(made.inode).lock().await;
             let opened = OpenResponse { attributes: Some(made), end: made.stored_bytes == 0, ..Default::default() };
             let file = inner.enter(made.inode, &opened)?;

@@ -1,12 +1,22 @@
 //! Extended attributes, among them the POSIX ACLs (`system.posix_acl_access`, `system.posix_acl_default`).
 use crate::caller::Caller;
-use crate::error::Result;
+use crate::error::{Result, VfsError};
 use crate::vfs::Vfs;
+
+const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vfs {
     pub async fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        let is_capability = name == CAPABILITY;
+        if is_capability && self.inner.cache.is_incapable(ino) {
+            return Err(VfsError::new(libc::ENODATA, "the file has no capability"));
+        }
         let volume = self.inner.as_user(caller);
-        self.inner.limited("getxattr", async { Ok(volume.get_xattr(ino, name).await?) }).await
+        let outcome = self.inner.limited("getxattr", async { Ok(volume.get_xattr(ino, name).await?) }).await;
+        if is_capability && outcome.as_ref().is_err_and(|error: &VfsError| error.errno == libc::ENODATA) {
+            self.inner.cache.put_incapable(ino, self.inner.options.attr_ttl);
+        }
+        outcome
     }
     /// `flags` of setxattr(2): XATTR_CREATE, XATTR_REPLACE.
     pub async fn setxattr(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
@@ -14,6 +24,7 @@ impl Vfs {
         let (volume, name, value) = (self.inner.as_user(caller), name.to_vec(), value.to_vec());
         let set = async move { Ok(volume.set_xattr(ino, &name, &value, flags).await?) };
         let outcome = self.inner.change("setxattr", set).await;
+        self.inner.cache.forget_incapable(ino);
         // The time of change, and by an ACL the mode.
         self.forget_attributes(ino);
         outcome

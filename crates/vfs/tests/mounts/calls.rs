@@ -35,6 +35,39 @@ async fn a_small_file_is_three_calls_and_two_to_read() {
     assert_eq!(counts(&cluster), BTreeMap::from([("Open", 1), ("Read", 1)]));
 }
 
+/// The kernel asks for the capability of each file that is written, which nearly no file has: a round trip for each small file;
+/// or one that was set would not be seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_files_have_no_capability() {
+    const NAME: &[u8] = b"security.capability";
+    let cluster = cluster();
+    let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
+    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    let (ino, handle) = create(&vfs, "small", WRONLY).await;
+    counts(&cluster);
+    for _ in 0..2 {
+        assert_eq!(vfs.getxattr(&root(), ino, NAME).await.map_err(|error| error.errno), Err(61));
+    }
+    assert_eq!(counts(&cluster), BTreeMap::new());
+    vfs.setxattr(&root(), ino, NAME, b"x", 0).await.expect("set");
+    assert_eq!(vfs.getxattr(&root(), ino, NAME).await.expect("there"), b"x");
+    vfs.removexattr(&root(), ino, NAME).await.expect("removed");
+    counts(&cluster);
+    for _ in 0..2 {
+        assert_eq!(vfs.getxattr(&root(), ino, NAME).await.map_err(|error| error.errno), Err(61));
+    }
+    assert_eq!(counts(&cluster), BTreeMap::from([("GetXattr", 1)]), "asked once");
+    close(&vfs, handle).await;
+    // A file that is there already may have one.
+    let (ino, handle) = create(&vfs, "other", WRONLY).await;
+    close(&vfs, handle).await;
+    vfs.setxattr(&root(), ino, NAME, b"y", 0).await.expect("set");
+    let other = mount(&cluster).await;
+    let (same, handle) = create(&other, "other", WRONLY).await;
+    assert_eq!((same, other.getxattr(&root(), ino, NAME).await.expect("there")), (ino, b"y".to_vec()));
+    close(&other, handle).await;
+}
+
 /// Pages that are read at random would cost more than one request each, or bring megabytes along.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_random_page_is_one_read() {
