@@ -2,7 +2,7 @@
 
 use crate::cargo::{self, Workspace};
 use crate::findings::Findings;
-use crate::{advisories, deny, docs, layers, licence, manifests, source};
+use crate::{advisories, deny, docs, layers, licence, manifests, mutants, source};
 use anyhow::{Result, bail};
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
@@ -13,6 +13,7 @@ pub const CHECKS: &[(&str, &str, Check)] = &[
     ("layers", "which crate may depend on which, and on what from outside", layers::check),
     ("manifests", "every crate's Cargo.toml and clippy.toml carry the shared rules", manifests::check),
     ("source", "file and function sizes, purity of layers 0-2, forbidden constructs", source::check),
+    ("mutants", "every change in mutants/ still fits the source", mutants::check),
     ("docs", "links in Markdown, the code map, the changelog", docs::check),
     ("licences", "every dependency's licence against deny.toml", licence::check),
     ("advisories", "Cargo.lock against the reviewed security advisories", advisories::check),

@@ -1,4 +1,4 @@
-//! The project's own checks and its test runner: `cargo xtask check` and `cargo xtask test`.
+//! The project's own checks, its test runner, and the proof that tests find bugs: `cargo xtask check`, `test`, `mutants`.
 //!
 //! Owns the rules that no compiler knows: which crate may use which, what the pure layers may touch, how long a
 //! function may be, which licences come in. It builds nothing that ships; no other crate depends on it.
@@ -13,6 +13,7 @@ mod findings;
 mod layers;
 mod licence;
 mod manifests;
+mod mutants;
 mod source;
 mod test_run;
 
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask check [NAME…]        run the project's checks (all of them, or those named)
 cargo xtask test [-- ARG…]       run every test (ARG goes to cargo test); the last line is `N passed, N failed`
+cargo xtask mutants [NAME…]      put classic bugs back into a copy, one after the other; their tests must fail
 
 Checks:";
 
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         ["check", names @ ..] => check::run(names),
         ["test", "--", rest @ ..] => test_run::run(rest),
         ["test"] => test_run::run(&[]),
+        ["mutants", names @ ..] => mutants::run(names),
         _ => {
             eprintln!("{USAGE}");
             for (name, what, _) in check::CHECKS {
