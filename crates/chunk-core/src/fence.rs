@@ -4,8 +4,7 @@
 //! |---|---|---|---|---|
 //! | serving | yes | yes | the first one | yes |
 //! | syncing | of shards, as a last resort | yes | no | of shards, as a last resort |
-//! | waiting | no | no | no | no |
-//! | offline | no | no | no | no |
+//! | waiting, offline | of shards, as a last resort, if its server is up | no | no | no |
 //!
 //! Invariant: no member answers an older epoch; a primary's append goes to every member that receives writes.
 
@@ -181,13 +180,11 @@ pub fn check_read(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
 }
 
 /// Checks that `disk` may answer a read of somebody who finds too little elsewhere, and knows in which epoch the chunk was
-/// made: of a shard a member that catches up may as well. What lies at a place of a shard is never replaced by anything
-/// else, so what it has there is right or missing; of a replicated chunk it may be what it was before an overwrite.
+/// made: of a shard every member may, whatever it missed (one stays offline while its group lacks others to catch up from).
+/// What lies at a place of a shard is never replaced by anything else, so what it has there is right or missing; of a
+/// replicated chunk it may be what it was before an overwrite.
 pub fn check_last_resort(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
-    match state_of(pg, disk)? {
-        MemberState::Syncing if !pg.scheme.is_replicated() => Ok(()),
-        _ => check_read(pg, disk),
-    }
+    if pg.scheme.is_replicated() { check_read(pg, disk) } else { state_of(pg, disk).map(|_| ()) }
 }
 
 /// Checks that new data may be written at all.
@@ -271,6 +268,19 @@ mod tests {
             assert_eq!(check_read(&pg, DiskId(disk)).is_ok(), read, "d{disk}");
         }
         assert!(matches!(check_writable(&pg), Err(Fence::BelowMinimum { serving: 1, minimum: 2, .. })));
+    }
+
+    /// Shards that are whole would be out of reach while their group waits, or a copy be read as it was before an overwrite.
+    #[test]
+    fn every_member_answers_for_shards_as_the_last_resort() {
+        let copies = pg(&[Offline, Serving, Syncing, Waiting]);
+        let shards = PgStateRecord { scheme: Scheme::Erasure { k: 2, m: 2 }, ..copies.clone() };
+        for (disk, of_copies, of_shards) in
+            [(1, false, true), (2, true, true), (3, false, true), (4, false, true), (5, false, false)]
+        {
+            assert_eq!(check_last_resort(&copies, DiskId(disk)).is_ok(), of_copies, "d{disk}");
+            assert_eq!(check_last_resort(&shards, DiskId(disk)).is_ok(), of_shards, "d{disk}");
+        }
     }
 
     /// An append could miss a member that counts, or be taken by one that nobody counts on.

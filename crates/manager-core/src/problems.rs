@@ -45,6 +45,20 @@ fn groups(count: usize) -> String {
     if count == 1 { "1 placement group".into() } else { format!("{count} placement groups") }
 }
 
+/// Which members of these groups are doing so.
+fn catching_up(pgs: &[&Pg]) -> String {
+    names(pgs.iter().flat_map(|pg| {
+        let members = pg.members.iter().filter(|member| member.state == MemberState::Syncing);
+        members.map(|member| format!("{} in {}", member.disk, pg.id))
+    }))
+}
+
+/// The same as the end of a sentence.
+fn and_catching_up(pgs: &[&Pg]) -> String {
+    let members = catching_up(pgs);
+    if members.is_empty() { members } else { format!("; catching up now: {members}") }
+}
+
 fn waiting(state: &State, out: &mut Vec<String>) {
     let pgs: Vec<&Pg> = in_use(state).filter(|pg| !pg.is_readable()).collect();
     if pgs.is_empty() {
@@ -61,10 +75,11 @@ fn waiting(state: &State, out: &mut Vec<String>) {
     });
     out.push(format!(
         "{} ({}) cannot be read or written: too few complete copies or shards are in service, the others are on {}; \
-         start these nodes, the data comes back with them; only if a disk is destroyed, `cairn admin pg force` gives it up",
+         start these nodes, the data comes back with them; only if a disk is destroyed, `cairn admin pg force` gives it up{}",
         groups(pgs.len()),
         names(pgs.iter().map(|pg| pg.id.to_string())),
         names(disks),
+        and_catching_up(&pgs),
     ));
 }
 
@@ -74,9 +89,10 @@ fn read_only(state: &State, out: &mut Vec<String>) {
     if !pgs.is_empty() {
         out.push(format!(
             "{} ({}) can be read but not written: fewer members serve than the minimum for writes; one more loss can \
-             make data unreachable; new data goes to other groups, missing members catch up when they return",
+             make data unreachable; new data goes to other groups, missing members catch up when they return{}",
             groups(pgs.len()),
             names(pgs.iter().map(|pg| pg.id.to_string())),
+            and_catching_up(&pgs),
         ));
     }
 }
@@ -142,12 +158,13 @@ fn degraded(state: &State, out: &mut Vec<String>) {
     let filling = pgs.iter().filter(|pg| pg.filling().next().is_some()).count();
     let delay = state.config().text(Key::RepairDelay);
     let later_on = format!("return, or are replaced by other disks after {delay} (repair_delay)");
+    let catching_up = catching_up(&pgs);
     let mut doing = match (syncing, pgs.len() - syncing) {
         (0, _) => format!("they catch up when their missing members {later_on}"),
-        (_, 0) => "their members are catching up now".to_string(),
-        (now, later) => {
-            format!("members of {now} are catching up now, {later} wait until their missing members {later_on}")
-        }
+        (_, 0) => format!("their members are catching up now: {catching_up}"),
+        (now, later) => format!(
+            "members of {now} are catching up now ({catching_up}), {later} wait until their missing members {later_on}"
+        ),
     };
     if filling > 0 {
         doing.push_str(&format!("; in {filling} another disk is being filled in the place of a lost one"));

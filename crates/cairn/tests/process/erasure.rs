@@ -217,10 +217,14 @@ fn data_offset(shard: usize) -> usize {
 
 /// How many members of each group with so many members neither serve nor catch up nor are waited for.
 fn away(cluster: &Cluster, members: usize) -> Vec<usize> {
+    members_in(cluster, members, "offline")
+}
+
+/// How many members of each group with so many members are in this state.
+fn members_in(cluster: &Cluster, members: usize, state: &str) -> Vec<usize> {
     let pgs = lines(cluster, &["admin", "pg", "ls"]);
     let states = pgs.iter().filter_map(|pg| pg["members"].as_array().filter(|all| all.len() == members));
-    let found: Vec<usize> =
-        states.map(|all| all.iter().filter(|member| member["state"] == "offline").count()).collect();
+    let found: Vec<usize> = states.map(|all| all.iter().filter(|member| member["state"] == state).count()).collect();
     assert!(!found.is_empty(), "no such group: {pgs:?}");
     found
 }
@@ -283,6 +287,45 @@ fn shards_bad_in_different_rows_and_a_member_killed() {
     let back = cluster.path("back");
     cluster.ok(&["fs", "get", "/d/f", utf8(&back)]);
     assert!(fs::read(&back).expect("back") == content, "a rebuilt shard is wrong");
+}
+
+/// Shards that are whole would be out of reach because their member waits for others that are gone.
+#[test]
+fn a_member_that_waits_for_others_gives_the_shards_it_has() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 5, racks: 5 });
+    // Whole rows: nothing of it is in copies.
+    let content = noise(3 * 65_536 * 20, 23);
+    let local = cluster.path("local");
+    fs::write(&local, &content).expect("file");
+    cluster.ok(&["fs", "mkdir", "--layout", "rs-3-2/64k", "/d"]);
+    cluster.ok(&["fs", "put", utf8(&local), "/d/f"]);
+    let waits_for = |cluster: &Cluster, what: &str, offline: usize, waiting: usize| {
+        eventually(cluster, what, || {
+            let found = members_in(cluster, 5, "offline").into_iter().zip(members_in(cluster, 5, "waiting"));
+            found.into_iter().all(|found| found == (offline, waiting))
+        });
+    };
+    // The first one that goes lacks what the group could write without it; with the others the group stands still.
+    cluster.kill("data5");
+    waits_for(&cluster, "the groups to go on without it", 1, 0);
+    cluster.kill("data4");
+    waits_for(&cluster, "the groups to wait for one", 1, 1);
+    cluster.kill("data3");
+    waits_for(&cluster, "the groups to wait for two", 1, 2);
+    let error = cluster.fails(&["--timeout", "5", "fs", "cat", "/d/f"], 9);
+    assert!(error.contains("2 of 3 shards"), "{error}");
+    cluster.launch("data5");
+    cluster.wait_ready("data5");
+    let mut read = Vec::new();
+    eventually(&cluster, "three of five shards to be enough", || {
+        read = cluster.cairn(&["--timeout", "20", "fs", "cat", "/d/f"]).stdout;
+        read.len() == content.len()
+    });
+    assert!(read == content, "other bytes came");
+    waits_for(&cluster, "it to be still offline", 1, 2);
+    cluster.start_all();
+    cluster.wait_healthy();
+    assert_eq!(cluster.kills, 3, "every fault fired");
 }
 
 /// One full disk would end all writing to a volume whose other disks have room, or keep what is deleted.

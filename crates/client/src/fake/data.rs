@@ -246,8 +246,7 @@ impl State {
         let members = &self.pgs.get(&header.pg).ok_or_else(|| WireError::new(ErrorCode::UnknownPg, "?"))?.members;
         let striped = !Scheme::from_code(self.pgs[&header.pg].scheme as u8).is_some_and(Scheme::is_replicated);
         let last_resort = r.catching_up && r.creation_epoch != 0 && striped;
-        let answers =
-            |state: u32| state == MemberState::Serving as u32 || last_resort && state == MemberState::Syncing as u32;
+        let answers = |state: u32| last_resort || state == MemberState::Serving as u32;
         let behind = self.behind.get(&header.disk).copied();
         let known = behind.unwrap_or(self.pgs[&header.pg].epoch);
         if header.epoch > known {

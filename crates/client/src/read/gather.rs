@@ -3,9 +3,10 @@
 //! Invariants: whatever row has k good blocks on members that answer is read, whichever they are; an error names the
 //! first block in the order of the file that has not, and what its row lacks. Only reads that failed otherwise come here.
 //!
-//! Members that catch up are asked for what is still lacking when all who serve have answered: they have most of the shards,
-//! and what lies at a place of a shard is never replaced by anything else. They answer only if the chunk was made in the
-//! epoch that serving members name (indices may be given again after data was given up by force).
+//! Members that do not serve are asked for what is still lacking when all who serve have answered: those that catch up, or
+//! are up but cannot begin to (their group lacks too many others), have most of the shards, and what lies at a place of a
+//! shard is never replaced by anything else. They answer only if the chunk was made in the epoch that serving members name
+//! (indices may be given again after data was given up by force).
 //!
 //! Bounds: rows are gathered [`WINDOW_BYTES`] at a time over all members, every member is asked for a window at once, and
 //! in smaller parts down to a block only where it refuses a range: so at most 2 × [`WINDOW_BLOCKS_MAX`] requests a
@@ -61,11 +62,10 @@ pub(super) async fn gather(
     let absent = |(shard, (_, state)): (usize, &(u32, MemberState))| {
         (*state != MemberState::Serving).then(|| (shard, format!("it is {state}")))
     };
-    let gone = pg.members.iter().enumerate().filter_map(absent).collect();
-    let state = |(shard, (_, state)): (usize, &(u32, MemberState))| (*state == MemberState::Syncing).then_some(shard);
-    let syncing = pg.members.iter().enumerate().filter_map(state).collect();
+    let gone: BTreeMap<usize, String> = pg.members.iter().enumerate().filter_map(absent).collect();
+    let others = gone.keys().copied().collect();
     let (bad, rotten, lost) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-    Gather { cluster, rows, pg, codec, gone, syncing, made: None, bad, rotten, lost }.run().await
+    Gather { cluster, rows, pg, codec, gone, others, made: None, bad, rotten, lost }.run().await
 }
 
 struct Gather<'a> {
@@ -74,8 +74,8 @@ struct Gather<'a> {
     pg: &'a PgView,
     codec: &'a Codec,
     gone: BTreeMap<usize, String>,
-    /// Members that catch up, while there is hope in them.
-    syncing: BTreeSet<usize>,
+    /// Members that do not serve, while there is hope in them.
+    others: BTreeSet<usize>,
     /// The epoch in which the chunk was made, as serving members say.
     made: Option<u64>,
     bad: BTreeMap<At, String>,
@@ -139,7 +139,7 @@ impl Gather<'_> {
         let mut running: JoinSet<(usize, Found)> = JoinSet::new();
         let serving: Vec<usize> = (0..self.codec.shards()).filter(|shard| !self.gone.contains_key(shard)).collect();
         self.ask(&mut running, serving, &window, None);
-        let (mut rows, mut last_resort) = (BlockRows::default(), self.syncing.clone());
+        let (mut rows, mut last_resort) = (BlockRows::default(), self.others.clone());
         loop {
             if running.is_empty() || wanted.iter().all(|at| rows.is_enough(self.codec, *at)) {
                 rows = self.make(rows, wanted).await;
@@ -149,12 +149,12 @@ impl Gather<'_> {
             }
             if running.is_empty() {
                 // Everybody who serves has said what there is. Of a shard nobody has anything else at the same place, if
-                // it is the same chunk: without that being known, members that catch up are not asked.
-                let syncing: Vec<usize> = std::mem::take(&mut last_resort).into_iter().collect();
-                if syncing.is_empty() || self.made.is_none() {
+                // it is the same chunk: without that being known, members that do not serve are not asked.
+                let others: Vec<usize> = std::mem::take(&mut last_resort).into_iter().collect();
+                if others.is_empty() || self.made.is_none() {
                     return rows;
                 }
-                self.ask(&mut running, syncing, &window, self.made);
+                self.ask(&mut running, others, &window, self.made);
             }
             match running.join_next().await {
                 Some(Ok((shard, found))) => self.take(&mut rows, shard, found),
@@ -215,8 +215,8 @@ impl Gather<'_> {
         self.rotten.extend(found.rotten.into_iter().map(|block| (shard, block)));
         self.bad.extend(found.bad.into_iter().map(|(block, text)| ((shard, block), text)));
         if let Some(text) = found.gone {
-            self.syncing.remove(&shard);
-            self.gone.insert(shard, text);
+            self.others.remove(&shard);
+            self.gone.entry(shard).and_modify(|state| *state = format!("{state}; {text}")).or_insert(text);
         }
     }
 

@@ -270,8 +270,8 @@ impl Attempt<'_> {
         let have = self.pg.members.len() - missing.len();
         let detail = format!("{} of {} shards needed are there; {}", have, self.codec.k(), missing.join("; "));
         let deleted = self.refused > 0 && self.deleted == self.refused;
-        let syncing = self.pg.members.iter().any(|(_, state)| *state == MemberState::Syncing);
-        Failure { detail, deleted, in_parts: self.damaged || syncing }
+        let others = self.pg.members.iter().any(|(_, state)| *state != MemberState::Serving);
+        Failure { detail, deleted, in_parts: self.damaged || others }
     }
 }
 

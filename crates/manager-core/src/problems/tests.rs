@@ -111,4 +111,5 @@ fn a_member_that_cannot_catch_up_is_named() {
     ok(&mut state, Command::Register(register(0, Roles::DATA, 1)));
     let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
     assert!(said.contains("1 member cannot catch up") && said.contains("d1 in pg1: pg1/7: no member has"), "{said}");
+    assert!(said.contains("their members are catching up now: d1 in pg1"), "{said}");
 }

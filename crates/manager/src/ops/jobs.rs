@@ -17,12 +17,36 @@ use std::time::Duration;
 /// A server reports every few seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// Two jobs in one tree would undo each other's work; nothing would be lost.
+fn is_in_the_way(job: &Job, request: &StartJobRequest) -> bool {
+    let within = |path: &[u8], tree: &[u8]| {
+        let tree = tree.strip_suffix(b"/").unwrap_or(tree);
+        path.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    job.state.is_live()
+        && job.volume.0 == request.volume
+        && (within(&request.path, &job.path) || within(&job.path, &request.path))
+}
+
+fn already_converted(job: &Job) -> WireError {
+    let (id, path, layout) = (job.id, String::from_utf8_lossy(&job.path), job.layout);
+    let text = format!(
+        "job {id} gives {path} the layout {layout} already ({}); `cairn fs layout jobs {id}` follows it, `cairn fs layout cancel {id}` ends it",
+        job.state.name()
+    );
+    WireError::new(ErrorCode::Conflict, text)
+}
+
 impl Manager {
     pub(crate) async fn start_job(&self, request: StartJobRequest) -> Result<JobResponse, WireError> {
         let layout = Layout::from_bits(request.layout)
             .ok_or_else(|| WireError::new(ErrorCode::BadLayout, "the layout is not one of this version"))?;
         self.look_in_cluster(|state, _| plan::check_layout(state, layout))?;
-        let who = request.who.ok_or_else(|| WireError::new(ErrorCode::BadRequest, "nobody asks"))?;
+        let who = request.who.clone().ok_or_else(|| WireError::new(ErrorCode::BadRequest, "nobody asks"))?;
+        self.look_in_cluster(|state, _| match state.jobs().find(|job| is_in_the_way(job, &request)) {
+            Some(job) => Err(already_converted(job)),
+            None => Ok(()),
+        })?;
         let command = StartJob {
             volume: request.volume,
             path: request.path,

@@ -24,6 +24,21 @@ fn a_job_has_one_server_at_a_time() {
     assert_eq!(start(5).expect_err("five copies on three disks").code(), Some(ErrorCode::NotEnoughDisks));
     assert!(start(1 << 60).is_err());
     let job = start(2).expect("accepted").job.expect("a job");
+    for (path, free) in [("/a", false), ("/a/b", false), ("/", false), ("/ab", true)] {
+        let request = StartJobRequest { volume: 1, path: path.into(), layout: 3, who: who(7) };
+        let outcome = managers.try_call::<JobResponse>(Opcode::StartJob, &request);
+        match outcome.map(|answer| answer.job.expect("a job").id) {
+            Ok(beside) => {
+                assert!(free, "{path}");
+                let cancel = CancelJobRequest { job: beside, who: who(7) };
+                managers.try_call::<JobResponse>(Opcode::CancelJob, &cancel).expect("cancelled");
+            }
+            Err(error) => {
+                assert!(!free && error.code() == Some(ErrorCode::Conflict), "{path}: {error}");
+                assert!(error.to_string().contains(&format!("job {} gives /a", job.id)), "{error}");
+            }
+        }
+    }
     let take = |node: u32, incarnation: u64| {
         let request = TakeJobRequest { node, incarnation };
         managers.try_call::<JobResponse>(Opcode::TakeJob, &request).expect("answered").job
@@ -55,5 +70,8 @@ fn a_job_has_one_server_at_a_time() {
     assert!(report(first, 2, 2), "cancelled");
     let list: ListJobsResponse = managers.try_call(Opcode::ListJobs, &ListJobsRequest { job: 0 }).expect("listed");
     let done = |job: &Job| job.progress.as_ref().map_or(0, |progress| progress.files_done);
-    assert_eq!(list.jobs.iter().map(|job| (job.id, job.state, done(job))).collect::<Vec<_>>(), [(job.id, 4, 4)]);
+    assert_eq!(
+        list.jobs.iter().map(|job| (job.id, job.state, done(job))).collect::<Vec<_>>(),
+        [(job.id + 1, 4, 0), (job.id, 4, 4)]
+    );
 }

@@ -105,21 +105,23 @@ async fn a_row_with_too_few_good_blocks_is_named_and_the_others_are_read() {
     }
 }
 
-/// One member away and two that catch up, with damage on others: five of six blocks of each row are on serving members.
-async fn with_two_that_catch_up(readable: bool) -> (FakeCluster, Vec<u32>, Volume) {
+/// One member away and two in `state`, with damage on others: five of six blocks of each row are on serving members.
+async fn with_two(state: MemberState, readable: bool) -> (FakeCluster, Vec<u32>, Volume) {
     let (mut cluster, members, volume) = damaged(|_| readable).await;
     cluster.kill(members[AWAY[0]]);
     for shard in [5, AWAY[1]] {
-        cluster.fake.state.lock().set_member(1, members[shard], MemberState::Syncing);
+        cluster.fake.state.lock().set_member(1, members[shard], state);
     }
     (cluster, members, volume)
 }
 
-/// After a restart of everything reads would wait for members to catch up that have what is wanted.
+/// After a restart of everything reads would wait for members to catch up that have what is wanted, and for ever for one that
+/// cannot begin to, since its group lacks others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_that_catch_up_are_the_last_resort() {
-    for readable in [true, false] {
-        let (cluster, members, volume) = with_two_that_catch_up(readable).await;
+async fn members_that_do_not_serve_are_the_last_resort() {
+    for (state, readable) in [(MemberState::Syncing, true), (MemberState::Syncing, false), (MemberState::Offline, true)]
+    {
+        let (cluster, members, volume) = with_two(state, readable).await;
         let (faults, _) = read_all(&cluster, &volume).await;
         assert!(faults > 0, "no fault fired");
         let state = cluster.fake.state.lock();
@@ -130,7 +132,7 @@ async fn members_that_catch_up_are_the_last_resort() {
 /// A member that was away while indices were given again would have its old chunk read as the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_chunks_of_the_same_number_are_not_read() {
-    let (cluster, members, volume) = with_two_that_catch_up(true).await;
+    let (cluster, members, volume) = with_two(MemberState::Syncing, true).await;
     [5, AWAY[1]].into_iter().for_each(|shard| cluster.replace_chunks(members[shard]));
     let (before, error) = read(&volume, 0, LENGTH).await;
     assert!(data().starts_with(&before), "other bytes came");

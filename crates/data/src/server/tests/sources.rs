@@ -292,24 +292,28 @@ fn members_that_catch_up_are_the_last_source() {
     shards.check_all(&cluster, 3, index);
 }
 
-/// A member that was away while an index was given again would have its old chunk taken for the new one.
+/// A member that was away while an index was given again would have its old chunk taken for the new one; or a shard that is
+/// whole could not be had because its member waits for others.
 #[test]
-fn a_member_that_catches_up_answers_only_for_the_epoch_of_the_chunk() {
+fn a_member_that_does_not_serve_answers_only_for_the_epoch_of_the_chunk() {
     let mut cluster = Cluster::start_scheme(RS32, |_| {});
     let index = cluster.allocate(0).expect("an index");
     let shards = Shards::new(RS32, 12, UNIT);
     shards.put(&cluster, &ALL, index);
     cluster.raise(&[Serving, Serving, Serving, Serving, Syncing]);
-    let ask = |creation_epoch: u64, catching_up: bool| {
+    let ask = |cluster: &Cluster, creation_epoch: u64, catching_up: bool| {
         let chunk = Some(ChunkHeader { epoch: 0, ..cluster.header(4, index) });
         let request = ReadRequest { chunk, length: 4096, creation_epoch, catching_up, ..ReadRequest::default() };
         cluster.call::<ReadResponse>(4, Opcode::Read, &request, Payload::None).map_err(|error| error.code())
     };
-    let (answer, payload) = ask(1, true).expect("the same chunk");
+    let (answer, payload) = ask(&cluster, 1, true).expect("the same chunk");
     assert_eq!((answer.creation_epoch, payload.map(|p| p.to_vec())), (1, Some(shards.bytes[4][..4096].to_vec())));
-    assert_eq!(ask(2, true).expect_err("another chunk"), Some(ErrorCode::ChunkDeleted));
-    assert_eq!(ask(0, true).expect_err("it may be another chunk"), Some(ErrorCode::NotServing));
-    assert_eq!(ask(1, false).expect_err("not asked as the last resort"), Some(ErrorCode::NotServing));
+    assert_eq!(ask(&cluster, 2, true).expect_err("another chunk"), Some(ErrorCode::ChunkDeleted));
+    assert_eq!(ask(&cluster, 0, true).expect_err("it may be another chunk"), Some(ErrorCode::NotServing));
+    assert_eq!(ask(&cluster, 1, false).expect_err("not asked as the last resort"), Some(ErrorCode::NotServing));
+    cluster.raise(&[Serving, Serving, Offline, Offline, Offline]);
+    assert!(ask(&cluster, 1, true).is_ok(), "it waits for others, and its shard is whole");
+    assert_eq!(ask(&cluster, 2, true).expect_err("another chunk"), Some(ErrorCode::ChunkDeleted));
     // What copies have there may have been overwritten meanwhile.
     let mut copies = Cluster::start(3);
     let index = copies.allocate(0).expect("an index");
