@@ -10,6 +10,7 @@ pub mod io;
 pub mod meta;
 mod overwrite;
 pub mod raw;
+pub mod replay;
 pub mod report;
 
 use clap::Subcommand;
@@ -23,6 +24,8 @@ pub enum BenchCommand {
     Io(io::IoArgs),
     /// Many files of one size, written and read as a tree is
     Files(files::FilesArgs),
+    /// The load that request logs of servers tell of, made again
+    Replay(replay::ReplayArgs),
     /// The kernels of the erasure codes on one core; needs no cluster
     Erasure(erasure::ErasureArgs),
 }
@@ -41,6 +44,7 @@ pub fn run(command: BenchCommand, context: &BenchContext) -> anyhow::Result<()> 
         BenchCommand::Meta(args) => meta::run(&args, context),
         BenchCommand::Io(args) => io::run(&args, context),
         BenchCommand::Files(args) => files::run(&args, context),
+        BenchCommand::Replay(args) => replay::run(&args, context),
         BenchCommand::Erasure(args) => erasure::run(&args, context),
     }
 }

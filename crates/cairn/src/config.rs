@@ -13,6 +13,8 @@ pub use read::parse;
 
 /// Checkpoints kept of each Raft group unless a configuration says otherwise.
 pub const CHECKPOINT_GENERATIONS: usize = 2;
+/// Size of the request log unless a configuration says otherwise.
+pub const REQUEST_LOG_MIB: u64 = 64;
 
 /// A checked configuration of one process.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub struct NodeConfig {
     pub host: String,
     /// Checkpoints kept of each Raft group.
     pub checkpoint_generations: usize,
+    /// Size of the request log; 0: there is none.
+    pub request_log_mib: u64,
 }
 
 /// `[manager]`

@@ -12,6 +12,8 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Of the request log of each node.
+const REQUEST_LOG_BYTES: u64 = 16 << 20;
 /// Most data nodes of one process.
 const NODES_MAX: usize = 64;
 
@@ -109,6 +111,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
         rack: rack(args, 0),
         host: "host1".into(),
         checkpoint_generations: CHECKPOINT_GENERATIONS,
+        request_log_bytes: REQUEST_LOG_BYTES,
         managers: vec![(1, args.listen.clone())],
         manager: Some(1),
         manager_joins: false,
@@ -133,6 +136,7 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         rack: rack(args, number - 1),
         host: format!("host{}", number + 1),
         checkpoint_generations: CHECKPOINT_GENERATIONS,
+        request_log_bytes: REQUEST_LOG_BYTES,
         managers: managers.to_vec(),
         manager: None,
         manager_joins: false,

@@ -14,7 +14,7 @@ use cairn_raft_host::{HostConfig, RaftHost, RaftService, RpcTransport};
 use cairn_rpc::leader::LeaderClient;
 use cairn_rpc::{Client, ClientConfig, Identity, Server, ServerConfig};
 use cairn_store::{KnownDisks, LabelledDir};
-use cairn_telemetry::{HealthCheck, HttpServer, Registry, Samples};
+use cairn_telemetry::{HealthCheck, HttpServer, Registry, RequestRing, Samples};
 use cairn_types::{ClusterId, DiskUuid, NodeId};
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::ClusterMap;
@@ -35,6 +35,7 @@ const READ_POOL_BYTES: usize = 128 << 20;
 /// Threads that carry the connections to other nodes.
 const CLIENT_THREADS: usize = 1;
 
+mod request_log;
 #[cfg(test)]
 mod tests;
 
@@ -50,6 +51,8 @@ pub struct NodeSpec {
     pub host: String,
     /// Checkpoints kept of each Raft group.
     pub checkpoint_generations: usize,
+    /// Of the request log; 0: there is none.
+    pub request_log_bytes: u64,
     pub managers: Vec<(u32, String)>,
     /// Its number in the manager's group.
     pub manager: Option<u32>,
@@ -94,6 +97,7 @@ pub struct NodeProcess {
     raft: Option<Arc<RaftHost>>,
     jobs: Option<Arc<JobWorker>>,
     http: Option<HttpServer>,
+    requests: Option<Arc<RequestRing>>,
     address: String,
     // Dropped last: the lock of the directory.
     _dir: Arc<Mutex<LabelledDir>>,
@@ -114,7 +118,8 @@ impl NodeProcess {
     pub fn start(spec: NodeSpec, http: &tokio::runtime::Handle) -> anyhow::Result<NodeProcess> {
         let ground = Ground::lay(&spec)?;
         let router = Arc::new(Router { roles: spec.roles(), ..Router::default() });
-        let server = bind(&spec, &ground, router.clone())?;
+        let requests = request_log::start(&spec)?;
+        let server = bind(&spec, &ground, router.clone(), requests.clone())?;
         let local = server.local_addr().to_string();
         let address = spec.advertise.clone().unwrap_or_else(|| advertised(&spec.listen, server.local_addr()));
         let registry = Registry::new();
@@ -149,9 +154,24 @@ impl NodeProcess {
         let registration = wait_registered(&agent);
         roles.start_late(&spec, &ground, &router, &agent, &registration)?;
         register_metrics(&registry, &server, &roles);
+        if let Some(requests) = &requests {
+            request_log::register(&registry, requests);
+        }
         show(&roles);
         let Roles { manager, meta, data, raft, jobs } = roles;
-        Ok(NodeProcess { server, agent, manager, meta, data, raft, jobs, http: web, address, _dir: ground.dir })
+        Ok(NodeProcess {
+            server,
+            agent,
+            manager,
+            meta,
+            data,
+            raft,
+            jobs,
+            http: web,
+            requests,
+            address,
+            _dir: ground.dir,
+        })
     }
     /// Where others reach it.
     pub fn address(&self) -> String {
@@ -168,6 +188,9 @@ impl NodeProcess {
         }
         self.agent.stop();
         self.server.shutdown(STOP_GRACE);
+        if let Some(requests) = &self.requests {
+            requests.stop();
+        }
         if let Some(meta) = &self.meta {
             meta.stop();
         }
@@ -411,7 +434,12 @@ fn serve(slot: &std::sync::OnceLock<Arc<dyn cairn_rpc::Service>>, service: Arc<d
     assert!(slot.set(service).is_ok(), "a role is started once");
 }
 
-fn bind(spec: &NodeSpec, ground: &Ground, router: Arc<Router>) -> anyhow::Result<Server> {
+fn bind(
+    spec: &NodeSpec,
+    ground: &Ground,
+    router: Arc<Router>,
+    requests: Option<Arc<RequestRing>>,
+) -> anyhow::Result<Server> {
     let address = spec
         .listen
         .to_socket_addrs()
@@ -420,6 +448,7 @@ fn bind(spec: &NodeSpec, ground: &Ground, router: Arc<Router>) -> anyhow::Result
         .with_context(|| format!("{:?} cannot be resolved; write an address of this machine", spec.listen))?;
     let mut config = ServerConfig::default();
     config.threads = spec.rpc_threads.unwrap_or(config.threads);
+    config.request_log = requests.map(request_log::sink);
     Ok(Server::bind(address, config, ground.identity.clone(), router)?)
 }
 

@@ -103,6 +103,7 @@ fn spec(config: &Config) -> NodeSpec {
         rack: node.rack.clone(),
         host: if node.host.is_empty() { host_name() } else { node.host.clone() },
         checkpoint_generations: node.checkpoint_generations,
+        request_log_bytes: node.request_log_mib << 20,
         managers: config.manager.members.clone(),
         manager: config.manager.member,
         manager_joins: config.manager.join,

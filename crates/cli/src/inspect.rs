@@ -7,6 +7,7 @@ mod checkpoint;
 mod chunk;
 mod journal;
 mod printer;
+mod requests;
 mod small;
 mod wal;
 
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Recognised are labels, segments of the write-ahead log, checkpoints, chunks, disk journals, states \
-    of placement groups, lists of partitions and of disks, manifests of backups, scans. Files of a running server change while they are read: what looks damaged \
+    of placement groups, lists of partitions and of disks, manifests of backups, scans, request logs. Files of a running server change while they are read: what looks damaged \
     at the end of a log or chunk may be on its way."
 )]
 pub struct InspectArgs {
@@ -105,6 +106,7 @@ impl InspectArgs {
             b"CAIRNSCB" => small::scrub_state(&subject, &mut printer)?,
             b"CAIRNPTL" => small::partition_list(&subject, &mut printer)?,
             b"CAIRNDSK" => small::disk_list(&subject, &mut printer)?,
+            b"CAIRNREQ" => requests::inspect(&subject, &mut printer)?,
             b"CAIRNBKP" => backup::manifest(&subject, &mut printer)?,
             b"CAIRNSCN" => backup::scan(&subject, &mut printer)?,
             b"CAIRNWAL" => wal::inspect(&subject, &mut printer)?,

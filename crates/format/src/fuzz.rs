@@ -18,6 +18,9 @@ use crate::le::u32_at;
 use crate::map_scan::MapScan;
 use crate::partition_list::PartitionList;
 use crate::pg_state::{PG_STATE_LEN, PgStateRecord};
+use crate::request_log::{
+    REQUEST_BATCH_HEADER, REQUEST_LOG_HEADER, RequestLogHeader, encode_batch_header, split_batch, split_record,
+};
 use crate::scrub_state::{SCRUB_STATE_LEN, ScrubState};
 use crate::wal_batch::{BATCH_HEADER_LEN, BatchHeader};
 use crate::wal_record::{RECORD_HEADER_LEN, RECORD_PAYLOAD_MAX, WalRecord};
@@ -208,10 +211,31 @@ fn journal_records(mut data: &[u8]) -> usize {
     }
 }
 
+/// A batch of a request log, and records.
+fn requests(data: &[u8]) -> usize {
+    let mut decoded = 0;
+    if let Ok((records, dropped, _)) = split_batch(data) {
+        decoded += 1;
+        assert_eq!(encode_batch_header(records, dropped), data[..REQUEST_BATCH_HEADER]);
+    }
+    let mut rest = data;
+    while let Ok((record, after)) = split_record(rest) {
+        let mut again = Vec::new();
+        record.encode(&mut again);
+        // Longer messages than are written may be cut.
+        if again.len() == rest.len() - after.len() {
+            assert_eq!(again, rest[..again.len()]);
+        }
+        decoded += 1;
+        rest = after;
+    }
+    decoded
+}
+
 /// Labels, states of placement groups and of scrubs, and the lists of a node's disks and partitions and of bad blocks.
 #[doc(hidden)]
 pub fn fuzz_lists(data: &[u8]) -> usize {
-    let mut decoded = 0;
+    let mut decoded = requests(data);
     let mut label = block::<LABEL_LEN>(data);
     let mut state = block::<PG_STATE_LEN>(data);
     let mut scrub = block::<SCRUB_STATE_LEN>(data);
@@ -240,6 +264,10 @@ pub fn fuzz_lists(data: &[u8]) -> usize {
         if let Ok(found) = BackupManifest::decode(&list) {
             decoded += 1;
             assert_eq!(found.encode(), list);
+        }
+        if let Ok(found) = RequestLogHeader::decode(&list) {
+            decoded += 1;
+            assert_eq!(found.encode(), list[..REQUEST_LOG_HEADER]);
         }
         if let Ok(found) = MapScan::decode(&list) {
             decoded += 1;

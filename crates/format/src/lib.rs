@@ -20,6 +20,7 @@ pub mod map_scan;
 pub mod overwrite_number;
 pub mod partition_list;
 pub mod pg_state;
+pub mod request_log;
 pub mod scrub_state;
 pub mod wal_batch;
 pub mod wal_record;

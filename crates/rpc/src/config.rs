@@ -1,9 +1,12 @@
 //! Bounds and timeouts of both sides, each with its default. Every queue of this crate is bounded by one of these.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_env::buf::BufPool;
 use cairn_wire::frame::PAYLOAD_MAX;
+
+use crate::server::RequestSink;
 
 /// Requests of one connection that a server works on; beyond it stops reading from that connection.
 pub const SERVER_IN_FLIGHT_MAX: usize = 1024;
@@ -73,6 +76,8 @@ pub struct ServerConfig {
     pub write_timeout: Duration,
     /// Name of the threads, followed by a number.
     pub thread_name: String,
+    /// Where records of all requests and answers go.
+    pub request_log: Option<Arc<dyn RequestSink>>,
 }
 
 impl Default for ServerConfig {
@@ -89,6 +94,7 @@ impl Default for ServerConfig {
             frame_timeout: FRAME_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,
             thread_name: "rpc".to_owned(),
+            request_log: None,
         }
     }
 }

@@ -27,7 +27,9 @@ pub use connection::{Connection, ConnectionError, Incoming};
 pub use identity::Identity;
 pub use leader::{LeaderClient, LeaderError, Repeat};
 pub use payload::Payload;
-pub use server::{CloseReason, PeerInfo, Reply, ReplyBatch, Request, Server, ServerError, ServerStats, Service};
+pub use server::{
+    CloseReason, PeerInfo, Reply, ReplyBatch, Request, RequestSink, Server, ServerError, ServerStats, Service,
+};
 pub use trace::next_trace_id;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! Not here: what a connection does (`conn.rs`), how answers get back to it (`reply.rs`).
 
 mod conn;
+mod recorder;
 mod reply;
 mod stats;
 mod thread;
@@ -12,7 +13,7 @@ mod thread;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use cairn_wire::frame::CallHeader;
 use cairn_wire::hello::Hello;
 use parking_lot::Mutex;
 
+pub use recorder::RequestSink;
 pub use reply::{Reply, ReplyBatch};
 pub use stats::{CloseReason, ServerStats};
 use thread::ThreadHandle;
@@ -119,6 +121,8 @@ pub(crate) struct ServerShared {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) open: AtomicUsize,
+    /// Connections that were given a number.
+    pub(crate) numbered: AtomicU64,
 }
 
 /// A running server; dropping it stops it.
@@ -142,7 +146,14 @@ impl Server {
         let listener = socket::listen(addr).map_err(bind)?;
         let local_addr = listener.local_addr().map_err(bind)?;
         let stats = Arc::new(ServerStats::default());
-        let shared = Arc::new(ServerShared { config, identity, service, stats, open: AtomicUsize::new(0) });
+        let shared = Arc::new(ServerShared {
+            config,
+            identity,
+            service,
+            stats,
+            open: AtomicUsize::new(0),
+            numbered: AtomicU64::new(0),
+        });
         let threads = thread::start(&shared, listener).map_err(ServerError::Thread)?;
         Ok(Self { local_addr, shared, threads: Mutex::new(threads) })
     }

@@ -6,6 +6,7 @@ mod hostile;
 mod near;
 mod outage;
 mod piped;
+mod records;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! Reads `cairn.toml` key by key, collecting mistakes instead of stopping at the first.
-use super::{CHECKPOINT_GENERATIONS, Config, ConfigErrors, DataSection, ManagerSection, NodeConfig};
+use super::{CHECKPOINT_GENERATIONS, Config, ConfigErrors, DataSection, ManagerSection, NodeConfig, REQUEST_LOG_MIB};
 use cairn_telemetry::LogConfig;
 use cairn_types::DiskUuid;
 use std::path::PathBuf;
@@ -11,10 +11,12 @@ use toml::de::{DeTable, DeValue};
 const MANAGERS_MAX: usize = 6;
 
 /// Checkpoints that may be kept: the log needs two.
-const GENERATIONS: std::ops::RangeInclusive<usize> = 2..=64;
+const GENERATIONS: std::ops::RangeInclusive<u64> = 2..=64;
+/// MiB of the request log: up to a tebibyte.
+const REQUEST_LOG: std::ops::RangeInclusive<u64> = 0..=1 << 20;
 
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
-    ("node", &["dir", "listen", "advertise", "http", "rack", "host", "checkpoint_generations"]),
+    ("node", &["dir", "listen", "advertise", "http", "rack", "host", "checkpoint_generations", "request_log_mib"]),
     ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
@@ -196,7 +198,9 @@ impl<'a> Reader<'a> {
         let http = self.address(section, "http").unwrap_or_else(|| "127.0.0.1:0".into());
         let rack = self.text(section, "rack").unwrap_or_else(|| "default".into());
         let host = self.text(section, "host").unwrap_or_default();
-        let checkpoint_generations = self.generations(section);
+        let checkpoint_generations =
+            self.number(section, "checkpoint_generations", GENERATIONS, CHECKPOINT_GENERATIONS as u64) as usize;
+        let request_log_mib = self.number(section, "request_log_mib", REQUEST_LOG, REQUEST_LOG_MIB);
         Some(NodeConfig {
             dir: PathBuf::from(dir?),
             listen: listen?,
@@ -205,19 +209,19 @@ impl<'a> Reader<'a> {
             rack,
             host,
             checkpoint_generations,
+            request_log_mib,
         })
     }
 
-    fn generations(&mut self, section: &Section<'a>) -> usize {
-        let Some(value) = section.get("checkpoint_generations") else { return CHECKPOINT_GENERATIONS };
-        let number = value.get_ref().as_integer().and_then(|i| i.as_str().parse::<usize>().ok());
-        match number.filter(|number| GENERATIONS.contains(number)) {
-            Some(number) => number,
-            None => {
-                self.mistake(value.span().start, "node.checkpoint_generations is a number from 2 to 64".into());
-                CHECKPOINT_GENERATIONS
-            }
-        }
+    /// A whole number of a range; the default if the key is absent.
+    fn number(&mut self, section: &Section<'a>, key: &str, range: std::ops::RangeInclusive<u64>, default: u64) -> u64 {
+        let Some(value) = section.get(key) else { return default };
+        let number = value.get_ref().as_integer().and_then(|i| i.as_str().parse::<u64>().ok());
+        number.filter(|number| range.contains(number)).unwrap_or_else(|| {
+            let text = format!("{}.{key} is a number from {} to {}", section.name, range.start(), range.end());
+            self.mistake(value.span().start, text);
+            default
+        })
     }
 
     fn manager(&mut self, section: &Section<'a>) -> Option<ManagerSection> {

@@ -7,6 +7,7 @@ dir = "/var/lib/cairn"
 listen = "10.0.0.1:7400"
 rack = "a"
 checkpoint_generations = 5
+request_log_mib = 0
 
 [manager]
 members = ["1@10.0.0.1:7400", "2@10.0.0.2:7400", "3@10.0.0.3:7400"]
@@ -33,6 +34,9 @@ fn a_good_file_gives_all_roles() {
     assert_eq!(data.disks.len(), 2);
     assert_eq!(data.replaced_disks[0].0[..2], [1, 2]);
     assert_eq!((config.node.rack.as_str(), config.node.checkpoint_generations), ("a", 5));
+    assert_eq!(config.node.request_log_mib, 0);
+    let silent = GOOD.replace("request_log_mib = 0\n", "");
+    assert_eq!(parse("cairn.toml", &silent).expect("good").node.request_log_mib, super::REQUEST_LOG_MIB);
 }
 
 #[test]

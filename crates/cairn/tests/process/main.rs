@@ -26,6 +26,7 @@ mod namespace;
 mod net;
 mod refusals;
 mod repair;
+mod requests;
 mod rescue;
 mod sessions;
 mod support;

@@ -5,12 +5,14 @@ use cairn_format::chunk_state::ChunkState;
 use cairn_format::crc_table::{PunchedBits, encode_crcs, row_tables_crc, table_crc};
 use cairn_format::disk_list::DiskList;
 use cairn_format::label::{Label, LabelKind};
+use cairn_format::request_log::{RequestEvent, RequestLogHeader, RequestRecord, encode_batch_header};
 use cairn_format::wal_batch::BatchHeader;
 use cairn_format::wal_record::WalRecord;
 use cairn_format::wal_segment::SegmentHeader;
 use cairn_types::{
     ChunkId, ClusterId, DiskId, DiskUuid, Epoch, GroupId, NodeId, PgId, SessionId, VolumeId, WallTime, crc32c,
 };
+use cairn_wire::Opcode;
 
 fn inspect(bytes: &[u8]) -> Result<()> {
     let dir = tempfile::tempdir().expect("dir");
@@ -39,6 +41,86 @@ fn label() -> Vec<u8> {
 fn disk_list() -> Vec<u8> {
     let disks = [("/mnt/d1".to_owned(), DiskUuid([3; 16]))].into();
     DiskList { node: DiskUuid([2; 16]), disks }.encode()
+}
+
+/// A log of a request that was answered with an error, and of one that was not answered.
+fn request_log() -> Vec<u8> {
+    let ask = |id| RequestEvent::Request {
+        id,
+        trace_id: 0xabc,
+        opcode: Opcode::Read.code(),
+        oneway: false,
+        of_server: false,
+        payload: 0,
+        length: 3,
+        message: &[1, 2, 3],
+    };
+    let error = cairn_types::ErrorCode::Missing.code();
+    let events = [
+        RequestEvent::Connection { peer_kind: 1, node: 0, address: "10.0.0.9:1234" },
+        ask(1),
+        ask(2),
+        RequestEvent::Answer { id: 1, opcode: Opcode::Read.code(), error, payload: 70_000, length: 9 },
+    ];
+    let mut records = Vec::new();
+    for (time, event) in events.into_iter().enumerate() {
+        RequestRecord { connection: 5, time: 1_700_000_000_000_000_000 + time as u64 * 1_000_000, event }
+            .encode(&mut records);
+    }
+    [&RequestLogHeader { begun: 99 }.encode()[..], &encode_batch_header(&records, 2), &records].concat()
+}
+
+fn shown(bytes: &[u8], json: bool) -> (String, Exit) {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("file");
+    std::fs::write(&path, bytes).expect("write");
+    let said = SharedText::default();
+    let out = Out::to(json, Box::new(said.clone()));
+    let outcome = InspectArgs { files: Vec::new(), verbose: true }.inspect(&out, &path, false);
+    out.flush().expect("flushed");
+    let text = String::from_utf8(said.0.lock().expect("no panic").clone()).expect("utf-8");
+    (text, outcome.map_or_else(|error| error.exit(), |()| Exit::Done))
+}
+
+#[derive(Clone, Default)]
+struct SharedText(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for SharedText {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Nobody could tell what a node was asked, or a log that a crash cut off not be read.
+#[test]
+fn a_request_log_is_joined_and_summed_up() {
+    let (text, exit) = shown(&request_log(), false);
+    assert_eq!(exit, Exit::Done, "{text}");
+    for expected in [
+        "0000000000000abc",
+        "3 B in",
+        "70009 B out",
+        "2.0 ms",
+        "Missing",
+        "client 10.0.0.9:1234",
+        "2 requests in 3.0 ms, 1 of them without an answer",
+        "dropped 2 times",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let (json, _) = shown(&request_log(), true);
+    let last: serde_json::Value = serde_json::from_str(json.lines().last().expect("lines")).expect("JSON");
+    assert_eq!((&last["requests"], &last["operations"][0]["data"][0]["up_to"]), (&2.into(), &131_072.into()), "{json}");
+    let log = request_log();
+    let (cut, exit) = shown(&log[..log.len() - 1], false);
+    assert!(exit == Exit::Done && cut.contains("cut off"), "{cut}");
+    let mut damaged = log;
+    damaged[20] ^= 1;
+    assert_eq!(shown(&damaged, false).1, Exit::Damaged);
 }
 
 /// A segment with batches of one record each.

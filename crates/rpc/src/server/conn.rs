@@ -18,9 +18,10 @@ use cairn_env::buf::{Acquire, BufError};
 use cairn_types::ErrorCode;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::{CallHeader, Flags, FrameHeader, OPCODE_HELLO};
-use cairn_wire::hello::{Hello, HelloError};
+use cairn_wire::hello::{Hello, HelloError, PeerKind};
 use tokio::net::TcpStream;
 
+use super::recorder::wall;
 use super::reply::{Reply, ReplySink, encode};
 use super::stats::{CloseReason, add};
 use super::{PeerInfo, Request, ServerShared};
@@ -70,6 +71,9 @@ pub(crate) struct Conn {
     write_stalled: Option<Instant>,
     /// Why a `Closing` connection closes.
     text: String,
+    /// For the request log, not handed on yet; and when the bytes that are dispatched were received, as the log tells time.
+    records: Vec<u8>,
+    received_wall: u64,
 }
 
 impl Conn {
@@ -100,6 +104,8 @@ impl Conn {
             partial: None,
             write_stalled: None,
             text: String::new(),
+            records: Vec::new(),
+            received_wall: 0,
         }
     }
 
@@ -153,6 +159,7 @@ impl Conn {
             add(&self.shared.stats.requests, self.dispatched - dispatched);
             self.shared.service.batch_end();
         }
+        self.hand_on_records();
         let read = read?;
         let wrote = self.write(cx)?;
         let drained = self.writer.pending() == 0 && self.sink.queued() == 0;
@@ -165,6 +172,14 @@ impl Conn {
             return Err(Closed(CloseReason::Shutdown, "the server stops".to_owned()));
         }
         Ok(read || wrote)
+    }
+
+    fn hand_on_records(&mut self) {
+        if let Some(recorder) = &self.sink.recorder
+            && !self.records.is_empty()
+        {
+            recorder.sink.put(&mut self.records);
+        }
     }
 
     fn in_flight(&self) -> usize {
@@ -196,6 +211,10 @@ impl Conn {
                     let FrameHeader { opcode, request_id, flags, .. } = header;
                     let (oneway, received) = (flags.is_oneway(), self.received);
                     self.dispatched += 1;
+                    if let Some(recorder) = &self.sink.recorder {
+                        let of_server = peer.hello.kind == PeerKind::Server;
+                        recorder.asked((self.received_wall, of_server), &header, &call, message, &mut self.records);
+                    }
                     let reply = Reply::new(self.sink.clone(), request_id, opcode, oneway, call.trace_id);
                     let request = Request { opcode, message, payload, call, oneway, received, peer };
                     self.shared.service.call(request, reply);
@@ -211,6 +230,9 @@ impl Conn {
                     Poll::Ready(Ok(count)) => {
                         add(&self.shared.stats.bytes_in, count as u64);
                         self.received = Instant::now();
+                        if self.sink.recorder.is_some() {
+                            self.received_wall = wall();
+                        }
                         (progress, filled) = (true, true);
                     }
                     Poll::Ready(Err(e)) => return Err(Closed(CloseReason::Io, e.to_string())),
@@ -250,6 +272,9 @@ impl Conn {
         match self.judge_hello(header, message, refuse) {
             Ok(peer) => {
                 self.reader.hello_done();
+                if let Some(recorder) = &self.sink.recorder {
+                    recorder.connected(&peer, &mut self.records);
+                }
                 self.phase = Phase::Serving(Arc::new(peer));
                 let ours = self.shared.identity.hello();
                 let pushed =
@@ -317,7 +342,9 @@ impl Conn {
             if self.writer.pending() == 0 && !queue.out.is_empty() {
                 self.sink.drain_into(&mut queue, &mut self.writer);
             }
+            std::mem::swap(&mut queue.records, &mut self.records);
         }
+        self.hand_on_records();
         if self.writer.pending() == 0 {
             return Ok(false);
         }
@@ -390,8 +417,10 @@ impl Drop for Conn {
             let mut queue = self.sink.lock();
             queue.closed = true;
             queue.waker = None;
+            self.records.append(&mut queue.records);
             std::mem::take(&mut queue.out)
         };
+        self.hand_on_records();
         drop(unsent);
     }
 }

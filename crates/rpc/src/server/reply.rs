@@ -14,6 +14,7 @@ use cairn_wire::frame::Flags;
 use parking_lot::Mutex;
 use prost::Message;
 
+use super::recorder::Recorder;
 use super::stats::ServerStats;
 use crate::hub::Hub;
 use crate::out::{OutBuf, Writer};
@@ -27,6 +28,7 @@ pub(crate) struct ReplySink {
     hard_max: usize,
     /// Mirror of `queue.out.len()`, so that the connection can look at it after each request without the lock.
     queued: AtomicUsize,
+    pub(crate) recorder: Option<Recorder>,
 }
 
 /// Guarded by the sink's lock.
@@ -44,10 +46,17 @@ pub(crate) struct Queue {
     /// The sleeping task waits for requests to be finished, answered or not.
     pub(crate) counting: bool,
     pub(crate) waker: Option<Waker>,
+    /// Of answers, for the request log; as many as requests may be in the works, at most.
+    pub(crate) records: Vec<u8>,
 }
 
 impl ReplySink {
-    pub(crate) fn new(hub: Arc<Hub>, stats: Arc<ServerStats>, hard_max: usize) -> Arc<Self> {
+    pub(crate) fn new(
+        hub: Arc<Hub>,
+        stats: Arc<ServerStats>,
+        hard_max: usize,
+        recorder: Option<Recorder>,
+    ) -> Arc<Self> {
         let queue = Queue {
             out: OutBuf::default(),
             finished: 0,
@@ -57,8 +66,9 @@ impl ReplySink {
             stopping: false,
             counting: false,
             waker: None,
+            records: Vec::new(),
         };
-        Arc::new(Self { queue: Mutex::new(queue), hub, stats, hard_max, queued: AtomicUsize::new(0) })
+        Arc::new(Self { queue: Mutex::new(queue), hub, stats, hard_max, queued: AtomicUsize::new(0), recorder })
     }
 
     pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, Queue> {
@@ -90,16 +100,33 @@ impl ReplySink {
     }
 
     /// Queues an answer and returns whom to wake for it.
-    fn finish(&self, id: &RequestId, flags: Flags, payload: Payload, fill: impl FnOnce(&mut Vec<u8>)) -> Option<Waker> {
+    fn finish(
+        &self,
+        id: &RequestId,
+        flags: Flags,
+        error: u16,
+        payload: Payload,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<Waker> {
         let mut queue = self.queue.lock();
         queue.finished += 1;
         if queue.closed {
             return None;
         }
+        let (mut length, data) = (0, payload.len());
+        let fill = |out: &mut Vec<u8>| {
+            let before = out.len();
+            fill(out);
+            length = out.len() - before;
+        };
         if id.oneway || queue.overflow {
+            self.record(&mut queue, id, error, (0, 0));
             return if queue.counting { queue.rouse() } else { None };
         }
-        if let Err(error) = queue.out.push(flags, id.opcode, id.request_id, payload, fill) {
+        let pushed = queue.out.push(flags, id.opcode, id.request_id, payload, fill);
+        let error = if pushed.is_err() { ErrorCode::Internal.code() } else { error };
+        self.record(&mut queue, id, error, (length, data));
+        if let Err(error) = pushed {
             self.stats.error_answers.fetch_add(1, Relaxed);
             let text = format!("the answer to operation {:#06x} does not fit a frame: {error}", id.opcode);
             let info = WireError::new(ErrorCode::Internal, text).to_info();
@@ -114,6 +141,12 @@ impl ReplySink {
             queue.awake = false;
         }
         queue.rouse()
+    }
+
+    fn record(&self, queue: &mut Queue, id: &RequestId, error: u16, lengths: (usize, usize)) {
+        if let Some(recorder) = &self.recorder {
+            recorder.answered(id.request_id, id.opcode, error, lengths, &mut queue.records);
+        }
     }
 }
 
@@ -159,7 +192,7 @@ impl Reply {
 
     /// Answers with a message that `fill` appends, already encoded, and a payload.
     pub fn ok_with(self, fill: impl FnOnce(&mut Vec<u8>), payload: impl Into<Payload>) {
-        self.finish(Flags::RESPONSE, payload.into(), fill, None);
+        self.finish(Flags::RESPONSE, 0, payload.into(), fill, None);
     }
 
     /// Answers with an error.
@@ -180,12 +213,13 @@ impl Reply {
         let trace = format_args!("{:016x}", self.id.trace_id);
         tracing::debug!(%trace, operation = name, %error, "answered with an error");
         let info = error.to_info();
-        self.finish(Flags::ERROR, Payload::None, |out| encode(&info, out), batch);
+        self.finish(Flags::ERROR, error.code.code(), Payload::None, |out| encode(&info, out), batch);
     }
 
     fn finish(
         mut self,
         flags: Flags,
+        error: u16,
         payload: Payload,
         fill: impl FnOnce(&mut Vec<u8>),
         batch: Option<&mut ReplyBatch>,
@@ -194,7 +228,7 @@ impl Reply {
         if flags.is_error() {
             sink.stats.error_answers.fetch_add(1, Relaxed);
         }
-        let Some(waker) = sink.finish(&self.id, flags, payload, fill) else { return };
+        let Some(waker) = sink.finish(&self.id, flags, error, payload, fill) else { return };
         match batch {
             Some(batch) => batch.add(&sink.hub, waker),
             None => sink.hub.wake(waker),
@@ -206,7 +240,7 @@ impl Drop for Reply {
     fn drop(&mut self) {
         let Some(sink) = self.sink.take() else { return };
         if self.id.oneway {
-            if let Some(waker) = sink.finish(&self.id, Flags::RESPONSE, Payload::None, |_| ()) {
+            if let Some(waker) = sink.finish(&self.id, Flags::RESPONSE, 0, Payload::None, |_| ()) {
                 sink.hub.wake(waker);
             }
             return;
@@ -214,7 +248,8 @@ impl Drop for Reply {
         let text = format!("operation {:#06x} was dropped by the server without an answer", self.id.opcode);
         let info = WireError::new(ErrorCode::Internal, text).to_info();
         sink.stats.error_answers.fetch_add(1, Relaxed);
-        if let Some(waker) = sink.finish(&self.id, Flags::ERROR, Payload::None, |out| encode(&info, out)) {
+        let code = ErrorCode::Internal.code();
+        if let Some(waker) = sink.finish(&self.id, Flags::ERROR, code, Payload::None, |out| encode(&info, out)) {
             sink.hub.wake(waker);
         }
     }
@@ -240,7 +275,7 @@ impl ReplyBatch {
 
     /// As [`Reply::ok_with`].
     pub fn ok_with(&mut self, reply: Reply, fill: impl FnOnce(&mut Vec<u8>), payload: impl Into<Payload>) {
-        reply.finish(Flags::RESPONSE, payload.into(), fill, Some(self));
+        reply.finish(Flags::RESPONSE, 0, payload.into(), fill, Some(self));
     }
 
     /// As [`Reply::err`].

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::ServerShared;
 use super::conn::Conn;
+use super::recorder::Recorder;
 use super::reply::ReplySink;
 use super::stats::{CloseReason, add};
 use crate::config::REFUSALS_MAX;
@@ -194,7 +195,11 @@ fn serve(shared: &Arc<ServerShared>, hub: &Arc<Hub>, registry: &Registry, conns:
             return;
         }
     };
-    let sink = ReplySink::new(hub.clone(), shared.stats.clone(), shared.config.out_queue_hard);
+    let recorder = shared.config.request_log.clone().map(|sink| {
+        let connection = shared.numbered.fetch_add(1, Relaxed) + 1;
+        Recorder { sink, connection }
+    });
+    let sink = ReplySink::new(hub.clone(), shared.stats.clone(), shared.config.out_queue_hard, recorder);
     registry.add(&sink);
     let conn = Conn::new(shared.clone(), sink, stream, addr, refuse);
     conns.spawn(async move {
