@@ -1,7 +1,7 @@
 //! Request logs of real processes, and the load that is made from them again.
-use crate::force::eventually;
 use crate::support::{Cluster, Shape};
 use crate::trees::noise;
+use crate::wait::eventually;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
