@@ -209,6 +209,28 @@ fn contents(mount: &Mount) {
     gone.read_to_string(&mut back).expect("read");
     assert_eq!(back, "still here");
     nameless(mount);
+    running(mount);
+}
+
+/// A program that runs would be emptied by an open that is refused.
+fn running(mount: &Mount) {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    let program = mount.path("program");
+    // By another process: one that a test beside this one forks just now would have the file open for writing.
+    let Ok(found) = Command::new("sh").args(["-c", "cp \"$(command -v sleep)\" \"$0\""]).arg(&program).status() else {
+        return eprintln!("not tested (a program that runs): no shell");
+    };
+    assert!(found.success(), "cp");
+    let before = fs::read(&program).expect("read");
+    let mut runs = Command::new(&program).arg("1000").spawn().expect("it runs");
+    for flags in [OFlags::WRONLY, OFlags::RDWR, OFlags::WRONLY | OFlags::TRUNC, OFlags::RDONLY | OFlags::TRUNC] {
+        let refused = openat(CWD, &program, flags | OFlags::CLOEXEC, Mode::empty()).expect_err("it runs");
+        assert_eq!(refused, rustix::io::Errno::TXTBSY, "{flags:?}");
+    }
+    assert!(fs::read(&program).expect("read") == before, "it was changed");
+    assert!(runs.try_wait().expect("wait").is_none(), "it was killed");
+    runs.kill().and_then(|()| runs.wait()).expect("ended");
+    fs::remove_file(&program).expect("unlink");
 }
 
 /// Programs write a file without a name and link it when it is whole, so that nobody sees half of it.

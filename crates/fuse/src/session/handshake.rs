@@ -16,9 +16,11 @@ const CONGESTED: u16 = 96;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the mount wants; the kernel may know less.
+///
+/// Not [`ATOMIC_O_TRUNC`](init::ATOMIC_O_TRUNC): with it an open with O_TRUNC cuts the file before the kernel looks whether it
+/// may, and a program that runs is emptied although the open fails with ETXTBSY. Without it the kernel cuts after its checks.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
-    | init::ATOMIC_O_TRUNC
     | init::EXPORT_SUPPORT
     | init::BIG_WRITES
     | init::DONT_MASK
@@ -36,7 +38,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::DIRECT_IO_ALLOW_MMAP
     | init::HAS_RESEND;
 /// Features without which files would be wrong.
-const NEEDED: u64 = init::ATOMIC_O_TRUNC | init::BIG_WRITES | init::MAX_PAGES | init::PARALLEL_DIROPS;
+const NEEDED: u64 = init::BIG_WRITES | init::MAX_PAGES | init::PARALLEL_DIROPS;
 
 /// Features of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
