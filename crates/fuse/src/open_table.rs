@@ -30,6 +30,9 @@ const LOCKED: u32 = 1 << 30;
 /// In `written`: the number of a write.
 const NUMBER: u32 = LOCKED - 1;
 
+/// In `kernel_version`: there is no version yet, but the number of the request that opened the handle.
+const OPENED_BY: u64 = 1 << 63;
+
 /// One handle in memory; the first slot is the header.
 #[repr(C)]
 struct Slot {
@@ -66,6 +69,8 @@ pub struct Record<'a> {
     pub uid: u32,
     pub gid: u32,
     pub groups: &'a [u32],
+    /// Number of the kernel's request; 0: none.
+    pub request: u64,
 }
 
 #[derive(Default)]
@@ -173,7 +178,7 @@ impl OpenTable {
         let body = Body {
             handle: record.handle,
             ino: record.ino,
-            kernel_version: 0,
+            kernel_version: if record.request == 0 { 0 } else { record.request | OPENED_BY },
             flags: record.flags,
             directory: u32::from(record.directory),
             uid: record.uid,
@@ -228,6 +233,13 @@ impl OpenTable {
             index.inodes.remove(&ino);
             index.untold.remove(&ino);
         }
+    }
+    /// The handle that a request opened, as far as it is noted. If the kernel hands that request out again, it never heard of
+    /// the handle, so nobody will ever close it.
+    pub fn opened_by(&self, request: u64) -> Option<u64> {
+        let index = self.index.lock();
+        let made = |number: &&u32| self.body(**number).kernel_version == request | OPENED_BY;
+        index.slots.values().find(made).map(|number| self.body(*number).handle)
     }
     /// Data is written through it.
     pub fn mark_dirty(&self, handle: u64) {
@@ -335,7 +347,7 @@ impl OpenTable {
             uid: body.uid,
             gid: body.gid,
             groups,
-            kernel_version: body.kernel_version,
+            kernel_version: if body.kernel_version & OPENED_BY == 0 { body.kernel_version } else { 0 },
         };
         let written = self.slot(number).written.load(Ordering::Acquire);
         Left { state, lost: written & LOST != 0, locked: written & LOCKED != 0 }
@@ -386,7 +398,16 @@ mod tests {
     use super::*;
 
     fn record(handle: u64, groups: &[u32]) -> Record<'_> {
-        Record { handle, ino: handle * 10, flags: libc::O_RDWR, directory: false, uid: 7, gid: 8, groups }
+        Record {
+            handle,
+            ino: handle * 10,
+            flags: libc::O_RDWR,
+            directory: false,
+            uid: 7,
+            gid: 8,
+            groups,
+            request: 2 * handle,
+        }
     }
 
     /// Files that were open when a worker died would be gone for the programs that have them open.
@@ -419,6 +440,24 @@ mod tests {
         assert_eq!((third.ino, third.uid, third.flags, second.session()), (30, 7, libc::O_RDWR, 77));
         second.forget(2);
         assert_eq!(second.count(), 2);
+    }
+
+    /// A handle whose opening was never answered would be open until the end of the mount.
+    #[test]
+    fn the_request_that_opened_a_handle_is_known() {
+        let memory = OpenTable::create_memory().expect("memory");
+        let first = OpenTable::map(memory.try_clone().expect("clone")).expect("map");
+        (1..4).for_each(|handle| first.record(&record(handle, &[])));
+        let second = next(first, &memory);
+        let left = second.load();
+        assert!(left.iter().all(|left| left.state.kernel_version == 0), "it is no version of the kernel's pages");
+        assert_eq!((second.opened_by(4), second.opened_by(8), second.opened_by(0)), (Some(2), None, None));
+        second.forget(2);
+        assert_eq!(second.opened_by(4), None);
+        // What is handed over carries its version.
+        let known = OpenState { kernel_version: 9, ..left[2].state.clone() };
+        second.refine(&[known], true);
+        assert_eq!((second.opened_by(6), next(second, &memory).load()[1].state.kernel_version), (None, 9));
     }
 
     /// The table as the next worker finds it.

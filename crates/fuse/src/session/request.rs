@@ -46,6 +46,10 @@ impl Request {
         let end = skip.checked_add(length).ok_or_else(|| self.malformed())?;
         self.args.get(skip..end).ok_or_else(|| self.malformed())
     }
+    /// The request's number, the same when it is handed out again.
+    pub fn number(&self) -> u64 {
+        self.header.unique & !crate::abi::header::UNIQUE_RESEND
+    }
     /// Another process may have done it already.
     pub fn is_resent(&self) -> bool {
         self.header.unique & crate::abi::header::UNIQUE_RESEND != 0

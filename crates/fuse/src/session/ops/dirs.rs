@@ -12,9 +12,10 @@ impl Session {
         match opcode {
             Opcode::Opendir => {
                 let asked: OpenIn = request.arg()?;
+                self.close_unanswered(request).await;
                 let (ino, who) = (self.ino(request.header.nodeid), caller::of(&request.header, 0));
                 let opened = self.vfs.opendir(&who, ino, asked.flags as i32).await?;
-                self.note_open(&who, ino, opened, asked.flags as i32, true);
+                self.note_open(&who, ino, opened, asked.flags as i32, request);
                 Ok(Reply::of(&OpenOut { fh: opened.handle.0, ..Default::default() }))
             }
             Opcode::Readdir | Opcode::Readdirplus => {

@@ -13,13 +13,14 @@ use std::sync::atomic::Ordering;
 
 impl Session {
     pub(in crate::session) async fn opens(&self, opcode: Opcode, request: &Request) -> Outcome {
+        self.close_unanswered(request).await;
         let ino = self.ino(request.header.nodeid);
         match opcode {
             Opcode::Open => {
                 let asked: OpenIn = request.arg()?;
                 let who = caller::of(&request.header, 0);
                 let opened = self.vfs.open(&who, ino, asked.flags as i32).await?;
-                self.note_open(&who, ino, opened, asked.flags as i32, false);
+                self.note_open(&who, ino, opened, asked.flags as i32, request);
                 if asked.open_flags & OPEN_KILL_SUIDGID != 0 {
                     self.kill_privileges(ino, opened.handle).await?;
                 }
@@ -28,14 +29,14 @@ impl Session {
             Opcode::Create => {
                 let asked: CreateIn = request.arg()?;
                 let (entry, opened, who) = self.create(request, &asked).await?;
-                self.note_open(&who, entry.attr.ino, opened, asked.flags as i32, false);
+                self.note_open(&who, entry.attr.ino, opened, asked.flags as i32, request);
                 Ok(Reply::of_two(&self.entry(&entry), &open_out(opened)))
             }
             Opcode::Tmpfile => {
                 let asked: CreateIn = request.arg()?;
                 let (who, flags) = (caller::of(&request.header, asked.umask), asked.flags as i32);
                 let (entry, opened) = self.vfs.tmpfile(&who, ino, asked.mode, flags).await?;
-                self.note_open(&who, entry.attr.ino, opened, flags, false);
+                self.note_open(&who, entry.attr.ino, opened, flags, request);
                 Ok(Reply::of_two(&self.entry(&entry), &open_out(opened)))
             }
             _ => Ok(Reply::Errno(libc::EOPNOTSUPP)),
@@ -55,10 +56,31 @@ impl Session {
             Err(error) => Err(error),
         }
     }
-    pub(super) fn note_open(&self, who: &Caller, ino: u64, opened: Opened, flags: i32, directory: bool) {
-        let record =
-            Record { handle: opened.handle.0, ino, flags, directory, uid: who.uid, gid: who.gid, groups: &who.groups };
+    pub(super) fn note_open(&self, who: &Caller, ino: u64, opened: Opened, flags: i32, request: &Request) {
+        let record = Record {
+            handle: opened.handle.0,
+            ino,
+            flags,
+            directory: request.header.opcode == Opcode::Opendir as u32,
+            uid: who.uid,
+            gid: who.gid,
+            groups: &who.groups,
+            request: request.number(),
+        };
         self.table.record(&record);
+    }
+    /// A worker that died had opened a handle for this request and not told the kernel of it.
+    pub(super) async fn close_unanswered(&self, request: &Request) {
+        if !request.is_resent() {
+            return;
+        }
+        let Some(handle) = self.table.opened_by(request.number()) else { return };
+        let closed = match request.header.opcode == Opcode::Opendir as u32 {
+            true => self.vfs.releasedir(Handle(handle)).await,
+            false => self.vfs.release(Handle(handle), None).await,
+        };
+        self.table.forget(handle);
+        tracing::info!(handle, ?closed, "a handle that the kernel never heard of is closed");
     }
 
     pub(in crate::session) async fn read(&self, request: &Request) -> Outcome {
