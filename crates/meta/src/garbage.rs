@@ -151,8 +151,12 @@ impl Collector {
             let bytes = pass.blocks * BLOCK_SIZE as u64;
             tracing::info!(partition = %state.id, chunks = pass.chunks, bytes, "garbage of ended sessions is freed");
         }
-        self.compact(pass.packs, term).await?;
-        self.end_unknown(pass.unknown).await
+        let again = self.end_unknown(pass.unknown).await?;
+        if let Err(error) = self.compact(pass.packs, term).await {
+            // The pass itself is done.
+            tracing::debug!(partition = %state.id, %error, "compaction was left to the next pass");
+        }
+        Ok(again)
     }
 
     /// The lists of a group's members, and its scheme if this program knows it.
