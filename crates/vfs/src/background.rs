@@ -30,6 +30,8 @@ const PUBLISH_BYTES: usize = 64 << 20;
 const IN_PLACE_BYTES: usize = 4 << 20;
 /// Calls of one kind at a time.
 const PARALLEL: usize = 32;
+/// Files that were closed a while ago are let go of so often: each time is an entry in the log.
+const RELEASE_EVERY: Duration = Duration::from_millis(250);
 /// Whether the session is still the same is looked at so often.
 const SESSION_EVERY: Duration = Duration::from_secs(1);
 
@@ -123,6 +125,7 @@ impl Background {
 pub(crate) async fn run(inner: Weak<Inner>) {
     let publishes = Arc::new(Semaphore::new(PARALLEL));
     let (mut session, mut session_at, mut atimes_at) = (0, Instant::now(), Instant::now());
+    let mut released_at = Instant::now();
     loop {
         {
             let Some(inner) = inner.upgrade() else { return };
@@ -134,7 +137,10 @@ pub(crate) async fn run(inner: Weak<Inner>) {
             return;
         }
         write_round(&inner, &publishes);
-        release_round(&inner, false).await;
+        if released_at.elapsed() >= RELEASE_EVERY {
+            released_at = Instant::now();
+            release_round(&inner, false).await;
+        }
         if session_at.elapsed() >= SESSION_EVERY {
             session_at = Instant::now();
             session = check_session(&inner, session).await;

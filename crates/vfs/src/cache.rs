@@ -99,6 +99,17 @@ impl Cache {
             cached.put(attributes.inode, (*attributes, Instant::now() + ttl));
         }
     }
+    /// This mount made a file in the directory, at that time of the log: what is known of the directory stays true with it, for
+    /// as long as it would have been used otherwise.
+    pub(crate) fn gained_file(&self, directory: u64, at_ns: u64) {
+        let mut cached = self.attributes.lock();
+        let Some((mut attributes, until)) = cached.get(&directory).copied() else { return };
+        let later = |before: u64| if (at_ns as i64) > before as i64 { at_ns } else { before };
+        attributes.mtime_ns = later(attributes.mtime_ns);
+        attributes.ctime_ns = later(attributes.ctime_ns);
+        attributes.generation = attributes.generation.wrapping_add(1);
+        cached.put(directory, (attributes, until));
+    }
     pub(crate) fn forget_attributes(&self, ino: u64) {
         self.attributes.lock().remove(&ino);
     }

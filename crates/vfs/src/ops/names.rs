@@ -112,6 +112,11 @@ impl Vfs {
             file.data.make_old();
         }
     }
+    /// A file was made, or one that had just been made was opened.
+    pub(crate) fn gained(&self, parent: u64, name: &[u8], at_ns: u64) {
+        self.inner.cache.forget_name(parent, name);
+        self.inner.cache.gained_file(parent, at_ns);
+    }
     /// A name was made, removed or given to something else: what is known of it and its directory is old.
     pub(crate) fn changed(&self, parent: u64, name: &[u8]) {
         if let Some(ino) = self.inner.cache.last_inode(parent, name) {

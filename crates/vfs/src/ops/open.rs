@@ -11,7 +11,7 @@ use crate::file::File;
 use crate::flags::OpenFlags;
 use crate::vfs::{Handle, Inner, Opened, Vfs, named, of_file, shown};
 use cairn_client::{FileData, Volume};
-use cairn_wire::meta::{CreateRequest, OpenResponse, SetattrRequest};
+use cairn_wire::meta::{Attributes, CreateRequest, OpenResponse, SetattrRequest};
 use std::sync::Arc;
 
 /// Extents that an open brings along.
@@ -74,15 +74,17 @@ impl Vfs {
             };
             let session = user.session_number().await?;
             let made = user.create_at(parent, &name, &shown_as, request).await;
-            vfs.changed(parent, &name);
+            match &made {
+                Ok(made) if is_untouched(made) => vfs.gained(parent, &name, made.ctime_ns),
+                _ => vfs.changed(parent, &name),
+            }
             let made = made?;
             if made.mode & crate::attr::KIND != REGULAR {
                 user.note_held(made.inode).await?;
                 user.release_inode(made.inode).await?;
                 return Err(VfsError::new(libc::EEXIST, format!("{} is not a regular file", shown(&shown_as))));
             }
-            if made.btime_ns == made.ctime_ns {
-                // Nothing was set since it was made.
+            if is_untouched(&made) {
                 inner.cache.put_incapable(made.inode, inner.options.attr_ttl);
             }
             let _opening = inner.opening(made.inode).lock().await;
@@ -337,4 +339,9 @@ fn check_regular(attributes: &cairn_wire::meta::Attributes) -> Result<()> {
         true => Ok(()),
         false => Err(VfsError::new(libc::EINVAL, format!("inode {} is not a regular file", attributes.inode))),
     }
+}
+
+/// Nothing was set or written since it was made: by the same log entry, or by another one a moment ago.
+fn is_untouched(made: &Attributes) -> bool {
+    made.btime_ns == made.ctime_ns
 }

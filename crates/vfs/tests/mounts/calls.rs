@@ -68,6 +68,37 @@ async fn new_files_have_no_capability() {
     close(&other, handle).await;
 }
 
+/// Before each file that it makes the kernel looks at the directory, which has just changed: a round trip for each file; or
+/// programs would not see that it changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn directories_are_known_while_files_are_made_in_them() {
+    let cluster = cluster();
+    let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
+    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    let mut handles = vec![create(&vfs, "first", WRONLY).await.1];
+    vfs.getattr(&root(), ROOT, None).await.expect("asked");
+    counts(&cluster);
+    for number in 0..10 {
+        handles.push(create(&vfs, &format!("f{number}"), WRONLY).await.1);
+        let (known, _) = vfs.getattr(&root(), ROOT, None).await.expect("known");
+        let other = mount(&cluster).await;
+        let (now, _) = other.getattr(&root(), ROOT, None).await.expect("asked");
+        assert_eq!(known, now, "it is as others see it");
+    }
+    assert_eq!(counts(&cluster).remove("Getattr"), Some(10), "by the others");
+    // One that is there was made by somebody else, at another time.
+    let (known, _) = vfs.getattr(&root(), ROOT, None).await.expect("known");
+    handles.push(create(&vfs, "f3", WRONLY).await.1);
+    assert_eq!(vfs.getattr(&root(), ROOT, None).await.expect("known").0, known);
+    for handle in handles {
+        close(&vfs, handle).await;
+    }
+    vfs.unlink(&root(), ROOT, b"f3").await.expect("removed");
+    let other = mount(&cluster).await;
+    let known = vfs.getattr(&root(), ROOT, None).await.expect("asked").0;
+    assert_eq!(known, other.getattr(&root(), ROOT, None).await.expect("asked").0);
+}
+
 /// Pages that are read at random would cost more than one request each, or bring megabytes along.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_random_page_is_one_read() {
