@@ -7,7 +7,7 @@ export CARGO_BUILD_JOBS := $(JOBS)
 CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
 
 .DEFAULT_GOAL := all
-.PHONY: all build release test test-apps check demo bench fuzz-corpus miri clean help prepare
+.PHONY: all build release test test-apps chaos check demo bench fuzz-corpus miri clean help prepare
 
 all: build ## the same as build
 
@@ -24,6 +24,10 @@ test-apps: prepare ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a m
 	.ci/prepare with-apps
 	@bash -c 'set -o pipefail; CAIRN_TEST_APPS=$(or $(APPS),all) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact mount::apps::applications --nocapture | tee /dev/stderr | grep "^applications: " > /dev/null'
+
+chaos: prepare ## kill, stop and cut off real processes under checked clients (MINUTES=n, CAIRN_SEED=n for another schedule)
+	@bash -c 'set -o pipefail; CAIRN_CHAOS_MINUTES=$(or $(MINUTES),2) $(CARGO) test --locked --package cairn --test process -- \
+	    --exact chaos::chaos --nocapture | tee /dev/stderr | grep "^chaos: " > /dev/null'
 
 check: ## formatting, clippy, layers, sizes, licences, advisories, links
 	.ci/prepare with-lints

@@ -141,8 +141,10 @@ impl Client {
     }
 }
 
+/// Every other file is in rows.
 fn name(client: usize, file: usize) -> String {
-    format!("/chaos/c{client}-f{file}")
+    let dir = ["/copies", "/rows"][file % 2];
+    format!("{dir}/c{client}-f{file}")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -240,7 +242,8 @@ fn begin(seed: u64) -> Option<Chaos> {
         net.heal("manager1", how);
         eventually(&cluster, "the link", || net.connects("client1", "manager1"));
     }
-    cluster.ok(&["fs", "mkdir", "/chaos"]);
+    cluster.ok(&["fs", "mkdir", "--layout", "r3", "/copies"]);
+    cluster.ok(&["fs", "mkdir", "--layout", "rs-3-2/64k", "/rows"]);
     Some(Chaos { cluster, net, rng: Rng::new(seed), began: Instant::now(), fired: BTreeMap::new() })
 }
 

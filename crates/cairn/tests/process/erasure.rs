@@ -145,7 +145,7 @@ fn four_of_nine_gone_is_an_error_that_names_them() {
         cluster.kill(victim);
     }
     let back = cluster.path("back");
-    let output = cluster.cairn(&["--timeout", "20", "fs", "get", "/tree/large", utf8(&back)]);
+    let output = cluster.cairn(&["--timeout", "10", "fs", "get", "/tree/large", utf8(&back)]);
     assert!(!output.status.success());
     let error = text(&output.stderr);
     assert!(error.contains("large") && error.contains("6"), "{error}");
@@ -199,7 +199,7 @@ fn after_force_whatever_decodes_is_read_and_the_rest_is_named() {
         cluster.cairn(&["--timeout", "20", "fs", "get", "/d/early", utf8(&back)]).status.success()
     });
     assert!(fs::read(&back).expect("back") == content(0), "old shards decode to other bytes");
-    let lost = cluster.cairn(&["--timeout", "20", "fs", "cat", "/d/late"]);
+    let lost = cluster.cairn(&["--timeout", "10", "fs", "cat", "/d/late"]);
     let error = text(&lost.stderr);
     assert_eq!(lost.status.code(), Some(9), "{error}");
     let whole = content(1);

@@ -163,7 +163,7 @@ fn without_servers_operations_end() {
         return;
     }
     let mut cluster = Cluster::start(SMALL);
-    let mount = Mount::new(&cluster, "mnt", "/", "timeout=20,attr_timeout=0,entry_timeout=0");
+    let mount = Mount::new(&cluster, "mnt", "/", "timeout=10,attr_timeout=0,entry_timeout=0");
     let patient = Mount::new(&cluster, "patient", "/", "timeout=3600,attr_timeout=0,entry_timeout=0");
     fs::write(mount.path("file"), "x").expect("write");
     cluster.kill_all();
