@@ -1,8 +1,12 @@
 //! The path of an append when nothing fails, and what is refused.
 
+use cairn_rpc::Payload;
 use cairn_types::ErrorCode;
 use cairn_types::MemberState::{Serving, Syncing};
-use cairn_wire::data::AppendRequest;
+use cairn_wire::Opcode;
+use cairn_wire::common::ChunkRange;
+use cairn_wire::data::{AppendRequest, FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse};
+use std::os::unix::fs::MetadataExt;
 
 use super::cluster::{Cluster, SESSION, eventually, pattern};
 
@@ -130,4 +134,32 @@ fn idle_chunks_are_sealed_and_trimmed() {
             std::fs::metadata(cluster.nodes[i].file(index)).expect("a file").blocks() * 512 < 500_000
         });
     }
+}
+
+/// What a chunk takes on the disk, from which compaction tells what is dead, would be another number than the file's.
+#[test]
+fn lists_tell_what_chunks_take() {
+    let cluster = Cluster::start(1);
+    let index = cluster.allocate(0).expect("an index");
+    cluster.append(0, &[], index, 0, &pattern(1, 1 << 20)).expect("appended");
+    cluster.seal(0, &[], index).expect("sealed");
+    let listed = |used: bool| {
+        let (disk, pg) = (cluster.nodes[0].disk, cluster.header(0, index).pg);
+        let request = ListChunksRequest { disk, pg, from_start: true, count_max: 10, used, ..Default::default() };
+        let answer: (ListChunksResponse, _) =
+            cluster.call(0, Opcode::ListChunks, &request, Payload::None).expect("a list");
+        answer.0.chunks[0].clone()
+    };
+    let on_disk = || std::fs::metadata(cluster.nodes[0].file(index)).expect("the file").blocks() * 512;
+    let before = listed(true);
+    assert!(before.held_bytes > 1 << 20, "{before:?}");
+    assert_eq!(listed(false).held_bytes, 0, "only if it is asked for");
+    let ranges = vec![ChunkRange { offset: 0, length: 900_000 / 4096 * 4096 }];
+    let item = FreeItem { disk: cluster.nodes[0].disk, pg: cluster.header(0, index).pg, index, ranges };
+    let request = FreeRequest { items: vec![item] };
+    let freed: (FreeResponse, _) = cluster.call(0, Opcode::Free, &request, Payload::None).expect("freed");
+    assert_eq!(freed.0.codes, [0]);
+    eventually("a hole", || listed(true).held_bytes <= before.held_bytes - 800_000);
+    eventually("the same as the file", || listed(true).held_bytes == on_disk());
+    assert_eq!(listed(true).used.len(), 2);
 }
