@@ -1,5 +1,5 @@
 //! Packs that are mostly dead are compacted: little is left of many small files, and disks take little more than that.
-use crate::faults::chunk_use;
+use crate::disks::chunk_use;
 use crate::support::{Cluster, Shape};
 use crate::trees::noise;
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 //! Real processes and SIGKILL: what was acknowledged is there afterwards, whoever dies in the middle.
-pub use crate::disks::chunk_use;
-use crate::disks::chunks;
+use crate::disks::{chunk_use, chunks};
 use crate::support::{self, Cluster, Shape};
 use crate::trees::{assert_same_tree, make_tree, noise};
 use crate::wait::{LIMIT, until, until_told};
