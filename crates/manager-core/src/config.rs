@@ -61,6 +61,10 @@ keys! {
         "placement groups of one volume and scheme that take new chunks at the same time";
     ProbeDeadline = "probe_deadline", "1s", Kind::Millis(50, 60_000),
         "time that a silent node gets to answer a probe";
+    RebalanceAbove = "rebalance_above", "90", Kind::Count(0, 99),
+        "percent of a disk in use above which it gives placement groups to emptier ones; 0: never";
+    RebalanceBelow = "rebalance_below", "70", Kind::Count(0, 99),
+        "percent of a disk in use below which it gets placement groups of disks that are too full";
     RejoinDelay = "rejoin_delay", "10s", Kind::Millis(100, HOUR),
         "time after which a member that was removed but answers again is taken back; doubles with each removal";
     RepairDelay = "repair_delay", "15m", Kind::Millis(0, 7 * 24 * HOUR),

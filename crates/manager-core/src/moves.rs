@@ -2,17 +2,25 @@
 //!
 //! Members of what is [drained](crate::maintenance) leave, one of a group at a time, to disks that keep the failure domains
 //! as [`Chooser::successor`](cairn_placement::Chooser::successor) does. They share what may be in flight with
-//! [`repair`](crate::repair), which is planned first. A disk that joins and is away for `repair_delay_urgent`, has no room, or
-//! is itself to be emptied gives up. Invariant: nobody leaves a group that could not be written without it, nor an erasure group of which another
+//! [`repair`](crate::repair), which is planned first. When nothing is drained, groups are mended that have more members in a
+//! failure domain than they need to ([`misplaced`]), and then disks that are fuller than `rebalance_above` give groups to
+//! disks that are emptier than `rebalance_below` ([`balance`]). A disk that joins and is away for `repair_delay_urgent`, has no room, or
+//! is itself to be emptied gives up, as does one that only balances while repair waits. Invariant: nobody leaves a group that could not be written without it, nor an erasure group of which another
 //! member does not serve.
 //!
 //! Not here: the log, and what a move is for its group ([`crate::pg`]).
+mod balance;
+mod domains;
+
+pub use domains::misplaced;
+
 use crate::command::{MemberAt, ReplaceIn, Swap};
 use crate::config::Key;
 use crate::pg::Pg;
 use crate::repair::{Found, Planner, away, has_room, too_many_formers};
 use crate::soft::Soft;
 use crate::state::State;
+use balance::{balance, gives_way};
 use cairn_placement::{NoSuccessor, Seat, Vacancy};
 use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, Time};
 use std::collections::BTreeMap;
@@ -42,7 +50,7 @@ pub fn leavers(state: &State) -> impl Iterator<Item = (&Pg, usize)> {
     })
 }
 
-/// Something is to be planned.
+/// Something is to be planned at once. What else may be to be moved takes longer to find, and [`plan`] finds it.
 pub fn is_needed(state: &State) -> bool {
     leavers(state).next().is_some() || state.pgs().any(|pg| !pg.retired && pg.joining.is_some())
 }
@@ -56,7 +64,7 @@ fn cancels(state: &State, soft: &Soft, now: Time) -> Vec<MemberAt> {
         let full = joining.state == MemberState::Offline
             && state.is_able(joining.disk)
             && !has_room(state, soft, pg, joining.disk);
-        stays_away || full || state.is_drained(joining.disk)
+        stays_away || full || state.is_drained(joining.disk) || gives_way(state, soft, pg)
     };
     let joined = state.pgs().filter(|pg| !pg.retired).filter(gives_up);
     let at =
@@ -69,7 +77,9 @@ fn cancels(state: &State, soft: &Soft, now: Time) -> Vec<MemberAt> {
 pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> bool, seed: u64) -> MovePlan {
     let mut plan = MovePlan { cancels: cancels(state, soft, now), ..MovePlan::default() };
     let mut planner = Planner::new(state, soft, heard, seed);
-    for (pg, position) in leavers(state) {
+    let mut leavers: Vec<(&Pg, usize)> = leavers(state).collect();
+    leavers.extend(misplaced(state).into_iter().filter(|(pg, _)| !pg.members.iter().any(|m| state.is_drained(m.disk))));
+    for (pg, position) in leavers {
         let old = pg.members[position].disk;
         if let Some(why) = hindrance(pg, position) {
             plan.blocked.insert((pg.id, old), why);
@@ -79,9 +89,14 @@ pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> boo
         let seats: Vec<Seat> = pg.members.iter().map(|m| planner.seat(m.disk)).collect();
         let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
         let bytes = soft.pg_used.get(&pg.id).copied().unwrap_or(0);
-        let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside: fullest(&seats) };
+        // Whoever leaves because of the domains has to get a better place.
+        let beside = if state.is_drained(old) { fullest(&seats) } else { [0, 0] };
+        let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside };
         match planner.find(&vacancy) {
             Found::Disk(_) if plan.groups.len() >= GROUPS_MAX => plan.queued += 1,
+            Found::Disk(new) if !state.is_drained(old) && !is_better(planner.seat(new), seats[position], &others) => {
+                plan.blocked.insert((pg.id, old), reason(state, pg, old, bytes, NoSuccessor::Domain));
+            }
             Found::Disk(new) => {
                 let swaps = vec![Swap { old: old.get(), new: new.get() }];
                 plan.groups.push(ReplaceIn { pg: pg.id.get(), epoch: pg.epoch.get(), swaps });
@@ -90,7 +105,19 @@ pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> boo
             Found::None(why) => drop(plan.blocked.insert((pg.id, old), reason(state, pg, old, bytes, why))),
         }
     }
+    if plan.groups.is_empty() && plan.queued == 0 {
+        balance(state, soft, planner, &mut plan);
+    }
     plan
+}
+
+/// Fewer other members are beside it, in its rack, or else on its host.
+fn is_better(new: Seat, old: Seat, others: &[Seat]) -> bool {
+    let beside = |seat: Seat| {
+        let count = |same: &dyn Fn(&Seat) -> bool| others.iter().filter(|other| same(other)).count();
+        (count(&|other| other.rack == seat.rack), count(&|other| other.host == seat.host))
+    };
+    beside(new) < beside(old)
 }
 
 /// Other members on the fullest host of a group and in its fullest rack: with so many beside it a disk makes nothing worse.
@@ -117,18 +144,19 @@ fn hindrance(pg: &Pg, position: usize) -> Option<String> {
 fn reason(state: &State, pg: &Pg, old: DiskId, bytes: u64, why: NoSuccessor) -> String {
     let node = state.disk(old).and_then(|disk| state.node(disk.node));
     let rack = node.map_or("", |node| node.rack.as_str());
+    let or = if state.is_drained(old) { ", or cancel the drain" } else { "" };
     match why {
         NoSuccessor::NoDisk => {
-            format!("no disk that may take it is outside {}: add a disk, or cancel the drain", pg.id)
+            format!("no disk that may take it is outside {}: add a disk{or}", pg.id)
         }
         NoSuccessor::Domain => format!(
             "every other disk that may take it is in a rack or on a host with other members of {}: add a disk in rack {rack:?} or \
-             in a new one, or cancel the drain",
+             in a new one{or}",
             pg.id
         ),
         NoSuccessor::NoSpace => format!(
             "no other disk outside the racks and hosts of the other members has the {} of {} free above disk_reserve: add a \
-             disk, delete files, or cancel the drain",
+             disk, delete files{or}",
             ByteCount(bytes),
             pg.id
         ),

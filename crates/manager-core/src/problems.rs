@@ -23,6 +23,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     disks(state, soft, &mut out);
     unreplaced(state, soft, &mut out);
     degraded(state, &mut out);
+    misplaced(state, soft, &mut out);
     volumes(state, &mut out);
     out
 }
@@ -173,6 +174,23 @@ fn degraded(state: &State, out: &mut Vec<String>) {
         "{} ({}) have fewer copies or shards than they should, all data can be read and written; {doing}",
         groups(pgs.len()),
         names(pgs.iter().map(|pg| pg.id.to_string())),
+    ));
+}
+
+/// Groups that a rack or host may take down although the cluster has better places.
+fn misplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
+    let found = crate::moves::misplaced(state);
+    if found.is_empty() {
+        return;
+    }
+    let why = found.iter().find_map(|(pg, at)| soft.unmoved.get(&(pg.id, pg.members[*at].disk)));
+    let doing = why
+        .map_or_else(|| "they are moved to better places".into(), |why| format!("a better place is not free: {why}"));
+    out.push(format!(
+        "{} ({}) have more members in one rack or on one host than they need to, and are less safe than their layout \
+         says if it is lost; {doing}",
+        groups(found.len()),
+        names(found.iter().map(|(pg, _)| pg.id.to_string())),
     ));
 }
 

@@ -167,7 +167,8 @@ pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> boo
 pub(crate) fn too_many_formers(pg: &Pg) -> String {
     let formers: Vec<String> = pg.formers.iter().map(|former| former.disk.to_string()).collect();
     format!(
-        "{} disks were replaced in {} and none of them has said that it deleted what it had: bring one of them back ({})",
+        "{} disks were replaced in {} and none of them has said that it deleted what it had: bring one of them back ({}), or, if it is \
+         gone for good, `cairn admin disk remove` it",
         formers.len(),
         pg.id,
         formers.join(", ")
@@ -222,20 +223,36 @@ impl<'a> Planner<'a> {
         Seat { node: node.id, rack, host }
     }
 
-    /// A disk for a vacancy; it counts as in flight from then on.
-    pub(crate) fn find(&mut self, vacancy: &Vacancy<'_>) -> Found {
-        let chosen = if self.left > 0 { self.chooser.successor(vacancy).ok() } else { None };
-        let Some(new) = chosen else {
-            // Among all: a reason that does not pass by itself is told.
-            return Chooser::new(self.all.clone(), 0).successor(vacancy).map_or_else(Found::None, |_| Found::Later);
-        };
+    /// Disks that are not allowed get nothing more.
+    pub(crate) fn only(&mut self, allowed: impl Fn(DiskId) -> bool) {
+        let others: Vec<DiskId> = self.all.iter().map(|disk| disk.disk).filter(|disk| !allowed(*disk)).collect();
+        others.into_iter().for_each(|disk| self.chooser.close(disk));
+    }
+
+    /// Disks that may get more now.
+    pub(crate) fn open(&self) -> impl Iterator<Item = DiskId> + '_ {
+        self.chooser.open()
+    }
+
+    /// A disk for a vacancy, if one may be taken now; it counts as in flight from then on.
+    pub(crate) fn choose(&mut self, vacancy: &Vacancy<'_>) -> Option<DiskId> {
+        let new = if self.left > 0 { self.chooser.successor(vacancy).ok()? } else { return None };
         self.left -= 1;
         let flights = self.flights.entry(new).or_default();
         *flights += 1;
         if *flights >= self.most {
             self.chooser.close(new);
         }
-        Found::Disk(new)
+        Some(new)
+    }
+
+    /// As [`choose`](Self::choose), with the reason if there is none.
+    pub(crate) fn find(&mut self, vacancy: &Vacancy<'_>) -> Found {
+        if let Some(new) = self.choose(vacancy) {
+            return Found::Disk(new);
+        }
+        // Among all: a reason that does not pass by itself is told.
+        Chooser::new(self.all.clone(), 0).successor(vacancy).map_or_else(Found::None, |_| Found::Later)
     }
 
     /// Who leaves one group and who comes.

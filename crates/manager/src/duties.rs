@@ -23,6 +23,8 @@ use std::time::Duration;
 const SLOW_ROUND: Duration = Duration::from_secs(1);
 /// Between two looks at whether volumes have enough groups, and at the manager's own members.
 const SLOWER_ROUND: Duration = Duration::from_secs(3);
+/// Between two looks at whether groups are where they should be: in a large cluster it takes long.
+const SLOWEST_ROUND: Duration = Duration::from_secs(5);
 
 /// Remembers when something was done last.
 #[derive(Default)]
@@ -41,7 +43,7 @@ impl Every {
 impl Manager {
     /// Runs until the runtime ends.
     pub(crate) async fn duties(self: Arc<Self>) {
-        let (mut slow, mut slower) = (Every::default(), Every::default());
+        let (mut slow, mut slower, mut slowest) = (Every::default(), Every::default(), Every::default());
         loop {
             // Woken by a change of leadership, or time for another round.
             let _ = tokio::time::timeout(self.config.tick, self.wake.notified()).await;
@@ -57,7 +59,7 @@ impl Manager {
                 self.rejoin().await;
                 self.wake_up().await;
                 self.repair().await;
-                self.moves().await;
+                self.moves(slowest.is_due(self.now(), SLOWEST_ROUND)).await;
                 self.open_and_close().await;
                 self.promote().await;
             }

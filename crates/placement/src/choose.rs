@@ -100,7 +100,7 @@ impl Chooser {
         Self { disks, seed, racks, hosts }
     }
 
-    /// Disks that can be used.
+    /// How many disks can be used.
     pub fn disks(&self) -> usize {
         self.disks.iter().filter(|d| d.room > 0).count()
     }
@@ -182,6 +182,11 @@ impl Chooser {
         self.disks[best].free_bytes -= vacancy.bytes;
         self.take(&[best]);
         Ok(self.disks[best].disk)
+    }
+
+    /// Disks that can be used.
+    pub fn open(&self) -> impl Iterator<Item = DiskId> + '_ {
+        self.disks.iter().filter(|d| d.room > 0).map(|d| d.disk)
     }
 
     /// A disk gets no more groups.

@@ -19,7 +19,8 @@ pub struct PgCandidate {
     pub nearness: Nearness,
 }
 
-/// Of groups whose free space differs by more than this factor the emptier is taken, however near the other is.
+/// Of groups whose free space differs by more than this factor the emptier is taken, however near the other is, unless
+/// it has the longer queue.
 const SPACE_FACTOR: u64 = 2;
 /// Queues that differ by no more than this (and by less than a factor of two) count as equal.
 const QUEUE_SLACK: u32 = 8;
@@ -46,18 +47,17 @@ pub fn pick(candidates: &[PgCandidate], random: u64) -> Option<usize> {
 
 /// Whether `b` is clearly better than `a`: space first, then queues, then distance.
 fn better(b: &PgCandidate, a: &PgCandidate) -> bool {
-    if a.free_bytes.saturating_mul(SPACE_FACTOR) < b.free_bytes {
-        return true;
-    }
-    if b.free_bytes.saturating_mul(SPACE_FACTOR) < a.free_bytes {
-        return false;
-    }
     let longer = |x: u32, y: u32| x > y.saturating_mul(2) && x > y.saturating_add(QUEUE_SLACK);
-    if longer(a.queue_depth, b.queue_depth) {
+    let (a_waits, b_waits) = (longer(a.queue_depth, b.queue_depth), longer(b.queue_depth, a.queue_depth));
+    // An empty disk that is busier gets no more for being empty.
+    if !b_waits && a.free_bytes.saturating_mul(SPACE_FACTOR) < b.free_bytes {
         return true;
     }
-    if longer(b.queue_depth, a.queue_depth) {
+    if !a_waits && b.free_bytes.saturating_mul(SPACE_FACTOR) < a.free_bytes {
         return false;
+    }
+    if a_waits || b_waits {
+        return a_waits;
     }
     b.nearness < a.nearness
 }
@@ -103,6 +103,9 @@ mod tests {
         assert_eq!(counts(&[full, pg(2)]), [0, 12_000]);
         let busy = PgCandidate { queue_depth: 30, nearness: Nearness::SameHost, ..pg(1) };
         assert_eq!(counts(&[busy, pg(2)]), [0, 12_000]);
+        // All writers would wait for a new disk.
+        let new = PgCandidate { free_bytes: 10_000, queue_depth: 30, ..pg(1) };
+        assert_eq!(counts(&[new, pg(2)]), [0, 12_000]);
         let near = PgCandidate { nearness: Nearness::SameRack, queue_depth: 4, ..pg(1) };
         assert_eq!(counts(&[near, pg(2)]), [12_000, 0]);
     }

@@ -199,3 +199,110 @@ fn check_trees_with(cluster: &Cluster, tree: &Path, name: &str, late: &Path) {
         fs::remove_dir_all(&back).expect("removed");
     }
 }
+
+/// Copies that were in racks of their own would stay in one, and be lost together.
+#[test]
+fn a_node_that_comes_back_in_another_rack_is_audited() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 6, racks: 3 });
+    let tree = cluster.path("tree");
+    make_tree(&tree, 30, 5);
+    for (layout, target) in [("r3", "/copies"), ("rs-3-2", "/shards")] {
+        cluster.ok(&["fs", "mkdir", "--layout", layout, target]);
+        cluster.ok(&["fs", "put", &format!("{}/.", utf8(&tree)), target]);
+    }
+    let racks = |cluster: &Cluster| -> std::collections::BTreeMap<u64, String> {
+        let nodes = lines(cluster, &["admin", "node", "ls"]);
+        nodes.iter().map(|n| (n["id"].as_u64().expect("id"), n["rack"].as_str().expect("rack").to_owned())).collect()
+    };
+    // The most members of a group in one rack.
+    let crowds = |cluster: &Cluster, scheme: &str| {
+        let racks = racks(cluster);
+        let crowd = |pg: &Value| {
+            let members = pg["members"].as_array().expect("a list").iter();
+            let mut found: Vec<&String> = members.map(|m| &racks[&m["node"].as_u64().expect("id")]).collect();
+            found.sort();
+            found.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap_or(0)
+        };
+        let pgs = lines(cluster, &["admin", "pg", "ls"]);
+        pgs.iter().filter(|pg| pg["scheme"] == scheme).map(crowd).max().expect("groups")
+    };
+    cluster.wait_healthy();
+    assert_eq!((crowds(&cluster, "r3"), crowds(&cluster, "rs-3-2")), (1, 2));
+    cluster.kill("data1");
+    let config = cluster.dir.path().join("data1.toml");
+    let text = fs::read_to_string(&config).expect("configuration");
+    fs::write(&config, text.replace("rack = \"rack1\"", "rack = \"rack0\"")).expect("configuration");
+    cluster.launch("data1");
+    cluster.wait_ready("data1");
+    eventually(&cluster, "its groups to be seen", || {
+        cluster.ok(&["admin", "status"]).contains("more members in one rack or on one host than they need to")
+            || crowds(&cluster, "r3") == 1 && cluster.read_log("manager1").contains("a member leaves its disk")
+    });
+    eventually(&cluster, "the groups to be mended", || crowds(&cluster, "r3") == 1 && crowds(&cluster, "rs-3-2") <= 2);
+    cluster.wait_healthy();
+    assert!(cluster.read_log("manager1").contains("a member leaves its disk"), "nothing had to be moved");
+    check_trees(&cluster, &tree, "after it");
+    // The loss of the rack that it is in now.
+    for victim in ["data1", "data3", "data6"] {
+        cluster.kill(victim);
+    }
+    check_trees(&cluster, &tree, "without a rack");
+    assert_eq!(cluster.kills, 4, "every fault fired");
+}
+
+/// New disks would stay empty and old ones get full.
+#[test]
+fn full_disks_give_groups_to_an_empty_one() {
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 4, racks: 4 });
+    for n in 1..=4 {
+        if !cluster.give_small_disk(&format!("data{n}"), 700) {
+            eprintln!("skipped: this system lets nobody mount a file system in a name space of its own");
+            return;
+        }
+    }
+    let first: Vec<String> = cluster.names().into_iter().filter(|name| name != "data4").collect();
+    first.iter().for_each(|name| cluster.launch(name));
+    first.iter().for_each(|name| cluster.wait_ready(name));
+    cluster.wait_volume();
+    cluster.ok(&["admin", "config", "set", "disk_reserve=16m", "rebalance_above=0"]);
+    cluster.ok(&["fs", "mkdir", "--layout", "r2", "/d"]);
+    let local = cluster.path("local");
+    for seed in 0..32 {
+        fs::write(&local, noise(5_000_000, seed)).expect("local");
+        cluster.ok(&["fs", "put", utf8(&local), &format!("/d/{seed}")]);
+    }
+    let old: BTreeSet<u64> =
+        lines(&cluster, &["admin", "pg", "ls"]).iter().filter_map(|pg| pg["pg"].as_u64()).collect();
+    cluster.launch("data4");
+    cluster.wait_ready("data4");
+    let node = node_of(&cluster, "data4");
+    // Percent of each disk in use: that of the new one, and the least of the others.
+    let used = |cluster: &Cluster| {
+        let disks = lines(cluster, &["admin", "disk", "ls"]);
+        let percent = |d: &Value| {
+            let (total, free) = (d["total_bytes"].as_u64().expect("size"), d["free_bytes"].as_u64().expect("size"));
+            (total - free) * 100 / total
+        };
+        let of = |new: bool| disks.iter().filter(|d| (d["node"] == node) == new).map(percent).min().expect("disks");
+        (of(true), of(false))
+    };
+    // What a disk keeps for itself is told when it is open: more than a third of this one.
+    eventually(&cluster, "loads of the new disk", || {
+        let (new, others) = used(&cluster);
+        new > 30 && new + 8 < others
+    });
+    let above = used(&cluster).1 - 1;
+    cluster.ok(&["admin", "config", "set", &format!("rebalance_above={above}"), &format!("rebalance_below={above}")]);
+    // Of those that were there before it: new ones would be made there anyway.
+    let got = |cluster: &Cluster| groups_of(cluster, node).iter().any(|pg| old.contains(pg));
+    eventually(&cluster, "it to get a group", || got(&cluster));
+    eventually(&cluster, "no move to be under way", || {
+        cluster.ok(&["admin", "repair"]).starts_with("nothing to repair")
+    });
+    assert!(got(&cluster) && cluster.read_log("manager1").contains("a member leaves its disk"));
+    for seed in 0..32 {
+        let read = cluster.cairn(&["fs", "cat", &format!("/d/{seed}")]);
+        assert!(read.status.success() && read.stdout == noise(5_000_000, seed), "/d/{seed}");
+    }
+    cluster.kill_all();
+}

@@ -166,3 +166,60 @@ fn what_is_not_whole_waits_for_repair() {
     assert!(plan.blocked[&(pg, DiskId(1))].contains("other members of pg1 do not serve"), "{:?}", plan.blocked);
     assert_eq!(state.pg(pg).expect("known").epoch, Epoch(2));
 }
+
+/// Racks that were three become two, or one: a node comes back with another name of its rack.
+fn move_to_rack(state: &mut State, number: u32, rack: &str) {
+    ok(state, Command::Register(Register { rack: rack.into(), ..register(number, Roles::DATA, 1) }));
+    let mut syncing = Vec::new();
+    for pg in state.pgs() {
+        let late = pg.members.iter().filter(|m| m.state == MemberState::Syncing);
+        syncing.extend(late.map(|m| MemberAt { pg: pg.id.get(), disk: m.disk.get(), epoch: pg.epoch.get() }));
+    }
+    ok(state, Command::CaughtUp(CaughtUp { members: syncing }));
+}
+
+/// Two copies would stay in one rack and be lost with it; or nobody would know of it.
+#[test]
+fn a_node_in_another_rack_is_audited() {
+    let mut state = cluster(6);
+    // Racks: 1 4, 2 5, 3 6.
+    let copies = make_pg(&mut state, "r3", &[1, 2, 3]);
+    let shards = make_pg(&mut state, "rs-3-2", &[1, 2, 3, 4, 5]);
+    assert!(misplaced(&state).is_empty(), "two of five in a rack are no more than may be lost");
+    assert_eq!(plan_at(&state, 0), MovePlan::default());
+    move_to_rack(&mut state, 1, "rack0");
+    let found: Vec<(PgId, usize)> = misplaced(&state).into_iter().map(|(pg, at)| (pg.id, at)).collect();
+    assert_eq!(found.iter().map(|(pg, _)| *pg).collect::<Vec<_>>(), [copies, shards], "{found:?}");
+    let text = crate::problems::problems(&state, &Soft::default(), WallTime(SECOND)).join("\n");
+    assert!(text.contains("2 placement groups (pg1, pg2) have more members in one rack or on one host"), "{text}");
+    for _ in 0..4 {
+        let plan = plan_at(&state, 0);
+        carry_out(&mut state, plan);
+        arrive(&mut state);
+    }
+    assert!(misplaced(&state).is_empty(), "{:?}", state.pgs().collect::<Vec<_>>());
+    let rack = |disk: &u32| state.disk(DiskId(*disk)).and_then(|d| state.node(d.node)).map(|n| n.rack.clone());
+    let racks: std::collections::BTreeSet<_> = disks_of(&state, copies).iter().map(rack).collect();
+    assert_eq!(racks.len(), 3, "each copy in a rack of its own");
+    assert_eq!(plan_at(&state, 0), MovePlan::default());
+}
+
+/// Growth would move what is safe where it is; or what cannot be better would be moved again and again.
+#[test]
+fn only_what_can_be_safer_moves() {
+    let mut state = cluster(9);
+    make_pg(&mut state, "rs-6-3", &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    make_pg(&mut state, "r3", &[1, 2, 3]);
+    for number in 20..23 {
+        ok(&mut state, Command::Register(Register { rack: "fourth".into(), ..register(number, Roles::DATA, 1) }));
+    }
+    assert!(misplaced(&state).is_empty());
+    // One rack, then two: copies cannot be in three.
+    let mut state = cluster(6);
+    make_pg(&mut state, "r3", &[1, 4, 2]);
+    for number in [2, 5] {
+        move_to_rack(&mut state, number, "rack1");
+    }
+    assert!(misplaced(&state).is_empty(), "two racks for three copies");
+    assert_eq!(plan_at(&state, 0), MovePlan::default());
+}

@@ -1,7 +1,7 @@
 //! How many groups are made, on which disks, and what is said when none can be.
 use super::*;
 use crate::apply::Outcome;
-use crate::apply::tests::{cluster, ok};
+use crate::apply::tests::{cluster, ok, register};
 use crate::command::{Command, ConfigValue, CreatePgs, NodeAt, NodesDown, SetConfig, SetPgsOpen};
 use crate::soft::DiskLoad;
 use cairn_types::{DiskId, NodeId};
@@ -162,4 +162,43 @@ fn full_disks_are_left_out_of_new_groups() {
     let group = Disks { disks: (1..=9).collect(), full: vec![1, 2, 3] };
     let six = CreatePgs { volume: 1, scheme: u32::from(scheme("rs-6-3").code()), groups: vec![group] };
     assert_eq!(crate::apply::tests::refused(&mut state, Command::CreatePgs(six)).code, ErrorCode::Conflict);
+}
+
+/// Nearly every new chunk would go to a disk that was just added, and all writers wait for it.
+#[test]
+fn a_new_empty_disk_is_not_swamped() {
+    const GIB: u64 = 1 << 30;
+    const CHUNKS: u64 = 20_000;
+    for text in ["r1", "r2", "r3", "rs-3-2"] {
+        let (mut state, mut soft) = (cluster(9), Soft::default());
+        let load = |free: u64| DiskLoad { total_bytes: 1000 * GIB, free_bytes: free * GIB, ..DiskLoad::default() };
+        soft.disks.extend((1..=9).map(|disk| (DiskId(disk), load(100))));
+        assert!(make(&mut state, &soft, text) > 0);
+        ok(&mut state, Command::Register(register(10, crate::items::Roles::DATA, 1)));
+        soft.disks.insert(DiskId(10), load(1000));
+        make(&mut state, &soft, text);
+        let candidate = |pg: &crate::pg::Pg| cairn_placement::PgCandidate {
+            pg: pg.id,
+            complete: true,
+            free_bytes: state.pg_message(pg, &soft).free_bytes,
+            queue_depth: 0,
+            nearness: cairn_placement::Nearness::Other,
+        };
+        let candidates: Vec<_> = state.pgs().map(candidate).collect();
+        let mut random = 7u64;
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random ^ (random >> 29)
+        };
+        let chunk_goes_there = |random: u64| {
+            let picked = &candidates[cairn_placement::pick(&candidates, random).expect("groups")];
+            state.pg(picked.pg).is_some_and(|pg| pg.disks().any(|disk| disk == DiskId(10)))
+        };
+        let there = (0..CHUNKS).filter(|_| chunk_goes_there(next())).count() as u64;
+        // Of ten disks with as much to do each, so many chunks had a part on each.
+        let fair = CHUNKS * scheme(text).members() as u64 / 10;
+        assert!(there <= fair * 9 / 4, "{text}: {there} of {CHUNKS}, {fair} would be its share");
+        // As many groups of shards are wanted with ten disks as with nine.
+        assert!(there > 0 || text == "rs-3-2", "{text}: it gets nothing");
+    }
 }

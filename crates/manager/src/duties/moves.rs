@@ -25,13 +25,13 @@ impl Manager {
         }
     }
 
-    /// After repair, which has noted what is lost and has the first word on what may be in flight.
-    pub(super) async fn moves(&self) {
+    /// After repair, which has noted what is lost and has the first word on what may be in flight. `further`: also for
+    /// groups and disks that nobody asked to be moved.
+    pub(super) async fn moves(&self, further: bool) {
         let now = self.now();
         let picture = self.look(|state, leading| {
-            if !moves::is_needed(state) || now.since(leading.since) < LEADER_PATIENCE {
-                leading.soft.unmoved.clear();
-                leading.soft.moves_queued = 0;
+            let needed = further || moves::is_needed(state);
+            if !needed || now.since(leading.since) < LEADER_PATIENCE {
                 return None;
             }
             let heard = state.nodes().map(|node| node.id).filter(|node| is_heard(leading, *node, now));
