@@ -3,6 +3,7 @@
 //! Not here: what the commands do (`cli`, `bench`), what the roles do (`manager`, `meta`, `data`).
 mod config;
 mod dev;
+mod doctor;
 mod mount;
 mod node;
 mod router;
@@ -32,6 +33,7 @@ enum TopCommand {
     Dev(dev::DevArgs),
     /// Run one server process with the roles of a configuration file
     Server(server::ServerArgs),
+    Doctor(doctor::DoctorArgs),
     /// Measure a cluster
     Bench {
         #[command(subcommand)]
@@ -64,6 +66,7 @@ fn main() -> std::process::ExitCode {
         TopCommand::Front(command) => cairn_cli::run(command, cli.global, Cli::command),
         TopCommand::Dev(args) => server::report(dev::run(args)),
         TopCommand::Server(args) => server::report(server::run(&args)),
+        TopCommand::Doctor(args) => doctor::run(&args, &cli.global).unwrap_or_else(|error| server::report(Err(error))),
         TopCommand::Bench { command } => bench(command, &cli.global),
         TopCommand::Mount(args) => mount::mount(&args, &cli.global),
         TopCommand::Umount(args) => mount::umount(&args, &cli.global),

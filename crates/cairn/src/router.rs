@@ -2,6 +2,7 @@
 //!
 //! The port is open before the roles run, since a node has to know its address to register; until then requests are
 //! answered `Unavailable`, which callers repeat.
+use cairn_env::{Clock, RealClock};
 use cairn_rpc::{Payload, Reply, Request, Service};
 use cairn_telemetry::ProcessUse;
 use cairn_types::ErrorCode;
@@ -50,6 +51,7 @@ impl Router {
                     version: env!("CARGO_PKG_VERSION").into(),
                     roles: self.roles.clone(),
                     pid: std::process::id(),
+                    wall_ns: RealClock.wall().0,
                 };
                 reply.ok(&answer, Payload::None);
             }

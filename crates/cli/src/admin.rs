@@ -3,6 +3,7 @@ mod backup;
 mod config;
 mod disk;
 mod drain;
+mod events;
 mod fsck;
 mod hibernate;
 mod listing;
@@ -42,6 +43,8 @@ enum Noun {
     Node(node::NodeArgs),
     /// Disks of data nodes
     Disk(disk::DiskArgs),
+    /// What happened in the cluster, one line an event
+    Events(events::EventsArgs),
     /// Volumes: trees of files
     Volume(volume::VolumeArgs),
     /// Placement groups: disks that hold the same chunks
@@ -76,6 +79,7 @@ impl AdminArgs {
             Noun::Status(args) => args.run(context).await,
             Noun::Node(args) => args.run(context).await,
             Noun::Disk(args) => args.run(context).await,
+            Noun::Events(args) => args.run(context).await,
             Noun::Volume(args) => args.run(context).await,
             Noun::Pg(args) => args.run(context).await,
             Noun::Repair(args) => args.run(context).await,

@@ -64,32 +64,44 @@ impl State {
     /// Applies one command. `time` is the logged time of the entry.
     pub fn apply(&mut self, time: WallTime, command: &Command) -> Applied {
         let mut raised = Vec::new();
-        let outcome = match command {
+        let before = crate::events::Before::of(self, command);
+        let outcome = self.carry_out(time, command, &mut raised);
+        raised.sort_unstable();
+        raised.dedup();
+        if let Ok(outcome) = &outcome {
+            self.enter_events(time, command, &before, outcome, &raised);
+        }
+        self.seal_version();
+        Applied { outcome, raised }
+    }
+
+    fn carry_out(&mut self, time: WallTime, command: &Command, raised: &mut Vec<PgId>) -> Result<Outcome, WireError> {
+        match command {
             Command::InitCluster(c) => self.init_cluster(time, &c.cluster, &c.name),
             _ if self.cluster.is_none() => {
                 Err(WireError::new(ErrorCode::Unavailable, "the cluster is not initialized yet; repeat"))
             }
             Command::PutManager(c) => self.put_manager(time, c),
-            Command::Register(c) => self.register(time, c, &mut raised),
-            Command::NodesDown(c) => self.nodes_down(time, c, &mut raised),
-            Command::DiskStates(c) => self.disk_states(time, c, &mut raised),
-            Command::MemberFailed(c) => self.member_failed(c, &mut raised),
-            Command::Rejoin(c) => self.rejoin(c, &mut raised),
-            Command::CaughtUp(c) => self.caught_up(c, &mut raised),
-            Command::CreatePgs(c) => self.create_pgs(time, c, &mut raised),
+            Command::Register(c) => self.register(time, c, raised),
+            Command::NodesDown(c) => self.nodes_down(time, c, raised),
+            Command::DiskStates(c) => self.disk_states(time, c, raised),
+            Command::MemberFailed(c) => self.member_failed(c, raised),
+            Command::Rejoin(c) => self.rejoin(c, raised),
+            Command::CaughtUp(c) => self.caught_up(c, raised),
+            Command::CreatePgs(c) => self.create_pgs(time, c, raised),
             Command::SetPgsOpen(c) => self.set_pgs_open(c),
             Command::CreateVolume(c) => self.create_volume(time, c),
-            Command::DeleteVolume(c) => self.delete_volume(c, &mut raised),
+            Command::DeleteVolume(c) => self.delete_volume(c, raised),
             Command::SetPartitionMembers(c) => self.set_partition_members(c),
             Command::PartitionsBegun(c) => self.partitions_begun(c),
-            Command::ForcePg(c) => self.force_pg(c, &mut raised),
+            Command::ForcePg(c) => self.force_pg(c, raised),
             Command::PartitionSettled(c) => self.partition_settled(c),
-            Command::ReplaceMembers(c) => self.replace_members(c, &mut raised),
-            Command::TakeBack(c) => self.take_member_back(c, &mut raised),
+            Command::ReplaceMembers(c) => self.replace_members(c, raised),
+            Command::TakeBack(c) => self.take_member_back(c, raised),
             Command::FormersGone(c) => self.formers_gone(c),
-            Command::BeginMoves(c) => self.begin_moves(c, &mut raised),
-            Command::CancelMoves(c) => self.cancel_moves(c, &mut raised),
-            Command::SetDrain(c) => self.set_drain(time, c, &mut raised),
+            Command::BeginMoves(c) => self.begin_moves(c, raised),
+            Command::CancelMoves(c) => self.cancel_moves(c, raised),
+            Command::SetDrain(c) => self.set_drain(time, c, raised),
             Command::Remove(c) => self.remove(time, c),
             Command::Hibernate(c) => self.hibernate(time, c),
             Command::GrantSessions(c) => self.grant_sessions(c.count),
@@ -98,11 +110,9 @@ impl State {
             Command::AssignJob(c) => self.assign_job(c),
             Command::ReportJob(c) => self.report_job(time, c),
             Command::CancelJob(c) => self.cancel_job(time, c),
-        };
-        self.seal_version();
-        raised.sort_unstable();
-        raised.dedup();
-        Applied { outcome, raised }
+            Command::Note(c) => Ok(self.note(time, c)),
+            Command::SetGray(c) => self.set_gray(time, c),
+        }
     }
 
     /// The first one wins: two leaders may both have proposed one.

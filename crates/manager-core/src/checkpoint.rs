@@ -11,6 +11,7 @@
 //! is read back equals what was written; a damaged stream is an error that says where, never another state.
 //! Not here: the file around it (the store).
 use crate::config::Config;
+use crate::gray::GrayRecord;
 use crate::items::{Disk, Node, Volume};
 use crate::job::Job;
 use crate::pg::Pg;
@@ -85,7 +86,11 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         .chain(state.jobs().map(|i| Body::Job(i.into())))
         .chain(state.drains().map(|i| Body::Drain(i.into())))
         .chain(state.hibernations().map(|i| Body::Hibernation(i.into())))
-        .chain(state.gone.iter().map(|node| Body::Gone(node.get())));
+        .chain(state.gone.iter().map(|node| Body::Gone(node.get())))
+        .chain(state.grays().map(|(disk, gray)| {
+            Body::Gray(GrayRecord { disk: disk.get(), since_ns: gray.since.0, why: gray.why.clone() })
+        }))
+        .chain(state.events().map(|event| Body::Event(event.clone())));
     for body in bodies {
         records += 1;
         put(body)?;
@@ -216,6 +221,11 @@ impl Reader {
                 let (target, hibernation) = record.try_into()?;
                 state.hibernations.insert(target, hibernation);
             }
+            Body::Gray(GrayRecord { disk, since_ns, why }) => {
+                let since = cairn_types::WallTime(since_ns);
+                state.grays.insert(cairn_types::DiskId(disk), crate::gray::Gray { since, why });
+            }
+            Body::Event(event) => state.events.push_back(Arc::new(event)),
             Body::Gone(node) => drop(state.gone.insert(cairn_types::NodeId(node))),
             Body::End(records) => {
                 if records != self.records {

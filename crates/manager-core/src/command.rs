@@ -16,7 +16,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 31, 32, 33"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33"
     )]
     pub command: Option<Command>,
 }
@@ -76,6 +76,10 @@ pub enum Command {
     Remove(Remove),
     #[prost(message, tag = "27")]
     Hibernate(Hibernate),
+    #[prost(message, tag = "28")]
+    Note(Note),
+    #[prost(message, tag = "29")]
+    SetGray(SetGray),
     #[prost(message, tag = "30")]
     StartJob(StartJob),
     #[prost(message, tag = "31")]
@@ -353,6 +357,33 @@ pub struct Hibernate {
     pub until_ns: u64,
     #[prost(bool, tag = "3")]
     pub end: bool,
+}
+
+/// Something that only the leader saw, for the list of events.
+#[derive(Clone, PartialEq, Message)]
+pub struct Note {
+    /// Code of [`Kind`](crate::events::Kind); one of a later version is passed over.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(uint32, tag = "3")]
+    pub disk: u32,
+    #[prost(uint32, tag = "4")]
+    pub pg: u32,
+    #[prost(string, tag = "5")]
+    pub text: String,
+}
+
+/// A disk is about to fail, or holds up others; or is good again.
+#[derive(Clone, PartialEq, Message)]
+pub struct SetGray {
+    #[prost(uint32, tag = "1")]
+    pub disk: u32,
+    #[prost(bool, tag = "2")]
+    pub gray: bool,
+    #[prost(string, tag = "3")]
+    pub why: String,
 }
 
 /// Members that verified that they hold everything.

@@ -19,6 +19,8 @@ enum Kind {
     Layout,
     /// 1, 3 or 5.
     Voters,
+    /// `on` or `off`.
+    Switch,
 }
 
 macro_rules! keys {
@@ -45,10 +47,16 @@ keys! {
         "layout of a volume that is made without one";
     DiskReserve = "disk_reserve", "1g", Kind::Size(0, 1 << 50),
         "free space of a disk below which its placement groups take no new chunks";
+    DrainGrayDisks = "drain_gray_disks", "on", Kind::Switch,
+        "whether disks that are marked gray are emptied, one at a time";
     GarbageGrace = "garbage_grace", "10m", Kind::Millis(100, 24 * HOUR),
         "time without appends after which a chunk of a writer that died is looked at by garbage collection";
     GarbagePeriod = "garbage_period", "1h", Kind::Millis(100, 720 * HOUR),
         "pause between two passes of garbage collection over a volume";
+    GrayAfter = "gray_after", "3m", Kind::Millis(0, 24 * HOUR),
+        "time for which the writes of a disk take far longer than those of others before it is marked gray; 0s: never";
+    GrayClear = "gray_clear", "24h", Kind::Millis(1_000, 10_000 * HOUR),
+        "time without slow writes and bad blocks after which a gray disk is good again";
     MetaMembers = "meta_members", "3", Kind::Voters,
         "members of a new meta partition, if there are as many meta nodes; else 1";
     NodeTimeout = "node_timeout", "10s", Kind::Millis(1_000, HOUR),
@@ -142,6 +150,7 @@ impl Config {
         match key.kind() {
             Kind::Count(..) | Kind::Voters => self.text(key).parse().expect("stored values and defaults are valid"),
             Kind::Size(..) => self.text(key).parse::<ByteCount>().expect("stored values and defaults are valid").0,
+            Kind::Switch => u64::from(self.text(key) == "on"),
             Kind::Millis(..) | Kind::Layout => panic!("{} is no number", key.name()),
         }
     }
@@ -216,6 +225,7 @@ fn flaw(key: Key, value: &str) -> Option<String> {
             Err(why) => Some(why.to_string()),
         },
         Kind::Voters => (!matches!(value, "1" | "3" | "5")).then(|| "1, 3 or 5".into()),
+        Kind::Switch => (!matches!(value, "on" | "off")).then(|| "on or off".into()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`State`] is what the manager's Raft group replicates: cluster id, nodes, disks, volumes, meta partitions,
 //! placement groups with their epochs and member states, session ids, configuration. [`Command`]s change it;
 //! [`State::map`] answers the cluster map or what changed since a version. [`checkpoint`] writes and reads it whole.
-//! Beside it are pure helpers of the leader: [`Liveness`] (whom to probe, whom to mark down), [`Slowness`],
+//! Beside it are pure helpers of the leader: [`Liveness`] (whom to probe, whom to mark down), [`Slowness`], [`Grayness`],
 //! [`plan`] (which groups to make), [`repair`] and [`moves`] (whose places others get), [`problems`] (what is wrong, in words). Their memory is the leader's alone and is
 //! lost with it.
 //!
@@ -13,6 +13,8 @@ pub mod change;
 pub mod checkpoint;
 pub mod command;
 pub mod config;
+pub mod events;
+pub mod gray;
 pub mod invariants;
 pub mod items;
 pub mod job;
@@ -35,6 +37,7 @@ pub mod state;
 pub use apply::{Applied, Outcome, Registered};
 pub use command::Command;
 pub use config::{Config, Key};
+pub use gray::{Gray, Grayness};
 pub use items::{Disk, DiskState, Node, Partition, Roles, Volume};
 pub use liveness::Liveness;
 pub use maintenance::{Drain, Hibernation, Target};

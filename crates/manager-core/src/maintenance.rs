@@ -115,11 +115,23 @@ impl State {
 
     /// The disk is in service, and may get more.
     pub fn takes_more(&self, disk: DiskId) -> bool {
-        self.is_able(disk) && !self.is_drained(disk)
+        self.is_able(disk) && !self.is_drained(disk) && !self.is_gray(disk)
     }
 
     /// Disks that may get more, as far as their state goes.
     pub fn disks_that_take_more(&self) -> usize {
         self.disks().filter(|disk| self.takes_more(disk.id)).count()
     }
+}
+
+/// What only the managers knew when all of them are lost. It is not taken from a backup, which may be from before it was over.
+pub(crate) fn forgotten(backup: Option<&State>) -> String {
+    let drains = backup.into_iter().flat_map(|state| state.drains().map(|(target, _)| format!("drain of {target}")));
+    let sleeps = backup.into_iter().flat_map(|state| state.hibernations().map(|(t, _)| format!("hibernation of {t}")));
+    let known: Vec<String> = drains.chain(sleeps).collect();
+    let known = if known.is_empty() { String::new() } else { format!(" (the backup has: {})", known.join(", ")) };
+    format!(
+        "drains, hibernations, marks of gray disks and events are forgotten{known}: begin drains and hibernations again where they are \
+         still wanted"
+    )
 }

@@ -176,6 +176,8 @@ impl State {
             pgs: self.pgs_of(id).filter(|pg| !pg.retired).count() as u32,
             chunks: load.map_or(0, |l| l.chunks),
             filesystem: load.map_or(0, |l| l.filesystem),
+            gray: self.grays.get(&id).map(|gray| gray.why.clone()).unwrap_or_default(),
+            gray_since_ns: self.grays.get(&id).map_or(0, |gray| gray.since.0),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which members that work leave their disks now, and where to: pure planning by the leader, from state and soft loads.
 //!
-//! Members of what is [drained](crate::maintenance) leave, one of a group at a time, to disks that keep the failure domains
+//! Members of what is [drained](crate::maintenance), or of a [gray](crate::gray) disk, leave, one of a group at a time, to disks that keep the failure domains
 //! as [`Chooser::successor`](cairn_placement::Chooser::successor) does. They share what may be in flight with
 //! [`repair`](crate::repair), which is planned first. When nothing is drained, groups are mended that have more members in a
 //! failure domain than they need to ([`misplaced`]), and then disks that are fuller than `rebalance_above` give groups to
@@ -42,10 +42,13 @@ pub struct MovePlan {
 
 /// Members that are to leave: of each group that is in use the first one, if nobody joins it yet.
 pub fn leavers(state: &State) -> impl Iterator<Item = (&Pg, usize)> {
-    let drains = state.drains().next().is_some();
+    let gray = state.gray_leaving();
+    let drains = state.drains().next().is_some() || gray.is_some();
     let pgs = state.pgs().filter(move |pg| drains && !pg.retired && pg.joining.is_none());
-    pgs.filter_map(|pg| {
-        let leaves = |m: &crate::pg::Member| m.state == MemberState::Serving && state.is_drained(m.disk);
+    pgs.filter_map(move |pg| {
+        let leaves = |m: &crate::pg::Member| {
+            m.state == MemberState::Serving && (state.is_drained(m.disk) || gray == Some(m.disk))
+        };
         Some((pg, pg.members.iter().position(leaves)?))
     })
 }
@@ -64,7 +67,11 @@ fn cancels(state: &State, soft: &Soft, now: Time) -> Vec<MemberAt> {
         let full = joining.state == MemberState::Offline
             && state.is_able(joining.disk)
             && !has_room(state, soft, pg, joining.disk);
-        stays_away || full || state.is_drained(joining.disk) || gives_way(state, soft, pg)
+        stays_away
+            || full
+            || state.is_drained(joining.disk)
+            || state.is_gray(joining.disk)
+            || gives_way(state, soft, pg)
     };
     let joined = state.pgs().filter(|pg| !pg.retired).filter(gives_up);
     let at =
@@ -77,8 +84,10 @@ fn cancels(state: &State, soft: &Soft, now: Time) -> Vec<MemberAt> {
 pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> bool, seed: u64) -> MovePlan {
     let mut plan = MovePlan { cancels: cancels(state, soft, now), ..MovePlan::default() };
     let mut planner = Planner::new(state, soft, heard, seed);
+    let gray = state.gray_leaving();
+    let emptied = |disk: DiskId| state.is_drained(disk) || gray == Some(disk);
     let mut leavers: Vec<(&Pg, usize)> = leavers(state).collect();
-    leavers.extend(misplaced(state).into_iter().filter(|(pg, _)| !pg.members.iter().any(|m| state.is_drained(m.disk))));
+    leavers.extend(misplaced(state).into_iter().filter(|(pg, _)| !pg.members.iter().any(|m| emptied(m.disk))));
     for (pg, position) in leavers {
         let old = pg.members[position].disk;
         if let Some(why) = hindrance(pg, position) {
@@ -90,11 +99,11 @@ pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> boo
         let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
         let bytes = soft.pg_used.get(&pg.id).copied().unwrap_or(0);
         // Whoever leaves because of the domains has to get a better place.
-        let beside = if state.is_drained(old) { fullest(&seats) } else { [0, 0] };
+        let beside = if emptied(old) { fullest(&seats) } else { [0, 0] };
         let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside };
         match planner.find(&vacancy) {
             Found::Disk(_) if plan.groups.len() >= GROUPS_MAX => plan.queued += 1,
-            Found::Disk(new) if !state.is_drained(old) && !is_better(planner.seat(new), seats[position], &others) => {
+            Found::Disk(new) if !emptied(old) && !is_better(planner.seat(new), seats[position], &others) => {
                 plan.blocked.insert((pg.id, old), reason(state, pg, old, bytes, NoSuccessor::Domain));
             }
             Found::Disk(new) => {

@@ -21,6 +21,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     partitions(state, soft, &mut out);
     nodes(state, soft, now, &mut out);
     disks(state, soft, &mut out);
+    gray(state, soft, &mut out);
     unreplaced(state, soft, &mut out);
     degraded(state, &mut out);
     misplaced(state, soft, &mut out);
@@ -313,6 +314,27 @@ fn disks(state: &State, soft: &Soft, out: &mut Vec<String>) {
              others are used; add disks or delete files",
             state.disks_in_service(),
             names(full.into_iter()),
+        ));
+    }
+}
+
+/// Disks that work, for now.
+fn gray(state: &State, soft: &Soft, out: &mut Vec<String>) {
+    let leaving = state.gray_leaving();
+    for (id, gray) in state.grays() {
+        let Some(disk) = state.disk(id) else { continue };
+        let left = state.pgs_of(id).filter(|pg| !pg.retired).count();
+        let why = || soft.unmoved.iter().find(|((_, from), _)| *from == id).map(|(_, why)| why.as_str());
+        let doing = match (left, leaving == Some(id), why()) {
+            (0, ..) => "it is empty".into(),
+            (_, true, None) => format!("{} are moved to other disks", groups(left)),
+            (_, true, Some(why)) => format!("{} leave it, and one cannot: {why}", groups(left)),
+            _ => format!("{} stay for now (drain_gray_disks, one disk at a time)", groups(left)),
+        };
+        out.push(format!(
+            "{id} ({} on {}) is gray: {}; it serves and gets nothing new; {doing}; check the device: replace it and `cairn admin \
+             disk remove {id}` when it is empty, or `cairn admin disk clear {id}` if it is good",
+            disk.path, disk.node, gray.why
         ));
     }
 }

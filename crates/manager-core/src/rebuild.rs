@@ -11,6 +11,7 @@
 //! all members of its group have served together.
 //! Not here: reading directories and writing the state into one (the `rescue` crate).
 use crate::items::{Cluster, Disk, DiskState, NODE_ID_FIRST, Node, Partition, Roles, Volume, clip, volume_name_flaw};
+use crate::maintenance::forgotten;
 use crate::pg::{FORMERS_MAX, Former, Pg};
 use crate::state::State;
 use cairn_types::{
@@ -220,6 +221,7 @@ impl Builder<'_> {
                 "there is no backup: settings are the defaults, limits and names as told below".into(),
             );
         }
+        self.say(Weight::Note, forgotten(self.base.as_ref()));
     }
 
     fn put_node(&mut self, id: NodeId, uuid: DiskUuid, roles: Roles) {

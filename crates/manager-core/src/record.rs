@@ -14,7 +14,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub body: Option<Body>,
 }
 
@@ -46,6 +46,10 @@ pub(crate) enum Body {
     /// The number of a node that was removed.
     #[prost(uint32, tag = "12")]
     Gone(u32),
+    #[prost(message, tag = "13")]
+    Event(cairn_wire::manager::Event),
+    #[prost(message, tag = "14")]
+    Gray(crate::gray::GrayRecord),
 }
 
 /// What is away for a time.
@@ -126,6 +130,8 @@ pub(crate) struct HeadRecord {
     /// Jobs begun so far: none in states that were written before there were jobs.
     #[prost(uint64, tag = "13")]
     pub jobs_begun: u64,
+    #[prost(uint64, tag = "14")]
+    pub events: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -333,6 +339,7 @@ impl HeadRecord {
             next_incarnation: next.incarnation,
             next_session: next.session,
             jobs_begun: next.job - 1,
+            events: next.event,
         }
     }
 
@@ -354,6 +361,7 @@ impl HeadRecord {
             incarnation: self.next_incarnation,
             session: self.next_session,
             job: self.jobs_begun.saturating_add(1),
+            event: self.events,
         }
     }
 }

@@ -15,6 +15,8 @@ pub struct DiskLoad {
     pub latency_us: u32,
     pub chunks: u64,
     pub filesystem: u64,
+    /// Blocks found bad since its node started.
+    pub bad_blocks: u64,
 }
 
 /// A partition as its leader last reported it.

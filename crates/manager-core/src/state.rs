@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::maintenance::{Drain, Hibernation, Target};
 use crate::pg::Pg;
 use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, VolumeId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The next number of each kind.
@@ -26,11 +26,23 @@ pub struct Counters {
     pub incarnation: u64,
     pub session: u64,
     pub job: u64,
+    /// Events so far.
+    pub event: u64,
 }
 
 impl Default for Counters {
     fn default() -> Self {
-        Self { node: NODE_ID_FIRST, disk: 1, volume: 1, partition: 1, pg: 1, incarnation: 1, session: 1, job: 1 }
+        Self {
+            node: NODE_ID_FIRST,
+            disk: 1,
+            volume: 1,
+            partition: 1,
+            pg: 1,
+            incarnation: 1,
+            session: 1,
+            job: 1,
+            event: 0,
+        }
     }
 }
 
@@ -59,6 +71,10 @@ pub struct State {
     pub(crate) drains: BTreeMap<Target, Drain>,
     /// What is away for a time.
     pub(crate) hibernations: BTreeMap<Target, Hibernation>,
+    /// Disks that are about to fail.
+    pub(crate) grays: BTreeMap<DiskId, crate::gray::Gray>,
+    /// What happened, the oldest first.
+    pub(crate) events: VecDeque<Arc<cairn_wire::manager::Event>>,
     /// Nodes that are no part of the cluster any more.
     pub(crate) gone: BTreeSet<NodeId>,
     // Derived from the items.

@@ -7,6 +7,7 @@ mod begin;
 mod capacity;
 mod members;
 mod moves;
+mod notes;
 mod rejoin;
 mod repair;
 mod watch;
@@ -59,7 +60,12 @@ impl Manager {
                 self.rejoin().await;
                 self.wake_up().await;
                 self.repair().await;
-                self.moves(slowest.is_due(self.now(), SLOWEST_ROUND)).await;
+                self.note().await;
+                let further = slowest.is_due(self.now(), SLOWEST_ROUND);
+                if further {
+                    self.look_for_gray().await;
+                }
+                self.moves(further).await;
                 self.open_and_close().await;
                 self.promote().await;
             }

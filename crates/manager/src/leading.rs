@@ -1,6 +1,6 @@
 //! What the leader knows and does not log. Gone with its leadership; complete again a few heartbeats later.
 use crate::push::Push;
-use cairn_manager_core::{Liveness, Slowness, Soft};
+use cairn_manager_core::{Grayness, Liveness, Slowness, Soft, State};
 use cairn_types::{DiskId, NodeId, PartitionId, PgId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,12 +21,18 @@ const REMOVALS_MAX: usize = 10_000;
 /// A partition whose leader reported nothing for so long has none as far as is known: heartbeats come each second.
 const PARTITION_SILENCE: Duration = Duration::from_secs(6);
 
+/// Dropping the state of a partition takes a node no longer, from when it has heard that it left.
+const DROP_PATIENCE: Duration = Duration::from_secs(4);
+
 /// The leader's memory.
 pub(crate) struct Leading {
     pub term: u64,
     pub since: Time,
     pub liveness: Liveness,
     pub slowness: Slowness,
+    pub grayness: Grayness,
+    /// That it leads was noted for people.
+    pub noted: bool,
     pub soft: Soft,
     /// When each partition's leader reported last.
     pub partition_heard: BTreeMap<PartitionId, Time>,
@@ -41,6 +47,8 @@ pub(crate) struct Leading {
     pub jobs_heard: BTreeMap<u64, Time>,
     /// Members of the manager's group: whether they answered the last ping.
     pub managers: BTreeMap<NodeId, bool>,
+    /// Since when nodes that left partitions are known to have heard of it and to report nothing of them.
+    pub dropped: BTreeMap<(PartitionId, NodeId), Time>,
     /// Partitions whose change of members is being looked at.
     pub changing: BTreeSet<PartitionId>,
 }
@@ -52,6 +60,8 @@ impl Leading {
             since: now,
             liveness: Liveness::new(now),
             slowness: Slowness::default(),
+            grayness: Grayness::default(),
+            noted: false,
             soft: Soft::default(),
             partition_heard: BTreeMap::new(),
             sessions: 0..0,
@@ -61,8 +71,25 @@ impl Leading {
             progress: crate::progress::Progress::default(),
             jobs_heard: BTreeMap::new(),
             managers: BTreeMap::new(),
+            dropped: BTreeMap::new(),
             changing: BTreeSet::new(),
         }
+    }
+
+    /// A node has the map of this version, and these partitions: of those that it left it is dropping what it had.
+    pub(crate) fn note_left(&mut self, state: &State, node: NodeId, map_version: u64, has: &[PartitionId], now: Time) {
+        for partition in state.partitions().filter(|p| !p.removed && !p.left.is_empty()) {
+            let heard = map_version >= partition.version && !has.contains(&partition.id);
+            match partition.left.contains(&node) && heard {
+                true => drop(self.dropped.entry((partition.id, node)).or_insert(now)),
+                false => drop(self.dropped.remove(&(partition.id, node))),
+            }
+        }
+    }
+
+    /// Whether a node that left a partition has had the time to drop what it had.
+    pub(crate) fn has_dropped(&self, partition: PartitionId, node: NodeId, now: Time) -> bool {
+        self.dropped.get(&(partition, node)).is_some_and(|since| now.since(*since) >= DROP_PATIENCE)
     }
 
     /// Forgets who led partitions that nobody reports to lead any more.
@@ -121,5 +148,41 @@ mod tests {
             leading.removed(pg, disk, at(200));
         }
         assert!(leading.may_rejoin(pg, disk, at(800), DELAY), "ten minutes at most");
+    }
+
+    /// A member that comes back before it has dropped what it had would take part with old state, or never begin.
+    #[test]
+    fn who_left_has_to_drop_first() {
+        use cairn_manager_core::apply::Outcome;
+        use cairn_manager_core::command::*;
+        let mut state = State::new();
+        let mut apply =
+            |state: &mut State, command: Command| match state.apply(cairn_types::WallTime(1), &command).outcome {
+                Ok(Outcome::Registered(done)) => done.node,
+                Ok(_) => NodeId(0),
+                Err(error) => panic!("{error}"),
+            };
+        apply(&mut state, Command::InitCluster(InitCluster { cluster: vec![9; 16], name: "x".into() }));
+        let register = |n: u8| Register { uuid: vec![n; 16], roles: 2, rack: format!("{n}"), ..Register::default() };
+        let nodes: Vec<NodeId> = (1..=3).map(|n| apply(&mut state, Command::Register(register(n)))).collect();
+        apply(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0 }));
+        let id = state.partitions().next().expect("one").id;
+        let before = state.version();
+        let members = vec![nodes[0].get()];
+        apply(&mut state, Command::SetPartitionMembers(SetPartitionMembers { partition: id.get(), members }));
+        let wish = state.partition(id).expect("known").wish;
+        apply(&mut state, Command::PartitionSettled(PartitionSettled { partition: id.get(), wish }));
+        let (left, version) = (nodes[1], state.version());
+        assert!(state.partition(id).expect("known").left.contains(&left));
+        let mut leading = Leading::new(3, at(0));
+        assert!(!leading.has_dropped(id, left, at(100)), "a new leader does not know");
+        leading.note_left(&state, left, before, &[], at(100));
+        assert!(!leading.has_dropped(id, left, at(200)), "it has not heard of it");
+        leading.note_left(&state, left, version, &[id], at(200));
+        assert!(!leading.has_dropped(id, left, at(300)), "it still has it");
+        leading.note_left(&state, left, version, &[], at(300));
+        leading.note_left(&state, left, version, &[], at(302));
+        assert!(!leading.has_dropped(id, left, at(302)) && leading.has_dropped(id, left, at(304)));
+        assert!(!leading.has_dropped(id, nodes[2], at(304)), "another one");
     }
 }

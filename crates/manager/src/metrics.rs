@@ -95,6 +95,8 @@ impl Manager {
         let help = "Members that are being filled in the places of lost ones.";
         out.gauge("cairn_cluster_members_filling", help, &[], filling as f64);
         let disks = state.disks_in_service();
+        let help = "Disks that are far slower than others, or lose blocks.";
+        out.gauge("cairn_cluster_disks_gray", help, &[], state.grays().count() as f64);
         out.gauge("cairn_cluster_disks_in_service", "Disks in service on nodes that are up.", &[], disks as f64);
     }
 }

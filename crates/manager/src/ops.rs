@@ -1,6 +1,7 @@
 //! Operations of the manager service, one kind a file.
 mod config;
 mod drain;
+mod events;
 mod force;
 mod heartbeat;
 mod jobs;

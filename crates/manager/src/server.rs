@@ -255,6 +255,8 @@ impl Service for Desk {
             Some(Opcode::Drain) => self.serve(r, reply, |m, q| async move { m.drain(q).await }),
             Some(Opcode::Remove) => self.serve(r, reply, |m, q| async move { m.remove(q).await }),
             Some(Opcode::Hibernate) => self.serve(r, reply, |m, q| async move { m.hibernate(q).await }),
+            Some(Opcode::ListEvents) => self.serve(r, reply, |m, q| async move { m.list_events(&q) }),
+            Some(Opcode::ClearGray) => self.serve(r, reply, |m, q| async move { m.clear_gray(q).await }),
             Some(Opcode::ForcePg) => self.serve(r, reply, |m, q| async move { m.force_pg(q).await }),
             other => {
                 let name = other.map_or("an operation of a later version", Opcode::name);

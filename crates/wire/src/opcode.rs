@@ -57,6 +57,8 @@ opcodes! {
     Drain = 0x020e, manager::DrainRequest => common::Empty;
     Remove = 0x020f, manager::RemoveRequest => common::Empty;
     Hibernate = 0x0210, manager::HibernateRequest => common::Empty;
+    ListEvents = 0x0211, manager::ListEventsRequest => manager::ListEventsResponse;
+    ClearGray = 0x0212, manager::ClearGrayRequest => common::Empty;
 
     StartJob = 0x0220, manager::StartJobRequest => manager::JobResponse;
     ListJobs = 0x0221, manager::ListJobsRequest => manager::ListJobsResponse;

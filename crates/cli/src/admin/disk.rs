@@ -1,11 +1,14 @@
-//! `cairn admin disk ls|remove`.
-use super::target::{Kind, remove};
+//! `cairn admin disk ls|remove|clear`.
+use super::target::{Kind, TargetArgs, remove, target_name};
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::Result;
 use crate::human::size;
 use crate::table::Align;
 use cairn_types::DiskUuid;
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::manager::ClearGrayRequest;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -22,6 +25,11 @@ enum Verb {
     Ls,
     /// Take a disk that keeps nothing out of the cluster for good
     Remove {
+        /// Its number, such as d3
+        disk: String,
+    },
+    /// Say that a gray disk is good: it gets new data again
+    Clear {
         /// Its number, such as d3
         disk: String,
     },
@@ -43,8 +51,10 @@ fn state_name(state: u32) -> &'static str {
 
 impl DiskArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
-        if let Verb::Remove { disk } = self.verb {
-            return remove(context, Kind::Disk, disk).await;
+        match self.verb {
+            Verb::Remove { disk } => return remove(context, Kind::Disk, disk).await,
+            Verb::Clear { disk } => return clear(context, disk).await,
+            Verb::Ls => {}
         }
         let (_, map) = status(context).await?;
         let rows = map.disks.iter().filter(|disk| disk.state != REMOVED).map(|disk| {
@@ -53,12 +63,16 @@ impl DiskArgs {
                 "id": disk.id, "node": disk.node, "uuid": uuid.to_string(), "state": state_name(disk.state),
                 "total_bytes": disk.total_bytes, "free_bytes": disk.free_bytes, "pgs": disk.pgs,
                 "chunks": disk.chunks, "queue_depth": disk.queue_depth, "latency_us": disk.latency_us,
-                "path": disk.path, "problem": disk.problem,
+                "path": disk.path, "problem": disk.problem, "gray": disk.gray, "gray_since_ns": disk.gray_since_ns,
             });
             let cells = vec![
                 disk.id.to_string(),
                 disk.node.to_string(),
-                state_name(disk.state).into(),
+                if disk.gray.is_empty() {
+                    state_name(disk.state).into()
+                } else {
+                    format!("{}, gray", state_name(disk.state))
+                },
                 size(disk.total_bytes, true),
                 size(disk.free_bytes, true),
                 disk.pgs.to_string(),
@@ -66,7 +80,7 @@ impl DiskArgs {
                 disk.queue_depth.to_string(),
                 format!("{} us", disk.latency_us),
                 disk.path.clone(),
-                disk.problem.clone(),
+                if disk.problem.is_empty() { disk.gray.clone() } else { disk.problem.clone() },
             ];
             (value, cells)
         });
@@ -84,5 +98,17 @@ impl DiskArgs {
             ("PROBLEM", Align::Left),
         ];
         listing::print(context, &columns, rows)
+    }
+}
+
+async fn clear(context: &Context, disk: String) -> Result<()> {
+    let target = TargetArgs::new(Kind::Disk, disk).target()?;
+    let name = target_name(&target);
+    let client = context.client().await?;
+    let request = ClearGrayRequest { disk: target.id };
+    let _taken: Empty = client.manager(&format!("clearing {name}"), Opcode::ClearGray, &request).await?;
+    match context.out.is_json() {
+        true => context.out.json(&json!({ "target": name, "outcome": "good" })),
+        false => context.out.line(format!("{name} gets new data again; it is marked anew if it is as slow as before")),
     }
 }

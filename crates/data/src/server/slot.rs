@@ -167,6 +167,9 @@ impl Slot {
             health,
             problem: problem.unwrap_or_default(),
             chunks: store.as_ref().map_or(0, |store| store.chunk_count() as u64),
+            bad_blocks: store
+                .as_ref()
+                .map_or(0, |store| store.metrics().crc_errors.load(std::sync::atomic::Ordering::Relaxed)),
         }
     }
 }

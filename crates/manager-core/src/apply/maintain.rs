@@ -2,8 +2,9 @@
 use super::Outcome;
 use crate::command::{CancelMoves, ReplaceMembers, SetDrain};
 use crate::maintenance::{DRAINS_MAX, Drain, Target};
+use crate::pg::Pg;
 use crate::state::State;
-use cairn_types::{DiskId, Epoch, ErrorCode, PgId, WallTime};
+use cairn_types::{DiskId, ErrorCode, PgId, WallTime};
 use cairn_wire::error::WireError;
 
 impl State {
@@ -14,14 +15,10 @@ impl State {
         raised: &mut Vec<PgId>,
     ) -> Result<Outcome, WireError> {
         for group in &command.groups {
-            let id = PgId(group.pg);
             for swap in &group.swaps {
-                let Some(pg) = self.pg(id).filter(|pg| pg.epoch == Epoch(group.epoch)) else { break };
-                let mut changed = pg.clone();
-                if changed.begin_move(DiskId(swap.old), DiskId(swap.new), |disk| self.takes_more(disk)) {
-                    self.put_pg(changed);
-                    raised.push(id);
-                }
+                let (old, new) = (DiskId(swap.old), DiskId(swap.new));
+                let begin = |state: &State, pg: &mut Pg| pg.begin_move(old, new, |disk| state.takes_more(disk));
+                self.change_decided((group.pg, group.epoch), raised, begin);
             }
         }
         Ok(Outcome::Done)
@@ -29,10 +26,7 @@ impl State {
 
     pub(super) fn cancel_moves(&mut self, command: &CancelMoves, raised: &mut Vec<PgId>) -> Result<Outcome, WireError> {
         for at in &command.members {
-            let id = PgId(at.pg);
-            if self.pg(id).is_some_and(|pg| pg.epoch == Epoch(at.epoch)) {
-                self.change_pg(id, raised, |pg| pg.cancel_move(DiskId(at.disk)));
-            }
+            self.change_decided((at.pg, at.epoch), raised, |_, pg| pg.cancel_move(DiskId(at.disk)));
         }
         Ok(Outcome::Done)
     }

@@ -62,6 +62,7 @@ impl State {
             self.put_pg(changed);
         }
         self.drains.remove(&Target::Disk(id));
+        self.grays.remove(&id);
         let disk = Arc::make_mut(self.disks.get_mut(&id).expect("looked up before"));
         if disk.state != DiskState::Removed {
             (disk.state, disk.since, disk.problem) = (DiskState::Removed, time, String::new());

@@ -14,28 +14,36 @@ impl State {
         raised: &mut Vec<PgId>,
     ) -> Result<Outcome, WireError> {
         for group in &command.groups {
-            let id = PgId(group.pg);
-            let Some(pg) = self.pg(id).filter(|pg| pg.epoch == Epoch(group.epoch)) else { continue };
             let swaps: Vec<(DiskId, DiskId)> = group.swaps.iter().map(|s| (DiskId(s.old), DiskId(s.new))).collect();
-            let mut changed: Pg = pg.clone();
-            if changed.replace(&swaps, |disk| self.is_able(disk)) {
-                self.put_pg(changed);
-                raised.push(id);
-            }
+            let replace = |state: &State, pg: &mut Pg| pg.replace(&swaps, |disk| state.is_able(disk));
+            self.change_decided((group.pg, group.epoch), raised, replace);
         }
         Ok(Outcome::Done)
     }
 
-    pub(super) fn take_member_back(&mut self, at: &MemberAt, raised: &mut Vec<PgId>) -> Result<Outcome, WireError> {
-        let id = PgId(at.pg);
-        let Some(pg) = self.pg(id) else {
-            return Err(WireError::new(ErrorCode::UnknownPg, format!("there is no {id}")));
-        };
+    /// Changes a group if its epoch is still the one under which that was decided. `change`: true if the epoch rose.
+    pub(super) fn change_decided(
+        &mut self,
+        (pg, epoch): (u32, u64),
+        raised: &mut Vec<PgId>,
+        change: impl FnOnce(&State, &mut Pg) -> bool,
+    ) {
+        let id = PgId(pg);
+        let Some(pg) = self.pg(id).filter(|pg| pg.epoch == Epoch(epoch)) else { return };
         let mut changed = pg.clone();
-        if pg.epoch == Epoch(at.epoch) && changed.take_back(DiskId(at.disk), |disk| self.is_able(disk)) {
+        if change(self, &mut changed) {
             self.put_pg(changed);
             raised.push(id);
         }
+    }
+
+    pub(super) fn take_member_back(&mut self, at: &MemberAt, raised: &mut Vec<PgId>) -> Result<Outcome, WireError> {
+        let id = PgId(at.pg);
+        if self.pg(id).is_none() {
+            return Err(WireError::new(ErrorCode::UnknownPg, format!("there is no {id}")));
+        }
+        let take_back = |state: &State, pg: &mut Pg| pg.take_back(DiskId(at.disk), |disk| state.is_able(disk));
+        self.change_decided((at.pg, at.epoch), raised, take_back);
         Ok(Outcome::Done)
     }
 

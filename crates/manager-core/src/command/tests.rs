@@ -55,6 +55,8 @@ fn golden() -> Vec<(Command, &'static str)> {
             Command::PartitionsBegun(PartitionsBegun { members: vec![PartitionAt { partition: 1, node: 16 }] }),
             "08018a01060a0408011010",
         ),
+        (Command::SetGray(SetGray { disk: 3, gray: true, why: "x".into() }), "0801ea0107080310011a0178"),
+        (Command::Note(Note { kind: 22, node: 1, text: "x".into(), ..Note::default() }), "0801e20107081610012a0178"),
         (Command::PartitionSettled(PartitionSettled { partition: 1, wish: 300 }), "08019201050801"),
     ]
 }

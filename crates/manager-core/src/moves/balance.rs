@@ -104,7 +104,7 @@ fn givers(state: &State, soft: &Soft, fill: Fill) -> Vec<DiskId> {
 
 /// Whether a disk that joins the group is to give up so that repair gets its place: nobody has to leave this group.
 pub(super) fn gives_way(state: &State, soft: &Soft, pg: &Pg) -> bool {
-    let wanted = |old: DiskId| state.is_drained(old) || super::domains::is_misplaced(state, pg);
+    let wanted = |old: DiskId| state.is_drained(old) || state.is_gray(old) || super::domains::is_misplaced(state, pg);
     soft.repairs_queued > 0 && pg.leaving().is_some_and(|old| !wanted(old))
 }
 

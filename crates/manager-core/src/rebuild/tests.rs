@@ -81,6 +81,10 @@ fn the_state_is_what_the_disks_have_and_fences_what_was() {
     let new = new.expect("a state");
     new.check_invariants();
     assert_eq!(weights(&remarks), [Weight::Note], "{remarks:?}");
+    assert!(
+        remarks.iter().any(|remark| remark.text.contains("drains, hibernations, marks of gray disks")),
+        "{remarks:?}"
+    );
     assert_eq!(new.cluster().map(|c| c.id), old.cluster().map(|c| c.id));
     for pg in old.pgs() {
         let again = new.pg(pg.id).expect("found");
@@ -117,6 +121,17 @@ fn nodes_register_with_the_new_state() {
     ok(&mut new, Command::Register(manager));
     let other = Register { node: 2, uuid: uuid(5, 2), ..Register::default() };
     assert!(new.apply(NOW, &Command::Register(other)).outcome.is_err(), "an old manager is a stranger");
+}
+
+/// Somebody would take away a node that is not emptied any more.
+#[test]
+fn what_was_drained_is_told() {
+    let mut old = before();
+    let target = || Some((&crate::maintenance::Target::Node(NodeId(17))).into());
+    ok(&mut old, Command::SetDrain(crate::command::SetDrain { target: target(), cancel: false }));
+    let (new, remarks) = rebuild(Some(old.clone()), &found(&old), &wanted());
+    assert_eq!(new.expect("a state").drains().count(), 0);
+    assert!(remarks.iter().any(|remark| remark.text.contains("(the backup has: drain of node n17)")), "{remarks:?}");
 }
 
 /// A disk that was away when the map was rebuilt could never come back.

@@ -2,13 +2,10 @@
 //!
 //! The rules are in [`cairn_manager_core::moves`]. As with repair every round decides anew on what the state is then. A disk
 //! that joined and was reported as failed joins again as other members rejoin ([`super::rejoin`]).
-use super::repair::{LEADER_PATIENCE, is_heard};
+use super::repair::{LEADER_PATIENCE, Picture};
 use crate::manager::Manager;
-use cairn_env::Rng;
 use cairn_manager_core::command::{CancelMoves, Command, Hibernate, ReplaceMembers};
 use cairn_manager_core::moves;
-use cairn_types::NodeId;
-use std::collections::BTreeSet;
 
 impl Manager {
     /// Ends hibernations whose time is over.
@@ -34,14 +31,13 @@ impl Manager {
             if !needed || now.since(leading.since) < LEADER_PATIENCE {
                 return None;
             }
-            let heard = state.nodes().map(|node| node.id).filter(|node| is_heard(leading, *node, now));
-            Some((leading.soft.clone(), heard.collect::<BTreeSet<NodeId>>()))
+            Some(Picture::new(state, leading, now))
         });
-        let Ok(Some((soft, heard))) = picture else { return };
-        let (state, seed) = (self.replica.read().clone(), Rng::u64(self.rng.as_ref()));
-        let plan =
-            tokio::task::spawn_blocking(move || moves::plan(&state, &soft, now, |node| heard.contains(&node), seed));
-        let Ok(plan) = plan.await else { return };
+        let Ok(Some(picture)) = picture else { return };
+        let plan = self.planned(move |state, seed| {
+            moves::plan(state, &picture.soft, now, |node| picture.heard.contains(&node), seed)
+        });
+        let Some(plan) = plan.await else { return };
         // No leader any more: the next one finds out for itself.
         let _ = self.look(|_, leading| {
             leading.soft.unmoved = plan.blocked;

@@ -8,7 +8,7 @@ use cairn_env::Rng;
 use cairn_manager_core::command::{Command, MemberAt, ReplaceMembers};
 use cairn_manager_core::liveness::ProbeOutcome;
 use cairn_manager_core::{Key, repair};
-use cairn_manager_core::{Pg, State};
+use cairn_manager_core::{Pg, Soft, State};
 use cairn_types::{DiskId, MemberState, NodeId, PgId, Time};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,30 @@ pub(super) fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {
     leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN
 }
 
+/// What the leader knows, for plans.
+pub(super) struct Picture {
+    pub soft: Soft,
+    /// Nodes that are fit to be copied to.
+    pub heard: BTreeSet<NodeId>,
+}
+
+impl Picture {
+    pub(super) fn new(state: &State, leading: &Leading, now: Time) -> Self {
+        let heard = state.nodes().map(|node| node.id).filter(|node| is_heard(leading, *node, now));
+        Self { soft: leading.soft.clone(), heard: heard.collect() }
+    }
+}
+
 impl Manager {
+    /// Plans on a copy of the state, on another thread: in a large cluster it takes long. With a random number.
+    pub(super) async fn planned<P: Send + 'static>(
+        &self,
+        plan: impl FnOnce(&State, u64) -> P + Send + 'static,
+    ) -> Option<P> {
+        let (state, seed) = (self.replica.read().clone(), Rng::u64(self.rng.as_ref()));
+        tokio::task::spawn_blocking(move || plan(&state, seed)).await.ok()
+    }
+
     pub(super) async fn repair(&self) {
         self.take_back();
         self.give_up_full().await;
@@ -37,15 +60,13 @@ impl Manager {
                 leading.soft.repairs_queued = 0;
                 return None;
             }
-            let heard = state.nodes().map(|node| node.id).filter(|node| is_heard(leading, *node, now));
-            Some((leading.soft.clone(), heard.collect::<BTreeSet<NodeId>>()))
+            Some(Picture::new(state, leading, now))
         });
-        let Ok(Some((soft, heard))) = picture else { return };
-        let (state, seed) = (self.replica.read().clone(), Rng::u64(self.rng.as_ref()));
-        // On a picture, on another thread: in a large cluster it takes long.
-        let plan =
-            tokio::task::spawn_blocking(move || repair::plan(&state, &soft, now, |node| heard.contains(&node), seed));
-        let Ok(plan) = plan.await else { return };
+        let Ok(Some(picture)) = picture else { return };
+        let plan = self.planned(move |state, seed| {
+            repair::plan(state, &picture.soft, now, |node| picture.heard.contains(&node), seed)
+        });
+        let Some(plan) = plan.await else { return };
         // No leader any more: the next one finds out for itself.
         let _ = self.look(|_, leading| {
             leading.soft.unreplaced = plan.blocked;

@@ -133,6 +133,8 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
         }
     }
     take_unhealed(state, leading, node, request);
+    let has: Vec<PartitionId> = request.partitions.iter().map(|report| PartitionId(report.partition)).collect();
+    leading.note_left(state, node, request.map_version, &has, now);
     for report in &request.partitions {
         let id = PartitionId(report.partition);
         let found = state.partition(id).filter(|p| p.members.contains(&node));

@@ -25,6 +25,10 @@ impl Manager {
         let (target, group) = self.look_in_cluster(|state, leading| {
             let leader = leading.soft.partitions.get(&id).map(|load| load.leader);
             let target = wanted_members(state, id, &request)?;
+            let back = still_there(state, id, &request, |node| leading.has_dropped(id, node, self.now()));
+            if let Some(error) = back {
+                return Err(error);
+            }
             let group = Group::of(state, id, leader).ok_or_else(|| unknown_partition(id))?;
             Ok((target, group))
         })?;
@@ -37,6 +41,26 @@ impl Manager {
         self.wake.notify_one();
         Ok(Empty {})
     }
+}
+
+/// Members of before that come again, and have not dropped what they had.
+fn still_there(
+    state: &State,
+    id: PartitionId,
+    request: &ChangeMembersRequest,
+    has_dropped: impl Fn(NodeId) -> bool,
+) -> Option<WireError> {
+    let partition = state.partition(id)?;
+    let back = nodes(&request.add).into_iter().filter(|node| partition.left.contains(node) && !has_dropped(*node));
+    let back: Vec<NodeId> = back.collect();
+    (!back.is_empty()).then(|| {
+        let text = format!(
+            "{} left {id} a moment ago, or is not heard, and may still have what it had of it: repeat this in some seconds, when it has \
+             dropped that",
+            names(&back)
+        );
+        WireError::new(ErrorCode::Conflict, text)
+    })
 }
 
 /// The members that a partition is to have, if that makes sense.

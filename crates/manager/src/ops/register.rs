@@ -105,5 +105,6 @@ pub(super) fn load(report: &DiskReport) -> DiskLoad {
         latency_us: report.latency_us,
         chunks: report.chunks,
         filesystem: report.filesystem,
+        bad_blocks: report.bad_blocks,
     }
 }

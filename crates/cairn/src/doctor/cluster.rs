@@ -1,0 +1,186 @@
+//! What others can be reached from here, how far their clocks are off, and which versions they run.
+use super::Finding;
+use crate::config::Config;
+use cairn_client::{Client, ConnectOptions};
+use cairn_env::{Clock, RealClock};
+use cairn_wire::Opcode;
+use cairn_wire::common::{Empty, ProcessStatsResponse};
+use cairn_wire::manager::{ClusterMap, Node, StatusRequest, StatusResponse};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// For a connection, and for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Clocks that differ by more are told.
+const OFFSET_MAX_MS: f64 = 500.0;
+/// Nodes that are asked; more would take long.
+const ASKED_MAX: usize = 64;
+
+const REACH: &str = "a node that cannot reach the others serves nobody, and is taken for lost";
+
+/// Asks the managers, then everybody.
+pub fn look(managers: &[String], config: Option<&Config>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = managers.iter().map(|address| reach("manager", address)).collect();
+    if let Some(config) = config {
+        findings.push(listens(config));
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            findings.push(Finding::bad(
+                "cluster",
+                error.to_string(),
+                "nothing can be asked",
+                "check limits of the process",
+            ));
+            return findings;
+        }
+    };
+    findings.extend(runtime.block_on(ask(managers)));
+    findings
+}
+
+/// A connection, without a word.
+fn reach(check: &'static str, address: &str) -> Finding {
+    let connect = || -> std::io::Result<()> {
+        let mut last = std::io::Error::other("the name has no address");
+        for at in address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&at, PATIENCE) {
+                Ok(_) => return Ok(()),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    };
+    match connect() {
+        Ok(()) => Finding::good(check, format!("{address} can be reached")),
+        Err(error) => {
+            let text = format!("{address} cannot be reached: {error}");
+            Finding::bad(check, text, REACH, "check that it runs, the address, routes and firewalls")
+        }
+    }
+}
+
+/// Either the server of this configuration runs here, or its address is free.
+fn listens(config: &Config) -> Finding {
+    let listen = &config.node.listen;
+    match TcpListener::bind(listen.as_str()) {
+        Ok(_) => Finding::good("port", format!("{listen} is free: no server runs on it")),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            let at = config.node.advertise.as_ref().unwrap_or(listen);
+            reach("port", at)
+        }
+        Err(error) => Finding::bad(
+            "port",
+            format!("{listen}: {error}"),
+            "the server could not listen there",
+            "node.listen has to be an address of this machine",
+        ),
+    }
+}
+
+async fn ask(managers: &[String]) -> Vec<Finding> {
+    let options =
+        ConnectOptions { patience: PATIENCE, connect_patience: PATIENCE, ..ConnectOptions::new(managers.to_vec()) };
+    let asked = async {
+        let client = Client::connect(options).await.map_err(|error| error.to_string())?;
+        let status: StatusResponse = client
+            .manager("asking for the state of the cluster", Opcode::Status, &StatusRequest {})
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok::<_, String>((client, status))
+    };
+    let (client, status) = match tokio::time::timeout(2 * PATIENCE, asked).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => return vec![unanswered(error)],
+        Err(_) => return vec![unanswered("no answer in time".into())],
+    };
+    let mut findings = vec![match status.problems.len() {
+        0 => Finding::good("cluster", "the managers answer, and nothing is wrong"),
+        count => Finding::warning(
+            "cluster",
+            format!("the managers answer, and see {count} problems"),
+            "some of them may concern this node",
+            "cairn admin status",
+        ),
+    }];
+    let map = status.map.unwrap_or_default();
+    let up: Vec<&Node> = map.nodes.iter().filter(|node| node.up && !node.removed && !node.address.is_empty()).collect();
+    for node in up.iter().take(ASKED_MAX) {
+        findings.push(peer(&client, node).await);
+    }
+    findings.push(versions(&map));
+    findings
+}
+
+fn unanswered(error: String) -> Finding {
+    Finding::bad(
+        "cluster",
+        format!("the managers do not answer: {error}"),
+        "nodes cannot register, clients cannot begin",
+        "start a majority of the managers, or name them with --cluster",
+    )
+}
+
+/// Whether a node answers, and how far its clock is off.
+async fn peer(client: &Client, node: &Node) -> Finding {
+    let name = format!("n{} ({})", node.id, node.address);
+    let before = RealClock.wall().0;
+    let call =
+        client.call::<ProcessStatsResponse>("asking a node", &node.address, Opcode::ProcessStats, &Empty {}, PATIENCE);
+    let answer = match call.await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let todo = "check routes and firewalls between this machine and that one";
+            return Finding::bad("node", format!("{name} does not answer from here: {error}"), REACH, todo);
+        }
+    };
+    let after = RealClock.wall().0;
+    if answer.wall_ns == 0 {
+        return Finding::good("node", format!("{name} answers; version {} does not tell its clock", answer.version));
+    }
+    offset(&name, before, answer.wall_ns, after)
+}
+
+/// The answer was made at some time between: what is beyond that is the difference of the clocks.
+pub(super) fn offset(name: &str, before: u64, there: u64, after: u64) -> Finding {
+    let ms = |ns: i128| ns as f64 / 1e6;
+    let (low, high) = (ms(i128::from(there) - i128::from(after)), ms(i128::from(there) - i128::from(before)));
+    let least = if low > 0.0 {
+        low
+    } else if high < 0.0 {
+        high
+    } else {
+        0.0
+    };
+    if least.abs() <= OFFSET_MAX_MS {
+        return Finding::good(
+            "node",
+            format!("{name} answers; its clock is within {:.0} ms of the one here", low.abs().max(high.abs()).ceil()),
+        );
+    }
+    let how = if least > 0.0 { "ahead of" } else { "behind" };
+    Finding::warning(
+        "clock",
+        format!("the clock of {name} is at least {:.1} s {how} the one here", least.abs() / 1000.0),
+        "times of files and events, expiry of trash and windows of hibernation go by clocks (leases and epochs do not)",
+        "run chrony, ntpd or systemd-timesyncd on both",
+    )
+}
+
+fn versions(map: &ClusterMap) -> Finding {
+    let nodes = map.nodes.iter().filter(|node| node.up && !node.removed && !node.version.is_empty());
+    let mut known: Vec<&str> = nodes.map(|node| node.version.as_str()).collect();
+    known.push(env!("CARGO_PKG_VERSION"));
+    known.sort_unstable();
+    known.dedup();
+    match known.as_slice() {
+        [one] => Finding::good("versions", format!("all nodes that are up, and this command, are of version {one}")),
+        several => Finding::warning(
+            "versions",
+            format!("there are versions {}", several.join(", ")),
+            "what only the newer ones know is not used until all are alike",
+            "finish the upgrade: cairn admin node ls shows who runs which",
+        ),
+    }
+}

@@ -1,0 +1,128 @@
+//! `cairn admin events`: what happened, as the managers keep it: one line an event, what it means with `--meaning`.
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::human::utc_time;
+use cairn_wire::Opcode;
+use cairn_wire::manager::{Event, ListEventsRequest, ListEventsResponse};
+use clap::Args;
+use serde_json::{Value, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Between two looks of `--follow`.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Args, Debug)]
+pub struct EventsArgs {
+    /// Only of the last so much time, such as 30s, 15m, 2h or 7d
+    #[arg(long)]
+    since: Option<String>,
+    /// Only of this node, such as n17
+    #[arg(long)]
+    node: Option<String>,
+    /// Only of these kinds, such as node-down; may be given several times
+    #[arg(long = "kind", value_delimiter = ',')]
+    kinds: Vec<String>,
+    /// The newest so many
+    #[arg(long, short = 'n')]
+    lines: Option<u32>,
+    /// Also say what each kind of event means
+    #[arg(long)]
+    meaning: bool,
+    /// Go on with what happens from now on
+    #[arg(long, short)]
+    follow: bool,
+}
+
+impl EventsArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        let since_ns = self.since.as_deref().map(|text| since(text, now_ns())).transpose()?.unwrap_or(0);
+        let node = self.node.as_deref().map(number).transpose()?.unwrap_or(0);
+        let client = context.client().await?;
+        let mut request =
+            ListEventsRequest { after: 0, since_ns, node, kinds: self.kinds.clone(), max: self.lines.unwrap_or(0) };
+        loop {
+            let answer: ListEventsResponse = client.manager("asking for events", Opcode::ListEvents, &request).await?;
+            for event in &answer.events {
+                match context.out.is_json() {
+                    true => context.out.json(&event_json(event, &answer))?,
+                    false => context.out.line(line(event, &answer, self.meaning))?,
+                }
+            }
+            if !self.follow {
+                return Ok(());
+            }
+            // Whoever looks on sees it now.
+            context.out.flush()?;
+            (request.after, request.max) = (answer.last, 0);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// `30s`, `15m`, `2h`, `7d` before now.
+fn since(text: &str, now_ns: u64) -> Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match &text[digits.len()..] {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3_600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let number: Option<u64> = digits.parse().ok();
+    let ns = number.zip(seconds).and_then(|(number, unit)| number.checked_mul(unit)?.checked_mul(1_000_000_000));
+    let ns = ns.ok_or_else(|| CliError::usage(format!("{text:?} is no time: write it as 30s, 15m, 2h or 7d")))?;
+    Ok(now_ns.saturating_sub(ns))
+}
+
+fn number(text: &str) -> Result<u32> {
+    let number = text.strip_prefix('n').unwrap_or(text).parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| {
+        CliError::usage(format!("{text:?} is no node: write its number, such as n17; see cairn admin node ls"))
+    })
+}
+
+/// Name and meaning of an event's kind.
+fn kind<'a>(event: &Event, answer: &'a ListEventsResponse) -> (&'a str, &'a str) {
+    let kind = answer.kinds.iter().find(|kind| kind.code == event.kind);
+    kind.map_or(("unknown", "of a later version"), |kind| (kind.name.as_str(), kind.meaning.as_str()))
+}
+
+fn line(event: &Event, answer: &ListEventsResponse, with_meaning: bool) -> String {
+    let (name, meaning) = kind(event, answer);
+    // To the millisecond.
+    let at = utc_time(event.time_ns);
+    let mut line = format!("{}Z  {name:<17}  {}", at.get(..23).unwrap_or(&at), event.text);
+    if with_meaning {
+        line.push_str(&format!(" [{meaning}]"));
+    }
+    line
+}
+
+fn event_json(event: &Event, answer: &ListEventsResponse) -> Value {
+    let (name, meaning) = kind(event, answer);
+    let some = |id: u32| (id != 0).then_some(id);
+    json!({
+        "number": event.number, "time_ns": event.time_ns, "time": utc_time(event.time_ns), "kind": name,
+        "node": some(event.node), "disk": some(event.disk), "pg": some(event.pg), "text": event.text, "meaning": meaning,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window would be taken for another one, or a disk for a node.
+    #[test]
+    fn windows_and_nodes_are_read() {
+        assert_eq!(since("2m", 200_000_000_000).expect("a time"), 80_000_000_000);
+        assert_eq!(since("9d", 5).expect("a time"), 0);
+        assert!(since("2", 5).is_err() && since("m", 5).is_err() && since("2w", 5).is_err());
+        assert!(number("n17").is_ok_and(|n| n == 17) && number("d3").is_err());
+    }
+}
