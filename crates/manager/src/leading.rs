@@ -156,12 +156,12 @@ mod tests {
         use cairn_manager_core::apply::Outcome;
         use cairn_manager_core::command::*;
         let mut state = State::new();
-        let mut apply =
-            |state: &mut State, command: Command| match state.apply(cairn_types::WallTime(1), &command).outcome {
-                Ok(Outcome::Registered(done)) => done.node,
-                Ok(_) => NodeId(0),
-                Err(error) => panic!("{error}"),
-            };
+        let apply = |state: &mut State, command: Command| match state.apply(cairn_types::WallTime(1), &command).outcome
+        {
+            Ok(Outcome::Registered(done)) => done.node,
+            Ok(_) => NodeId(0),
+            Err(error) => panic!("{error}"),
+        };
         apply(&mut state, Command::InitCluster(InitCluster { cluster: vec![9; 16], name: "x".into() }));
         let register = |n: u8| Register { uuid: vec![n; 16], roles: 2, rack: format!("{n}"), ..Register::default() };
         let nodes: Vec<NodeId> = (1..=3).map(|n| apply(&mut state, Command::Register(register(n)))).collect();
