@@ -327,11 +327,9 @@ impl State {
                 };
                 say(Kind::JobEnded, nobody, format!("job {} {how}", job.id));
             }
-            Command::SetConfig(command) => {
-                if *outcome == Outcome::Done {
-                    let items = command.items.iter().map(|item| format!("{}={}", item.key, item.value));
-                    say(Kind::Settings, nobody, named(items));
-                }
+            Command::SetConfig(command) if *outcome == Outcome::Done => {
+                let items = command.items.iter().map(|item| format!("{}={}", item.key, item.value));
+                say(Kind::Settings, nobody, named(items));
             }
             Command::SetPartitionMembers(command) => {
                 let members = named(command.members.iter().map(|node| NodeId(*node).to_string()));
