@@ -45,6 +45,12 @@ fn leader(cluster: &Cluster) -> String {
     found.expect("just found")
 }
 
+/// Who left a moment ago is refused until it has dropped what it had.
+fn until_taken(cluster: &Cluster, args: &[&str]) {
+    let taken = || cluster.cairn(args).status.success();
+    until_told("the change to be taken", taken, || cluster.ok(&["admin", "partition", "ls"]));
+}
+
 fn settled(cluster: &Cluster) {
     let wanted = || partition(cluster)["target"].as_array().is_none_or(|target| target.is_empty());
     until_told("the members that are wanted", wanted, || cluster.ok(&["admin", "status"]));
@@ -137,7 +143,7 @@ fn a_partition_moves_under_load() {
         loads.iter().for_each(Load::goes_on);
         // The leader itself leaves, each time another one.
         let old = node(&cluster, &leader(&cluster));
-        cluster.ok(&["admin", "partition", "move", "p1", &old, &spare]);
+        until_taken(&cluster, &["admin", "partition", "move", "p1", &old, &spare]);
         let now = members(&cluster);
         assert!(now.len() == 3 && now.contains(&spare) && !now.contains(&old), "round {round}: {now:?}");
         spare = old;
@@ -151,7 +157,7 @@ fn a_partition_moves_under_load() {
     cluster.ok(&["admin", "partition", "remove", "1", &all[0], &all[1]]);
     assert_eq!(members(&cluster), BTreeSet::from([all[2].clone()]));
     all_there(&cluster, &names);
-    cluster.ok(&["admin", "partition", "add", "1", &all[0], &spare]);
+    until_taken(&cluster, &["admin", "partition", "add", "1", &all[0], &spare]);
     assert_eq!(members(&cluster).len(), 3);
     cluster.fails(&["admin", "partition", "remove", "1", &all[0]], 2);
     all_there(&cluster, &names);
@@ -173,7 +179,7 @@ fn a_change_survives_the_death_of_everybody_who_takes_part() {
         let stays = |name: &&String| **name != leads && node(&cluster, name) != spare;
         let old = node(&cluster, names.iter().find(stays).expect("three members"));
         let new = names.iter().find(|name| node(&cluster, name) == spare).expect("there").clone();
-        cluster.ok(&["admin", "partition", "move", "1", &old, &spare, "--no-wait"]);
+        until_taken(&cluster, &["admin", "partition", "move", "1", &old, &spare, "--no-wait"]);
         // Each time at another moment.
         std::thread::sleep(Duration::from_millis(pause));
         pause += 250;

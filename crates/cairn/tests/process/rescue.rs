@@ -234,7 +234,9 @@ fn one_partition_goes_back_while_the_managers_run() {
     // Who is added again before it has heard that it was removed keeps its old state, and takes no part.
     let dropped = |m: &String| cluster.read_log(m).contains("the state of a partition is dropped");
     until("the old states to be dropped", || others.iter().all(dropped));
-    cluster.ok(&["admin", "partition", "add", "1", &two, &three]);
+    // Refused until both are known to have dropped it.
+    let add = ["admin", "partition", "add", "1", &two, &three];
+    until("the members to be taken again", || cluster.cairn(&add).status.success());
     // The new members hold it without the first one.
     cluster.kill(&name);
     until("another leader", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
