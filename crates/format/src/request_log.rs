@@ -15,7 +15,7 @@
 //! | 0 | 4 | magic `RQB1` |
 //! | 4 | 4 | bytes of records that follow, at most 4 MiB |
 //! | 8 | 4 | CRC-32C of this header with this field zero, and of the records |
-//! | 12 | 4 | records of this node that were dropped before this batch |
+//! | 12 | 4 | times that records were dropped before this batch |
 //!
 //! | offset | bytes | record |
 //! |---|---|---|

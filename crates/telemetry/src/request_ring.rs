@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// Records that wait to be written; further ones are dropped.
 const BUFFER_MAX: usize = 2 << 20;
 /// So many are written without waiting for more.
-const BUFFER_EAGER: usize = 256 << 10;
+const BUFFER_EAGER: usize = 128 << 10;
 /// Records wait so long for others.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Files of a ring.
@@ -52,6 +52,8 @@ struct Shared {
     waiting: Mutex<Waiting>,
     news: Condvar,
     stats: Arc<RequestRingStats>,
+    /// Bytes of records that may wait: a batch of them fits a file.
+    room: usize,
 }
 
 /// A running log; dropping it writes what waits.
@@ -76,7 +78,9 @@ impl RequestRing {
         let next = numbers(dir)?.last().map_or(1, |last| last + 1);
         let file_max = bytes_max.max(REQUEST_RING_MIN) / FILES;
         let ring = Ring { dir: dir.to_owned(), file_max, current: None, next, failed: None };
-        let shared = Arc::new(Shared { waiting: Mutex::default(), news: Condvar::new(), stats: Arc::default() });
+        let headers = REQUEST_LOG_HEADER + REQUEST_BATCH_HEADER;
+        let room = BUFFER_MAX.min(usize::try_from(file_max).unwrap_or(usize::MAX) - headers);
+        let shared = Arc::new(Shared { waiting: Mutex::default(), news: Condvar::new(), stats: Arc::default(), room });
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new().name("requests".into()).spawn(move || of_thread.write_all(ring))?;
         Ok(RequestRing { shared, thread: Mutex::new(Some(thread)) })
@@ -85,7 +89,7 @@ impl RequestRing {
     /// Takes records that are whole; never waits for the disk. The buffer is empty then.
     pub fn put(&self, records: &mut Vec<u8>) {
         let mut waiting = self.shared.waiting.lock();
-        if waiting.records.len() + records.len() > BUFFER_MAX || waiting.stopping {
+        if waiting.records.len() + records.len() > self.shared.room || waiting.stopping {
             waiting.dropped = waiting.dropped.saturating_add(1);
             self.shared.stats.dropped_batches.fetch_add(1, Relaxed);
         } else {
@@ -278,6 +282,21 @@ mod tests {
         }
         let (ids, ..) = read(dir.path());
         assert!(ids.len() < next as usize && ids.len() > 4000, "{} of {next}", ids.len());
+    }
+
+    /// A small log would outgrow its bound by batches that no file of it has room for.
+    #[test]
+    fn busy_times_stay_below_the_bound() {
+        let dir = tempfile::tempdir().expect("directory");
+        let ring = RequestRing::start(dir.path(), REQUEST_RING_MIN).expect("started");
+        for round in 0..60 {
+            let mut records = Vec::new();
+            (0..2500).for_each(|number| record(round * 2500 + number, &mut records));
+            ring.put(&mut records);
+        }
+        ring.stop();
+        let (ids, _, size) = read(dir.path());
+        assert!(size <= REQUEST_RING_MIN && !ids.is_empty(), "{size} bytes, {} records", ids.len());
     }
 
     /// Whoever is recorded would wait for a disk that takes nothing, or what is missing would not show.
