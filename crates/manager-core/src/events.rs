@@ -9,6 +9,7 @@ use crate::command::{Command, MemberAt, Note, Register};
 use crate::items::{DiskState, clip_to};
 use crate::job::JobState;
 use crate::maintenance::Target;
+use crate::problems::{groups, names_up_to};
 use crate::state::State;
 use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, WallTime};
 use cairn_wire::manager::Event;
@@ -132,17 +133,7 @@ impl Before {
 }
 
 fn named(items: impl IntoIterator<Item = String>) -> String {
-    let all: Vec<String> = items.into_iter().collect();
-    let more = all.len().saturating_sub(NAMED_MAX);
-    let mut text = all.into_iter().take(NAMED_MAX).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        text.push_str(&format!(" and {more} more"));
-    }
-    text
-}
-
-fn groups(count: usize) -> String {
-    if count == 1 { "1 placement group".into() } else { format!("{count} placement groups") }
+    names_up_to(NAMED_MAX, items)
 }
 
 impl State {

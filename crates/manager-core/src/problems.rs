@@ -34,16 +34,21 @@ fn in_use(state: &State) -> impl Iterator<Item = &Pg> {
 }
 
 fn names(items: impl Iterator<Item = String>) -> String {
-    let all: Vec<String> = items.collect();
-    let more = all.len().saturating_sub(NAMED_MAX);
-    let mut text = all.into_iter().take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+    names_up_to(NAMED_MAX, items)
+}
+
+/// The first of them, and how many more there are.
+pub(crate) fn names_up_to(most: usize, items: impl IntoIterator<Item = String>) -> String {
+    let all: Vec<String> = items.into_iter().collect();
+    let more = all.len().saturating_sub(most);
+    let mut text = all.into_iter().take(most).collect::<Vec<_>>().join(", ");
     if more > 0 {
         text.push_str(&format!(" and {more} more"));
     }
     text
 }
 
-fn groups(count: usize) -> String {
+pub(crate) fn groups(count: usize) -> String {
     if count == 1 { "1 placement group".into() } else { format!("{count} placement groups") }
 }
 
