@@ -290,8 +290,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         for round in 0..8 {
             let ring = RequestRing::start(dir.path(), REQUEST_RING_MIN).expect("started");
-            // More than a file has room for; at first one that it has.
-            let count = if round == 0 { 1 } else { 10_000 };
+            // More than a file has room for; in the end one that it has.
+            let count = if round == 7 { 1 } else { 10_000 };
             let mut records = Vec::new();
             (0..count).for_each(|number| record(round * 20_000 + number, &mut records));
             ring.put(&mut records);
