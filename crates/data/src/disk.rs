@@ -17,6 +17,7 @@ pub mod chunk;
 pub mod config;
 pub mod error;
 mod files;
+mod holes;
 mod home;
 mod journal;
 pub(crate) mod metrics;
@@ -142,6 +143,7 @@ pub struct DiskStore {
     reads_cold: AtomicBool,
     pipes: cairn_env::PipePool,
     homeward: WorkQueue<journal::Committed>,
+    holes: holes::Holes,
     /// Work that may block for long and is nobody's order: states of groups, verification, tables.
     control: WorkQueue<ControlJob>,
     home: Mutex<home::HomeState>,
@@ -177,6 +179,7 @@ impl DiskStore {
         m.queued_ops.store(self.queued_ops.load(Ordering::Relaxed) as u64, Ordering::Relaxed);
         m.queued_bytes.store(self.queued_bytes.load(Ordering::Relaxed) as u64, Ordering::Relaxed);
         m.overlay_bytes.store(self.overlay_bytes.load(Ordering::Relaxed) as u64, Ordering::Relaxed);
+        m.holes_pending.store(self.holes.bytes(), Ordering::Relaxed);
         m
     }
 

@@ -80,7 +80,7 @@ impl DiskStore {
         }
         for effect in after {
             match effect {
-                Effect::Punch { chunk, blocks, .. } => self.punch_file(&chunk, &blocks)?,
+                Effect::Punch { chunk, blocks, .. } => self.note_free(&chunk, blocks),
                 Effect::Delete(chunk) => self.remove_file(&chunk)?,
                 _ => {}
             }
@@ -172,32 +172,32 @@ impl DiskStore {
         Ok(())
     }
 
-    fn punch_file(&self, chunk: &Arc<Chunk>, blocks: &[std::ops::Range<u32>]) -> Result<(), DiskError> {
+    /// Their bytes are nobody's any more; the hole is punched by the thread for that.
+    fn note_free(&self, chunk: &Arc<Chunk>, blocks: Vec<std::ops::Range<u32>>) {
         {
             let mut state = chunk.state.lock();
             if !state.file_made {
-                return Ok(());
+                return;
             }
-            for range in blocks {
+            for range in &blocks {
                 state.overlay.retain(|block, _| !range.contains(block));
             }
         }
-        let files = self.files.get(chunk.id)?;
-        for range in blocks {
-            let (from, to) = (chunk.place_of(range.start), chunk.place_of(range.end));
-            files.cached.punch_hole(from, to - from)?;
-        }
-        Ok(())
+        self.holes.note(chunk, blocks);
     }
 
     fn remove_file(&self, chunk: &Arc<Chunk>) -> Result<(), DiskError> {
-        self.files.forget(chunk.id);
         let made = chunk.state.lock().file_made;
+        self.holes.forget(chunk.id);
         if made {
+            // The last handle is closed by the thread for that: it is then that the space goes back.
+            let files = self.files.get(chunk.id);
+            self.files.forget(chunk.id);
             match self.context.disk.remove(&paths::chunk(chunk.id)) {
                 Ok(()) | Err(DiskError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
+            files.into_iter().for_each(|files| self.holes.close_later(files));
         }
         self.chunks.write().remove(&chunk.id);
         let mut home = self.home.lock();

@@ -86,6 +86,8 @@ metrics! {
     queued_ops, gauge, "cairn_data_queued_operations", "Changes that wait for or are with a thread of the disk.";
     /// Their bytes.
     queued_bytes, gauge, "cairn_data_queued_bytes", "Payload bytes of those.";
+    /// Bytes of holes not punched yet.
+    holes_pending, gauge, "cairn_data_holes_pending_bytes", "Bytes that were freed and did not go back to the file system yet.";
     /// Bytes on their way home.
     overlay_bytes, gauge, "cairn_data_overlay_bytes", "Bytes in the journal that are not written home yet.";
 }

@@ -76,6 +76,7 @@ impl DiskStore {
         *store.lost.lock() = lost;
         store.journal.write_tail()?;
         store.re_read_if_suspect()?;
+        store.chunks.read().values().for_each(|chunk| store.note_holes_of(chunk));
         store.start_threads()?;
         Ok(store)
     }
@@ -107,6 +108,7 @@ impl DiskStore {
             reads_cold: AtomicBool::new(false),
             pipes: cairn_env::PipePool::new(super::read_pipe::PIPES_MAX),
             homeward: WorkQueue::default(),
+            holes: super::holes::Holes::default(),
             control: WorkQueue::default(),
             home: Mutex::default(),
             failed: OnceLock::new(),

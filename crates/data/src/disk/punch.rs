@@ -1,4 +1,4 @@
-//! Frees: PUNCHED bits go to the journal; when they are durable the hole is punched; a sealed chunk of which nothing is
+//! Frees: PUNCHED bits go to the journal; when they are durable the hole is punched ([`super::holes`]); a sealed chunk of which nothing is
 //! left is deleted.
 //!
 //! Invariant: no byte goes before the record that frees it is durable.

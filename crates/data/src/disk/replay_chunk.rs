@@ -332,7 +332,7 @@ fn block_is_good(file: &dyn File, work: &Work, block: u32) -> bool {
     got.is_ok_and(|got| got > 0) && work.tables[0].get(block as usize) == Some(&crc32c(&bytes))
 }
 
-/// Writes tables and state, redoes the holes, syncs.
+/// Writes tables and state, syncs. Holes are punched after the start, where they are missing.
 fn finish(file: &dyn File, work: Work, length: u64) -> Result<Chunk, DiskError> {
     let Work { header, mut tables, bits, sealed, overwrite, .. } = work;
     let blocks = blocks_of(length);
@@ -352,9 +352,6 @@ fn finish(file: &dyn File, work: Work, length: u64) -> Result<Chunk, DiskError> 
     let (chunk, punched_crc) = (header.chunk, bits.crc());
     let state = ChunkState { chunk, length, sealed, punched_blocks, punched_crc, table_crc, row_crc, overwrite };
     file.write_at(&state.encode(), STATE_OFFSET)?;
-    for block in (0..blocks).filter(|block| bits.get(*block)) {
-        file.punch_hole(header.data_offset() + u64::from(block) * BLOCK_SIZE as u64, BLOCK_SIZE as u64)?;
-    }
     let size = header.data_offset() + u64::from(blocks) * BLOCK_SIZE as u64;
     if file.len()? < size || sealed {
         file.set_len(size)?;

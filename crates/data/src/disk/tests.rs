@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod holes;
 mod model;
 mod overwrites;
 mod pipes;

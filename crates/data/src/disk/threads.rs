@@ -1,4 +1,4 @@
-//! The threads of a disk: who changes chunks, syncs, writes the journal, writes home, reads. Without threads
+//! The threads of a disk: who changes chunks, syncs, writes the journal, writes home, gives space back, reads. Without threads
 //! (`write_threads` 0) the owner drives the same steps by hand, in a fixed order: that is how crash tests run.
 
 use std::sync::Arc;
@@ -49,6 +49,7 @@ impl DiskStore {
         start("sync", DiskStore::sync_loop)?;
         start("journal", DiskStore::journal_loop)?;
         start("home", DiskStore::home_loop)?;
+        start("free", DiskStore::free_loop)?;
         start("control", DiskStore::control_loop)?;
         *self.threads.lock() = threads;
         Ok(())
@@ -87,6 +88,12 @@ impl DiskStore {
         let nap = NAP.min(self.config.flush_age);
         while self.homeward.wait(nap) {
             while self.step_home(false) {}
+        }
+    }
+
+    fn free_loop(&self) {
+        while self.holes.bell.wait(NAP) {
+            while !self.stopping.load(Ordering::Relaxed) && self.step_free() {}
         }
     }
 
@@ -161,7 +168,7 @@ impl DiskStore {
                 worked = true;
             }
             worked |= self.step_home(self.journal.queue.len() > 0);
-            while self.step_read() || self.step_control() {
+            while self.step_read() || self.step_control() || self.step_free() {
                 worked = true;
             }
             if !worked || self.failure().is_some() && self.is_idle() {
@@ -199,6 +206,8 @@ impl DiskStore {
             &|| self.syncs.close(),
             &|| self.journal.queue.close(),
             &|| self.homeward.close(),
+            // What is left is found again by the next start.
+            &|| self.holes.bell.close(),
         ] {
             close();
             std::thread::yield_now();

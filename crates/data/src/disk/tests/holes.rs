@@ -1,0 +1,106 @@
+//! Space that goes back to the file system while the disk works on.
+
+use std::sync::Arc;
+
+use cairn_env::{Disk, OpenOptions};
+use cairn_sim::{CrashPolicy, SimDisk};
+use cairn_types::{BLOCK_SIZE, ChunkId};
+
+use super::model::{append, append_op, id, open, outcome, read, slot};
+use crate::disk::{DiskStore, paths};
+
+const BLOCKS: usize = 64;
+
+fn bytes(seed: u8) -> Vec<u8> {
+    (0..BLOCKS * BLOCK_SIZE).map(|i| seed.wrapping_add((i / 7) as u8)).collect()
+}
+
+/// Everything but giving space back.
+fn work(store: &DiskStore) {
+    while store.step_strand() || store.step_sync() || store.step_journal() || store.step_home(false) {}
+    store.step_home(true);
+}
+
+fn free(store: &DiskStore, chunk: ChunkId, from: usize, count: usize) {
+    let (slot, done) = slot();
+    store.punch(chunk, vec![((from * BLOCK_SIZE) as u64, (count * BLOCK_SIZE) as u64)], done).expect("begun");
+    work(store);
+    slot.lock().take().expect("answered").expect("freed");
+}
+
+fn held(disk: &SimDisk, chunk: ChunkId) -> u64 {
+    disk.open(&paths::chunk(chunk), OpenOptions::READ).expect("there").allocated_bytes().expect("told")
+}
+
+fn filled(disk: &SimDisk, chunk: ChunkId) -> Arc<DiskStore> {
+    let store = open(disk).expect("an empty disk");
+    append(&store, append_op(chunk, 0, &bytes(1), true)).expect("durable");
+    store.checkpoint();
+    store
+}
+
+/// A slow device would hold the journal, and with it all who write, while many small files are removed.
+#[test]
+fn the_journal_is_emptied_while_holes_wait() {
+    let disk = SimDisk::new(1);
+    let store = filled(&disk, id(1));
+    let full = held(&disk, id(1));
+    for i in 0..BLOCKS / 2 {
+        free(&store, id(1), 2 * i, 1);
+    }
+    store.journal.write_tail().expect("written");
+    assert!(store.journal.fullness() < 0.01, "all of it is home");
+    assert_eq!(held(&disk, id(1)), full, "no hole is punched yet");
+    assert_eq!(store.holes.bytes(), (BLOCKS / 2 * BLOCK_SIZE) as u64);
+    append(&store, append_op(id(2), 0, &bytes(2), true)).expect("writing goes on");
+    store.drive();
+    assert_eq!(held(&disk, id(1)), full - (BLOCKS / 2 * BLOCK_SIZE) as u64);
+    assert_eq!(store.holes.bytes(), 0);
+    assert_eq!(&read(&store, id(1), BLOCK_SIZE as u64, 4096).expect("kept").data[..], &bytes(1)[4096..8192]);
+}
+
+/// Space that was promised to come back would be lost when the process ends before the hole is punched.
+#[test]
+fn holes_that_were_not_punched_are_found_by_the_next_start() {
+    for crash in [false, true] {
+        let disk = SimDisk::new(2);
+        let store = filled(&disk, id(1));
+        let full = held(&disk, id(1));
+        free(&store, id(1), 8, 40);
+        // Nothing in the journal tells of it any more.
+        store.journal.write_tail().expect("written");
+        drop(store);
+        if crash {
+            disk.crash(CrashPolicy::LoseAll);
+        } else {
+            disk.kill();
+        }
+        let store = open(&disk).expect("opens");
+        assert_eq!(held(&disk, id(1)), full, "not before it serves");
+        store.drive();
+        assert_eq!(held(&disk, id(1)), full - 40 * 4096);
+        assert_eq!(&read(&store, id(1), 0, 4096).expect("kept").data[..], &bytes(1)[..4096]);
+    }
+}
+
+/// A later chunk of the same name would lose its bytes to a hole of the earlier one.
+#[test]
+fn holes_of_a_removed_chunk_spare_the_next_one_of_its_name() {
+    let disk = SimDisk::new(3);
+    let store = filled(&disk, id(1));
+    let (sealed, done) = slot();
+    store.seal(id(1), done).expect("begun");
+    outcome(&store, &sealed).expect("sealed");
+    free(&store, id(1), 0, BLOCKS / 2);
+    let early = store.holes.take_all();
+    assert_eq!(early.len(), 1);
+    free(&store, id(1), BLOCKS / 2, BLOCKS / 2);
+    work(&store);
+    assert!(store.chunk(id(1)).is_none(), "nothing is left of it");
+    append(&store, append_op(id(1), 0, &bytes(9), true)).expect("a new one");
+    work(&store);
+    // The thread had taken these before the chunk was removed.
+    store.holes.put_back(early);
+    store.drive();
+    assert_eq!(&read(&store, id(1), 0, (BLOCKS * BLOCK_SIZE) as u64).expect("whole").data[..], &bytes(9)[..]);
+}
