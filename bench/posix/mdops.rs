@@ -1,5 +1,6 @@
 //! Operations on names and small files by several processes, as `mdtest` does them: one directory a process, each phase
-//! started together, rates over the slowest process. Compiled by run.sh with `rustc -O`; no crates.
+//! started together, rates over the slowest process. DIR may be several directories separated by commas (several mounts):
+//! each gets PROCESSES of its own, all of them start together. Compiled by run.sh with `rustc -O`; no crates.
 //!
 //!     mdops DIR PROCESSES FILES [SIZE…]
 //!
@@ -10,7 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-const PHASES: &[&str] = &["create", "stat", "readdir+stat", "remove", "mkdir", "rmdir"];
+const PHASES: &[&str] =
+    &["create", "stat", "readdir+stat", "remove", "mkdir", "rmdir", "tree create", "tree remove"];
+/// Subdirectories of each directory of a tree, and its depth.
+const BRANCHES: usize = 4;
+const DEPTH: usize = 4;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -21,20 +26,26 @@ fn main() {
         eprintln!("mdops DIR PROCESSES FILES [SIZE…]");
         std::process::exit(2);
     }
-    let (dir, processes, files) = (PathBuf::from(&args[1]), number(&args[2]), number(&args[3]));
-    for process in 0..processes {
-        fs::create_dir_all(dir.join(format!("p{process}"))).expect("directory");
+    let (roots, processes, files) = (args[1].split(',').map(PathBuf::from), number(&args[2]), number(&args[3]));
+    let roots: Vec<PathBuf> = roots.collect();
+    let dirs: Vec<PathBuf> = (0..processes)
+        .flat_map(|process| roots.iter().map(move |root| root.join(format!("p{process}"))))
+        .collect();
+    for dir in &dirs {
+        fs::create_dir_all(dir).expect("directory");
     }
     for phase in PHASES {
-        run(&dir, processes, files, phase, 0);
+        run(&dirs, files, phase, 0);
     }
     for size in args[4..].iter().map(|size| number(size)) {
         let some = (files / 4).max(1);
-        run(&dir, processes, some, "write", size);
-        run(&dir, processes, some, "read", size);
-        run(&dir, processes, some, "remove", size);
+        run(&dirs, some, "write", size);
+        run(&dirs, some, "read", size);
+        run(&dirs, some, "remove", size);
     }
-    fs::remove_dir_all(&dir).expect("remove");
+    for root in roots {
+        fs::remove_dir_all(&root).expect("remove");
+    }
 }
 
 fn number(text: &str) -> usize {
@@ -42,19 +53,18 @@ fn number(text: &str) -> usize {
 }
 
 /// One phase: every process says that it is ready, then all are told to go.
-fn run(dir: &Path, processes: usize, files: usize, phase: &str, size: usize) {
+fn run(dirs: &[PathBuf], files: usize, phase: &str, size: usize) {
     if let (Ok(command), true) = (std::env::var("DROP_CACHES"), matches!(phase, "stat" | "readdir+stat" | "read")) {
         let _may_lack_rights = Command::new("sh").args(["-c", &command]).status();
     }
     let own = std::env::current_exe().expect("this program");
-    let start = |process: usize| -> Child {
-        let dir = dir.join(format!("p{process}"));
+    let start = |dir: &PathBuf| -> Child {
         let numbers = [files.to_string(), size.to_string()];
         let mut command = Command::new(&own);
         command.arg("worker").arg(dir).arg(phase).args(numbers).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.spawn().expect("a process")
     };
-    let mut workers: Vec<Child> = (0..processes).map(start).collect();
+    let mut workers: Vec<Child> = dirs.iter().map(start).collect();
     for worker in &mut workers {
         let mut ready = [0; 1];
         worker.stdout.as_mut().expect("out").read_exact(&mut ready).expect("ready");
@@ -68,7 +78,8 @@ fn run(dir: &Path, processes: usize, files: usize, phase: &str, size: usize) {
     }
     let seconds = begun.elapsed().as_secs_f64();
     let what = if size > 0 { format!("{phase} {size} B") } else { phase.to_owned() };
-    println!("{what}\t{processes}\t{:.0}", (files * processes) as f64 / seconds);
+    let each = if phase.starts_with("tree") { nodes(DEPTH) } else { files };
+    println!("{what}\t{}\t{:.0}", dirs.len(), (each * dirs.len()) as f64 / seconds);
 }
 
 fn worker(args: &[String]) {
@@ -83,6 +94,12 @@ fn worker(args: &[String]) {
             entry.expect("entry").metadata().expect("stat");
         }
         return;
+    }
+    let tree = dir.join("tree");
+    match phase {
+        "tree create" => return grow(&tree, DEPTH),
+        "tree remove" => return fell(&tree, DEPTH),
+        _ => {}
     }
     let mut back = Vec::new();
     for i in 0..files {
@@ -102,4 +119,19 @@ fn worker(args: &[String]) {
             phase => panic!("no phase {phase}"),
         }
     }
+}
+
+/// Directories of a tree.
+fn nodes(depth: usize) -> usize {
+    1 + if depth == 0 { 0 } else { BRANCHES * nodes(depth - 1) }
+}
+
+fn grow(dir: &Path, depth: usize) {
+    fs::create_dir(dir).expect("mkdir");
+    (0..if depth == 0 { 0 } else { BRANCHES }).for_each(|i| grow(&dir.join(i.to_string()), depth - 1));
+}
+
+fn fell(dir: &Path, depth: usize) {
+    (0..if depth == 0 { 0 } else { BRANCHES }).for_each(|i| fell(&dir.join(i.to_string()), depth - 1));
+    fs::remove_dir(dir).expect("rmdir");
 }

@@ -2,6 +2,7 @@
 # fio workloads and operations on names on a mount, printed beside what others reached on a similar 4-core machine.
 # Makes its own cluster (three data nodes, three copies) with the release binary unless MOUNT names a directory.
 #     make release && bench/posix/run.sh [SIZE_OF_FIO_FILES [FILES_A_PROCESS]]
+# SOURCE_TREE is the tree that is packed for untar (the sources of the crates that were built, unless set).
 # Needs fio (Debian: fio), rustc, root and /dev/fuse.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,7 +17,9 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/cairn-posix-XXXXXX")
 export CAIRN_RUN_DIR=$work/run
 cluster_pid=
 cleanup() {
-    [ -n "${MOUNT:-}" ] || "$cairn" umount --lazy "$work/mnt" 2>/dev/null || true
+    for mount in "$work"/mnt*; do
+        [ -n "${MOUNT:-}" ] || "$cairn" umount --lazy "$mount" 2>/dev/null || true
+    done
     [ -z "$cluster_pid" ] || { kill "$cluster_pid" 2>/dev/null && wait "$cluster_pid" 2>/dev/null; } || true
     rm -rf "$work"
 }
@@ -93,8 +96,44 @@ fio_row "4K random write qd16" "2.2-11.1 k/s" --rw=randwrite --bs=4k --size="$si
 echo "== names and small files: operation, processes, a second"
 echo "   peers at 8 processes: create 1.0-9.4 k, stat 6-21 k, remove 2.3-10.5 k, mkdir 1.7-10.5 k, rmdir 1.9-20 k,"
 echo "   small files write 1/4/64/128 KiB 0.65-2.1 / 0.65-1.9 / 0.6-1.2 / 0.55-0.9 k, cold read 4.2-7.9 / 3.6-6.4 / 2.0-5.5 / 1.5-3.6 k"
-for processes in 1 8 32; do
+for processes in 1 4 8 16 32 64; do
     settle
     DROP_CACHES=$drop "$work/mdops" "$dir/md-$processes" "$processes" "$((files / (processes > 8 ? 4 : 1)))" 1024 4096 65536 131072
 done
+
+# One command, its seconds and the CPU seconds of the daemons.
+timed() {
+    local name=$1 before after begun ended
+    shift
+    before=$(cpu)
+    begun=$(date +%s.%N)
+    "$@"
+    ended=$(date +%s.%N)
+    after=$(cpu)
+    awk -v n="$name" -v s="$(echo "$begun $ended" | awk '{ print $2 - $1 }')" -v c=$((after - before)) -v hz="$(getconf CLK_TCK)" \
+        'BEGIN { printf "%-28s %7.2f s  %6.2f CPU s\n", n, s, c / hz }'
+}
+
+echo "== a source tree: untar, rm -rf; peers, 5,067 files of 69 MB: 8.5-30 s and 1.0-7.8 s, passthrough 1.5 s and 0.64 s"
+source_tree=${SOURCE_TREE:-${CARGO_HOME:-$HOME/.cargo}/registry/src}
+[ -d "$source_tree" ] || source_tree=/usr/share
+(cd "$source_tree" && find . -type f | head -n 5067 | tar -cf "$work/tree.tar" -T -)
+echo "   $(tar -tf "$work/tree.tar" | wc -l) files, $(($(stat -c %s "$work/tree.tar") / 1000000)) MB"
+untar() { mkdir "$1/untar" && tar -xf "$work/tree.tar" -C "$1/untar"; }
+settle
+timed "untar" untar "$dir"
+timed "rm -rf" rm -rf "$dir/untar"
+
+if [ -z "${MOUNT:-}" ]; then
+    echo "== four mounts with 16 processes each"
+    dirs=
+    for mount in 1 2 3 4; do
+        mkdir "$work/mnt$mount"
+        "$cairn" mount "cairn://$address/default" "$work/mnt$mount"
+        dirs=$dirs${dirs:+,}$work/mnt$mount/four-$mount
+    done
+    settle
+    DROP_CACHES=$drop "$work/mdops" "$dirs" 16 "$((files / 8 > 0 ? files / 8 : 1))"
+    for mount in 1 2 3 4; do "$cairn" umount "$work/mnt$mount"; done
+fi
 [ -n "${MOUNT:-}" ] || "$cairn" umount "$dir"
