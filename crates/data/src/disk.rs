@@ -289,23 +289,31 @@ impl DiskStore {
         self.reserve_queue(bytes)?;
         let accepted = {
             let mut state = chunk.state.lock();
-            self.accept(&chunk, &mut state, op, done).map(|job| {
-                // Queued under the same lock, so that the order of acceptance is the order of work.
-                if let Some(job) = job {
-                    self.enqueue(&chunk, job);
-                } else {
+            self.accept(&chunk, &mut state, op, done).map(|job| match job {
+                None => {
                     self.release_queue(bytes);
+                    None
+                }
+                Some(Job::Append(job)) if self.runs_at_once(&state, &job) && chunk.strand.lock().claim() => Some(job),
+                // Queued under the same lock, so that the order of acceptance is the order of work.
+                Some(job) => {
+                    self.enqueue(&chunk, job);
+                    None
                 }
             })
         };
-        if accepted.is_err() {
-            self.release_queue(bytes);
-        } else {
-            add(&self.metrics.appends, 1);
-            add(&self.metrics.append_bytes, bytes as u64);
-        }
         tracing::trace!(chunk = %chunk.id, offset, bytes, sync, ok = accepted.is_ok(), "append");
-        accepted
+        match accepted {
+            Err(error) => {
+                self.release_queue(bytes);
+                return Err(error);
+            }
+            Ok(None) => {}
+            Ok(Some(job)) => self.run_claimed(&chunk, job),
+        }
+        add(&self.metrics.appends, 1);
+        add(&self.metrics.append_bytes, bytes as u64);
+        Ok(())
     }
 
     /// Makes everything accepted so far durable; `done` gets the durable length.

@@ -108,6 +108,15 @@ impl DiskStore {
         Ok(())
     }
 
+    /// Whether an append touches nothing but memory: it goes through the journal, its chunk is there with its tables, its space
+    /// is reserved, and nobody would have to wait. Such a one needs no thread of the disk.
+    pub(super) fn runs_at_once(&self, state: &ChunkMem, job: &AppendJob) -> bool {
+        let reserved = job.end().next_multiple_of(BLOCK_SIZE as u64) <= state.allocated;
+        let in_memory = state.created && state.file_made && state.table.is_some() && state.broken.is_none();
+        let room = self.overlay_bytes.load(Relaxed) <= self.config.overlay_bytes_max;
+        job.bytes <= self.config.journal_append_max && reserved && in_memory && room
+    }
+
     /// Carries an append out. On an error the chunk takes no more.
     pub(super) fn run_append(&self, chunk: &Arc<Chunk>, job: AppendJob) {
         let bytes = job.bytes;

@@ -41,6 +41,15 @@ pub(crate) struct Strand {
     pub(crate) blocked: bool,
 }
 
+impl Strand {
+    /// Takes an idle strand for the caller, as if it were a thread of the disk.
+    pub(crate) fn claim(&mut self) -> bool {
+        let idle = !self.scheduled && !self.blocked && self.jobs.is_empty();
+        self.scheduled |= idle;
+        idle
+    }
+}
+
 /// A change of a chunk.
 pub(crate) enum Job {
     Append(AppendJob),

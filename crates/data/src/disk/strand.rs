@@ -8,8 +8,9 @@ use std::time::Duration;
 use cairn_format::journal_record::{CreateRecord, JournalRecord};
 use cairn_format::overwrite_number::OverwriteNumber;
 
-use super::chunk::{Chunk, Done, GoodBlock, Job};
+use super::chunk::{AppendJob, Chunk, Done, GoodBlock, Job};
 use super::journal::{Effect, Item};
+use super::threads::PanicGuard;
 use super::{DataError, DiskStore};
 
 /// Jobs of one chunk that run before other chunks get a turn.
@@ -26,6 +27,19 @@ impl DiskStore {
         strand.scheduled |= idle;
         drop(strand);
         if idle {
+            self.schedule(chunk.clone());
+        }
+    }
+
+    /// Carries out an append whose strand the caller [claimed](super::chunk::Strand::claim), on the caller's thread.
+    pub(super) fn run_claimed(&self, chunk: &Arc<Chunk>, job: AppendJob) {
+        let _guard = PanicGuard(self);
+        self.run_append(chunk, job);
+        let mut strand = chunk.strand.lock();
+        strand.scheduled = !strand.jobs.is_empty();
+        let more = strand.scheduled;
+        drop(strand);
+        if more {
             self.schedule(chunk.clone());
         }
     }
