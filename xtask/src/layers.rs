@@ -59,6 +59,7 @@ const CRATES: &[(&str, Place)] = &[
     ("cairn", Layer(BINARY)),
     ("model", TestsOnly),
     ("sim", TestsOnly),
+    ("dst", TestsOnly),
     ("proof", TestsOnly),
     ("chaos", TestsOnly),
     ("fuzz", TestsOnly),

@@ -14,6 +14,7 @@ mod layers;
 mod licence;
 mod manifests;
 mod mutants;
+mod sim;
 mod source;
 mod test_run;
 
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask check [NAME…]        run the project's checks (all of them, or those named)
 cargo xtask test [-- ARG…]       run every test (ARG goes to cargo test); the last line is `N passed, N failed`
+cargo xtask sim --seed N [--trace]           a whole cluster that one number decides; --seeds N [--first K] for many
 cargo xtask mutants [NAME…]      put classic bugs back into a copy, one after the other; their tests must fail
 
 Checks:";
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         ["test", "--", rest @ ..] => test_run::run(rest),
         ["test"] => test_run::run(&[]),
         ["mutants", names @ ..] => mutants::run(names),
+        ["sim", args @ ..] => sim::run(args),
         _ => {
             eprintln!("{USAGE}");
             for (name, what, _) in check::CHECKS {

@@ -1,18 +1,17 @@
-//! The proof of striping and erasure coding: the shipping client, data servers, namespace and manager in one process, on
+//! The proof: the shipping client, data servers, namespace and manager in one process, on
 //! simulated disks and a faulty network, beside a model of bytes. `docs/internals/proof.md` says how it is run and what it
 //! has caught.
 //!
-//! **The network** is loopback TCP through a proxy for each process ([`proxy`]), not a transport in memory. The RPC crate
-//! has no seam below its sockets: it moves received bytes of files by `splice`, and every server runs its connections on
-//! threads of its own, each with its own runtime. A transport in memory on one paused clock would test another RPC crate and
-//! another threading than those that ship. The price: time is real, and a seed decides what is done and which faults
-//! begin when, but not how threads interleave, so a rare failure needs its seed more than once.
+//! **The network** is TCP through a proxy for each process ([`proxy`]), so faults know who opened a connection. Threads, time
+//! and sockets below are those of crate `dst`: the program `sim` runs one seed in its process, and the same seed is the same
+//! run. Nothing of the product is another one for that.
 //!
-//! Not here: the deterministic simulation of cores (`sim`), real processes and kernels (tests of the binary).
+//! Not here: disks (`sim`), the scheduler (`dst`), real processes and kernels (tests of the binary).
 pub mod cluster;
 pub mod data_node;
 pub mod faults;
 pub mod file;
+pub mod fleet;
 pub mod ground;
 pub mod head;
 pub mod links;

@@ -25,7 +25,7 @@ pub(crate) struct Shape {
 /// What a seed does.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Decides everything but the interleaving.
+    /// Decides everything.
     pub seed: u64,
     /// Operations.
     pub steps: usize,

@@ -1,0 +1,184 @@
+//! [`Files`]: descriptors of the run: numbers that the kernel reserves for us, and what stands behind them.
+//!
+//! Invariant: [`is_ours`] is right for every number at any moment, without entering the world. An object goes with its last
+//! number. Not here: what objects do.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::epoll::Epoll;
+use crate::real;
+use crate::tcp::Stream;
+use crate::world::{Tid, World};
+
+/// An object's number, never used again.
+pub type Id = u64;
+/// Descriptors below this can be ours.
+const FD_MAX: usize = 1 << 16;
+
+static OURS: [AtomicBool; FD_MAX] = [const { AtomicBool::new(false) }; FD_MAX];
+
+/// Whether a descriptor belongs to the run.
+pub fn is_ours(fd: i32) -> bool {
+    usize::try_from(fd).is_ok_and(|fd| fd < FD_MAX && OURS[fd].load(Relaxed))
+}
+
+/// What a descriptor stands for.
+pub enum Kind {
+    Epoll(Epoll),
+    Counter(u64),
+    /// A socket that is neither connected nor listens.
+    Fresh,
+    Listener(Listener),
+    Stream(Box<Stream>),
+}
+
+/// A socket that listens.
+#[derive(Default)]
+pub struct Listener {
+    /// Connections that nobody has accepted yet.
+    pub backlog: VecDeque<Id>,
+}
+
+/// An object with what all of them have.
+pub struct Object {
+    pub kind: Kind,
+    pub nonblocking: bool,
+    pub descriptors: u32,
+    /// Address and port that it is bound to; 0 while it is not.
+    pub local: (u32, u16),
+    pub host: usize,
+    /// Which epolls look at it, and as which descriptor.
+    pub watchers: Vec<(Id, i32)>,
+    /// Threads that wait for it to be ready.
+    pub waiters: Vec<Tid>,
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Files {
+    pub numbers: BTreeMap<i32, Id>,
+    pub objects: BTreeMap<Id, Object>,
+    next: Id,
+    pub next_port: u16,
+}
+
+impl Files {
+    /// A new object without a descriptor.
+    pub fn make(&mut self, kind: Kind, nonblocking: bool, host: usize) -> Id {
+        self.next += 1;
+        let object = Object {
+            kind,
+            nonblocking,
+            descriptors: 0,
+            local: (0, 0),
+            host,
+            watchers: Vec::new(),
+            waiters: Vec::new(),
+        };
+        self.objects.insert(self.next, object);
+        self.next
+    }
+
+    /// Gives an object a descriptor.
+    pub fn number(&mut self, id: Id) -> i32 {
+        // SAFETY: a path that ends in a zero byte.
+        let fd = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        let Some(slot) = usize::try_from(fd).ok().and_then(|fd| OURS.get(fd)) else {
+            crate::report::fatal("there is no free descriptor");
+        };
+        slot.store(true, Relaxed);
+        self.numbers.insert(fd, id);
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.descriptors += 1;
+        }
+        fd
+    }
+
+    /// What stands behind a descriptor.
+    pub fn id(&self, fd: i32) -> Option<Id> {
+        self.numbers.get(&fd).copied()
+    }
+
+    /// The object.
+    pub fn get(&mut self, id: Id) -> Option<&mut Object> {
+        self.objects.get_mut(&id)
+    }
+
+    /// The object, if it is a connection.
+    pub fn stream(&mut self, id: Id) -> Option<&mut Stream> {
+        match &mut self.objects.get_mut(&id)?.kind {
+            Kind::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// A port that nobody uses.
+    pub fn free_port(&mut self) -> u16 {
+        self.next_port = self.next_port.max(20_000) + 1;
+        self.next_port
+    }
+
+    /// Who listens there.
+    pub fn listener(&self, address: u32, port: u16) -> Option<Id> {
+        let listens = |object: &Object| {
+            matches!(object.kind, Kind::Listener(_))
+                && object.local.1 == port
+                && (object.local.0 == address || object.local.0 == 0)
+        };
+        self.objects.iter().find(|(_, object)| listens(object)).map(|(id, _)| *id)
+    }
+
+    /// Takes a descriptor away. The object, if that was its last.
+    fn release(&mut self, fd: i32) -> Option<(Id, Object)> {
+        let id = self.numbers.remove(&fd)?;
+        OURS[fd as usize].store(false, Relaxed);
+        // SAFETY: the number was reserved by `number` and belongs to nobody else.
+        unsafe { real::close(fd) };
+        let object = self.objects.get_mut(&id)?;
+        object.descriptors -= 1;
+        match object.descriptors {
+            0 => self.objects.remove(&id).map(|object| (id, object)),
+            _ => None,
+        }
+    }
+}
+
+impl World {
+    /// Closes a descriptor. False: there is none.
+    pub fn close(&mut self, fd: i32) -> bool {
+        let Some(id) = self.files.id(fd) else { return false };
+        self.unwatch(fd);
+        if let Some((id, object)) = self.files.release(fd) {
+            self.let_go(id, object);
+        }
+        self.note(crate::trace::What::Close, fd as u64, id);
+        true
+    }
+
+    /// What an object's end means to others.
+    pub fn let_go(&mut self, id: Id, object: Object) {
+        match object.kind {
+            Kind::Stream(stream) => self.hang_up(id, *stream),
+            Kind::Listener(listener) => {
+                for waiting in listener.backlog {
+                    if let Some(object) = self.files.objects.remove(&waiting) {
+                        self.let_go(waiting, object);
+                    }
+                }
+            }
+            Kind::Epoll(_) | Kind::Counter(_) | Kind::Fresh => {}
+        }
+    }
+
+    /// Something about an object has changed: who waits for it looks again.
+    pub fn edge(&mut self, id: Id) {
+        let Some(object) = self.files.get(id) else { return };
+        let waiters = std::mem::take(&mut object.waiters);
+        let watchers = object.watchers.clone();
+        waiters.into_iter().for_each(|tid| self.wake(tid));
+        for (epoll, fd) in watchers {
+            self.mark(epoll, fd);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Who runs: the baton goes from one thread to the next, and nowhere else does a thread wait for another.
+//!
+//! Invariant: of all threads of the run exactly one is outside of [`hand_over`] (or its counterpart at a thread's start and
+//! end) at any moment.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use crate::real;
+use crate::report::{dead_end, fatal};
+use crate::trace::What;
+use crate::world::{Event, OUTSIDE, State, Tid, World, managed, with};
+
+thread_local! {
+    static ME: Cell<Tid> = const { Cell::new(OUTSIDE) };
+}
+
+/// The calling thread's number.
+pub fn me() -> Tid {
+    ME.get()
+}
+
+/// The calling thread is this one, or none of the run.
+pub fn set_me(tid: Tid) {
+    ME.set(tid);
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// By somebody.
+    Called,
+    /// Its time was over.
+    TimedOut,
+}
+
+/// A thread's way to the baton: where it waits, and where the next one does.
+struct Hand {
+    own: *const AtomicU32,
+    next: Option<*const AtomicU32>,
+}
+
+fn choose(world: &mut World) -> Hand {
+    let me = me();
+    let own: *const AtomicU32 = &*world.threads[me as usize].baton;
+    let Some(next) = world.pick() else { dead_end("no thread can run any more, and nothing is to come") };
+    let limits = world.config;
+    if world.switches > limits.switches_max || world.now > limits.time_max.as_nanos() as u64 {
+        dead_end("the run does not come to its end");
+    }
+    world.running = next;
+    world.note(What::Run, u64::from(me), world.ready.len() as u64);
+    let next = (next != me).then(|| std::ptr::from_ref(&*world.threads[next as usize].baton));
+    Hand { own, next }
+}
+
+/// Lets a thread run.
+fn give(baton: *const AtomicU32) {
+    // SAFETY: batons are boxed and live as long as the world; nobody else sets this one now.
+    unsafe { (*baton).store(1, SeqCst) };
+    real::futex_wake(baton.cast());
+}
+
+/// Waits for the baton.
+fn await_baton(own: *const AtomicU32) {
+    // SAFETY: batons are boxed and live as long as the world.
+    let own = unsafe { &*own };
+    while own.swap(0, SeqCst) == 0 {
+        real::futex_wait(own, 0);
+    }
+    let dying = with(|world| std::mem::take(&mut world.dying));
+    if dying != 0 {
+        real::wait_gone(dying);
+    }
+}
+
+fn hand_over(hand: Hand) {
+    if let Some(next) = hand.next {
+        give(next);
+        await_baton(hand.own);
+    }
+}
+
+/// The calling thread waits until somebody wakes it or the moment has come.
+pub fn block(why: &'static str, until: Option<u64>) -> Woken {
+    let hand = with(|world| {
+        let me = me();
+        let thread = world.thread(me);
+        thread.state = State::Blocked(why);
+        thread.wait += 1;
+        let wait = thread.wait;
+        if let Some(moment) = until {
+            world.at(moment, Event::Alarm(me, wait));
+        }
+        choose(world)
+    });
+    hand_over(hand);
+    let timed_out = with(|world| {
+        let timed_out = world.thread(me()).timed_out;
+        if timed_out {
+            world.note(What::TimedOut, 0, 0);
+        }
+        timed_out
+    });
+    if timed_out { Woken::TimedOut } else { Woken::Called }
+}
+
+/// The calling thread lets others run, if chance wants it.
+pub fn pass() {
+    let hand = with(|world| {
+        let me = me();
+        world.ready.push(me);
+        choose(world)
+    });
+    hand_over(hand);
+}
+
+/// A point at which the thread may be interrupted, once in `times`.
+pub fn point(times: impl FnOnce(&mut World) -> u64) {
+    let (switch, stall) = with(|world| {
+        let (times, stall) = (times(world), world.rates.stall);
+        if world.chance.one_in(stall) {
+            let long = world.chance.below(30_000_000);
+            return (false, Some(world.now + long));
+        }
+        (world.chance.one_in(times), None)
+    });
+    if let Some(until) = stall {
+        with(|world| world.note(What::Stall, until, 0));
+        block("held up", Some(until));
+    } else if switch {
+        pass();
+    }
+}
+
+/// The first thing that a thread does.
+pub fn begin(tid: Tid) {
+    set_me(tid);
+    let own = BATONS.with(|baton| baton.get());
+    await_baton(own);
+}
+
+thread_local! {
+    static BATONS: Cell<*const AtomicU32> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Says where the calling thread waits; before [`begin`], as the world may not be asked yet.
+pub fn set_baton(baton: *const AtomicU32) {
+    BATONS.set(baton);
+}
+
+/// The last thing that a thread does.
+pub fn end() {
+    let hand = with(|world| {
+        let me = me();
+        world.note(What::Exit, u64::from(me), 0);
+        world.dying = real::os_thread();
+        let thread = world.thread(me);
+        thread.state = State::Ended;
+        let joiners = std::mem::take(&mut thread.joiners);
+        joiners.into_iter().for_each(|joiner| world.wake(joiner));
+        choose(world)
+    });
+    set_me(OUTSIDE);
+    match hand.next {
+        Some(next) => give(next),
+        None => fatal("a thread that ended was chosen to run"),
+    }
+}
+
+/// Waits until a thread has ended.
+pub fn join(os: libc::pthread_t) {
+    if !managed() {
+        return;
+    }
+    loop {
+        let ended = with(|world| {
+            let me = me();
+            // Numbers of the system are used again: the latest thread of this number is meant.
+            match world.threads.iter().rposition(|thread| thread.os == os) {
+                Some(tid) if world.threads[tid].state != State::Ended => {
+                    world.threads[tid].joiners.push(me);
+                    false
+                }
+                _ => true,
+            }
+        });
+        if ended {
+            return;
+        }
+        block("join", None);
+    }
+}

@@ -1,0 +1,11 @@
+//! `cargo xtask sim`: builds the program that runs seeds of the whole cluster (crate `proof`) and hands everything on to it.
+
+use crate::cargo::cargo;
+use anyhow::{Context, Result};
+
+/// Whether all seeds passed. What it can be told is said by the program itself.
+pub fn run(args: &[&str]) -> Result<bool> {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--locked", "--package", "cairn-proof", "--bin", "sim", "--"]).args(args);
+    Ok(command.status().context("starting the program of the seeds")?.success())
+}
