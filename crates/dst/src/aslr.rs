@@ -1,4 +1,5 @@
-//! The same addresses in every run: the program starts itself once more, without chance in its layout.
+//! What is set before a run: the same addresses in every run (the program starts itself once more, without chance in its
+//! layout), and one processor, as only one thread runs at a time.
 
 use std::os::unix::process::CommandExt;
 
@@ -20,4 +21,28 @@ pub fn fix_layout() {
     let Ok(program) = std::env::current_exe() else { return };
     // Only comes back with an error, and then the run goes on with the layout that it has.
     let _stayed = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+}
+
+/// Keeps the process on one processor, another one for each lane (as far as there are so many): handing over to a thread
+/// on another one costs far more. What a run does is the same without it.
+pub fn stay_on_processor(lane: usize) {
+    // SAFETY: zero bytes are an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::cpu_set_t>();
+    // SAFETY: the set is there for the call.
+    if unsafe { crate::real::sched_getaffinity(0, size, &mut set) } != 0 {
+        return;
+    }
+    // SAFETY: within the size of a set.
+    let allowed: Vec<usize> =
+        (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect();
+    if allowed.is_empty() {
+        return;
+    }
+    // SAFETY: as above; a failure leaves everything as it is.
+    unsafe {
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(allowed[lane % allowed.len()], &mut set);
+        libc::sched_setaffinity(0, size, &set);
+    }
 }

@@ -36,7 +36,7 @@ mod world;
 
 use std::time::Duration;
 
-pub use aslr::fix_layout;
+pub use aslr::{fix_layout, stay_on_processor};
 pub use report::tail;
 pub use world::managed;
 

@@ -34,10 +34,11 @@ pub struct Outcome {
     pub failed: Vec<Ended>,
 }
 
-/// Runs one seed in a process of its own.
-pub fn one(program: &Path, seed: u64, steps: usize, scale: usize) -> Ended {
+/// Runs one seed in a process of its own, on the processor of its lane.
+pub fn one(program: &Path, seed: u64, order: Order, lane: usize) -> Ended {
     let mut command = Command::new(program);
-    let numbers = [("--seed", seed), ("--steps", steps as u64), ("--scale", scale as u64)];
+    let (steps, scale) = (order.steps as u64, order.scale as u64);
+    let numbers = [("--seed", seed), ("--steps", steps), ("--scale", scale), ("--lane", lane as u64)];
     for (name, value) in numbers {
         command.arg(name).arg(value.to_string());
     }
@@ -77,10 +78,13 @@ pub fn run(program: &Path, order: Order) -> Outcome {
 pub fn run_each(program: &Path, seeds: &[u64], order: Order) -> Outcome {
     let (next, outcome) = (AtomicU64::new(0), Mutex::new(Outcome::default()));
     std::thread::scope(|scope| {
-        for _ in 0..order.jobs.clamp(1, seeds.len().max(1)) {
-            scope.spawn(|| {
+        // Two orders at the same time take other processors, if chance wants it.
+        let first = std::process::id() as usize;
+        for lane in 0..order.jobs.clamp(1, seeds.len().max(1)) {
+            let (next, outcome) = (&next, &outcome);
+            scope.spawn(move || {
                 while let Some(seed) = seeds.get(next.fetch_add(1, SeqCst) as usize) {
-                    let ended = one(program, *seed, order.steps, order.scale);
+                    let ended = one(program, *seed, order, first + lane);
                     println!("{}", ended.text);
                     let mut outcome = outcome.lock().expect("no panic while it is held");
                     if ended.passed { &mut outcome.passed } else { &mut outcome.failed }.push(ended);

@@ -57,7 +57,7 @@ fn every_published_byte_reads_back_right() {
 fn the_same_seed_is_the_same_run() {
     let order = order();
     let run = |seed| {
-        let ended = one(program(), seed, order.steps, order.scale);
+        let ended = one(program(), seed, order, seed as usize);
         assert!(ended.passed, "{}", ended.text);
         ended.text
     };

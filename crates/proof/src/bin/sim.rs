@@ -11,8 +11,9 @@ sim --seeds N [--first N] [--jobs N] [--steps N] [--scale N]  many, each in a pr
 CAIRN_LOG=info,cairn_data=debug shows what the program logs";
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn one(plan: Plan, echo: bool) -> ExitCode {
+fn one(plan: Plan, echo: bool, lane: u64) -> ExitCode {
     cairn_dst::fix_layout();
+    cairn_dst::stay_on_processor(lane as usize);
     let config = cairn_dst::Config { echo, ..cairn_dst::Config::seeded(plan.seed) };
     let log = std::env::var("CAIRN_LOG").ok();
     let (done, report) = cairn_dst::run(config, || {
@@ -41,7 +42,7 @@ fn one(plan: Plan, echo: bool) -> ExitCode {
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn one(_plan: Plan, _echo: bool) -> ExitCode {
+fn one(_plan: Plan, _echo: bool, _lane: u64) -> ExitCode {
     println!("skipped: the scheduler needs Linux with glibc");
     ExitCode::SUCCESS
 }
@@ -62,14 +63,15 @@ fn main() -> ExitCode {
             steps: number(&args, "--steps")?.unwrap_or(16) as usize,
             scale: number(&args, "--scale")?.unwrap_or(1) as usize,
         };
-        Ok::<_, String>((number(&args, "--seed")?, order))
+        let lane = number(&args, "--lane")?.unwrap_or(std::process::id().into());
+        Ok::<_, String>((number(&args, "--seed")?, lane, order))
     })();
     match parsed {
-        Ok((Some(seed), order)) => {
+        Ok((Some(seed), lane, order)) => {
             let plan = Plan { seed, steps: order.steps, scale: order.scale };
-            one(plan, args.iter().any(|arg| arg == "--trace"))
+            one(plan, args.iter().any(|arg| arg == "--trace"), lane)
         }
-        Ok((None, order)) if order.count > 0 => match std::env::current_exe().map(|exe| fleet::run(&exe, order)) {
+        Ok((None, _, order)) if order.count > 0 => match std::env::current_exe().map(|exe| fleet::run(&exe, order)) {
             Ok(outcome) if outcome.failed.is_empty() => ExitCode::SUCCESS,
             Ok(_) => ExitCode::FAILURE,
             Err(error) => {
