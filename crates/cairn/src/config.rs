@@ -39,6 +39,8 @@ pub struct NodeConfig {
     pub host: String,
     /// Checkpoints kept of each Raft group.
     pub checkpoint_generations: usize,
+    /// Highest feature level that the process says it understands, and works with.
+    pub feature_level_max: u32,
     /// Size of the request log; 0: there is none.
     pub request_log_mib: u64,
 }

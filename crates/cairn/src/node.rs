@@ -51,6 +51,8 @@ pub struct NodeSpec {
     pub host: String,
     /// Checkpoints kept of each Raft group.
     pub checkpoint_generations: usize,
+    /// Highest feature level that it announces to the members of its Raft groups, and works with.
+    pub feature_level: u32,
     /// Of the request log; 0: there is none.
     pub request_log_bytes: u64,
     pub managers: Vec<(u32, String)>,
@@ -236,10 +238,15 @@ impl Ground {
         let addresses = spec.managers.iter().map(|(_, address)| address.clone());
         LeaderClient::new(self.client.clone(), "the manager", addresses)
     }
-    fn raft_host(&self, node: NodeId, checkpoint_generations: usize) -> anyhow::Result<Arc<RaftHost>> {
+    fn raft_host(&self, node: NodeId, spec: &NodeSpec) -> anyhow::Result<Arc<RaftHost>> {
         let dir = self.dir.lock();
         let cluster = dir.label().cluster;
-        let config = HostConfig { cluster, checkpoint_generations, ..HostConfig::new(node, dir.label().uuid) };
+        let config = HostConfig {
+            cluster,
+            checkpoint_generations: spec.checkpoint_generations,
+            feature_level: spec.feature_level,
+            ..HostConfig::new(node, dir.label().uuid)
+        };
         let transport = self.addresses.transport.clone();
         let host = RaftHost::start(config, self.clock.clone(), self.rng.clone(), dir.disk().clone(), transport)?;
         Ok(Arc::new(host))
@@ -292,7 +299,7 @@ impl Roles {
     /// What does not need a registration: the manager's group and the disks.
     fn start_early(&mut self, spec: &NodeSpec, ground: &Ground, router: &Router, address: &str) -> anyhow::Result<()> {
         if let Some(member) = spec.manager {
-            let host = ground.raft_host(NodeId(member), spec.checkpoint_generations)?;
+            let host = ground.raft_host(NodeId(member), spec)?;
             serve(&router.raft, Arc::new(RaftService::start(host.clone())?));
             let mut members: Vec<_> =
                 spec.managers.iter().map(|(id, address)| (NodeId(*id), address.clone())).collect();
@@ -340,7 +347,7 @@ impl Roles {
         let host = match &self.raft {
             Some(host) => host.clone(),
             None => {
-                let host = ground.raft_host(registration.node, spec.checkpoint_generations)?;
+                let host = ground.raft_host(registration.node, spec)?;
                 serve(&router.raft, Arc::new(RaftService::start(host.clone())?));
                 self.raft.insert(host).clone()
             }

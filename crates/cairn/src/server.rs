@@ -103,6 +103,7 @@ fn spec(config: &Config) -> NodeSpec {
         rack: node.rack.clone(),
         host: if node.host.is_empty() { host_name() } else { node.host.clone() },
         checkpoint_generations: node.checkpoint_generations,
+        feature_level: node.feature_level_max,
         request_log_bytes: node.request_log_mib << 20,
         managers: config.manager.members.clone(),
         manager: config.manager.member,

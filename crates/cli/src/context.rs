@@ -2,16 +2,19 @@
 use crate::args::GlobalArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::human;
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::report::Report;
 use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
-use cairn_client::{Client, ClientError, ConnectOptions, RemotePath, UriError, Volume};
+use cairn_client::{Client, ClientError, ConnectOptions, RemotePath, StaleReads, UriError, Volume};
 use cairn_types::ClusterId;
 use cairn_wire::common::Credentials;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -24,6 +27,8 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 pub struct Context {
     pub args: GlobalArgs,
     pub out: Out,
+    /// Whether reads may be answered by servers that do not lead.
+    stale: OnceLock<StaleReads>,
     /// File mode mask of the process.
     pub umask: u32,
     /// What is to be known when a signal ends the command now.
@@ -39,7 +44,23 @@ impl Context {
         let mask = rustix::process::umask(rustix::fs::Mode::empty());
         rustix::process::umask(mask);
         let (clients, volumes) = (Mutex::default(), Mutex::default());
-        Self { args, out, umask: mask.bits(), interrupted: parking_lot::Mutex::default(), clients, volumes }
+        let interrupted = parking_lot::Mutex::default();
+        Self { args, out, stale: OnceLock::new(), umask: mask.bits(), interrupted, clients, volumes }
+    }
+    /// Reads of this command may be answered by servers that do not lead. To be said before anything is connected.
+    pub fn allow_stale(&self, stale: StaleReads) {
+        // A command says it once.
+        let _ = self.stale.set(stale);
+    }
+    /// Says on standard error how old the answers were, if servers that do not lead gave some.
+    pub async fn tell_staleness(&self) {
+        for told in self.clients.lock().await.values().filter_map(Client::staleness) {
+            let from: Vec<String> = told.sources.iter().map(|(of, by)| format!("{by} for {of}")).collect();
+            let age = human::duration(told.age.max(Duration::from_secs(1)));
+            let line = format!("answers are up to {age} old: no leader answered, these did: {}", from.join(", "));
+            // Nobody reads standard error any more: then nobody is told.
+            drop(writeln!(std::io::stderr(), "cairn: warning: {line}"));
+        }
     }
     /// What a person has to know if a signal ends the command from now on.
     pub fn note_interrupt(&self, text: String) {
@@ -102,12 +123,14 @@ impl Context {
             patience: self.args.patience(),
             connect_patience: self.args.connect_patience(),
             hedge: self.args.hedge(),
+            stale: self.stale.get().copied(),
             ..ConnectOptions::new(addresses)
         };
         let client = Client::connect(options).await.map_err(|error| match error {
             ClientError::Unreachable { tried, seconds, last, .. } => {
                 ClientError::Unreachable { what: format!("cluster {key}"), tried, seconds, last }
             }
+            error @ ClientError::NoLeader { .. } => error.named(&format!("cluster {key}")),
             other => other,
         })?;
         self.check_cluster_id(&client)?;

@@ -155,7 +155,7 @@ impl Exit {
     pub fn of_client(error: &ClientError) -> Exit {
         match error {
             ClientError::Remote { error, .. } => Exit::of_code(error.code),
-            ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Unreachable { .. } | ClientError::NoLeader { .. } => Exit::Unreachable,
             ClientError::OutcomeUnknown { .. } => Exit::OutcomeUnknown,
             ClientError::Unreadable { .. } => Exit::Damaged,
             ClientError::NoWritableGroup { full: true, .. } => Exit::NoSpace,

@@ -25,7 +25,9 @@ mod trash;
 mod xattr;
 
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{CliError, Result};
+use crate::human::parse_duration;
+use cairn_client::StaleReads;
 use clap::{Args, Subcommand};
 
 pub(crate) use layout::parse_layout;
@@ -36,8 +38,20 @@ pub(crate) use layout::parse_layout;
     cairn://host:port[,host:port]/volume/dir/file.\nPatterns (* ? [a-z]) in remote paths are expanded on the remote side; \
     quote them, or the shell expands them with local names.")]
 pub struct FsArgs {
+    /// Where no leader answers, read what other servers have, not older than AGE (such as 30s) if it is given; says how old it is. For ls, stat, get, cat, du, find, tail, readlink
+    #[arg(long, global = true, value_name = "AGE", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = parse_stale)]
+    stale_ok: Option<StaleReads>,
     #[command(subcommand)]
     verb: Verb,
+}
+
+/// No age: however old.
+fn parse_stale(text: &str) -> std::result::Result<StaleReads, String> {
+    let age_max = match text {
+        "" => None,
+        text => Some(parse_duration(text).ok_or("write it as 500ms, 30s, 15m, 2h or 7d")?),
+    };
+    Ok(StaleReads { age_max })
 }
 
 #[derive(Subcommand, Debug)]
@@ -90,8 +104,33 @@ enum Verb {
     Xattr(xattr::XattrArgs),
 }
 
+impl Verb {
+    /// It changes nothing and asks for nothing but names and contents.
+    fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Self::Ls(_)
+                | Self::Stat(_)
+                | Self::Get(_)
+                | Self::Cat(_)
+                | Self::Du(_)
+                | Self::Find(_)
+                | Self::Tail(_)
+                | Self::Readlink(_)
+        )
+    }
+}
+
 impl FsArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
+        if let Some(stale) = self.stale_ok {
+            if !self.verb.only_reads() {
+                let text = "--stale-ok is for commands that only read: ls, stat, get, cat, du, find, tail, readlink; \
+                            everything else needs the leader";
+                return Err(CliError::usage(text));
+            }
+            context.allow_stale(stale);
+        }
         // One of many futures is alive at a time; boxed, the largest does not size them all.
         match self.verb {
             Verb::Ls(args) => Box::pin(args.run(context)).await,

@@ -1,5 +1,6 @@
 //! Sizes and times as people read and write them.
 use cairn_types::ByteCount;
+use std::time::Duration;
 
 /// A size: digits, or with a binary unit in four to five characters such as `1.5M`.
 pub fn size(bytes: u64, human: bool) -> String {
@@ -106,6 +107,31 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     text.parse::<ByteCount>().map(|count| count.0)
 }
 
+/// `90s`, `15m`, `12h`, `7d`; a number alone is seconds.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "ms" => return digits.parse::<u64>().ok().map(Duration::from_millis),
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit).map(Duration::from_secs)
+}
+
+/// A time that is never shorter than it is, in one unit.
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    match seconds {
+        0..300 => format!("{seconds} s"),
+        300..18_000 => format!("{} min", seconds.div_ceil(60)),
+        18_000..259_200 => format!("{} h", seconds.div_ceil(3_600)),
+        _ => format!("{} d", seconds.div_ceil(86_400)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +153,25 @@ mod tests {
             assert_eq!(size(count, true), text, "{count}");
         }
         assert_eq!(size(5000, false), "5000");
+    }
+
+    /// What is old would be called younger than it is.
+    #[test]
+    fn durations_are_rounded_up() {
+        for (ms, text) in [
+            (0, "0 s"),
+            (1, "1 s"),
+            (1_000, "1 s"),
+            (1_001, "2 s"),
+            (300_001, "6 min"),
+            (18_000_000, "5 h"),
+            (259_200_001, "4 d"),
+        ] {
+            assert_eq!(duration(Duration::from_millis(ms)), text, "{ms}");
+        }
+        assert_eq!(parse_duration("90s"), Some(Duration::from_secs(90)));
+        assert_eq!(parse_duration("2h"), Some(Duration::from_secs(7_200)));
+        assert_eq!((parse_duration("x"), parse_duration("5w")), (None, None));
     }
 
     /// A file would be stamped with another day.

@@ -59,6 +59,7 @@ fn block_on(args: GlobalArgs, work: impl AsyncFnOnce(&Context) -> Result<()>) ->
         tokio::select! {
             result = work(&context) => {
                 let result = result.and_then(|()| context.out.flush());
+                context.tell_staleness().await;
                 context.close().await;
                 result
             }
@@ -129,6 +130,8 @@ mod tests {
             "cairn fs chmod -w /a",
             "cairn fs chown :5 /a",
             "cairn fs tail -f -c 5 /a",
+            "cairn fs cat --stale-ok /a",
+            "cairn fs --stale-ok=30s ls -l /a",
             "cairn fs touch -d @5 /a",
             "cairn fs layout set r2 /a",
             "cairn fs xattr set /a user.x y",
@@ -144,7 +147,13 @@ mod tests {
                 panic!("{line}: {error}");
             }
         }
-        for line in ["cairn fs put a", "cairn fs rm", "cairn fs cat --offset x /a", "cairn admin config set"] {
+        for line in [
+            "cairn fs put a",
+            "cairn fs rm",
+            "cairn fs cat --offset x /a",
+            "cairn fs ls --stale-ok=x",
+            "cairn admin config set",
+        ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }

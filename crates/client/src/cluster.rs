@@ -5,6 +5,7 @@ use crate::error::{ClientError, Result};
 use crate::net::{Net, NetError};
 use crate::read::health::HedgeBounds;
 use crate::read::rows::ShardReads;
+use crate::stale::{Pace, STALE_DEADLINE, Stale};
 use crate::stripe::suspects::Suspects;
 use crate::view::ClusterView;
 use cairn_env::{Clock, Rng};
@@ -57,6 +58,8 @@ pub(crate) struct Cluster {
     pub(crate) patience: Duration,
     /// At first contact: longest time that a call tries while nobody answers at all.
     pub(crate) connect_patience: Option<Duration>,
+    /// Whether answers of servers that do not lead are taken.
+    pub(crate) stale: Stale,
     /// State of striped reads.
     pub(crate) shards: ShardReads,
     /// Disks that new chunks are opened without.
@@ -87,6 +90,7 @@ impl Cluster {
             refreshing: tokio::sync::Mutex::default(),
             patience,
             connect_patience: None,
+            stale: Stale::default(),
             shards: ShardReads::new(HedgeBounds::default()),
             suspects: Suspects::default(),
             abandoned: Abandoned::default(),
@@ -129,18 +133,20 @@ impl Cluster {
     ) -> Result<A> {
         let started = self.clock.now();
         let mut pause = PAUSE_MIN;
-        let mut sent = false;
+        let (mut sent, mut leaderless) = (false, false);
         let mut hint: Option<String> = None;
-        let mut patience = self.connect_patience.map_or(self.patience, |connect| connect.min(self.patience));
+        let in_contact = self.manager_pace(opcode);
+        let mut patience = self.connect_patience.map_or(in_contact.patience, |c| c.min(in_contact.patience));
         loop {
             let address = hint.take().unwrap_or_else(|| self.current_manager());
-            let last = match self.net.call(&address, opcode, request, ATTEMPT).await {
+            let last = match self.net.call(&address, opcode, request, in_contact.attempt).await {
                 Ok(answer) => return Ok(answer),
                 Err(NetError::Remote(error)) if error.retry() == RetryClass::Never => {
                     return Err(ClientError::Remote { what: what.into(), error });
                 }
                 Err(NetError::Remote(error)) => {
-                    patience = self.patience;
+                    patience = in_contact.patience;
+                    leaderless |= error.code == ErrorCode::NotLeader;
                     hint = error.leader_hint.clone();
                     error.to_string()
                 }
@@ -151,7 +157,10 @@ impl Cluster {
                 }
             };
             if self.clock.now().since(started) > patience {
-                return Err(self.gave_up_after(patience, what, sent, last));
+                return Err(match leaderless && opcode == Opcode::GetMap {
+                    true => self.no_leader(what, "the managers".into(), last, self.stale.allows(opcode).is_some()),
+                    false => self.gave_up_after(patience, what, sent, last),
+                });
             }
             if hint.is_none() {
                 self.current.fetch_add(1, Ordering::Relaxed);
@@ -169,6 +178,15 @@ impl Cluster {
             true => ClientError::OutcomeUnknown { what, seconds, last },
             false => ClientError::Unreachable { what, tried: self.managers.read().join(", "), seconds, last },
         }
+    }
+    /// Nobody leads a group, or who does cannot be reached; `stale_tried`: others were asked as well.
+    pub(crate) fn no_leader(&self, what: &str, group: String, last: String, stale_tried: bool) -> ClientError {
+        ClientError::NoLeader { what: what.to_owned(), group, seconds: self.patience.as_secs(), last, stale_tried }
+    }
+    /// How long the leading manager is tried.
+    fn manager_pace(&self, opcode: Opcode) -> Pace {
+        let pace = Pace { patience: self.patience, attempt: ATTEMPT };
+        if self.stale.allows(opcode).is_some() { Stale::pace(pace) } else { pace }
     }
     fn current_manager(&self) -> String {
         let managers = self.managers.read();
@@ -192,8 +210,7 @@ impl Cluster {
         {
             return Err(error.clone());
         }
-        let request = GetMapRequest { since_version: self.view().version, volume: 0 };
-        match self.manager::<ClusterMap>("fetching the cluster map", Opcode::GetMap, &request).await {
+        match self.fetch_map().await {
             Ok(map) => {
                 self.learn(map);
                 *last = Refreshed { succeeded: self.clock.now(), failed: None };
@@ -204,6 +221,58 @@ impl Cluster {
                 Err(error)
             }
         }
+    }
+
+    /// From the leading manager; where that was allowed, from any other one if it does not answer.
+    async fn fetch_map(&self) -> Result<ClusterMap> {
+        let what = "fetching the cluster map";
+        let request = GetMapRequest { since_version: self.view().version, ..GetMapRequest::default() };
+        if self.stale.allows(Opcode::GetMap).is_none() {
+            return self.manager(what, Opcode::GetMap, &request).await;
+        }
+        if self.stale.deputy(0, self.clock.now()).is_some()
+            && let Some(map) = self.stale_map(&request).await
+        {
+            return Ok(map);
+        }
+        match self.manager(what, Opcode::GetMap, &request).await {
+            Ok(map) => Ok(map),
+            Err(error @ ClientError::Remote { .. }) => Err(error),
+            Err(error) => self.stale_map(&request).await.ok_or(error),
+        }
+    }
+
+    /// The newest map of any manager that answers.
+    async fn stale_map(&self, request: &GetMapRequest) -> Option<ClusterMap> {
+        let request = GetMapRequest { stale_ok: true, age_ms_max: self.stale.age_ms_max(), ..*request };
+        let mut asked = tokio::task::JoinSet::new();
+        for address in self.managers.read().clone() {
+            let net = self.net.clone();
+            asked.spawn(async move {
+                let answer = net.call::<ClusterMap>(&address, Opcode::GetMap, &request, STALE_DEADLINE).await;
+                (address, answer)
+            });
+        }
+        let mut newest: Option<(String, ClusterMap)> = None;
+        while let Some(joined) = asked.join_next().await {
+            match joined {
+                Ok((address, Ok(map))) if newest.as_ref().is_none_or(|(_, best)| map.version > best.version) => {
+                    newest = Some((address, map));
+                }
+                Ok((_, Ok(_))) => {}
+                Ok((address, Err(error))) => tracing::debug!(address, error = error.text(), "a manager gave no map"),
+                Err(error) => tracing::debug!(%error, "a manager was not asked"),
+            }
+        }
+        let (address, map) = newest?;
+        match map.stale {
+            true => {
+                self.stale.answered(0, &address, self.clock.now());
+                self.stale.note("the managers".into(), &address, Duration::from_millis(map.age_ms));
+            }
+            false => self.stale.forget(0),
+        }
+        Some(map)
     }
 
     /// Tells the manager that a member failed or stalled; learns the placement group's new state.

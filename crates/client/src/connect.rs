@@ -5,6 +5,7 @@ use crate::meta::volume::Volume;
 use crate::net::Net;
 use crate::read::health::HedgeBounds;
 use crate::read::rows::ShardReads;
+use crate::stale::{Stale, StaleReads, Staleness};
 use crate::view::ClusterView;
 use cairn_env::{FastRng, RealClock};
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload};
@@ -32,6 +33,8 @@ pub struct ConnectOptions {
     pub bulk_connections: usize,
     /// When a striped read no longer waits for a slow member.
     pub hedge: HedgeBounds,
+    /// Reads may be answered by servers that do not lead, when who leads does not answer; `None`: never.
+    pub stale: Option<StaleReads>,
     /// Runtimes of one thread each, whose threads say so by [`belong_to`](crate::belong_to); each gets connections of its
     /// own. None: the connections are at home in the runtime that connects.
     pub runtimes: Vec<tokio::runtime::Handle>,
@@ -48,6 +51,7 @@ impl ConnectOptions {
             connect_patience: Duration::from_secs(30),
             bulk_connections: 2,
             hedge: HedgeBounds::default(),
+            stale: None,
             runtimes: Vec::new(),
         }
     }
@@ -73,6 +77,7 @@ impl Client {
         let place = (options.host, options.rack);
         let mut cluster = Cluster::new(net, env, options.managers, place, options.patience);
         cluster.connect_patience = Some(options.connect_patience);
+        cluster.stale = Stale::new(options.stale);
         cluster.refresh().await?;
         cluster.connect_patience = None;
         cluster.shards = ShardReads::new(options.hedge);
@@ -86,9 +91,14 @@ impl Client {
         options: ConnectOptions,
     ) -> Result<Client> {
         let place = (options.host, options.rack);
-        let cluster = Cluster::new(net, env, options.managers, place, options.patience);
+        let mut cluster = Cluster::new(net, env, options.managers, place, options.patience);
+        cluster.stale = Stale::new(options.stale);
         cluster.refresh().await?;
         Ok(Client { cluster: Arc::new(cluster), who: options.who })
+    }
+    /// How old answers of servers that do not lead were so far; `None`: there were none.
+    pub fn staleness(&self) -> Option<Staleness> {
+        self.cluster.stale.told()
     }
     /// The cluster map as known now.
     pub fn view(&self) -> Arc<ClusterView> {

@@ -16,6 +16,12 @@ pub enum ClientError {
         "{what}: no server could be reached within {seconds} s ({tried}): {last}; check that the cluster runs and that the address is right"
     )]
     Unreachable { what: String, tried: String, seconds: u64, last: String },
+    /// Who leads a group that answers reads does not answer; nothing was done.
+    #[error(
+        "{what}: no leader of {group} answered within {seconds} s ({last}); a majority of its members has to run, cairn admin status shows which do not; {}",
+        if *stale_tried { "nobody else could answer from an older state either" } else { "what the others have, which may be old, is read with --stale-ok" }
+    )]
+    NoLeader { what: String, group: String, seconds: u64, last: String, stale_tried: bool },
     /// The request was sent, but no answer came: it may or may not have been done.
     #[error(
         "{what}: no answer within {seconds} s, so it may or may not have been done ({last}); look at the result before repeating it"
@@ -55,7 +61,7 @@ impl ClientError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Remote { error, .. } => error.code.errno(),
-            Self::Unreachable { .. } | Self::OutcomeUnknown { .. } => 110,
+            Self::Unreachable { .. } | Self::NoLeader { .. } | Self::OutcomeUnknown { .. } => 110,
             Self::NoWritableGroup { full, .. } => {
                 if *full {
                     28
@@ -86,6 +92,9 @@ impl ClientError {
         match self {
             Self::Remote { error, .. } => Self::Remote { what: name, error },
             Self::Unreachable { tried, seconds, last, .. } => Self::Unreachable { what: name, tried, seconds, last },
+            Self::NoLeader { group, seconds, last, stale_tried, .. } => {
+                Self::NoLeader { what: name, group, seconds, last, stale_tried }
+            }
             Self::OutcomeUnknown { seconds, last, .. } => Self::OutcomeUnknown { what: name, seconds, last },
             Self::Unreadable { offset, length, detail, .. } => Self::Unreadable { what: name, offset, length, detail },
             Self::NoWritableGroup { detail, full, .. } => Self::NoWritableGroup { what: name, detail, full },

@@ -5,4 +5,5 @@ pub(crate) mod lease;
 pub(crate) mod path;
 pub(crate) mod session;
 pub(crate) mod soft;
+mod stale;
 pub mod volume;

@@ -50,7 +50,7 @@ impl Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         let kind = match (&error, error.errno()) {
-            (ClientError::Unreachable { .. }, _) => Kind::Unreachable,
+            (ClientError::Unreachable { .. } | ClientError::NoLeader { .. }, _) => Kind::Unreachable,
             (ClientError::OutcomeUnknown { .. }, _) => Kind::OutcomeUnknown,
             (_, libc::ENOENT) => Kind::NotFound,
             (_, libc::EACCES | libc::EPERM) => Kind::Permission,

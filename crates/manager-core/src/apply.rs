@@ -110,6 +110,10 @@ impl State {
             Command::AssignJob(c) => self.assign_job(c),
             Command::ReportJob(c) => self.report_job(time, c),
             Command::CancelJob(c) => self.cancel_job(time, c),
+            Command::ActivateLevel(c) => {
+                self.level = self.level.max(c.level);
+                Ok(Outcome::Done)
+            }
             Command::Note(c) => Ok(self.note(time, c)),
             Command::SetGray(c) => self.set_gray(time, c),
         }

@@ -72,6 +72,7 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         full
     };
     let head = HeadRecord::new(state.cluster.as_ref(), state.version, state.delta_floor, &state.next);
+    let head = HeadRecord { level: state.level, ..head };
     let settings = state
         .config
         .changed()
@@ -187,6 +188,7 @@ impl Reader {
                 state.cluster = head.cluster()?;
                 (state.version, state.delta_floor) = (head.version, head.delta_floor);
                 state.next = head.counters();
+                state.level = head.level;
             }
             Body::Setting(setting) => set(&mut state.config, &setting)?,
             Body::Node(record) => {

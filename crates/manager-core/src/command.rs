@@ -4,6 +4,7 @@
 //! A command that this build does not know (written by a later one) is an error, never skipped: skipping would make
 //! members differ. Invariant: a command holds everything that `apply` needs; in particular what only the leader knows
 //! (who was heard, which disks are least used) is in it.
+use crate::config::Key;
 use prost::{Message, Oneof};
 
 /// Format of commands that this build writes and reads.
@@ -16,7 +17,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34"
     )]
     pub command: Option<Command>,
 }
@@ -88,6 +89,15 @@ pub enum Command {
     ReportJob(ReportJob),
     #[prost(message, tag = "33")]
     CancelJob(CancelJob),
+    #[prost(message, tag = "34")]
+    ActivateLevel(ActivateLevel),
+}
+
+/// All members understand this feature level: commands of it may follow.
+#[derive(Clone, PartialEq, Message)]
+pub struct ActivateLevel {
+    #[prost(uint32, tag = "1")]
+    pub level: u32,
 }
 
 /// Queues long work on a tree.
@@ -522,6 +532,20 @@ pub enum CommandError {
 }
 
 impl Command {
+    /// The feature level from which on members understand it ([`cairn_types::feature`]). Written by hand: each new command,
+    /// and each new field that `apply` looks at, gets the newest level.
+    pub fn level(&self) -> u32 {
+        match self {
+            Self::Note(_) | Self::SetGray(_) => 1,
+            Self::ActivateLevel(command) => command.level,
+            Self::SetConfig(command) => {
+                let keys = command.items.iter().filter_map(|item| Key::from_name(&item.key));
+                keys.map(Key::level).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     /// The log item's bytes.
     pub fn to_bytes(self) -> Vec<u8> {
         LogItem { format: FORMAT, command: Some(self) }.encode_to_vec()

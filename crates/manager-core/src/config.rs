@@ -97,6 +97,8 @@ keys! {
         "reports by at least two writers within slow_window after which a member that answers probes is removed as slow";
     SlowWindow = "slow_window", "10s", Kind::Millis(100, HOUR),
         "time in which reports about a slow member are counted";
+    SpreadLeadersAfter = "spread_leaders_after", "1m", Kind::Millis(0, 24 * HOUR),
+        "time without a change after which one leadership of a partition goes to a node that leads less; 0s: never";
     TrashExpiry = "trash_expiry", "72h", Kind::Millis(0, 10_000 * HOUR),
         "time that what cairn fs rm removes stays in the trash, where no directory says otherwise; 0s: none";
 }
@@ -111,6 +113,14 @@ impl Key {
         Key::ScrubPeriod,
         Key::ScrubRateMax,
     ];
+
+    /// The feature level from which on all members know it: one that does not would refuse the change that others make.
+    pub fn level(self) -> u32 {
+        match self {
+            Key::SpreadLeadersAfter => 1,
+            _ => 0,
+        }
+    }
 
     pub fn from_name(name: &str) -> Option<Key> {
         Key::ALL.iter().copied().find(|key| key.name() == name)

@@ -70,6 +70,7 @@ kinds! {
     Settings = 27, "settings", "settings of the cluster were changed";
     GivenUp = 28, "given-up", "an operator gave up disks that a placement group waited for: what only they had is lost";
     Members = 29, "members", "the members of a meta partition or of the managers change";
+    FeatureLevel = 30, "feature-level", "all managers understand more than before: what needs it works from now on, and older builds cannot come back";
 }
 
 /// What has to be known from before a command.
@@ -321,6 +322,10 @@ impl State {
             Command::SetConfig(command) if *outcome == Outcome::Done => {
                 let items = command.items.iter().map(|item| format!("{}={}", item.key, item.value));
                 say(Kind::Settings, nobody, named(items));
+            }
+            Command::ActivateLevel(command) => {
+                let text = format!("all managers understand feature level {}", command.level);
+                say(Kind::FeatureLevel, nobody, text);
             }
             Command::SetPartitionMembers(command) => {
                 let members = named(command.members.iter().map(|node| NodeId(*node).to_string()));

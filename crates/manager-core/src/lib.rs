@@ -4,7 +4,7 @@
 //! placement groups with their epochs and member states, session ids, configuration. [`Command`]s change it;
 //! [`State::map`] answers the cluster map or what changed since a version. [`checkpoint`] writes and reads it whole.
 //! Beside it are pure helpers of the leader: [`Liveness`] (whom to probe, whom to mark down), [`Slowness`], [`Grayness`],
-//! [`plan`] (which groups to make), [`repair`] and [`moves`] (whose places others get), [`problems`] (what is wrong, in words). Their memory is the leader's alone and is
+//! [`leaders`] (whose leadership goes elsewhere), [`plan`] (which groups to make), [`repair`] and [`moves`] (whose places others get), [`problems`] (what is wrong, in words). Their memory is the leader's alone and is
 //! lost with it.
 //!
 //! Not here: RPC, timers, probes and pushes (the `manager` crate); who may ask what.
@@ -18,6 +18,7 @@ pub mod gray;
 pub mod invariants;
 pub mod items;
 pub mod job;
+pub mod leaders;
 pub mod liveness;
 pub mod maintenance;
 pub mod map;

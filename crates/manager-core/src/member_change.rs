@@ -58,7 +58,8 @@ impl GroupView {
         if matched == 0 { u64::MAX } else { self.last.saturating_sub(matched) }
     }
 
-    fn has_caught_up(&self, node: NodeId) -> bool {
+    /// It would get what it lacks in moments.
+    pub fn has_caught_up(&self, node: NodeId) -> bool {
         node == self.leader || self.lacks(node) <= CAUGHT_UP_ENTRIES
     }
 

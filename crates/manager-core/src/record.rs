@@ -132,6 +132,9 @@ pub(crate) struct HeadRecord {
     pub jobs_begun: u64,
     #[prost(uint64, tag = "14")]
     pub events: u64,
+    /// The activated feature level.
+    #[prost(uint32, tag = "15")]
+    pub level: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -340,6 +343,7 @@ impl HeadRecord {
             next_session: next.session,
             jobs_begun: next.job - 1,
             events: next.event,
+            level: 0,
         }
     }
 

@@ -59,6 +59,8 @@ pub struct State {
     /// Deltas from before this version are not complete.
     pub(crate) delta_floor: u64,
     pub(crate) next: Counters,
+    /// Feature level that all members understand: commands of higher ones are not proposed.
+    pub(crate) level: u32,
     pub(crate) config: Config,
     pub(crate) nodes: BTreeMap<NodeId, Arc<Node>>,
     pub(crate) disks: BTreeMap<DiskId, Arc<Disk>>,
@@ -101,6 +103,10 @@ impl State {
     /// Version of the cluster map.
     pub fn version(&self) -> u64 {
         self.version
+    }
+    /// The activated feature level.
+    pub fn level(&self) -> u32 {
+        self.level
     }
     pub fn config(&self) -> &Config {
         &self.config

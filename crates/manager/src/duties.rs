@@ -1,10 +1,12 @@
 //! What the leader does by itself: the first entries of a cluster, watching nodes, keeping placement groups open,
-//! taking members back, replacing those that are lost, emptying what is drained, the default volume, its own group.
+//! taking members back, replacing those that are lost, emptying what is drained, spreading leaders, the default volume, its own group.
 //!
 //! One loop, so that one duty is decided at a time; every decision is looked at again on the next round, so nothing
 //! hangs on a single attempt. Not here: what is done on request (`ops/`).
 mod begin;
 mod capacity;
+mod leaders;
+mod level;
 mod members;
 mod moves;
 mod notes;
@@ -57,10 +59,12 @@ impl Manager {
             self.default_volume().await;
             self.change_partitions();
             if slow.is_due(self.now(), SLOW_ROUND) {
+                self.raise_level().await;
                 self.rejoin().await;
                 self.wake_up().await;
                 self.repair().await;
                 self.note().await;
+                self.spread_leaders();
                 let further = slowest.is_due(self.now(), SLOWEST_ROUND);
                 if further {
                     self.look_for_gray().await;

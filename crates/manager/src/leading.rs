@@ -1,5 +1,6 @@
 //! What the leader knows and does not log. Gone with its leadership; complete again a few heartbeats later.
 use crate::push::Push;
+use cairn_manager_core::leaders::Calm;
 use cairn_manager_core::{Grayness, Liveness, Slowness, Soft, State};
 use cairn_types::{DiskId, NodeId, PartitionId, PgId, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,8 @@ pub(crate) struct Leading {
     pub liveness: Liveness,
     pub slowness: Slowness,
     pub grayness: Grayness,
+    /// Since when the same nodes run and lead the same.
+    pub calm: Calm,
     /// That it leads was noted for people.
     pub noted: bool,
     pub soft: Soft,
@@ -61,6 +64,7 @@ impl Leading {
             liveness: Liveness::new(now),
             slowness: Slowness::default(),
             grayness: Grayness::default(),
+            calm: Calm::default(),
             noted: false,
             soft: Soft::default(),
             partition_heard: BTreeMap::new(),

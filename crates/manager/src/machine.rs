@@ -31,12 +31,14 @@ impl Replica {
 pub(crate) struct Machine {
     replica: Arc<Replica>,
     manager: Weak<Manager>,
+    /// Highest feature level that this process says it understands.
+    level: u32,
     answers: Vec<(Waiter, Applied)>,
 }
 
 impl Machine {
-    pub(crate) fn new(replica: Arc<Replica>, manager: Weak<Manager>) -> Self {
-        Self { replica, manager, answers: Vec::new() }
+    pub(crate) fn new(replica: Arc<Replica>, manager: Weak<Manager>, level: u32) -> Self {
+        Self { replica, manager, level, answers: Vec::new() }
     }
 
     fn send_answers(&mut self) {
@@ -52,6 +54,14 @@ impl Machine {
     }
 }
 
+/// Why this process cannot be a member any more.
+fn too_new(needed: u32, understood: u32) -> String {
+    format!(
+        "it needs feature level {needed}, which all managers had announced, and this process understands {understood}: start \
+         the newer build again, or take node.feature_level_max out of its configuration"
+    )
+}
+
 impl StateMachine for Machine {
     type Context = Waiter;
 
@@ -63,6 +73,8 @@ impl StateMachine for Machine {
                 Ok(command) => command,
                 Err(error) => panic!("entry {} of the manager's log: {error}", at.index),
             };
+            let needed = command.level();
+            assert!(needed <= self.level, "entry {} of the managers' log: {}", at.index, too_new(needed, self.level));
             let applied = state.apply(at.time, &command);
             if let Some(waiter) = item.context {
                 self.answers.push((waiter, applied));
@@ -87,10 +99,15 @@ impl StateMachine for Machine {
     }
 
     fn restore(&mut self, source: &mut dyn CheckpointSource) -> Result<(), StoreError> {
-        let corrupt = |error: checkpoint::CheckpointError| StoreError::Corrupt {
-            file: "checkpoint of the manager's group".into(),
-            offset: error.offset(),
-            what: error.to_string(),
+        let corrupt = |error: checkpoint::CheckpointError| match error {
+            checkpoint::CheckpointError::Later { .. } => {
+                StoreError::State { group: 0, index: 0, what: error.to_string() }
+            }
+            damaged => StoreError::Corrupt {
+                file: "checkpoint of the manager's group".into(),
+                offset: damaged.offset(),
+                what: damaged.to_string(),
+            },
         };
         let mut reader = checkpoint::Reader::new();
         let mut piece = vec![0; 256 << 10];
@@ -100,7 +117,12 @@ impl StateMachine for Machine {
                 got => reader.feed(&piece[..got]).map_err(corrupt)?,
             }
         }
-        *self.replica.state.write() = Arc::new(reader.finish().map_err(corrupt)?);
+        let state = reader.finish().map_err(corrupt)?;
+        if state.level() > self.level {
+            // Not damage: an older checkpoint would be followed by the same log.
+            return Err(StoreError::State { group: 0, index: 0, what: too_new(state.level(), self.level) });
+        }
+        *self.replica.state.write() = Arc::new(state);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use cairn_env::{Clock, Rng};
 use cairn_manager_core::{Applied, Command, Outcome, State};
 use cairn_raft_host::{DropReason, GroupHandle, RaftHost, Role};
 use cairn_rpc::{Client, Identity};
-use cairn_types::{ErrorCode, NodeId, PgId, Time};
+use cairn_types::{ErrorCode, NodeId, PgId, Time, Understanding};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +66,7 @@ impl Manager {
         drop(self.runtime.spawn(task));
     }
 
-    fn log(&self) -> Result<&GroupHandle<Waiter>, WireError> {
+    pub(crate) fn log(&self) -> Result<&GroupHandle<Waiter>, WireError> {
         self.log.get().ok_or_else(|| WireError::new(ErrorCode::Unavailable, "the manager is starting; repeat"))
     }
 
@@ -109,8 +109,24 @@ impl Manager {
         })?
     }
 
+    /// What the managers understand, as this one has heard since it leads.
+    pub(crate) fn understanding(&self) -> Understanding {
+        self.log.get().map(|log| log.status().core.understanding).unwrap_or_default()
+    }
+
+    /// A command that a manager would not understand is not logged. The activation itself is decided on what all said.
+    fn understood(&self, command: &Command) -> Result<(), WireError> {
+        let (needed, active) = (command.level(), self.replica.read().level());
+        if needed <= active || matches!(command, Command::ActivateLevel(_)) {
+            return Ok(());
+        }
+        let text = self.understanding().refusal("this", needed);
+        Err(WireError::new(ErrorCode::NotSupported, text))
+    }
+
     /// Logs a command and waits until it is applied.
     pub(crate) async fn propose(&self, command: Command) -> Result<Applied, WireError> {
+        self.understood(&command)?;
         let (waiter, outcome) = oneshot::channel();
         if self.log()?.propose(command.to_bytes(), waiter).is_err() {
             return Err(WireError::new(ErrorCode::Overloaded, "the manager's queue is full; repeat in a moment"));

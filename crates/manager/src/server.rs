@@ -89,7 +89,7 @@ impl ManagerServer {
             me: me.clone(),
             config,
         });
-        let machine = Machine::new(manager.replica.clone(), Arc::downgrade(&manager));
+        let machine = Machine::new(manager.replica.clone(), Arc::downgrade(&manager), parts.raft.feature_level());
         let members: Vec<NodeId> = manager.config.members.iter().map(|(id, _)| *id).collect();
         let log = match (start, labelled) {
             (Start::Join, _) => parts.raft.open_group(GroupId::MANAGER, &[], machine)?,

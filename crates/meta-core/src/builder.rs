@@ -5,6 +5,7 @@ use crate::namespace::{Namespace, Scratch};
 use crate::session::SessionTable;
 use crate::snapshot::{
     HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS, VERSION,
+    VERSION_LEVEL,
 };
 use cairn_tree::{LeafPage, TreeBuilder, TreeError};
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ struct Header {
     volume: u32,
     partition: u32,
     fields: [u64; 5],
+    level: u16,
     counters: Counters,
 }
 
@@ -79,7 +81,9 @@ impl NamespaceBuilder {
         if page[1..9] != *MAGIC {
             return Err(RestoreError::NotANamespace("the header has another magic"));
         }
-        if u16::from_le_bytes([page[9], page[10]]) != VERSION || page[11..16] != [0; 5] {
+        let (version, level) = (u16::from_le_bytes([page[9], page[10]]), u16::from_le_bytes([page[11], page[12]]));
+        let known = matches!((version, level), (VERSION, 0) | (VERSION_LEVEL, 1..));
+        if !known || page[13..16] != [0; 3] {
             return Err(RestoreError::NotANamespace("the header is of another version"));
         }
         let short = |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
@@ -88,6 +92,7 @@ impl NamespaceBuilder {
             volume: short(16),
             partition: short(20),
             fields: std::array::from_fn(|i| long(24 + 8 * i)),
+            level,
             counters: Counters::from_array(std::array::from_fn(|i| long(64 + 8 * i))),
         });
         self.sessions.set_floor(long(136));
@@ -124,6 +129,7 @@ impl NamespaceBuilder {
             free_next,
             applied,
             time,
+            level: header.level,
             counters: header.counters,
             cuts: 0,
             shares: 0,

@@ -2,7 +2,7 @@
 use crate::counters::Counters;
 use crate::encoding::{Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
-use crate::message::request::{Header, SetDeferral, Who};
+use crate::message::request::{Header, SetDeferral, SetFeatureLevel, Who};
 use crate::session::{Gate, SessionState, SessionTable};
 use cairn_tree::Tree;
 use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime};
@@ -65,6 +65,8 @@ pub struct Namespace {
     /// Position of the last operation.
     pub(crate) applied: u64,
     pub(crate) time: u64,
+    /// Feature level that all members understand.
+    pub(crate) level: u16,
     pub(crate) counters: Counters,
     /// Files that are being cut, counted when a checkpoint is loaded.
     pub(crate) cuts: u64,
@@ -124,6 +126,7 @@ impl Namespace {
             free_next: 1,
             applied: 0,
             time: config.created.0,
+            level: 0,
             counters: Counters::default(),
             cuts: 0,
             shares: 0,
@@ -272,6 +275,12 @@ impl Namespace {
             Opcode::FreeGarbage => self.free_garbage(request),
             Opcode::MendNamespace => self.mend(request),
             Opcode::ExpireTrash => self.expire_trash(),
+            Opcode::SetFeatureLevel => {
+                let level = u16::try_from(SetFeatureLevel::decode(request)?.level);
+                let level = level.map_err(|_| OpError::new(ErrorCode::BadRequest, "a feature level above 65535"))?;
+                self.level = self.level.max(level);
+                Ok(())
+            }
             Opcode::SetDeferral => {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())
@@ -301,6 +310,10 @@ const fn leaves_number_unused(code: ErrorCode) -> bool {
 impl Namespace {
     pub fn volume(&self) -> VolumeId {
         VolumeId(self.volume)
+    }
+    /// The activated feature level.
+    pub fn feature_level(&self) -> u32 {
+        u32::from(self.level)
     }
     pub fn partition(&self) -> PartitionId {
         PartitionId(self.partition)

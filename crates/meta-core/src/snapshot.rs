@@ -15,8 +15,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 1 | 8 | magic `CAIRNNSP` |
-//! | 9 | 2 | format version, 1 |
-//! | 11 | 5 | zero |
+//! | 9 | 2 | format version: 1, or 2 if there is a feature level |
+//! | 11 | 2 | activated feature level; 0 in version 1, not 0 in version 2 |
+//! | 13 | 3 | zero |
 //! | 16 | 4 | volume |
 //! | 20 | 4 | partition |
 //! | 24 | 8 | last inode id of the range |
@@ -35,6 +36,8 @@ use cairn_tree::{LeafImage, Tree};
 
 pub(crate) const MAGIC: &[u8; 8] = b"CAIRNNSP";
 pub(crate) const VERSION: u16 = 1;
+/// Since there is a feature level: builds from before refuse it instead of leaving it out.
+pub(crate) const VERSION_LEVEL: u16 = 2;
 pub(crate) const HEADER_LEN: usize = 144;
 pub(crate) const PAGE_HEADER: u8 = 1;
 pub(crate) const PAGE_LIVE_SESSIONS: u8 = 2;
@@ -52,6 +55,7 @@ pub struct NamespaceSnapshot {
     pub(crate) free_next: u64,
     pub(crate) applied: u64,
     pub(crate) time: u64,
+    pub(crate) level: u16,
     pub(crate) counters: Counters,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
@@ -68,6 +72,7 @@ impl Namespace {
             free_next: self.free_next,
             applied: self.applied,
             time: self.time,
+            level: self.level,
             counters: self.counters,
             tree: self.tree.snapshot(),
             sessions: self.sessions.clone(),
@@ -93,8 +98,10 @@ impl NamespaceSnapshot {
     pub(crate) fn header(&self, out: &mut Vec<u8>) {
         out.push(PAGE_HEADER);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&[0; 5]);
+        let version = if self.level == 0 { VERSION } else { VERSION_LEVEL };
+        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&self.level.to_le_bytes());
+        out.extend_from_slice(&[0; 3]);
         out.extend_from_slice(&self.volume.to_le_bytes());
         out.extend_from_slice(&self.partition.to_le_bytes());
         for field in [self.inode_last, self.inode_next, self.free_next, self.applied, self.time] {

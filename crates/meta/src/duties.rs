@@ -10,7 +10,7 @@ use std::time::Duration;
 use cairn_meta_core::SessionState;
 use cairn_rpc::Client;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral};
+use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel};
 use tokio::time::sleep;
 
 use crate::config::MetaTimings;
@@ -43,7 +43,8 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: Meta
         free(freer, &partition, &timings),
         collector.run(),
         checker.run(),
-        expire_trash(&partition, &timings)
+        expire_trash(&partition, &timings),
+        raise_level(&partition, &timings)
     );
 }
 
@@ -138,6 +139,33 @@ async fn work_to_reclaim(partition: &Partition, timings: &MetaTimings) -> Option
     }
     let has_work = !is_empty || first.is_some_and(|first| first <= limit);
     has_work.then_some(limit)
+}
+
+/// Activates the feature level that all members understand, as soon as all of them have announced it.
+async fn raise_level(partition: &Partition, timings: &MetaTimings) {
+    let state = &partition.state;
+    loop {
+        sleep(timings.reclaim_idle).await;
+        if state.leading_term().is_none() {
+            continue;
+        }
+        let active = state.namespace.read().feature_level();
+        // Nothing more is known here than this build understands.
+        if active >= state.common.feature_level {
+            continue;
+        }
+        let Some(common) = partition.handle.status().core.understanding.common.filter(|common| *common > active) else {
+            continue;
+        };
+        match partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level: common }).await {
+            Ok(()) => {
+                tracing::info!(partition = %state.id, from = active, to = common, "all members understand more: the feature level is raised");
+            }
+            Err(error) => {
+                tracing::debug!(partition = %state.id, %error, "the feature level could not be raised; will be repeated");
+            }
+        }
+    }
 }
 
 /// Removes buckets of the trash when their time is over.

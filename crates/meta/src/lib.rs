@@ -28,6 +28,7 @@ mod partition;
 mod roster;
 mod server;
 mod service;
+mod stale;
 mod stats;
 mod striped;
 mod wanted_leases;

@@ -18,6 +18,8 @@ use cairn_store::{CheckpointSource, StoreError};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
+use cairn_wire::meta::SetFeatureLevel;
+use prost::Message;
 
 use crate::checkpoint;
 use crate::header::Head;
@@ -50,6 +52,7 @@ impl PartitionMachine {
             let start = self.bytes.len();
             let outcome = match split(&item.data) {
                 Some((opcode, request)) => {
+                    self.check_level(at.index, opcode, request);
                     let outcome = namespace.apply(at, opcode, request, &mut self.bytes);
                     if opcode == Opcode::EndSession
                         && let Some(head) = Head::find(request)
@@ -60,7 +63,8 @@ impl PartitionMachine {
                     }
                     outcome
                 }
-                None => Err(WireError::new(ErrorCode::UnknownOperation, "an item of the log has no known operation")),
+                // Left out here, the members would differ.
+                None => panic!("entry {} of {}: {}", at.index, self.state.id, unknown(&item.data)),
             };
             match item.context {
                 Some(Context::Deferral) => {
@@ -79,6 +83,16 @@ impl PartitionMachine {
             self.state.wanted_leases.note(&wanted);
         }
         namespace.take_released_locks()
+    }
+
+    /// What this process does not say that it understands, it does not apply.
+    fn check_level(&self, index: u64, opcode: Opcode, request: &[u8]) {
+        let needed = match opcode {
+            Opcode::SetFeatureLevel => SetFeatureLevel::decode(request).map_or(0, |request| request.level),
+            other => other.feature_level(),
+        };
+        let level = self.state.common.feature_level;
+        assert!(needed <= level, "entry {index} of {}: {}", self.state.id, too_new(needed, level));
     }
 
     /// Hands out what the items came to.
@@ -109,6 +123,19 @@ impl PartitionMachine {
             self.bytes = Vec::new();
         }
     }
+}
+
+/// Why this process cannot be a member any more.
+fn too_new(needed: u32, understood: u32) -> String {
+    format!(
+        "it needs feature level {needed}, which all members had announced, and this process understands {understood}: start \
+         the newer build again, or take node.feature_level_max out of its configuration"
+    )
+}
+
+fn unknown(item: &[u8]) -> String {
+    let code = item.first_chunk::<2>().map_or(0, |code| u16::from_le_bytes(*code));
+    format!("operation {code:#06x} is of a later version; start the newer build again")
 }
 
 /// Takes an item apart.
@@ -165,6 +192,12 @@ impl StateMachine for PartitionMachine {
 
     fn restore(&mut self, source: &mut dyn CheckpointSource) -> Result<(), StoreError> {
         let namespace = checkpoint::read(source, self.state.id)?;
+        let (needed, level) = (namespace.feature_level(), self.state.common.feature_level);
+        if needed > level {
+            let group = self.state.id.get();
+            // Not damage: an older checkpoint would be followed by the same log.
+            return Err(StoreError::State { group, index: namespace.applied_index(), what: too_new(needed, level) });
+        }
         let before = std::mem::replace(&mut *self.state.namespace.write(), namespace);
         drop(before);
         Ok(())

@@ -59,14 +59,16 @@ pub(crate) struct Common {
     pub(crate) map: RwLock<MapView>,
     /// Settings of the cluster about garbage collection.
     pub(crate) garbage: RwLock<GarbageSettings>,
+    /// Highest feature level that this process says it understands.
+    pub(crate) feature_level: u32,
     /// The monotonic clock at the last tick: exact enough for leases, and free to read.
     coarse: AtomicU64,
 }
 
 impl Common {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, feature_level: u32) -> Self {
         let coarse = AtomicU64::new(clock.now().0);
-        Self { clock, stats: Arc::default(), map: RwLock::default(), garbage: RwLock::default(), coarse }
+        Self { clock, stats: Arc::default(), map: RwLock::default(), garbage: RwLock::default(), feature_level, coarse }
     }
 
     /// The time of the last tick.
@@ -159,6 +161,12 @@ impl Partition {
     /// Puts an operation of the leader's own into the log and waits until it is applied. An error means that it was
     /// not done, or that nobody here will know.
     pub(crate) async fn propose_own(&self, opcode: Opcode, message: &impl Message) -> Result<(), WireError> {
+        // The activation itself is decided on what all members said.
+        if opcode != Opcode::SetFeatureLevel
+            && let Some(error) = self.not_understood(opcode)
+        {
+            return Err(error);
+        }
         let (sender, receiver) = oneshot::channel();
         let mut data = Vec::with_capacity(2 + message.encoded_len());
         data.extend_from_slice(&opcode.code().to_le_bytes());
@@ -169,16 +177,32 @@ impl Partition {
         receiver.await.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the partition was closed")))
     }
 
+    /// Why a request is not let into the log although it is one of this build: members would not understand it.
+    pub(crate) fn not_understood(&self, opcode: Opcode) -> Option<WireError> {
+        let needed = opcode.feature_level();
+        if needed == 0 || needed <= self.state.namespace.read().feature_level() {
+            return None;
+        }
+        let understanding = self.handle.status().core.understanding;
+        // Leaves the number of the request unused.
+        Some(WireError::new(ErrorCode::UnknownOperation, understanding.refusal(opcode.name(), needed)))
+    }
+
     /// For the heartbeat.
     pub(crate) fn report(&self) -> PartitionReport {
-        let (counters, memory_bytes) = {
+        let (counters, memory_bytes, feature_level) = {
             let namespace = self.state.namespace.read();
-            (namespace.counters(), namespace.memory_bytes())
+            (namespace.counters(), namespace.memory_bytes(), namespace.feature_level())
         };
+        let status = self.handle.status().core;
+        let lags = status.understanding.common.is_none_or(|common| common < self.state.common.feature_level);
+        let behind = status.understanding.behind.first().filter(|_| lags).map_or(0, |node| node.get());
         PartitionReport {
+            feature_level,
+            behind,
             partition: self.state.id.get(),
             leader: self.state.leading_term().is_some(),
-            term: self.handle.status().core.term,
+            term: status.term,
             applied: self.handle.applied(),
             inodes: counters.inodes,
             file_bytes: counters.file_bytes,

@@ -1,6 +1,6 @@
 //! The role as an RPC service: reads answered inline under the leader's lease, mutations handed to the log.
 //!
-//! Invariants: nothing is read without a read permit; nothing is proposed that lacks a session, credentials or a
+//! Invariants: nothing is read without a read permit, but by ReadStale (`stale.rs`); nothing is proposed that lacks a session, credentials or a
 //! partition of this node, or that only a leader itself may propose. Everything here runs on the connection's thread
 //! and never waits.
 
@@ -18,6 +18,7 @@ use prost::Message;
 use crate::header::Head;
 use crate::partition::{Context, Partition};
 use crate::server::MetaServer;
+use crate::stale::read_stale;
 use crate::stats::count;
 
 /// A thread's buffer for answers is given back above this size.
@@ -68,6 +69,12 @@ impl MetaServer {
     }
 
     fn read(&self, partition: &Partition, opcode: Opcode, head: &Head, message: &[u8], reply: Reply) {
+        if opcode == Opcode::ReadStale {
+            return match read_stale(partition, message) {
+                Ok(answer) => reply.ok(&answer, ()),
+                Err(error) => self.refuse(reply, error),
+            };
+        }
         if let Err(not_leader) = partition.handle.read_permit() {
             return reply.err(self.common().not_leader(not_leader.hint));
         }
@@ -110,6 +117,9 @@ impl MetaServer {
         }
         if partition.state.leading_term().is_none() {
             return reply.err(self.common().not_leader(partition.handle.leader()));
+        }
+        if let Some(error) = partition.not_understood(opcode) {
+            return self.refuse(reply, error);
         }
         if !partition.state.leases.hear(head.session, self.common().coarse_now()) {
             return self.overloaded(reply, "the partition has too many sessions");

@@ -79,6 +79,8 @@ impl MapView {
             pgs: self.pgs.values().cloned().collect(),
             name: self.name.clone(),
             loads: Vec::new(),
+            stale: false,
+            age_ms: 0,
         }
     }
 

@@ -137,7 +137,7 @@ impl Cluster {
 
     /// The same, inside the runtime.
     pub async fn map_now(&self) -> Option<ClusterMap> {
-        let request = GetMapRequest { since_version: 0, volume: 0 };
+        let request = GetMapRequest::default();
         self.ask(HEAD, Opcode::GetMap, &request).await.ok()?.decode().ok()
     }
 

@@ -49,6 +49,8 @@ pub struct HostConfig {
     pub segment_bytes: u64,
     /// Bytes of one part of a checkpoint that goes to another node.
     pub fetch_part_bytes: u32,
+    /// The feature level that this node announces to the other members of its groups.
+    pub feature_level: u32,
     /// A panic in a group's thread ends the process: its state machine may hold half a change, which must neither be
     /// read nor written into a checkpoint. `false`: only the member stops (for tests).
     pub abort_on_panic: bool,
@@ -78,6 +80,7 @@ impl HostConfig {
             idle_entry: Duration::from_secs(60),
             segment_bytes: 64 << 20,
             fetch_part_bytes: 1 << 20,
+            feature_level: cairn_types::FEATURE_LEVEL,
             abort_on_panic: true,
         }
     }
@@ -94,6 +97,7 @@ impl HostConfig {
             election_ticks: self.election_ticks,
             heartbeat_ticks: self.heartbeat_ticks,
             lease_margin: self.lease_margin,
+            feature_level: self.feature_level,
             seed,
             ..CoreConfig::new(self.node, group)
         }

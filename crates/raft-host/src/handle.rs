@@ -1,6 +1,7 @@
 //! [`GroupHandle`]: how a role talks to its group, from any thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use cairn_env::Clock;
@@ -66,6 +67,14 @@ impl<C: Send + 'static> GroupHandle<C> {
     /// Index of the last applied entry.
     pub fn applied(&self) -> u64 {
         self.shared.applied()
+    }
+
+    /// How old this member's state is at most: everything that anybody acknowledged so long ago is in it. Counted from
+    /// what a leader that held its lease said, on this machine's monotonic clock; as long as none was heard since the
+    /// start, from the logged time of the last applied entry, on the calendar. `None`: there is no state yet. Ask
+    /// first, then read.
+    pub fn age(&self) -> Option<Duration> {
+        self.shared.age(self.clock.now(), self.clock.wall())
     }
 
     /// State and counters.

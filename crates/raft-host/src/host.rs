@@ -282,6 +282,11 @@ impl RaftHost {
         Ok(GroupHandle::new(group, mailbox, shared, self.clock.clone()))
     }
 
+    /// The feature level that this node announces.
+    pub fn feature_level(&self) -> u32 {
+        self.config.feature_level
+    }
+
     /// Hands over messages of peers, for any groups. Never blocks; what does not fit or is for an unknown group is
     /// dropped.
     pub fn deliver(&self, batch: RaftBatch) {

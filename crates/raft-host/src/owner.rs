@@ -91,6 +91,7 @@ impl<S: StateMachine> Owner<S> {
         eager: bool,
     ) -> Self {
         let applied = core.applied();
+        parts.shared.set_logged(log_clock.last());
         let era = era_of(core.status().term).max(era_of(applied.term));
         Self {
             parts,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_raft::{CoreStatus, NotLeader};
-use cairn_types::{NodeId, Time};
+use cairn_types::{NodeId, Time, WallTime};
 use parking_lot::Mutex;
 
 /// Buckets of the batch size: bucket i counts batches of up to 2^i proposals, the last one all larger ones.
@@ -49,6 +49,9 @@ pub(crate) struct Shared {
     leader: AtomicU32,
     leads: AtomicBool,
     applied: AtomicU64,
+    /// Monotonic time as of which nothing acknowledged is missing, and logged time of the last entry applied; 0: not known.
+    fresh: AtomicU64,
+    logged: AtomicU64,
     pub proposals: AtomicU64,
     pub dropped: AtomicU64,
     pub batches: AtomicU64,
@@ -70,6 +73,8 @@ impl Shared {
             leader: AtomicU32::new(0),
             leads: AtomicBool::new(false),
             applied: AtomicU64::new(core.applied.index),
+            fresh: AtomicU64::new(0),
+            logged: AtomicU64::new(0),
             proposals: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             batches: AtomicU64::new(0),
@@ -116,6 +121,26 @@ impl Shared {
 
     pub fn applied(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
+    }
+
+    pub fn set_fresh(&self, as_of: Time) {
+        self.fresh.store(as_of.0, Ordering::Release);
+    }
+
+    pub fn set_logged(&self, time: WallTime) {
+        self.logged.store(time.0, Ordering::Release);
+    }
+
+    /// How long ago the state had everything, at most.
+    pub fn age(&self, now: Time, wall: WallTime) -> Option<Duration> {
+        if self.applied() == 0 {
+            return None;
+        }
+        match (self.fresh.load(Ordering::Acquire), self.logged.load(Ordering::Acquire)) {
+            (0, 0) => None,
+            (0, logged) => Some(Duration::from_nanos(wall.0.saturating_sub(logged))),
+            (fresh, _) => Some(now.since(Time(fresh))),
+        }
     }
 
     pub fn set_core(&self, core: CoreStatus) {

@@ -29,6 +29,8 @@ pub struct CoreConfig {
     pub keep_bytes: u64,
     /// Ticks after which a snapshot that nobody confirmed is offered again.
     pub snapshot_retry_ticks: u32,
+    /// The feature level that this member announces to the others.
+    pub feature_level: u32,
     /// Decides the election timeouts.
     pub seed: u64,
 }
@@ -48,6 +50,7 @@ impl CoreConfig {
             uncommitted_bytes_max: 64 << 20,
             keep_bytes: 16 << 20,
             snapshot_retry_ticks: 40,
+            feature_level: cairn_types::FEATURE_LEVEL,
             seed: u64::from(node.0),
         }
     }

@@ -17,10 +17,11 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use cairn_types::{NodeId, Time};
+use cairn_types::{NodeId, Time, Understanding};
 use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{RawNode, StateRole};
 
+use crate::fresh::Freshness;
 use crate::lease::{Echoes, Promise};
 use crate::log_store::LogStore;
 use crate::translate::{entry_in, entry_out};
@@ -55,6 +56,9 @@ pub struct GroupCore {
     members_at: u64,
     promise: Promise,
     echoes: Echoes,
+    fresh: Freshness,
+    /// Feature levels in the newest answers of members since this one leads.
+    levels: BTreeMap<u64, u32>,
     /// No votes before this: promises of an earlier process life may still hold.
     quiet_until: Time,
     offered: Option<Offered>,
@@ -93,6 +97,8 @@ pub struct CoreStatus {
     pub changing: bool,
     /// Per member, the entries that the leader knows it has; empty elsewhere.
     pub matched: Vec<(NodeId, u64)>,
+    /// What the members understand; empty elsewhere than at the leader.
+    pub understanding: Understanding,
     /// Messages refused.
     pub refused: u64,
 }
@@ -138,6 +144,8 @@ impl GroupCore {
             members_at: applied.index,
             promise: Promise::default(),
             echoes: Echoes::default(),
+            fresh: Freshness::default(),
+            levels: BTreeMap::new(),
             quiet_until,
             offered: None,
             role: RoleChange::Follower { term: start.term, leader: None },
@@ -261,6 +269,15 @@ impl GroupCore {
         Some(until.min(self.echoes.until(raft.id, &conf.voters_outgoing, lease)?))
     }
 
+    /// As of when this member's state, with all outputs so far carried out, has everything that was acknowledged by
+    /// anybody; `None`: not known since the start.
+    pub fn fresh_as_of(&mut self, now: Time) -> Option<Time> {
+        if self.lease_until().is_some_and(|until| now < until) {
+            self.fresh.leads(now);
+        }
+        self.fresh.as_of(self.applied.index)
+    }
+
     /// A picture of the state.
     pub fn status(&self) -> CoreStatus {
         let raft = &self.node.raft;
@@ -281,8 +298,20 @@ impl GroupCore {
             members_at: self.members_at,
             changing: raft.has_pending_conf() || self.members().joint,
             matched,
+            understanding: self.understanding(),
             refused: self.refused,
         }
+    }
+
+    /// What the members understand, as they answered since this one leads.
+    fn understanding(&self) -> Understanding {
+        if !self.is_leader() {
+            return Understanding::default();
+        }
+        let raft = &self.node.raft;
+        let others = raft.prs().iter().filter(|(id, _)| **id != raft.id);
+        let heard = others.filter_map(|(id, _)| Some((node_id(*id)?, self.levels.get(id).copied())));
+        Understanding::of(self.config.node, self.config.feature_level, heard)
     }
 
     /// All entries behind an index, if they are still in memory: for writing them to the log once more, so that old

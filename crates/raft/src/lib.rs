@@ -10,6 +10,7 @@ pub mod batch;
 pub mod config;
 pub mod core;
 pub mod entry;
+pub mod fresh;
 pub mod io;
 pub mod lease;
 pub mod log_clock;

@@ -68,11 +68,20 @@ pub(crate) fn entry_out(entry: &Entry) -> LogEntry {
     LogEntry { term: entry.term, index: entry.index, kind, data }
 }
 
+/// What goes along with a message for leases and for reads at members that do not lead.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stamps {
+    pub lease: u64,
+    pub member: u64,
+    pub acknowledged: u64,
+    pub feature_level: u32,
+}
+
 /// A message for the wire; `None` for kinds that stay inside.
 pub(crate) fn message_out(
     group: GroupId,
     mut message: Message,
-    stamp: u64,
+    stamps: Stamps,
     snapshot_bytes: u64,
 ) -> Option<wire::RaftMessage> {
     let kind = KINDS.iter().find(|(_, kind)| *kind == message.get_msg_type())?.0;
@@ -112,7 +121,10 @@ pub(crate) fn message_out(
         reject_hint: message.reject_hint,
         priority: 0,
         context: if transfer { TRANSFER.to_vec() } else { Vec::new() },
-        lease_stamp: stamp,
+        lease_stamp: stamps.lease,
+        member_stamp: stamps.member,
+        acknowledged: stamps.acknowledged,
+        feature_level: stamps.feature_level,
     })
 }
 

@@ -4,6 +4,7 @@
 pub mod checksum;
 pub mod era;
 pub mod error_code;
+pub mod feature;
 pub mod ids;
 pub mod layout;
 pub mod member;
@@ -16,6 +17,7 @@ pub mod units;
 pub use checksum::{crc32c, crc32c_append, crc32c_blocks};
 pub use era::{era_of, first_term};
 pub use error_code::{ErrorCode, RetryClass};
+pub use feature::{FEATURE_LEVEL, Understanding};
 pub use ids::{
     ChunkId, ClusterId, DiskId, DiskUuid, Epoch, GroupId, Incarnation, InodeId, NodeId, PartitionId, PgId, SessionId,
     VolumeId,

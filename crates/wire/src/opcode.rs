@@ -98,6 +98,7 @@ opcodes! {
     GetQuota = 0x040f, meta::GetQuotaRequest => meta::QuotaResponse;
     ListQuotas = 0x0410, meta::ListQuotasRequest => meta::ListQuotasResponse;
     Fsck = 0x0411, meta::FsckRequest => meta::FsckResponse;
+    ReadStale = 0x0412, meta::ReadStaleRequest => meta::ReadStaleResponse;
 
     Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
     Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;
@@ -129,14 +130,42 @@ opcodes! {
     FreeGarbage = 0x0584, meta::FreeGarbage => common::Empty;
     MendNamespace = 0x0585, meta::MendNamespace => common::Empty;
     ExpireTrash = 0x0586, meta::ExpireTrash => common::Empty;
+    SetFeatureLevel = 0x0587, meta::SetFeatureLevel => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
 }
 
 impl Opcode {
+    /// A read of names that a member which does not lead may answer from what it has ([`Opcode::ReadStale`]).
+    pub const fn may_be_stale(self) -> bool {
+        matches!(
+            self,
+            Self::Lookup
+                | Self::Resolve
+                | Self::Getattr
+                | Self::GetattrMany
+                | Self::Readlink
+                | Self::Readdir
+                | Self::GetExtents
+                | Self::GetXattr
+                | Self::ListXattr
+                | Self::Statfs
+                | Self::Access
+                | Self::GetQuota
+                | Self::ListQuotas
+        )
+    }
     /// A namespace mutation: logged, exactly once.
     pub const fn is_meta_mutation(self) -> bool {
         self.code() >> 8 == 0x05
+    }
+    /// The feature level from which on all members of a partition understand it in their log
+    /// (`cairn_types::feature`): a new mutation gets the newest level.
+    pub const fn feature_level(self) -> u32 {
+        match self {
+            Self::SetFeatureLevel => 1,
+            _ => 0,
+        }
     }
     /// A mutation that only a partition's leader itself may propose.
     pub const fn is_internal(self) -> bool {

@@ -1,7 +1,7 @@
 //! Reads `cairn.toml` key by key, collecting mistakes instead of stopping at the first.
 use super::{CHECKPOINT_GENERATIONS, Config, ConfigErrors, DataSection, ManagerSection, NodeConfig, REQUEST_LOG_MIB};
 use cairn_telemetry::LogConfig;
-use cairn_types::DiskUuid;
+use cairn_types::{DiskUuid, FEATURE_LEVEL};
 use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -16,7 +16,20 @@ const GENERATIONS: std::ops::RangeInclusive<u64> = 2..=64;
 const REQUEST_LOG: std::ops::RangeInclusive<u64> = 0..=1 << 20;
 
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
-    ("node", &["dir", "listen", "advertise", "http", "rack", "host", "checkpoint_generations", "request_log_mib"]),
+    (
+        "node",
+        &[
+            "dir",
+            "listen",
+            "advertise",
+            "http",
+            "rack",
+            "host",
+            "checkpoint_generations",
+            "request_log_mib",
+            "feature_level_max",
+        ],
+    ),
     ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
@@ -201,6 +214,8 @@ impl<'a> Reader<'a> {
         let checkpoint_generations =
             self.number(section, "checkpoint_generations", GENERATIONS, CHECKPOINT_GENERATIONS as u64) as usize;
         let request_log_mib = self.number(section, "request_log_mib", REQUEST_LOG, REQUEST_LOG_MIB);
+        let newest = u64::from(FEATURE_LEVEL);
+        let feature_level_max = self.number(section, "feature_level_max", 0..=newest, newest) as u32;
         Some(NodeConfig {
             dir: PathBuf::from(dir?),
             listen: listen?,
@@ -209,6 +224,7 @@ impl<'a> Reader<'a> {
             rack,
             host,
             checkpoint_generations,
+            feature_level_max,
             request_log_mib,
         })
     }

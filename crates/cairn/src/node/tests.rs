@@ -29,6 +29,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         rack: "a".into(),
         host: "h".into(),
         checkpoint_generations: 2,
+        feature_level: cairn_types::FEATURE_LEVEL,
         request_log_bytes: 0,
         managers: vec![(1, free_address())],
         manager: None,

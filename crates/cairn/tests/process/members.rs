@@ -16,13 +16,13 @@ fn with_spare() -> Cluster {
 }
 
 /// What `admin partition ls` says of the only partition.
-fn partition(cluster: &Cluster) -> serde_json::Value {
+pub fn partition(cluster: &Cluster) -> serde_json::Value {
     let said = cluster.ok(&["admin", "partition", "ls", "--json"]);
     serde_json::from_str(said.lines().next().expect("a partition")).expect("JSON")
 }
 
 /// The node number of a process, as the map has it by its host.
-fn node(cluster: &Cluster, name: &str) -> String {
+pub fn node(cluster: &Cluster, name: &str) -> String {
     let said = cluster.ok(&["admin", "node", "ls", "--json"]);
     let nodes = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
     let found = nodes.into_iter().find(|node| node["host"] == name).expect("a node");
@@ -34,7 +34,7 @@ fn members(cluster: &Cluster) -> BTreeSet<String> {
 }
 
 /// Name of the process that leads the partition.
-fn leader(cluster: &Cluster) -> String {
+pub fn leader(cluster: &Cluster) -> String {
     let mut found = None;
     until("a leader", || {
         let leader = format!("n{}", partition(cluster)["leader"]);

@@ -25,6 +25,8 @@ struct Process {
     disk_mb: Option<u32>,
     /// The network that it runs in, as `nsenter` is told.
     net: Option<String>,
+    /// Another build of the program than the one under test.
+    binary: Option<PathBuf>,
     child: Option<Child>,
 }
 
@@ -106,7 +108,7 @@ impl Cluster {
         );
         let config = self.dir.path().join(format!("{name}.toml"));
         fs::write(&config, text).expect("configuration");
-        self.processes.insert(name.to_owned(), Process { config, disk_mb: None, net: None, child: None });
+        self.processes.insert(name.to_owned(), Process { config, disk_mb: None, net: None, binary: None, child: None });
     }
 
     /// Directory of the only disk of a data process.
@@ -139,6 +141,23 @@ impl Cluster {
         self.processes.get_mut(name).expect("known process").net = Some(net);
     }
 
+    /// From its next start on a process is of another build; `None`: of the one under test.
+    pub fn set_binary(&mut self, name: &str, binary: Option<PathBuf>) {
+        self.processes.get_mut(name).expect("known process").binary = binary;
+    }
+
+    /// Puts a key into the section `[node]` of a configuration, or takes it out.
+    pub fn set_in_node(&mut self, name: &str, key: &str, value: Option<&str>) {
+        let path = &self.processes.get(name).expect("known process").config;
+        let text = fs::read_to_string(path).expect("configuration");
+        let lines = text.lines().filter(|line| !line.starts_with(&format!("{key} = ")));
+        let mut text = lines.collect::<Vec<_>>().join("\n") + "\n";
+        if let Some(value) = value {
+            text = text.replacen("[node]\n", &format!("[node]\n{key} = {value}\n"), 1);
+        }
+        fs::write(path, text).expect("configuration");
+    }
+
     /// Starts a process without waiting for it.
     pub fn launch(&mut self, name: &str) {
         let disk = self.disk(name);
@@ -147,7 +166,10 @@ impl Cluster {
         let process = self.processes.get_mut(name).expect("known process");
         let mut command = match process.disk_mb {
             Some(megabytes) => in_own_file_system(&disk, megabytes, Path::new(binary())),
-            None => in_network(process.net.as_deref()),
+            None => match &process.binary {
+                Some(other) => Command::new(other),
+                None => in_network(process.net.as_deref()),
+            },
         };
         let child = command
             .args(["server", "--config"])

@@ -34,12 +34,13 @@ impl NodeArgs {
         let (status, map) = status(context).await?;
         let rows = map.nodes.iter().filter(|node| !node.removed).map(|node| {
             let disks = map.disks.iter().filter(|disk| disk.node == node.id && disk.state != REMOVED).count();
+            let leads = map.partitions.iter().filter(|p| !p.removed && p.leader == node.id).count();
             let is_leader = node.id == status.leader_node;
             let value = json!({
                 "id": node.id, "up": node.up, "roles": node.roles, "address": node.address,
                 "http_address": node.http_address, "host": node.host, "rack": node.rack, "disks": disks,
                 "last_heard_ms": node.last_heard_ms, "incarnation": node.incarnation, "version": node.version,
-                "manager_leader": is_leader,
+                "manager_leader": is_leader, "partitions_led": leads,
             });
             let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
             let cells = vec![
@@ -51,6 +52,7 @@ impl NodeArgs {
                 dash(&node.host),
                 dash(&node.rack),
                 disks.to_string(),
+                leads.to_string(),
                 age(node.last_heard_ms),
                 dash(&node.version),
             ];
@@ -65,6 +67,7 @@ impl NodeArgs {
             ("HOST", Align::Left),
             ("RACK", Align::Left),
             ("DISKS", Align::Right),
+            ("LEADS", Align::Right),
             ("HEARD", Align::Right),
             ("VERSION", Align::Left),
         ];

@@ -80,6 +80,8 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
         }
     }
     lines.push(text);
+    lines.extend(leaders(map));
+    lines.push(features(status));
     let inodes: u64 = status.partitions.iter().map(|p| p.inodes).sum();
     let contents: u64 = status.partitions.iter().map(|p| p.file_bytes).sum();
     let volumes = map.volumes.iter().filter(|volume| !volume.deleted).count();
@@ -106,6 +108,42 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     lines
 }
 
+/// How many partitions each meta node leads.
+fn leaders(map: &ClusterMap) -> Option<String> {
+    let partitions = || map.partitions.iter().filter(|partition| !partition.removed);
+    let led = |node: &&Node| partitions().filter(|partition| partition.leader == node.id).count();
+    let counts: Vec<String> =
+        nodes_of(map, "meta").iter().filter(|node| node.up).map(|node| format!("n{} {}", node.id, led(node))).collect();
+    let none = partitions().filter(|partition| partition.leader == 0).count();
+    let none = if none > 0 { format!("; {none} without a leader") } else { String::new() };
+    (!counts.is_empty() && partitions().next().is_some()).then(|| {
+        let all = partitions().count();
+        format!("partitions  {all}, led by {}{none}", counts.join(", "))
+    })
+}
+
+/// What all members of the groups understand, and who keeps them from more.
+fn features(status: &StatusResponse) -> String {
+    let behind = |nodes: &[u32]| match nodes {
+        [] => String::new(),
+        nodes => {
+            let names: Vec<String> = nodes.iter().map(|node| format!("n{node}")).collect();
+            format!(" ({} is behind)", names.join(", "))
+        }
+    };
+    let mut groups = vec![(status.feature_level, status.feature_behind.clone(), "managers".to_owned())];
+    groups.extend(status.partitions.iter().map(|p| {
+        let lags = Some(p.behind).filter(|node| *node != 0);
+        (p.feature_level, lags.into_iter().collect(), format!("p{}", p.partition))
+    }));
+    let (first, ..) = groups[0];
+    if groups.iter().all(|(level, behind, _)| *level == first && behind.is_empty()) {
+        return format!("features    level {first}");
+    }
+    let texts = groups.iter().map(|(level, nodes, name)| format!("{name} {level}{}", behind(nodes)));
+    format!("features    {}", texts.collect::<Vec<_>>().join(", "))
+}
+
 fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
     let (total, free) = disk_sums(map);
     let pgs = status.pgs.unwrap_or_default();
@@ -119,6 +157,9 @@ fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
         "total_bytes": total, "free_bytes": free,
         "pgs": { "complete": pgs.complete, "degraded": pgs.degraded, "read_only": pgs.read_only,
                  "waiting": pgs.waiting, "closed": pgs.closed },
+        "leaders": map.partitions.iter().filter(|p| !p.removed).map(|p| json!({ "partition": p.id, "node": p.leader })).collect::<Vec<_>>(),
+        "feature_level": status.feature_level, "feature_behind": status.feature_behind,
+        "partition_levels": status.partitions.iter().map(|p| json!({ "partition": p.partition, "feature_level": p.feature_level, "behind": p.behind })).collect::<Vec<_>>(),
         "volumes": map.volumes.iter().filter(|v| !v.deleted).count(),
         "inodes": status.partitions.iter().map(|p| p.inodes).sum::<u64>(),
         "file_bytes": status.partitions.iter().map(|p| p.file_bytes).sum::<u64>(),

@@ -2,7 +2,7 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::human::{local_time, size};
+use crate::human::{local_time, parse_duration, size};
 use crate::mode;
 use crate::remote::{NamedFor, find};
 use crate::table::{Align, Table};
@@ -82,20 +82,6 @@ pub async fn trash_of(context: &Context, at: &RemotePath) -> Result<Trash> {
     let said = answer.items.iter().find(|item| item.key == "trash_expiry");
     let keep = said.and_then(|item| parse_duration(&item.value)).unwrap_or(KEEP_DEFAULT);
     Ok(Trash::new(&volume, keep))
-}
-
-/// `90s`, `15m`, `12h`, `7d`; a number alone is seconds.
-fn parse_duration(text: &str) -> Option<Duration> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        "ms" => return digits.parse::<u64>().ok().map(Duration::from_millis),
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit).map(Duration::from_secs)
 }
 
 async fn list(context: &Context, volume: &Volume, at: &RemotePath, all: bool) -> Result<()> {

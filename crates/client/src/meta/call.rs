@@ -3,6 +3,7 @@ use super::session::{Session, SlotLease};
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
+use crate::stale::{Pace, Stale};
 use cairn_types::{ErrorCode, InodeId, RetryClass, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty};
@@ -152,9 +153,23 @@ impl MetaCaller {
         opcode: Opcode,
         request: R,
     ) -> Result<A> {
-        match self.attempts(partition, opcode, &request).await {
+        let stale = self.cluster.stale.allows(opcode).is_some();
+        let mut pace = self.patient();
+        if stale {
+            if let Some(answer) = self.read_from_deputy(what, partition, opcode, &request).await {
+                return answer;
+            }
+            pace = Stale::pace(pace);
+        }
+        match self.attempts(partition, opcode, &request, pace).await {
             Ok(answer) => Ok(answer),
             Err(Failure::Final(error)) => Err(ClientError::Remote { what: what.into(), error }),
+            Err(Failure::GaveUp { last, .. }) if stale => {
+                self.read_from_any(what, partition, opcode, &request, last).await
+            }
+            Err(Failure::GaveUp { last, .. }) if opcode.may_be_stale() => {
+                Err(self.cluster.no_leader(what, format!("partition p{partition}"), last, false))
+            }
             Err(Failure::GaveUp { last, .. }) => Err(self.cluster.gave_up(what, false, last)),
         }
     }
@@ -203,7 +218,7 @@ impl MetaCaller {
         request: impl FnOnce(MetaHeader) -> R,
     ) -> Result<A> {
         let request = request(self.header(partition, session.id, lease.slot, lease.sequence));
-        match self.attempts(partition, opcode, &request).await {
+        match self.attempts(partition, opcode, &request, self.patient()).await {
             Ok(answer) => {
                 lease.finish();
                 Ok(answer)
@@ -225,11 +240,17 @@ impl MetaCaller {
         }
     }
 
+    /// How long a leader is tried as a rule.
+    fn patient(&self) -> Pace {
+        Pace { patience: self.cluster.patience, attempt: ATTEMPT }
+    }
+
     async fn attempts<A: prost::Message + Default>(
         &self,
         partition: u32,
         opcode: Opcode,
         request: &impl prost::Message,
+        pace: Pace,
     ) -> std::result::Result<A, Failure> {
         let started = self.cluster.clock.now();
         let (mut pause, mut round, mut sent) = (PAUSE_MIN, 0usize, false);
@@ -241,7 +262,7 @@ impl MetaCaller {
             };
             round += 1;
             let result = match &address {
-                Some(address) => self.cluster.net.call(address, opcode, request, ATTEMPT).await,
+                Some(address) => self.cluster.net.call(address, opcode, request, pace.attempt).await,
                 None => Err(NetError::NotSent(format!("the map names no node for partition p{partition}"))),
             };
             let last = match result {
@@ -273,7 +294,7 @@ impl MetaCaller {
                     text
                 }
             };
-            if self.cluster.clock.now().since(started) > self.cluster.patience {
+            if self.cluster.clock.now().since(started) > pace.patience {
                 return Err(Failure::GaveUp { sent, last });
             }
             if hint.is_none() {
@@ -294,6 +315,12 @@ impl MetaCaller {
                 leaders.insert(partition, address);
             }
         }
+    }
+
+    /// Of all members, the leader last heard of first.
+    pub(super) fn member_addresses(&self, partition: u32) -> Vec<String> {
+        let members = self.cluster.view().partitions.get(&partition).map_or(0, |p| p.nodes.len());
+        (0..members).filter_map(|round| self.member_address(partition, round)).collect()
     }
 
     fn member_address(&self, partition: u32, round: usize) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Checkpoints: golden bytes, damage is noticed, later formats are refused.
 use super::*;
 use crate::apply::tests::{cluster, empty_cluster, ok};
-use crate::command::{Command, ConfigValue, CreatePgs, Disks, PartitionAt, PartitionsBegun, SetConfig};
+use crate::command::{ActivateLevel, Command, ConfigValue, CreatePgs, Disks, PartitionAt, PartitionsBegun, SetConfig};
 use cairn_types::PartitionId;
 use proptest::prelude::*;
 
@@ -47,6 +47,18 @@ fn golden_bytes() {
         "434149524e4d475201000000000000002e000000644a9e6a0a2c0a1009090909090909090909090909090909120474657374188094ebdc03301038014001480150015801600102000000d5321dfc4001"
     );
     assert_eq!(crc32c(&bytes_of(&sample())), 3_938_222_132, "the bytes of a state with every kind of item changed");
+}
+
+/// A member filled by a checkpoint would propose nothing new, or what others do not understand.
+#[test]
+fn the_feature_level_is_kept() {
+    let mut state = sample();
+    let before = bytes_of(&state);
+    ok(&mut state, Command::ActivateLevel(ActivateLevel { level: 4 }));
+    ok(&mut state, Command::ActivateLevel(ActivateLevel { level: 2 }));
+    assert_eq!(state.level(), 4, "it never falls");
+    assert_eq!(read(&bytes_of(&state)).map(|state| state.level()), Ok(4));
+    assert_eq!(read(&before).map(|state| state.level()), Ok(0), "what was written before levels has none");
 }
 
 /// A node restarted from a checkpoint would hold another state.

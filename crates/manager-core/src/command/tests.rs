@@ -58,6 +58,7 @@ fn golden() -> Vec<(Command, &'static str)> {
         (Command::SetGray(SetGray { disk: 3, gray: true, why: "x".into() }), "0801ea0107080310011a0178"),
         (Command::Note(Note { kind: 22, node: 1, text: "x".into(), ..Note::default() }), "0801e20107081610012a0178"),
         (Command::PartitionSettled(PartitionSettled { partition: 1, wish: 300 }), "08019201050801"),
+        (Command::ActivateLevel(ActivateLevel { level: 3 }), "080192020208"),
     ]
 }
 
@@ -70,6 +71,29 @@ fn golden_bytes() {
         assert!(hex.starts_with(want), "{command:?}: {hex}");
         assert_eq!(Command::from_bytes(&bytes), Ok(command));
     }
+}
+
+/// A command of this build would be logged before all members understand it, and stop the others.
+#[test]
+fn each_command_says_its_level() {
+    let set = |key: &str| {
+        Command::SetConfig(SetConfig {
+            items: ["node_timeout", key].map(|key| ConfigValue { key: key.into(), value: String::new() }).to_vec(),
+        })
+    };
+    for (command, level) in [
+        (Command::GrantSessions(GrantSessions { count: 1 }), 0),
+        (Command::Note(Note::default()), 1),
+        (Command::SetGray(SetGray::default()), 1),
+        (Command::ActivateLevel(ActivateLevel { level: 7 }), 7),
+        (set("probe_deadline"), 0),
+        (set("spread_leaders_after"), 1),
+        (set("no such key"), 0),
+    ] {
+        assert_eq!(command.level(), level, "{command:?}");
+    }
+    let newest = golden().iter().map(|(command, _)| command.level()).filter(|level| *level < 3).max();
+    assert!(newest <= Some(cairn_types::FEATURE_LEVEL));
 }
 
 /// Skipping an unknown command would make members differ.

@@ -1,31 +1,24 @@
 //! What only the leader sees and people want to know later: that it leads, bad blocks that nodes tell of, gray disks.
 //!
-//! Managers of another version may not know these commands, so nothing is noted while there are any. What was noted last is looked up in
-//! the list of events itself: a new leader does not say it again.
+//! Nothing is noted before all managers understand these commands (feature level 1). What was noted last is looked up in the list of events
+//! itself: a new leader does not say it again.
 use super::repair::LEADER_PATIENCE;
 use crate::manager::Manager;
+use cairn_manager_core::State;
 use cairn_manager_core::command::{Command, Note, SetGray};
 use cairn_manager_core::events::{Kind, last_bad_blocks};
 use cairn_manager_core::gray::Verdict;
-use cairn_manager_core::{Roles, State};
 use cairn_types::{DiskId, NodeId, PgId};
 
 /// Most notes of one round.
 const ROUND_MAX: usize = 16;
-
-/// All managers that run know what this one logs.
-fn all_alike(state: &State) -> bool {
-    let managers =
-        || state.nodes().filter(|node| node.roles.has(Roles::MANAGER) && node.up && !node.software.is_empty());
-    managers().all(|node| node.software == env!("CARGO_PKG_VERSION"))
-}
 
 impl Manager {
     /// That it leads, once a term; bad blocks that appeared or are gone.
     pub(super) async fn note(&self) {
         let now = self.now();
         let notes = self.look(|state, leading| {
-            if state.cluster().is_none() || !all_alike(state) {
+            if state.cluster().is_none() || state.level() < 1 {
                 return Vec::new();
             }
             let mut notes = Vec::new();
@@ -48,7 +41,7 @@ impl Manager {
     pub(super) async fn look_for_gray(&self) {
         let now = self.now();
         let verdicts = self.look(|state, leading| {
-            if now.since(leading.since) < LEADER_PATIENCE || !all_alike(state) {
+            if now.since(leading.since) < LEADER_PATIENCE || state.level() < 1 {
                 return Vec::new();
             }
             leading.grayness.observe(state, &leading.soft, now)

@@ -10,6 +10,8 @@ impl Manager {
     pub(crate) fn status(&self) -> Result<StatusResponse, WireError> {
         let now = self.now();
         let managers = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
+        let understanding = self.understanding();
+        let lags = understanding.common.is_none_or(|common| common < self.raft.feature_level());
         self.look(|state, leading| {
             leading.forget_silent_leaders(now);
             let silence = |node: NodeId| leading.liveness.silence(node, now).as_millis() as u64;
@@ -32,6 +34,8 @@ impl Manager {
                 drains: drains(state, leading),
                 hibernations: self.hibernations(state),
                 repairs_queued: leading.soft.repairs_queued as u32,
+                feature_level: state.level(),
+                feature_behind: understanding.behind.iter().filter(|_| lags).map(|node| node.get()).collect(),
                 repairs,
                 map: Some(state.map(0, Scope::All, &leading.soft)),
                 leader_node: self.config.member.get(),

@@ -269,7 +269,7 @@ impl Managers {
     }
 
     pub fn map(&self) -> ClusterMap {
-        self.call(Opcode::GetMap, &GetMapRequest { since_version: 0, volume: 0 })
+        self.call(Opcode::GetMap, &GetMapRequest::default())
     }
 
     pub fn status(&self) -> StatusResponse {

@@ -131,7 +131,8 @@ fn sessions_and_maps_for_clients() {
         |map: &ClusterMap, id: u32| map.pgs.iter().find(|pg| pg.state.as_ref().is_some_and(|pg| pg.pg == id)).cloned();
     assert_eq!(of(&map, full[0]).map(|pg| pg.writable), Some(false), "a full one takes no new chunks");
     assert_eq!(map.pgs.iter().filter(|pg| pg.writable).count(), 4, "and is replaced");
-    let delta: ClusterMap = managers.call(Opcode::GetMap, &GetMapRequest { since_version: version, volume: 1 });
+    let delta: ClusterMap =
+        managers.call(Opcode::GetMap, &GetMapRequest { since_version: version, volume: 1, ..GetMapRequest::default() });
     assert_eq!((delta.base_version, delta.pgs.len(), delta.volumes.len()), (version, 2, 0));
     nodes[0].disks[0].free_bytes = 5 << 30;
     beat(&mut nodes);

@@ -225,6 +225,7 @@ requests! {
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }
     ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }
     ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2, deferred_to: u64 = 3 }
+    SetFeatureLevel { level: u32 = 1 }
     SetDeferral { on: bool = 1 }
     FreeDone<'a> { free_ids: numbers = 1 }
     FreeGarbage<'a> { ranges: messages = 1 }

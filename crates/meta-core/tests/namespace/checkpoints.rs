@@ -37,6 +37,25 @@ fn golden_header() {
     assert_eq!(pages.last().unwrap(), &end);
 }
 
+/// A build from before levels would read it and leave out what it does not know, instead of refusing.
+#[test]
+fn a_feature_level_makes_another_version() {
+    let mut d = Driver::new();
+    let plain = d.pages()[0].clone();
+    d.set_feature_level(3);
+    d.set_feature_level(2);
+    let header = d.pages()[0].clone();
+    assert_eq!((&header[9..16], &plain[9..16]), (&[2u8, 0, 3, 0, 0, 0, 0][..], &[1u8, 0, 0, 0, 0, 0, 0][..]));
+    assert_eq!(header[16..48], plain[16..48]);
+    assert_eq!(restore(&d.pages()).feature_level(), 3);
+    for at in 9..16 {
+        let mut other = header.clone();
+        other[at] = if at == 11 { 0 } else { 1 };
+        let refused = matches!(NamespaceBuilder::new().push_page(&other), Err(RestoreError::NotANamespace(_)));
+        assert_eq!(refused, at != 12, "byte {at}");
+    }
+}
+
 /// The snapshot is the state at its moment, whatever happens while it is written.
 #[test]
 fn a_snapshot_does_not_change() {

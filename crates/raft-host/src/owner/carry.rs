@@ -34,7 +34,7 @@ impl<S: StateMachine> Owner<S> {
         }
         self.parts.shared.set_lease(self.core.lease_until());
         if self.outputs.is_empty() {
-            return;
+            return self.publish_freshness();
         }
         let mut writes = Writes::default();
         let mut messages: BTreeMap<NodeId, Vec<RaftMessage>> = BTreeMap::new();
@@ -67,6 +67,17 @@ impl<S: StateMachine> Owner<S> {
         if applied && !self.failed {
             self.sm.applied_batch();
             self.parts.shared.set_applied(self.core.applied().index);
+        }
+        self.publish_freshness();
+    }
+
+    /// What the core has handed out is applied now.
+    fn publish_freshness(&mut self) {
+        if self.failed {
+            return;
+        }
+        if let Some(as_of) = self.core.fresh_as_of(self.parts.clock.now()) {
+            self.parts.shared.set_fresh(as_of);
         }
     }
 
@@ -150,6 +161,7 @@ impl<S: StateMachine> Owner<S> {
             }
         };
         self.log_clock.observe(frame.time);
+        self.parts.shared.set_logged(frame.time);
         let at = AppliedAt { index: at.index, term: at.term, time: frame.time };
         let items = match contexts {
             Some(contexts) if contexts.len() == frame.items.len() => frame

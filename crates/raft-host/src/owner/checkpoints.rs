@@ -220,6 +220,7 @@ impl<S: StateMachine> Owner<S> {
         match restored {
             Ok(time) => {
                 self.log_clock.observe(time);
+                self.parts.shared.set_logged(time);
                 self.applied = at;
                 self.checkpoints.kept = vec![at];
                 self.checkpoints.log_base = at.index;

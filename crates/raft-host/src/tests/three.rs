@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::fixture::{Fate, Node, Switch, config, start, wait_for};
 use crate::{DropReason, HostConfig, MemberChange, Role};
+use cairn_env::{Clock, RealClock};
 use cairn_types::NodeId;
 
 struct Trio {
@@ -134,6 +135,33 @@ fn a_leader_cut_off_loses_its_lease() {
     trio.switch.cut(node, false);
     let sum = trio.add(&mut unknown);
     wait_for("agreement", || trio.node(old).state.lock().sum >= sum);
+}
+
+/// A member that hears nothing would call its state new for ever, or one that follows call it old.
+#[test]
+fn members_know_how_old_they_are() {
+    let mut trio = Trio::new(config);
+    let mut unknown = 0;
+    trio.add(&mut unknown);
+    let leader = trio.leader();
+    let (cut, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let age = |trio: &Trio, at: usize| trio.node(at).handle.age().expect("there is a state");
+    trio.switch.cut(NodeId(cut as u32 + 1), true);
+    let sum = trio.add(&mut unknown);
+    wait_for("it to get older than the others ever are", || age(&trio, cut) > Duration::from_millis(1500));
+    assert!(trio.node(cut).state.lock().sum < sum, "it heard nothing");
+    let young = Duration::from_millis(1500);
+    wait_for("one that follows to be young", || age(&trio, other) < young && trio.node(other).state.lock().sum >= sum);
+    wait_for("the leader to be young", || age(&trio, trio.leader()) < young);
+    trio.switch.cut(NodeId(cut as u32 + 1), false);
+    wait_for("it to be young again", || age(&trio, cut) < young);
+    assert!(trio.node(cut).state.lock().sum >= sum, "as new as it says");
+    // A start tells nothing of what others did meanwhile: it counts from the last entry that it has.
+    (0..3).for_each(|at| trio.nodes[at] = None);
+    trio.start(cut);
+    let logged = trio.node(cut).state.lock().time;
+    let counted = RealClock.wall().0.saturating_sub(logged.0);
+    assert!(age(&trio, cut) >= Duration::from_nanos(counted).saturating_sub(young), "{:?}", age(&trio, cut));
 }
 
 /// Leadership can be handed over, and members be removed and added again, while proposals go on.

@@ -31,6 +31,8 @@ impl GroupCore {
             return Err(Refused::Message("it is for another group"));
         }
         let stamp = wire.lease_stamp;
+        let (member_stamp, acknowledged) = (wire.member_stamp, wire.acknowledged);
+        let feature_level = wire.feature_level;
         let bytes = wire.snapshot.as_ref().map_or(0, |meta| meta.bytes);
         let meta = wire.snapshot.as_ref().and_then(snapshot_in);
         let mut message = message_in(wire).ok_or(Refused::Message("it has a kind or entry that is unknown"))?;
@@ -48,6 +50,10 @@ impl GroupCore {
             }
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse => {
                 self.echoes.note(from, term, stamp, now);
+                if term == self.node.raft.term && self.node.raft.prs().get(from).is_some() {
+                    self.fresh.note(from, term, member_stamp);
+                    self.levels.insert(from, feature_level);
+                }
             }
             MessageType::MsgSnapshot => {
                 if let Some(meta) = meta
@@ -65,6 +71,10 @@ impl GroupCore {
         let _ = self.node.step(message);
         if leads {
             self.promised(now, from, term, stamp);
+            let follows = self.node.raft.term == term && self.node.raft.leader_id == from;
+            if let Some(index) = acknowledged.checked_sub(1).filter(|_| follows) {
+                self.fresh.told(index, member_stamp, now, self.applied.index);
+            }
         }
         Ok(())
     }

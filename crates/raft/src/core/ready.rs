@@ -5,7 +5,7 @@ use raft::eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType, Snapsh
 
 use super::{GroupCore, Outstanding};
 use crate::members::{Members, decode_changes, to_conf_change};
-use crate::translate::{entry_out, message_out};
+use crate::translate::{Stamps, entry_out, message_out};
 use crate::{HardState, Output, Position, RoleChange, SnapshotMeta};
 
 impl GroupCore {
@@ -128,20 +128,33 @@ impl GroupCore {
     }
 
     fn send(&mut self, now: Time, message: Message, out: &mut Vec<Output>) {
-        let stamp = match message.get_msg_type() {
-            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot => now.0,
+        let stamps = match message.get_msg_type() {
+            MessageType::MsgAppend | MessageType::MsgHeartbeat => {
+                let member = self.fresh.stamp_of(message.to, message.term);
+                let acknowledged = if member == 0 { 0 } else { self.acknowledged(now) };
+                Stamps { lease: now.0, member, acknowledged, ..Stamps::default() }
+            }
+            MessageType::MsgSnapshot => Stamps { lease: now.0, ..Stamps::default() },
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse => {
-                self.promise.echo(message.to, message.term)
+                let lease = self.promise.echo(message.to, message.term);
+                Stamps { lease, member: now.0, ..Stamps::default() }
             }
             MessageType::MsgTimeoutNow => {
                 self.handed_over = true;
-                0
+                Stamps::default()
             }
-            _ => 0,
+            _ => Stamps::default(),
         };
-        if let Some(wire) = message_out(self.config.group, message, stamp, self.snapshot_bytes) {
+        let stamps = Stamps { feature_level: self.config.feature_level, ..stamps };
+        if let Some(wire) = message_out(self.config.group, message, stamps, self.snapshot_bytes) {
             out.push(Output::Send(wire));
         }
+    }
+
+    /// The index and 1 beyond which nobody has acknowledged anything at this moment; 0 if that is not known.
+    fn acknowledged(&self, now: Time) -> u64 {
+        let holds = self.lease_until().is_some_and(|until| now < until);
+        if holds { self.node.raft.raft_log.committed + 1 } else { 0 }
     }
 
     /// Says what changed in this member's part.
@@ -161,6 +174,8 @@ impl GroupCore {
         if self.is_leader() && !led {
             self.handed_over = false;
             self.echoes.begin(term);
+            self.fresh.begin(term);
+            self.levels.clear();
             self.snapshot_ages.clear();
         }
         self.role = role;

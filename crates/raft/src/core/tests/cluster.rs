@@ -1,5 +1,6 @@
 //! A simulated cluster: virtual time, a network that loses, repeats, delays and cuts, disks that lose what was not
-//! synced, members that crash. Checked after every step: logs agree, one leader a term, no lease read is stale.
+//! synced, members that crash. Checked after every step: logs agree, one leader a term, no lease read is stale, and no
+//! read of a member that does not lead is older than it says.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,8 @@ pub(super) struct Counts {
     pub elections: u64,
     pub acknowledged: u64,
     pub reads: u64,
+    /// Looks at members that do not lead and said how old they are, less than two seconds.
+    pub young: u64,
     pub changes: u64,
     pub transfers: u64,
 }
@@ -59,6 +62,8 @@ pub(super) struct Cluster {
     leaders: BTreeMap<u64, NodeId>,
     /// Count of commands after the newest acknowledged one.
     acknowledged: u64,
+    /// True times at which it rose, and to what.
+    history: Vec<(u64, u64)>,
     commands: u64,
     pub counts: Counts,
 }
@@ -80,6 +85,7 @@ impl Cluster {
                 lives: 0,
                 clock_start: rng.range(0..1 << 40),
                 clock_ppm: rng.range(0..40_000) as i64 - 20_000,
+                feature_level: 1,
             })
             .collect();
         let mut cluster = Self {
@@ -94,6 +100,7 @@ impl Cluster {
             log: BTreeMap::new(),
             leaders: BTreeMap::new(),
             acknowledged: 0,
+            history: Vec::new(),
             commands: 0,
             counts: Counts::default(),
         };
@@ -292,7 +299,10 @@ impl Cluster {
         }
         if let Some(count) = acknowledged {
             self.counts.acknowledged += 1;
-            self.acknowledged = self.acknowledged.max(count);
+            if count > self.acknowledged {
+                self.acknowledged = count;
+                self.history.push((self.now, count));
+            }
         }
     }
 
@@ -343,6 +353,7 @@ impl Cluster {
         if let Some(running) = &self.members[at].running {
             running.core.check_invariants();
         }
+        self.check_age(at);
         for member in &self.members {
             let Some(running) = &member.running else { continue };
             let clock = member.clock(self.now);
@@ -358,6 +369,21 @@ impl Cluster {
                 );
             }
         }
+    }
+
+    /// Everything acknowledged before the time that a member's state is said to be from is in the state.
+    fn check_age(&mut self, at: usize) {
+        let (now, seed) = (self.now, self.seed);
+        let member = &mut self.members[at];
+        let clock = member.clock(now);
+        let Some(running) = member.running.as_mut().filter(|r| r.applied == r.core.applied()) else { return };
+        let Some(as_of) = running.core.fresh_as_of(clock) else { return };
+        assert!(as_of <= clock, "seed {seed}: a state of the future");
+        let (leads, count) = (running.core.is_leader(), running.state.count);
+        let before = self.history.partition_point(|(at, _)| member.clock(*at) < as_of);
+        let known = before.checked_sub(1).map_or(0, |last| self.history[last].1);
+        assert!(count >= known, "seed {seed}: n{} has {count} of {known} as of its age", at + 1);
+        self.counts.young += u64::from(!leads && clock.0 - as_of.0 < 2_000 * MS);
     }
 
     /// Adds, promotes or removes a member, or hands leadership over, by chance.

@@ -51,6 +51,9 @@ fn message(rng: &SimRng, members: u64) -> RaftMessage {
         priority: number(rng),
         context: if rng.chance(0.2) { b"CampaignTransfer".to_vec() } else { vec![0; rng.range(0..5) as usize] },
         lease_stamp: number(rng),
+        member_stamp: number(rng),
+        acknowledged: number(rng),
+        feature_level: number(rng) as u32,
     }
 }
 

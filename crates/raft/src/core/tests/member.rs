@@ -140,6 +140,8 @@ pub(super) struct Member {
     /// Its clock: nanoseconds at time zero, and parts per million that it runs fast.
     pub clock_start: u64,
     pub clock_ppm: i64,
+    /// What its build understands from the next start on.
+    pub feature_level: u32,
 }
 
 impl Member {
@@ -162,8 +164,13 @@ impl Member {
         let applied = restored.applied;
         restored.fresh &= self.lives == 0;
         self.lives += 1;
-        let config =
-            CoreConfig { seed, keep_bytes: 2000, snapshot_retry_ticks: 20, ..CoreConfig::new(self.node, GROUP) };
+        let config = CoreConfig {
+            seed,
+            keep_bytes: 2000,
+            snapshot_retry_ticks: 20,
+            feature_level: self.feature_level,
+            ..CoreConfig::new(self.node, GROUP)
+        };
         let core = GroupCore::new(config, restored, self.clock(now));
         self.running = Some(Running {
             core,

@@ -15,6 +15,7 @@ fn add(total: &mut Counts, counts: Counts) {
     total.elections += counts.elections;
     total.acknowledged += counts.acknowledged;
     total.reads += counts.reads;
+    total.young += counts.young;
     total.changes += counts.changes;
     total.transfers += counts.transfers;
 }
@@ -34,6 +35,7 @@ fn quiet_groups_work() {
         assert_eq!(cluster.counts.acknowledged, 100);
         assert_eq!(cluster.leader(), Some(leader), "the leader stays");
         assert!(cluster.counts.reads > 0);
+        assert!(voters == 1 || cluster.counts.young > 100, "followers do not know how old they are");
         cluster.settle();
     }
 }
@@ -105,7 +107,8 @@ fn random_life(seed: u64, voters: u32, others: u32, meddling: bool) -> Counts {
     cluster.counts
 }
 
-/// No committed entry is lost, logs agree, one leader a term, no stale lease read: three and five members.
+/// No committed entry is lost, logs agree, one leader a term, no stale lease read, no member older than it says: three
+/// and five members.
 #[test]
 fn random_faults() {
     let mut total = Counts::default();
@@ -116,6 +119,7 @@ fn random_faults() {
     let fired = [total.lost, total.repeated, total.cut, total.crashes, total.writes_lost, total.snapshots];
     assert!(fired.iter().all(|&count| count > 20), "{total:?}");
     assert!(total.acknowledged > 5_000 && total.reads > 10_000 && total.elections > 100, "{total:?}");
+    assert!(total.young > 10_000, "{total:?}");
 }
 
 /// The same while members are added, promoted and removed and leadership is handed over.
@@ -178,6 +182,48 @@ fn a_new_member_is_filled_by_a_checkpoint() {
     let members = cluster.members[0].running.as_ref().map(|r| r.core.members());
     assert_eq!(members.map(|m| m.voters), Some(vec![NodeId(1), NodeId(2)]));
     cluster.settle();
+}
+
+/// A leader would log what a member cannot apply, or for ever nothing new.
+#[test]
+fn a_leader_knows_what_its_members_understand() {
+    let mut cluster = Cluster::new(11, 3, 1);
+    cluster.members[1].feature_level = 0;
+    cluster.members[3].feature_level = 5;
+    (0..4).for_each(|at| cluster.crash(at));
+    (0..4).for_each(|at| cluster.start(at));
+    cluster.run(4000);
+    let understood = |cluster: &Cluster| {
+        let leader = cluster.leader().expect("a leader");
+        let status = cluster.members[leader].running.as_ref().expect("it runs").core.status();
+        (status.understanding.common, status.understanding.behind)
+    };
+    assert_eq!(understood(&cluster), (Some(0), vec![NodeId(2)]));
+    // It is replaced by a newer build: what it said before does not count.
+    cluster.crash(1);
+    cluster.members[1].feature_level = 1;
+    cluster.start(1);
+    cluster.run(4000);
+    assert_eq!(understood(&cluster).0, Some(1));
+    // Nothing is known of a member that was not heard since the leader leads.
+    let leader = cluster.leader().expect("a leader");
+    let away = (leader + 1) % 3;
+    cluster.crash(away);
+    cluster.crash(leader);
+    cluster.start(leader);
+    cluster.run(6000);
+    assert_eq!(understood(&cluster), (None, vec![NodeId(away as u32 + 1)]));
+    cluster.start(away);
+    cluster.run(4000);
+    assert_eq!(understood(&cluster).0, Some(1));
+    // A new member counts before it votes.
+    let leader = cluster.leader().expect("a leader");
+    cluster.members[3].feature_level = 0;
+    cluster.crash(3);
+    cluster.start(3);
+    cluster.step(leader, Input::ChangeMembers(vec![MemberChange::Learner(NodeId(4))]));
+    cluster.run(4000);
+    assert_eq!(understood(&cluster), (Some(0), vec![NodeId(4)]));
 }
 
 /// Several members can be replaced at once; the joint configuration must be left even when the leader changes.

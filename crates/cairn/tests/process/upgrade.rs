@@ -1,0 +1,137 @@
+//! Rolling upgrade: builds of different age side by side, and back, until the last one is new.
+//!
+//! `CAIRN_PREVIOUS` names an earlier build of the binary. Without it the same binary stands for it, told to work on the
+//! feature level before (`node.feature_level_max`): it announces no more, and stops at what is above.
+use crate::support::{Cluster, Shape, binary, lines, text};
+use crate::wait::{until, until_told};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The earlier build, if one is given.
+fn previous() -> Option<PathBuf> {
+    std::env::var_os("CAIRN_PREVIOUS").map(PathBuf::from)
+}
+
+/// From the next start on.
+fn make_old(cluster: &mut Cluster, name: &str) {
+    match previous() {
+        Some(path) => cluster.set_binary(name, Some(path)),
+        None => cluster.set_in_node(name, "feature_level_max", Some("0")),
+    }
+}
+
+fn make_new(cluster: &mut Cluster, name: &str) {
+    cluster.set_binary(name, None);
+    cluster.set_in_node(name, "feature_level_max", None);
+}
+
+/// One process is replaced as the guide says: stopped, started, and the next one only when all is well.
+fn replace(cluster: &mut Cluster, name: &str, with: fn(&mut Cluster, &str)) {
+    cluster.kill(name);
+    with(cluster, name);
+    cluster.restart(name);
+    cluster.wait_healthy();
+}
+
+/// Files that each step adds to, read back by builds of both ages.
+struct Files {
+    contents: Vec<u8>,
+    steps: usize,
+}
+
+impl Files {
+    fn add(&mut self, cluster: &Cluster) {
+        let local = cluster.path("local");
+        std::fs::write(&local, &self.contents).expect("a file");
+        self.steps += 1;
+        let target = format!("/file-{}", self.steps);
+        cluster.ok(&["fs", "put", local.to_str().expect("UTF-8"), &target]);
+        for program in previous().into_iter().chain([PathBuf::from(binary())]) {
+            let mut command = Command::new(&program);
+            command.args(["--timeout", crate::wait::PATIENT, "fs", "cat", &target]);
+            let output = command.env("CAIRN_CLUSTER", &cluster.address).output().expect("it runs");
+            assert!(output.stdout == self.contents, "{}: {}", program.display(), text(&output.stderr));
+        }
+    }
+
+    fn check(&self, cluster: &Cluster) {
+        for step in 1..=self.steps {
+            let output = cluster.cairn(&["fs", "cat", &format!("/file-{step}")]);
+            assert!(output.stdout == self.contents, "file {step}: {}", text(&output.stderr));
+        }
+    }
+}
+
+fn levels(cluster: &Cluster) -> (u64, Vec<u64>) {
+    let status = &lines(cluster, &["admin", "status"])[0];
+    let of = |value: &serde_json::Value| value["feature_level"].as_u64().unwrap_or(0);
+    (of(status), status["partition_levels"].as_array().into_iter().flatten().map(of).collect())
+}
+
+/// An upgrade would need all of a cluster to stop, or end where an older process meets what it cannot read; or nothing new
+/// would ever work.
+#[test]
+fn processes_are_replaced_one_by_one_and_back() {
+    let mut cluster = Cluster::prepare(Shape { managers: 3, metas: 3, datas: 2, racks: 1 });
+    let names = cluster.names();
+    names.iter().for_each(|name| make_old(&mut cluster, name));
+    cluster.start_all();
+    cluster.wait_volume();
+    let mut files = Files { contents: (0..200_000u32).map(|i| (i / 7) as u8).collect(), steps: 0 };
+    files.add(&cluster);
+    // What is asked of others comes before who asks.
+    let role = |role: &str| names.iter().filter(|name| name.starts_with(role)).cloned().collect::<Vec<_>>();
+    for name in role("manager") {
+        let early = cluster.cairn(&["admin", "config", "set", "spread_leaders_after=30s"]);
+        assert!(!early.status.success(), "before {name} an older manager would not know the setting");
+        if previous().is_none() {
+            let why = text(&early.stderr);
+            assert!(why.contains("needs feature level 1 of all members") && why.contains("upgrade it"), "{why}");
+        }
+        replace(&mut cluster, &name, make_new);
+        files.add(&cluster);
+    }
+    until_told("the managers' level", || levels(&cluster).0 == 1, || cluster.ok(&["admin", "status"]));
+    role("data").iter().for_each(|name| replace(&mut cluster, name, make_new));
+    files.add(&cluster);
+    replace(&mut cluster, "meta1", make_new);
+    files.add(&cluster);
+    // The way back is open as long as one member of its groups is old.
+    replace(&mut cluster, "meta1", make_old);
+    files.add(&cluster);
+    assert!(levels(&cluster).1.iter().all(|level| *level == 0), "{:?}", levels(&cluster));
+    for name in role("meta") {
+        replace(&mut cluster, &name, make_new);
+    }
+    until_told("the partitions' level", || levels(&cluster) == (1, vec![1]), || cluster.ok(&["admin", "status"]));
+    files.add(&cluster);
+    cluster.ok(&["admin", "config", "set", "spread_leaders_after=30s"]);
+    assert!(cluster.ok(&["admin", "events"]).contains("feature level"), "{}", cluster.ok(&["admin", "events"]));
+    files.check(&cluster);
+    println!("upgrade: {} processes replaced, {} files", cluster.kills, files.steps);
+}
+
+/// A process that went back too late would leave out what it does not know, and go on with other names than the rest.
+#[test]
+fn who_goes_back_too_late_stops_and_says_so() {
+    let mut cluster = Cluster::start(Shape { managers: 3, metas: 3, datas: 1, racks: 1 });
+    until_told("all levels", || levels(&cluster) == (1, vec![1]), || cluster.ok(&["admin", "status"]));
+    // They end with the panic that the log of the process names.
+    cluster.allow_error("needs feature level 1");
+    cluster.allow_error("src/machine.rs");
+    cluster.allow_error("the group's thread panicked");
+    for name in ["manager3", "meta3"] {
+        cluster.kill(name);
+        cluster.set_in_node(name, "feature_level_max", Some("0"));
+        cluster.launch(name);
+        let said = |cluster: &Cluster| cluster.read_log(name);
+        until_told("the reason", || said(&cluster).contains("understands 0: start the newer build"), || said(&cluster));
+        // The others go on, and it comes back as what it was.
+        cluster.ok(&["fs", "mkdir", &format!("/{name}")]);
+        cluster.kill(name);
+        cluster.set_in_node(name, "feature_level_max", None);
+        cluster.restart(name);
+        cluster.wait_healthy();
+    }
+    until("both names", || cluster.ok(&["fs", "ls", "/"]).split_whitespace().count() == 2);
+}

@@ -1,0 +1,85 @@
+//! Feature levels: what a build understands of replicated logs, so that builds of different age work together.
+//!
+//! Each process announces the highest level that it understands to the members of its groups. A group's state has an
+//! *activated* level, which its leader raises when all members announced it; commands of a level are proposed, and
+//! fields of a level filled, only when it is activated. So no member meets a command that it cannot apply, and none is
+//! needed that was not there before until the last member is new.
+//!
+//! | level | since then |
+//! |---|---|
+//! | 0 | nothing is announced: builds from before levels |
+//! | 1 | manager: notes and gray disks (log commands 28, 29), activation (34), settings of this level; partitions: `SetFeatureLevel` |
+//!
+//! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
+//! (manager, meta), how it is announced (raft).
+
+/// The highest level that this build understands.
+pub const FEATURE_LEVEL: u32 = 1;
+
+/// What a group's members understand, as its leader has heard since it leads.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Understanding {
+    /// What every member announced, the leader itself among them; `None`: one was not heard yet.
+    pub common: Option<u32>,
+    /// Members that announced the least, or were not heard, by their numbers.
+    pub behind: Vec<crate::NodeId>,
+}
+
+impl Understanding {
+    /// From what the leader understands itself and what it heard of each other member.
+    pub fn of(own: crate::NodeId, level: u32, heard: impl IntoIterator<Item = (crate::NodeId, Option<u32>)>) -> Self {
+        let mut common = Some(level);
+        let mut behind = vec![own];
+        for (node, heard) in heard {
+            // Nothing heard is less than anything.
+            match heard.cmp(&common) {
+                std::cmp::Ordering::Less => (common, behind) = (heard, vec![node]),
+                std::cmp::Ordering::Equal => behind.push(node),
+                std::cmp::Ordering::Greater => {}
+            }
+        }
+        behind.sort_unstable();
+        Self { common, behind }
+    }
+
+    /// Why something of a level cannot be done while less is activated, with who is to be upgraded.
+    pub fn refusal(&self, what: &str, level: u32) -> String {
+        let names: Vec<String> = self.behind.iter().map(ToString::to_string).collect();
+        let names = names.join(", ");
+        match self.common {
+            None => format!(
+                "{what} needs feature level {level} of all members, and {names} was not heard yet: start it, then repeat"
+            ),
+            Some(common) if common < level => format!(
+                "{what} needs feature level {level} of all members, and {names} understands {common}: upgrade it (or take \
+                 node.feature_level_max out of its configuration), then repeat"
+            ),
+            Some(_) => {
+                format!("{what} needs feature level {level}, which is about to be activated: repeat in a moment")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    /// A command would be logged that a member cannot apply, or the wrong one be upgraded.
+    #[test]
+    fn the_least_counts_and_is_named() {
+        let of = |heard: &[(u32, Option<u32>)]| {
+            Understanding::of(NodeId(1), 3, heard.iter().map(|(node, level)| (NodeId(*node), *level)))
+        };
+        assert_eq!(of(&[]), Understanding { common: Some(3), behind: vec![NodeId(1)] });
+        assert_eq!(of(&[(2, Some(4)), (3, Some(3))]).common, Some(3), "the leader itself counts");
+        let old = of(&[(2, Some(1)), (3, Some(4)), (4, Some(1))]);
+        assert_eq!(old, Understanding { common: Some(1), behind: vec![NodeId(2), NodeId(4)] });
+        assert!(old.refusal("this", 2).contains("n2, n4 understands 1: upgrade it"), "{}", old.refusal("this", 2));
+        let silent = of(&[(2, Some(0)), (3, None)]);
+        assert_eq!(silent, Understanding { common: None, behind: vec![NodeId(3)] });
+        assert!(silent.refusal("this", 1).contains("n3 was not heard yet"));
+        assert!(of(&[]).refusal("this", 2).contains("in a moment"));
+    }
+}
