@@ -82,11 +82,13 @@ fn processes_are_replaced_one_by_one_and_back() {
     // What is asked of others comes before who asks.
     let role = |role: &str| names.iter().filter(|name| name.starts_with(role)).cloned().collect::<Vec<_>>();
     for name in role("manager") {
-        let early = cluster.cairn(&["admin", "config", "set", "spread_leaders_after=30s"]);
-        assert!(!early.status.success(), "before {name} an older manager would not know the setting");
+        let early = || cluster.cairn(&["admin", "config", "set", "spread_leaders_after=30s"]);
+        assert!(!early().status.success(), "before {name} an older manager would not know the setting");
         if previous().is_none() {
-            let why = text(&early.stderr);
-            assert!(why.contains("needs feature level 1 of all members") && why.contains("upgrade it"), "{why}");
+            // A manager that leads since a moment ago has not heard of all yet.
+            let why = || text(&early().stderr);
+            let named = |why: &str| why.contains("needs feature level 1 of all members") && why.contains("upgrade it");
+            until_told("who is behind to be named", || named(&why()), why);
         }
         replace(&mut cluster, &name, make_new);
         files.add(&cluster);

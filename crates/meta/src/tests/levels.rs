@@ -17,8 +17,9 @@ fn config(config: HostConfig) -> HostConfig {
 
 fn level(cluster: &Cluster, number: usize) -> (u32, u32) {
     let reports = cluster.meta(number).partition_reports();
-    let report = reports.iter().find(|report| report.partition == PARTITION).expect("it is open");
-    (report.feature_level, report.behind)
+    // One that is not open yet has applied nothing.
+    let report = reports.iter().find(|report| report.partition == PARTITION);
+    report.map_or((0, 0), |report| (report.feature_level, report.behind))
 }
 
 /// A member that does not know an operation would leave it out, and have other names than the others from then on.
