@@ -18,7 +18,11 @@ DOWN_AFTER_S = 10
 
 def admin(cluster, *args):
     done = subprocess.run([CAIRN, "admin", "--json", *args], env=cluster.environment(), capture_output=True, text=True)
-    return json.loads(done.stdout) if done.stdout.strip() else {}
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def repairs(cluster):
+    return (admin(cluster, "repair") or [{}])[0]
 
 
 def setting(cluster, name, value):
@@ -48,7 +52,7 @@ def wait_filled(cluster, began=None):
     first, moved, most, ended = None, 0, 0, None
     while True:
         now = time.monotonic()
-        told = admin(cluster, "repair")
+        told = repairs(cluster)
         busy = bool(told.get("repairs")) or told.get("queued", 0) > 0
         moved = max(moved, told.get("done_bytes", 0))
         most = max(most, told.get("total_bytes", 0))
@@ -82,8 +86,9 @@ class Load:
     def write(self):
         i = 0
         while not self.ending:
-            self.cluster.fs("put", "--overwrite", f"{self.cluster.root}/local", f"/{self.layout}/w{i % 2}")
+            self.cluster.fs("put", f"{self.cluster.root}/local", f"/{self.layout}/w{i}")
             self.bytes += FILE_MIB << 20
+            self.cluster.fs("rm", "--skip-trash", f"/{self.layout}/w{i}")
             i += 1
 
     def rate(self, seconds):
@@ -102,7 +107,7 @@ def lose(cluster, victim):
     cluster.processes.pop(victim).wait()
     began = time.monotonic()
     while True:
-        nodes = admin(cluster, "node", "ls").get("nodes", [])
+        nodes = admin(cluster, "node", "ls")
         if any(node["host"] == victim and not node["up"] for node in nodes):
             return time.monotonic() - began
         if time.monotonic() - began > 120:
@@ -139,7 +144,7 @@ def main():
             time.sleep(2)
             alone = load.rate(15)
             lose(cluster, "data4")
-            while not admin(cluster, "repair").get("done_bytes", 0):
+            while not repairs(cluster).get("done_bytes", 0):
                 time.sleep(0.1)
             beside = load.rate(10)
             load.end()
