@@ -55,10 +55,10 @@ pub struct CallOptions {
     pub trace_id: u64,
     /// Which connection.
     pub lane: Lane,
-    /// Calls of the same stream take the same connection of their lane, so they arrive in the order of their making.
-    /// Those of none take the connection that is nearest to the calling thread ([`near`]).
+    /// Calls of the same stream take the same connection of their lane, so they arrive in the order of their making: those
+    /// of one thread, where threads have connections of their own ([`near`]).
     pub stream: Option<u32>,
-    /// Calls of no stream that are equally near to several connections are dealt out by this.
+    /// Calls of no stream that could take several connections are dealt out by this.
     pub spread: u32,
     /// Where the answer's payload goes, if it fits; otherwise it goes into a buffer of the pool.
     pub into: Option<AlignedBuf>,
@@ -138,13 +138,10 @@ impl Links {
             lane => lane == Lane::Bulk,
         };
         let links = if bulk { &self.bulk } else { &self.small };
-        let index = match (options.stream, near::runtime()) {
-            (Some(stream), _) => stream as usize,
-            (None, Some(runtime)) if runtime < self.near => {
-                let each = links.len() / self.near;
-                runtime + self.near * (options.spread as usize % each)
-            }
-            (None, _) => options.spread as usize,
+        let which = options.stream.unwrap_or(options.spread) as usize;
+        let index = match near::runtime() {
+            Some(runtime) if runtime < self.near => runtime + self.near * (which % (links.len() / self.near)),
+            _ => which,
         };
         &links[index % links.len()]
     }
