@@ -13,10 +13,10 @@ if [ ! -x "$old/cairn" ]; then
     rm -rf "$old"
     mkdir -p "$old/src"
     git archive "$rev" | tar -x -C "$old/src"
-    # Dependencies are those that are built already, where the versions are the same.
+    # In a target directory of its own: crates of the same name from another directory would be taken for those of this one.
     # shellcheck disable=SC2086
-    (cd "$old/src" && $cargo build --locked --package cairn ${CARGO_FLAGS:-})
-    cp "$target/debug/cairn" "$old/cairn"
+    (cd "$old/src" && CARGO_TARGET_DIR=$target/previous/build $cargo build --locked --package cairn ${CARGO_FLAGS:-})
+    cp "$target/previous/build/debug/cairn" "$old/cairn"
     rm -rf "$old/src"
 fi
 echo "upgrading from ${rev:0:12}"

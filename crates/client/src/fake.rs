@@ -82,6 +82,8 @@ pub struct State {
     pub(crate) starting: u32,
     /// So many times the map has no volume yet.
     pub(crate) without_volume: u32,
+    /// Nobody leads the partition; its member has a state that is so many milliseconds old.
+    pub(crate) leaderless_for: Option<u64>,
     /// Blocks of every chunk of a disk that are bad, and those that its device cannot read.
     bad_at: BTreeSet<(u32, u64)>,
     unreadable_at: BTreeSet<(u32, u64)>,
@@ -189,6 +191,7 @@ impl FakeCluster {
             synced_appends: 0,
             starting: 0,
             without_volume: 0,
+            leaderless_for: None,
             bad_at: BTreeSet::new(),
             unreadable_at: BTreeSet::new(),
             reports: 0,

@@ -107,3 +107,6 @@ impl Stale {
         self.state.lock().told.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,9 @@ use cairn_types::{ErrorCode, ExtentKind, MemberState, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::*;
-use cairn_wire::meta::{DiscardRequest, KeepAliveRequest, KeepAliveResponse, WantedLease};
+use cairn_wire::meta::{
+    DiscardRequest, KeepAliveRequest, KeepAliveResponse, ReadStaleRequest, ReadStaleResponse, WantedLease,
+};
 use prost::Message as _;
 
 impl Fake {
@@ -16,7 +18,10 @@ impl Fake {
             state.starting -= 1;
             return Err(WireError::new(ErrorCode::Unavailable, "the manager role is still starting"));
         }
+        let of_partition = matches!(opcode.code() >> 8, 0x04 | 0x05);
         let answer = match opcode {
+            Opcode::ReadStale => state.read_stale(&decode(message)?)?.encode_to_vec(),
+            _ if of_partition && state.leaderless_for.is_some() => return Err(WireError::not_leader(None)),
             Opcode::GetMap if state.without_volume > 0 => {
                 state.without_volume -= 1;
                 let map = ClusterMap { volumes: Vec::new(), partitions: Vec::new(), ..state.map() };
@@ -63,6 +68,17 @@ impl State {
             self.set_member(pg, report.disk, MemberState::Offline);
         }
         ReportMemberResponse { state: self.pgs.get(&report.pg).cloned(), removed: gone }
+    }
+    fn read_stale(&self, request: &ReadStaleRequest) -> Result<ReadStaleResponse, WireError> {
+        let age_ms = self.leaderless_for.unwrap_or(0);
+        if request.age_ms_max != 0 && age_ms > request.age_ms_max {
+            return Err(WireError::new(ErrorCode::Unavailable, "too old"));
+        }
+        let opcode = Opcode::from_code(request.opcode as u16).filter(|opcode| opcode.may_be_stale());
+        let mut answer = Vec::new();
+        let read = self.namespace.read(opcode.expect("a read"), &request.request, &mut answer);
+        let (error, error_text) = read.err().map_or((0, String::new()), |e| (u32::from(e.code.code()), e.message));
+        Ok(ReadStaleResponse { age_ms, answer, error, error_text, ..Default::default() })
     }
     fn keep_alive(&self, session: u64) -> Result<KeepAliveResponse, WireError> {
         if self.namespace.session_state(session) == SessionState::Ended {

@@ -46,6 +46,13 @@ impl FakeCluster {
     pub async fn connect_local(&self) -> Client {
         self.connect_local_for(Duration::from_secs(8)).await
     }
+    /// One that takes old answers, too.
+    #[cfg(test)]
+    pub(crate) async fn connect_local_stale(&self, patience: Duration, stale: crate::stale::StaleReads) -> Client {
+        let options = ConnectOptions { patience, stale: Some(stale), ..ConnectOptions::new(vec![self.manager()]) };
+        let env = (Arc::new(TokioClock(tokio::time::Instant::now())) as _, Arc::new(FastRng::seeded(7)) as _);
+        Client::over(Net::local(self.fake.clone()), env, options).await.expect("connected")
+    }
     /// One that tries everything for so long.
     pub async fn connect_local_for(&self, patience: Duration) -> Client {
         let options = ConnectOptions { patience, ..ConnectOptions::new(vec![self.manager()]) };
