@@ -76,8 +76,9 @@ pub struct State {
     pub(crate) full: bool,
     /// What writers gave back.
     pub(crate) discarded: Vec<Extent>,
-    /// Appends that asked for a sync.
+    /// Appends that asked for a sync, and syncs by themselves.
     pub(crate) synced_appends: u64,
+    pub(crate) syncs: u64,
     /// The manager says so often that it is still starting.
     pub(crate) starting: u32,
     /// So many times the map has no volume yet.
@@ -189,6 +190,7 @@ impl FakeCluster {
             full: false,
             discarded: Vec::new(),
             synced_appends: 0,
+            syncs: 0,
             starting: 0,
             without_volume: 0,
             leaderless_for: None,
@@ -243,6 +245,10 @@ impl FakeCluster {
     /// The member answers nothing from now on.
     pub fn stop(&self, disk: u32) {
         self.fake.state.lock().stopped.insert(disk);
+    }
+    /// They crash, all at the same moment, and are started again; how many bytes that took.
+    pub fn crash(&self, disks: &[u32]) -> u64 {
+        self.fake.state.lock().crash(&disks.iter().copied().collect())
     }
     /// Its disk hangs from now on.
     pub fn hang(&self, disk: u32) {

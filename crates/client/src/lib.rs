@@ -24,6 +24,7 @@ pub mod trash;
 mod tree_walk;
 pub mod uri;
 pub mod view;
+mod volatile;
 
 /// What servers see as the client's name.
 pub(crate) const CLIENT_NAME: &str = concat!("cairn-client ", env!("CARGO_PKG_VERSION"));

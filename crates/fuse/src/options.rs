@@ -29,7 +29,7 @@ pub const KNOWN: &[&str] = &[
     "cache=SIZE",
     "read_ahead=SIZE",
     "timeout=SECONDS",
-    "close=durable",
+    "close=durable|visible",
     "host=NAME",
     "rack=NAME",
     "threads=N",
@@ -71,6 +71,9 @@ pub struct MountOptions {
     pub log_level: Option<String>,
     /// `.cairn/` at the root.
     pub cairn_dir: bool,
+    /// Close makes files visible, not durable.
+    #[serde(default)]
+    pub close_visible: bool,
 }
 
 impl Default for MountOptions {
@@ -95,6 +98,7 @@ impl Default for MountOptions {
             log: None,
             log_level: None,
             cairn_dir: true,
+            close_visible: false,
         }
     }
 }
@@ -159,13 +163,9 @@ impl MountOptions {
                 _ => return Err(Failure::usage(format!("{item}: write a number from 1 to {THREADS_MAX}"))),
             },
             "close" => match value {
-                "durable" => {}
-                "visible" => {
-                    return Err(Failure::usage(
-                        "close=visible: not available in this version; close makes files durable (close=durable)",
-                    ));
-                }
-                _ => return Err(Failure::usage(format!("{item}: write close=durable"))),
+                "durable" => self.close_visible = false,
+                "visible" => self.close_visible = true,
+                _ => return Err(Failure::usage(format!("{item}: write close=durable or close=visible"))),
             },
             "uid" | "gid" => {
                 return Err(Failure::usage(format!(
@@ -193,6 +193,7 @@ impl MountOptions {
             negative_ttl: Duration::from_secs_f64(self.negative_timeout),
             timeout: Duration::from_secs_f64(self.timeout),
             memory_max,
+            close_visible: self.close_visible,
             read_ahead_max: self.read_ahead.unwrap_or(defaults.read_ahead_max).min(memory_max / 2),
             ..defaults
         }
@@ -242,6 +243,9 @@ mod tests {
         assert!(options.read_only && !options.nosuid && options.cairn_dir);
         assert_eq!((options.atime, options.cache, options.attr_timeout), (Atime::Never, Some(1 << 30), 0.5));
         assert!(options.others(true) && !options.others(false));
+        assert!(!options.vfs().close_visible, "nobody asked for less");
+        let visible = MountOptions::parse(["close=visible"]).expect("a known option");
+        assert!(visible.vfs().close_visible);
         assert_eq!(options.vfs().attr_ttl, Duration::from_millis(500));
     }
 
@@ -251,7 +255,7 @@ mod tests {
         for (list, part) in [
             ("bogus", "there are ro, rw"),
             ("cache=much", "such as 512M"),
-            ("close=visible", "not available"),
+            ("close=never", "close=visible"),
             ("threads=0", "1 to 64"),
             ("uid=5", "chown"),
             ("remount", "unmount"),

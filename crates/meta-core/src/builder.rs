@@ -132,6 +132,7 @@ impl NamespaceBuilder {
             level: header.level,
             counters: header.counters,
             cuts: 0,
+            volatiles: 0,
             shares: 0,
             deferring: false,
             deferred: 0,
@@ -148,6 +149,7 @@ impl NamespaceBuilder {
             scratch: Scratch::default(),
         };
         namespace.cuts = namespace.count_cuts();
+        namespace.volatiles = namespace.count_volatiles();
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of shared blocks" };
         namespace.shares = namespace.count_shares().ok_or(malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a deferred death" };

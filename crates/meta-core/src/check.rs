@@ -41,6 +41,7 @@ struct Found {
     dead_sessions: BTreeSet<u64>,
     /// Marks of files that are being cut.
     cuts: BTreeMap<u64, u64>,
+    volatile: BTreeSet<u64>,
     /// Inodes whose death is deferred, with its number, as they say and as listed.
     deferrals: BTreeSet<(u64, u64)>,
     deferred: BTreeSet<(u64, u64)>,
@@ -164,6 +165,18 @@ impl Namespace {
             ensure(held, *id, "may be overwritten in place by a session that does not hold it for writing")?;
             ensure(lease.number <= inode.generation, *id, "has a lease with a number that was not given yet")?;
         }
+        for (id, inode) in
+            found.inodes.iter().filter(|(id, inode)| inode.volatile.is_some() && !found.dead.contains_key(id))
+        {
+            let to = inode.volatile.map_or(0, |volatile| volatile.to);
+            ensure(found.volatile.contains(id), *id, "has volatile bytes that nobody will look after")?;
+            ensure(inode.is_regular() && to <= inode.size, *id, "has volatile bytes behind its end")?;
+        }
+        for id in &found.volatile {
+            let is_file = found.inodes.get(id).is_some_and(|inode| inode.volatile.is_some());
+            ensure(is_file, *id, "is listed as volatile and is not")?;
+        }
+        ensure(self.volatiles == found.volatile.len() as u64, 0, "volatile files are counted wrong")?;
         ensure(found.holds == found.session_holds, 0, "holds by inode and by session differ")?;
         for (_, session) in &found.holds {
             let known = self.sessions.state(*session) == crate::SessionState::Live;
@@ -369,6 +382,9 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         }
         Kind::Cut => {
             found.cuts.insert(key::number(suffix)?, decode_mark(value)?);
+        }
+        Kind::Volatile => {
+            found.volatile.insert(key::number(suffix).filter(|_| value == [0x10])?);
         }
         Kind::VolumeQuota => {
             found.volume_quota = Some(QuotaRecord::decode(value).filter(|_| suffix.is_empty())?);

@@ -165,6 +165,7 @@ impl Namespace {
             return Ok(());
         }
         self.forget_cut(inode);
+        self.forget_volatile(inode);
         self.forget_locks(inode)?;
         let Some(remains) = self.remains(inode)? else {
             self.put_inode(inode, attributes);

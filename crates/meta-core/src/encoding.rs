@@ -16,7 +16,7 @@ pub use dentry::Dentry;
 pub use extent::Extent;
 pub use free_record::FreeRecord;
 pub use hold::Hold;
-pub use inode::{Inode, NodeType, OverwriteLease};
+pub use inode::{Inode, NodeType, OverwriteLease, Volatile};
 pub use lock::{LOCK_END, LockRange};
 pub use quota::QuotaRecord;
 pub use share::ShareRecord;

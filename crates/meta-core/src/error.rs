@@ -47,6 +47,10 @@ impl OpError {
     pub const FILE_TOO_LARGE: Self = Self::new(ErrorCode::FileTooLarge, "a file has at most 2^63 - 1 bytes");
     pub const CHANGED: Self =
         Self::new(ErrorCode::Conflict, "the file's contents were changed meanwhile; read its extents again");
+    pub const VOLATILE: Self = Self::new(
+        ErrorCode::LeaseHeld,
+        "the file was closed before all of it was durable, which it is in some seconds; repeat in a moment",
+    );
     pub const BAD_REQUEST: Self = Self::new(ErrorCode::BadRequest, "the message cannot be decoded");
     pub const DAMAGED: Self =
         Self::new(ErrorCode::Internal, "a metadata record cannot be decoded; restore the partition from a replica");

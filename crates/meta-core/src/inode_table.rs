@@ -32,6 +32,7 @@ impl Inode {
             default_acl: false,
             quota: 0,
             lease: None,
+            volatile: None,
         }
     }
 

@@ -29,6 +29,7 @@
 //! | 0x8a quota | directory, u64 big-endian | [`crate::encoding::QuotaRecord`] |
 //! | 0x8b recount | directory, u64 big-endian | 0x10, then the last name that was counted: see `quota` |
 //! | 0x8c share | placement group, index, first block, each u32 big-endian | [`crate::encoding::ShareRecord`] |
+//! | 0x8d volatile | inode, u64 big-endian | 0x10: see `volatile` |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -67,6 +68,7 @@ pub enum Kind {
     Quota = 0x8a,
     Recount = 0x8b,
     Share = 0x8c,
+    Volatile = 0x8d,
 }
 
 impl Kind {
@@ -93,6 +95,7 @@ impl Kind {
             0x8a => Kind::Quota,
             0x8b => Kind::Recount,
             0x8c => Kind::Share,
+            0x8d => Kind::Volatile,
             _ => return None,
         })
     }
@@ -229,6 +232,11 @@ pub fn quota(directory: u64) -> Key<NUMBERED> {
 /// That a directory's entries are counted over.
 pub fn recount(directory: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::Recount).with(&directory.to_be_bytes())
+}
+
+/// That a file has volatile bytes.
+pub fn volatile(inode: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Volatile).with(&inode.to_be_bytes())
 }
 
 /// Prefix of the shared blocks of a chunk.

@@ -50,6 +50,7 @@ mod shares;
 mod snapshot;
 mod stripe_set;
 mod trash;
+mod volatile;
 mod writer_session;
 
 pub use builder::{NamespaceBuilder, RestoreError};
@@ -69,3 +70,4 @@ pub use presence::{Copy, Presence, Shortage};
 pub use session::SessionState;
 pub use snapshot::{NamespaceSnapshot, SnapshotPages};
 pub use trash::TRASH;
+pub use volatile::{VolatileFile, VolatilePart};

@@ -70,6 +70,8 @@ pub struct Namespace {
     pub(crate) counters: Counters,
     /// Files that are being cut, counted when a checkpoint is loaded.
     pub(crate) cuts: u64,
+    /// Files with volatile bytes, counted when a checkpoint is loaded.
+    pub(crate) volatiles: u64,
     /// Records of shared blocks, counted when a checkpoint is loaded.
     pub(crate) shares: u64,
     /// Sessions use Open; found again when a checkpoint is loaded, as the next two.
@@ -129,6 +131,7 @@ impl Namespace {
             level: 0,
             counters: Counters::default(),
             cuts: 0,
+            volatiles: 0,
             shares: 0,
             deferring: false,
             deferred: 0,
@@ -231,7 +234,8 @@ impl Namespace {
             Opcode::Setattr => self.setattr(context, request, out),
             Opcode::SetXattr => self.set_xattr(context, request),
             Opcode::RemoveXattr => self.remove_xattr(context, request),
-            Opcode::Publish => self.publish(context, request, out),
+            Opcode::Publish => self.publish(context, request, out, false),
+            Opcode::PublishVolatile => self.publish(context, request, out, true),
             Opcode::Hold => self.hold(context, request, out),
             Opcode::Release => self.release(context, request),
             Opcode::Discard => self.discard(context, request),
@@ -240,6 +244,7 @@ impl Namespace {
             Opcode::Punch => self.punch(context, request, out),
             Opcode::OverwriteLease => self.overwrite_lease(context, request, out),
             Opcode::CloneRange => self.clone_range(context, request, out),
+            Opcode::NoteDurable => self.note_durable(context, request),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
     }
@@ -281,6 +286,7 @@ impl Namespace {
                 self.level = self.level.max(level);
                 Ok(())
             }
+            Opcode::EndVolatile => self.end_volatile(request),
             Opcode::SetDeferral => {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())

@@ -90,6 +90,12 @@ impl GroupLists {
         self.members.get(member).is_some_and(|list| list.is_serving && list.address.is_some())
     }
 
+    /// Whether that can be said of every member that serves, and there is one.
+    pub(crate) fn all_serving_are_known(&self) -> bool {
+        let mut serving = self.members.iter().filter(|list| list.is_serving).peekable();
+        serving.peek().is_some() && serving.all(|list| list.address.is_some())
+    }
+
     /// Members of which that cannot be said.
     pub(crate) fn unknown(&self) -> usize {
         (0..self.len()).filter(|member| !self.is_known(*member)).count()

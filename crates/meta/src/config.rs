@@ -65,6 +65,8 @@ pub struct MetaTimings {
     pub check_period: Duration,
     /// How often the leader looks whether trash is to be removed.
     pub trash_tick: Duration,
+    /// How often the leader looks after files that writers closed and did not live to make durable.
+    pub volatile_tick: Duration,
     /// Between two attempts to open a partition that could not be opened.
     pub open_retry: Duration,
     /// How long a partition may take to stop when the role stops.
@@ -93,6 +95,7 @@ impl Default for MetaTimings {
             unknown_grace: Duration::from_secs(20),
             check_period: Duration::from_secs(24 * 3600),
             trash_tick: Duration::from_secs(30),
+            volatile_tick: Duration::from_secs(1),
             open_retry: Duration::from_secs(10),
             stop_grace: Duration::from_secs(2),
         }

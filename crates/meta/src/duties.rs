@@ -1,5 +1,5 @@
 //! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, gives freed
-//! blocks back, and looks for garbage. One task a partition, on the role's own runtime; it does nothing while another member leads.
+//! blocks back, looks for garbage, and settles what was closed and not durable. One task a partition, on the role's own runtime; it does nothing while another member leads.
 //!
 //! Invariant: a session ends only after a full lease during which this process was able to hear it: after a stall of
 //! its own, the leader grants everybody a new lease first.
@@ -19,6 +19,7 @@ use crate::fsck::Checker;
 use crate::garbage::Collector;
 use crate::partition::Partition;
 use crate::stats::{add, count};
+use crate::volatile;
 
 /// Sessions ended by one entry.
 const EXPIRE_MAX: usize = 1024;
@@ -36,7 +37,7 @@ const SWEEP_SHARE: u32 = 5;
 pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: MetaTimings) {
     let freer = Freer::new(partition.clone(), client.clone(), timings.clone());
     let collector = Collector::new(partition.clone(), client.clone(), timings.clone());
-    let checker = Checker::new(partition.clone(), client, timings.clone());
+    let checker = Checker::new(partition.clone(), client.clone(), timings.clone());
     tokio::join!(
         watch_leases(&partition, &timings),
         reclaim(&partition, &timings),
@@ -44,7 +45,8 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: Meta
         collector.run(),
         checker.run(),
         expire_trash(&partition, &timings),
-        raise_level(&partition, &timings)
+        raise_level(&partition, &timings),
+        volatile::run(&partition, &client, &timings)
     );
 }
 

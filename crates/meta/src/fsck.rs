@@ -277,9 +277,12 @@ impl Checker {
     }
 
     fn note_short(&self, named: &Named, worst: Shortage, short: &mut BTreeMap<(u64, u32), Short>) {
-        if !self.partition.state.namespace.read().still_names(named) {
-            // The file was changed since; its bytes were freed.
-            return;
+        {
+            let namespace = self.partition.state.namespace.read();
+            // Changed since, and its bytes freed; or closed before they were durable, which nobody promised for now.
+            if !namespace.still_names(named) || namespace.is_volatile(named.inode, named.file_offset) {
+                return;
+            }
         }
         let key = (named.inode, named.pg);
         if let Some(known) = short.get_mut(&key) {

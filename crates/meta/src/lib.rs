@@ -31,6 +31,7 @@ mod service;
 mod stale;
 mod stats;
 mod striped;
+mod volatile;
 mod wanted_leases;
 
 pub use config::{MetaConfig, MetaTimings};

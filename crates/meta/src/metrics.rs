@@ -71,6 +71,7 @@ impl MetaServer {
             ("cairn_meta_compacted_files", "Files moved out of packs that were mostly dead.", &stats.compacted_files),
             ("cairn_meta_compacted_bytes", "Bytes of one copy moved out of packs.", &stats.compacted_bytes),
             ("cairn_meta_compaction_kept", "Files that could not be moved out of packs.", &stats.compaction_kept),
+            ("cairn_meta_volatile_cut", "Files cut because their end was never durable.", &stats.volatile_cut),
             ("cairn_meta_reclaim_entries", "Log entries that took dead inodes apart.", &stats.reclaim_entries),
         ];
         for (name, help, counter) in counters {
@@ -98,9 +99,9 @@ impl MetaServer {
 }
 
 fn sample_partition(partition: &Partition, samples: &mut Samples) {
-    let (counters, memory, time) = {
+    let (counters, memory, time, volatile) = {
         let namespace = partition.state.namespace.read();
-        (namespace.counters(), namespace.memory_bytes(), namespace.time())
+        (namespace.counters(), namespace.memory_bytes(), namespace.time(), namespace.volatile_count())
     };
     let id = partition.state.id.to_string();
     let labels = [("partition", id.as_str())];
@@ -111,6 +112,7 @@ fn sample_partition(partition: &Partition, samples: &mut Samples) {
         ("cairn_meta_file_bytes", "Sum of the sizes of files.", counters.file_bytes as f64),
         ("cairn_meta_stored_bytes", "Bytes that extents cover.", counters.stored_bytes as f64),
         ("cairn_meta_holds", "Files held open.", counters.holds as f64),
+        ("cairn_meta_volatile_files", "Files closed before they were durable.", volatile as f64),
         ("cairn_meta_dead_inodes", "Inodes to be taken apart.", counters.dead_inodes as f64),
         ("cairn_meta_pending_frees", "Free records that members still have to answer.", counters.free_records as f64),
         ("cairn_meta_memory_bytes", "Memory of the namespace.", memory as f64),

@@ -37,6 +37,7 @@ pub struct MetaStats {
     pub(crate) compacted_files: AtomicU64,
     pub(crate) compacted_bytes: AtomicU64,
     pub(crate) compaction_kept: AtomicU64,
+    pub(crate) volatile_cut: AtomicU64,
 }
 
 impl Default for MetaStats {
@@ -61,6 +62,7 @@ impl Default for MetaStats {
             compacted_files: AtomicU64::new(0),
             compacted_bytes: AtomicU64::new(0),
             compaction_kept: AtomicU64::new(0),
+            volatile_cut: AtomicU64::new(0),
         }
     }
 }

@@ -14,3 +14,4 @@ mod partitions;
 mod sessions;
 mod single;
 mod stale;
+mod volatile;

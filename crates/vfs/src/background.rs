@@ -30,6 +30,9 @@ const PUBLISH_BYTES: usize = 64 << 20;
 const IN_PLACE_BYTES: usize = 4 << 20;
 /// Calls of one kind at a time.
 const PARALLEL: usize = 32;
+/// Files that were closed before they were durable are looked after so often: so all are durable within five seconds while
+/// members answer.
+const VOLATILE_EVERY: Duration = Duration::from_secs(1);
 /// Files that were closed a while ago are let go of so often: each time is an entry in the log.
 const RELEASE_EVERY: Duration = Duration::from_millis(250);
 /// Whether the session is still the same is looked at so often.
@@ -48,6 +51,8 @@ pub(crate) struct Background {
     pub(crate) sessions_lost: AtomicU64,
     pub(crate) write_errors: AtomicU64,
     last_error: Mutex<Option<String>>,
+    /// Closed files are being made durable.
+    settling: std::sync::atomic::AtomicBool,
     stopped: std::sync::atomic::AtomicBool,
 }
 
@@ -125,7 +130,7 @@ impl Background {
 pub(crate) async fn run(inner: Weak<Inner>) {
     let publishes = Arc::new(Semaphore::new(PARALLEL));
     let (mut session, mut session_at, mut atimes_at) = (0, Instant::now(), Instant::now());
-    let mut released_at = Instant::now();
+    let (mut released_at, mut settled_at) = (Instant::now(), Instant::now());
     loop {
         {
             let Some(inner) = inner.upgrade() else { return };
@@ -140,6 +145,10 @@ pub(crate) async fn run(inner: Weak<Inner>) {
         if released_at.elapsed() >= RELEASE_EVERY {
             released_at = Instant::now();
             release_round(&inner, false).await;
+        }
+        if settled_at.elapsed() >= VOLATILE_EVERY {
+            settled_at = Instant::now();
+            settle_round(&inner);
         }
         if session_at.elapsed() >= SESSION_EVERY {
             session_at = Instant::now();
@@ -214,6 +223,22 @@ fn behind<F: Future<Output = cairn_client::Result<bool>> + Send + 'static>(
             }
         }
         file.publishing.store(false, Ordering::Release);
+    });
+}
+
+/// Makes files durable that were closed a while ago.
+fn settle_round(inner: &Arc<Inner>) {
+    if inner.volume.volatile_count() == 0 || inner.background.settling.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let inner = inner.clone();
+    tokio::spawn(async move {
+        if let Err(error) = inner.volume.make_older_durable(inner.options.durable_after).await {
+            inner.background.write_errors.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(%error, "closed files could not be made durable yet; it is tried again");
+            *inner.background.last_error.lock() = Some(error.to_string());
+        }
+        inner.background.settling.store(false, Ordering::Release);
     });
 }
 

@@ -81,9 +81,14 @@ impl File {
         let outcome = self.data.flush().await;
         self.note(outcome.map_err(VfsError::from))
     }
-    /// The same, and tells the metadata when that was.
-    pub(crate) async fn finish(&self) -> Result<()> {
-        let outcome = self.data.finish().await;
+    /// The same, and what others closed before it was durable is.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        let outcome = self.data.sync().await;
+        self.note(outcome.map_err(VfsError::from))
+    }
+    /// As `flush`, and tells the metadata when that was. `show`: visible is enough, if it becomes durable behind.
+    pub(crate) async fn finish(&self, show: bool) -> Result<()> {
+        let outcome = if show { self.data.show().await } else { self.data.finish().await };
         self.note(outcome.map_err(VfsError::from))
     }
     /// Takes the outcome of a write in the background into account.

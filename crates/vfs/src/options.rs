@@ -31,6 +31,10 @@ pub struct VfsOptions {
     pub write_after: Duration,
     /// … and published, so that other mounts see it, at the latest after this.
     pub publish_after: Duration,
+    /// Closing a file makes it visible when all members have it in memory, and durable behind; else durable before it returns.
+    pub close_visible: bool,
+    /// With `close_visible`: when files are made durable that were closed, within a second of this.
+    pub durable_after: Duration,
     /// Attributes and entries that are kept, each.
     pub cached_max: usize,
 }
@@ -48,6 +52,8 @@ impl Default for VfsOptions {
             read_ahead_max: 16 << 20,
             write_after: Duration::from_secs(2),
             publish_after: Duration::from_secs(4),
+            close_visible: false,
+            durable_after: Duration::from_secs(2),
             cached_max: 200_000,
         }
     }

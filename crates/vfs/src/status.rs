@@ -28,6 +28,8 @@ pub struct VfsStatus {
     pub memory_max: u64,
     pub cached_attributes: u64,
     pub cached_entries: u64,
+    /// Files that were closed and are not durable yet.
+    pub volatile_files: u64,
     /// Sessions that ended while this mount used them.
     pub sessions_lost: u64,
     pub write_errors: u64,

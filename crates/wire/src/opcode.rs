@@ -123,6 +123,8 @@ opcodes! {
     SetQuota = 0x0515, meta::SetQuotaRequest => common::Empty;
     OverwriteLease = 0x0516, meta::OverwriteLeaseRequest => meta::OverwriteLeaseResponse;
     CloneRange = 0x0517, meta::CloneRangeRequest => meta::CloneRangeResponse;
+    NoteDurable = 0x0518, meta::NoteDurableRequest => common::Empty;
+    PublishVolatile = 0x0519, meta::PublishRequest => meta::AttributesResponse;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;
@@ -131,6 +133,7 @@ opcodes! {
     MendNamespace = 0x0585, meta::MendNamespace => common::Empty;
     ExpireTrash = 0x0586, meta::ExpireTrash => common::Empty;
     SetFeatureLevel = 0x0587, meta::SetFeatureLevel => common::Empty;
+    EndVolatile = 0x0588, meta::EndVolatile => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
 }
@@ -164,6 +167,7 @@ impl Opcode {
     pub const fn feature_level(self) -> u32 {
         match self {
             Self::SetFeatureLevel => 1,
+            Self::PublishVolatile | Self::NoteDurable | Self::EndVolatile => 2,
             _ => 0,
         }
     }

@@ -10,6 +10,7 @@ pub mod seeds;
 mod space;
 mod stamps;
 mod tree;
+mod visible;
 
 use crate::support::{Cluster, Shape, binary, text};
 use crate::wait::{PATIENT, until};

@@ -104,6 +104,8 @@ impl OpenChunk {
         self.in_flight = self.in_flight.saturating_sub(1);
         if let Some(sent) = self.sent.iter_mut().find(|s| s.offset == offset) {
             sent.acknowledged = true;
+            let placed = Placed { chunk: self.id, offset: sent.offset + sent.segment.lead as u64 };
+            sent.segment.show(placed);
         }
     }
     /// Checks who answered: the incarnations have to stay those of the first answer, or unsynced bytes may be lost.
@@ -136,9 +138,14 @@ impl OpenChunk {
             }
         }
     }
-    /// Where what is not durable lies: offset and bytes.
+    /// Somebody waits for all of it.
+    pub fn want_sync(&mut self) {
+        self.sent.iter_mut().for_each(|sent| sent.segment.sync = true);
+    }
+    /// Where what is not durable and has no name lies: offset and bytes.
     pub fn unsynced_places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.sent.iter().map(|sent| (sent.offset, sent.segment.data.len() as u64))
+        let unnamed = self.sent.iter().filter(|sent| !sent.segment.is_shown_in(self.id));
+        unnamed.map(|sent| (sent.offset, sent.segment.data.len() as u64))
     }
     /// Everything that is not durable, in order, to be sent elsewhere.
     pub fn take_unsynced(&mut self) -> Vec<Segment> {
@@ -166,7 +173,19 @@ mod tests {
         let (done, answer) = oneshot::channel();
         let permit = Arc::new(Semaphore::new(10)).try_acquire_owned().expect("permit");
         let data = SharedBuf::from_owner(vec![1u8; bytes]);
-        (Segment { data, lead, crcs: Vec::new(), sync: true, done, retry: Retry::default(), _permit: permit }, answer)
+        (
+            Segment {
+                data,
+                lead,
+                crcs: Vec::new(),
+                sync: true,
+                done,
+                show: None,
+                retry: Retry::default(),
+                _permit: permit,
+            },
+            answer,
+        )
     }
 
     fn stamps(incarnations: [u64; 2]) -> Vec<MemberStamp> {

@@ -34,6 +34,10 @@ impl Retry {
             times => (PAUSE_MIN * (1 << (times - 2).min(10))).min(PAUSE_MAX),
         }
     }
+    /// No other chunk takes it either.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.hopeless
+    }
     /// For the text of an error.
     pub(crate) fn times(&self) -> u32 {
         self.times

@@ -30,7 +30,7 @@ async fn push_segment(stream: &StreamHandle, data: &SharedBuf, sync: bool) -> An
     let permit = stream.reserve(data.len()).await.expect("room");
     let (done, answer) = oneshot::channel();
     let (data, crcs) = (data.clone(), block_crcs(data));
-    let segment = Segment { data, lead: 0, crcs, sync, done, retry: Retry::default(), _permit: permit };
+    let segment = Segment { data, lead: 0, crcs, sync, done, show: None, retry: Retry::default(), _permit: permit };
     stream.push(segment).await.expect("taken");
     answer
 }

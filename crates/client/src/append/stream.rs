@@ -20,7 +20,7 @@ use cairn_wire::data::{
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// Memory of a stream: segments that wait, are on their way or are not yet durable.
 pub(crate) const WINDOW_BYTES: usize = 32 << 20;
@@ -37,6 +37,8 @@ const APPEND_DEADLINE: Duration = Duration::from_secs(6);
 const SYNC_DEADLINE: Duration = Duration::from_secs(10);
 /// Deadline of a seal; the primary seals idle chunks anyway.
 const SEAL_DEADLINE: Duration = Duration::from_secs(2);
+/// Before what was shown is tried again after no group could be written for the whole patience.
+const SHOWN_PAUSE: Duration = Duration::from_secs(1);
 /// An open chunk without traffic is sealed.
 const IDLE_SEAL: Duration = Duration::from_secs(20);
 /// Chunks are looked at for silence so often.
@@ -50,9 +52,14 @@ pub(crate) struct StreamHandle {
     pub(crate) window: Arc<Semaphore>,
     /// Whose chunks it writes.
     pub(crate) session: SessionId,
+    hurry: Arc<Notify>,
 }
 
 impl StreamHandle {
+    /// What is not durable becomes so now.
+    pub(crate) fn sync_now(&self) {
+        self.hurry.notify_one();
+    }
     /// Memory for a segment of so many bytes; waits while the window is full.
     pub(crate) async fn reserve(&self, bytes: usize) -> Result<tokio::sync::OwnedSemaphorePermit> {
         let kib = u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX);
@@ -94,6 +101,8 @@ struct Stream {
     target: Target,
     avoided: Arc<Avoided>,
     segments: mpsc::Receiver<Segment>,
+    /// Somebody waits for what was shown to become durable.
+    hurry: Arc<Notify>,
     events: mpsc::UnboundedReceiver<Event>,
     // Bounded by the calls in flight: at most IN_FLIGHT_MAX + 2 a chunk and one opening.
     sender: mpsc::UnboundedSender<Event>,
@@ -110,11 +119,13 @@ struct Stream {
 pub(crate) fn start(cluster: Arc<Cluster>, target: Target) -> StreamHandle {
     let (segments, receiver) = mpsc::channel(QUEUE_MAX);
     let (sender, events) = mpsc::unbounded_channel();
+    let hurry = Arc::new(Notify::new());
     let stream = Stream {
         cluster,
         target,
         avoided: Arc::default(),
         segments: receiver,
+        hurry: hurry.clone(),
         events,
         sender,
         pending: VecDeque::new(),
@@ -125,7 +136,7 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target) -> StreamHandle {
         pause: Duration::ZERO,
     };
     tokio::spawn(stream.run());
-    StreamHandle { segments, window: Arc::new(Semaphore::new(WINDOW_BYTES / 1024)), session: target.session }
+    StreamHandle { segments, window: Arc::new(Semaphore::new(WINDOW_BYTES / 1024)), session: target.session, hurry }
 }
 
 impl Stream {
@@ -149,6 +160,10 @@ impl Stream {
                         self.close_current();
                     }
                 },
+                () = self.hurry.notified() => {
+                    self.pending.iter_mut().for_each(|segment| segment.sync = true);
+                    self.chunks.values_mut().for_each(OpenChunk::want_sync);
+                }
                 _ = tick.tick(), if self.chunks.values().any(|c| c.silence.waits()) => self.look_for_stalls(),
                 () = tokio::time::sleep(IDLE_SEAL), if self.is_quiet() => self.close_current(),
             }
@@ -387,11 +402,15 @@ impl Stream {
             // the sync of all among it: it may be durable and gone, and nobody else would ask for theirs.
             segment.sync = true;
         }
-        let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|s| s.retry.is_over(now, patience));
+        let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|s| match s.is_shown() {
+            // It has a name: there is no writer any more who would write it anew.
+            true => s.retry.is_hopeless(),
+            false => s.retry.is_over(now, patience),
+        });
         for segment in dead {
             let what = format!("writing to {}", chunk.id);
             let detail = format!("{} chunks failed, the last with: {}", segment.retry.times(), error.text());
-            let _gone = segment.done.send(Err(ClientError::NoWritableGroup { what, detail, full: error.is_full() }));
+            segment.fail(&ClientError::NoWritableGroup { what, detail, full: error.is_full() });
         }
         for segment in back.into_iter().rev() {
             self.pause = self.pause.max(segment.retry.pause());
@@ -432,8 +451,11 @@ impl Stream {
     }
 
     fn fail_pending(&mut self, error: &ClientError) {
-        for segment in self.pending.drain(..) {
-            let _gone = segment.done.send(Err(error.clone()));
+        let (shown, waiting): (VecDeque<_>, VecDeque<_>) = self.pending.drain(..).partition(Segment::is_shown);
+        waiting.into_iter().for_each(|segment| segment.fail(error));
+        if !shown.is_empty() {
+            tracing::warn!(segments = shown.len(), %error, "closed files cannot be made durable yet; it is tried again");
+            (self.pending, self.pause) = (shown, SHOWN_PAUSE);
         }
     }
 }

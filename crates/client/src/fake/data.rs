@@ -18,6 +18,8 @@ struct Chunk {
     data: Vec<u8>,
     row_crcs: Vec<u8>,
     sealed: bool,
+    /// So much of it survives a crash.
+    durable: usize,
 }
 
 type Answer<T> = std::result::Result<T, WireError>;
@@ -125,6 +127,9 @@ impl State {
         for disk in [header.disk].iter().chain(&r.chain) {
             length = self.append_on(*disk, &header, r, payload, scheme)?;
         }
+        if r.sync {
+            self.harden(&header, &r.chain);
+        }
         let durable_length = if r.sync { length } else { 0 };
         Ok(AppendResponse { length, durable_length, members: self.stamps(header.disk, &r.chain) })
     }
@@ -156,8 +161,8 @@ impl State {
                 (bytes, rest) = rest.split_at(vector.blocks as usize * BLOCK_SIZE);
                 let at = vector.block as usize * BLOCK_SIZE;
                 let end = (at + bytes.len()).min(chunk.data.len());
-                if at >= end {
-                    return refuse(ErrorCode::Missing, "beyond the end");
+                if at >= end || end > chunk.durable.next_multiple_of(BLOCK_SIZE) {
+                    return refuse(ErrorCode::Missing, "beyond what is durable");
                 }
                 chunk.data[at..end].copy_from_slice(&bytes[..end - at]);
             }
@@ -182,6 +187,7 @@ impl State {
             data: Vec::new(),
             row_crcs: Vec::new(),
             sealed: false,
+            durable: 0,
         };
         let chunk = chunks.0.entry((header.pg, header.index)).or_insert_with(new);
         assert_eq!(chunk.session, header.session, "a chunk has one writer session");
@@ -204,6 +210,56 @@ impl State {
         Ok(chunk.data.len() as u64)
     }
 
+    /// All of a chunk is durable on these members.
+    fn harden(&mut self, header: &ChunkHeader, chain: &[u32]) {
+        for disk in [header.disk].iter().chain(chain) {
+            if let Some(chunk) = self.disks.get_mut(disk).and_then(|d| d.0.get_mut(&(header.pg, header.index))) {
+                chunk.durable = chunk.data.len();
+            }
+        }
+    }
+    /// These members are started again after a crash: what was not durable is gone. Their groups go on in another epoch, in
+    /// which what was open is sealed as far as any member has it.
+    pub(super) fn crash(&mut self, crashed: &BTreeSet<u32>) -> u64 {
+        let mut lost = 0;
+        let disks = self.disks.iter_mut().filter(|(disk, _)| crashed.contains(disk));
+        for chunk in disks.flat_map(|(_, disk)| disk.0.values_mut()) {
+            lost += (chunk.data.len() - chunk.durable) as u64;
+            chunk.data.truncate(chunk.durable);
+        }
+        self.disks.values_mut().for_each(|disk| disk.0.retain(|_, chunk| chunk.durable > 0 || !chunk.data.is_empty()));
+        self.version += 1;
+        for group in self.pgs.values_mut().filter(|g| g.members.iter().any(|m| crashed.contains(&m.disk))) {
+            group.epoch += 1;
+            let members: Vec<u32> = group.members.iter().map(|member| member.disk).collect();
+            let of_group = |disk: &u32| self.disks[disk].0.keys().filter(|key| key.0 == group.pg).copied().collect();
+            let keys: BTreeSet<(u32, u32)> = members.iter().flat_map(|disk| -> Vec<_> { of_group(disk) }).collect();
+            for key in keys {
+                let copies = members.iter().filter_map(|disk| self.disks[disk].0.get(&key));
+                let Some(longest) = copies.max_by_key(|chunk| chunk.data.len()) else { continue };
+                let sealed = Chunk {
+                    data: longest.data.clone(),
+                    row_crcs: longest.row_crcs.clone(),
+                    sealed: true,
+                    durable: longest.data.len(),
+                    ..*longest
+                };
+                let striped = !Scheme::from_code(group.scheme as u8).is_some_and(Scheme::is_replicated);
+                for disk in members.iter().filter(|_| !striped) {
+                    let copy = Chunk { data: sealed.data.clone(), row_crcs: sealed.row_crcs.clone(), ..sealed };
+                    self.disks.get_mut(disk).expect("a known disk").0.insert(key, copy);
+                }
+            }
+        }
+        lost
+    }
+    /// Bytes of a chunk that are durable on a member.
+    #[cfg(feature = "test-support")]
+    pub(super) fn durable_length(&self, pg: u32, index: u32) -> u64 {
+        let members = self.pgs[&pg].members.iter();
+        let copies = members.filter_map(|member| self.disks[&member.disk].0.get(&(pg, index)));
+        copies.map(|chunk| chunk.durable as u64).max().unwrap_or(0)
+    }
     /// As if indices had been given again while the disk was away.
     pub(super) fn replace_chunks(&mut self, disk: u32) {
         for chunk in self.disks.get_mut(&disk).into_iter().flat_map(|chunks| chunks.0.values_mut()) {
@@ -230,6 +286,8 @@ impl State {
         if let Some(disk) = r.chain.iter().find(|disk| self.is_silent(**disk)) {
             return Err(WireError::chain_failed(*disk, "it does not answer"));
         }
+        self.syncs += 1;
+        self.harden(&header, &r.chain);
         let durable_length = self.chunk_mut(&header)?.data.len() as u64;
         Ok(SyncResponse { durable_length, members: self.stamps(header.disk, &r.chain) })
     }
@@ -238,6 +296,7 @@ impl State {
         for disk in [header.disk].iter().chain(&r.chain) {
             self.chunk_mut(&ChunkHeader { disk: *disk, ..header })?.sealed = true;
         }
+        self.harden(&header, &r.chain);
         Ok(SealResponse { length: self.chunk_mut(&header)?.data.len() as u64 })
     }
 

@@ -1,10 +1,9 @@
 //! What tests of crates above look at and set.
-use super::FakeCluster;
-use cairn_meta_core::AppliedAt;
+use super::{FakeCluster, State};
+use cairn_meta_core::{AppliedAt, VolatileFile};
 use cairn_types::WallTime;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{ExpireSessions, MetaHeader};
-use prost::Message as _;
+use cairn_wire::meta::{EndVolatile, ExpireSessions};
 use std::collections::BTreeMap;
 
 impl FakeCluster {
@@ -24,18 +23,43 @@ impl FakeCluster {
     pub fn resume(&self, disk: u32) {
         self.fake.state.lock().stopped.remove(&disk);
     }
+    /// Appends with a sync, and syncs, of all members' primaries so far.
+    pub fn syncs(&self) -> u64 {
+        let state = self.fake.state.lock();
+        state.synced_appends + state.syncs
+    }
     /// Ends all sessions, as if their leases had run out. How many there were.
     pub fn expire_sessions(&self) -> u64 {
         let mut state = self.fake.state.lock();
         let sessions: Vec<u64> = (2..=state.next_session).collect();
         let count = sessions.len() as u64;
-        state.log_index += 1;
-        let at = AppliedAt { index: state.log_index, time: WallTime(1_000_000 + state.log_index) };
-        let request = ExpireSessions { sessions, unknown_only: false }.encode_to_vec();
-        let _header = MetaHeader::default();
-        let mut out = Vec::new();
-        let applied = state.namespace.apply(at, Opcode::ExpireSessions, &request, &mut out);
-        assert!(applied.is_ok(), "{applied:?}");
+        state.propose(Opcode::ExpireSessions, &ExpireSessions { sessions, unknown_only: false });
         count
+    }
+    /// What the partition's leader does with files that ended sessions closed before they were durable.
+    pub fn settle_volatile(&self) -> usize {
+        let mut state = self.fake.state.lock();
+        let (files, _) = state.namespace.ended_volatile(0, usize::MAX);
+        for file in &files {
+            let parts = state.namespace.volatile_parts(file, 0);
+            let short = parts.iter().find_map(|part| {
+                let there = state.durable_length(part.pg, part.index).saturating_sub(part.chunk_offset);
+                (there < part.length).then_some(part.file_offset + there)
+            });
+            let VolatileFile { inode, session, from, to } = *file;
+            let request = EndVolatile { inode, session, from, to, durable_to: short.unwrap_or(to) };
+            state.propose(Opcode::EndVolatile, &request);
+        }
+        files.len()
+    }
+}
+
+impl State {
+    /// An entry of the leader's own.
+    fn propose(&mut self, opcode: Opcode, request: &impl prost::Message) {
+        self.log_index += 1;
+        let at = AppliedAt { index: self.log_index, time: WallTime(1_000_000 + self.log_index) };
+        let applied = self.namespace.apply(at, opcode, &request.encode_to_vec(), &mut Vec::new());
+        assert!(applied.is_ok(), "{applied:?}");
     }
 }

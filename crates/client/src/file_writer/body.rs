@@ -7,7 +7,7 @@
 use super::places::{Places, Placing};
 use crate::append::open::Target;
 use crate::append::retry::Retry;
-use crate::append::segment::{SEGMENT_MAX, Segment, block_crcs};
+use crate::append::segment::{Placed, SEGMENT_MAX, Segment, Show, block_crcs};
 use crate::append::stream::StreamHandle;
 use crate::discard::Remains;
 use crate::error::{ClientError, Result};
@@ -15,9 +15,11 @@ use crate::meta::volume::Volume;
 use crate::stripe::group::{Gather, RowGroup, rows_of_group};
 use crate::stripe::set::{SetWriter, round_bytes, take_round};
 use crate::stripe::stream::StripedHandle;
+use crate::volatile::Shown;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::layout::STRIPE_UNIT_MIN;
 use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Layout, SessionId, Stripe};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
 /// Writes parts of one file.
@@ -33,6 +35,9 @@ pub(crate) struct Body {
     /// File offset of the first gathered byte.
     written: u64,
     pub(crate) places: Places,
+    /// Parts that are told of when all members have them in memory, if they are to be; else nobody hears of them before
+    /// they are durable.
+    pub(crate) shown: Option<Vec<Shown>>,
     /// File without a name to let go of when the writer is dropped.
     pub(crate) unnamed: Option<u64>,
 }
@@ -50,6 +55,7 @@ impl Body {
             gather: Gather::default(),
             written: 0,
             places: Places::default(),
+            shown: None,
             unnamed: None,
         })
     }
@@ -182,21 +188,41 @@ impl Body {
         let Some(data) = self.gather.take_part(SEGMENT_MAX - lead) else { return Ok(()) };
         let bytes = data.len() as u64;
         let permit = stream.reserve(data.len()).await?;
-        let (done, place) = oneshot::channel();
         // A chunk offset is congruent to the file's, so a part that begins within a block has filler before it.
         let (data, lead) = with_lead(data, self.written);
-        let crcs = block_crcs(&data);
-        stream.push(Segment { data, lead, crcs, sync, done, retry: Retry::default(), _permit: permit }).await?;
+        let runs = vec![(self.written, bytes, 0)];
+        let place = self.send_segment(&stream, (data, lead), runs, sync, permit).await?;
         self.placing(bytes, ExtentKind::Plain, place);
         Ok(())
     }
 
-    fn placing(
+    /// Sends a segment, all of whose file bytes are in `runs`: file offset, length, distance from the first one in the segment.
+    /// Answers where the first one will be.
+    pub(crate) async fn send_segment(
         &mut self,
-        length: u64,
-        kind: ExtentKind,
-        place: oneshot::Receiver<Result<crate::append::segment::Placed>>,
-    ) {
+        stream: &StreamHandle,
+        (data, lead): (SharedBuf, usize),
+        runs: Vec<(u64, u64, u64)>,
+        sync: bool,
+        permit: tokio::sync::OwnedSemaphorePermit,
+    ) -> Result<oneshot::Receiver<Result<Placed>>> {
+        let (done, durable) = oneshot::channel();
+        let (place, show) = match &mut self.shown {
+            None => (durable, None),
+            Some(shown) => {
+                let (tell, place) = oneshot::channel();
+                let at = Arc::new(OnceLock::new());
+                shown.push(Shown { runs, at: at.clone(), durable });
+                (place, Some(Show { tell: Some(tell), at }))
+            }
+        };
+        let sync = sync && show.is_none();
+        let crcs = block_crcs(&data);
+        stream.push(Segment { data, lead, crcs, sync, done, show, retry: Retry::default(), _permit: permit }).await?;
+        Ok(place)
+    }
+
+    fn placing(&mut self, length: u64, kind: ExtentKind, place: oneshot::Receiver<Result<Placed>>) {
         self.places.push(Placing { file_offset: self.written, length, kind, place });
         self.written += length;
     }

@@ -15,6 +15,7 @@ mod in_place;
 mod publish;
 mod read;
 mod rows;
+mod show;
 
 pub use clone::CLONE_MIN;
 pub use read::ReadPattern;
@@ -74,6 +75,8 @@ struct State {
     writer: Volume,
     /// Times that somebody else was found to have changed the contents.
     foreign: u64,
+    /// Something was cut off since everything was durable: what replaces it has to be before it is seen.
+    was_cut: bool,
     /// A publish is on its way: an answer to another call may tell of it, and is not taken for somebody else's change.
     publishing: bool,
 }
@@ -243,6 +246,7 @@ impl FileData {
             writer: volume.clone(),
             // What whoever opens it keeps of it may be old.
             foreign: u64::from(attributes.overwriter != 0),
+            was_cut: false,
             publishing: false,
         };
         Ok(Arc::new(FileData {
@@ -314,6 +318,10 @@ impl FileData {
     pub fn is_clean(&self) -> bool {
         let state = self.state.lock();
         state.dirty.is_empty() && state.flights.is_empty() && state.in_place.under_way.is_none()
+    }
+    /// The same, and it is durable, whoever wrote it.
+    pub fn is_durable(&self) -> bool {
+        self.is_clean() && self.state.lock().attributes.volatile_of == 0 && !self.volume.has_volatile(self.inode)
     }
     pub fn status(&self) -> DataStatus {
         let now = self.now();

@@ -5,8 +5,7 @@
 use super::dirty::Run;
 use super::tail::first_row;
 use crate::append::SEGMENT_MAX;
-use crate::append::retry::Retry;
-use crate::append::segment::{Placed, Segment, block_crcs};
+use crate::append::segment::Placed;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::file_writer::places::Placing;
@@ -23,14 +22,19 @@ pub(crate) fn rows_of(layout: Layout) -> Option<Stripe> {
     layout.stripe().filter(|_| !layout.scheme().is_replicated())
 }
 
-/// Whether a run is long enough for what the layout does with long runs.
-fn is_short(layout: Layout, run: &Run) -> bool {
+/// Whether a range is long enough for what the layout does with long runs.
+fn is_short(layout: Layout, from: u64, to: u64) -> bool {
     let rows = match layout.stripe() {
-        Some(stripe) if rows_of(layout).is_some() => first_row(stripe, run.offset, run.end()).is_none(),
-        Some(stripe) => run.len() < stripe.unit(),
+        Some(stripe) if rows_of(layout).is_some() => first_row(stripe, from, to).is_none(),
+        Some(stripe) => to - from < stripe.unit(),
         None => true,
     };
-    rows && run.len() < SHORT
+    rows && to - from < SHORT
+}
+
+/// Whether all of a range goes to replicated chunks, whose members can be asked what they have.
+pub(crate) fn is_replicated(layout: Layout, from: u64, to: u64) -> bool {
+    layout.stripe().is_none() || is_short(layout, from, to)
 }
 
 /// A segment that is being filled.
@@ -59,10 +63,12 @@ impl Vector {
     }
 }
 
-/// Starts writing them. The body's places are known when all is durable on every serving member.
-pub(crate) async fn write_runs(volume: &Volume, layout: Layout, runs: &[Run]) -> Result<Body> {
+/// Starts writing them. The body's places are known when all is durable on every serving member, or with `show` when all is in
+/// their memory.
+pub(crate) async fn write_runs(volume: &Volume, layout: Layout, runs: &[Run], show: bool) -> Result<Body> {
     let mut body = Body::new(volume, layout).await?;
-    let (short, long): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| is_short(layout, run));
+    body.shown = show.then(Vec::new);
+    let (short, long): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| is_short(layout, run.offset, run.end()));
     for run in long {
         write_long(&mut body, layout, run).await?;
     }
@@ -129,10 +135,8 @@ async fn send(
         body.check_current_session().await?;
     }
     let permit = stream.reserve(data.len()).await?;
-    let (done, place) = oneshot::channel::<Result<Placed>>();
-    let crcs = block_crcs(&data);
-    let lead = first as usize;
-    stream.push(Segment { data, lead, crcs, sync: true, done, retry: Retry::default(), _permit: permit }).await?;
+    let within = runs.iter().map(|(offset, length, at)| (*offset, *length, at - first)).collect();
+    let place = body.send_segment(&stream, (data, first as usize), within, true, permit).await?;
     if let [(file_offset, length, _)] = runs[..] {
         body.places.push(Placing { file_offset, length, kind: ExtentKind::Plain, place });
         return Ok(());

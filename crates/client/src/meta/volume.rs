@@ -18,6 +18,7 @@ use crate::read::file_reader::FileReader;
 use crate::read::latency::Latency;
 use crate::stripe::stream::StripedHandle;
 use crate::stripe::streams::StripedStreams;
+use crate::volatile::VolatileFiles;
 use cairn_types::{ErrorCode, InodeId, Scheme, Stripe};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty, Extent};
@@ -53,6 +54,7 @@ pub struct Volume {
     striped: Arc<StripedStreams>,
     latency: Arc<Latency>,
     pub(crate) discards: Arc<Discards>,
+    pub(crate) volatile: Arc<VolatileFiles>,
     pub(crate) overwrites: Arc<Overwrites>,
 }
 
@@ -66,6 +68,7 @@ impl Volume {
             striped: Arc::default(),
             latency: Arc::default(),
             discards: Arc::default(),
+            volatile: Arc::default(),
             overwrites: Arc::default(),
         }
     }
@@ -119,6 +122,10 @@ impl Volume {
         Ok(stream)
     }
 
+    /// What was shown becomes durable now.
+    pub(crate) fn sync_streams(&self) {
+        self.streams.lock().values().flatten().for_each(StreamHandle::sync_now);
+    }
     /// The striped stream with the most room.
     pub(crate) async fn striped_stream(&self, scheme: Scheme, stripe: Stripe) -> Result<StripedHandle> {
         let session = self.caller.writer_session().await?.id;
@@ -285,8 +292,9 @@ impl Volume {
     }
     /// Swaps extents of an inode; see the message.
     pub(crate) async fn publish(&self, inode: u64, shown_as: &[u8], request: PublishRequest) -> Result<Attributes> {
+        let opcode = if request.durability == 0 { Opcode::Publish } else { Opcode::PublishVolatile };
         let make = |header| PublishRequest { header: Some(header), inode, ..request };
-        attributes(self.mutate(shown_as, inode, Opcode::Publish, make).await?)
+        attributes(self.mutate(shown_as, inode, opcode, make).await?)
     }
     /// A page of the extents that overlap the range.
     pub async fn extents(&self, inode: u64, offset: u64, length: u64) -> Result<GetExtentsResponse> {

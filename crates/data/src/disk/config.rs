@@ -16,6 +16,8 @@ pub struct DiskConfig {
     pub journal_append_max: usize,
     /// Records of one group commit.
     pub batch_bytes_max: usize,
+    /// Records that nobody waits for, those of appends without a sync, wait so long for others to share a group commit.
+    pub journal_linger: Duration,
     /// Bytes that are in the journal's queue or not yet written home; appends wait beyond it.
     pub overlay_bytes_max: usize,
     /// Changes that wait for a thread of the disk; further ones are refused as overload.
@@ -51,6 +53,7 @@ impl Default for DiskConfig {
             journal_bytes: 64 << 20,
             journal_append_max: 64 << 10,
             batch_bytes_max: 1 << 20,
+            journal_linger: Duration::from_millis(25),
             overlay_bytes_max: 16 << 20,
             queue_ops_max: 1024,
             queue_bytes_max: 64 << 20,

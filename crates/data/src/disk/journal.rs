@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use cairn_env::{AlignedBuf, DiskError, File, SharedBuf};
+use cairn_env::{AlignedBuf, Clock, DiskError, File, SharedBuf};
 use cairn_format::journal_batch::{JOURNAL_BATCH_LEN, JournalBatch, RING_BLOCK};
 use cairn_format::journal_header::RING_OFFSET;
 use cairn_format::journal_record::JournalRecord;
@@ -78,6 +79,11 @@ impl Item {
             Effect::Create(chunk) => Some(chunk.clone()),
             _ => None,
         }
+    }
+
+    /// Whether somebody waits until it is durable.
+    fn is_awaited(&self) -> bool {
+        self.done.is_some() || !matches!(self.effect, Effect::Extent { .. })
     }
 
     /// Answers with a failure.
@@ -173,6 +179,29 @@ impl Journal {
             self.write(&mut state, &[], true)?;
         }
         Ok(frees)
+    }
+
+    /// Waits, so long at most, until somebody waits for a record or a batch is full: the others lose nothing by being later, and
+    /// each commit costs a flush of the device.
+    pub(crate) fn linger(&self, clock: &dyn Clock, longest: Duration) {
+        let begun = clock.now();
+        let (mut seen, mut bytes) = (0, 0);
+        loop {
+            let mut awaited = false;
+            seen += self.queue.visit_from(seen, |item| {
+                awaited |= item.is_awaited();
+                bytes += item.record.len();
+            });
+            let left = longest.saturating_sub(clock.now().since(begun));
+            if awaited
+                || seen == 0
+                || bytes >= self.batch_max
+                || left.is_zero()
+                || !self.queue.wait_for_more(seen, left)
+            {
+                return;
+            }
+        }
     }
 
     /// Makes what waits durable, as much as fits a batch. Called by one thread at a time.

@@ -64,6 +64,21 @@ impl<T> WorkQueue<T> {
         self.state.lock().items.iter_mut().take(max).map(look).collect()
     }
 
+    /// Looks at all items behind the first ones; how many there were.
+    pub(crate) fn visit_from(&self, first: usize, look: impl FnMut(&T)) -> usize {
+        let state = self.state.lock();
+        state.items.iter().skip(first).map(look).count()
+    }
+
+    /// Waits until there are more items than that. `false` when somebody pokes, it is closed, or the time is over.
+    pub(crate) fn wait_for_more(&self, known: usize, timeout: Duration) -> bool {
+        let mut state = self.state.lock();
+        if state.items.len() <= known && !state.closed && !state.poked {
+            self.changed.wait_for(&mut state, timeout);
+        }
+        state.items.len() > known && !state.closed && !state.poked
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.state.lock().items.len()
     }

@@ -4,6 +4,7 @@ mod at_once;
 mod crash;
 mod faults;
 mod holes;
+mod lingers;
 mod model;
 mod overwrites;
 mod pipes;

@@ -81,7 +81,12 @@ impl DiskStore {
 
     fn journal_loop(&self) {
         while self.journal.queue.wait(NAP) {
-            while self.step_journal() {}
+            loop {
+                self.journal.linger(&*self.context.clock, self.config.journal_linger);
+                if !self.step_journal() {
+                    break;
+                }
+            }
             if self.journal.queue.len() > 0 {
                 // No room: the thread that writes home makes some, then pokes.
                 self.homeward.poke();
@@ -108,7 +113,10 @@ impl DiskStore {
 
     fn free_loop(&self) {
         while self.holes.bell.wait(NAP) {
-            while !self.stopping.load(Ordering::Relaxed) && self.step_free() {}
+            let mut more = true;
+            while more {
+                more = !self.stopping.load(Ordering::Relaxed) && self.step_free();
+            }
         }
     }
 

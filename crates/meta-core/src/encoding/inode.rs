@@ -42,10 +42,10 @@
 //! | 4 | rdev | 0 |
 //! | 5 | stored bytes | equal to the size |
 //! | 6 | (no field) made without a name and not linked yet | |
-//! | 7 | more: bit 0 (no field) has an access ACL; bit 1 a varint follows: directory whose quota counts it, never 0; bit 2 then two varints follow: session and number of the overwrite lease, never 0 | 0 |
+//! | 7 | more: bit 0 (no field) has an access ACL; bit 1 a varint follows: directory whose quota counts it, never 0; bit 2 then two varints follow: session and number of the overwrite lease, never 0; bit 3 then three: session, first and end of the volatile bytes | 0 |
 //!
 //! Bit 7, the byte 1 of directories and 0x13 came with access control lists and quotas, bit 2 of "more" with overwriting in
-//! place; what has none of these is as before.
+//! place, bit 3 with closing before all is durable; what has none of these is as before.
 use super::varint::{self, Cursor, VARINT_MAX, unzigzag, zigzag};
 
 const TAG_PACKED: u8 = 0x11;
@@ -53,12 +53,13 @@ const TAG_DIRECTORY: u8 = 0x12;
 const TAG_DIRECTORY_QUOTA: u8 = 0x13;
 const DIRECTORY_LEN: usize = 80;
 const DIRECTORY_QUOTA_LEN: usize = 88;
-/// Twelve bytes and sixteen numbers of at most ten.
-const PACKED_MAX: usize = 12 + 16 * VARINT_MAX;
+/// Twelve bytes and nineteen numbers of at most ten.
+const PACKED_MAX: usize = 12 + 19 * VARINT_MAX;
 const MORE: u8 = 1 << 7;
 const MORE_ACL: u64 = 1;
 const MORE_QUOTA: u64 = 2;
 const MORE_LEASE: u64 = 4;
+const MORE_VOLATILE: u64 = 8;
 
 /// What an inode is: the type bits of its mode, as in `stat(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +131,8 @@ pub struct Inode {
     pub quota: u64,
     /// Of a regular file: who may overwrite blocks in place.
     pub lease: Option<OverwriteLease>,
+    /// Of a regular file: bytes that are visible and not known to be durable.
+    pub volatile: Option<Volatile>,
 }
 
 /// The right to change blocks of a file where they are.
@@ -138,6 +141,16 @@ pub struct OverwriteLease {
     pub session: u64,
     /// Ascends for each file.
     pub number: u64,
+}
+
+/// A range of a file that was published when it was in all members' memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Volatile {
+    /// Who wrote it and makes it durable.
+    pub session: u64,
+    pub from: u64,
+    /// Exclusive; beyond `from`.
+    pub to: u64,
 }
 
 impl Inode {
@@ -216,7 +229,8 @@ impl Inode {
         ];
         let more = (u64::from(self.acl) * MORE_ACL)
             | (u64::from(self.quota != 0) * MORE_QUOTA)
-            | (u64::from(self.lease.is_some()) * MORE_LEASE);
+            | (u64::from(self.lease.is_some()) * MORE_LEASE)
+            | (u64::from(self.volatile.is_some()) * MORE_VOLATILE);
         let mut flags = u8::from(self.unnamed) << 6 | u8::from(more != 0) << 7;
         for (i, (present, _)) in optional.iter().enumerate() {
             flags |= u8::from(*present) << i;
@@ -249,6 +263,11 @@ impl Inode {
         if let Some(lease) = self.lease {
             put(lease.session);
             put(lease.number);
+        }
+        if let Some(volatile) = self.volatile {
+            put(volatile.session);
+            put(volatile.from);
+            put(volatile.to);
         }
         out.extend_from_slice(&bytes[..len]);
     }
@@ -296,6 +315,7 @@ impl Inode {
             default_acl: value[1] & 2 != 0,
             quota: 0,
             lease: None,
+            volatile: None,
         };
         inode.is_dir().then_some(inode)
     }
@@ -318,7 +338,7 @@ impl Inode {
         let ctime = mtime.wrapping_add(unzigzag(optional(3)?.unwrap_or(0)) as u64);
         let rdev = optional(4)?.unwrap_or(0);
         let stored = optional(5)?.unwrap_or(size);
-        let more = if flags & MORE == 0 { 0 } else { cursor.varint().filter(|more| matches!(more, 1..=7))? };
+        let more = if flags & MORE == 0 { 0 } else { cursor.varint().filter(|more| matches!(more, 1..=15))? };
         let quota = if more & MORE_QUOTA == 0 { 0 } else { cursor.varint().filter(|quota| *quota != 0)? };
         let lease = if more & MORE_LEASE == 0 {
             None
@@ -328,6 +348,11 @@ impl Inode {
         };
         if lease.is_none() && more & MORE_LEASE != 0 {
             return None;
+        }
+        let mut volatile = None;
+        if more & MORE_VOLATILE != 0 {
+            let (session, from, to) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
+            volatile = Some(Some(Volatile { session, from, to }).filter(|_| session != 0 && from < to)?);
         }
         cursor.end()?;
         NodeType::of_mode(mode)?;
@@ -352,6 +377,7 @@ impl Inode {
             default_acl: false,
             quota,
             lease,
+            volatile,
         };
         (!inode.is_dir()).then_some(inode)
     }

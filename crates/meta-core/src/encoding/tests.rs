@@ -73,6 +73,15 @@ fn golden_bytes() {
     *leased.last_mut().unwrap() = 0;
     assert_eq!(Inode::decode(&leased), None, "no lease has the number 0");
 
+    let volatile = Volatile { session: 300, from: 2, to: 5 };
+    let mut closed = packed.to_vec();
+    closed[1] |= 0x80;
+    closed.extend_from_slice(&[8, 0xac, 0x02, 2, 5]);
+    assert_eq!(encoded(&Inode { volatile: Some(volatile), ..file() }), closed);
+    assert_eq!(Inode::decode(&closed), Some(Inode { volatile: Some(volatile), ..file() }));
+    *closed.last_mut().unwrap() = 2;
+    assert_eq!(Inode::decode(&closed), None, "no range is empty");
+
     let mut value = Vec::new();
     Dentry { inode: 300, d_type: 8 }.encode(&mut value);
     assert_eq!(value, [0x18, 0xac, 0x02]);
@@ -207,6 +216,11 @@ fn any_inode() -> impl Strategy<Value = Inode> {
             quota: if n[5] & 4 != 0 { n[3] >> (n[2] & 63) } else { 0 },
             lease: (!is_dir && n[5] & 8 != 0 && n[4] != 0 && n[6] != 0)
                 .then_some(OverwriteLease { session: n[4], number: n[6] }),
+            volatile: (!is_dir && n[5] & 16 != 0 && n[6] != 0 && n[2] < n[4]).then_some(Volatile {
+                session: n[6],
+                from: n[2],
+                to: n[4],
+            }),
         }
     })
 }

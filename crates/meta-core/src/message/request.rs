@@ -208,7 +208,7 @@ requests! {
         inode: u64 = 2, extents: messages = 3, size: u64 = 4, set_size: bool = 5, if_data_version: u64 = 6,
         mtime_ns: u64 = 7, sets: messages = 8, written_by: u64 = 9,
         layout: u64 = 10, check_size: bool = 11, if_size: u64 = 12, kill_privileges: bool = 13,
-        lease: u64 = 16, keep_mtime: bool = 17,
+        lease: u64 = 16, keep_mtime: bool = 17, durability: u32 = 18,
     }
     Punch {
         inode: u64 = 2, offset: u64 = 3, length: u64 = 4, extend: bool = 5, if_data_version: u64 = 6,
@@ -223,6 +223,9 @@ requests! {
     Hold { inode: u64 = 2, write: bool = 3 }
     Release<'a> { inode: u64 = 2, also: numbers = 3 }
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }
+    NoteDurable<'a> { files: messages = 2 }
+    DurableFile { inode: u64 = 1, to: u64 = 2 }
+    EndVolatile { inode: u64 = 1, session: u64 = 2, from: u64 = 3, to: u64 = 4, durable_to: u64 = 5 }
     ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }
     ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2, deferred_to: u64 = 3 }
     SetFeatureLevel { level: u32 = 1 }

@@ -2,7 +2,7 @@
 use super::reader::Reader;
 use super::request::{self, ExtentMessage, Header};
 use super::writer::*;
-use crate::encoding::{Inode, OverwriteLease};
+use crate::encoding::{Inode, OverwriteLease, Volatile};
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::meta::*;
 use proptest::prelude::*;
@@ -231,6 +231,7 @@ proptest! {
             ctime: n[3] >> shift, btime: n[4], layout: n[5], generation: n[6] >> shift, rdev: small[0], stored: n[7], data_version: n[0],
             unnamed: false, parent: 5, acl: true, default_acl: false, quota: 6,
             lease: (n[1] & 1 != 0 && n[2] != 0).then_some(OverwriteLease { session: n[2], number: 7 }),
+            volatile: (n[3] & 1 != 0 && n[4] != 0).then_some(Volatile { session: n[4], from: 1, to: 2 }),
         };
         let mut out = Vec::new();
         put_attributes_response(&mut out, n[7] >> shift, &inode);
@@ -239,6 +240,7 @@ proptest! {
             atime_ns: inode.atime, mtime_ns: inode.mtime, ctime_ns: inode.ctime, btime_ns: inode.btime, layout: inode.layout,
             generation: inode.generation, rdev: inode.rdev, stored_bytes: inode.stored, data_version: inode.data_version,
             overwriter: inode.lease.map_or(0, |lease| lease.session),
+            volatile_of: inode.volatile.map_or(0, |volatile| volatile.session),
         };
         prop_assert_eq!(out, AttributesResponse { attributes: Some(attributes) }.encode_to_vec());
     }

@@ -114,11 +114,12 @@ impl AttributesBytes {
 pub(crate) fn put_attributes(out: &mut Vec<u8>, field: u32, id: u64, inode: &Inode) {
     let attributes = AttributesBytes::new(id, inode);
     let bytes = &attributes.bytes[..attributes.len];
-    match inode.lease {
-        None => put_element(out, field, bytes),
-        Some(lease) => put_message(out, field, |out| {
+    match (inode.lease, inode.volatile) {
+        (None, None) => put_element(out, field, bytes),
+        (lease, volatile) => put_message(out, field, |out| {
             out.extend_from_slice(bytes);
-            put_number(out, 16, lease.session);
+            put_number(out, 16, lease.map_or(0, |lease| lease.session));
+            put_number(out, 17, volatile.map_or(0, |volatile| volatile.session));
         }),
     }
 }

@@ -38,6 +38,9 @@ impl Namespace {
         if request.if_data_version != 0 && request.if_data_version != inode.data_version {
             return Err(OpError::CHANGED);
         }
+        if source.volatile.is_some() || inode.volatile.is_some() {
+            return Err(OpError::VOLATILE);
+        }
         let to = request.offset + request.length;
         if request.source != request.inode && self.has_extents(request.inode, &inode, request.offset, to)? {
             self.check_lease(request.inode, &inode, context.session, request.lease)?;

@@ -31,6 +31,9 @@ impl Namespace {
                 if victim.is_dir() {
                     return Err(OpError::IS_DIRECTORY);
                 }
+                if inode.volatile.is_some() {
+                    return Err(OpError::VOLATILE);
+                }
                 Some((there.inode, victim))
             }
             None => {

@@ -41,6 +41,9 @@ impl Namespace {
         } else if !self.may_write_by_hold(context.session, id) {
             let text = "a file is overwritten in place by a session that holds it for writing; hold it first";
             return Err(OpError::new(ErrorCode::InvalidArgument, text));
+        } else if inode.volatile.is_some() {
+            // Members overwrite in place only what is durable; it is granted as soon as all of the file is.
+            number = 0;
         } else if let Some(lease) = inode.lease {
             self.wanted_leases.push((lease.session, id));
         } else {

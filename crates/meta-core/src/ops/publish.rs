@@ -3,7 +3,8 @@
 //! All or nothing. With `if_data_version` only if nobody changed the contents since. The writing session has the right
 //! to write by the file's mode, or because it opened the file when the mode gave it. A conversion to another layout is a
 //! publish of the same bytes in other places: for the owner, only on top of the version that it read. To the layout that
-//! the file has it is a move (compaction), which changes no time either.
+//! the file has it is a move (compaction), which changes no time either. What a session published before it was durable
+//! (`volatile`) it moves by itself, if it had to write it elsewhere.
 use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::extent_map::check_incoming;
@@ -13,12 +14,23 @@ use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
 use crate::permission::{check_owner, killed_privileges, mode_after_write};
+use crate::volatile::{VOLATILE, VOLATILE_MOVED};
 use crate::writer_session::check_writer;
 use cairn_types::ErrorCode;
 
 impl Namespace {
-    pub(crate) fn publish(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    /// `volatile`: it came as `PublishVolatile`.
+    pub(crate) fn publish(
+        &mut self,
+        context: &Context<'_>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        volatile: bool,
+    ) -> Result<()> {
         let request = request::Publish::decode(bytes)?;
+        if volatile != (request.durability != 0) {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "the operation does not go with that durability"));
+        }
         check_incoming(&request.extents, &mut self.scratch.incoming)?;
         check_writer(request.written_by, !request.extents.is_empty, context)?;
         if request.size > FILE_SIZE_MAX {
@@ -28,12 +40,18 @@ impl Namespace {
         if request.set_size && end > request.size {
             return Err(OpError::new(ErrorCode::InvalidArgument, "an extent goes beyond the size that is set"));
         }
-        let mut inode = self.writable_file(request.inode, context)?;
+        let own_move = request.durability == VOLATILE_MOVED;
+        let mut inode = match own_move {
+            // Whoever wrote the bytes may have let go of the file since.
+            true => self.volatile_of(request.inode, context.session)?,
+            false => self.writable_file(request.inode, context)?,
+        };
         let other_version = request.if_data_version != 0 && request.if_data_version != inode.data_version;
         if other_version || (request.check_size && request.if_size != inode.size) {
             return Err(OpError::CHANGED);
         }
         check_conversion(&request, &inode, context)?;
+        self.check_volatile(&request, &inode, context)?;
         if inode.lease.is_some() && self.takes_extents_out(&request, &inode)? {
             // A conversion moves what it read: not even the holder of the lease may have changed it meanwhile.
             let number = if request.layout == 0 { request.lease } else { 0 };
@@ -58,28 +76,9 @@ impl Namespace {
         }
         self.set_size(request.inode, &mut inode, size)?;
         inode.data_version = version + 1;
-        if request.layout == 0 {
-            inode.mode = mode_after_write(&inode, &context.who);
-        }
-        if request.kill_privileges {
-            inode.mode = killed_privileges(&inode);
-        }
-        // The same bytes in other places and nothing else: nobody but readers of the places has to notice.
-        let is_move = request.layout != 0 && request.layout == inode.layout && request.keep_mtime;
-        if request.layout == 0 {
-            self.drop_capability(request.inode, &inode);
-        } else {
-            inode.layout = request.layout;
-        }
-        let (mtime, ctime) = (inode.mtime, inode.ctime);
-        inode.touch_contents(context.now);
-        if is_move {
-            inode.ctime = ctime;
-        }
-        if request.keep_mtime {
-            inode.mtime = mtime;
-        } else if request.mtime_ns != 0 {
-            inode.mtime = request.mtime_ns;
+        self.attributes_after(&request, &mut inode, context);
+        if request.durability == VOLATILE {
+            self.add_volatile(request.inode, &mut inode, context.session);
         }
         self.put_inode(request.inode, &inode);
         put_attributes_response(out, request.inode, &inode);
@@ -101,6 +100,34 @@ impl Namespace {
             }
         }
         Ok(growth)
+    }
+
+    /// Mode, layout and times of a file whose contents were published.
+    fn attributes_after(&mut self, request: &request::Publish<'_>, inode: &mut Inode, context: &Context<'_>) {
+        let own_move = request.durability == VOLATILE_MOVED;
+        if request.layout == 0 && !own_move {
+            inode.mode = mode_after_write(inode, &context.who);
+        }
+        if request.kill_privileges {
+            inode.mode = killed_privileges(inode);
+        }
+        // The same bytes in other places and nothing else: nobody but readers of the places has to notice.
+        let is_move = own_move || request.layout != 0 && request.layout == inode.layout && request.keep_mtime;
+        if request.layout != 0 {
+            inode.layout = request.layout;
+        } else if !own_move {
+            self.drop_capability(request.inode, inode);
+        }
+        let (mtime, ctime) = (inode.mtime, inode.ctime);
+        inode.touch_contents(context.now);
+        if is_move {
+            inode.ctime = ctime;
+        }
+        if request.keep_mtime || own_move {
+            inode.mtime = mtime;
+        } else if request.mtime_ns != 0 {
+            inode.mtime = request.mtime_ns;
+        }
     }
 
     /// Whether the file names less of what it named before.

@@ -46,6 +46,11 @@ impl Namespace {
             return Ok(());
         }
         self.check_rename(&old, (dentry.inode, &inode), &new, request.flags, context)?;
+        let swaps = new.entry.is_some_and(|(_, other)| request.flags == EXCHANGE && other.volatile.is_some());
+        if new.entry.is_some() && inode.volatile.is_some() || swaps {
+            // Where the old file was there would be none after a crash.
+            return Err(OpError::VOLATILE);
+        }
         self.check_quota_move(dentry.inode, &inode, new.directory.quota)?;
         if let Some((there, other)) = new.entry.filter(|_| request.flags == EXCHANGE) {
             self.check_quota_move(there.inode, &other, old.directory.quota)?;

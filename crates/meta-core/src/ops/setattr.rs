@@ -114,6 +114,7 @@ impl Namespace {
         self.counters.file_bytes = self.counters.file_bytes - inode.size + size;
         inode.size = size;
         inode.data_version += 1;
+        self.trim_volatile(id, inode);
         Ok(())
     }
 }

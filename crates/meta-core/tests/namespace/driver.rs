@@ -224,7 +224,20 @@ impl Driver {
     }
     pub fn publish_with(&mut self, request: PublishRequest) -> Answer<Attributes> {
         let (header, written_by) = (self.next(), self.writer(request.written_by));
-        self.attributes(Opcode::Publish, &PublishRequest { header, written_by, ..request })
+        let opcode = if request.durability == 0 { Opcode::Publish } else { Opcode::PublishVolatile };
+        self.attributes(opcode, &PublishRequest { header, written_by, ..request })
+    }
+    /// Closes a file when its bytes are in the members' memory.
+    pub fn publish_volatile(&mut self, inode: u64, extents: &[Extent]) -> Answer<Attributes> {
+        self.publish_with(PublishRequest { inode, extents: extents.to_vec(), durability: 1, ..Default::default() })
+    }
+    pub fn note_durable(&mut self, files: &[(u64, u64)]) -> Answer<()> {
+        let header = self.next();
+        let files = files.iter().map(|(inode, to)| DurableFile { inode: *inode, to: *to }).collect();
+        self.done(Opcode::NoteDurable, &NoteDurableRequest { header, files })
+    }
+    pub fn end_volatile(&mut self, request: EndVolatile) {
+        self.done(Opcode::EndVolatile, &request).expect("an internal entry");
     }
     pub fn hold(&mut self, inode: u64, write: bool) -> Answer<Attributes> {
         let header = self.next();

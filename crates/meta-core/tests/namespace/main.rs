@@ -18,3 +18,4 @@ mod sessions;
 mod translate;
 mod trash;
 mod trees;
+mod volatile;

@@ -18,7 +18,7 @@ use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{
     ChunkSummary, CompactRequest, CompactResponse, FreeItem, FreeRequest, FreeResponse, ListChunksRequest,
-    ListChunksResponse, PgMember, PgState,
+    ListChunksResponse, PgMember, PgState, SealRequest, SealResponse,
 };
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
@@ -412,6 +412,18 @@ impl Service for DataService {
             let moved = asked.places.len() as u32 / 2;
             self.0.compacted.lock().push(asked);
             return reply.ok(&CompactResponse { moved, moved_bytes: 0, kept: 0 }, ());
+        }
+        if Opcode::from_code(request.opcode) == Some(Opcode::Seal) {
+            let asked: SealRequest = request.decode().expect("a request");
+            let header = asked.chunk.expect("a header");
+            let mut chunks = self.0.chunks.lock();
+            let sealable = !self.0.refuses.load(Ordering::SeqCst);
+            let mut found = chunks.iter_mut().filter(|chunk| chunk.index == header.index && sealable);
+            let length = found.next().map_or(0, |chunk| {
+                chunk.sealed = true;
+                chunk.length
+            });
+            return reply.ok(&SealResponse { length }, ());
         }
         assert_eq!(Opcode::from_code(request.opcode), Some(Opcode::Free));
         let asked: FreeRequest = request.decode().expect("a request");

@@ -9,6 +9,7 @@ use crate::status::VfsStatus;
 use crate::vfs::{Handle, Vfs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Files that are synced at a time.
 const SYNCING: usize = 64;
@@ -27,13 +28,18 @@ impl Vfs {
             let inner = self.inner.clone();
             running.spawn(async move {
                 let own = file.clone();
-                inner.change(&format!("inode {}", file.ino), async move { own.finish().await }).await
+                inner.change(&format!("inode {}", file.ino), async move { own.finish(false).await }).await
             });
         }
         while let Some(joined) = running.join_next().await {
             outcome = outcome.and(joined.unwrap_or(Ok(())));
         }
-        outcome
+        if self.inner.volume.volatile_count() == 0 {
+            return outcome;
+        }
+        let volume = self.inner.volume.clone();
+        let closed = async move { Ok(volume.make_older_durable(Duration::ZERO).await?) };
+        outcome.and(self.inner.change("files that were closed", closed).await)
     }
     /// The same, before handles are handed over.
     pub async fn sync_all(&self) -> Result<()> {
@@ -108,6 +114,7 @@ impl Vfs {
             sessions_lost: inner.background.sessions_lost.load(Ordering::Relaxed),
             write_errors: inner.background.write_errors.load(Ordering::Relaxed),
             last_error: inner.background.last_error(),
+            volatile_files: inner.volume.volatile_count() as u64,
             ..Default::default()
         };
         for file in inner.files.all() {

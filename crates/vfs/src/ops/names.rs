@@ -3,7 +3,8 @@ use crate::attr::{Entry, KIND, REGULAR};
 use crate::cache::Known;
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
-use crate::vfs::{ROOT, Vfs, named, shown};
+use crate::vfs::{Inner, ROOT, Vfs, named, shown};
+use cairn_client::Volume;
 use cairn_wire::meta::{Attributes, CreateRequest};
 
 impl Vfs {
@@ -170,7 +171,11 @@ impl Vfs {
         self.inner.check_writable(&shown(&shown_as))?;
         let what = shown(&shown_as);
         let ((parent, name), (new_parent, new_name)) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
-        let rename = async move { Ok(volume.rename_at(parent, &name, new_parent, &new_name, &shown_as, flags).await?) };
+        let inner = self.inner.clone();
+        let rename = async move {
+            inner.make_renamed_durable(&volume, (parent, &name), (new_parent, &new_name), flags).await?;
+            Ok(volume.rename_at(parent, &name, new_parent, &new_name, &shown_as, flags).await?)
+        };
         let outcome = self.inner.change(&what, rename).await;
         let (moved, replaced) = (self.affected(from.0, from.1), self.affected(to.0, to.1));
         self.changed(from.0, from.1);
@@ -190,5 +195,31 @@ impl Vfs {
             }
         }
         outcome
+    }
+}
+
+impl Inner {
+    /// What takes the name of another file is durable before: after a crash one of both has the name, whole.
+    async fn make_renamed_durable(
+        &self,
+        volume: &Volume,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: u32,
+    ) -> Result<()> {
+        if self.volume.volatile_count() == 0 || self.cache.last_known(to.0, to.1) == Some(Known::Nothing) {
+            return Ok(());
+        }
+        let both = [Some(from), (flags & libc::RENAME_EXCHANGE != 0).then_some(to)];
+        for (parent, name) in both.into_iter().flatten() {
+            let ino = match self.cache.last_inode(parent, name) {
+                Some(ino) => ino,
+                None => volume.lookup(parent, name, &named(parent, name)).await?.inode,
+            };
+            if self.volume.has_volatile(ino) {
+                self.volume.make_durable(ino).await?;
+            }
+        }
+        Ok(())
     }
 }

@@ -136,14 +136,14 @@ impl Vfs {
         self.inner.change_or_undo(&what, make, undo).await
     }
 
-    /// A handle's descriptor is closed: what was written becomes durable and visible; errors of earlier writes come here.
+    /// A handle's descriptor is closed: what was written becomes visible, and durable unless that is left to the background; errors of earlier writes come here.
     pub async fn flush(&self, handle: Handle, lock_owner: u64) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
         let flushed = match !open.flags.write || open.file.data.is_settled() {
             true => Ok(()),
             false => {
-                let file = open.file.clone();
-                self.inner.change(&open.what(), async move { file.finish().await }).await
+                let (file, show) = (open.file.clone(), self.inner.options.close_visible);
+                self.inner.change(&open.what(), async move { file.finish(show).await }).await
             }
         };
         let unlocked = self.unlock_owner(&open, lock_owner, false).await;
@@ -152,11 +152,11 @@ impl Vfs {
     /// Makes what was written durable and visible to other mounts.
     pub async fn fsync(&self, handle: Handle, _datasync: bool) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        if open.file.data.is_clean() {
+        if open.file.data.is_durable() {
             return Ok(());
         }
         let file = open.file.clone();
-        self.inner.change(&open.what(), async move { file.flush().await }).await
+        self.inner.change(&open.what(), async move { file.sync().await }).await
     }
     /// The last descriptor of a handle is gone. `flock_owner`: its flock(2) locks end.
     pub async fn release(&self, handle: Handle, flock_owner: Option<u64>) -> Result<()> {
@@ -169,7 +169,7 @@ impl Vfs {
         let file = open.file.clone();
         let close = async move {
             // What is dirty here was written after the last flush, through a mapping; or it could not be written.
-            let flushed = if file.data.is_settled() { Ok(()) } else { file.finish().await };
+            let flushed = if file.data.is_settled() { Ok(()) } else { file.finish(inner.options.close_visible).await };
             inner.close_file(&file).await;
             flushed
         };

@@ -7,6 +7,7 @@ mod faults;
 mod in_place;
 mod random;
 mod sharing;
+mod visible;
 
 use bytes::Bytes;
 use cairn_client::fake::FakeCluster;

@@ -33,6 +33,7 @@ impl FileData {
         let now = self.now();
         self.with(0, |state| {
             let before = state.attributes.size;
+            state.was_cut |= size < before;
             state.newer_mtime(&answer);
             if state.learn(answer, now, By::Own) {
                 state.extents.punch(size.min(before), u64::MAX);

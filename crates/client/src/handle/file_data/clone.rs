@@ -38,6 +38,9 @@ impl FileData {
         if !same {
             self.flush_in_order().await?;
         }
+        // What a crash may take is not shared.
+        source.make_durable().await?;
+        self.make_durable().await?;
         if let Err(error) = source.end_lease().await {
             tracing::debug!(inode = source.inode, %error, "the overwrite lease is asked for by the clone");
         }

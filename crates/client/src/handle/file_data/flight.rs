@@ -4,7 +4,7 @@ use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::handle::dirty::{Dirty, Run};
 use crate::handle::tail::first_row;
-use crate::handle::write_out::{rows_of, write_runs};
+use crate::handle::write_out::{is_replicated, rows_of, write_runs};
 use crate::stripe::group::rows_of_group;
 use cairn_types::Time;
 use parking_lot::Mutex;
@@ -23,6 +23,8 @@ pub(super) struct Flight {
     pub data: Dirty,
     /// Version that bytes were read back of; 0: none were.
     pub based_on: u64,
+    /// It ends when it is in the memory of all members.
+    pub shown: bool,
     outcome: Mutex<Option<Result<Body>>>,
     done: watch::Sender<bool>,
 }
@@ -55,10 +57,20 @@ impl FileData {
         runs: Vec<Run>,
         based_on: u64,
     ) -> Arc<Flight> {
+        self.begin_as(state, data, runs, based_on, false)
+    }
+    fn begin_as(
+        self: &Arc<Self>,
+        state: &mut State,
+        data: Dirty,
+        runs: Vec<Run>,
+        based_on: u64,
+        shown: bool,
+    ) -> Arc<Flight> {
         let id = state.next_flight;
         state.next_flight += 1;
         let flight =
-            Arc::new(Flight { id, data, based_on, outcome: Mutex::new(None), done: watch::Sender::new(false) });
+            Arc::new(Flight { id, data, based_on, shown, outcome: Mutex::new(None), done: watch::Sender::new(false) });
         state.flights.push_back(flight.clone());
         if state.dirty.is_empty() {
             state.dirty_since = None;
@@ -66,7 +78,7 @@ impl FileData {
         let (volume, layout, what, own) = (state.writer.clone(), state.layout, self.what(), flight.clone());
         tokio::spawn(async move {
             let write = async {
-                let mut body = write_runs(&volume, layout, &runs).await?;
+                let mut body = write_runs(&volume, layout, &runs, shown).await?;
                 while body.places.awaited() > 0 {
                     body.places.take_one(&what).await?;
                 }
@@ -92,6 +104,21 @@ impl FileData {
             self.begin(state, data, runs, 0);
         }
     }
+    /// Begins flights of everything that is dirty, which end when all members have it in memory, if it only adds to the file:
+    /// what was durable has to stay when they crash. False: nothing was begun.
+    pub(super) fn begin_shown(self: &Arc<Self>) -> bool {
+        self.with(0, |state| {
+            if !state.only_adds() {
+                return false;
+            }
+            while !state.dirty.is_empty() {
+                let data = state.dirty.take(RUNS_MAX, FLIGHT_BYTES);
+                let runs = data.runs();
+                self.begin_as(state, data, runs, 0, true);
+            }
+            true
+        })
+    }
     /// Begins a flight in the background if enough has gathered.
     pub fn write_behind(self: &Arc<Self>) {
         let now = self.now();
@@ -112,6 +139,17 @@ impl FileData {
 }
 
 impl State {
+    /// What is dirty lies behind everything that the file has, where it does not float, and goes to replicated chunks.
+    fn only_adds(&self) -> bool {
+        let flights = self.flights.iter().map(|flight| flight.data.end()).max().unwrap_or(0);
+        let end = self.attributes.size.max(flights);
+        let in_place = &self.in_place;
+        let spans = self.dirty.spans();
+        let behind = spans.first().is_some_and(|(from, _)| *from >= end);
+        let alone = in_place.lease.is_none() && in_place.under_way.is_none() && in_place.untold.is_none();
+        let plain = || spans.iter().all(|(from, to)| is_replicated(self.layout, *from, *to));
+        behind && alone && self.appended_from.is_none() && !self.was_cut && plain()
+    }
     /// A range that fills a flight.
     fn worth_a_flight(&mut self, now: Time) -> Option<(u64, u64)> {
         if self.dirty.bytes() < FLIGHT_BYTES || self.is_scattered(now) {

@@ -304,6 +304,10 @@ impl FileData {
             self.lose_lease(&lease);
             return None;
         }
+        if self.make_durable().await.is_err() {
+            // Members overwrite only what is durable.
+            return None;
+        }
         match self.volume.take_lease(self.inode, &self.shown_as).await {
             Ok(Some((lease, attributes))) => {
                 let now = self.now();

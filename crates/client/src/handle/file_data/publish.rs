@@ -26,13 +26,13 @@ pub(super) enum Published {
 }
 
 impl FileData {
-    /// Makes everything that was written so far durable and visible.
+    /// Makes everything that was written so far through this client durable and visible.
     pub async fn flush(self: &Arc<Self>) -> Result<()> {
-        if self.is_clean() {
-            return Ok(());
+        if !self.is_clean() {
+            let _order = self.order.lock().await;
+            self.flush_in_order().await?;
         }
-        let _order = self.order.lock().await;
-        self.flush_in_order().await
+        self.make_durable().await
     }
     /// The same under the lock of the order.
     pub(super) async fn flush_in_order(self: &Arc<Self>) -> Result<()> {
@@ -50,8 +50,12 @@ impl FileData {
                 Placed::Begun(last) => last,
                 Placed::Again => continue,
             };
-            let Some(last) = last else { return Ok(()) };
-            if self.publish_in_order(last).await? == Published::All {
+            let all = match last {
+                Some(last) => self.publish_in_order(last).await?,
+                None => Published::All,
+            };
+            if all == Published::All {
+                self.state.lock().was_cut = false;
                 return Ok(());
             }
         }
@@ -128,7 +132,11 @@ impl FileData {
             let own = flight.data.spans();
             runs += own.len();
             let over = |(from, to): &(u64, u64)| batch.iter().any(|earlier| earlier.data.overlaps(*from, *to));
-            let fits = flight.id <= last && flight.based_on == 0 && flight.is_durable() && runs <= 2 * RUNS_MAX;
+            let fits = flight.id <= last
+                && flight.shown == front.shown
+                && flight.based_on == 0
+                && flight.is_durable()
+                && runs <= 2 * RUNS_MAX;
             if !fits || own.iter().any(over) {
                 break;
             }
@@ -147,10 +155,12 @@ impl FileData {
             }
             body.places.extents.append(&mut other.places.extents);
             body.places.sets.append(&mut other.places.sets);
+            body.shown.get_or_insert_default().extend(other.shown.take().unwrap_or_default());
         }
         body.check_current_session().await.map_err(|e| self.named(e))?;
         body.places.extents = joined(std::mem::take(&mut body.places.extents));
         let (extents, sets) = (body.places.extents.clone(), body.places.sets.clone());
+        let mut shown = body.shown.take().filter(|_| batch[0].shown);
         let mut tries = 0;
         loop {
             let Some((publishing, writer, request)) = self.request(batch, &extents, body.session.0) else {
@@ -161,10 +171,13 @@ impl FileData {
             };
             match body.places.publish(publish).await {
                 Ok(answer) => {
+                    self.were_shown(body.session, &extents, shown.take());
                     self.was_published(batch, &extents, &sets, answer);
                     return Ok(());
                 }
                 Err(error) if error.is_unknown() => {
+                    // If it was done it is to be looked after.
+                    self.were_shown(body.session, &extents, shown.take());
                     let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
                     if !self.names(&extents, found.data_version).await? {
                         return Err(error);
@@ -177,7 +190,7 @@ impl FileData {
                     self.refresh().await?;
                     tries += 1;
                     // What was read back at the older version has to be read back again.
-                    if tries == CONFLICTS_MAX || batch[0].based_on != 0 {
+                    if tries == CONFLICTS_MAX || batch[0].based_on != 0 || batch[0].shown {
                         return Err(error);
                     }
                 }
@@ -208,6 +221,7 @@ impl FileData {
             check_size: appended,
             if_size: if appended { state.attributes.size } else { 0 },
             lease: state.in_place.lease.as_ref().map_or(0, |lease| lease.number),
+            durability: u32::from(batch[0].shown),
             ..Default::default()
         };
         let writer = state.writer.clone();
