@@ -19,14 +19,6 @@ async fn put(vfs: &Vfs, name: &str, data: &[u8]) -> u64 {
     close(vfs, handle).await;
     ino
 }
-async fn until_durable(vfs: &Vfs) {
-    let durable = async {
-        while vfs.status().volatile_files > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), durable).await.expect("made durable by itself");
-}
 /// Client and members crash at the same moment, and everything is settled. How many bytes of members that took.
 fn crash_all(cluster: &FakeCluster) -> u64 {
     let lost = cluster.crash(&ALL);
@@ -41,7 +33,7 @@ fn crash_all(cluster: &FakeCluster) -> u64 {
 async fn many_small_files_need_few_syncs() {
     const FILES: u64 = 100;
     let mut syncs = Vec::new();
-    for options in [options(), visible()] {
+    for options in [options(), VfsOptions { durable_after: Duration::from_secs(3600), ..visible() }] {
         let cluster = cluster();
         let vfs = mount_with(&cluster, Duration::from_secs(8), options).await;
         put(&vfs, "first", b"opens the session and a chunk").await;
@@ -57,7 +49,8 @@ async fn many_small_files_need_few_syncs() {
         }
         let publishes = ["Publish", "PublishVolatile"].iter().filter_map(|call| calls.get(call)).sum::<u64>();
         assert_eq!(publishes, FILES, "{calls:?}");
-        until_durable(&vfs).await;
+        vfs.syncfs().await.expect("synced");
+        assert_eq!(vfs.status().volatile_files, 0);
         syncs.push(cluster.syncs() - before);
         let noted = cluster.take_calls().get("NoteDurable").copied().unwrap_or_default();
         let noted = noted + calls.get("NoteDurable").copied().unwrap_or_default();
@@ -147,8 +140,9 @@ async fn what_replaces_something_is_durable_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_mount_waits_until_it_is_durable() {
     let cluster = cluster();
-    let vfs = mount_with(&cluster, Duration::from_secs(8), visible()).await;
-    let other = mount(&cluster).await;
+    let patient = |options| VfsOptions { timeout: Duration::from_secs(120), ..options };
+    let vfs = mount_with(&cluster, Duration::from_secs(60), patient(visible())).await;
+    let other = mount_with(&cluster, Duration::from_secs(60), patient(options())).await;
     let ino = put(&vfs, "f", &[1; 9000]).await;
     put(&other, "old", &[9; 10]).await;
     let handle = open(&other, ino, RDWR).await;
