@@ -113,10 +113,16 @@ impl Files {
         }
     }
 
-    /// A port that nobody uses.
+    /// A port that nobody listens on.
     pub fn free_port(&mut self) -> u16 {
-        self.next_port = self.next_port.max(20_000) + 1;
-        self.next_port
+        loop {
+            self.next_port = if (20_000..60_000).contains(&self.next_port) { self.next_port + 1 } else { 20_000 };
+            let port = self.next_port;
+            let taken = |object: &Object| matches!(object.kind, Kind::Listener(_)) && object.local.1 == port;
+            if !self.objects.values().any(taken) {
+                return port;
+            }
+        }
     }
 
     /// Who listens there.

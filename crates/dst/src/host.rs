@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::sched;
-use crate::world::{Tid, managed, with};
+use crate::world::{Tid, World, managed, with};
 
 /// 2026-01-01T00:00:00Z, where the calendar of a run begins.
 const WALL_START: u64 = 1_767_225_600_000_000_000;
@@ -51,6 +51,15 @@ impl Host {
     }
 }
 
+impl World {
+    /// There are hosts up to this one.
+    fn add_hosts(&mut self, last: usize) {
+        while self.hosts.len() <= last {
+            self.hosts.push(Host::new(self.now));
+        }
+    }
+}
+
 /// What the calendar shows when the clock shows `local`.
 pub fn wall(local: u64) -> u64 {
     WALL_START + (local - BOOT)
@@ -76,10 +85,7 @@ pub fn enter(host: usize) -> Entered {
         return Entered(None);
     }
     Entered(Some(with(|world| {
-        while world.hosts.len() <= host {
-            let now = world.now;
-            world.hosts.push(Host::new(now));
-        }
+        world.add_hosts(host);
         std::mem::replace(&mut world.threads[world.running as usize].host, host)
     })))
 }
@@ -93,10 +99,9 @@ pub fn current() -> usize {
 pub fn drift(host: usize, ppm: i64) {
     if managed() {
         with(|world| {
+            world.add_hosts(host);
             let now = world.now;
-            if let Some(host) = world.hosts.get_mut(host) {
-                host.set_drift(now, ppm);
-            }
+            world.hosts[host].set_drift(now, ppm);
         });
     }
 }

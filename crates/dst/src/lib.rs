@@ -56,7 +56,7 @@ pub struct Config {
 impl Config {
     /// A run with limits that no sound one meets.
     pub fn seeded(seed: u64) -> Self {
-        Self { seed, echo: false, switches_max: 200_000_000, time_max: Duration::from_secs(6 * 3600) }
+        Self { seed, echo: false, switches_max: 200_000_000, time_max: Duration::from_secs(4 * 3600) }
     }
 }
 

@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn named(inode: u64, index: u32, first_block: u64, end_block: u64) -> Named {
-        Named { inode, file_offset: 0, pg: 1, index, first_block, end_block, is_plain: true }
+        Named { inode, file_offset: 0, pg: 1, index, first_block, end_block, held_end: end_block, is_plain: true }
     }
 
     fn plan(packs: &[PackUse], names: &[Named]) -> Vec<u32> {

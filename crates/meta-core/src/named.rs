@@ -8,7 +8,7 @@ use crate::key::{self, Kind};
 use crate::namespace::Namespace;
 use crate::snapshot::NamespaceSnapshot;
 use crate::stripe_set::{columns_in, set_of};
-use cairn_types::ExtentKind;
+use cairn_types::{BLOCK_SIZE, ExtentKind};
 
 /// Blocks of a chunk that something names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,9 @@ pub struct Named {
     pub first_block: u64,
     /// One past the last.
     pub end_block: u64,
+    /// One past the last of them that has bytes of the extent. Blocks are named by whole rows, but a column of a stripe set
+    /// keeps no padding: in the last row it may have less, or nothing ([`first_block`](Self::first_block) then).
+    pub held_end: u64,
     /// The extent's bytes lie there as they are in the file, in all copies: no row of shards, no column of a stripe set.
     pub is_plain: bool,
 }
@@ -100,6 +103,7 @@ fn visit(
                 index: record.index,
                 first_block: record.first_block,
                 end_block: record.first_block + record.blocks,
+                held_end: record.first_block + record.blocks,
                 is_plain: false,
             });
             Ok(())
@@ -112,15 +116,54 @@ fn visit(
 fn name_extent(snapshot: &NamespaceSnapshot, inode: u64, extent: &Extent, f: &mut impl FnMut(&Named)) -> Option<()> {
     let (first_block, end_block) = extent.blocks();
     let is_plain = extent.kind == ExtentKind::Plain;
-    let mut name = |pg, index| {
-        f(&Named { inode, file_offset: extent.file_offset, pg, index, first_block, end_block, is_plain });
+    let mut name = |pg, index, held_end| {
+        f(&Named { inode, file_offset: extent.file_offset, pg, index, first_block, end_block, held_end, is_plain });
     };
     match set_of(extent) {
-        None => name(extent.pg, extent.index),
+        None => name(extent.pg, extent.index, end_block),
         Some((pg, index)) => {
             let columns = columns_in(&snapshot.tree, inode, pg, index).ok().filter(|columns| !columns.is_empty())?;
-            columns.into_iter().for_each(|(pg, index)| name(pg, index));
+            for (column, (pg, index)) in columns.into_iter().enumerate() {
+                name(pg, index, held_end(extent, column).max(first_block));
+            }
         }
     }
     Some(())
+}
+
+/// One past the last block of a column that has bytes of an extent of a stripe set; 0 if none has.
+fn held_end(extent: &Extent, column: usize) -> u64 {
+    let ExtentKind::Set(stripe) = extent.kind else { return u64::MAX };
+    let column = u16::try_from(column).expect("a stripe has few columns");
+    let part = stripe.part(column, extent.chunk_offset, extent.chunk_end());
+    part.map_or(0, |part| (part.offset + part.length).div_ceil(BLOCK_SIZE as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::Stripe;
+
+    /// The check of a volume would call whole files lost: of the last row of a stripe set only the columns that have bytes
+    /// of it keep blocks.
+    #[test]
+    fn columns_without_bytes_of_the_last_row_hold_less() {
+        let layout: cairn_types::Layout = "r2x3/64k".parse().expect("a layout");
+        let stripe: Stripe = layout.stripe().expect("it is striped");
+        let unit = 64 << 10;
+        let extent = |length| Extent {
+            file_offset: 0,
+            length,
+            pg: 1,
+            index: 0,
+            chunk_offset: 0,
+            kind: ExtentKind::Set(stripe),
+            shared: false,
+        };
+        let held = |length| (0..3).map(|column| held_end(&extent(length), column)).collect::<Vec<u64>>();
+        assert_eq!(held(3 * unit), [16, 16, 16]);
+        assert_eq!(held(3 * unit + 1), [17, 16, 16]);
+        assert_eq!(held(unit + 5000), [16, 2, 0]);
+        assert_eq!(extent(unit + 5000).blocks(), (0, 16), "it is named by whole rows");
+    }
 }

@@ -127,7 +127,11 @@ impl Presence {
     /// What is short of what is named here; `None`: nothing, or it is none of this part.
     pub fn check(&self, named: &Named) -> Option<Shortage> {
         let chunk = (named.pg, named.index);
-        if named.inode == 0 || chunk < self.from || self.to.is_some_and(|to| chunk >= to) {
+        if named.inode == 0
+            || named.held_end <= named.first_block
+            || chunk < self.from
+            || self.to.is_some_and(|to| chunk >= to)
+        {
             return None;
         }
         let Some(group) = self.groups.get(&named.pg) else {
@@ -141,13 +145,13 @@ impl Presence {
         if let Ok(at) = self.rows.binary_search_by_key(&chunk, |row| (row.pg, row.index)) {
             let at = self.rows[at].at as usize;
             for length in &self.lengths[at..at + usize::from(group.members)] {
-                present += u8::from(*length != UNKNOWN && u64::from(*length) >= named.end_block);
+                present += u8::from(*length != UNKNOWN && u64::from(*length) >= named.held_end);
                 unknown += u8::from(*length == UNKNOWN);
             }
         } else {
             unknown = group.unknown;
         }
-        if self.freed.get(&chunk).is_some_and(|set| set.meets(named.first_block, named.end_block)) {
+        if self.freed.get(&chunk).is_some_and(|set| set.meets(named.first_block, named.held_end)) {
             (present, unknown) = (0, 0);
         }
         let lost = present + unknown < group.needed;
@@ -161,7 +165,7 @@ mod tests {
     use super::*;
 
     fn named(pg: u32, index: u32, first_block: u64, end_block: u64) -> Named {
-        Named { inode: 9, file_offset: 0, pg, index, first_block, end_block, is_plain: true }
+        Named { inode: 9, file_offset: 0, pg, index, first_block, end_block, held_end: end_block, is_plain: true }
     }
 
     fn lists() -> Presence {
@@ -184,6 +188,10 @@ mod tests {
         assert_eq!(told(&lists, named(2, 5, 4, 10)), None, "whole");
         assert_eq!(told(&lists, named(2, 5, 4, 11)), Some((false, 1, 0)), "longer than two copies");
         assert_eq!(told(&lists, named(2, 5, 2, 4)), Some((true, 0, 0)), "freed");
+        let column = |held_end| Named { held_end, is_plain: false, ..named(2, 5, 4, 16) };
+        assert_eq!(told(&lists, column(10)), None, "a column with less of the last row");
+        assert_eq!(told(&lists, column(4)), None, "a column with nothing of it");
+        assert_eq!(told(&lists, column(11)), Some((false, 1, 0)), "a column that lacks a block");
         assert_eq!(told(&lists, named(2, 7, 0, 1)), Some((false, 1, 1)));
         assert_eq!(told(&lists, named(2, 7, 0, 11)), Some((false, 0, 1)), "who is away may have it");
         assert_eq!(told(&lists, named(2, 8, 0, 1)), Some((true, 0, 0)), "nobody lists it");

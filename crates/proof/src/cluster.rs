@@ -1,4 +1,4 @@
-//! [`Cluster`]: one head, some data nodes, the network between them, and a way to ask them that no fault is on.
+//! [`Cluster`]: one head or three, some data nodes, the network between them, and a way to ask them that no fault is on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,23 +7,24 @@ use std::time::{Duration, Instant};
 use cairn_client::{Client, ConnectOptions};
 use cairn_env::BufPool;
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload, Response};
+use cairn_sim::SimRng;
 use cairn_types::MemberState;
 use cairn_wire::Opcode;
 use cairn_wire::manager::{ClusterMap, ConfigItem, GetMapRequest, SetConfigRequest, SetConfigResponse};
 use parking_lot::Mutex;
 
 use crate::data_node::DataNode;
-use crate::ground::new_disk;
+use crate::ground::{host_of, new_disk};
 use crate::head::Head;
 use crate::links::{End, Links};
 use crate::proxy::Proxy;
 
-/// How long the client tries everything.
-pub const PATIENCE: Duration = Duration::from_secs(8);
+/// How long the client tries everything when the only head may be away for a step.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// The same with three of them: as long as usual, in which another one leads.
+const PATIENCE_OF_THREE: Duration = Duration::from_secs(30);
 /// Longest time that a start of the whole cluster takes, on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// Place of the head; data nodes have those after it.
-pub const HEAD: usize = 0;
 
 /// Settings of the cluster that make its reactions quick.
 const SETTINGS: &[(&str, &str)] = &[
@@ -32,12 +33,16 @@ const SETTINGS: &[(&str, &str)] = &[
     ("rejoin_delay", "300ms"),
     ("disk_reserve", "0"),
     ("pgs_per_disk", "2"),
+    ("garbage_grace", "2s"),
+    ("garbage_period", "3s"),
 ];
 
 /// A cluster in this process.
 pub struct Cluster {
     pub links: Arc<Links>,
-    pub head: Mutex<Head>,
+    /// With the first places.
+    pub heads: Vec<Mutex<Head>>,
+    /// With those after them.
     pub nodes: Vec<Mutex<DataNode>>,
     /// By place.
     proxies: Vec<Arc<Proxy>>,
@@ -47,8 +52,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster with so many data nodes.
-    pub fn start(seed: u64, data_nodes: usize) -> Result<Self, String> {
+    /// Starts a cluster with so many heads and data nodes.
+    pub fn start(seed: u64, heads: usize, data_nodes: usize) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name(format!("seed-{seed}"))
@@ -57,24 +62,60 @@ impl Cluster {
             .map_err(|error| error.to_string())?;
         let links = Arc::new(Links::new(seed));
         let mut proxies = Vec::new();
-        for place in 0..=data_nodes {
+        for place in 0..heads + data_nodes {
             let proxy = runtime.block_on(Proxy::start(place, links.clone()));
             proxies.push(proxy.map_err(|error| error.to_string())?);
         }
-        let head = Head::new(new_disk(seed, "head".into(), 512 << 20), proxies[HEAD].clone(), data_nodes);
-        let manager = proxies[HEAD].address();
-        let node = |place: usize| Mutex::new(DataNode::new(seed, place, proxies[place].clone(), manager.clone()));
-        let nodes = (1..=data_nodes).map(node).collect();
+        let managers: Vec<String> = proxies[..heads].iter().map(|proxy| proxy.address()).collect();
+        let head = |place: usize| {
+            let disk = new_disk(seed ^ (place as u64) << 48, format!("head{place}"), 512 << 20);
+            Mutex::new(Head::new(place, disk, proxies[place].clone(), managers.clone(), data_nodes))
+        };
+        let node = |place: usize| Mutex::new(DataNode::new(seed, place, proxies[place].clone(), managers.clone()));
+        let (heads, nodes) = ((0..heads).map(head).collect(), (heads..proxies.len()).map(node).collect());
         let config = ClientConfig { pool: BufPool::new(64 << 20), ..ClientConfig::default() };
         let direct = cairn_rpc::Client::with_threads(1, config, Identity::client());
         let direct = direct.map_err(|error| error.to_string())?;
-        let cluster = Self { links, head: Mutex::new(head), nodes, proxies, direct, runtime };
-        cluster.head.lock().start()?;
+        let cluster = Self { links, heads, nodes, proxies, direct, runtime };
+        cluster.set_clocks(seed);
+        cluster.start_heads()?;
         for node in &cluster.nodes {
             node.lock().start()?;
         }
         cluster.settle_in()?;
         Ok(cluster)
+    }
+
+    /// Half of the machines have clocks that are too fast or too slow, by up to two percent.
+    fn set_clocks(&self, seed: u64) {
+        let rng = SimRng::derived(seed, "clocks");
+        for place in 0..self.proxies.len() {
+            if rng.chance(0.5) {
+                cairn_dst::host::drift(host_of(place), rng.index(40_000) as i64 - 20_000);
+            }
+        }
+    }
+
+    /// Starts heads that do not run, at the same time: without a majority none of them comes up.
+    pub fn start_heads(&self) -> Result<(), String> {
+        std::thread::scope(|scope| {
+            let start = |head: &Mutex<Head>| {
+                let mut head = head.lock();
+                if head.is_up() { Ok(()) } else { head.start() }
+            };
+            let starting: Vec<_> = self.heads.iter().map(|head| scope.spawn(move || start(head))).collect();
+            starting.into_iter().try_for_each(|one| one.join().map_err(|_| "a head panicked as it started")?)
+        })
+    }
+
+    /// Places of data nodes.
+    pub fn data_places(&self) -> std::ops::Range<usize> {
+        self.heads.len()..self.heads.len() + self.nodes.len()
+    }
+
+    /// Whether a head is in this place.
+    pub fn is_head(&self, place: usize) -> bool {
+        place < self.heads.len()
     }
 
     fn settle_in(&self) -> Result<(), String> {
@@ -88,7 +129,7 @@ impl Cluster {
         };
         let request = SetConfigRequest { items: SETTINGS.iter().map(item).collect() };
         self.eventually("the manager takes settings", START_PATIENCE, || {
-            let answer = self.runtime.block_on(self.ask(HEAD, Opcode::SetConfig, &request));
+            let answer = self.runtime.block_on(self.ask_manager(Opcode::SetConfig, &request));
             answer.is_ok_and(|answer| answer.decode::<SetConfigResponse>().is_ok_and(|a| a.mistakes.is_empty()))
         })?;
         self.eventually("the default volume", START_PATIENCE, || {
@@ -97,7 +138,8 @@ impl Cluster {
     }
 
     fn learn_numbers(&self) -> bool {
-        self.links.learn(1, HEAD);
+        // Heads have their number from the configuration.
+        (0..self.heads.len()).for_each(|place| self.links.learn(Head::number(place), place));
         self.nodes.iter().all(|node| {
             let node = node.lock();
             node.number().inspect(|number| self.links.learn(*number, node.place)).is_some()
@@ -118,7 +160,8 @@ impl Cluster {
 
     /// A client as any front has it.
     pub fn connect(&self) -> Result<Client, String> {
-        let options = ConnectOptions { patience: PATIENCE, ..ConnectOptions::new(vec![self.proxies[HEAD].address()]) };
+        let patience = if self.heads.len() == 1 { PATIENCE } else { PATIENCE_OF_THREE };
+        let options = ConnectOptions { patience, ..ConnectOptions::new(self.managers()) };
         self.runtime.block_on(Client::connect(options)).map_err(|error| error.to_string())
     }
 
@@ -130,6 +173,23 @@ impl Cluster {
         call.await.map_err(|error| error.to_string())
     }
 
+    /// Addresses of the managers, as others know them.
+    fn managers(&self) -> Vec<String> {
+        self.proxies[..self.heads.len()].iter().map(|proxy| proxy.address()).collect()
+    }
+
+    /// Calls whichever manager leads, past all faults of the network.
+    pub async fn ask_manager(&self, opcode: Opcode, request: &impl prost::Message) -> Result<Response, String> {
+        let mut last = String::new();
+        for place in 0..self.heads.len() {
+            match self.ask(place, opcode, request).await {
+                Ok(answer) => return Ok(answer),
+                Err(why) => last = why,
+            }
+        }
+        Err(last)
+    }
+
     /// The manager's map, if it answers.
     pub fn map(&self) -> Option<ClusterMap> {
         self.runtime.block_on(self.map_now())
@@ -138,7 +198,7 @@ impl Cluster {
     /// The same, inside the runtime.
     pub async fn map_now(&self) -> Option<ClusterMap> {
         let request = GetMapRequest::default();
-        self.ask(HEAD, Opcode::GetMap, &request).await.ok()?.decode().ok()
+        self.ask_manager(Opcode::GetMap, &request).await.ok()?.decode().ok()
     }
 
     /// Place of each disk.
@@ -167,6 +227,6 @@ impl Cluster {
 
     /// The data node in a place.
     pub fn node(&self, place: usize) -> &Mutex<DataNode> {
-        &self.nodes[place - 1]
+        &self.nodes[place - self.heads.len()]
     }
 }

@@ -10,7 +10,7 @@ use cairn_rpc::Server;
 use cairn_sim::{CrashPolicy, SimDisk};
 use cairn_store::KnownDisks;
 
-use crate::ground::{Ground, Router, new_disk, serve};
+use crate::ground::{Ground, Router, host_of, new_disk, serve};
 use crate::proxy::Proxy;
 
 /// Size of a data disk.
@@ -40,7 +40,7 @@ pub struct DataNode {
     /// With the node's label and list of disks.
     home: SimDisk,
     pub proxy: Arc<Proxy>,
-    manager: String,
+    managers: Vec<String>,
     running: Option<Running>,
 }
 
@@ -72,10 +72,10 @@ fn config(disk: &SimDisk) -> DataConfig {
 
 impl DataNode {
     /// An empty one, not yet running.
-    pub fn new(seed: u64, place: usize, proxy: Arc<Proxy>, manager: String) -> Self {
+    pub fn new(seed: u64, place: usize, proxy: Arc<Proxy>, managers: Vec<String>) -> Self {
         let disk = new_disk(seed ^ (place as u64) << 32, format!("disk{place}"), DISK_BYTES);
         let home = new_disk(seed ^ (place as u64) << 40, format!("home{place}"), 16 << 20);
-        Self { place, disk, home, proxy, manager, running: None }
+        Self { place, disk, home, proxy, managers, running: None }
     }
 
     /// Whether it runs.
@@ -97,6 +97,7 @@ impl DataNode {
     /// Opens the disk and begins to register; does not wait for it.
     pub fn start(&mut self) -> Result<(), String> {
         assert!(self.running.is_none(), "it runs already");
+        let _there = cairn_dst::host::enter(host_of(self.place));
         let ground = Ground::lay(&self.home, None)?;
         let router = Arc::new(Router::default());
         let server = ground.bind(router.clone())?;
@@ -117,7 +118,7 @@ impl DataNode {
         serve(&router.data, Arc::new(data.clone()));
         self.proxy.lead_to(Some(server.local_addr()));
         let role: Arc<dyn Contributor> = Arc::new(data.clone());
-        let agent = ground.agent(self.proxy.address(), self.manager.clone(), &["data"], vec![role])?;
+        let agent = ground.agent(self.proxy.address(), self.managers.clone(), &["data"], vec![role])?;
         let weak = Arc::downgrade(&agent);
         data.set_poke(Arc::new(move || {
             if let Some(agent) = weak.upgrade() {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use cairn_env::disk::{Disk, DiskOp, OpenOptions};
 use cairn_sim::{CrashPolicy, FaultRule, FaultWhen, SimDisk, SimRng};
 
-use crate::cluster::{Cluster, HEAD};
+use crate::cluster::Cluster;
 use crate::data_node::{DISK_BYTES, End};
+use crate::ground::host_of;
 use crate::links::{self, Effect, LinkRule};
 use crate::members::Part;
 
@@ -22,8 +23,12 @@ pub enum Kind {
     PowerAt(u64),
     /// The process ends, the machine lives.
     Kill,
-    /// The place is cut off, in both directions, without a word.
+    /// Nothing reaches the place, and no answer comes from it.
     Stall,
+    /// The same, and what it asks others is not heard either.
+    Isolate,
+    /// All of its threads stand still; time goes on.
+    Pause,
     /// One end cannot reach it, one way or both.
     Cut(links::End, Effect),
     /// Connections to it are slow, break, or change bits.
@@ -55,7 +60,7 @@ pub struct Planned {
 
 struct Active {
     planned: Planned,
-    rule: Option<u64>,
+    rules: Vec<u64>,
 }
 
 /// The faults of a seed.
@@ -78,6 +83,8 @@ fn name(kind: Kind) -> &'static str {
         Kind::PowerAt(_) => "power-mid-write",
         Kind::Kill => "kill",
         Kind::Stall => "stall",
+        Kind::Isolate => "isolate",
+        Kind::Pause => "pause",
         Kind::Cut(..) => "cut",
         Kind::Net(_) => "net",
         Kind::Rot => "rot",
@@ -98,7 +105,9 @@ impl Chaos {
     /// Places that count against the budget now; `None` while nobody knows.
     pub fn exposed(&self) -> Option<BTreeSet<usize>> {
         let mut exposed: BTreeSet<usize> = self.cluster.not_serving()?.into_iter().collect();
-        exposed.extend(self.active.iter().map(|active| active.planned.place).filter(|place| *place != HEAD));
+        exposed.extend(
+            self.active.iter().map(|active| active.planned.place).filter(|place| !self.cluster.is_head(*place)),
+        );
         exposed.extend(&self.rotten);
         Some(exposed)
     }
@@ -108,9 +117,19 @@ impl Chaos {
         self.active.iter().map(|active| active.planned.place).chain(self.rotten.iter().copied()).collect()
     }
 
-    /// Whether a fault of the head is in force.
-    pub fn head_is_faulty(&self) -> bool {
-        self.active.iter().any(|active| active.planned.place == HEAD)
+    /// Whether a fault of a head is in force.
+    fn head_is_faulty(&self) -> bool {
+        self.active.iter().any(|active| self.cluster.is_head(active.planned.place))
+    }
+
+    /// Whether the namespace may be out of reach: a fault of the only head is in force, or clients alone are cut off from
+    /// one of three, which may lead and knows nothing of it. Of three, one is faulty at most.
+    pub fn namespace_may_stop(&self) -> bool {
+        let only = self.cluster.heads.len() == 1;
+        self.active.iter().any(|active| {
+            let Planned { place, kind, .. } = active.planned;
+            self.cluster.is_head(place) && (only || matches!(kind, Kind::Cut(links::End::Client, _)))
+        })
     }
 
     /// Perhaps a fault for this step. `live`: what the files that exist have on members.
@@ -120,36 +139,62 @@ impl Chaos {
         }
         let until = step + 1 + self.rng.index(5);
         let after = Duration::from_millis(self.rng.range(0..80));
-        if !self.head_is_faulty() && self.rng.chance(0.1) {
-            let (kind, until) = match self.rng.index(4) {
-                0 => (Kind::Power, step + 1),
-                1 => (Kind::Cut(links::End::Client, *self.rng.pick(&[Effect::HoldThere, Effect::HoldBack])), step + 1),
-                2 => (Kind::Net(Effect::Delay(60)), until),
-                _ => (Kind::Net(Effect::Reset(0.05)), until),
-            };
-            return Some(Planned { place: HEAD, kind, after, until, spots: Vec::new() });
+        let heads = self.cluster.heads.len();
+        if !self.head_is_faulty() && self.rng.chance(if heads == 1 { 0.1 } else { 0.3 }) {
+            let (kind, until) =
+                if heads == 1 { self.pick_for_only_head(step, until) } else { (self.pick_for_head(), until) };
+            return Some(Planned { place: self.rng.index(heads), kind, after, until, spots: Vec::new() });
         }
         let exposed = self.exposed()?;
         if exposed.len() >= self.budget {
             return None;
         }
-        let free: Vec<usize> = (1..=self.cluster.nodes.len()).filter(|place| !exposed.contains(place)).collect();
+        let free: Vec<usize> = self.cluster.data_places().filter(|place| !exposed.contains(place)).collect();
         let place = *self.rng.pick(&free);
         let kind = self.pick_kind();
         let spots = if matches!(kind, Kind::Rot | Kind::PowerAndRot) { self.spots(place, live) } else { Vec::new() };
         Some(Planned { place, kind, after, until, spots })
     }
 
+    /// Nobody does anything without it, so most of its faults are short.
+    fn pick_for_only_head(&self, step: usize, until: usize) -> (Kind, usize) {
+        match self.rng.index(4) {
+            0 => (Kind::Power, step + 1),
+            1 => (Kind::Cut(links::End::Client, *self.rng.pick(&[Effect::HoldThere, Effect::HoldBack])), step + 1),
+            2 => (Kind::Net(Effect::Delay(60)), until),
+            _ => (Kind::Net(Effect::Reset(0.05)), until),
+        }
+    }
+
+    /// The others go on without it.
+    fn pick_for_head(&self) -> Kind {
+        let rng = &self.rng;
+        let effects = [Effect::Refuse, Effect::HoldThere, Effect::HoldBack, Effect::HoldBoth];
+        match rng.index(12) {
+            0 | 1 => Kind::Power,
+            2 => Kind::Kill,
+            3 | 4 => Kind::Pause,
+            5 => Kind::Stall,
+            6 => Kind::Isolate,
+            7 | 8 => Kind::Cut(links::End::Place(rng.index(self.cluster.heads.len())), *rng.pick(&effects)),
+            9 => Kind::Cut(links::End::Client, *rng.pick(&effects)),
+            10 => Kind::Net(Effect::Delay(60)),
+            _ => Kind::Net(Effect::Reset(0.05)),
+        }
+    }
+
     fn pick_kind(&self) -> Kind {
         let rng = &self.rng;
-        let others = self.cluster.nodes.len();
-        match rng.index(19) {
+        let others = self.cluster.data_places();
+        match rng.index(22) {
             0 | 1 => Kind::Power,
             2..=4 => Kind::PowerAt(1 + rng.range(0..60)),
             5 | 6 => Kind::Kill,
             7 | 8 => Kind::Stall,
             9 | 10 => {
-                let ends = [links::End::Client, links::End::Place(1 + rng.index(others)), links::End::Place(HEAD)];
+                let other = others.start + rng.index(others.len());
+                let head = rng.index(self.cluster.heads.len());
+                let ends = [links::End::Client, links::End::Place(other), links::End::Place(head)];
                 let effects = [Effect::Refuse, Effect::HoldThere, Effect::HoldBack, Effect::HoldBoth];
                 Kind::Cut(*rng.pick(&ends), *rng.pick(&effects))
             }
@@ -160,6 +205,8 @@ impl Chaos {
             15 => Kind::PowerAndRot,
             16 => Kind::DiskFails(*rng.pick(&[DiskOp::Write, DiskOp::Sync]), 1 + rng.range(0..30)),
             17 => Kind::ReadsFail,
+            18 | 19 => Kind::Pause,
+            20 => Kind::Isolate,
             _ => Kind::Full,
         }
     }
@@ -186,20 +233,43 @@ impl Chaos {
         *self.begun.entry(name(planned.kind)).or_default() += 1;
         let (place, kind) = (planned.place, planned.kind);
         tracing::info!(place, ?kind, until = planned.until, "a fault begins");
-        let rule = match kind {
-            Kind::Stall => Some(self.cut(None, place, Effect::HoldBoth)),
-            Kind::Cut(from, effect) => Some(self.cut(Some(from), place, effect)),
-            Kind::Net(effect) => Some(self.cut(None, place, effect)),
-            _ if place == HEAD => {
+        let rules = match kind {
+            Kind::Stall => vec![self.cut(None, place, Effect::HoldBoth)],
+            Kind::Isolate => self.isolate(place),
+            Kind::Cut(from, effect) => vec![self.cut(Some(from), place, effect)],
+            Kind::Net(effect) => vec![self.cut(None, place, effect)],
+            Kind::Pause => {
+                cairn_dst::host::pause(host_of(place), true);
+                Vec::new()
+            }
+            _ if self.cluster.heads.len() == 1 && self.cluster.is_head(place) => {
                 self.bounce_head();
                 return;
             }
+            _ if self.cluster.is_head(place) => {
+                self.end_head(place, kind);
+                Vec::new()
+            }
             _ => {
                 self.begin_on_disk(&planned);
-                None
+                Vec::new()
             }
         };
-        self.active.push(Active { planned, rule });
+        self.active.push(Active { planned, rules });
+    }
+
+    fn isolate(&self, place: usize) -> Vec<u64> {
+        let from = Some(links::End::Place(place));
+        let out = self.cluster.links.add(LinkRule { from, to: None, effect: Effect::HoldBoth });
+        vec![self.cut(None, place, Effect::HoldBoth), out]
+    }
+
+    fn end_head(&self, place: usize, kind: Kind) {
+        let mut head = self.cluster.heads[place].lock();
+        match kind {
+            Kind::Kill => head.kill(),
+            _ => head.crash(self.policy()),
+        }
     }
 
     fn cut(&self, from: Option<links::End>, place: usize, effect: Effect) -> u64 {
@@ -244,7 +314,9 @@ impl Chaos {
                 disk.inject(FaultRule::io(&[DiskOp::Read]).on_path("pg/*.chunk").when(FaultWhen::Chance(0.3)));
             }
             Kind::Full => disk.set_capacity(4 << 20),
-            Kind::Stall | Kind::Cut(..) | Kind::Net(_) => unreachable!("a fault of the network"),
+            Kind::Stall | Kind::Isolate | Kind::Pause | Kind::Cut(..) | Kind::Net(_) => {
+                unreachable!("no fault of a disk")
+            }
         }
     }
 
@@ -274,12 +346,19 @@ impl Chaos {
     }
 
     fn end_one(&mut self, i: usize) -> Result<(), String> {
-        let Active { planned, rule } = self.active.remove(i);
+        let Active { planned, rules } = self.active.remove(i);
         let place = planned.place;
         tracing::info!(place, kind = ?planned.kind, "a fault ends");
-        if let Some(rule) = rule {
-            self.cluster.links.remove(rule);
+        rules.iter().for_each(|rule| self.cluster.links.remove(*rule));
+        if planned.kind == Kind::Pause {
+            cairn_dst::host::pause(host_of(place), false);
+        }
+        if !rules.is_empty() || planned.kind == Kind::Pause {
             return Ok(());
+        }
+        if self.cluster.is_head(place) {
+            let started = self.cluster.heads[place].lock().start();
+            return started.map_err(|why| format!("the head in place {place} does not start again: {why}"));
         }
         let mut node = self.cluster.node(place).lock();
         match planned.kind {
@@ -312,7 +391,7 @@ impl Chaos {
 
     /// The head loses power and is back a moment later: nobody does anything without it.
     fn bounce_head(&mut self) {
-        let mut head = self.cluster.head.lock();
+        let mut head = self.cluster.heads[0].lock();
         head.crash(self.policy());
         std::thread::sleep(Duration::from_millis(self.rng.range(0..1500)));
         if let Err(why) = head.start() {
@@ -325,16 +404,19 @@ impl Chaos {
         *self.begun.entry("blackout").or_default() += 1;
         tracing::info!("everything loses power");
         self.cluster.links.clear();
-        self.active.clear();
+        for active in self.active.drain(..).filter(|active| active.planned.kind == Kind::Pause) {
+            cairn_dst::host::pause(host_of(active.planned.place), false);
+        }
         self.cluster.nodes.iter().for_each(|node| node.lock().disk.power_off());
-        self.cluster.head.lock().crash(self.policy());
+        self.cluster.heads.iter().for_each(|head| head.lock().disk.power_off());
+        self.cluster.heads.iter().for_each(|head| head.lock().crash(self.policy()));
         for node in &self.cluster.nodes {
             let mut node = node.lock();
             node.disk.heal_all();
             node.disk.set_capacity(DISK_BYTES);
             node.end(End::Power(self.policy()));
         }
-        self.cluster.head.lock().start().map_err(|why| format!("the head does not start again: {why}"))?;
+        self.cluster.start_heads().map_err(|why| format!("the heads do not start again: {why}"))?;
         for node in &self.cluster.nodes {
             let mut node = node.lock();
             node.start().map_err(|why| format!("place {} does not start again: {why}", node.place))?;
@@ -350,7 +432,7 @@ impl Chaos {
             total += counts.total();
             sectors += counts.sectors_lost + counts.sectors_torn;
         }
-        total += self.cluster.head.lock().disk.counts().total();
+        total += self.cluster.heads.iter().map(|head| head.lock().disk.counts().total()).sum::<u64>();
         let begun: Vec<String> = self.begun.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         (total, format!("{}; {sectors} sectors lost or torn; {}", begun.join(", "), self.cluster.links.counts))
     }

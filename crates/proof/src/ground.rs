@@ -27,6 +27,11 @@ pub fn new_disk(seed: u64, name: String, capacity: u64) -> SimDisk {
     SimDisk::with_options(SimDiskOptions { name, capacity, ..SimDiskOptions::seeded(seed) })
 }
 
+/// The machine of the scheduler that a place is; the first one has clients and proxies.
+pub fn host_of(place: usize) -> usize {
+    place + 1
+}
+
 /// The parts below the roles.
 pub struct Ground {
     pub dir: Arc<Mutex<LabelledDir>>,
@@ -68,7 +73,7 @@ impl Ground {
     pub fn agent(
         &self,
         address: String,
-        manager: String,
+        managers: Vec<String>,
         roles: &[&str],
         more: Vec<Arc<dyn Contributor>>,
     ) -> Result<Arc<NodeAgent>, String> {
@@ -81,7 +86,7 @@ impl Ground {
         config.heartbeat_interval = Duration::from_millis(200);
         config.call_deadline = Duration::from_secs(2);
         config.register_pause = Duration::from_millis(100);
-        let manager = LeaderClient::new(self.client.clone(), "the manager", [manager]);
+        let manager = LeaderClient::new(self.client.clone(), "the manager", managers);
         let keeper = Keeper { dir: self.dir.clone(), transport: self.transport.clone() };
         let mut contributors: Vec<Arc<dyn Contributor>> = vec![Arc::new(keeper)];
         contributors.extend(more);

@@ -2,6 +2,7 @@
 //! repeated until it is known to be done. What is checked is in [`checks`].
 
 mod checks;
+mod end;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ fn beside<T>(
 impl Workload {
     /// A cluster with a few files.
     pub(crate) fn start(seed: u64, shape: Shape) -> Result<Self, String> {
-        let cluster = Arc::new(Cluster::start(seed, shape.nodes)?);
+        let cluster = Arc::new(Cluster::start(seed, shape.heads, shape.nodes)?);
         let (writer, reader) = (cluster.connect()?, cluster.connect()?);
         let volume = |client: &Client| {
             let opened = cluster.runtime.block_on(client.volume("default"));
@@ -410,8 +411,8 @@ impl Workload {
         Ok(())
     }
 
-    /// The writing process dies with what it has not synced, and another one goes on.
-    fn restart_client(&mut self) -> Result<(), String> {
+    /// The writing process dies with what it has not synced.
+    fn end_client(&mut self) -> Result<(), String> {
         for file in &mut self.files {
             file.handle = None;
             file.current.clone_from(&file.published);
@@ -428,6 +429,12 @@ impl Workload {
                 Err(error) => self.relieve("volumes refused", attempt, &error)?,
             }
         }
+        Ok(())
+    }
+
+    /// It dies, and another one goes on.
+    fn restart_client(&mut self) -> Result<(), String> {
+        self.end_client()?;
         self.count("clients restarted");
         (0..FILES).try_for_each(|i| self.reopen(i))
     }

@@ -10,6 +10,18 @@ sim --seed N [--steps N] [--scale N] [--trace]              one seed; --trace pr
 sim --seeds N [--first N] [--jobs N] [--steps N] [--scale N]  many, each in a process of its own
 CAIRN_LOG=info,cairn_data=debug shows what the program logs";
 
+/// Time since the run began. To ask a clock would make it another run.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+struct RunTime;
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+impl tracing_subscriber::fmt::time::FormatTime for RunTime {
+    fn format_time(&self, to: &mut tracing_subscriber::fmt::format::Writer<'_>) -> std::fmt::Result {
+        let (now, host) = (cairn_dst::host::elapsed(), cairn_dst::host::current());
+        write!(to, "{:>4}.{:06} host {host:<2}", now.as_secs(), now.subsec_micros())
+    }
+}
+
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn one(plan: Plan, echo: bool, lane: u64) -> ExitCode {
     cairn_dst::fix_layout();
@@ -18,7 +30,8 @@ fn one(plan: Plan, echo: bool, lane: u64) -> ExitCode {
     let log = std::env::var("CAIRN_LOG").ok();
     let (done, report) = cairn_dst::run(config, || {
         if let Some(filter) = log {
-            tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter).with_writer(std::io::stderr).init();
+            let lines = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter).with_timer(RunTime);
+            lines.with_writer(std::io::stderr).init();
         }
         run(plan)
     });

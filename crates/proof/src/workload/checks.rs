@@ -46,7 +46,7 @@ impl Workload {
                     let within = |exposed: &Option<BTreeSet<usize>>| {
                         exposed.as_ref().is_some_and(|exposed| exposed.len() <= self.shape.budget)
                     };
-                    if within(&exposed) && within(&self.chaos.exposed()) && !self.chaos.head_is_faulty() {
+                    if within(&exposed) && within(&self.chaos.exposed()) && !self.chaos.namespace_may_stop() {
                         return Err(format!(
                             "a read of file {i} is refused although only {exposed:?} are faulty: {error}"
                         ));
@@ -173,7 +173,10 @@ impl Workload {
             let rows = self.cluster.runtime.block_on(self.cluster.check_parity(&map, &snapshot))?;
             *self.counts.entry("rows verified").or_default() += rows as u64;
         }
-        Ok(())
+        self.check_volume()?;
+        self.end_client()?;
+        self.check_garbage()?;
+        (0..self.files.len()).try_for_each(|i| self.check_file(i))
     }
 
     /// Waits until every member serves and gives every published byte.
@@ -192,8 +195,7 @@ impl Workload {
                 last = "extents of a file cannot be had".into();
                 continue;
             }
-            let places = 1..=self.cluster.nodes.len();
-            let mut lacking = places.map(|place| {
+            let mut lacking = self.cluster.data_places().map(|place| {
                 let lacking = self.cluster.runtime.block_on(self.cluster.lacking(&map, &live, place));
                 (place, lacking)
             });
