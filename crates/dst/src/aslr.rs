@@ -11,16 +11,21 @@ const NO_RANDOM_LAYOUT: libc::c_ulong = libc::ADDR_NO_RANDOMIZE as libc::c_ulong
 pub fn fix_layout() {
     // SAFETY: it takes and gives numbers; this one only asks.
     let persona = unsafe { libc::personality(0xffff_ffff) };
-    if persona < 0 || persona as libc::c_ulong & NO_RANDOM_LAYOUT != 0 {
-        return;
+    if persona < 0 || persona as libc::c_ulong & NO_RANDOM_LAYOUT == 0 {
+        restart(std::env::args_os().skip(1));
     }
-    // SAFETY: as above.
-    if unsafe { libc::personality(persona as libc::c_ulong | NO_RANDOM_LAYOUT) } < 0 {
-        return;
+}
+
+/// Starts the program anew with a fixed layout and these arguments. They should be equally long for all runs of a seed, as
+/// they lie in memory before everything else. Comes back only where that fails.
+pub fn restart(args: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) {
+    // SAFETY: it takes and gives numbers; the first one only asks.
+    unsafe {
+        let persona = libc::personality(0xffff_ffff);
+        libc::personality(persona.max(0) as libc::c_ulong | NO_RANDOM_LAYOUT);
     }
     let Ok(program) = std::env::current_exe() else { return };
-    // Only comes back with an error, and then the run goes on with the layout that it has.
-    let _stayed = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    let _stayed = std::process::Command::new(program).args(args).exec();
 }
 
 /// Keeps the process on one processor, another one for each lane (as far as there are so many): handing over to a thread

@@ -36,9 +36,14 @@ mod world;
 
 use std::time::Duration;
 
-pub use aslr::{fix_layout, stay_on_processor};
+pub use aslr::{fix_layout, restart, stay_on_processor};
 pub use report::tail;
 pub use world::managed;
+
+/// Writes to standard error, past all that belongs to the run.
+pub fn print_error(bytes: &[u8]) {
+    real::print(2, bytes);
+}
 
 /// How a run goes.
 #[derive(Debug, Clone, Copy)]
@@ -73,12 +78,24 @@ pub struct Report {
     pub time: Duration,
 }
 
+/// Runs it on a thread: where the first thread's stack is depends on the environment and the program's path.
+fn on_own_stack<T: Send>(body: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("main".into()).stack_size(STACK_BYTES);
+        let thread = thread.spawn_scoped(scope, body).expect("a run has threads");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Of the run's first thread.
+const STACK_BYTES: usize = 16 << 20;
+
 /// Runs `body` under the scheduler, once in a process. Threads that it leaves behind stand still for ever: the process
 /// should end soon after.
 ///
 /// # Panics
 /// When it is called twice.
-pub fn run<T>(config: Config, body: impl FnOnce() -> T) -> (T, Report) {
+pub fn run<T: Send>(config: Config, body: impl FnOnce() -> T + Send) -> (T, Report) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     assert!(!ONCE.is_completed(), "a process has one run");
     ONCE.call_once(|| {});
@@ -90,7 +107,7 @@ pub fn run<T>(config: Config, body: impl FnOnce() -> T) -> (T, Report) {
     world::install(world);
     sched::set_baton(baton);
     sched::set_me(0);
-    let out = body();
+    let out = on_own_stack(body);
     let report = world::with(|world| Report {
         hash: world.trace.hash(),
         records: world.trace.count(),

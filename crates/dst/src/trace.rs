@@ -47,6 +47,8 @@ pub struct Trace {
     count: u64,
     last: VecDeque<Record>,
     echo: bool,
+    /// What is printed, in the same memory each time: a run that is printed is the same run.
+    line: String,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -63,7 +65,13 @@ pub fn fingerprint(bytes: &[u8]) -> u64 {
 impl Trace {
     /// An empty one; `echo` prints every record to standard error.
     pub fn new(echo: bool) -> Self {
-        Self { hash: 0xcbf2_9ce4_8422_2325, count: 0, last: VecDeque::with_capacity(KEPT), echo }
+        Self {
+            hash: 0xcbf2_9ce4_8422_2325,
+            count: 0,
+            last: VecDeque::with_capacity(KEPT),
+            echo,
+            line: String::with_capacity(256),
+        }
     }
 
     /// Adds a record; `name` is asked for only when it is printed.
@@ -74,9 +82,9 @@ impl Trace {
         self.count += 1;
         let record = Record { at, thread, what, a, b };
         if self.echo {
-            let mut line = String::new();
-            render(&mut line, record, name());
-            crate::real::print(2, line.as_bytes());
+            self.line.clear();
+            render(&mut self.line, record, name());
+            crate::real::print(2, self.line.as_bytes());
         }
         if self.last.len() == KEPT {
             self.last.pop_front();
@@ -107,7 +115,6 @@ impl Trace {
 fn render(to: &mut String, record: Record, name: &str) {
     let Record { at, thread, what, a, b } = record;
     let (seconds, nanos) = (at / 1_000_000_000, at % 1_000_000_000);
-    let (what, thread) = (format!("{what:?}"), format!("{thread}/{name}"));
     // Writing to a string cannot fail.
-    let _written = writeln!(to, "{seconds:>4}.{nanos:09} {thread:<22} {what:<10} {a:>8} {b:>8x}");
+    let _written = writeln!(to, "{seconds:>4}.{nanos:09} {thread:>4} {name:<16} {what:?} {a} {b:x}");
 }

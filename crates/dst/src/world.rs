@@ -162,7 +162,7 @@ impl World {
             config,
             dying: 0,
         };
-        world.new_thread("main".into(), 0);
+        world.new_thread("start".into(), 0);
         world
     }
 

@@ -21,7 +21,7 @@ fn in_child(test: &str, seed: u64) -> Output {
 }
 
 /// Where the seed's run is this process: runs it, prints its trace, and ends.
-fn child(body: impl FnOnce()) {
+fn child(body: impl FnOnce() + Send) {
     let Some(seed) = std::env::var(CHILD).ok().and_then(|seed| seed.parse().ok()) else { return };
     cairn_dst::fix_layout();
     let ((), report) = cairn_dst::run(Config::seeded(seed), body);

@@ -48,7 +48,7 @@ pub fn one(program: &Path, seed: u64, order: Order, lane: usize) -> Ended {
             if !output.status.success() {
                 let more = String::from_utf8_lossy(&output.stderr).into_owned();
                 let lines: Vec<&str> = more.lines().collect();
-                let tail = lines[lines.len().saturating_sub(40)..].join("\n");
+                let tail = lines[lines.len().saturating_sub(70)..].join("\n");
                 text = format!("{text} ({})\n{tail}", output.status);
             }
             Ended { seed, passed: output.status.success(), text }

@@ -17,5 +17,6 @@ pub mod head;
 pub mod links;
 pub mod members;
 pub mod proxy;
+pub mod run_log;
 pub mod seed;
 pub mod workload;

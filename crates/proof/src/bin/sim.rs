@@ -3,36 +3,53 @@
 use std::process::ExitCode;
 
 use cairn_proof::fleet::{self, Order};
+use cairn_proof::run_log;
 use cairn_proof::seed::{Plan, run};
 
 const USAGE: &str = "\
-sim --seed N [--steps N] [--scale N] [--trace]              one seed; --trace prints every step of the scheduler
+sim --seed N [--steps N] [--scale N] [--log] [--trace]        one seed; --log shows what the program logs, --trace every
+                                                              step of the scheduler; both leave the run as it is
 sim --seeds N [--first N] [--jobs N] [--steps N] [--scale N]  many, each in a process of its own
-CAIRN_LOG=info,cairn_data=debug shows what the program logs";
+CAIRN_LOG=info,cairn_data=debug shows another part of the log, which makes it another run";
+/// Of the log of a seed that failed.
+const LINES_SHOWN: usize = 60;
 
-/// Time since the run began. To ask a clock would make it another run.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-struct RunTime;
+/// One seed's run.
+#[derive(Debug, Clone, Copy)]
+struct One {
+    plan: Plan,
+    lane: u64,
+    echo: bool,
+    show: bool,
+}
 
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-impl tracing_subscriber::fmt::time::FormatTime for RunTime {
-    fn format_time(&self, to: &mut tracing_subscriber::fmt::format::Writer<'_>) -> std::fmt::Result {
-        let (now, host) = (cairn_dst::host::elapsed(), cairn_dst::host::current());
-        write!(to, "{:>4}.{:06} host {host:<2}", now.as_secs(), now.subsec_micros())
+/// The run's only argument, always equally long.
+const RUN: &str = "--run=";
+
+impl One {
+    fn to_argument(self) -> String {
+        let Self { plan, lane, echo, show } = self;
+        let (echo, show) = (u64::from(echo), u64::from(show));
+        let numbers = [plan.seed, plan.steps as u64, plan.scale as u64, lane, echo, show];
+        let text: Vec<String> = numbers.iter().map(|number| format!("{number:020}")).collect();
+        format!("{RUN}{}", text.join(","))
+    }
+
+    fn from_argument(text: &str) -> Option<Self> {
+        let numbers: Result<Vec<u64>, _> = text.strip_prefix(RUN)?.split(',').map(str::parse).collect();
+        let [seed, steps, scale, lane, echo, show] = numbers.ok()?[..] else { return None };
+        let plan = Plan { seed, steps: steps as usize, scale: scale as usize };
+        Some(Self { plan, lane, echo: echo != 0, show: show != 0 })
     }
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn one(plan: Plan, echo: bool, lane: u64) -> ExitCode {
-    cairn_dst::fix_layout();
+fn one(One { plan, lane, echo, show }: One) -> ExitCode {
     cairn_dst::stay_on_processor(lane as usize);
     let config = cairn_dst::Config { echo, ..cairn_dst::Config::seeded(plan.seed) };
     let log = std::env::var("CAIRN_LOG").ok();
     let (done, report) = cairn_dst::run(config, || {
-        if let Some(filter) = log {
-            let lines = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter).with_timer(RunTime);
-            lines.with_writer(std::io::stderr).init();
-        }
+        run_log::begin(log.is_some() || show, log.filter(|filter| !filter.is_empty()));
         run(plan)
     });
     let trace = format!(
@@ -51,11 +68,12 @@ fn one(plan: Plan, echo: bool, lane: u64) -> ExitCode {
         Ok(_) => println!("seed {} FAILED: it had no fault, so it proves nothing; {trace}", plan.seed),
         Err(why) => println!("seed {} FAILED: {why}; {trace}", plan.seed),
     }
+    eprintln!("{}", run_log::tail(LINES_SHOWN));
     std::process::exit(1)
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn one(_plan: Plan, _echo: bool, _lane: u64) -> ExitCode {
+fn one(_one: One) -> ExitCode {
     println!("skipped: the scheduler needs Linux with glibc");
     ExitCode::SUCCESS
 }
@@ -68,6 +86,9 @@ fn number(args: &[String], name: &str) -> Result<Option<u64>, String> {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(known) = args.first().and_then(|arg| One::from_argument(arg)) {
+        return one(known);
+    }
     let parsed = (|| {
         let order = Order {
             first: number(&args, "--first")?.unwrap_or(0),
@@ -82,7 +103,11 @@ fn main() -> ExitCode {
     match parsed {
         Ok((Some(seed), lane, order)) => {
             let plan = Plan { seed, steps: order.steps, scale: order.scale };
-            one(plan, args.iter().any(|arg| arg == "--trace"), lane)
+            let flag = |name: &str| args.iter().any(|arg| arg == name);
+            let known = One { plan, lane, echo: flag("--trace"), show: flag("--log") };
+            #[cfg(all(target_os = "linux", target_env = "gnu"))]
+            cairn_dst::restart([known.to_argument()]);
+            one(known)
         }
         Ok((None, _, order)) if order.count > 0 => match std::env::current_exe().map(|exe| fleet::run(&exe, order)) {
             Ok(outcome) if outcome.failed.is_empty() => ExitCode::SUCCESS,
