@@ -7,7 +7,7 @@ use std::path::Path;
 use cairn_proof::fleet::{Order, one, run_each};
 
 /// Run by `cargo test`: each layout with one head and with three, all kinds of faults.
-const FIXED: std::ops::Range<u64> = 0..40;
+const FIXED: std::ops::Range<u64> = 0..16;
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_sim"))
@@ -46,7 +46,7 @@ fn every_published_byte_reads_back_right() {
     println!("{} seeds, {} failed", seeds.len(), outcome.failed.len());
     if seeds.iter().copied().eq(FIXED) {
         let in_place: u64 = outcome.passed.iter().map(|ended| said(&ended.text, "blocks overwritten in place ")).sum();
-        assert!(in_place > 50, "too few blocks were overwritten in place to prove anything of it");
+        assert!(in_place > 20, "too few blocks were overwritten in place to prove anything of it");
     }
     let failed: Vec<u64> = outcome.failed.iter().map(|ended| ended.seed).collect();
     assert!(failed.is_empty(), "repeat with `cargo xtask sim --seed N`: {failed:?}; what they said is above");
