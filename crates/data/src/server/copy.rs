@@ -79,8 +79,10 @@ impl Inner {
         let mut same = runs.is_empty() && length >= theirs.summary.length;
         // First what lies within what is here, through the journal; then the rest at the end.
         let tail = (length.min(theirs.summary.length) / BLOCK_SIZE as u64) as u32;
+        // A partial last block in which both end at the same byte is replaced like any other one.
+        let replaced = if length == theirs.summary.length { blocks_of(length) } else { tail };
         for run in &runs {
-            for block in run.start..run.end.min(tail) {
+            for block in run.start..run.end.min(replaced) {
                 self.replace_block(&copying, block).await?;
             }
         }

@@ -263,6 +263,23 @@ fn members_die_and_come_back() {
     }
 }
 
+/// A member that was away would come back with an old end of a chunk, and give it to all others as soon as it leads: the last
+/// block is seldom whole.
+#[test]
+fn a_partial_last_block_is_caught_up_as_well() {
+    let mut cluster = start();
+    let index = chunk(&cluster, 3 * BLOCK_SIZE + 100, true);
+    cluster.kill(2);
+    cluster.raise(&[Serving, Serving, Offline]);
+    let mut last = block(9);
+    last[100..].fill(0);
+    eventually("the overwrite", || cluster.overwrite(0, &[1], index, 1, &[(3, last.clone())]).is_ok());
+    cluster.restart(2);
+    cluster.raise(&[Serving, Serving, Syncing]);
+    eventually("caught up", || cluster.nodes[2].report().is_some_and(|report| report.caught_up));
+    assert!(equal(&cluster, &[0, 1, 2], index), "the last block is an old one");
+}
+
 /// A member that catches up would never be done while others are written to all the time, or be done too early.
 #[test]
 fn catching_up_ends_while_blocks_are_overwritten() {
