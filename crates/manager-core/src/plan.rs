@@ -10,10 +10,11 @@
 use crate::apply::GROUPS_MAX;
 use crate::command::Disks;
 use crate::config::{Key, layout_flaw};
+use crate::pg::Pg;
 use crate::soft::Soft;
 use crate::state::State;
 use cairn_placement::{Chooser, DiskCandidate, Domains};
-use cairn_types::{ByteCount, DiskId, ErrorCode, Layout, Scheme, VolumeId};
+use cairn_types::{ByteCount, DiskId, ErrorCode, Layout, MemberState, Scheme, VolumeId};
 use cairn_wire::error::WireError;
 
 /// Groups to make for a volume and scheme now: at most [`GROUPS_MAX`], none if there are enough.
@@ -76,6 +77,21 @@ pub fn need(state: &State, volume: VolumeId, scheme: Scheme) -> Need {
         missing = missing.max(target.div_ceil(4));
     }
     Need { missing, writable }
+}
+
+/// Closed groups that are opened before new ones are made: all their serving members have room again, if only a little. Else
+/// a disk around its reserve would get new groups each time that some space comes back. Complete ones first.
+pub fn reopen(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, but_for: &[u32]) -> Vec<u32> {
+    let has_room = |pg: &Pg| {
+        let mut serving = pg.members.iter().filter(|m| m.state == MemberState::Serving);
+        serving.all(|m| state.free_above_reserve(m.disk, soft) > 0)
+    };
+    let closed = state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme && !pg.open && !pg.retired);
+    let able = closed.filter(|pg| pg.has_write_minimum() && has_room(pg) && !but_for.contains(&pg.id.get()));
+    let mut found: Vec<&Pg> = able.collect();
+    found.sort_by_key(|pg| !pg.is_complete());
+    found.truncate(need(state, volume, scheme).missing.min(GROUPS_MAX));
+    found.into_iter().map(|pg| pg.id.get()).collect()
 }
 
 /// The schemes whose groups files of a scheme need: its own, and that of what is too short for a row.

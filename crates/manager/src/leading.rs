@@ -2,7 +2,7 @@
 use crate::push::Push;
 use cairn_manager_core::leaders::Calm;
 use cairn_manager_core::{Grayness, Liveness, Slowness, Soft, State};
-use cairn_types::{DiskId, NodeId, PartitionId, PgId, Time};
+use cairn_types::{DiskId, Epoch, NodeId, PartitionId, PgId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(crate) struct Removal {
     pub at: Time,
     pub times: u32,
+    /// Epoch of the group that it was a member in.
+    pub epoch: Epoch,
 }
 
 /// Longest wait before a removed member is taken back.
@@ -54,6 +56,8 @@ pub(crate) struct Leading {
     pub dropped: BTreeMap<(PartitionId, NodeId), Time>,
     /// Partitions whose change of members is being looked at.
     pub changing: BTreeSet<PartitionId>,
+    /// Incarnations at whose addresses nobody listened, by node: that is said once.
+    pub gone: BTreeMap<NodeId, u64>,
 }
 
 impl Leading {
@@ -77,6 +81,7 @@ impl Leading {
             managers: BTreeMap::new(),
             dropped: BTreeMap::new(),
             changing: BTreeSet::new(),
+            gone: BTreeMap::new(),
         }
     }
 
@@ -103,14 +108,18 @@ impl Leading {
         self.soft.partitions.retain(|id, _| !silent(id));
     }
 
-    /// Remembers that a member was removed.
-    pub(crate) fn removed(&mut self, pg: PgId, disk: DiskId, now: Time) {
+    /// Remembers that a member was removed from the group as it was in an epoch. Many report one failure: it counts once.
+    pub(crate) fn removed(&mut self, pg: PgId, disk: DiskId, epoch: Epoch, now: Time) {
         if self.removals.len() >= REMOVALS_MAX {
             let oldest = self.removals.iter().min_by_key(|(_, removal)| removal.at).map(|(key, _)| *key);
             oldest.map(|key| self.removals.remove(&key));
         }
-        let removal = self.removals.entry((pg, disk)).or_insert(Removal { at: now, times: 0 });
-        *removal = Removal { at: now, times: removal.times + 1 };
+        let known = self.removals.get(&(pg, disk)).copied();
+        if known.is_some_and(|removal| removal.epoch >= epoch) {
+            return;
+        }
+        let times = known.map_or(0, |removal| removal.times) + 1;
+        self.removals.insert((pg, disk), Removal { at: now, times, epoch });
     }
 
     /// Whether a removed member may be taken back: after `delay`, doubled with each removal. What an earlier leader
@@ -142,14 +151,16 @@ mod tests {
         let mut leading = Leading::new(3, at(100));
         assert!(!leading.may_rejoin(pg, disk, at(105), DELAY), "a new leader does not know when it was removed");
         assert!(leading.may_rejoin(pg, disk, at(110), DELAY));
-        leading.removed(pg, disk, at(120));
+        leading.removed(pg, disk, Epoch(3), at(120));
         assert!(!leading.may_rejoin(pg, disk, at(129), DELAY));
         assert!(leading.may_rejoin(pg, disk, at(130), DELAY));
-        leading.removed(pg, disk, at(131));
+        leading.removed(pg, disk, Epoch(5), at(131));
+        // Seven more writers report the same failure.
+        (0..7).for_each(|_| leading.removed(pg, disk, Epoch(5), at(131)));
         assert!(!leading.may_rejoin(pg, disk, at(150), DELAY));
         assert!(leading.may_rejoin(pg, disk, at(151), DELAY));
-        for _ in 0..40 {
-            leading.removed(pg, disk, at(200));
+        for round in 0..40 {
+            leading.removed(pg, disk, Epoch(6 + round), at(200));
         }
         assert!(leading.may_rejoin(pg, disk, at(800), DELAY), "ten minutes at most");
     }

@@ -164,6 +164,32 @@ fn full_disks_are_left_out_of_new_groups() {
     assert_eq!(crate::apply::tests::refused(&mut state, Command::CreatePgs(six)).code, ErrorCode::Conflict);
 }
 
+/// A disk whose free space goes up and down around the reserve would get new groups each time, without end.
+#[test]
+fn groups_with_a_little_room_are_opened_before_new_ones_are_made() {
+    let (mut state, mut soft) = (cluster(5), Soft::default());
+    set(&mut state, "disk_reserve", "1g");
+    let mut free = |disk: u32, free_bytes: u64| {
+        soft.disks.insert(DiskId(disk), DiskLoad { total_bytes: 1 << 40, free_bytes, ..DiskLoad::default() });
+        soft.clone()
+    };
+    (1..=4).for_each(|disk| drop(free(disk, 1 << 39)));
+    let soft = free(5, 1 << 39);
+    let wanted = make(&mut state, &soft, "rs-3-2");
+    let all: Vec<u32> = state.pgs().map(|pg| pg.id.get()).collect();
+    let again =
+        |state: &State, soft: &Soft, but_for: &[u32]| reopen(state, soft, VolumeId(1), scheme("rs-3-2"), but_for);
+    assert!(wanted > 0 && again(&state, &soft, &[]).is_empty(), "all are open");
+    ok(&mut state, Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed: all.clone() }));
+    assert_eq!(again(&state, &free(5, 1 << 30), &[]), [], "they are full");
+    let soft = free(5, (1 << 30) + 1);
+    assert_eq!(again(&state, &soft, &all[..2]), all[2..], "but for those that somebody just found full");
+    let open = again(&state, &soft, &[]);
+    assert_eq!(open, all);
+    ok(&mut state, Command::SetPgsOpen(SetPgsOpen { open, closed: Vec::new() }));
+    assert_eq!(make(&mut state, &soft, "rs-3-2"), 0, "nothing is missing any more");
+}
+
 /// Nearly every new chunk would go to a disk that was just added, and all writers wait for it.
 #[test]
 fn a_new_empty_disk_is_not_swamped() {

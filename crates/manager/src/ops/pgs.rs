@@ -19,7 +19,7 @@ impl Manager {
             WireError::new(ErrorCode::BadLayout, text)
         })?;
         self.close_full(volume, &request.full).await?;
-        self.ensure(volume, scheme).await?;
+        self.ensure_but(volume, scheme, &request.full).await?;
         Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?) })
     }
 
@@ -39,11 +39,28 @@ impl Manager {
     /// Makes the groups that files of this scheme lack, those for what is too short for a row too, and waits a moment
     /// until their members know them.
     pub(crate) async fn ensure(&self, volume: VolumeId, scheme: Scheme) -> Result<(), WireError> {
+        self.ensure_but(volume, scheme, &[]).await
+    }
+
+    /// The same, when somebody found these full a moment ago.
+    async fn ensure_but(&self, volume: VolumeId, scheme: Scheme, full: &[u32]) -> Result<(), WireError> {
         let _one_at_a_time = self.planning.lock().await;
         for scheme in plan::schemes_for(scheme) {
+            self.open_again(volume, scheme, full).await?;
             self.ensure_one(volume, scheme).await?;
         }
         Ok(())
+    }
+
+    /// Opens groups that were full and have a little room again, as far as some are missing.
+    async fn open_again(&self, volume: VolumeId, scheme: Scheme, full: &[u32]) -> Result<(), WireError> {
+        let open =
+            self.look_in_cluster(|state, leading| Ok(plan::reopen(state, &leading.soft, volume, scheme, full)))?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(%volume, %scheme, ?open, "placement groups that have a little room again take new chunks");
+        self.execute(Command::SetPgsOpen(SetPgsOpen { open, closed: Vec::new() })).await.map(drop)
     }
 
     async fn ensure_one(&self, volume: VolumeId, scheme: Scheme) -> Result<(), WireError> {

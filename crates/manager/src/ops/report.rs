@@ -66,7 +66,7 @@ impl Manager {
             self.look(|state, leading| {
                 let now = state.pg(case.pg).and_then(|pg| pg.state_of(case.disk));
                 if matches!(now, Some(MemberState::Offline | MemberState::Waiting)) {
-                    leading.removed(case.pg, case.disk, self.now());
+                    leading.removed(case.pg, case.disk, case.epoch, self.now());
                 }
             })?;
             if outcome == ProbeOutcome::Silent {
@@ -105,8 +105,11 @@ impl Manager {
 
     /// Nobody listens at the node's address: its process is gone.
     pub(crate) async fn node_is_gone(&self, node: NodeId, incarnation: u64) -> Result<(), WireError> {
-        self.metrics.nodes_marked_down.add(1);
-        tracing::warn!(%node, "nobody listens at this node's address: it is marked down");
+        // Many report it in the same moment.
+        if self.look(|_, leading| leading.gone.insert(node, incarnation) != Some(incarnation))? {
+            self.metrics.nodes_marked_down.add(1);
+            tracing::warn!(%node, "nobody listens at this node's address: it is marked down");
+        }
         let nodes = vec![NodeAt { node: node.get(), incarnation }];
         self.execute(Command::NodesDown(NodesDown { nodes })).await.map(drop)
     }
