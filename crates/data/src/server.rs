@@ -191,7 +191,8 @@ impl Inner {
 
     /// Tells the manager of a member that failed or stalled, with the next heartbeat, which comes at once.
     pub(crate) fn suspect(&self, report: SuspectReport) {
-        tracing::warn!(disk = report.disk, pg = report.pg, epoch = report.epoch, why = report.why, "a member failed");
+        // The manager warns if it finds it so.
+        tracing::info!(disk = report.disk, pg = report.pg, epoch = report.epoch, why = report.why, "a member failed");
         {
             let mut suspects = self.suspects.lock();
             if suspects.waiting.len() >= SUSPECTS_MAX {

@@ -2,7 +2,8 @@
 //!
 //! Invariants: nothing is written home before it is durable in the journal; tables and states are written only in a
 //! flush and only with what the journal still holds; the journal's tail moves only after a flush whose syncs all
-//! succeeded. One thread at a time.
+//! succeeded. A flush that lacks room leaves the rest to the next one, and the journal keeps everything until then. One
+//! thread at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
@@ -33,6 +34,8 @@ pub(crate) struct HomeState {
     /// Last batch whose effects were applied.
     applied: u64,
     last_flush: Time,
+    /// The last flush lacked room.
+    short: bool,
 }
 
 /// Blocks of one chunk to be written, the newest version of each.
@@ -47,9 +50,12 @@ impl DiskStore {
             self.fail(&error);
         }
         if self.failure().is_none() && self.wants_flush(force) {
-            worked = true;
-            if let Err(error) = self.flush() {
-                self.fail(&error);
+            match self.flush() {
+                Ok(()) => worked |= !self.home.lock().short,
+                Err(error) => {
+                    self.fail(&error);
+                    worked = true;
+                }
             }
             // The journal may wait for room.
             self.journal.queue.poke();
@@ -61,7 +67,8 @@ impl DiskStore {
         let home = self.home.lock();
         let pending = !home.dirty.is_empty() || !home.dirs.is_empty();
         let old = self.context.clock.now().since(home.last_flush) >= self.config.flush_age;
-        let full = self.journal.fullness() > FLUSH_ABOVE && home.applied + 1 > self.journal.home_sequence();
+        let full =
+            self.journal.fullness() > FLUSH_ABOVE && home.applied + 1 > self.journal.home_sequence() && !home.short;
         (pending && (force || old)) || full
     }
 
@@ -214,8 +221,19 @@ impl DiskStore {
             home.last_flush = self.context.clock.now();
             (std::mem::take(&mut home.dirty), std::mem::take(&mut home.dirs), home.applied)
         };
-        for chunk in dirty.values() {
-            self.flush_chunk(chunk)?;
+        let mut short = None;
+        let mut flushed = Vec::with_capacity(dirty.len());
+        for chunk in dirty.into_values() {
+            match self.flush_chunk(&chunk) {
+                Ok(()) => flushed.push(chunk),
+                Err(error @ DiskError::NoSpace { .. }) => {
+                    short = Some(error);
+                    let mut home = self.home.lock();
+                    home.dirs.insert(paths::pg_dir(chunk.id.pg));
+                    home.dirty.insert(chunk.id, chunk);
+                }
+                Err(error) => return Err(error),
+            }
         }
         for dir in &dirs {
             match self.context.disk.sync_dir(dir) {
@@ -223,25 +241,47 @@ impl DiskStore {
                 Err(error) => return Err(error),
             }
         }
-        for chunk in dirty.values() {
+        for chunk in &flushed {
             chunk.state.lock().named = true;
         }
-        self.journal.set_home(applied + 1);
+        match &short {
+            None => self.journal.set_home(applied + 1),
+            Some(error) if !self.home.lock().short => {
+                tracing::warn!(disk = self.name(), %error, "the disk has no room for what its journal keeps; it stays there, and is tried again");
+            }
+            Some(_) => {}
+        }
+        self.home.lock().short = short.is_some();
         add(&self.metrics.flushes, 1);
-        for chunk in dirty.values() {
+        for chunk in &flushed {
             self.note_idle(chunk);
         }
         Ok(())
     }
 
+    /// Brings home what the chunk has in memory; for want of room it stays there.
     fn flush_chunk(&self, chunk: &Arc<Chunk>) -> Result<(), DiskError> {
-        let (runs, bits, sectors, length, sealed, overwrite, records) = {
+        let (mut view, punched) = {
             let mut view = chunk.home.lock();
             let HomeView { length, sealed, overwrite, .. } = *view;
             let records = std::mem::take(&mut view.records);
-            let (runs, sectors) = (std::mem::take(&mut view.runs), std::mem::take(&mut view.punched_sectors));
-            (runs, view.punched.clone().unwrap_or_default(), sectors, length, sealed, overwrite, records)
+            let (runs, punched_sectors) = (std::mem::take(&mut view.runs), std::mem::take(&mut view.punched_sectors));
+            let taken = HomeView { length, sealed, overwrite, runs, punched_sectors, records, punched: None };
+            (taken, view.punched.clone().unwrap_or_default())
         };
+        let outcome = self.write_view(chunk, &view, &punched);
+        if let Err(DiskError::NoSpace { .. }) = outcome {
+            let mut now = chunk.home.lock();
+            view.runs.append(&mut now.runs);
+            now.runs = std::mem::take(&mut view.runs);
+            now.punched_sectors.append(&mut view.punched_sectors);
+            now.records += view.records;
+        }
+        outcome
+    }
+
+    fn write_view(&self, chunk: &Arc<Chunk>, view: &HomeView, bits: &PunchedBits) -> Result<(), DiskError> {
+        let HomeView { length, sealed, overwrite, records, .. } = *view;
         let (made, overwritten, table_crc, row_crc) = {
             let state = chunk.state.lock();
             let blocks = blocks_of(length) as usize;
@@ -263,16 +303,16 @@ impl DiskStore {
             chunk.state.lock().file_made = true;
             files
         };
-        for CrcRun { table, first, crcs } in runs {
-            files.cached.write_at(&run_bytes(&crcs), table_offset(table) + u64::from(first) * 4)?;
+        for CrcRun { table, first, crcs } in &view.runs {
+            files.cached.write_at(&run_bytes(crcs), table_offset(*table) + u64::from(*first) * 4)?;
         }
         // Overwrites that are not durable yet are in the table in memory: the sum is that of what is at home.
         let table_crc = match overwritten {
             true => super::read::sum_at_home(files.cached.as_ref(), blocks_of(length))?,
             false => table_crc,
         };
-        for sector in sectors {
-            let at = sector as usize * SECTOR;
+        for sector in &view.punched_sectors {
+            let at = *sector as usize * SECTOR;
             files.cached.write_at(&bits.bytes()[at..at + SECTOR], PUNCHED_OFFSET + at as u64)?;
         }
         let punched_blocks = bits.count().min(blocks_of(length));

@@ -135,7 +135,9 @@ impl Inner {
             ShardVerdict::Same => {
                 let found = sums.iter().flatten().filter(|sum| sum.length > 0).count();
                 if here.is_none() && found > 0 {
-                    tracing::warn!(disk = %member.disk, chunk = %id, found, "too few shards of a chunk are left to rebuild this one: it is being deleted, or it is lost");
+                    // The usual end of what a writer began and did not sync. A file that has it all the same is named by
+                    // its readers and by fsck.
+                    tracing::info!(disk = %member.disk, chunk = %id, found, "there are too few shards of a chunk to rebuild this one: what was acknowledged has more");
                 }
                 return Ok(true);
             }

@@ -129,13 +129,14 @@ impl Inner {
         let job = move |store: &DiskStore| {
             let outcome = inner.apply_state(disk, store, &state, term, teller);
             if let Err(error) = &outcome {
-                tracing::warn!(%disk, pg = state.pg, %error, "a placement group was not taken in");
+                // Whoever told it hears of it, warns, and tells it again.
+                tracing::info!(%disk, pg = state.pg, %error, "a placement group was not taken in");
             }
             then(PgId(state.pg), outcome.is_ok());
         };
         let begun = store.control(job);
         if let Err(error) = &begun {
-            tracing::warn!(%disk, pg, %error, "a placement group was not taken in");
+            tracing::info!(%disk, pg, %error, "a placement group was not taken in");
         }
         begun.is_ok()
     }

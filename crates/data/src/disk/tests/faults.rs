@@ -11,7 +11,7 @@ use cairn_types::{DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId, Scheme, V
 use super::model::{
     CLUSTER, PARITY, append, append_op, config, good_block, id, open, open_with, outcome, read, rows_of, slot,
 };
-use crate::disk::{AppendOp, DataError, OpenError, paths};
+use crate::disk::{AppendOp, DataError, DiskStore, OpenError, paths};
 
 const BULK: usize = 100_000;
 
@@ -132,6 +132,38 @@ fn a_full_disk_refuses_and_keeps_what_it_has() {
     let saved = store.pg_files().update(PgId(1), |_| Some(record(4, 9))).expect("room again");
     assert_eq!(saved.expect("known").epoch, Epoch(4));
     assert_eq!(read(&store, id(1), 0, BULK as u64).expect("read").data[..BULK], bytes(1, BULK));
+}
+
+/// A disk that others fill up would leave service for good, because what is durable in its journal finds no room at home.
+#[test]
+fn what_finds_no_room_at_home_stays_in_the_journal() {
+    for crash_while_full in [true, false] {
+        let disk = SimDisk::with_options(SimDiskOptions { capacity: 64 << 20, ..SimDiskOptions::seeded(1) });
+        let store = open(&disk).expect("an empty disk");
+        append(&store, append_op(id(1), 0, &bytes(1, 5000), true)).expect("durable");
+        append(&store, append_op(id(2), 0, &bytes(2, BULK), true)).expect("durable");
+        disk.set_capacity(0);
+        for _ in 0..3 {
+            store.checkpoint();
+        }
+        assert_eq!(store.failure(), None, "a full disk is not a broken one");
+        let check = |store: &DiskStore| {
+            assert_eq!(read(store, id(1), 0, 5000).expect("read").data[..5000], bytes(1, 5000));
+            assert_eq!(read(store, id(2), 0, BULK as u64).expect("read").data[..BULK], bytes(2, BULK));
+        };
+        check(&store);
+        disk.set_capacity(64 << 20);
+        if !crash_while_full {
+            store.checkpoint();
+            check(&store);
+        }
+        drop(store);
+        disk.crash(CrashPolicy::random());
+        let store = open(&disk).expect("nothing is lost");
+        check(&store);
+        store.checkpoint();
+        check(&store);
+    }
 }
 
 /// A flipped bit would be served as good, or a block could not be healed.
