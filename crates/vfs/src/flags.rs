@@ -24,6 +24,11 @@ pub struct OpenFlags {
 const FMODE_EXEC: i32 = 0x20;
 
 impl OpenFlags {
+    /// The kernel hands writes on as they come. One that only appends through its pages would be cut in two where the page
+    /// ends in which it begins, and what others append could come between the parts.
+    pub fn past_pages(&self) -> bool {
+        self.direct || self.append && !self.read
+    }
     /// From the flags of open(2), as the kernel hands them on.
     pub fn from_bits(bits: i32) -> OpenFlags {
         let mode = bits & libc::O_ACCMODE;

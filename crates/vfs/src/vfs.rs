@@ -30,7 +30,7 @@ pub struct Opened {
     pub handle: Handle,
     /// The kernel's pages of the file are still right.
     pub keep_cache: bool,
-    /// The kernel is to cache nothing of it.
+    /// The kernel is to hand all reads and writes on as they come.
     pub direct: bool,
 }
 

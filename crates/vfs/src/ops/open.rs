@@ -42,7 +42,7 @@ impl Vfs {
             let keep_cache = inner.keeps_pages(&file);
             let open = OpenFile::new(file, flags, &caller, user);
             let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
-            Ok(Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.direct })
+            Ok(Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.past_pages() })
         };
         let inner = self.inner.clone();
         self.inner.change_or_undo(&what, open, async move |opened: Opened| inner.undo_open(opened.handle).await).await
@@ -106,7 +106,7 @@ impl Vfs {
             let keep_cache = inner.keeps_pages(&file);
             let open = OpenFile::new(file, flags, &caller, user);
             let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
-            Ok((entry, Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.direct }))
+            Ok((entry, Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.past_pages() }))
         };
         let inner = self.inner.clone();
         let undo = async move |(_, opened): (Entry, Opened)| inner.undo_open(opened.handle).await;
@@ -127,7 +127,7 @@ impl Vfs {
             let (attr, attr_ttl) = inner.attr(&made);
             let entry = Entry { attr, entry_ttl: inner.options.entry_ttl, attr_ttl };
             let open = OpenFile::new(file, flags, &caller, user);
-            let direct = open.flags.direct;
+            let direct = open.flags.past_pages();
             let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
             Ok((entry, Opened { handle, keep_cache: false, direct }))
         };

@@ -130,3 +130,37 @@ fn mounts_write_parts_of_one_file() {
         assert!(umount.status.success(), "{}", text(&umount.stderr));
     }
 }
+
+/// What several machines append would be mixed: the kernel sends a write through its pages in two parts if it begins within a
+/// page, and what somebody else appends may come between them.
+#[test]
+fn a_write_that_appends_is_one_request() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "mnt", "/", "");
+    let local = cluster.path("local");
+    let mut all = record(0, 0, 5000);
+    fs::write(&local, &all).expect("local file");
+    cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), "/file"]);
+    let path = mount.path("file");
+    let writes = || {
+        let stats = fs::read_to_string(mount.path(".cairn/stats")).expect("stats");
+        let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
+        stats["requests"]["operations"]["write"]["count"].as_u64().unwrap_or(0)
+    };
+    let before = writes();
+    let mut appended = OpenOptions::new().append(true).open(&path).expect("open");
+    for number in 1..4 {
+        let more = record(0, number, 9000);
+        assert_eq!(appended.write(&more).expect("append"), more.len());
+        all.extend(&more);
+        // Whoever has read the end in pages of this machine sees what comes behind it.
+        assert!(fs::read(&path).expect("read") == all, "after append {number}");
+    }
+    assert_eq!(writes() - before, 3, "each is one request");
+    appended.sync_all().expect("fsync");
+    let output = cluster.cairn(&["fs", "cat", "/file"]);
+    assert!(output.stdout == all, "{}", text(&output.stderr));
+}
