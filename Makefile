@@ -25,7 +25,7 @@ test-apps: prepare ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a m
 	@bash -c 'set -o pipefail; CAIRN_TEST_APPS=$(or $(APPS),all) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact mount::apps::applications --nocapture | tee /dev/stderr | grep "^applications: " > /dev/null'
 
-chaos: prepare ## kill, stop and cut off real processes under checked clients (MINUTES=n, CAIRN_SEED=n for another schedule)
+chaos: prepare ## kill, stop and cut off real processes, fill and lose disks under checked clients (MINUTES=n, CAIRN_SEED=n)
 	@bash -c 'set -o pipefail; CAIRN_CHAOS_MINUTES=$(or $(MINUTES),2) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact chaos::chaos --nocapture | tee /dev/stderr | grep "^chaos: " > /dev/null'
 

@@ -5,7 +5,8 @@ use std::fs;
 
 const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
 
-fn uuid_of(cluster: &Cluster, disk: &str) -> String {
+/// The uuid in the label of a node's disk.
+pub fn uuid_of(cluster: &Cluster, disk: &str) -> String {
     let label = cluster.disk(disk).join("label");
     let printed = cluster.ok(&["inspect", "--json", label.to_str().expect("utf-8")]);
     let (_, rest) = printed.split_once("\"uuid\":").expect("a uuid");

@@ -27,6 +27,7 @@ mod mount;
 mod mount_faults;
 mod mount_posix;
 mod namespace;
+mod namespaces;
 mod net;
 mod refusals;
 mod repair;

@@ -12,7 +12,7 @@ mod stamps;
 mod tree;
 mod visible;
 
-use crate::support::{Cluster, Shape, binary, text};
+use crate::support::{Cluster, Shape, in_spaces, text};
 use crate::wait::{PATIENT, until};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -47,14 +47,21 @@ pub struct Mount {
     pub dir: PathBuf,
     run: PathBuf,
     cluster: String,
+    /// The network that it is in, as `nsenter` is told; none: that of this process.
+    spaces: Vec<String>,
 }
 
 impl Mount {
     /// Unless `options` have a `timeout`, operations wait for servers as long as a slow machine needs.
     pub fn new(cluster: &Cluster, name: &str, remote: &str, options: &str) -> Mount {
+        Mount::new_in(cluster, name, remote, options, &[])
+    }
+    /// The same on a host of its own.
+    pub fn new_in(cluster: &Cluster, name: &str, remote: &str, options: &str, spaces: &[String]) -> Mount {
         let dir = cluster.path(name);
         fs::create_dir_all(&dir).expect("mount point");
-        let mount = Mount { dir, run: cluster.path("run"), cluster: cluster.address.clone() };
+        let (run, address) = (cluster.path("run"), cluster.address.clone());
+        let mount = Mount { dir, run, cluster: address, spaces: spaces.to_vec() };
         let mut options = options.to_owned();
         if !options.split(',').any(|option| option.starts_with("timeout=")) {
             options = format!("timeout={PATIENT},{options}").trim_end_matches(',').to_owned();
@@ -67,7 +74,7 @@ impl Mount {
         mount
     }
     pub fn cairn(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(binary());
+        let mut command = in_spaces(&self.spaces);
         command.args(args).env("CAIRN_CLUSTER", &self.cluster).env("CAIRN_RUN_DIR", &self.run);
         command.output().expect("the binary starts")
     }

@@ -3,6 +3,7 @@
 //! Ports are found free at run time, directories are temporary. A process that logs ERROR without the test having said
 //! that it may fails the test at its end.
 use crate::disks;
+use crate::namespaces::{LET_GO, SmallDisk};
 use crate::wait::{LIMIT, PATIENT, until_told};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,8 +24,8 @@ struct Process {
     config: PathBuf,
     /// Its disk is a file system of its own of so many megabytes, which only the process sees.
     disk_mb: Option<u32>,
-    /// The network that it runs in, as `nsenter` is told.
-    net: Option<String>,
+    /// The name spaces that it runs in, as `nsenter` is told.
+    spaces: Vec<String>,
     /// Another build of the program than the one under test.
     binary: Option<PathBuf>,
     child: Option<Child>,
@@ -40,8 +41,8 @@ pub struct Cluster {
     /// Parts of ERROR lines that are expected.
     allowed: Vec<String>,
     pub kills: usize,
-    /// The network that commands run in, as `nsenter` is told.
-    pub net: Option<String>,
+    /// The network that commands run in, as `nsenter` is told; none: that of this process.
+    pub net: Vec<String>,
 }
 
 /// How many of what; racks are filled in turn.
@@ -81,7 +82,7 @@ impl Cluster {
             members: members.join(", "),
             allowed: Vec::new(),
             kills: 0,
-            net: None,
+            net: Vec::new(),
         };
         for i in 1..=shape.managers {
             cluster.add(&format!("manager{i}"), &managers[i - 1], i % shape.racks, &format!("member = {i}\n"));
@@ -108,7 +109,8 @@ impl Cluster {
         );
         let config = self.dir.path().join(format!("{name}.toml"));
         fs::write(&config, text).expect("configuration");
-        self.processes.insert(name.to_owned(), Process { config, disk_mb: None, net: None, binary: None, child: None });
+        let process = Process { config, disk_mb: None, spaces: Vec::new(), binary: None, child: None };
+        self.processes.insert(name.to_owned(), process);
     }
 
     /// Directory of the only disk of a data process.
@@ -136,9 +138,15 @@ impl Cluster {
         allowed
     }
 
-    /// A process runs in a network of its own.
-    pub fn give_network(&mut self, name: &str, net: String) {
-        self.processes.get_mut(name).expect("known process").net = Some(net);
+    /// The same with a file system that outlasts the process and can be filled; `None` where the system does not allow it.
+    pub fn give_lasting_disk(&mut self, name: &str, megabytes: u32) -> Option<SmallDisk> {
+        let disk = SmallDisk::new(&self.disk(name), megabytes)?;
+        self.give_space(name, disk.enter());
+        Some(disk)
+    }
+    /// A process runs in a name space, such as a network of its own.
+    pub fn give_space(&mut self, name: &str, space: String) {
+        self.processes.get_mut(name).expect("known process").spaces.push(space);
     }
 
     /// From its next start on a process is of another build; `None`: of the one under test.
@@ -168,7 +176,7 @@ impl Cluster {
             Some(megabytes) => in_own_file_system(&disk, megabytes, Path::new(binary())),
             None => match &process.binary {
                 Some(other) => Command::new(other),
-                None => in_network(process.net.as_deref()),
+                None => in_spaces(&process.spaces),
             },
         };
         let child = command
@@ -222,6 +230,13 @@ impl Cluster {
         child.kill().expect("kill");
         child.wait().expect("wait");
         self.kills += 1;
+    }
+    /// SIGTERM, and waits for the end.
+    pub fn stop(&mut self, name: &str) {
+        let mut child = self.processes.get_mut(name).and_then(|p| p.child.take()).expect("running process");
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+        until_told(&format!("the end of {name}"), || child.try_wait().expect("wait").is_some(), || self.read_log(name));
     }
     /// Bytes of all chunk files.
     pub fn stored(&self) -> u64 {
@@ -312,7 +327,7 @@ impl Cluster {
     /// A command against this cluster that is not started yet. One that has to succeed may take as long as it takes: unless
     /// `--timeout` says something else, it waits for servers as long as a slow machine needs.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = in_network(self.net.as_deref());
+        let mut command = in_spaces(&self.net);
         if !args.contains(&"--timeout") {
             command.args(["--timeout", PATIENT]);
         }
@@ -387,24 +402,23 @@ impl Drop for Cluster {
 /// A command that sees a new file system at `disk`; arguments added are those of `program`, which keeps the process id.
 fn in_own_file_system(disk: &Path, megabytes: u32, program: &Path) -> Command {
     let mut command = Command::new("unshare");
-    // Mounts of tests beside it would live on here after they are unmounted, and their workers not end. As somebody else
-    // than root they cannot be let go of.
-    let script = "awk '$3 ~ /^fuse/ {print $2}' /proc/mounts | while read -r at; do umount -l \"$at\" || :; done; \
-         mount -t tmpfs -o size=\"$1m\" tmpfs \"$2\" && shift 2 && exec \"$@\"";
+    let script = format!("{LET_GO}; mount -t tmpfs -o size=\"$1m\" tmpfs \"$2\" && shift 2 && exec \"$@\"");
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     if !is_root {
         command.args(["--user", "--map-root-user"]);
     }
-    command.args(["--mount", "sh", "-c", script, "sh"]);
+    command.args(["--mount", "sh", "-c", &script, "sh"]);
     command.arg(megabytes.to_string()).arg(disk).arg(program);
     command
 }
 
-/// The binary under test, in the network that `nsenter` is told, if any; it keeps the process id.
-pub fn in_network(net: Option<&str>) -> Command {
-    let Some(net) = net else { return Command::new(binary()) };
+/// The binary under test, in the name spaces that `nsenter` is told, if any; it keeps the process id.
+pub fn in_spaces(spaces: &[String]) -> Command {
+    if spaces.is_empty() {
+        return Command::new(binary());
+    }
     let mut command = Command::new("nsenter");
-    command.arg(net).arg(binary());
+    command.args(spaces).arg(binary());
     command
 }
 
