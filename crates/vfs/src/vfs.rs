@@ -32,6 +32,8 @@ pub struct Opened {
     pub keep_cache: bool,
     /// The kernel is to hand all reads and writes on as they come.
     pub direct: bool,
+    /// The kernel may believe attributes that are older than what this open found.
+    pub attributes_changed: bool,
 }
 
 /// A mounted volume. Clones share everything.

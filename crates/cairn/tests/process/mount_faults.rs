@@ -4,7 +4,7 @@ use crate::support::{Cluster, Shape, text};
 use crate::wait::{LIMIT, until};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -130,6 +130,50 @@ fn a_worker_dies_under_load() {
     drop(open);
     assert_eq!(fs::read_to_string(mount.path("open")).expect("read"), "after upgrade");
     assert_eq!((kills, mount.number(&["restarts"])), (2, Some(3)));
+    let umount = mount.umount();
+    assert!(umount.status.success(), "{}", text(&umount.stderr));
+}
+
+/// A temporary file that a program removed while it has it open would be lost with the worker, although nobody closed it.
+#[test]
+fn a_file_without_a_name_outlives_workers() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "mnt", "/", "");
+    let data: Vec<u8> = (0..100_000u32).flat_map(|i| (i as u16).to_le_bytes()).collect();
+    let written = File::options().read(true).write(true).create_new(true).open(mount.path("gone")).expect("create");
+    written.write_all_at(&data, 0).expect("write");
+    written.sync_all().expect("fsync");
+    fs::write(mount.path("kept"), &data).expect("write");
+    let read_only = File::open(mount.path("kept")).expect("open");
+    fs::remove_file(mount.path("gone")).expect("unlink");
+    fs::remove_file(mount.path("kept")).expect("unlink");
+    let mut more = 0u8;
+    let mut check = |mount: &Mount| {
+        for file in [&written, &read_only] {
+            // Past the pages that the kernel has.
+            rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
+            let mut back = vec![0; data.len()];
+            file.read_exact_at(&mut back, 0).expect("the open file goes on");
+            assert!(back == data, "other bytes came back");
+        }
+        more += 1;
+        written.write_all_at(&[more], data.len() as u64).expect("write");
+        written.sync_all().expect("fsync");
+        assert_eq!(written.metadata().expect("fstat").nlink(), 0);
+        assert!(!mount.path("gone").exists());
+    };
+    for _ in 0..2 {
+        let dead = mount.kill_worker();
+        check(&mount);
+        mount.worker_after(dead);
+        let upgraded = mount.cairn(&["mount", "--upgrade", mount.dir.to_str().expect("path")]);
+        assert!(upgraded.status.success(), "{}", text(&upgraded.stderr));
+        check(&mount);
+    }
+    drop((written, read_only));
     let umount = mount.umount();
     assert!(umount.status.success(), "{}", text(&umount.stderr));
 }

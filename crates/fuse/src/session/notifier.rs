@@ -60,6 +60,13 @@ impl Session {
             }
         });
     }
+    /// The same as [`notify_attributes`](Self::notify_attributes) here and now: it waits for nothing, as it leaves the pages.
+    pub(super) fn invalidate_attributes(&self, node: u64) {
+        match self.device.invalidate_inode(node, -1, 0) {
+            Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
+            Err(error) => tracing::debug!(%error, node, "an invalidation was refused"),
+        }
+    }
     /// The kernel's attributes of an inode are old; its pages are not.
     pub(super) fn notify_attributes(&self, ino: u64) {
         // A negative offset leaves the pages.

@@ -50,7 +50,7 @@ impl Vfs {
         let _same_for_all = flags;
         let dir = OpenDir { ino, caller: caller.clone(), stream: tokio::sync::Mutex::default() };
         let handle = self.inner.handles.add(OpenHandle::Dir(Arc::new(dir)));
-        Ok(Opened { handle, keep_cache: false, direct: false })
+        Ok(Opened { handle, keep_cache: false, direct: false, attributes_changed: false })
     }
     /// Hands entries behind `cookie` (0: from the start) to `take` until it answers false or the directory ends. With
     /// `plus` they come with attributes.

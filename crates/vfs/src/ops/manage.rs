@@ -78,7 +78,12 @@ impl Vfs {
             }
             // As whoever mounted: the permission was checked when it was opened, and the contents are not cut again.
             let flags = state.flags & !(libc::O_TRUNC | libc::O_CREAT | libc::O_EXCL);
-            let opened = self.open(&Caller::root(), state.ino, flags).await;
+            let opened = match self.open(&Caller::root(), state.ino, flags).await {
+                Err(error) if matches!(error.errno, libc::ESTALE | libc::ENOENT) => {
+                    self.take_over_unnamed(state.ino, flags).await
+                }
+                opened => opened,
+            };
             let again = opened.and_then(|opened| Ok((opened, self.inner.handles.file(opened.handle)?)));
             match again {
                 Ok((opened, open)) => {
@@ -98,6 +103,12 @@ impl Vfs {
             }
         }
         lost
+    }
+    /// A file without a name, which the worker before had open. Its session still keeps it.
+    async fn take_over_unnamed(&self, ino: u64, flags: i32) -> Result<crate::vfs::Opened> {
+        let inner = self.inner.clone();
+        let take = async move { inner.take_over_unnamed(&Caller::root(), ino, flags).await };
+        self.inner.change(&format!("inode {ino}"), take).await
     }
     /// Whether a handle's data is all durable and visible.
     pub fn is_clean(&self, handle: Handle) -> Result<bool> {

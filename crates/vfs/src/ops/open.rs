@@ -30,7 +30,9 @@ impl Vfs {
         let (inner, caller) = (self.inner.clone(), caller.clone());
         let open = async move {
             let user = inner.as_user(&caller);
+            let told = inner.told(ino);
             let file = inner.open_file(&user, ino, decoded).await?;
+            let attributes_changed = told != Some(look_of(&of_file(&file)));
             if decoded.truncate {
                 let request = SetattrRequest { valid: SET_SIZE, size: 0, ..Default::default() };
                 if let Err(error) = file.data.truncate(&user, request).await {
@@ -39,10 +41,8 @@ impl Vfs {
                 }
                 inner.cache.forget_attributes(ino);
             }
-            let keep_cache = inner.keeps_pages(&file);
-            let open = OpenFile::new(file, flags, &caller, user);
-            let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
-            Ok(Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.past_pages() })
+            let (keep_cache, changed) = inner.keeps_pages(&file);
+            Ok(inner.opened(file, flags, &caller, user, (keep_cache, attributes_changed || changed)))
         };
         let inner = self.inner.clone();
         self.inner.change_or_undo(&what, open, async move |opened: Opened| inner.undo_open(opened.handle).await).await
@@ -103,10 +103,9 @@ impl Vfs {
                 };
                 (entry.attr, entry.attr_ttl) = inner.attr(&cut);
             }
-            let keep_cache = inner.keeps_pages(&file);
-            let open = OpenFile::new(file, flags, &caller, user);
-            let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
-            Ok((entry, Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.past_pages() }))
+            let (keep_cache, _) = inner.keeps_pages(&file);
+            // The answer brings the attributes.
+            Ok((entry, inner.opened(file, flags, &caller, user, (keep_cache, false))))
         };
         let inner = self.inner.clone();
         let undo = async move |(_, opened): (Entry, Opened)| inner.undo_open(opened.handle).await;
@@ -126,10 +125,7 @@ impl Vfs {
             file.set_held(session);
             let (attr, attr_ttl) = inner.attr(&made);
             let entry = Entry { attr, entry_ttl: inner.options.entry_ttl, attr_ttl };
-            let open = OpenFile::new(file, flags, &caller, user);
-            let direct = open.flags.past_pages();
-            let handle = inner.handles.add(OpenHandle::File(Arc::new(open)));
-            Ok((entry, Opened { handle, keep_cache: false, direct }))
+            Ok((entry, inner.opened(file, flags, &caller, user, (false, false))))
         };
         let inner = self.inner.clone();
         let undo = async move |(_, opened): (Entry, Opened)| inner.undo_open(opened.handle).await;
@@ -190,13 +186,7 @@ impl Inner {
         let held = lingers || present.as_ref().is_some_and(|file| file.held() == session);
         let opened = if flags.access() == 2 && !held && present.is_none() {
             // Holding it says all that is asked: only a writer's size and version.
-            let attributes = user.hold_inode(ino, shown_as.as_bytes(), true).await?;
-            check_regular(&attributes)?;
-            let opened =
-                OpenResponse { attributes: Some(attributes), end: attributes.stored_bytes == 0, ..Default::default() };
-            let file = self.enter(ino, &opened)?;
-            file.set_held(session);
-            return Ok(file);
+            return self.enter_held(user, ino, session).await;
         } else {
             user.open_for_read(ino, flags.access(), EXTENTS_MAX).await
         };
@@ -221,6 +211,40 @@ impl Inner {
             file.set_held(session);
         }
         Ok(file)
+    }
+    /// Holds a file and enters it.
+    async fn enter_held(&self, user: &Volume, ino: u64, session: u64) -> Result<Arc<File>> {
+        let attributes = user.hold_inode(ino, format!("inode {ino}").as_bytes(), true).await?;
+        check_regular(&attributes)?;
+        let opened =
+            OpenResponse { attributes: Some(attributes), end: attributes.stored_bytes == 0, ..Default::default() };
+        let file = self.enter(ino, &opened)?;
+        file.set_held(session);
+        Ok(file)
+    }
+    /// Enters a file that has no name any more and is kept by the session of a worker before this one, until that is ended.
+    pub(crate) async fn take_over_unnamed(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
+        let user = self.as_user(caller);
+        let session = user.session_number().await?;
+        let _opening = self.opening(ino).lock().await;
+        let file = self.enter_held(&user, ino, session).await?;
+        let (keep_cache, changed) = self.keeps_pages(&file);
+        Ok(self.opened(file, flags, caller, user, (keep_cache, changed)))
+    }
+    /// A handle of a file that was entered for it.
+    fn opened(&self, file: Arc<File>, flags: i32, caller: &Caller, user: Volume, known: (bool, bool)) -> Opened {
+        let (keep_cache, attributes_changed) = known;
+        let open = OpenFile::new(file, flags, caller, user);
+        let decoded = OpenFlags::from_bits(flags);
+        let handle = self.handles.add(OpenHandle::File(Arc::new(open)));
+        Opened { handle, keep_cache: keep_cache && !decoded.direct, direct: decoded.past_pages(), attributes_changed }
+    }
+    /// What the kernel was last told of a file, as far as it may still believe it.
+    fn told(&self, ino: u64) -> Option<Look> {
+        match self.files.get(ino) {
+            Some(file) => Some(look_of(&of_file(&file))),
+            None => self.cache.attributes(ino).map(|(attributes, _)| look_of(&attributes)),
+        }
     }
     async fn enter_opened(
         &self,
@@ -274,13 +298,14 @@ impl Inner {
         file.set_held(session);
         Ok(())
     }
-    /// Whether the kernel's pages of a file are of the version that it is at; from now on they are.
-    fn keeps_pages(&self, file: &Arc<File>) -> bool {
+    /// Whether the kernel's pages of a file are of the version that it is at; from now on they are. And whether others had
+    /// changed the file since this was asked last.
+    fn keeps_pages(&self, file: &Arc<File>) -> (bool, bool) {
         let changed = file.was_changed();
         let version = file.data.data_version();
         let shared = file.is_shared() && self.cache.pages(file.ino).is_some();
         let before = self.cache.pages_are_of(file.ino, version);
-        !changed && (shared || before == Some(version))
+        (!changed && (shared || before == Some(version)), changed)
     }
     /// Whoever asked for the handle is gone.
     async fn undo_open(&self, handle: Handle) {
@@ -303,11 +328,14 @@ impl Inner {
         }
         file.data.drop_ahead();
         end_lease(file);
-        if !file.data.is_clean() {
+        let clean = file.data.is_clean();
+        let attributes = self.seen_closed(file);
+        if clean {
+            self.cache.put_attributes(&attributes, self.options.attr_ttl.saturating_sub(file.data.age()));
+        } else {
+            // Its size is one that the file never got.
             tracing::error!(inode = file.ino, "a file was closed with data that could not be written; it is lost");
         }
-        let attributes = self.seen_closed(file);
-        self.cache.put_attributes(&attributes, self.options.attr_ttl.saturating_sub(file.data.age()));
         self.background.note_atime(file.ino, file.take_atime());
         let session = self.volume.session_number().await.unwrap_or_default();
         if file.soft() == session
@@ -319,6 +347,13 @@ impl Inner {
             self.background.linger(file.ino, session);
         }
     }
+}
+
+/// What tells two states of a file apart: its size and its times of modification and change.
+type Look = (u64, u64, u64);
+
+fn look_of(attributes: &Attributes) -> Look {
+    (attributes.size, attributes.mtime_ns, attributes.ctime_ns)
 }
 
 /// Gives the lease for overwriting in place back, if there is one; it is not waited for.

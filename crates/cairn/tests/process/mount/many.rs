@@ -5,7 +5,7 @@ use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, text};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 const MOUNTS: u64 = 3;
@@ -163,4 +163,39 @@ fn a_write_that_appends_is_one_request() {
     appended.sync_all().expect("fsync");
     let output = cluster.cairn(&["fs", "cat", "/file"]);
     assert!(output.stdout == all, "{}", text(&output.stderr));
+}
+
+/// A program that seeks to the end of what another machine has closed would write over it: the kernel would still believe the
+/// old size.
+#[test]
+fn an_open_sees_the_size_that_another_machine_gave() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    // Without asking again at the open the old size would be believed for an hour.
+    let mounts: Vec<_> =
+        (0..2).map(|number| Mount::new(&cluster, &format!("mnt{number}"), "/", "attr_timeout=3600")).collect();
+    let (here, there) = (mounts[0].path("file"), mounts[1].path("file"));
+    fs::write(&here, "one ").expect("write");
+    let mut expected = String::from("one ");
+    for round in 0..20 {
+        assert_eq!(fs::metadata(&here).expect("stat").len(), expected.len() as u64, "round {round}");
+        let more = format!("{round} ");
+        let mut other = OpenOptions::new().append(true).open(&there).expect("open");
+        other.write_all(more.as_bytes()).expect("append");
+        drop(other);
+        expected += &more;
+        let mut file = OpenOptions::new().read(true).write(true).open(&here).expect("open");
+        assert_eq!(file.metadata().expect("fstat").len(), expected.len() as u64, "round {round}");
+        assert_eq!(file.seek(SeekFrom::End(0)).expect("seek"), expected.len() as u64);
+        file.write_all(b"end ").expect("write");
+        drop(file);
+        expected += "end ";
+        assert_eq!(fs::read_to_string(&there).expect("read"), expected, "round {round}");
+    }
+    for mount in mounts {
+        let umount = mount.umount();
+        assert!(umount.status.success(), "{}", text(&umount.stderr));
+    }
 }

@@ -21,6 +21,10 @@ impl Session {
                 let who = caller::of(&request.header, 0);
                 let opened = self.vfs.open(&who, ino, asked.flags as i32).await?;
                 self.note_open(&who, ino, opened, asked.flags as i32, request);
+                if opened.attributes_changed {
+                    // Before the answer: whoever opens it sees the size that others gave it.
+                    self.invalidate_attributes(request.header.nodeid);
+                }
                 if asked.open_flags & OPEN_KILL_SUIDGID != 0 {
                     self.kill_privileges(ino, opened.handle).await?;
                 }
