@@ -3,9 +3,12 @@ use crate::cache::Cache;
 use crate::error::{Result, VfsError};
 use cairn_client::FileData;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Owners of locks and the handles through which they took them, of one file of a mount.
+const LOCKS_NOTED_MAX: usize = 1 << 16;
 
 /// What the handles of a file share.
 pub(crate) struct File {
@@ -16,6 +19,8 @@ pub(crate) struct File {
     pub publishing: AtomicBool,
     /// Attributes are being asked for in the background.
     pub refreshing: AtomicBool,
+    /// Held while the locks of a closed handle are given back; no lock is asked for meanwhile.
+    pub unlocking: tokio::sync::Mutex<()>,
     /// Handles that have it open. Changed under the table's lock only.
     handles: AtomicU64,
 }
@@ -35,13 +40,13 @@ struct FileState {
     told: u64,
     /// When a handle last read it: nanoseconds since 1970, to be sent some time; 0: nothing to send.
     atime_ns: u64,
-    /// Locks of this mount's handles may be there.
-    locks: Vec<Held>,
+    /// Locks of this mount may be there, taken through the handle of that number.
+    locks: BTreeSet<(Held, u64)>,
     locks_lost: bool,
 }
 
 /// A lock that this mount was granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Held {
     pub owner: u64,
     pub flock: bool,
@@ -56,6 +61,7 @@ impl File {
             state,
             publishing: AtomicBool::new(false),
             refreshing: AtomicBool::new(false),
+            unlocking: tokio::sync::Mutex::default(),
             handles: AtomicU64::new(0),
         })
     }
@@ -133,18 +139,33 @@ impl File {
         std::mem::take(&mut self.state.lock().atime_ns)
     }
 
-    pub(crate) fn was_locked(&self, held: Held) {
+    /// A lock is asked for through a handle. Fails if that are too many to remember.
+    pub(crate) fn note_lock(&self, held: Held, handle: u64) -> Result<()> {
         let mut state = self.state.lock();
-        if !state.locks.contains(&held) {
-            state.locks.push(held);
+        if state.locks.len() >= LOCKS_NOTED_MAX && !state.locks.contains(&(held, handle)) {
+            let text = format!("inode {}: more than {LOCKS_NOTED_MAX} owners of locks on this mount", self.ino);
+            return Err(VfsError::new(libc::ENOLCK, text));
         }
+        state.locks.insert((held, handle));
+        Ok(())
     }
     /// Whether that owner may have locks; from now on it has none.
     pub(crate) fn take_locks(&self, held: Held) -> bool {
         let mut state = self.state.lock();
         let before = state.locks.len();
-        state.locks.retain(|lock| *lock != held);
+        state.locks.retain(|(lock, _)| *lock != held);
         before != state.locks.len()
+    }
+    /// Owners who took locks through a handle that is closed, and through no other one that is open.
+    pub(crate) fn take_locks_of_handle(&self, handle: u64) -> Vec<Held> {
+        let mut state = self.state.lock();
+        let through: Vec<Held> = state.locks.iter().filter(|(_, by)| *by == handle).map(|(held, _)| *held).collect();
+        state.locks.retain(|(_, by)| *by != handle);
+        let goes_on = |held: &Held| state.locks.range((*held, 0)..=(*held, u64::MAX)).next().is_some();
+        through.into_iter().filter(|held| !goes_on(held)).collect()
+    }
+    pub(crate) fn has_locks_of_handle(&self, handle: u64) -> bool {
+        self.state.lock().locks.iter().any(|(_, by)| *by == handle)
     }
     pub(crate) fn lose_locks(&self) {
         let mut state = self.state.lock();

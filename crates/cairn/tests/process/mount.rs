@@ -5,6 +5,7 @@ mod apps;
 mod clones;
 mod crash;
 mod fsx;
+mod locks;
 mod many;
 pub mod seeds;
 mod space;

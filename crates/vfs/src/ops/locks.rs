@@ -2,6 +2,9 @@
 //!
 //! As in NFS, taking a lock asks whether somebody else changed the file, and giving one back writes out what was written
 //! under it, so programs that lock what they share see each other's bytes.
+//!
+//! Invariant owned here: no lock outlives the handle through which it was taken, unless its owner took locks of the file
+//! through another one, too.
 use super::handles::OpenFile;
 use crate::error::{Result, VfsError};
 use crate::file::Held;
@@ -47,36 +50,62 @@ impl Vfs {
     /// ends the wait.
     pub async fn setlk(&self, handle: Handle, owner: u64, lock: Lock, wait: bool) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        self.set_lock(&open, lock_request(owner, POSIX, lock), wait).await
+        self.set_lock(handle, &open, lock_request(owner, POSIX, lock), wait).await
     }
     /// The same for flock(2): whole files, by open file description.
     pub async fn flock(&self, handle: Handle, owner: u64, kind: LockKind, wait: bool) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
         let lock = Lock { kind, range: LockRange::ALL, pid: 0 };
-        self.set_lock(&open, lock_request(owner, FLOCK, lock), wait).await
+        self.set_lock(handle, &open, lock_request(owner, FLOCK, lock), wait).await
     }
 
     /// Locks of a handle's file were those of another process, which is gone: the file fails until it is closed.
     pub fn lose_locks(&self, handle: Handle) {
         if let Ok(open) = self.inner.handles.file(handle) {
-            open.file.was_locked(Held { owner: 0, flock: false });
+            if let Err(error) = open.file.note_lock(Held { owner: 0, flock: false }, handle.0) {
+                tracing::debug!(%error, "others are noted already");
+            }
             open.file.lose_locks();
         }
     }
 
-    async fn set_lock(&self, open: &Arc<OpenFile>, request: SetLockRequest, wait: bool) -> Result<()> {
+    /// The last descriptor of a handle is gone: whoever took locks through it has none any more. The kernel tells of the
+    /// end of fcntl(2)'s locks by process with the flush of each close, and never of those by open file description.
+    pub async fn unlock_handle(&self, handle: Handle) -> Result<()> {
+        let open = self.inner.handles.file(handle)?;
+        if !open.file.has_locks_of_handle(handle.0) {
+            return Ok(());
+        }
+        // The kernel names owners by addresses: the next open file may have this one's before its locks are given back.
+        let _unlocking = open.file.unlocking.lock().await;
+        let flushed = self.flush_locked(&open).await;
+        let mut outcome = Ok(());
+        for Held { owner, flock } in open.file.take_locks_of_handle(handle.0) {
+            outcome = outcome.and(self.unlock_all(&open, owner, flock).await);
+        }
+        flushed.and(outcome)
+    }
+    /// What was written under a lock is to be seen by who has it next.
+    async fn flush_locked(&self, open: &Arc<OpenFile>) -> Result<()> {
+        if open.file.data.is_clean() {
+            return Ok(());
+        }
+        let own = open.file.clone();
+        self.inner.change(&open.what(), async move { own.flush().await }).await
+    }
+
+    async fn set_lock(&self, handle: Handle, open: &Arc<OpenFile>, request: SetLockRequest, wait: bool) -> Result<()> {
         let file = &open.file;
         let held = Held { owner: request.owner, flock: request.kind == FLOCK };
         if request.r#type == 0 {
-            if !file.data.is_clean() {
-                let own = file.clone();
-                self.inner.change(&open.what(), async move { own.flush().await }).await?;
-            }
+            self.flush_locked(open).await?;
             return self.try_lock(open, request).await.map(|_| ());
         }
         file.check_locks()?;
         // Before it is granted: the file's release must not miss it.
-        file.was_locked(held);
+        let no_unlock = file.unlocking.lock().await;
+        file.note_lock(held, handle.0)?;
+        drop(no_unlock);
         while !self.try_lock(open, request.clone()).await? {
             if !wait {
                 return Err(VfsError::new(libc::EAGAIN, format!("{} is locked by somebody else", open.what())));
@@ -104,6 +133,9 @@ impl Vfs {
         if !open.file.take_locks(Held { owner, flock }) {
             return Ok(());
         }
+        self.unlock_all(open, owner, flock).await
+    }
+    async fn unlock_all(&self, open: &Arc<OpenFile>, owner: u64, flock: bool) -> Result<()> {
         let lock = Lock { kind: LockKind::Unlock, range: LockRange::ALL, pid: 0 };
         let request = lock_request(owner, if flock { FLOCK } else { POSIX }, lock);
         self.try_lock(open, request).await.map(|_| ())

@@ -105,6 +105,59 @@ async fn locks_hold_between_mounts_and_carry_data() {
     close(&one, first).await;
 }
 
+/// A lock of an open file description (F_OFD_SETLK), of which no flush tells, would keep everybody out after its file is
+/// closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_end_with_the_handle_that_took_them() {
+    let cluster = cluster();
+    let (one, two) = (mount(&cluster).await, mount(&cluster).await);
+    let (ino, first) = create(&one, "f", RDWR).await;
+    let again = open(&one, ino, RDWR).await;
+    let second = open(&two, ino, RDWR).await;
+    let part = |start| Lock { kind: LockKind::Write, range: LockRange { start, end: start + 9 }, pid: 5 };
+    one.setlk(first, 77, part(0), false).await.expect("granted");
+    one.setlk(again, 78, part(10), false).await.expect("granted");
+    one.flush(first, 1).await.expect("a copy of the descriptor is closed");
+    assert_eq!(two.setlk(second, 1, part(0), false).await.expect_err("locked").errno, libc::EAGAIN);
+    one.flush(first, 1).await.expect("the last one is");
+    one.unlock_handle(first).await.expect("given back");
+    one.release(first, None).await.expect("released");
+    two.setlk(second, 1, part(0), false).await.expect("free now");
+    let kept = two.setlk(second, 1, part(10), false).await.expect_err("the other handle's");
+    assert_eq!(kept.errno, libc::EAGAIN);
+    one.unlock_handle(again).await.expect("given back");
+    two.setlk(second, 1, part(10), false).await.expect("free now");
+    close(&one, again).await;
+    close(&two, second).await;
+}
+
+/// A process would lose the lock that it has through one descriptor when another one, which it closed before and a child
+/// kept, is closed at last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_close_leaves_the_locks_of_another_handle() {
+    let cluster = cluster();
+    let (one, two) = (mount(&cluster).await, mount(&cluster).await);
+    let (ino, first) = create(&one, "f", RDWR).await;
+    let again = open(&one, ino, RDWR).await;
+    let second = open(&two, ino, RDWR).await;
+    let whole = Lock { kind: LockKind::Write, range: LockRange::ALL, pid: 5 };
+    for flushes in [true, false] {
+        one.setlk(first, 7, whole, false).await.expect("granted");
+        if flushes {
+            one.flush(first, 7).await.expect("the parent's descriptor is closed");
+        }
+        one.setlk(again, 7, whole, false).await.expect("granted");
+        one.unlock_handle(first).await.expect("the child's is");
+        let kept = two.setlk(second, 7, whole, false).await.expect_err("the parent has it");
+        assert_eq!(kept.errno, libc::EAGAIN, "flushed before: {flushes}");
+        one.flush(again, 7).await.expect("the other one is closed");
+    }
+    two.setlk(second, 7, whole, false).await.expect("free now");
+    close(&one, first).await;
+    close(&one, again).await;
+    close(&two, second).await;
+}
+
 /// Files without a name could not be given one, or would stay after a crash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_without_a_name_gets_one() {

@@ -153,6 +153,10 @@ impl Session {
             Opcode::Release => {
                 let asked: ReleaseIn = request.arg()?;
                 let owner = (asked.release_flags & RELEASE_FLOCK_UNLOCK != 0).then_some(asked.lock_owner);
+                // Also what no flush gives back: locks of the open file description (F_OFD_SETLK).
+                if let Err(error) = self.vfs.unlock_handle(Handle(asked.fh)).await {
+                    tracing::warn!(handle = asked.fh, %error, "locks of a closed file may last until the session ends");
+                }
                 let released = self.vfs.release(Handle(asked.fh), owner).await;
                 self.table.forget(asked.fh);
                 released.map(|()| Reply::Done)
