@@ -40,6 +40,20 @@ pub const KNOWN: &[&str] = &[
 /// What fstab has for mount(8) itself.
 const FOR_OTHERS: &[&str] =
     &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group", "dirsync"];
+/// What Linux knows for every file system, and what changes nothing here: access times are kept in memory and sent later
+/// anyway, reading a directory changes none, and there are no mandatory locks.
+const NO_CHANGE: &[&str] = &[
+    "diratime",
+    "nodiratime",
+    "lazytime",
+    "nolazytime",
+    "norelatime",
+    "noiversion",
+    "nomand",
+    "symfollow",
+    "silent",
+    "loud",
+];
 /// Smallest memory with which reading and writing at speed works.
 const CACHE_MIN: usize = 16 << 20;
 const CACHE_MAX: usize = 512 << 20;
@@ -126,6 +140,10 @@ impl MountOptions {
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,
+            // They take back just the one that they name.
+            "atime" if self.atime == Atime::Never => self.atime = Atime::Relative,
+            "nostrictatime" if self.atime == Atime::Strict => self.atime = Atime::Relative,
+            "atime" | "nostrictatime" => {}
             "suid" => self.nosuid = false,
             "nosuid" => self.nosuid = true,
             "dev" => self.nodev = false,
@@ -141,6 +159,7 @@ impl MountOptions {
                 ));
             }
             "allow_root" => return Err(Failure::usage("allow_root: use allow_other; permissions are always checked")),
+            flag if NO_CHANGE.contains(&flag) => {}
             flag if FOR_OTHERS.contains(&flag) || flag.starts_with("x-") || flag.starts_with("X-") => {}
             flag => return Err(unknown(flag)),
         }
@@ -247,6 +266,23 @@ mod tests {
         let visible = MountOptions::parse(["close=visible"]).expect("a known option");
         assert!(visible.vfs().close_visible);
         assert_eq!(options.vfs().attr_ttl, Duration::from_millis(500));
+    }
+
+    /// A line of fstab that every local file system takes would keep a machine from booting.
+    #[test]
+    fn options_that_change_nothing_here_are_passed_over() {
+        let all = "nodiratime,diratime,lazytime,nolazytime,norelatime,noiversion,nomand,symfollow,silent,loud,atime";
+        assert_eq!(MountOptions::parse([all]).expect("known options"), MountOptions::default());
+        for (list, atime) in [
+            ("noatime,nodiratime,lazytime", Atime::Never),
+            ("noatime,norelatime", Atime::Never),
+            ("noatime,nostrictatime", Atime::Never),
+            ("noatime,atime", Atime::Relative),
+            ("strictatime,atime", Atime::Strict),
+            ("strictatime,nostrictatime", Atime::Relative),
+        ] {
+            assert_eq!(MountOptions::parse([list]).expect(list).atime, atime, "{list}");
+        }
     }
 
     /// Somebody would believe that an option works which nobody looked at.

@@ -4,7 +4,7 @@
 use super::Session;
 use super::reply::{Outcome, Reply};
 use super::request::Request;
-use crate::abi::names::{BatchForgetIn, ForgetIn, ForgetOne};
+use crate::abi::names::{BatchForgetIn, ForgetOne};
 use crate::abi::notify::InterruptIn;
 use crate::abi::opcode::Opcode;
 use std::future::Future;
@@ -70,7 +70,7 @@ impl Session {
     /// Starts whatever the request asks for.
     pub(super) fn dispatch(self: &Arc<Self>, request: Request) {
         match request.opcode() {
-            Some(Opcode::Forget) => self.forget_one(&request),
+            Some(Opcode::Forget) => self.forget(request.header.nodeid),
             Some(Opcode::BatchForget) => self.forget_many(&request),
             Some(Opcode::Interrupt) => {
                 if let Ok(interrupt) = request.arg::<InterruptIn>() {
@@ -81,25 +81,19 @@ impl Session {
             _ => self.start(request),
         }
     }
-    fn forget_one(&self, request: &Request) {
-        if let Ok(forget) = request.arg::<ForgetIn>() {
-            self.forget(request.header.nodeid, forget.nlookup);
-        }
-    }
     fn forget_many(&self, request: &Request) {
         let Ok(batch) = request.arg::<BatchForgetIn>() else { return };
         let list = request.args.get(size_of::<BatchForgetIn>()..).unwrap_or_default();
         for one in list.chunks_exact(size_of::<ForgetOne>()).take(batch.count as usize) {
             if let Ok(one) = ForgetOne::read_from_bytes(one) {
-                self.forget(one.nodeid, one.nlookup);
+                self.forget(one.nodeid);
             }
         }
     }
-    fn forget(&self, node: u64, count: u64) {
-        match (crate::virtual_dir::is_virtual(node), &self.virtual_dir) {
-            (true, Some(dir)) => dir.forget(node),
-            (true, None) => {}
-            (false, _) => self.vfs.forget(self.ino(node), count),
+    /// Inodes of the volume are not counted: what is known of them has its own limits.
+    fn forget(&self, node: u64) {
+        if let (true, Some(dir)) = (crate::virtual_dir::is_virtual(node), &self.virtual_dir) {
+            dir.forget(node);
         }
     }
 

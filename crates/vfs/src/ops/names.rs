@@ -48,8 +48,6 @@ impl Vfs {
         let attr = crate::attr::Attr::of(&attributes);
         Some(Ok(Entry { attr, entry_ttl, attr_ttl }))
     }
-    /// The kernel forgot `count` lookups of an inode.
-    pub fn forget(&self, _ino: u64, _count: u64) {}
 
     pub async fn readlink(&self, caller: &Caller, ino: u64) -> Result<Vec<u8>> {
         let volume = self.inner.as_user(caller);
