@@ -122,7 +122,8 @@ impl Settler<'_> {
         let serving = copies.unwrap_or_default().into_iter().filter(|(member, _)| lists.is_known(*member));
         let mut length = 0;
         for (_, chunk) in serving {
-            if !chunk.sealed {
+            // All of a sealed chunk is durable, if not yet at this moment.
+            if !chunk.sealed || chunk.durable_length < chunk.length {
                 return None;
             }
             length = length.max(chunk.durable_length);

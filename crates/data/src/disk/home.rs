@@ -115,10 +115,6 @@ impl DiskStore {
                     view.overwrite = number.unwrap_or(view.overwrite);
                     view.runs.extend(runs);
                 }
-                {
-                    let mut state = chunk.state.lock();
-                    state.durable = state.durable.max(durable);
-                }
                 self.home.lock().dirty.insert(chunk.id, chunk.clone());
                 for HomeData { first_block, data, version } in data {
                     let (_, blocks) = blocks.entry(chunk.id).or_insert_with(|| (chunk.clone(), Blocks::new()));

@@ -270,8 +270,15 @@ impl Journal {
     }
 }
 
-/// Answers those who wait; what remains is to be written home.
+/// Answers those who wait; what remains is to be written home. Whoever is answered finds the chunks' durable lengths as
+/// promised: they do not wait for home.
 fn complete(items: Vec<Item>) -> Vec<Effect> {
+    for item in &items {
+        if let Effect::Extent { chunk, durable, .. } = &item.effect {
+            let mut state = chunk.state.lock();
+            state.durable = state.durable.max(*durable);
+        }
+    }
     let mut effects = Vec::with_capacity(items.len());
     for item in items {
         if let Some(done) = item.done {

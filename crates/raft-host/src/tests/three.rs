@@ -145,7 +145,15 @@ fn members_know_how_old_they_are() {
     trio.add(&mut unknown);
     let leader = trio.leader();
     let (cut, other) = ((leader + 1) % 3, (leader + 2) % 3);
-    let age = |trio: &Trio, at: usize| trio.node(at).handle.age().expect("there is a state");
+    // A member that has just begun has none yet.
+    let age = |trio: &Trio, at: usize| {
+        let mut known = None;
+        wait_for("a state that has an age", || {
+            known = trio.node(at).handle.age();
+            known.is_some()
+        });
+        known.expect("waited for")
+    };
     trio.switch.cut(NodeId(cut as u32 + 1), true);
     let sum = trio.add(&mut unknown);
     wait_for("it to get older than the others ever are", || age(&trio, cut) > Duration::from_millis(1500));
@@ -159,9 +167,11 @@ fn members_know_how_old_they_are() {
     // A start tells nothing of what others did meanwhile: it counts from the last entry that it has.
     (0..3).for_each(|at| trio.nodes[at] = None);
     trio.start(cut);
-    let logged = trio.node(cut).state.lock().time;
-    let counted = RealClock.wall().0.saturating_sub(logged.0);
-    assert!(age(&trio, cut) >= Duration::from_nanos(counted).saturating_sub(young), "{:?}", age(&trio, cut));
+    wait_for("its age to count from there", || {
+        let logged = trio.node(cut).state.lock().time;
+        let counted = Duration::from_nanos(RealClock.wall().0.saturating_sub(logged.0));
+        counted > 2 * young && trio.node(cut).handle.age().is_some_and(|age| age >= counted - young)
+    });
 }
 
 /// Leadership can be handed over, and members be removed and added again, while proposals go on.

@@ -57,3 +57,15 @@ fn what_comes_meanwhile_and_later_is_done() {
         assert_eq!(&read(&store, id(1), i * 4096, 4096).expect("read").data[..], &[i as u8; 4096]);
     }
 }
+
+/// Whoever was told that a chunk is sealed, and lists it, would take its end for lost as long as it is not written home.
+#[test]
+fn what_is_durable_is_listed_so_before_it_is_home() {
+    let disk = SimDisk::new(4);
+    let store = filled(&disk);
+    let (slot, done) = slot();
+    store.append(append_op(id(1), 4096, &[2; 4096], true), done).expect("taken");
+    assert!(store.step_journal());
+    slot.lock().take().expect("answered").expect("durable");
+    assert_eq!(store.chunk(id(1)).expect("there").info().durable, 8192);
+}
