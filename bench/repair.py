@@ -2,8 +2,8 @@
 """How fast redundancy comes back after a data node is gone for good, and what readers and writers notice meanwhile.
 
 Starts a manager, a meta and nine data processes on loopback. For each layout: files until a data node holds GIB, then that
-node gets SIGKILL. Prints the time until the managers called it down, the time from the first copied byte until everything
-has its redundancy again with throttles off, and the order in which groups were filled. Then the same once more with the default
+node gets SIGKILL. Prints the time until the managers called it down, and the time from the first copied byte until everything
+has its redundancy again with throttles off. Then the same once more with the default
 throttles beside a reader and a writer, whose throughput is compared with that before.
 Ends by itself, ends only what it started. Usage: CAIRN=target/release/cairn bench/repair.py [GIB [LAYOUTS]]
 """
@@ -47,24 +47,20 @@ def cpu(cluster):
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def wait_filled(cluster, began=None):
-    """Follows repair to its end: seconds from its first byte, bytes, and the redundancy of groups as they ended."""
-    first, moved, most, ended = None, 0, 0, None
+def wait_filled(cluster, began):
+    """Follows repair to its end: seconds from its first byte."""
+    first = None
     while True:
         now = time.monotonic()
         told = repairs(cluster)
         busy = bool(told.get("repairs")) or told.get("queued", 0) > 0
-        moved = max(moved, told.get("done_bytes", 0))
-        most = max(most, told.get("total_bytes", 0))
         if first is None and told.get("done_bytes", 0) > 0:
             first = now
         if first is not None and not busy:
-            ended = now
-            break
-        if now - (began or now) > 900:
+            return now - first
+        if now - began > 900:
             sys.exit("repair does not end; see the logs of the processes")
         time.sleep(0.1)
-    return ended - first, most
 
 
 class Load:
@@ -134,7 +130,7 @@ def main():
             before = cpu(cluster)
             down = lose(cluster, "data2")
             began = time.monotonic()
-            took, told = wait_filled(cluster, began)
+            took = wait_filled(cluster, began)
             spent = cpu(cluster) - before
             print(f"{layout:7} {count * FILE_MIB / 1024:5.1f} GiB of files, the node had {size / 1e9:.2f} GB; down after {down:4.1f} s "
                   f"(timeout {DOWN_AFTER_S}); restored in {took:5.1f} s = {size / 1e6 / took:5.0f} MB/s, {spent / (size / 1e9):4.1f} CPU s/GB", flush=True)
