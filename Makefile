@@ -30,7 +30,7 @@ chaos: prepare ## kill, stop and cut off real processes, fill and lose disks und
 	    --exact chaos::chaos --nocapture | tee /dev/stderr | grep "^chaos: " > /dev/null'
 
 upgrade-test: prepare ## upgrade a cluster of real processes from an earlier build (PREVIOUS=<git revision>)
-	@CARGO='$(CARGO)' PREVIOUS='$(PREVIOUS)' scripts/upgrade-test.sh
+	@CARGO='$(CARGO)' PREVIOUS='$(PREVIOUS)' scripts/upgrade-from.sh
 
 check: ## formatting, clippy, layers, sizes, licences, advisories, links
 	.ci/prepare with-lints
