@@ -169,11 +169,15 @@ fn write_round(inner: &Arc<Inner>, publishes: &Arc<Semaphore>) {
         if file.data.has_idle_lease() {
             end_lease(&file);
         }
-        let idle = status.dirty_bytes == 0 && status.flights == 0 && status.untold_age.is_none();
+        let told = status.untold_age.is_none() && status.later_age.is_none();
+        let idle = status.dirty_bytes == 0 && status.flights == 0 && told;
         if idle || !file.may_write_behind() {
             continue;
         }
         let old = |age: Option<Duration>, limit| age.is_some_and(|age| age >= limit);
+        if old(status.later_age, inner.options.write_after) {
+            behind(inner, &file, publishes, |file| async move { file.data.send_later().await.map(|()| true) });
+        }
         let in_place =
             status.dirty_bytes >= IN_PLACE_BYTES || short || old(status.dirty_age, inner.options.write_after);
         if in_place && file.data.goes_in_place() {

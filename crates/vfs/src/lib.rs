@@ -4,7 +4,8 @@
 //! every call ends by [`VfsOptions::timeout`], and errors are Linux errnos with a text for the log. Dropping a call's future
 //! cancels its waiting: reads and lock waits end, while a change that was sent goes on in the background.
 //! Not here: the kernel's protocol and mounting (`fuse`), rules of the namespace (`meta-core`), how bytes are stored (`client`).
-pub mod attr;
+pub mod asked_ahead;
+mod attr;
 mod background;
 mod cache;
 pub mod caller;

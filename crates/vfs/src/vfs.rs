@@ -1,4 +1,5 @@
 //! A volume presented as a file system: the entry point. Operations are in `ops`, by topic.
+use crate::asked_ahead::AskedAhead;
 use crate::attr::{Attr, Entry};
 use crate::background::Background;
 use crate::cache::{Cache, Known};
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) handles: Handles,
     pub(crate) files: Files,
     pub(crate) cache: Cache,
+    pub(crate) ahead: AskedAhead,
     /// Memory for written and read-ahead data.
     pub(crate) budget: Arc<Budget>,
     pub(crate) background: Background,
@@ -69,6 +71,7 @@ impl Vfs {
             handles: Handles::default(),
             files: Files::default(),
             cache: Cache::new(options.cached_max),
+            ahead: AskedAhead::default(),
             budget: Arc::new(Budget::new(options.memory_max)),
             background: Background::default(),
             opening: (0..OPENING).map(|_| tokio::sync::Mutex::new(())).collect(),
@@ -127,6 +130,9 @@ impl Inner {
         let Some(file) = self.files.get(ino) else { return self.cache.attributes(ino) };
         let left = self.options.attr_ttl.saturating_sub(file.data.age());
         (!left.is_zero()).then(|| (of_file(&file), left))
+    }
+    pub(crate) fn cached_attributes(&self, ino: u64) -> Option<(Attr, Duration)> {
+        self.cache.attributes(ino).map(|(cached, left)| (Attr::of(&cached), left))
     }
     /// The same for an entry of a directory.
     pub(crate) fn entry(&self, caller: &Caller, parent: u64, name: &[u8], found: &Attributes) -> Entry {

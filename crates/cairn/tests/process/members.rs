@@ -47,8 +47,14 @@ pub fn leader(cluster: &Cluster) -> String {
 
 /// Who left a moment ago is refused until it has dropped what it had.
 fn until_taken(cluster: &Cluster, args: &[&str]) {
-    let taken = || cluster.cairn(args).status.success();
-    until_told("the change to be taken", taken, || cluster.ok(&["admin", "partition", "ls"]));
+    let said = std::cell::RefCell::new(String::new());
+    let taken = || {
+        let output = cluster.cairn(args);
+        *said.borrow_mut() = text(&output.stderr);
+        output.status.success()
+    };
+    let told = || format!("{}{}{}", said.borrow(), cluster.ok(&["admin", "partition", "ls"]), cluster.ok(&["admin", "status"]));
+    until_told("the change to be taken", taken, told);
 }
 
 fn settled(cluster: &Cluster) {
@@ -78,9 +84,14 @@ impl Load {
 
     /// Ends it; the names that were acknowledged.
     fn end(mut self) -> Vec<String> {
+        self.stop();
+        std::fs::read_to_string(&self.log).expect("log").lines().map(str::to_owned).collect()
+    }
+
+    /// Also when the test fails before: nothing is left behind.
+    fn stop(&mut self) {
         self.job.kill().expect("kill");
         self.job.wait().expect("wait");
-        std::fs::read_to_string(&self.log).expect("log").lines().map(str::to_owned).collect()
     }
 
     fn done(&self) -> usize {
@@ -94,6 +105,12 @@ impl Load {
             assert!(begin.elapsed() < LIMIT, "nothing was made any more after {before}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -146,6 +163,8 @@ fn a_partition_moves_under_load() {
         until_taken(&cluster, &["admin", "partition", "move", "p1", &old, &spare]);
         let now = members(&cluster);
         assert!(now.len() == 3 && now.contains(&spare) && !now.contains(&old), "round {round}: {now:?}");
+        // Who did not hear the answer may ask again.
+        cluster.ok(&["admin", "partition", "move", "p1", &old, &spare]);
         spare = old;
     }
     loads.iter().for_each(Load::goes_on);

@@ -12,6 +12,7 @@ mod change;
 mod clone;
 mod flight;
 mod in_place;
+mod later;
 mod publish;
 mod read;
 mod rows;
@@ -32,6 +33,7 @@ use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::meta::{Attributes, OpenResponse};
 use flight::Flight;
 use in_place::InPlace;
+use later::Later;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,6 +53,8 @@ pub struct FileData {
     order: tokio::sync::Mutex<()>,
     /// Held while blocks are overwritten in place and while the lease for that is taken or given back.
     using: tokio::sync::Mutex<()>,
+    /// Held while the servers are told of attributes that waited.
+    telling: tokio::sync::Mutex<()>,
 }
 
 struct State {
@@ -79,6 +83,10 @@ struct State {
     was_cut: bool,
     /// A publish is on its way: an answer to another call may tell of it, and is not taken for somebody else's change.
     publishing: bool,
+    /// Attributes that are set here and that the servers do not know yet.
+    later: Option<Later>,
+    /// Version of the contents with which this client made the file.
+    made_at: Option<u64>,
 }
 
 /// What a file's memory holds.
@@ -96,6 +104,8 @@ pub struct DataStatus {
     pub durable_bytes: usize,
     /// How long ago blocks were changed in place that the metadata was not told of.
     pub untold_age: Option<Duration>,
+    /// How long ago the oldest attributes were set that the servers were not told of.
+    pub later_age: Option<Duration>,
 }
 
 /// Who changed what an answer tells of.
@@ -248,6 +258,8 @@ impl FileData {
             foreign: u64::from(attributes.overwriter != 0),
             was_cut: false,
             publishing: false,
+            later: None,
+            made_at: None,
         };
         Ok(Arc::new(FileData {
             volume: volume.clone(),
@@ -257,6 +269,7 @@ impl FileData {
             state: Mutex::new(state),
             order: tokio::sync::Mutex::new(()),
             using: tokio::sync::Mutex::new(()),
+            telling: tokio::sync::Mutex::new(()),
         }))
     }
     pub fn inode(&self) -> u64 {
@@ -288,6 +301,9 @@ impl FileData {
         let state = self.state.lock();
         let mut attributes = state.attributes;
         attributes.size = state.size();
+        if let Some(later) = &state.later {
+            later.put_over(&mut attributes);
+        }
         if state.mtime_ns != 0 {
             attributes.mtime_ns = state.mtime_ns;
             // What a write changes, too.
@@ -317,7 +333,8 @@ impl FileData {
     /// Nothing waits to be written or published.
     pub fn is_clean(&self) -> bool {
         let state = self.state.lock();
-        state.dirty.is_empty() && state.flights.is_empty() && state.in_place.under_way.is_none()
+        let contents = state.dirty.is_empty() && state.flights.is_empty() && state.in_place.under_way.is_none();
+        contents && state.later.is_none()
     }
     /// The same, and it is durable, whoever wrote it.
     pub fn is_durable(&self) -> bool {
@@ -335,6 +352,7 @@ impl FileData {
             dirty_age: state.dirty_since.map(|since| now.since(since)),
             unpublished_age: state.unpublished_since.map(|since| now.since(since)),
             untold_age: state.in_place.untold.map(|since| now.since(since)),
+            later_age: state.later.as_ref().map(|later| now.since(later.since)),
             durable_bytes: state.flights.iter().take_while(|f| f.is_durable()).map(|f| f.data.bytes()).sum(),
         }
     }

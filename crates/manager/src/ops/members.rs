@@ -69,6 +69,13 @@ fn wanted_members(state: &State, id: PartitionId, request: &ChangeMembersRequest
     let refused = |text: String| Err(WireError::new(ErrorCode::InvalidArgument, text));
     let now = if partition.target.is_empty() { &partition.members } else { &partition.target };
     let (add, remove) = (nodes(&request.add), nodes(&request.remove));
+    let done = |members: &[NodeId]| {
+        add.iter().all(|node| members.contains(node)) && !remove.iter().any(|node| members.contains(node))
+    };
+    if !add.is_empty() && !remove.is_empty() && done(now) {
+        // The same once more: whoever asked did not hear the answer.
+        return Ok(now.clone());
+    }
     if let Some(node) = remove.iter().find(|node| !now.contains(node)) {
         return refused(format!("{node} is no member of {id}; its members are {}", names(now)));
     }

@@ -2,9 +2,14 @@
 use crate::attr::{Attr, SetAttr, SetTime};
 use crate::caller::Caller;
 use crate::error::Result;
+use crate::file::File;
 use crate::vfs::{Handle, Vfs, now_ns, of_file};
-use cairn_wire::meta::SetattrRequest;
+use cairn_client::Volume;
+use cairn_wire::meta::{Attributes, SetattrRequest};
 use std::time::Duration;
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
 
 const MODE: u32 = 1;
 const UID: u32 = 1 << 1;
@@ -46,11 +51,35 @@ pub(crate) fn request(set: &SetAttr) -> SetattrRequest {
     request
 }
 
+/// Sets attributes that the servers may be told of later, if they would allow it and change nothing else.
+fn set_later(file: &File, caller: &Caller, volume: &Volume, set: &SetAttr) -> Option<Attributes> {
+    let before = of_file(file);
+    let (root, owner) = (caller.uid == 0, caller.uid == before.uid);
+    let bits = before.mode | set.mode.unwrap_or_default();
+    // They go with a change of the owner, or are refused to who is not in the group.
+    let privileges = bits & (SETUID | SETGID) != 0;
+    let gives_away = set.uid.is_some() || set.gid.is_some();
+    if privileges || !(root || owner && !gives_away) || set.kill_privileges {
+        return None;
+    }
+    let now = now_ns();
+    let at = |time: Option<SetTime>| time.map(|time| if time == SetTime::Now { SetTime::At(now as i64) } else { time });
+    let set = SetAttr { atime: at(set.atime), mtime: at(set.mtime), ..*set };
+    if !file.data.set_later(volume, &request(&set), now) {
+        return None;
+    }
+    if set.atime.is_some() {
+        file.take_atime();
+    }
+    Some(of_file(file))
+}
+
 impl Vfs {
     /// Attributes and how long they may be used.
     pub async fn getattr(&self, caller: &Caller, ino: u64, handle: Option<Handle>) -> Result<(Attr, Duration)> {
         let inner = &self.inner;
         let ttl = inner.options.attr_ttl;
+        inner.ahead.seen(ino);
         let file = match handle.map(|handle| inner.handles.file(handle)) {
             Some(Ok(open)) => Some(open.file.clone()),
             _ => inner.files.get(ino),
@@ -60,8 +89,13 @@ impl Vfs {
             if !left.is_zero() {
                 return Ok((Attr::of(&of_file(file)), left));
             }
-        } else if let Some((cached, left)) = inner.cache.attributes(ino) {
-            return Ok((Attr::of(&cached), left));
+        } else if let Some(known) = inner.cached_attributes(ino) {
+            return Ok(known);
+        } else if inner.limited("getattr", async { Ok(inner.ahead.wait(ino).await) }).await?
+            && let Some(known) = inner.cached_attributes(ino)
+        {
+            inner.ahead.seen(ino);
+            return Ok(known);
         }
         let volume = inner.as_user(caller);
         let found = inner.limited(&format!("inode {ino}"), async { Ok(volume.getattr(ino).await?) }).await?;
@@ -83,9 +117,19 @@ impl Vfs {
         };
         let (volume, shown_as) = (self.inner.as_user(caller), what.clone().into_bytes());
         let request = request(&set);
+        if let Some(file) = &file
+            && let Some(seen) = set_later(file, caller, &volume, &set)
+        {
+            return Ok((Attr::of(&seen), self.inner.options.attr_ttl));
+        }
         let own = file.clone();
         let change = async move {
             let Some(file) = own else { return Ok(volume.setattr(ino, &shown_as, request).await?) };
+            match set.mode.unwrap_or_default() & (SETUID | SETGID) {
+                0 => file.data.send_later().await?,
+                // What was written before does not take them away when it is published.
+                _ => file.data.flush().await?,
+            }
             if set.mtime.is_some() && set.size.is_none() {
                 // What is published later keeps the time that is set now.
                 let ns = if let Some(SetTime::At(ns)) = set.mtime { ns as u64 } else { now_ns() };

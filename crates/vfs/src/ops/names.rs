@@ -106,6 +106,7 @@ impl Vfs {
     }
     /// What is known of an inode is old, also where it is open: the number of its names and its time of change differ.
     pub(crate) fn forget_attributes(&self, ino: u64) {
+        self.inner.ahead.forget(ino);
         self.inner.cache.forget_attributes(ino);
         if let Some(file) = self.inner.files.get(ino) {
             file.data.make_old();
@@ -114,6 +115,7 @@ impl Vfs {
     /// A file was made, or one that had just been made was opened.
     pub(crate) fn gained(&self, parent: u64, name: &[u8], at_ns: u64) {
         self.inner.cache.forget_name(parent, name);
+        self.inner.ahead.forget(parent);
         self.inner.cache.gained_file(parent, at_ns);
     }
     /// A name was made, removed or given to something else: what is known of it and its directory is old.
@@ -122,13 +124,29 @@ impl Vfs {
             self.forget_attributes(ino);
         }
         self.inner.cache.forget_name(parent, name);
+        let was_known = self.inner.cache.attributes(parent).is_some();
         self.inner.cache.forget_attributes(parent);
+        match was_known {
+            true => self.ask_ahead(parent),
+            false => self.inner.ahead.forget(parent),
+        }
+    }
+    /// Somebody looked at the directory since its last change, and will after this one.
+    fn ask_ahead(&self, directory: u64) {
+        let Some(asked) = self.inner.ahead.begin(directory) else { return };
+        let inner = self.inner.clone();
+        tokio::spawn(async move {
+            // Whoever wants to know asks again.
+            let Ok(found) = inner.volume.getattr(directory).await else { return inner.ahead.forget(directory) };
+            inner.ahead.end(&asked, || inner.cache.put_attributes(&found, inner.options.attr_ttl));
+        });
     }
 
     /// What a name is of is about to change: what was it? If that is not known, all attributes are old.
     fn affected(&self, parent: u64, name: &[u8]) -> Option<Known> {
         let known = self.inner.cache.last_known(parent, name);
         if known.is_none() {
+            self.inner.ahead.forget_all();
             self.inner.cache.forget_all_attributes();
             self.inner.files.all().iter().for_each(|file| file.data.make_old());
         }

@@ -84,13 +84,17 @@ impl Vfs {
                 user.release_inode(made.inode).await?;
                 return Err(VfsError::new(libc::EEXIST, format!("{} is not a regular file", shown(&shown_as))));
             }
-            if is_untouched(&made) {
+            let new = is_untouched(&made);
+            if new {
                 inner.cache.put_incapable(made.inode, inner.options.attr_ttl);
             }
             let _opening = inner.opening(made.inode).lock().await;
             let opened = OpenResponse { attributes: Some(made), end: made.stored_bytes == 0, ..Default::default() };
             let file = inner.enter(made.inode, &opened)?;
             inner.was_held(&user, &file, session).await?;
+            if new {
+                file.data.was_made();
+            }
             let mut entry = inner.entry(&caller, parent, &name, &made);
             if decoded.truncate && made.size > 0 {
                 let request = SetattrRequest { valid: SET_SIZE, size: 0, ..Default::default() };
@@ -181,6 +185,10 @@ impl Inner {
         let writes = flags.access() & 2 != 0;
         let shown_as = format!("inode {ino}");
         let present = self.files.get(ino);
+        if let Some(file) = &present {
+            // The permission is asked of the servers.
+            file.data.send_later().await?;
+        }
         let lingers = self.background.take_lingering(ino) == Some(session);
         self.background.wait_released(ino).await;
         let held = lingers || present.as_ref().is_some_and(|file| file.held() == session);

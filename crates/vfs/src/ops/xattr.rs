@@ -1,9 +1,19 @@
 //! Extended attributes, among them the POSIX ACLs (`system.posix_acl_access`, `system.posix_acl_default`).
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
+use crate::file::File;
 use crate::vfs::Vfs;
+use std::sync::Arc;
 
 const CAPABILITY: &[u8] = b"security.capability";
+
+/// An ACL and the mode are one.
+async fn send_later(file: Option<Arc<File>>) -> Result<()> {
+    match file {
+        Some(file) => Ok(file.data.send_later().await?),
+        None => Ok(()),
+    }
+}
 
 impl Vfs {
     pub async fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
@@ -11,8 +21,12 @@ impl Vfs {
         if is_capability && self.inner.cache.is_incapable(ino) {
             return Err(VfsError::new(libc::ENODATA, "the file has no capability"));
         }
-        let volume = self.inner.as_user(caller);
-        let outcome = self.inner.limited("getxattr", async { Ok(volume.get_xattr(ino, name).await?) }).await;
+        let (volume, file) = (self.inner.as_user(caller), self.inner.files.get(ino));
+        let get = async {
+            send_later(file).await?;
+            Ok(volume.get_xattr(ino, name).await?)
+        };
+        let outcome = self.inner.limited("getxattr", get).await;
         if is_capability && outcome.as_ref().is_err_and(|error: &VfsError| error.errno == libc::ENODATA) {
             self.inner.cache.put_incapable(ino, self.inner.options.attr_ttl);
         }
@@ -22,7 +36,11 @@ impl Vfs {
     pub async fn setxattr(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         self.inner.check_writable("setxattr")?;
         let (volume, name, value) = (self.inner.as_user(caller), name.to_vec(), value.to_vec());
-        let set = async move { Ok(volume.set_xattr(ino, &name, &value, flags).await?) };
+        let file = self.inner.files.get(ino);
+        let set = async move {
+            send_later(file).await?;
+            Ok(volume.set_xattr(ino, &name, &value, flags).await?)
+        };
         let outcome = self.inner.change("setxattr", set).await;
         self.inner.cache.forget_incapable(ino);
         // The time of change, and by an ACL the mode.
@@ -35,8 +53,12 @@ impl Vfs {
     }
     pub async fn removexattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<()> {
         self.inner.check_writable("removexattr")?;
-        let (volume, name) = (self.inner.as_user(caller), name.to_vec());
-        let outcome = self.inner.change("removexattr", async move { Ok(volume.remove_xattr(ino, &name).await?) }).await;
+        let (volume, name, file) = (self.inner.as_user(caller), name.to_vec(), self.inner.files.get(ino));
+        let remove = async move {
+            send_later(file).await?;
+            Ok(volume.remove_xattr(ino, &name).await?)
+        };
+        let outcome = self.inner.change("removexattr", remove).await;
         self.forget_attributes(ino);
         outcome
     }

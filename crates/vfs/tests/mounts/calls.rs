@@ -1,5 +1,6 @@
 //! How many calls operations cost.
 use crate::*;
+use cairn_vfs::{SetAttr, SetTime};
 use std::collections::BTreeMap;
 
 fn counts(cluster: &FakeCluster) -> BTreeMap<&'static str, u64> {
@@ -33,6 +34,106 @@ async fn a_small_file_is_three_calls_and_two_to_read() {
     assert_eq!(read(&other, handle, 4096, 4096).await, [0u8; 0]);
     close(&other, handle).await;
     assert_eq!(counts(&cluster), BTreeMap::from([("Open", 1), ("Read", 1)]));
+}
+
+/// Unpacking an archive would cost three more logged requests for each file. What was set has to be there when the file is
+/// closed, synced, opened again or left alone; whatever may have been seen by others is told at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attributes_of_a_new_file_go_with_its_contents() {
+    let cluster = cluster();
+    let asks = VfsOptions { attr_ttl: Duration::ZERO, ..options() };
+    let (vfs, other) = (mount(&cluster).await, mount_with(&cluster, Duration::from_secs(8), asks).await);
+    let (_, first) = create(&vfs, "first", RDWR).await;
+    write(&vfs, first, 0, b"opens the session and a chunk").await;
+    close(&vfs, first).await;
+    let (mtime, atime) = (SetTime::At(-5_000_000_001), SetTime::At(1_000_000_000_000_000_007));
+    let seen = async |vfs: &Vfs, ino| {
+        let attr = vfs.getattr(&root(), ino, None).await.expect("there").0;
+        (attr.mode & 0o7777, attr.uid, attr.gid, attr.atime, attr.mtime, attr.size)
+    };
+    for (number, end) in ["closed", "synced", "opened", "alone", "empty", "listed"].into_iter().enumerate() {
+        let (ino, handle) = create(&vfs, &format!("f{number}"), WRONLY).await;
+        let size = if end == "empty" { 0 } else { 4096 };
+        write(&vfs, handle, 0, &[7; 4096][..size]).await;
+        counts(&cluster);
+        let times = SetAttr { mtime: Some(mtime), atime: Some(atime), ..SetAttr::default() };
+        let owner = SetAttr { uid: Some(5), gid: Some(6), ..SetAttr::default() };
+        let mode = SetAttr { mode: Some(0o640), ..SetAttr::default() };
+        for set in [times, owner, mode] {
+            vfs.setattr(&root(), ino, Some(handle), set).await.expect("set");
+        }
+        let wanted = (0o640, 5, 6, 1_000_000_000_000_000_007, -5_000_000_001, size as u64);
+        assert_eq!(seen(&vfs, ino).await, wanted, "{end}: at once here");
+        assert_eq!(counts(&cluster), BTreeMap::new(), "{end}: nobody was asked");
+        match end {
+            "synced" => vfs.fsync(handle, false).await.expect("synced"),
+            "opened" => {
+                let user = Caller { uid: 9, gid: 9, ..root() };
+                let refused = vfs.open(&user, ino, RDONLY).await.expect_err("it is not his");
+                assert_eq!(refused.errno, 13, "by the mode that was just set");
+                close(&vfs, open(&vfs, ino, RDONLY).await).await;
+                vfs.fsync(handle, false).await.expect("synced");
+            }
+            "alone" => {
+                let mut waits = 0;
+                while seen(&other, ino).await.0 != 0o640 {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    waits += 1;
+                    assert!(waits < 300, "the others never learn of it");
+                }
+                vfs.fsync(handle, false).await.expect("synced");
+            }
+            "listed" => {
+                // A call of somebody who looks at the names does not bring the old ones back.
+                vfs.lookup(&root(), ROOT, format!("f{number}").as_bytes()).await.expect("there");
+                assert_eq!(seen(&vfs, ino).await, wanted);
+                vfs.syncfs().await.expect("synced");
+            }
+            _ => close(&vfs, handle).await,
+        }
+        if end == "closed" {
+            assert_eq!(counts(&cluster), BTreeMap::from([("Append", 1), ("Publish", 1), ("Setattr", 1)]));
+        }
+        assert_eq!(seen(&other, ino).await, wanted, "{end}: elsewhere");
+        assert_eq!(seen(&vfs, ino).await, wanted, "{end}: here");
+        if end == "synced" {
+            // Now others have seen contents.
+            counts(&cluster);
+            let closed = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            vfs.setattr(&root(), ino, Some(handle), closed).await.expect("set");
+            assert_eq!(counts(&cluster).remove("Setattr"), Some(1));
+        }
+    }
+    vfs.shutdown().await.expect("ended");
+}
+
+/// A user would set what only root or the owner may, or a program would not be told that it may not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_be_refused_is_asked_at_once() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let user = Caller { uid: 9, gid: 9, ..root() };
+    vfs.setattr(&root(), ROOT, None, SetAttr { mode: Some(0o777), ..SetAttr::default() }).await.expect("set");
+    let (entry, opened) = vfs.create(&user, ROOT, b"f", 0o644, WRONLY).await.expect("created");
+    let (ino, handle) = (entry.attr.ino, Some(opened.handle));
+    write(&vfs, opened.handle, 0, b"x").await;
+    counts(&cluster);
+    vfs.setattr(&user, ino, handle, SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.expect("his own");
+    assert_eq!(counts(&cluster), BTreeMap::new());
+    let other = Caller { uid: 10, gid: 10, ..root() };
+    for (who, set) in [
+        (&user, SetAttr { uid: Some(10), ..SetAttr::default() }),
+        (&user, SetAttr { gid: Some(10), ..SetAttr::default() }),
+        (&other, SetAttr { mode: Some(0o777), ..SetAttr::default() }),
+        (&other, SetAttr { mtime: Some(SetTime::At(1)), ..SetAttr::default() }),
+    ] {
+        let refused = vfs.setattr(who, ino, handle, set).await.expect_err("not allowed");
+        assert_eq!(refused.errno, 1, "{set:?}");
+    }
+    // Root's change comes after the user's, which waits, and after what he wrote, which would take the bit away.
+    vfs.setattr(&root(), ino, handle, SetAttr { mode: Some(0o4755), ..SetAttr::default() }).await.expect("set");
+    close(&vfs, opened.handle).await;
+    assert_eq!(mount(&cluster).await.getattr(&root(), ino, None).await.expect("there").0.mode & 0o7777, 0o4755);
 }
 
 /// The kernel asks for the capability of each file that is written, which nearly no file has: a round trip for each small file;
@@ -97,6 +198,34 @@ async fn directories_are_known_while_files_are_made_in_them() {
     let other = mount(&cluster).await;
     let known = vfs.getattr(&root(), ROOT, None).await.expect("asked").0;
     assert_eq!(known, other.getattr(&root(), ROOT, None).await.expect("asked").0);
+}
+
+/// Whoever removes many files would wait for a look at the directory before each of them, or see it as it was before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_is_asked_for_as_soon_as_something_was_removed() {
+    let cluster = cluster();
+    let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
+    let asks = VfsOptions { attr_ttl: Duration::ZERO, ..options() };
+    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    let other = mount_with(&cluster, Duration::from_secs(8), asks).await;
+    for number in 0..10 {
+        close(&vfs, create(&vfs, &format!("f{number}"), WRONLY).await.1).await;
+    }
+    vfs.getattr(&root(), ROOT, None).await.expect("asked");
+    counts(&cluster);
+    for number in 0..10 {
+        vfs.unlink(&root(), ROOT, format!("f{number}").as_bytes()).await.expect("removed");
+        let (known, _) = vfs.getattr(&root(), ROOT, None).await.expect("known");
+        assert_eq!(counts(&cluster).remove("Getattr"), Some(1), "one question for each change");
+        assert_eq!(known, other.getattr(&root(), ROOT, None).await.expect("asked").0, "it is as others see it");
+        counts(&cluster);
+    }
+    // Nobody looked at it since.
+    close(&vfs, create(&vfs, "g", WRONLY).await.1).await;
+    vfs.unlink(&root(), ROOT, b"g").await.expect("removed");
+    vfs.mkdir(&root(), ROOT, b"d", 0o755).await.expect("made");
+    vfs.rmdir(&root(), ROOT, b"d").await.expect("removed");
+    assert!(counts(&cluster).remove("Getattr").is_none_or(|asked| asked == 1));
 }
 
 /// Pages that are read at random would cost more than one request each, or bring megabytes along.

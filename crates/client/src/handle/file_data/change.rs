@@ -10,6 +10,7 @@ impl FileData {
     /// Changes attributes, the size among them: cuts the file, or makes it longer with zeros that take no space. Answers
     /// what is published then.
     pub async fn truncate(self: &Arc<Self>, volume: &Volume, request: SetattrRequest) -> Result<Attributes> {
+        self.send_later().await?;
         let _order = self.order.lock().await;
         let size = request.size;
         let floats = self.state.lock().appended_from.is_some();
@@ -55,6 +56,7 @@ impl FileData {
     }
     /// Cuts a range out; `extend`: the file becomes at least as long as its end.
     pub async fn punch(self: &Arc<Self>, volume: &Volume, offset: u64, length: u64, extend: bool) -> Result<()> {
+        self.send_later().await?;
         let _order = self.order.lock().await;
         let end = offset + length;
         let floats = self.state.lock().appended_from.is_some();
@@ -81,6 +83,7 @@ impl FileData {
     }
     /// Makes the file at least so long.
     pub async fn extend(self: &Arc<Self>, volume: &Volume, size: u64) -> Result<()> {
+        self.send_later().await?;
         let _order = self.order.lock().await;
         if self.state.lock().appended_from.is_some() {
             self.flush_in_order().await?;

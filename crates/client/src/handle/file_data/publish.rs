@@ -52,7 +52,10 @@ impl FileData {
             };
             let all = match last {
                 Some(last) => self.publish_in_order(last).await?,
-                None => Published::All,
+                None => {
+                    self.send_later().await?;
+                    Published::All
+                }
             };
             if all == Published::All {
                 self.state.lock().was_cut = false;
@@ -90,7 +93,8 @@ impl FileData {
         loop {
             let front = self.state.lock().flights.front().filter(|front| front.id <= last).cloned();
             let Some(front) = front else { break };
-            front.wait().await;
+            let (_, told) = tokio::join!(front.wait(), self.send_later());
+            told?;
             let batch = self.batch(&front, last);
             let mut bodies = Vec::with_capacity(batch.len());
             for flight in &batch {

@@ -1,0 +1,104 @@
+//! Attributes of a file that this client made and nobody has seen contents of: set here at once, told to the servers with
+//! the first contents or soon after. A program that unpacks an archive sets times, owner and mode of each file it writes.
+//!
+//! Invariants: contents are published only after the attributes that were set before them; a file is not clean while some
+//! wait. Not here: who may set them, and which of them may wait (`vfs`).
+use super::{By, FileData};
+use crate::error::Result;
+use crate::meta::volume::Volume;
+use cairn_types::Time;
+use cairn_wire::meta::{Attributes, SetattrRequest};
+
+const MODE: u32 = 1;
+const UID: u32 = 1 << 1;
+const GID: u32 = 1 << 2;
+const ATIME: u32 = 1 << 4;
+const MTIME: u32 = 1 << 5;
+/// What can wait: it depends on nothing that others may change, and all of it can be set by one request.
+const WAITING: u32 = MODE | UID | GID | ATIME | MTIME;
+const PERMISSIONS: u32 = 0o7777;
+
+/// Attributes that wait.
+#[derive(Clone)]
+pub(super) struct Later {
+    request: SetattrRequest,
+    writer: Volume,
+    pub since: Time,
+    ctime_ns: u64,
+    /// Another one after each addition.
+    number: u64,
+}
+
+impl Later {
+    fn add(&mut self, more: &SetattrRequest, ctime_ns: u64) {
+        let request = &mut self.request;
+        let has = |bit| more.valid & bit != 0;
+        request.mode = if has(MODE) { more.mode } else { request.mode };
+        request.uid = if has(UID) { more.uid } else { request.uid };
+        request.gid = if has(GID) { more.gid } else { request.gid };
+        request.atime_ns = if has(ATIME) { more.atime_ns } else { request.atime_ns };
+        request.mtime_ns = if has(MTIME) { more.mtime_ns } else { request.mtime_ns };
+        request.valid |= more.valid;
+        self.ctime_ns = ctime_ns;
+        self.number += 1;
+    }
+    /// As the servers will answer them.
+    pub fn put_over(&self, attributes: &mut Attributes) {
+        let request = &self.request;
+        let has = |bit| request.valid & bit != 0;
+        if has(MODE) {
+            attributes.mode = attributes.mode & !PERMISSIONS | request.mode & PERMISSIONS;
+        }
+        attributes.uid = if has(UID) { request.uid } else { attributes.uid };
+        attributes.gid = if has(GID) { request.gid } else { attributes.gid };
+        attributes.atime_ns = if has(ATIME) { request.atime_ns } else { attributes.atime_ns };
+        attributes.mtime_ns = if has(MTIME) { request.mtime_ns } else { attributes.mtime_ns };
+        attributes.ctime_ns = attributes.ctime_ns.max(self.ctime_ns);
+    }
+}
+
+impl FileData {
+    /// This client made the file a moment ago: nobody has seen contents of it.
+    pub fn was_made(&self) {
+        let mut state = self.state.lock();
+        state.made_at = Some(state.attributes.data_version);
+    }
+    /// Sets attributes that the servers are told of later. False if they have to be told now: others may have seen
+    /// contents of the file, somebody else's attributes wait, or these cannot.
+    pub fn set_later(&self, writer: &Volume, request: &SetattrRequest, ctime_ns: u64) -> bool {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let unseen = state.made_at == Some(state.attributes.data_version) && state.attributes.nlink > 0;
+        let other = state.later.as_ref().is_some_and(|later| later.writer.who() != writer.who());
+        if request.valid & !WAITING != 0 || !unseen || other {
+            return false;
+        }
+        if request.valid & MTIME != 0 && state.unpublished_since.is_some() {
+            // What is published keeps it.
+            state.mtime_ns = request.mtime_ns;
+        }
+        let writer = writer.clone();
+        let new = || Later { request: SetattrRequest::default(), writer, since: now, ctime_ns, number: 0 };
+        state.later.get_or_insert_with(new).add(request, ctime_ns);
+        true
+    }
+    pub fn has_later(&self) -> bool {
+        self.state.lock().later.is_some()
+    }
+    /// Tells the servers of attributes that wait. After an error they wait on.
+    pub async fn send_later(&self) -> Result<()> {
+        while self.has_later() {
+            let _one_at_a_time = self.telling.lock().await;
+            let Some(later) = self.state.lock().later.clone() else { break };
+            let answer = later.writer.setattr(self.inode, &self.shown_as, later.request).await;
+            let answer = answer.map_err(|e| self.named(e))?;
+            let now = self.now();
+            self.with(0, |state| {
+                state.learn(answer, now, By::Unknown);
+                // What was added meanwhile goes with all before it once more.
+                state.later.take_if(|waiting| waiting.number == later.number);
+            });
+        }
+        Ok(())
+    }
+}
