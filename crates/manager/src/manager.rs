@@ -98,6 +98,14 @@ impl Manager {
         Ok(f(&self.replica.read(), leading))
     }
 
+    /// Changes what this leadership remembers, also while its lease has run out for a moment: what was begun would count as
+    /// under way for ever if its end were not noted then. Nothing is done once another term has begun.
+    pub(crate) fn remember(&self, term: u64, f: impl FnOnce(&mut Leading)) {
+        if let Some(leading) = self.leading.lock().as_mut().filter(|leading| leading.term == term) {
+            f(leading);
+        }
+    }
+
     /// As [`look`](Self::look), for requests that need a cluster.
     pub(crate) fn look_in_cluster<T>(
         &self,

@@ -9,13 +9,15 @@ use crate::manager::Manager;
 use crate::memory::{self, Start};
 use crate::metrics::Metrics;
 use cairn_env::{Clock, Rng};
+use cairn_manager_core::checkpoint;
 use cairn_raft_host::{HostError, RaftHost};
 use cairn_rpc::{Client, Identity, Reply, Request, Service};
 use cairn_telemetry::Samples;
-use cairn_types::{ErrorCode, GroupId, NodeId};
+use cairn_types::{ErrorCode, GroupId, NodeId, crc32c_append};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -119,9 +121,30 @@ impl ManagerServer {
         Arc::new(Desk { manager: self.manager.clone(), under_way: Arc::new(AtomicUsize::new(0)) })
     }
 
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Arc<Manager> {
+        &self.manager
+    }
+
     /// Whether this member leads and may answer.
     pub fn leads(&self) -> bool {
         self.manager.permit().is_ok()
+    }
+
+    /// Version, length and CRC-32C of this member's state: members that have applied the same commands have the same. It
+    /// walks through the state: for tests.
+    pub fn state_digest(&self) -> (u64, u64, u32) {
+        let state = self.manager.replica.read().clone();
+        let (mut bytes, mut crc) = (0, 0);
+        let written = checkpoint::write(&state, |piece| {
+            bytes += piece.len() as u64;
+            crc = crc32c_append(crc, piece);
+            Ok::<(), Infallible>(())
+        });
+        match written {
+            Ok(()) => (state.version(), bytes, crc),
+            Err(never) => match never {},
+        }
     }
 
     /// Appends the metrics of this member.

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// A change that is not settled.
 struct Case {
+    /// Of the leader who looks.
+    term: u64,
     group: Group,
     wish: u64,
     target: Vec<NodeId>,
@@ -29,7 +31,8 @@ impl Manager {
                 let leader = leading.soft.partitions.get(&p.id).map(|load| load.leader);
                 let Some(group) = Group::of(state, p.id, leader) else { continue };
                 leading.changing.insert(p.id);
-                cases.push(Case { group, wish: p.wish, target: p.target.clone(), begun: p.begun.clone() });
+                let (term, target, begun) = (leading.term, p.target.clone(), p.begun.clone());
+                cases.push(Case { term, group, wish: p.wish, target, begun });
             }
             cases
         });
@@ -40,12 +43,15 @@ impl Manager {
     }
 
     async fn change_partition_once(self: Arc<Self>, case: Case) {
-        let id = case.group.id;
         let how = match self.next_of(&case).await {
             Ok(how) | Err(how) => how,
         };
-        // No leader any more: the next one looks for itself.
-        let _ = self.look(|_, leading| {
+        self.change_looked_at(case.term, case.group.id, how);
+    }
+
+    /// It is looked at again in the next round, whatever came of this one. A leader of another term looks for itself.
+    pub(crate) fn change_looked_at(&self, term: u64, id: PartitionId, how: String) {
+        self.remember(term, |leading| {
             leading.changing.remove(&id);
             leading.soft.changes.insert(id, how);
         });

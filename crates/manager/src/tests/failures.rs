@@ -1,10 +1,12 @@
 //! Nodes and members that fail: marked down, reported, probed, taken back.
 use super::cluster::{Managers, eventually};
 use super::node::{Mood, Node, beat, member, told};
-use cairn_types::{Epoch, MemberState};
+use crate::leading::Leading;
+use cairn_types::{Epoch, MemberState, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::PgState;
 use cairn_wire::manager::*;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Three data nodes and a meta node, one r3 group per test's need; heartbeats are sent by hand.
@@ -81,6 +83,64 @@ fn a_silent_node_that_answers_probes_stays() {
     assert!(node_up(&managers, nodes[0].id()));
     assert!(managers.status().problems.iter().any(|p| p.contains("sends no heartbeats")));
     assert!(!nodes[0].heartbeat().register_again);
+}
+
+/// A lease that ran out for a moment: nothing is answered meanwhile, leadership goes on.
+fn without_lease(managers: &Managers, act: impl FnOnce()) {
+    let manager = managers.running[0].as_ref().expect("it runs").manager.inner();
+    manager.foreign.store(true, Ordering::Relaxed);
+    assert!(manager.permit().is_err());
+    act();
+    manager.foreign.store(false, Ordering::Relaxed);
+}
+
+/// A probe that ends while the lease has run out for a moment would be under way for ever, and a dead node never marked down.
+#[test]
+fn a_probe_may_end_without_the_lease() {
+    let (managers, mut nodes, mut meta, _) = cluster();
+    managers.set(&[("node_timeout", "1s"), ("probe_deadline", "1s")]);
+    nodes[0].desk.lock().mood = Mood::Hangs;
+    let desk = nodes[0].desk.clone();
+    eventually("a probe", || {
+        nodes[1..].iter_mut().chain([&mut meta]).for_each(|n| drop(n.heartbeat()));
+        (!desk.lock().kept.is_empty()).then_some(())
+    });
+    without_lease(&managers, || std::thread::sleep(Duration::from_millis(1500)));
+    let dead = nodes[0].id();
+    eventually("the node to be marked down", || {
+        nodes[1..].iter_mut().chain([&mut meta]).for_each(|n| drop(n.heartbeat()));
+        (!node_up(&managers, dead)).then_some(())
+    });
+    nodes[0].desk.lock().mood = Mood::Well;
+}
+
+/// A change of a partition's members that was looked at while the lease had run out for a moment would never be looked at again.
+#[test]
+fn a_change_of_members_goes_on_after_a_look_without_the_lease() {
+    let (managers, ..) = cluster();
+    let (id, manager) = (PartitionId(1), managers.running[0].as_ref().expect("it runs").manager.inner());
+    let look = |f: &dyn Fn(&mut Leading)| manager.look(|_, leading| (f(leading), leading.term).1).expect("it leads");
+    let term = look(&|leading| assert!(leading.changing.insert(id)));
+    let is_under_way = || manager.look(|_, leading| leading.changing.contains(&id)).expect("it leads");
+    manager.change_looked_at(term + 1, id, "of another term".into());
+    assert!(is_under_way());
+    without_lease(&managers, || manager.change_looked_at(term, id, "nobody answered".into()));
+    assert!(!is_under_way());
+}
+
+/// A node that was lost with all it had would count as serving for ever: whoever has its address now answers its probes.
+#[test]
+fn a_lost_node_is_marked_down_though_a_new_one_has_its_address() {
+    let (managers, mut nodes, mut meta, _) = cluster();
+    managers.set(&[("node_timeout", "1s")]);
+    let mut new = Node::in_place_of(&managers, 9, &nodes[0]);
+    let (lost, found) = (nodes[0].id(), new.id());
+    assert_ne!(lost, found);
+    eventually("the node to be marked down", || {
+        nodes[1..].iter_mut().chain([&mut meta, &mut new]).for_each(|n| drop(n.heartbeat()));
+        (!node_up(&managers, lost)).then_some(())
+    });
+    assert!(node_up(&managers, found));
 }
 
 /// A writer would wait for the full timeout of a node that is gone.

@@ -35,7 +35,8 @@ pub struct Desk {
     pub pgs: BTreeMap<u32, PgState>,
     pub pushes: usize,
     pub probes: usize,
-    kept: Vec<Reply>,
+    /// What was asked while it hung.
+    pub kept: Vec<Reply>,
 }
 
 impl Desk {
@@ -130,6 +131,14 @@ impl Node {
     /// A registered one.
     pub fn start(managers: &Managers, number: u8, role: &str, disks: u8) -> Self {
         let mut node = Self::new(managers, number, role, disks);
+        node.register().expect("registered");
+        node
+    }
+
+    /// A new node under the address of one that is lost with all that it had.
+    pub fn in_place_of(managers: &Managers, number: u8, lost: &Node) -> Self {
+        let mut node = Self::new(managers, number, "data", 1);
+        node.address.clone_from(&lost.address);
         node.register().expect("registered");
         node
     }
