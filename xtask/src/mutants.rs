@@ -5,6 +5,7 @@
 //! as caught only if it compiles, and one of the tests that it names ran and failed, or one that was expected to hang did.
 //! `cargo xtask check mutants` proves that every change still fits the source.
 mod copy;
+mod seeds;
 
 use crate::cargo::{Workspace, cargo};
 use crate::findings::Findings;
@@ -19,6 +20,8 @@ const FOLDER: &str = "mutants";
 /// A test run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(900);
 const POLL: Duration = Duration::from_millis(100);
+/// Seeds that are tried for a mutant that says nothing of them.
+const SEEDS: u64 = 32;
 /// Of a test's output, when it did not do what was expected.
 const LINES_SHOWN: usize = 30;
 
@@ -39,6 +42,8 @@ struct Mutant {
     caught_by: Vec<String>,
     /// Within how many seeds, or what else is known.
     within: String,
+    /// One of so many seeds of the whole cluster has to fail; `None`: nothing is known of them.
+    seeds: Option<u64>,
 }
 
 /// How it went.
@@ -53,7 +58,7 @@ enum Outcome {
 impl Mutant {
     fn parse(name: &str, text: &str) -> Result<Mutant> {
         let table: toml::Table = text.parse().context("it is no TOML")?;
-        let known = ["what", "file", "find", "replace", "test", "env", "caught_by", "within"];
+        let known = ["what", "file", "find", "replace", "test", "env", "caught_by", "within", "seeds"];
         if let Some(other) = table.keys().find(|key| !known.contains(&key.as_str())) {
             bail!("unknown key {other}; the keys are {}", known.join(", "));
         }
@@ -84,6 +89,14 @@ impl Mutant {
             env,
             caught_by: list("caught_by")?,
             within: string("within")?,
+            seeds: match table.get("seeds") {
+                None => None,
+                Some(value) => {
+                    let count =
+                        value.as_integer().and_then(|count| u64::try_from(count).ok()).filter(|count| *count > 0);
+                    Some(count.context("seeds is no number of seeds")?)
+                }
+            },
         };
         ensure!(mutant.find != mutant.replace, "find and replace are the same");
         ensure!(!mutant.caught_by.is_empty(), "caught_by names no test");
@@ -131,8 +144,11 @@ pub fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Makes those that are named, or all, and runs their tests. `Ok(false)`: one survived.
-pub fn run(names: &[&str]) -> Result<bool> {
+/// Makes those that are named, or all, and runs their tests, or with `--seeds` seeds of the whole cluster. `Ok(false)`: one
+/// survived.
+pub fn run(args: &[&str]) -> Result<bool> {
+    let by_seeds = args.contains(&"--seeds");
+    let names: Vec<&str> = args.iter().copied().filter(|arg| *arg != "--seeds").collect();
     let workspace = Workspace::load()?;
     let all = load(&workspace.root)?;
     if let Some(unknown) = names.iter().find(|name| !all.iter().any(|mutant| mutant.name == **name)) {
@@ -143,13 +159,24 @@ pub fn run(names: &[&str]) -> Result<bool> {
     let tree = target.join("mutants").join("tree");
     copy::renew(&workspace.root, &tree)?;
     let (mut survivors, mut lines) = (0, Vec::new());
-    for mutant in all.iter().filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str())) {
+    let build = target.join("mutants").join("build");
+    let wanted = |mutant: &&Mutant| match names.as_slice() {
+        [] => !by_seeds || mutant.seeds.is_some(),
+        names => names.contains(&mutant.name.as_str()),
+    };
+    for mutant in all.iter().filter(wanted) {
         println!("== {}: {}", mutant.name, mutant.what);
         let begun = Instant::now();
         let path = tree.join(&mutant.file);
         let source = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         fs::write(&path, mutant.apply(&source)?).with_context(|| format!("writing {}", path.display()))?;
-        let outcome = try_to_catch(mutant, &tree, &target.join("mutants").join("build"));
+        let (outcome, expected) = match by_seeds {
+            false => (try_to_catch(mutant, &tree, &build), mutant.within.clone()),
+            true => {
+                let count = mutant.seeds.unwrap_or(SEEDS);
+                (seeds::try_to_catch(mutant, count, &tree, &build), format!("one of {count} seeds"))
+            }
+        };
         fs::write(&path, source).with_context(|| format!("writing {}", path.display()))?;
         let said = match outcome? {
             Outcome::Caught(tests) => format!("caught by {}", tests.join(", ")),
@@ -158,7 +185,7 @@ pub fn run(names: &[&str]) -> Result<bool> {
                 format!("SURVIVED: {why}")
             }
         };
-        println!("   {said} ({} s; expected: {})", begun.elapsed().as_secs(), mutant.within);
+        println!("   {said} ({} s; expected: {})", begun.elapsed().as_secs(), expected);
         lines.push(format!("{:<28} {said}", mutant.name));
     }
     println!("\n== summary");

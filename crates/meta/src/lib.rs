@@ -11,6 +11,7 @@ mod chunk_lists;
 mod compact;
 mod config;
 mod contributor;
+mod digest;
 mod duties;
 mod error;
 mod free;
@@ -35,6 +36,7 @@ mod volatile;
 mod wanted_leases;
 
 pub use config::{MetaConfig, MetaTimings};
+pub use digest::StateDigest;
 pub use error::MetaError;
 pub use server::MetaServer;
 pub use stats::MetaStats;

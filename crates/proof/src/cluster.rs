@@ -1,4 +1,4 @@
-//! [`Cluster`]: one head or three, some data nodes, the network between them, and a way to ask them that no fault is on.
+//! [`Cluster`]: one head or three and a spare one, some data nodes, the network between them, and a way to ask them that no fault is on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use cairn_client::{Client, ConnectOptions};
 use cairn_env::BufPool;
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload, Response};
 use cairn_sim::SimRng;
-use cairn_types::MemberState;
+use cairn_types::{MemberState, Scheme};
 use cairn_wire::Opcode;
+use cairn_wire::data::PgState;
 use cairn_wire::manager::{ClusterMap, ConfigItem, GetMapRequest, SetConfigRequest, SetConfigResponse};
 use parking_lot::Mutex;
 
@@ -40,6 +41,8 @@ const SETTINGS: &[(&str, &str)] = &[
 /// A cluster in this process.
 pub struct Cluster {
     pub links: Arc<Links>,
+    /// Heads with a manager: those with the first places.
+    pub managers: usize,
     /// With the first places.
     pub heads: Vec<Mutex<Head>>,
     /// With those after them.
@@ -52,8 +55,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster with so many heads and data nodes.
-    pub fn start(seed: u64, heads: usize, data_nodes: usize) -> Result<Self, String> {
+    /// Starts a cluster with so many managers, heads and data nodes; `jobs`: data nodes work for others, too.
+    pub fn start(seed: u64, managers: usize, heads: usize, data_nodes: usize, jobs: bool) -> Result<Self, String> {
+        let count = managers;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name(format!("seed-{seed}"))
@@ -66,17 +70,18 @@ impl Cluster {
             let proxy = runtime.block_on(Proxy::start(place, links.clone()));
             proxies.push(proxy.map_err(|error| error.to_string())?);
         }
-        let managers: Vec<String> = proxies[..heads].iter().map(|proxy| proxy.address()).collect();
+        let managers: Vec<String> = proxies[..count].iter().map(|proxy| proxy.address()).collect();
         let head = |place: usize| {
             let disk = new_disk(seed ^ (place as u64) << 48, format!("head{place}"), 512 << 20);
-            Mutex::new(Head::new(place, disk, proxies[place].clone(), managers.clone(), data_nodes))
+            Mutex::new(Head::new(place, disk, proxies[place].clone(), managers.clone(), (heads, data_nodes)))
         };
-        let node = |place: usize| Mutex::new(DataNode::new(seed, place, proxies[place].clone(), managers.clone()));
-        let (heads, nodes) = ((0..heads).map(head).collect(), (heads..proxies.len()).map(node).collect());
+        let node =
+            |place: usize| Mutex::new(DataNode::new(seed, place, proxies[place].clone(), managers.clone(), jobs));
+        let (all, nodes) = ((0..heads).map(head).collect(), (heads..proxies.len()).map(node).collect());
         let config = ClientConfig { pool: BufPool::new(64 << 20), ..ClientConfig::default() };
         let direct = cairn_rpc::Client::with_threads(1, config, Identity::client());
         let direct = direct.map_err(|error| error.to_string())?;
-        let cluster = Self { links, heads, nodes, proxies, direct, runtime };
+        let cluster = Self { links, managers: count, heads: all, nodes, proxies, direct, runtime };
         cluster.set_clocks(seed);
         cluster.start_heads()?;
         for node in &cluster.nodes {
@@ -122,27 +127,37 @@ impl Cluster {
         self.eventually("every data node is registered", START_PATIENCE, || self.learn_numbers())?;
         // Connections of before say nothing about who opened them.
         self.proxies.iter().for_each(|proxy| proxy.end_connections());
-        let item = |(key, value): &(&str, &str)| ConfigItem {
-            key: (*key).into(),
-            value: (*value).into(),
-            ..ConfigItem::default()
-        };
-        let request = SetConfigRequest { items: SETTINGS.iter().map(item).collect() };
-        self.eventually("the manager takes settings", START_PATIENCE, || {
-            let answer = self.runtime.block_on(self.ask_manager(Opcode::SetConfig, &request));
-            answer.is_ok_and(|answer| answer.decode::<SetConfigResponse>().is_ok_and(|a| a.mistakes.is_empty()))
-        })?;
+        self.set(SETTINGS)?;
         self.eventually("the default volume", START_PATIENCE, || {
             self.map().is_some_and(|map| !map.volumes.is_empty() && !map.partitions.is_empty())
         })
     }
 
-    fn learn_numbers(&self) -> bool {
-        // Heads have their number from the configuration.
-        (0..self.heads.len()).for_each(|place| self.links.learn(Head::number(place), place));
-        self.nodes.iter().all(|node| {
+    /// Learns which place has which number; false: one has none yet. Who lost everything gets another one.
+    pub fn learn_numbers(&self) -> bool {
+        let learn = |number: Option<u32>, place| number.inspect(|number| self.links.learn(*number, place)).is_some();
+        let heads = self.heads.iter().map(|head| {
+            let head = head.lock();
+            learn(head.number(), head.place)
+        });
+        let nodes = self.nodes.iter().map(|node| {
             let node = node.lock();
-            node.number().inspect(|number| self.links.learn(*number, node.place)).is_some()
+            learn(node.number(), node.place)
+        });
+        heads.chain(nodes).filter(|known| !known).count() == 0
+    }
+
+    /// Changes settings.
+    pub fn set(&self, settings: &[(&str, &str)]) -> Result<(), String> {
+        let item = |(key, value): &(&str, &str)| ConfigItem {
+            key: (*key).into(),
+            value: (*value).into(),
+            ..ConfigItem::default()
+        };
+        let request = SetConfigRequest { items: settings.iter().map(item).collect() };
+        self.eventually("the manager takes settings", START_PATIENCE, || {
+            let answer = self.runtime.block_on(self.ask_manager(Opcode::SetConfig, &request));
+            answer.is_ok_and(|answer| answer.decode::<SetConfigResponse>().is_ok_and(|a| a.mistakes.is_empty()))
         })
     }
 
@@ -160,7 +175,7 @@ impl Cluster {
 
     /// A client as any front has it.
     pub fn connect(&self) -> Result<Client, String> {
-        let patience = if self.heads.len() == 1 { PATIENCE } else { PATIENCE_OF_THREE };
+        let patience = if self.managers == 1 { PATIENCE } else { PATIENCE_OF_THREE };
         let options = ConnectOptions { patience, ..ConnectOptions::new(self.managers()) };
         self.runtime.block_on(Client::connect(options)).map_err(|error| error.to_string())
     }
@@ -175,13 +190,13 @@ impl Cluster {
 
     /// Addresses of the managers, as others know them.
     fn managers(&self) -> Vec<String> {
-        self.proxies[..self.heads.len()].iter().map(|proxy| proxy.address()).collect()
+        self.proxies[..self.managers].iter().map(|proxy| proxy.address()).collect()
     }
 
     /// Calls whichever manager leads, past all faults of the network.
     pub async fn ask_manager(&self, opcode: Opcode, request: &impl prost::Message) -> Result<Response, String> {
         let mut last = String::new();
-        for place in 0..self.heads.len() {
+        for place in 0..self.managers {
             match self.ask(place, opcode, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(why) => last = why,
@@ -210,13 +225,18 @@ impl Cluster {
         map.disks.iter().filter_map(|disk| Some((disk.id, place(disk.node)?))).collect()
     }
 
-    /// Places of members that do not serve, by the map; `None` if the manager does not answer.
+    /// Places of members that do not serve, by the map, besides those that a group has more than it needs while another
+    /// one is to leave; `None` if the manager does not answer.
     pub fn not_serving(&self) -> Option<Vec<usize>> {
         let map = self.map()?;
         let places = self.places(&map);
-        let members = map.pgs.iter().filter_map(|pg| pg.state.as_ref()).filter(|state| !state.retired);
         let serving = u32::from(MemberState::Serving.code());
-        let mut out: Vec<usize> = members
+        let lacks_some = |state: &&PgState| {
+            let width = Scheme::from_code(state.scheme as u8).map_or(state.members.len(), |scheme| scheme.members());
+            !state.retired && state.members.iter().filter(|member| member.state == serving).count() < width
+        };
+        let groups = map.pgs.iter().filter_map(|pg| pg.state.as_ref()).filter(lacks_some);
+        let mut out: Vec<usize> = groups
             .flat_map(|state| state.members.iter().filter(|member| member.state != serving))
             .filter_map(|member| places.get(&member.disk).copied())
             .collect();

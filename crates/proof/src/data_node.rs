@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use cairn_data::{DataConfig, DataEnv, DataServer, DiskConfig};
 use cairn_env::{BufPool, Disk, OsRng};
+use cairn_jobs::{JobWorker, WorkerConfig};
 use cairn_node_agent::{Contributor, NodeAgent};
 use cairn_rpc::Server;
-use cairn_sim::{CrashPolicy, SimDisk};
+use cairn_sim::{CrashPolicy, FaultCounts, SimDisk};
 use cairn_store::KnownDisks;
 
 use crate::ground::{Ground, Router, host_of, new_disk, serve};
@@ -20,6 +21,7 @@ struct Running {
     server: Server,
     agent: Arc<NodeAgent>,
     data: DataServer,
+    jobs: Option<Arc<JobWorker>>,
     ground: Ground,
 }
 
@@ -34,6 +36,7 @@ pub enum End {
 
 /// A process with the data role.
 pub struct DataNode {
+    seed: u64,
     pub place: usize,
     /// With the chunks.
     pub disk: SimDisk,
@@ -41,6 +44,10 @@ pub struct DataNode {
     home: SimDisk,
     pub proxy: Arc<Proxy>,
     managers: Vec<String>,
+    /// It converts files and moves them out of packs.
+    jobs: bool,
+    /// What disks that were lost have gone through.
+    lost: Vec<FaultCounts>,
     running: Option<Running>,
 }
 
@@ -72,10 +79,28 @@ fn config(disk: &SimDisk) -> DataConfig {
 
 impl DataNode {
     /// An empty one, not yet running.
-    pub fn new(seed: u64, place: usize, proxy: Arc<Proxy>, managers: Vec<String>) -> Self {
+    pub fn new(seed: u64, place: usize, proxy: Arc<Proxy>, managers: Vec<String>, jobs: bool) -> Self {
         let disk = new_disk(seed ^ (place as u64) << 32, format!("disk{place}"), DISK_BYTES);
         let home = new_disk(seed ^ (place as u64) << 40, format!("home{place}"), 16 << 20);
-        Self { place, disk, home, proxy, managers, running: None }
+        Self { seed, place, disk, home, proxy, managers, jobs, lost: Vec::new(), running: None }
+    }
+
+    /// An empty disk is in the place of the one that there was, under another path; `all`: the node has lost its own
+    /// directory as well and is a new node. It must not run.
+    pub fn lose(&mut self, all: bool) {
+        assert!(self.running.is_none(), "it runs");
+        self.lost.push(self.disk.counts());
+        let (place, times) = (self.place, self.lost.len());
+        let seed = self.seed ^ (place as u64) << 32 ^ (times as u64) << 56;
+        self.disk = new_disk(seed, format!("disk{place}-{times}"), DISK_BYTES);
+        if all {
+            self.home = new_disk(seed ^ 1 << 40, format!("home{place}"), 16 << 20);
+        }
+    }
+
+    /// What its disks have gone through.
+    pub fn counts(&self) -> Vec<FaultCounts> {
+        self.lost.iter().copied().chain([self.disk.counts()]).collect()
     }
 
     /// Whether it runs.
@@ -117,16 +142,30 @@ impl DataNode {
         let data = DataServer::start(config, env).map_err(|error| error.to_string())?;
         serve(&router.data, Arc::new(data.clone()));
         self.proxy.lead_to(Some(server.local_addr()));
-        let role: Arc<dyn Contributor> = Arc::new(data.clone());
-        let agent = ground.agent(self.proxy.address(), self.managers.clone(), &["data"], vec![role])?;
+        let mut contributors: Vec<Arc<dyn Contributor>> = vec![Arc::new(data.clone())];
+        let jobs = match self.jobs {
+            false => None,
+            true => Some(JobWorker::start(self.job_config()).map_err(|error| error.to_string())?),
+        };
+        if let Some(jobs) = &jobs {
+            serve(&router.jobs, jobs.clone());
+            contributors.push(jobs.clone());
+        }
+        let agent = ground.agent(self.proxy.address(), self.managers.clone(), &["data"], contributors)?;
         let weak = Arc::downgrade(&agent);
         data.set_poke(Arc::new(move || {
             if let Some(agent) = weak.upgrade() {
                 agent.poke();
             }
         }));
-        self.running = Some(Running { server, agent, data, ground });
+        self.running = Some(Running { server, agent, data, jobs, ground });
         Ok(())
+    }
+
+    fn job_config(&self) -> WorkerConfig {
+        let host = format!("host-{}", self.proxy.address());
+        let rack = format!("rack-{}", self.proxy.address());
+        WorkerConfig { host, rack, ..WorkerConfig::new(self.managers.clone()) }
     }
 
     /// Ends the process: from this moment on nothing that it does has an effect.
@@ -136,6 +175,9 @@ impl DataNode {
         self.proxy.lead_to(None);
         if let Some(running) = self.running.take() {
             running.server.shutdown(Duration::ZERO);
+            if let Some(jobs) = &running.jobs {
+                jobs.stop();
+            }
             running.agent.stop();
             running.data.stop();
         }

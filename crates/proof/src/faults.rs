@@ -43,6 +43,14 @@ pub enum Kind {
     ReadsFail,
     /// The disk is full.
     Full,
+    /// Reads of chunk files come back with flipped bits now and then.
+    Corrupts,
+    /// Syncs are forgotten now and then; at the end power goes.
+    Forgets,
+    /// The disk is lost with all that it had; an empty one comes in its place.
+    DiskLost,
+    /// The machine is lost; a new one comes in its place.
+    NodeLost,
 }
 
 /// A fault that is to begin.
@@ -92,6 +100,10 @@ fn name(kind: Kind) -> &'static str {
         Kind::DiskFails(..) => "disk-fails",
         Kind::ReadsFail => "reads-fail",
         Kind::Full => "full",
+        Kind::Corrupts => "corrupts",
+        Kind::Forgets => "forgets-syncs",
+        Kind::DiskLost => "disk-lost",
+        Kind::NodeLost => "node-lost",
     }
 }
 
@@ -125,7 +137,7 @@ impl Chaos {
     /// Whether the namespace may be out of reach: a fault of the only head is in force, or clients alone are cut off from
     /// one of three, which may lead and knows nothing of it. Of three, one is faulty at most.
     pub fn namespace_may_stop(&self) -> bool {
-        let only = self.cluster.heads.len() == 1;
+        let only = self.cluster.managers == 1;
         self.active.iter().any(|active| {
             let Planned { place, kind, .. } = active.planned;
             self.cluster.is_head(place) && (only || matches!(kind, Kind::Cut(links::End::Client, _)))
@@ -139,10 +151,9 @@ impl Chaos {
         }
         let until = step + 1 + self.rng.index(5);
         let after = Duration::from_millis(self.rng.range(0..80));
-        let heads = self.cluster.heads.len();
-        if !self.head_is_faulty() && self.rng.chance(if heads == 1 { 0.1 } else { 0.3 }) {
-            let (kind, until) =
-                if heads == 1 { self.pick_for_only_head(step, until) } else { (self.pick_for_head(), until) };
+        let (heads, only) = (self.cluster.heads.len(), self.cluster.managers == 1);
+        if !self.head_is_faulty() && self.rng.chance(if only { 0.1 } else { 0.3 }) {
+            let (kind, until) = if only { self.pick_for_only_head(step, until) } else { (self.pick_for_head(), until) };
             return Some(Planned { place: self.rng.index(heads), kind, after, until, spots: Vec::new() });
         }
         let exposed = self.exposed()?;
@@ -186,7 +197,7 @@ impl Chaos {
     fn pick_kind(&self) -> Kind {
         let rng = &self.rng;
         let others = self.cluster.data_places();
-        match rng.index(22) {
+        match rng.index(28) {
             0 | 1 => Kind::Power,
             2..=4 => Kind::PowerAt(1 + rng.range(0..60)),
             5 | 6 => Kind::Kill,
@@ -207,7 +218,11 @@ impl Chaos {
             17 => Kind::ReadsFail,
             18 | 19 => Kind::Pause,
             20 => Kind::Isolate,
-            _ => Kind::Full,
+            21 => Kind::Full,
+            22 | 23 => Kind::DiskLost,
+            24 => Kind::NodeLost,
+            25 | 26 => Kind::Corrupts,
+            _ => Kind::Forgets,
         }
     }
 
@@ -242,7 +257,7 @@ impl Chaos {
                 cairn_dst::host::pause(host_of(place), true);
                 Vec::new()
             }
-            _ if self.cluster.heads.len() == 1 && self.cluster.is_head(place) => {
+            _ if self.cluster.managers == 1 && self.cluster.is_head(place) => {
                 self.bounce_head();
                 return;
             }
@@ -314,6 +329,16 @@ impl Chaos {
                 disk.inject(FaultRule::io(&[DiskOp::Read]).on_path("pg/*.chunk").when(FaultWhen::Chance(0.3)));
             }
             Kind::Full => disk.set_capacity(4 << 20),
+            Kind::Corrupts => {
+                disk.inject(FaultRule::flips().on_path("pg/*.chunk").when(FaultWhen::Chance(0.2)));
+            }
+            Kind::Forgets => {
+                disk.inject(FaultRule::forgets().when(FaultWhen::Chance(0.5)));
+            }
+            Kind::DiskLost | Kind::NodeLost => {
+                node.end(End::Power(self.policy()));
+                node.lose(planned.kind == Kind::NodeLost);
+            }
             Kind::Stall | Kind::Isolate | Kind::Pause | Kind::Cut(..) | Kind::Net(_) => {
                 unreachable!("no fault of a disk")
             }
@@ -360,14 +385,21 @@ impl Chaos {
             let started = self.cluster.heads[place].lock().start();
             return started.map_err(|why| format!("the head in place {place} does not start again: {why}"));
         }
+        if lies(planned.kind) {
+            self.rotten.insert(place);
+        }
         let mut node = self.cluster.node(place).lock();
         match planned.kind {
             Kind::PowerAt(_) => node.end(End::Power(self.policy())),
+            Kind::Forgets => {
+                node.disk.heal_all();
+                node.end(End::Power(self.policy()));
+            }
             Kind::DiskFails(..) => {
                 node.disk.heal_all();
                 node.end(*self.rng.pick(&[End::Kill, End::Power(CrashPolicy::random())]));
             }
-            Kind::ReadsFail => {
+            Kind::ReadsFail | Kind::Corrupts => {
                 node.disk.heal_all();
                 // What goes home into a block that cannot be read takes the disk out of service, until somebody restarts it.
                 if node.has_failed() {
@@ -404,8 +436,13 @@ impl Chaos {
         *self.begun.entry("blackout").or_default() += 1;
         tracing::info!("everything loses power");
         self.cluster.links.clear();
-        for active in self.active.drain(..).filter(|active| active.planned.kind == Kind::Pause) {
-            cairn_dst::host::pause(host_of(active.planned.place), false);
+        for Active { planned, .. } in self.active.drain(..) {
+            if planned.kind == Kind::Pause {
+                cairn_dst::host::pause(host_of(planned.place), false);
+            }
+            if lies(planned.kind) {
+                self.rotten.insert(planned.place);
+            }
         }
         self.cluster.nodes.iter().for_each(|node| node.lock().disk.power_off());
         self.cluster.heads.iter().for_each(|head| head.lock().disk.power_off());
@@ -428,14 +465,20 @@ impl Chaos {
     pub fn summary(&self) -> (u64, String) {
         let (mut total, mut sectors) = (self.cluster.links.counts.total(), 0);
         for node in &self.cluster.nodes {
-            let counts = node.lock().disk.counts();
-            total += counts.total();
-            sectors += counts.sectors_lost + counts.sectors_torn;
+            for counts in node.lock().counts() {
+                total += counts.total();
+                sectors += counts.sectors_lost + counts.sectors_torn;
+            }
         }
         total += self.cluster.heads.iter().map(|head| head.lock().disk.counts().total()).sum::<u64>();
         let begun: Vec<String> = self.begun.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         (total, format!("{}; {sectors} sectors lost or torn; {}", begun.join(", "), self.cluster.links.counts))
     }
+}
+
+/// Whether a disk says something that is not so: what it has is in doubt until it was looked at.
+fn lies(kind: Kind) -> bool {
+    matches!(kind, Kind::Corrupts | Kind::Forgets)
 }
 
 /// Flips a bit of the data of a chunk file, if it is there.

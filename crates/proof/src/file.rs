@@ -2,6 +2,7 @@
 
 use cairn_client::{FileHandle, FileReader};
 use cairn_sim::SimRng;
+use cairn_types::Layout;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::members::Snapshot;
 pub struct TestFile {
     pub path: Vec<u8>,
     pub inode: u64,
+    pub layout: Layout,
     /// None while it is replaced or the client restarts.
     pub handle: Option<FileHandle>,
     /// What every reader gets.
@@ -37,17 +39,25 @@ pub struct OldReader {
 
 impl TestFile {
     /// A file that does not exist yet.
-    pub fn new(path: String, in_place: bool) -> Self {
+    pub fn new(path: String, layout: Layout) -> Self {
         Self {
             path: path.into_bytes(),
             inode: 0,
+            layout,
             handle: None,
             published: Vec::new(),
             current: Vec::new(),
             snapshots: Vec::new(),
             readers: Vec::new(),
-            in_place,
+            in_place: is_in_place(layout),
         }
+    }
+
+    /// It was written anew by a layout. What was in place before stays so for who looks at old maps.
+    pub fn set_layout(&mut self, layout: Layout) {
+        self.layout = layout;
+        self.in_place |= is_in_place(layout);
+        self.readers.iter_mut().for_each(|old| old.changed = true);
     }
 
     /// What the handle has now may come to the blocks that older maps name.
@@ -97,6 +107,10 @@ impl TestFile {
             Some(at) => Err(format!("byte {at} is neither that of before nor that of after")),
         }
     }
+}
+
+fn is_in_place(layout: Layout) -> bool {
+    layout.scheme().is_replicated() && layout.stripe().is_none()
 }
 
 /// Where and how two runs of bytes differ.

@@ -16,6 +16,8 @@ pub struct Order {
     pub jobs: usize,
     pub steps: usize,
     pub scale: usize,
+    /// None is begun any more once one has failed.
+    pub until_failure: bool,
 }
 
 /// One seed's end.
@@ -63,12 +65,12 @@ pub fn run(program: &Path, order: Order) -> Outcome {
     let begun = Instant::now();
     let outcome = run_each(program, &seeds, order);
     let seconds = begun.elapsed().as_secs_f64();
+    let ran = outcome.passed.len() + outcome.failed.len();
     let failed: Vec<u64> = outcome.failed.iter().map(|ended| ended.seed).collect();
     println!(
-        "{} seeds, {} failed {failed:?}, {:.2} seeds per second with {} at a time",
-        seeds.len(),
+        "{ran} seeds, {} failed {failed:?}, {:.2} seeds per second with {} at a time",
         failed.len(),
-        seeds.len() as f64 / seconds,
+        ran as f64 / seconds,
         order.jobs
     );
     outcome
@@ -88,6 +90,9 @@ pub fn run_each(program: &Path, seeds: &[u64], order: Order) -> Outcome {
                     println!("{}", ended.text);
                     let mut outcome = outcome.lock().expect("no panic while it is held");
                     if ended.passed { &mut outcome.passed } else { &mut outcome.failed }.push(ended);
+                    if order.until_failure && !outcome.failed.is_empty() {
+                        next.store(u64::MAX / 2, SeqCst);
+                    }
                 }
             });
         }

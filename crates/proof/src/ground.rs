@@ -126,6 +126,7 @@ pub struct Router {
     pub manager: OnceLock<Arc<dyn Service>>,
     pub data: OnceLock<Arc<dyn Service>>,
     pub meta: OnceLock<Arc<dyn Service>>,
+    pub jobs: OnceLock<Arc<dyn Service>>,
 }
 
 impl Service for Router {
@@ -135,6 +136,7 @@ impl Service for Router {
             2 => &self.manager,
             3 => &self.data,
             4 | 5 => &self.meta,
+            6 => &self.jobs,
             _ if request.opcode == Opcode::Ping.code() => match self.data.get() {
                 Some(_) if !request.message.is_empty() => &self.data,
                 _ => return reply.ok(&PingResponse::default(), ()),
@@ -148,7 +150,7 @@ impl Service for Router {
     }
 
     fn batch_end(&self) {
-        for slot in [&self.raft, &self.manager, &self.data, &self.meta] {
+        for slot in [&self.raft, &self.manager, &self.data, &self.meta, &self.jobs] {
             if let Some(service) = slot.get() {
                 service.batch_end();
             }

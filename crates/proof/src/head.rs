@@ -1,17 +1,17 @@
-//! [`Head`]: a process with manager and namespace on a simulated disk: one of one or three members of each Raft group. It
-//! can lose power and start again.
+//! [`Head`]: a process with manager and namespace on a simulated disk: one of one or three members of each Raft group; or a
+//! spare one with the namespace alone, that partitions move to. It can lose power and start again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_env::{FastRng, OsRng};
 use cairn_manager::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
-use cairn_meta::{MetaConfig, MetaServer};
+use cairn_meta::{MetaConfig, MetaServer, StateDigest};
 use cairn_node_agent::NodeAgent;
 use cairn_raft_host::{HostConfig, RaftHost, RaftService};
 use cairn_rpc::Server;
 use cairn_sim::{CrashPolicy, SimDisk};
-use cairn_types::{DiskUuid, NodeId};
+use cairn_types::{DiskUuid, NodeId, PartitionId};
 
 use crate::ground::{Ground, Router, host_of, serve};
 use crate::proxy::Proxy;
@@ -21,9 +21,11 @@ const REGISTER_PATIENCE: Duration = Duration::from_secs(60);
 struct Running {
     server: Server,
     agent: Arc<NodeAgent>,
-    manager: ManagerServer,
+    /// Not of a spare one.
+    manager: Option<ManagerServer>,
     meta: Option<Arc<MetaServer>>,
-    raft: Arc<RaftHost>,
+    /// Of a spare one once it is registered.
+    raft: Option<Arc<RaftHost>>,
     router: Arc<Router>,
     uuid: DiskUuid,
     ground: Ground,
@@ -34,21 +36,35 @@ pub struct Head {
     pub place: usize,
     pub disk: SimDisk,
     proxy: Arc<Proxy>,
-    /// Addresses of all heads, in the order of their places.
+    /// Addresses of those with a manager, in the order of their places.
     managers: Vec<String>,
-    data_nodes: usize,
+    /// Meta and data nodes that there are at the beginning.
+    nodes: (usize, usize),
     running: Option<Running>,
 }
 
 impl Head {
     /// Not yet running.
-    pub fn new(place: usize, disk: SimDisk, proxy: Arc<Proxy>, managers: Vec<String>, data_nodes: usize) -> Self {
-        Self { place, disk, proxy, managers, data_nodes, running: None }
+    pub fn new(place: usize, disk: SimDisk, proxy: Arc<Proxy>, managers: Vec<String>, nodes: (usize, usize)) -> Self {
+        Self { place, disk, proxy, managers, nodes, running: None }
     }
 
-    /// The number of the head in a place, in the manager's group and as a node.
-    pub fn number(place: usize) -> u32 {
-        place as u32 + 1
+    /// Its number in the manager's group and as a node, if the configuration says it.
+    fn configured(&self) -> Option<u32> {
+        (self.place < self.managers.len()).then_some(self.place as u32 + 1)
+    }
+
+    /// Its number as a node, once it has one.
+    pub fn number(&self) -> Option<u32> {
+        let given = || Some(self.running.as_ref()?.ground.dir.lock().label().node.get()).filter(|number| *number != 0);
+        self.configured().or_else(given)
+    }
+
+    /// The state that it has of a partition, and of the manager's group.
+    pub fn digests(&self, partition: PartitionId) -> (Option<StateDigest>, Option<(u64, u64, u32)>) {
+        let running = self.running.as_ref();
+        let meta = running.and_then(|running| running.meta.as_ref()?.state_digest(partition));
+        (meta, running.and_then(|running| Some(running.manager.as_ref()?.state_digest())))
     }
 
     /// Whether it runs.
@@ -57,27 +73,27 @@ impl Head {
     }
 
     fn members(&self) -> Vec<(NodeId, String)> {
-        let member = |(place, address): (usize, &String)| (NodeId(Self::number(place)), address.clone());
+        let member = |(place, address): (usize, &String)| (NodeId(place as u32 + 1), address.clone());
         self.managers.iter().enumerate().map(member).collect()
     }
 
-    fn raft(&self, ground: &Ground, uuid: DiskUuid) -> Result<Arc<RaftHost>, String> {
+    fn raft(&self, ground: &Ground, uuid: DiskUuid, node: NodeId) -> Result<Arc<RaftHost>, String> {
         let host = HostConfig {
             cluster: ground.identity.cluster(),
             segment_bytes: 2 << 20,
             checkpoint_log_bytes: 256 << 10,
-            ..HostConfig::new(NodeId(Self::number(self.place)), uuid)
+            ..HostConfig::new(node, uuid)
         };
         let (rng, disk) = (Arc::new(FastRng::from_os()), Arc::new(self.disk.clone()));
         let raft = RaftHost::start(host, ground.clock.clone(), rng, disk, ground.transport.clone());
         raft.map(Arc::new).map_err(|error| error.to_string())
     }
 
-    /// Starts the manager, which asks the others first.
+    /// Starts the manager, if it is to have one, which asks the others first.
     fn begin(&mut self) -> Result<(), String> {
         let _there = cairn_dst::host::enter(host_of(self.place));
-        let number = Self::number(self.place);
-        let ground = Ground::lay(&self.disk, Some(number))?;
+        let number = self.configured();
+        let ground = Ground::lay(&self.disk, number)?;
         for (member, address) in self.members() {
             ground.transport.set_address(member, address);
         }
@@ -85,33 +101,54 @@ impl Head {
         let server = ground.bind(router.clone())?;
         self.proxy.lead_to(Some(server.local_addr()));
         let uuid = ground.dir.lock().label().uuid;
-        let raft = self.raft(&ground, uuid)?;
-        serve(&router.raft, Arc::new(RaftService::start(raft.clone()).map_err(|error| error.to_string())?));
-        let bootstrap =
-            Bootstrap { meta_nodes: self.managers.len(), data_nodes: self.data_nodes, quiet: Duration::from_secs(60) };
+        let (manager, raft) = match number {
+            None => (None, None),
+            Some(number) => {
+                let raft = self.raft(&ground, uuid, NodeId(number))?;
+                serve(&router.raft, Arc::new(RaftService::start(raft.clone()).map_err(|error| error.to_string())?));
+                let manager = self.manager(&ground, raft.clone(), NodeId(number))?;
+                serve(&router.manager, manager.service());
+                (Some(manager), Some(raft))
+            }
+        };
+        let roles: &[&str] = if manager.is_some() { &["manager", "meta"] } else { &["meta"] };
+        let agent = ground.agent(self.proxy.address(), self.managers.clone(), roles, Vec::new())?;
+        self.running = Some(Running { server, agent, manager, meta: None, raft, router, uuid, ground });
+        Ok(())
+    }
+
+    fn manager(&self, ground: &Ground, raft: Arc<RaftHost>, number: NodeId) -> Result<ManagerServer, String> {
+        let (meta_nodes, data_nodes) = self.nodes;
+        let bootstrap = Bootstrap { meta_nodes, data_nodes, quiet: Duration::from_secs(60) };
         let tick = Duration::from_millis(50);
-        let config = ManagerConfig { bootstrap, tick, ..ManagerConfig::new(NodeId(number), self.members()) };
+        let config = ManagerConfig { bootstrap, tick, ..ManagerConfig::new(number, self.members()) };
         let parts = ManagerParts {
-            raft: raft.clone(),
+            raft,
             client: ground.client.clone(),
             identity: ground.identity.clone(),
             clock: ground.clock.clone(),
             rng: Arc::new(OsRng),
         };
-        let manager = ManagerServer::start(config, parts).map_err(|error| error.to_string())?;
-        serve(&router.manager, manager.service());
-        let agent = ground.agent(self.proxy.address(), self.managers.clone(), &["manager", "meta"], Vec::new())?;
-        self.running = Some(Running { server, agent, manager, meta: None, raft, router, uuid, ground });
-        Ok(())
+        ManagerServer::start(config, parts).map_err(|error| error.to_string())
     }
 
     /// Waits until the managers know it, then serves the namespace. Its own link must have no faults.
     fn join(&mut self) -> Result<(), String> {
         let disk = Arc::new(self.disk.clone());
-        let Some(running) = self.running.as_mut().filter(|running| running.meta.is_none()) else { return Ok(()) };
+        let waiting = self.running.as_ref().filter(|running| running.meta.is_none());
+        let Some(running) = waiting else { return Ok(()) };
         let _there = cairn_dst::host::enter(host_of(self.place));
         let registered = running.agent.wait_registered(REGISTER_PATIENCE);
         let registration = registered.map_err(|error| error.to_string())?;
+        let raft = match &running.raft {
+            Some(raft) => raft.clone(),
+            None => {
+                let raft = self.raft(&running.ground, running.uuid, registration.node)?;
+                let service = RaftService::start(raft.clone()).map_err(|error| error.to_string())?;
+                serve(&running.router.raft, Arc::new(service));
+                raft
+            }
+        };
         let mut config = MetaConfig::new(running.uuid);
         // What is freed goes soon, so that who holds an old map of a file meets it.
         config.timings.free_grace = Duration::from_millis(300);
@@ -119,11 +156,12 @@ impl Head {
         config.timings.free_retry_min = Duration::from_millis(200);
         config.timings.free_retry_max = Duration::from_secs(1);
         let (client, clock) = (running.ground.client.clone(), running.ground.clock.clone());
-        let meta = MetaServer::start(config, registration.node, disk, running.raft.clone(), client, clock);
+        let meta = MetaServer::start(config, registration.node, disk, raft.clone(), client, clock);
         let meta = meta.map_err(|error| error.to_string())?;
         serve(&running.router.meta, meta.clone());
         running.agent.join(meta.clone());
-        running.meta = Some(meta);
+        let running = self.running.as_mut().expect("it was there");
+        (running.meta, running.raft) = (Some(meta), Some(raft));
         Ok(())
     }
 
@@ -157,8 +195,12 @@ impl Head {
         if let Some(meta) = running.meta {
             meta.stop();
         }
-        running.manager.stop();
-        running.raft.shutdown();
+        if let Some(manager) = running.manager {
+            manager.stop();
+        }
+        if let Some(raft) = running.raft {
+            raft.shutdown();
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub mod head;
 pub mod links;
 pub mod members;
 pub mod proxy;
+pub mod replicas;
 pub mod run_log;
 pub mod seed;
+pub mod upkeep;
 pub mod workload;

@@ -8,16 +8,26 @@ use crate::workload::Workload;
 
 /// Layouts, each with the data nodes of its cluster and the places that may be faulty at the same time.
 const SHAPES: &[Shape] = &[
-    Shape { layout: "rs-3-2/4k", heads: 1, nodes: 7, budget: 2, file_max: 400 << 10 },
-    Shape { layout: "r3", heads: 1, nodes: 5, budget: 2, file_max: 1 << 20 },
-    Shape { layout: "rs-6-3/64k", heads: 1, nodes: 11, budget: 3, file_max: 3 << 20 },
-    Shape { layout: "r2x3/64k", heads: 1, nodes: 5, budget: 1, file_max: 1 << 20 },
+    Shape { other: "r3", ..shape("rs-3-2/4k", 7, 2, 400 << 10) },
+    Shape { other: "rs-3-2/64k", ..shape("r3", 5, 2, 1 << 20) },
+    Shape { other: "r4", ..shape("rs-6-3/64k", 11, 3, 3 << 20) },
+    Shape { other: "r2", ..shape("r2x3/64k", 5, 1, 1 << 20) },
 ];
+
+const fn shape(layout: &'static str, nodes: usize, budget: usize, file_max: usize) -> Shape {
+    Shape { layout, other: layout, managers: 1, heads: 1, jobs: false, nodes, budget, file_max }
+}
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) layout: &'static str,
+    /// What files are converted to, and back; it bears as many losses.
+    pub(crate) other: &'static str,
+    pub(crate) managers: usize,
+    /// Those with a manager, and perhaps a spare one.
     pub(crate) heads: usize,
+    /// Data nodes move files out of packs.
+    pub(crate) jobs: bool,
     pub(crate) nodes: usize,
     pub(crate) budget: usize,
     pub(crate) file_max: usize,
@@ -53,7 +63,10 @@ pub fn run(plan: Plan) -> Result<Summary, String> {
     let mut shape = SHAPES[(plan.seed % SHAPES.len() as u64) as usize];
     shape.file_max = (shape.file_max * plan.scale).max(64 << 10) / (1 + rng.index(3));
     // Three managers with a partition of three, or one of each.
-    shape.heads = if rng.chance(0.6) { 3 } else { 1 };
+    shape.managers = if rng.chance(0.6) { 3 } else { 1 };
+    // A fourth node for the namespace, to which the partition moves.
+    shape.heads = if shape.managers == 3 && rng.chance(0.6) { 4 } else { shape.managers };
+    shape.jobs = rng.chance(0.5);
     let mut workload = Workload::start(plan.seed, shape)?;
     for step in 0..plan.steps {
         workload.step(step).map_err(|why| format!("step {step}: {why}"))?;

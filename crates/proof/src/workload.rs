@@ -3,6 +3,7 @@
 
 mod checks;
 mod end;
+mod small;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,9 @@ use crate::faults::{Chaos, Planned};
 use crate::file::{TestFile, fresh_bytes};
 use crate::members::{Part, Snapshot, groups};
 use crate::seed::{CALL_MAX, Shape};
+use crate::upkeep::Upkeep;
+
+use small::SmallFiles;
 
 /// Files of a seed.
 const FILES: usize = 3;
@@ -30,13 +34,16 @@ pub struct Workload {
     chaos: Chaos,
     rng: SimRng,
     shape: Shape,
-    layout: Layout,
+    /// That of new files, and what they are converted to.
+    layouts: [Layout; 2],
     /// Who writes, and who reads what was written.
     writer: Client,
     volume: Volume,
     _reader: Client,
     reading: Volume,
     files: Vec<TestFile>,
+    small: SmallFiles,
+    upkeep: Upkeep,
     counts: BTreeMap<&'static str, u64>,
     /// Blocks that earlier clients overwrote in place.
     in_place: u64,
@@ -61,7 +68,8 @@ fn beside<T>(
 impl Workload {
     /// A cluster with a few files.
     pub(crate) fn start(seed: u64, shape: Shape) -> Result<Self, String> {
-        let cluster = Arc::new(Cluster::start(seed, shape.heads, shape.nodes)?);
+        let cluster = Cluster::start(seed, shape.managers, shape.heads, shape.nodes, shape.jobs)?;
+        let cluster = Arc::new(cluster);
         let (writer, reader) = (cluster.connect()?, cluster.connect()?);
         let volume = |client: &Client| {
             let opened = cluster.runtime.block_on(client.volume("default"));
@@ -69,9 +77,10 @@ impl Workload {
         };
         let (volume, reading) = (volume(&writer)?, volume(&reader)?);
         let chaos = Chaos::new(seed, cluster.clone(), shape.budget);
-        let layout: Layout = shape.layout.parse().map_err(|error| format!("{error}"))?;
-        let in_place = layout.scheme().is_replicated() && layout.stripe().is_none();
-        let files = (0..FILES).map(|i| TestFile::new(format!("/file{i}"), in_place)).collect();
+        let upkeep = Upkeep::new(seed, cluster.clone())?;
+        let layout = |text: &str| text.parse::<Layout>().map_err(|error| format!("{error}"));
+        let layouts = [layout(shape.layout)?, layout(shape.other)?];
+        let files = (0..FILES).map(|i| TestFile::new(format!("/file{i}"), layouts[0])).collect();
         let rng = SimRng::derived(seed, "workload");
         let counts = BTreeMap::new();
         let mut workload = Self {
@@ -79,12 +88,14 @@ impl Workload {
             chaos,
             rng,
             shape,
-            layout,
+            layouts,
             writer,
             volume,
             _reader: reader,
             reading,
             files,
+            small: SmallFiles::default(),
+            upkeep,
             counts,
             in_place: 0,
         };
@@ -108,7 +119,8 @@ impl Workload {
     pub fn summary(&self) -> (u64, String) {
         let (faults, text) = self.chaos.summary();
         let text = format!("{text}; blocks overwritten in place {}", self.blocks_in_place());
-        let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
+        let counts = self.upkeep.counts.iter().chain(&self.counts);
+        let counts: Vec<String> = counts.map(|(what, count)| format!("{what} {count}")).collect();
         (faults, format!("{text}; {}", counts.join(", ")))
     }
 
@@ -116,6 +128,7 @@ impl Workload {
     pub fn step(&mut self, step: usize) -> Result<(), String> {
         self.chaos.end_due(step)?;
         self.mend_rotten()?;
+        self.upkeep.step(step);
         let live = self.live_parts();
         let planned = self.chaos.plan(step, &live);
         let i = self.rng.index(self.files.len());
@@ -132,18 +145,15 @@ impl Workload {
                 self.replace(i, None)?;
                 self.reopen(i)
             }
-            69..=78 => self.take_snapshot(i, planned),
-            79..=86 => self.check_old(i, planned),
-            87..=91 => {
-                self.sync(i, planned)?;
-                let handle = self.files[i].handle.take();
-                if let Some(handle) = handle {
-                    // What it had is published; the session lets go of it some time.
-                    let _closed = beside(&self.cluster, &mut self.chaos, None, handle.close())?;
-                }
+            69..=74 => self.take_snapshot(i, planned),
+            75..=80 => self.check_old(i, planned),
+            81..=83 => {
+                self.close(i, planned)?;
                 self.reopen(i)
             }
-            92..=96 => self.restart_client(),
+            84..=88 => self.convert(i, planned),
+            89..=94 => self.write_small(planned),
+            95..=97 => self.restart_client(),
             _ => self.chaos.blackout(),
         }?;
         if self.rng.chance(0.3) {
@@ -155,12 +165,16 @@ impl Workload {
     /// What is published, where it lies.
     fn live(&self) -> Vec<Snapshot> {
         let mut live = Vec::new();
-        for file in &self.files {
-            let taken =
-                self.cluster.runtime.block_on(Snapshot::take(&self.reading, file.inode, file.published.clone()));
-            live.extend(taken);
+        let files = self.files.iter().map(|file| (file.inode, &file.published));
+        for (inode, bytes) in files.chain(self.small.all()) {
+            live.extend(self.cluster.runtime.block_on(Snapshot::take(&self.reading, inode, bytes.clone())));
         }
         live
+    }
+
+    /// How many files there are.
+    fn live_count(&self) -> usize {
+        self.files.len() + self.small.all().count()
     }
 
     fn live_parts(&self) -> Vec<Part> {
@@ -175,7 +189,7 @@ impl Workload {
         let rotten: Vec<usize> = self.chaos.rotten.iter().copied().collect();
         for place in rotten {
             let live = self.live();
-            let whole = live.len() == self.files.len();
+            let whole = live.len() == self.live_count();
             let lacking = self.cluster.runtime.block_on(self.cluster.lacking(&map, &live, place));
             if whole && lacking.is_empty() {
                 self.chaos.rotten.remove(&place);
@@ -371,7 +385,7 @@ impl Workload {
         let length = self.rng.index(self.shape.file_max);
         let data = fresh_bytes(&self.rng, length);
         self.files[i].current.clone_from(&data);
-        let layout = self.layout;
+        let layout = self.layouts[0];
         let options = WriteOptions { mode: 0o644, mtime_ns: 1, layout, exclusive: false, owner: None };
         for attempt in 0..ATTEMPTS {
             let file = &mut self.files[i];
@@ -387,12 +401,23 @@ impl Workload {
             match beside(&self.cluster, &mut self.chaos, planned.take(), replaced)? {
                 Ok(made) => {
                     file.inode = made.inode;
+                    file.set_layout(layout);
                     file.publish();
                     file.readers.iter_mut().for_each(|old| old.changed = true);
                     return self.check_file(i);
                 }
                 Err(error) => self.relieve("files refused", attempt, &error)?,
             }
+        }
+        Ok(())
+    }
+
+    /// What the handle has is published, and it is closed.
+    fn close(&mut self, i: usize, planned: Option<Planned>) -> Result<(), String> {
+        self.sync(i, planned)?;
+        if let Some(handle) = self.files[i].handle.take() {
+            // Nothing is left to be published; the session lets go of it some time.
+            let _closed = beside(&self.cluster, &mut self.chaos, None, handle.close())?;
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ fn order() -> Order {
         jobs: number("CAIRN_JOBS").unwrap_or(2) as usize,
         steps: number("CAIRN_STEPS").unwrap_or(16) as usize,
         scale: number("CAIRN_SCALE").unwrap_or(1) as usize,
+        until_failure: false,
     }
 }
 

@@ -9,7 +9,8 @@ use cairn_proof::seed::{Plan, run};
 const USAGE: &str = "\
 sim --seed N [--steps N] [--scale N] [--log] [--trace]        one seed; --log shows what the program logs, --trace every
                                                               step of the scheduler; both leave the run as it is
-sim --seeds N [--first N] [--jobs N] [--steps N] [--scale N]  many, each in a process of its own
+sim --seeds N [--first N] [--jobs N] [--steps N] [--scale N]  many, each in a process of its own; --until-failure: no
+                                                              further one once one has failed
 CAIRN_LOG=info,cairn_data=debug shows another part of the log, which makes it another run";
 /// Of the log of a seed that failed.
 const LINES_SHOWN: usize = 60;
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
             jobs: number(&args, "--jobs")?.unwrap_or(2) as usize,
             steps: number(&args, "--steps")?.unwrap_or(16) as usize,
             scale: number(&args, "--scale")?.unwrap_or(1) as usize,
+            until_failure: args.iter().any(|arg| arg == "--until-failure"),
         };
         let lane = number(&args, "--lane")?.unwrap_or(std::process::id().into());
         Ok::<_, String>((number(&args, "--seed")?, lane, order))

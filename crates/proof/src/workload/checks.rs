@@ -12,12 +12,17 @@ use crate::file::{OldReader, difference};
 use crate::members::{Snapshot, is_changed, wrong_byte};
 
 /// Time in which everything is whole again after the last fault.
-const HEAL_PATIENCE: Duration = Duration::from_secs(60);
+const HEAL_PATIENCE: Duration = Duration::from_secs(300);
 
 impl Workload {
     /// Reads the whole file as another client does.
     fn read(&mut self, i: usize) -> Result<Result<Vec<u8>, ClientError>, String> {
-        let (volume, path) = (&self.reading, &self.files[i].path);
+        let path = self.files[i].path.clone();
+        self.read_path(&path)
+    }
+
+    pub(super) fn read_path(&mut self, path: &[u8]) -> Result<Result<Vec<u8>, ClientError>, String> {
+        let volume = &self.reading;
         let read = async {
             let mut reader = volume.read(path, 0, u64::MAX).await?;
             let mut bytes = Vec::new();
@@ -43,19 +48,28 @@ impl Workload {
                     return self.check_serving(i);
                 }
                 Err(error) => {
-                    let within = |exposed: &Option<BTreeSet<usize>>| {
-                        exposed.as_ref().is_some_and(|exposed| exposed.len() <= self.shape.budget)
-                    };
-                    if within(&exposed) && within(&self.chaos.exposed()) && !self.chaos.namespace_may_stop() {
-                        return Err(format!(
-                            "a read of file {i} is refused although only {exposed:?} are faulty: {error}"
-                        ));
-                    }
-                    tracing::warn!(file = i, ?exposed, "a read was refused");
+                    self.check_refusal(&format!("file {i}"), &exposed, &error)?;
                     self.relieve("reads refused", attempt, &error)?;
                 }
             }
         }
+        Ok(())
+    }
+
+    /// A read may be refused only if more is faulty than the layout allows. `exposed`: what was faulty before it.
+    pub(super) fn check_refusal(
+        &self,
+        what: &str,
+        exposed: &Option<BTreeSet<usize>>,
+        error: &ClientError,
+    ) -> Result<(), String> {
+        let within = |exposed: &Option<BTreeSet<usize>>| {
+            exposed.as_ref().is_some_and(|exposed| exposed.len() <= self.shape.budget)
+        };
+        if within(exposed) && within(&self.chaos.exposed()) && !self.chaos.namespace_may_stop() {
+            return Err(format!("a read of {what} is refused although only {exposed:?} are faulty: {error}"));
+        }
+        tracing::warn!(what, ?exposed, "a read was refused");
         Ok(())
     }
 
@@ -119,7 +133,9 @@ impl Workload {
             let later = if file.in_place { vec![Arc::new(file.current.clone())] } else { Vec::new() };
             file.snapshots.push(Snapshot { later: later.clone(), ..snapshot });
             let want = file.published.clone();
-            file.readers.push(OldReader { reader, want, got: 0, changed: file.in_place, later });
+            // What is moved out of packs is another version.
+            let changed = file.in_place || self.shape.jobs;
+            file.readers.push(OldReader { reader, want, got: 0, changed, later });
             if file.snapshots.len() > OLD_MAX {
                 file.snapshots.remove(0);
                 file.readers.remove(0);
@@ -160,9 +176,11 @@ impl Workload {
         }
         // What is lacking here would be mended by a restart.
         self.chaos.end_all()?;
+        self.upkeep.end()?;
         self.converge()?;
         self.chaos.blackout()?;
         self.converge()?;
+        self.upkeep.settled()?;
         for i in 0..self.files.len() {
             self.check_file(i)?;
             self.check_handle(i)?;
@@ -173,10 +191,21 @@ impl Workload {
             let rows = self.cluster.runtime.block_on(self.cluster.check_parity(&map, &snapshot))?;
             *self.counts.entry("rows verified").or_default() += rows as u64;
         }
+        self.check_small()?;
         self.check_volume()?;
+        self.upkeep.remove_lost()?;
         self.end_client()?;
         self.check_garbage()?;
+        self.check_replicas()?;
+        self.check_small()?;
         (0..self.files.len()).try_for_each(|i| self.check_file(i))
+    }
+
+    /// What should be the same in several places is.
+    fn check_replicas(&mut self) -> Result<(), String> {
+        *self.counts.entry("states compared").or_default() += self.cluster.compare_heads()?;
+        *self.counts.entry("chunks compared").or_default() += self.cluster.compare_chunks()?;
+        Ok(())
     }
 
     /// Waits until every member serves and gives every published byte.
@@ -185,13 +214,14 @@ impl Workload {
         let mut last = String::new();
         while begun.elapsed() < HEAL_PATIENCE {
             std::thread::sleep(Duration::from_millis(100));
+            self.cluster.learn_numbers();
             let (Some(missing), Some(map)) = (self.cluster.not_serving(), self.cluster.map()) else { continue };
             if !missing.is_empty() {
                 last = format!("places {missing:?} do not serve");
                 continue;
             }
             let live = self.live();
-            if live.len() < self.files.len() {
+            if live.len() < self.live_count() {
                 last = "extents of a file cannot be had".into();
                 continue;
             }

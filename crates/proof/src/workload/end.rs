@@ -99,7 +99,7 @@ impl Workload {
             let Some(map) = self.cluster.map() else { continue };
             let live = self.live();
             let kept = match self.cluster.runtime.block_on(self.cluster.chunks(&map)) {
-                Ok(kept) if live.len() == self.files.len() => kept,
+                Ok(kept) if live.len() == self.live_count() => kept,
                 Ok(_) => continue,
                 Err(why) => {
                     last = why;

@@ -16,6 +16,10 @@ pub enum FaultEffect {
     Io,
     /// ENOSPC, on operations that need space; a write may have written any prefix.
     NoSpace,
+    /// A sync says that it is done, and is not: all stays as volatile as it was.
+    Forgets,
+    /// A read answers with one bit flipped; what is at rest is right.
+    Flips,
 }
 
 /// Which of the matching operations a rule hits.
@@ -50,6 +54,16 @@ impl FaultRule {
     /// ENOSPC on these operations.
     pub fn no_space(ops: &[DiskOp]) -> Self {
         Self { effect: FaultEffect::NoSpace, ..Self::io(ops) }
+    }
+
+    /// Syncs of files and directories that do nothing and say that they did: outside of what software can stand on one disk.
+    pub fn forgets() -> Self {
+        Self { effect: FaultEffect::Forgets, ..Self::io(&[DiskOp::Sync, DiskOp::SyncDir]) }
+    }
+
+    /// Reads with a flipped bit.
+    pub fn flips() -> Self {
+        Self { effect: FaultEffect::Flips, ..Self::io(&[DiskOp::Read]) }
     }
 
     /// Only paths that match the pattern, in which `*` stands for any characters.
@@ -162,6 +176,10 @@ pub struct FaultCounts {
     pub no_space: u64,
     /// Bits flipped at rest.
     pub bits_flipped: u64,
+    /// Syncs that did nothing and said that they did.
+    pub syncs_forgotten: u64,
+    /// Reads that were answered with a flipped bit.
+    pub reads_flipped: u64,
 }
 
 impl FaultCounts {
@@ -180,6 +198,8 @@ impl FaultCounts {
             sectors_dropped_by_failed_sync,
             no_space,
             bits_flipped,
+            syncs_forgotten,
+            reads_flipped,
         } = self;
         crashes
             + kills
@@ -191,6 +211,8 @@ impl FaultCounts {
             + sectors_dropped_by_failed_sync
             + no_space
             + bits_flipped
+            + syncs_forgotten
+            + reads_flipped
     }
 }
 

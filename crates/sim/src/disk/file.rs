@@ -88,9 +88,7 @@ impl Drop for SimFile {
 impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
         self.check_aligned(DiskOp::Read, buf, offset)?;
-        let mut world = self.world(DiskOp::Read)?;
-        world.look(DiskOp::Read, &self.path, Some(offset..offset.saturating_add(buf.len() as u64)))?;
-        Ok(world.content(self.id).read(buf, offset))
+        self.world(DiskOp::Read)?.read(self.id, &self.path, buf, offset)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {

@@ -400,3 +400,23 @@ fn same_seed_same_faults_same_image() {
     assert_ne!(first.0, run(2).0);
     assert!(first.1.io_errors > 10 && first.1.total() > 50, "{:?}", first.1);
 }
+
+/// A disk that lies would not, or would spoil what is at rest.
+#[test]
+fn a_disk_lies_if_it_is_asked_to() {
+    let disk = SimDisk::new(1);
+    let file = durable(&disk, "f", &[1; 4096]);
+    disk.inject(FaultRule::forgets());
+    disk.inject(FaultRule::flips());
+    let mut bytes = [0; 4096];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(bytes.iter().map(|byte| (byte ^ 1).count_ones()).sum::<u32>(), 1);
+    file.write_at(&[2; 4096], 0).unwrap();
+    file.sync_data().unwrap();
+    disk.heal_all();
+    assert_eq!(read(&disk, "f").unwrap(), [2; 4096]);
+    disk.crash(CrashPolicy::LoseAll);
+    assert_eq!(read(&disk, "f").unwrap(), [1; 4096]);
+    let counts = disk.counts();
+    assert_eq!((counts.syncs_forgotten, counts.reads_flipped), (1, 1));
+}

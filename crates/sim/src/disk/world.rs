@@ -112,6 +112,8 @@ impl World {
         match effect {
             FaultEffect::Io => self.counts.io_errors += 1,
             FaultEffect::NoSpace => self.counts.no_space += 1,
+            FaultEffect::Forgets => self.counts.syncs_forgotten += 1,
+            FaultEffect::Flips => self.counts.reads_flipped += 1,
         }
         Ok(Verdict::Fail(effect))
     }
@@ -120,6 +122,7 @@ impl World {
         match effect {
             FaultEffect::Io => DiskError::from_io(op, path, &std::io::Error::from_raw_os_error(EIO)),
             FaultEffect::NoSpace => DiskError::NoSpace { path: path.into(), op },
+            FaultEffect::Forgets | FaultEffect::Flips => unreachable!("these faults are no errors"),
         }
     }
 
@@ -128,6 +131,23 @@ impl World {
         match self.gate(Kind::Look, op, path, range)? {
             Verdict::Fail(effect) => Err(Self::fault(effect, op, path)),
             Verdict::Go | Verdict::Crash => Ok(()),
+        }
+    }
+
+    /// Reads what is there, or with a bit of it flipped.
+    pub(super) fn read(&mut self, id: FileId, path: &str, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
+        let range = offset..offset.saturating_add(buf.len() as u64);
+        match self.gate(Kind::Look, DiskOp::Read, path, Some(range))? {
+            Verdict::Fail(FaultEffect::Flips) => {
+                let read = self.content(id).read(buf, offset);
+                if read > 0 {
+                    let bit = self.rng.index(read * 8);
+                    buf[bit / 8] ^= 1 << (bit % 8);
+                }
+                Ok(read)
+            }
+            Verdict::Fail(effect) => Err(Self::fault(effect, DiskOp::Read, path)),
+            Verdict::Go | Verdict::Crash => Ok(self.content(id).read(buf, offset)),
         }
     }
 
@@ -306,6 +326,7 @@ impl World {
             Verdict::Go => self.content(id).sync(),
             // What it was about to write is still unsynced: the crash decides.
             Verdict::Crash => return Err(Self::gone(op, path)),
+            Verdict::Fail(FaultEffect::Forgets) => {}
             Verdict::Fail(effect) => {
                 let content = self.store.files.get_mut(&id).expect("a file lives as long as its handle");
                 content.fail_sync(&self.rng, &mut self.counts);
@@ -320,6 +341,7 @@ impl World {
         match self.gate(Kind::Change, op, dir, None)? {
             Verdict::Go => {}
             Verdict::Crash => return Err(Self::gone(op, dir)),
+            Verdict::Fail(FaultEffect::Forgets) => return Ok(()),
             Verdict::Fail(effect) => return Err(Self::fault(effect, op, dir)),
         }
         if self.store.names.get(dir) != Some(Entry::Dir) {
