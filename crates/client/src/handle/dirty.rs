@@ -171,6 +171,15 @@ impl Dirty {
     pub(crate) fn overlaps(&self, from: u64, to: u64) -> bool {
         self.overlapping(from, to).next().is_some()
     }
+    /// Whether all of `from..to` is here, and nothing right behind it.
+    pub(crate) fn ends_with(&self, from: u64, to: u64) -> bool {
+        self.gaps(from, to).is_empty() && !self.overlaps(to, to.saturating_add(1))
+    }
+    /// The end of the part that has the byte before `at`: a part is one write or several whole ones, wherever none was cut.
+    pub(crate) fn part_end(&self, at: u64) -> u64 {
+        let part = self.parts.range(..at).next_back();
+        part.map_or(at, |(begin, part)| (begin + part.len() as u64).max(at))
+    }
     /// Where something is: begin and end of each run.
     pub(crate) fn spans(&self) -> Vec<(u64, u64)> {
         let mut spans: Vec<(u64, u64)> = Vec::new();
@@ -301,6 +310,9 @@ mod tests {
         assert_eq!((dirty.parts.len(), dirty.bytes(), dirty.end()), (1, 100_000, 100_000));
         dirty.shift(50_000, 7);
         assert_eq!(dirty.gaps(0, 100_007), [(50_000, 50_007)]);
+        assert!(dirty.ends_with(0, 50_000) && dirty.ends_with(60_000, 100_007));
+        assert!(!dirty.ends_with(0, 49_999) && !dirty.ends_with(0, 50_007) && !dirty.ends_with(50_000, 60_000));
+        assert_eq!((dirty.part_end(1), dirty.part_end(50_000), dirty.part_end(50_008)), (50_000, 50_000, 100_007));
         dirty.truncate(10);
         assert_eq!((dirty.end(), dirty.bytes()), (10, 10));
     }

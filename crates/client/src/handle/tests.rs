@@ -53,6 +53,59 @@ async fn appended_tails_become_rows() {
     cluster.check_namespace();
 }
 
+/// Bytes of somebody else would be covered by an append that completes rows, which is cut in two, when the file becomes longer
+/// while it is looked at what lies before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_that_become_rows_cover_nothing() {
+    let (cluster, _client, volume, mut handle) = start("rs-3-2/4k").await;
+    let mut other = volume.open(b"/f").await.expect("opened");
+    other.append(&[1; 8000]).await.expect("appended");
+    other.sync().await.expect("synced");
+    // Knows that the file is another one, and not yet what is in it.
+    assert_eq!(handle.append(&[2; 6000]).await.expect("appended"), 8000);
+    other.append(&[3; 1000]).await.expect("appended");
+    other.sync().await.expect("synced");
+    handle.sync().await.expect("synced");
+    let model = [vec![1; 8000], vec![3; 1000], vec![2; 6000]].concat();
+    assert!(other.read_at(0, 1 << 20).await.expect("read") == model, "an append was laid over another one");
+    let extents = kinds(&volume, handle.inode()).await;
+    assert!(extents.iter().any(|extent| extent.2), "nothing became rows: {extents:?}");
+    handle.close().await.expect("closed");
+    other.close().await.expect("closed");
+    cluster.check_namespace();
+}
+
+/// A program that appends much would have one of its writes cut in two by what others append: the first part was
+/// published in the background.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_behind_ends_with_a_whole_append() {
+    for layout in ["r3", "rs-3-2/4k"] {
+        let (cluster, _client, volume, mut handle) = start(layout).await;
+        let mut other = volume.open(b"/f").await.expect("opened");
+        let (count, record) = (95, 100_001);
+        for number in 0..count {
+            handle.append(&vec![number; record]).await.expect("appended");
+        }
+        handle.data.write_behind();
+        in_time("a flight", async {
+            while !handle.data.publish_durable().await.expect("published") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        let first = other.append(&[200; 10]).await.expect("appended");
+        other.sync().await.expect("synced");
+        handle.sync().await.expect("synced");
+        assert!(first > 0 && first < u64::from(count) * record as u64, "{layout}: nothing, or all, was written behind");
+        assert_eq!(first % record as u64, 0, "{layout}: an append was cut in two");
+        let bytes = other.read_at(0, 1 << 30).await.expect("read");
+        assert_eq!(bytes.len(), usize::from(count) * record + 10);
+        handle.close().await.expect("closed");
+        other.close().await.expect("closed");
+        cluster.check_namespace();
+    }
+}
+
 /// Overwriting part of a row would change its neighbours or fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overwritten_rows_are_rows_again_where_they_are_whole() {

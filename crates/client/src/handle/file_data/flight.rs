@@ -150,8 +150,12 @@ impl State {
         let plain = || spans.iter().all(|(from, to)| is_replicated(self.layout, *from, *to));
         behind && alone && self.appended_from.is_none() && !self.was_cut && plain()
     }
-    /// A range that fills a flight.
+    /// A range that fills a flight. One that floats ends with a whole write: what is published apart from it may move.
     fn worth_a_flight(&mut self, now: Time) -> Option<(u64, u64)> {
+        let (from, to) = self.fills_a_flight(now)?;
+        Some((from, if self.appended_from.is_some() { self.dirty.part_end(to) } else { to }))
+    }
+    fn fills_a_flight(&mut self, now: Time) -> Option<(u64, u64)> {
         if self.dirty.bytes() < FLIGHT_BYTES || self.is_scattered(now) {
             // What is scattered goes in place, when it is flushed.
             return None;

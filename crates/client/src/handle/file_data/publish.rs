@@ -255,9 +255,10 @@ impl FileData {
             state.flights.retain(|flight| !ids.contains(&flight.id));
             let end = extents.last().map_or(0, |e| e.file_offset + e.length);
             if state.appended_from.is_some_and(|from| end > from) {
-                // These stand where they were laid; what was appended behind them still floats.
+                // These stand where they were laid; what was appended behind them still floats, and moves when the answer tells
+                // that somebody else appended since.
                 let more = state.size() > end;
-                state.appended_from = more.then_some(answer.size.max(end));
+                state.appended_from = more.then_some(end);
             }
             // The publish has the time, and raised the version.
             state.in_place.untold = None;
@@ -313,4 +314,50 @@ fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
         }
     }
     joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeCluster;
+    use crate::file_writer::WriteOptions;
+    use cairn_types::{Layout, Scheme};
+
+    /// What was appended behind bytes whose publish was done without an answer would be laid over what others appended until
+    /// that was known.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_floats_behind_a_lost_answer_moves() {
+        let cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]);
+        let client = cluster.connect().await;
+        let volume = client.volume("default").await.expect("the volume");
+        let layout = Layout::replicated(3);
+        let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
+        volume.write(b"/f", options).await.expect("begun").finish().await.expect("made");
+        let mut handle = volume.open(b"/f").await.expect("opened");
+        let mut other = volume.open(b"/f").await.expect("opened");
+        handle.append(&[1; 100]).await.expect("appended");
+        let data = handle.data.clone();
+        data.begin_all();
+        handle.append(&[2; 100]).await.expect("appended");
+        let flight = data.state.lock().flights.front().cloned().expect("one is under way");
+        flight.wait().await;
+        let body = flight.take().expect("durable");
+        let batch = [flight];
+        let extents = body.places.extents.clone();
+        let (publishing, writer, request) = data.request(&batch, &extents, body.session.0).expect("it is the first");
+        let request = PublishRequest { extents: extents.clone(), ..request };
+        let _lost = writer.publish(data.inode, &data.shown_as, request).await.expect("published");
+        drop(publishing);
+        other.append(&[3; 50]).await.expect("appended");
+        other.sync().await.expect("synced");
+        let found = volume.getattr(data.inode).await.expect("there");
+        assert!(data.names(&extents, found.data_version).await.expect("extents"));
+        data.was_published(&batch, &extents, &[], found);
+        handle.sync().await.expect("synced");
+        let model = [vec![1; 100], vec![3; 50], vec![2; 100]].concat();
+        assert!(other.read_at(0, 1000).await.expect("read") == model, "an append was laid over another one");
+        handle.close().await.expect("closed");
+        other.close().await.expect("closed");
+        cluster.check_namespace();
+    }
 }
