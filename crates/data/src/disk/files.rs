@@ -1,7 +1,10 @@
 //! [`FileCache`]: open handles of chunk files, the least recently used closed first.
 //!
 //! Each chunk has a buffered handle (reads, what comes from the journal, tables) and one for direct writes; both see the
-//! errors of the device by themselves. Invariant: at most `max` chunks have handles here; a handle in use stays open.
+//! errors of the device by themselves.
+//!
+//! Invariants: at most `max` chunks have handles here; a handle in use stays open. Handles of a file that was removed are not
+//! kept, also if it was opened while it went: a later chunk of the same name would be written into it, and be gone when it is closed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -42,6 +45,8 @@ pub(crate) struct FileCache {
 struct State {
     files: BTreeMap<ChunkId, (Arc<ChunkFiles>, u64)>,
     clock: u64,
+    /// Files that were forgotten so far.
+    forgotten: u64,
 }
 
 impl FileCache {
@@ -80,9 +85,14 @@ impl FileCache {
 
     fn open(&self, id: ChunkId, options: OpenOptions) -> Result<Arc<ChunkFiles>, DiskError> {
         let path = paths::chunk(id);
+        let forgotten = self.state.lock().forgotten;
         let cached = self.disk.open(&path, options)?;
         let files = Arc::new(ChunkFiles { cached, direct: OnceLock::new(), disk: self.disk.clone(), path });
         let mut state = self.state.lock();
+        if state.forgotten != forgotten {
+            // It may have been this one. Whoever comes next opens what is there then.
+            return Ok(files);
+        }
         state.clock += 1;
         let now = state.clock;
         let files = state.files.entry(id).or_insert((files, now)).0.clone();
@@ -94,8 +104,10 @@ impl FileCache {
         Ok(files)
     }
 
-    /// Closes the handles.
+    /// Lets the handles of a file go whose name was removed before.
     pub(crate) fn forget(&self, id: ChunkId) {
-        self.state.lock().files.remove(&id);
+        let mut state = self.state.lock();
+        state.forgotten += 1;
+        state.files.remove(&id);
     }
 }

@@ -195,8 +195,9 @@ impl DiskStore {
         if made {
             // The last handle is closed by the thread for that: it is then that the space goes back.
             let files = self.files.get(chunk.id);
+            let removed = self.context.disk.remove(&paths::chunk(chunk.id));
             self.files.forget(chunk.id);
-            match self.context.disk.remove(&paths::chunk(chunk.id)) {
+            match removed {
                 Ok(()) | Err(DiskError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }

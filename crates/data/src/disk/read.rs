@@ -195,6 +195,14 @@ impl DiskStore {
     /// Reads in the caller's thread.
     pub(crate) fn read_now(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks, DataError> {
         self.check()?;
+        // Its file goes at any moment once it is deleted: then that is why it cannot be read.
+        self.read_present(chunk, offset, length).map_err(|error| match &error {
+            DataError::Unreadable { chunk: id, .. } if chunk.is_deleted() => DataError::Deleted { chunk: *id },
+            _ => error,
+        })
+    }
+
+    fn read_present(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks, DataError> {
         let blocks = self.checked_range(chunk, &*self.with_tables(chunk)?, offset, length)?;
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
         let mut data = self.context.pool.take_blocking(bytes, MEMORY_WAIT).map_err(|error| {
@@ -249,8 +257,10 @@ impl DiskStore {
         data: &mut AlignedBuf,
     ) -> Result<(), DataError> {
         let unreadable = |error: DiskError| {
-            add(&self.metrics.io_errors, 1);
-            tracing::warn!(chunk = %chunk.id, %error, "a chunk cannot be read here; others have it");
+            if !chunk.is_deleted() {
+                add(&self.metrics.io_errors, 1);
+                tracing::warn!(chunk = %chunk.id, %error, "a chunk cannot be read here; others have it");
+            }
             DataError::Unreadable { chunk: chunk.id, why: error.to_string() }
         };
         let files = self.files.get(chunk.id).map_err(unreadable)?;
@@ -261,8 +271,10 @@ impl DiskStore {
         if got < bytes {
             // Blocks at the end may not be home yet; what lies over the file has them, and nothing less will do.
             let have = blocks.start + (got / BLOCK_SIZE) as u32;
-            let state = chunk.state.lock();
-            let covered = (have..blocks.end).all(|block| state.overlay.contains_key(&block)) && last_over.is_some();
+            let covered = {
+                let state = chunk.state.lock();
+                (have..blocks.end).all(|block| state.overlay.contains_key(&block)) && last_over.is_some()
+            };
             if !covered {
                 return Err(unreadable(DiskError::UnexpectedEnd {
                     path: file.path().into(),

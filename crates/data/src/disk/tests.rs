@@ -3,6 +3,7 @@
 mod at_once;
 mod crash;
 mod faults;
+mod gone;
 mod holes;
 mod lingers;
 mod model;

@@ -88,7 +88,8 @@ impl Inner {
         if known || restores.noted.len() >= RESTORES_MAX {
             return;
         }
-        tracing::warn!(disk = %member.disk, chunk = %id, "a chunk that should be here is missing or too short; looking at the other members");
+        // Mostly one whose writer was interrupted before it was acknowledged. What was damaged or vanished is told by the start.
+        tracing::info!(disk = %member.disk, chunk = %id, "a chunk was asked for of which nothing, or less, is here; looking at the other members");
         restores.noted.insert(key, (now, 0));
         restores.due.insert((now + pause, member.disk, id));
         if !std::mem::replace(&mut restores.running, true) {

@@ -64,7 +64,9 @@ impl Inner {
                     return;
                 }
                 if let Err(error) = outcome {
-                    tracing::warn!(disk = store.name(), chunk = %id, %error, "a chunk of a deleted volume stays for now");
+                    if !self.is_stopping() {
+                        tracing::warn!(disk = store.name(), chunk = %id, %error, "a chunk of a deleted volume stays for now");
+                    }
                     return;
                 }
             }

@@ -215,6 +215,8 @@ impl Inner {
             let bytes = piece.len() as u64 * BLOCK_SIZE as u64;
             let bad = match verify(store, chunk, piece).await {
                 Ok(bad) => bad,
+                // The next start goes on with it.
+                Err(DataError::Stopping { .. }) => break,
                 Err(error) => {
                     tracing::warn!(%disk, chunk = %info.id, %error, "a chunk cannot be scrubbed");
                     break;
