@@ -19,6 +19,8 @@ if [ ! -x "$old/cairn" ]; then
     cp "$target/previous/build/debug/cairn" "$old/cairn"
     rm -rf "$old/src"
 fi
-echo "upgrading from ${rev:0:12}"
+# Builds from before feature levels understand 0.
+level=$(git show "$rev:crates/types/src/feature.rs" 2>/dev/null | sed -n 's/^pub const FEATURE_LEVEL: u32 = \([0-9]*\);.*/\1/p' || true)
+echo "upgrading from ${rev:0:12}, feature level ${level:-0}"
 # shellcheck disable=SC2086
-CAIRN_PREVIOUS=$old/cairn $cargo test --locked --package cairn --test process ${CARGO_FLAGS:-} -- upgrade:: --nocapture
+CAIRN_PREVIOUS=$old/cairn CAIRN_PREVIOUS_LEVEL=${level:-0} $cargo test --locked --package cairn --test process ${CARGO_FLAGS:-} -- upgrade:: --nocapture

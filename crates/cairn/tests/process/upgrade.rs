@@ -1,7 +1,8 @@
 //! Rolling upgrade: builds of different age side by side, and back, until the last one is new.
 //!
-//! `CAIRN_PREVIOUS` names an earlier build of the binary. Without it the same binary stands for it, told to work on the
-//! feature level before (`node.feature_level_max`): it announces no more, and stops at what is above.
+//! `CAIRN_PREVIOUS` names an earlier build of the binary and `CAIRN_PREVIOUS_LEVEL` the feature level that it understands.
+//! Without them the same binary stands for it, told to work on level 0 (`node.feature_level_max`): it announces no more,
+//! and stops at what is above.
 use crate::support::{Cluster, Shape, binary, lines, text};
 use crate::wait::{until, until_told};
 use std::path::PathBuf;
@@ -10,6 +11,12 @@ use std::process::Command;
 /// The earlier build, if one is given.
 fn previous() -> Option<PathBuf> {
     std::env::var_os("CAIRN_PREVIOUS").map(PathBuf::from)
+}
+
+/// The feature level that it understands.
+fn old_level() -> u64 {
+    let told = std::env::var("CAIRN_PREVIOUS_LEVEL").unwrap_or_default();
+    if told.is_empty() { 0 } else { told.parse().expect("CAIRN_PREVIOUS_LEVEL is a number") }
 }
 
 /// From the next start on.
@@ -71,6 +78,18 @@ fn levels(cluster: &Cluster) -> (u64, Vec<u64>) {
     (of(status), status["partition_levels"].as_array().into_iter().flatten().map(of).collect())
 }
 
+/// A setting of level 1 is refused as long as somebody does not know it.
+fn refused_before(cluster: &Cluster, name: &str) {
+    let early = || cluster.cairn(&["admin", "config", "set", "spread_leaders_after=30s"]);
+    assert!(!early().status.success(), "before {name} an older manager would not know the setting");
+    if previous().is_none() {
+        // A manager that leads since a moment ago has not heard of all yet.
+        let why = || text(&early().stderr);
+        let named = |why: &str| why.contains("needs feature level 1 of all members") && why.contains("upgrade it");
+        until_told("who is behind to be named", || named(&why()), why);
+    }
+}
+
 /// An upgrade would need all of a cluster to stop, or end where an older process meets what it cannot read; or nothing new
 /// would ever work.
 #[test]
@@ -84,19 +103,18 @@ fn processes_are_replaced_one_by_one_and_back() {
     files.add(&cluster);
     // What is asked of others comes before who asks.
     let role = |role: &str| names.iter().filter(|name| name.starts_with(role)).cloned().collect::<Vec<_>>();
+    let (old, status) = (old_level(), |cluster: &Cluster| cluster.ok(&["admin", "status"]));
+    let before = |cluster: &Cluster| levels(cluster).0 == old && levels(cluster).1.iter().all(|level| *level == old);
+    until_told("the levels of before", || before(&cluster), || status(&cluster));
     for name in role("manager") {
-        let early = || cluster.cairn(&["admin", "config", "set", "spread_leaders_after=30s"]);
-        assert!(!early().status.success(), "before {name} an older manager would not know the setting");
-        if previous().is_none() {
-            // A manager that leads since a moment ago has not heard of all yet.
-            let why = || text(&early().stderr);
-            let named = |why: &str| why.contains("needs feature level 1 of all members") && why.contains("upgrade it");
-            until_told("who is behind to be named", || named(&why()), why);
+        if old == 0 {
+            refused_before(&cluster, &name);
         }
+        assert_eq!(levels(&cluster).0, old, "before {name} was replaced");
         replace(&mut cluster, &name, make_new);
         files.add(&cluster);
     }
-    until_told("the managers' level", || levels(&cluster).0 == NEWEST, || cluster.ok(&["admin", "status"]));
+    until_told("the managers' level", || levels(&cluster).0 == NEWEST, || status(&cluster));
     role("data").iter().for_each(|name| replace(&mut cluster, name, make_new));
     files.add(&cluster);
     replace(&mut cluster, "meta1", make_new);
@@ -104,15 +122,11 @@ fn processes_are_replaced_one_by_one_and_back() {
     // The way back is open as long as one member of its groups is old.
     replace(&mut cluster, "meta1", make_old);
     files.add(&cluster);
-    assert!(levels(&cluster).1.iter().all(|level| *level == 0), "{:?}", levels(&cluster));
+    assert!(levels(&cluster).1.iter().all(|level| *level == old), "the way back is not open: {:?}", levels(&cluster));
     for name in role("meta") {
         replace(&mut cluster, &name, make_new);
     }
-    until_told(
-        "the partitions' level",
-        || levels(&cluster) == (NEWEST, vec![NEWEST]),
-        || cluster.ok(&["admin", "status"]),
-    );
+    until_told("the partitions' level", || levels(&cluster) == (NEWEST, vec![NEWEST]), || status(&cluster));
     files.add(&cluster);
     cluster.ok(&["admin", "config", "set", "spread_leaders_after=30s"]);
     assert!(cluster.ok(&["admin", "events"]).contains("feature level"), "{}", cluster.ok(&["admin", "events"]));

@@ -33,7 +33,12 @@ pub const EXPECTED: &[Expected] = &[
     line("chunks are here that the primary lacks", "files were removed while the member was away"),
     line("this process stood still; all sessions get a new lease", "processes are stopped"),
     line("the disk has no room for what its journal keeps", "disks fill up"),
+    line("how far the disk was scrubbed could not be kept", "disks fill up"),
     line("an offered checkpoint could not be fetched", "who offers it dies or is cut off"),
+    // Of connections, with their reasons.
+    line("\"hello_timeout\"", "links are cut, and processes stand still, right behind a connect"),
+    line("\"frame_timeout\"", "links are slow or cut"),
+    line("\"write_timeout\"", "links are slow or cut, processes stand still"),
     // Of mounts, and the client library in them.
     line("going on in another chunk", "a member of the chunk's group dies, stands still or is full"),
     line("going on in another striped chunk", "the same"),
@@ -42,6 +47,7 @@ pub const EXPECTED: &[Expected] = &[
     line("the session ended; files that it held open may be gone", "the mount was cut off for longer than its lease"),
     line("the session was lost: opening files again under a new one", "the same"),
     line("an open file is gone", "it was renamed over while the mount was cut off"),
+    line("a file that is open here was removed and is gone", "the same"),
     line("written data could not be stored yet; it is kept and tried again", "nobody takes it for a while"),
     line("a file was closed with data that could not be written; it is lost", "the program was told, and closed it"),
     line("an operation was not done in time; EIO was sent", "servers cannot be reached for longer than the limit"),

@@ -74,6 +74,8 @@ pub struct Counts {
     names_seen: Count,
     names_untold: Count,
     rounds: Count,
+    /// Rounds whose history has too many orders to be decided.
+    pub undecided: Count,
     operations: Count,
     unknown: Count,
     longest_ms: AtomicU64,
@@ -132,7 +134,7 @@ impl Counts {
         format!(
             "files: {} versions stored, {} not, {} reads, {} failed\n\
              appends: {} stored, {} failed; blocks: {} overwritten, {} not, {} read\n\
-             names: {} changed, {} refused, {} looked at, {} not known; {} rounds with {} operations are linearizable, {} of them unknown\n\
+             names: {} changed, {} refused, {} looked at, {} not known; {} rounds with {} operations are linearizable, {} of them unknown; {} rounds are undecided\n\
              longest operation: {} ms",
             n(&self.stored),
             n(&self.not_stored),
@@ -150,6 +152,7 @@ impl Counts {
             n(&self.rounds),
             n(&self.operations),
             n(&self.unknown),
+            n(&self.undecided),
             self.longest_ms.load(Ordering::Relaxed),
         )
     }
