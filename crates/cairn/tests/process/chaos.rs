@@ -110,6 +110,12 @@ fn try_faults(chaos: &mut Chaos) {
         net.heal("manager1", how);
     }
     eventually(cluster, "the link", || connects(10));
+    net.cut("client1", Cut::Mute);
+    net.cut("manager1", Cut::Deaf);
+    net.heal("manager1", Cut::Deaf);
+    assert!(!connects(2), "one of two cuts is left");
+    net.heal("client1", Cut::Mute);
+    eventually(cluster, "the link", || connects(10));
     chaos.can_be_slow = net.slow("client1", 1000);
     if chaos.can_be_slow {
         net.fast("client1");

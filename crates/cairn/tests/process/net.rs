@@ -4,6 +4,7 @@
 //! Hosts are network name spaces; a bridge in one more connects them. Needs root (also that of a user name space) and `ip`,
 //! for slow links `tc`; nothing of the machine's own network is touched.
 use crate::namespaces::Namespace;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,6 +29,8 @@ pub enum Cut {
 pub struct Net {
     hub: Namespace,
     hosts: BTreeMap<String, (u8, Namespace)>,
+    /// Ways on which everything is lost, from one host to another, and for how many cuts: two may have the same one.
+    lost: RefCell<BTreeMap<(u8, u8), u32>>,
 }
 
 impl Net {
@@ -35,7 +38,7 @@ impl Net {
     pub fn new(names: &[String]) -> Option<Net> {
         let hub = Namespace::network()?;
         let made = hub.run("ip", "link add name bridge type bridge") && hub.run("ip", "link set dev bridge up");
-        let mut net = Net { hub, hosts: BTreeMap::new() };
+        let mut net = Net { hub, hosts: BTreeMap::new(), lost: RefCell::default() };
         let all = made && (1..).zip(names).all(|(number, name)| net.add(name, number).is_some());
         all.then_some(net)
     }
@@ -71,17 +74,24 @@ impl Net {
     }
     fn set(&self, name: &str, how: Cut, cut: bool) {
         let (number, host) = &self.hosts[name];
-        let lost = |from: &Namespace, to: u8| match cut {
-            true => from.run("ip", &format!("neigh replace 10.77.0.{to} lladdr {NOBODY} dev eth0 nud permanent")),
-            false => from.run("ip", &format!("neigh del 10.77.0.{to} dev eth0")),
-        };
         let mut others = self.hosts.values().filter(|(other, _)| other != number);
         let done = match how {
             Cut::Whole => self.hub.run("ip", &format!("link set dev p{number} {}", if cut { "down" } else { "up" })),
-            Cut::Mute => others.all(|(other, _)| lost(host, *other)),
-            Cut::Deaf => others.all(|(_, other)| lost(other, *number)),
+            Cut::Mute => others.all(|(other, _)| self.lose((*number, host), *other, cut)),
+            Cut::Deaf => others.all(|(other, space)| self.lose((*other, space), *number, cut)),
         };
         assert!(done, "{name}: {how:?}, cut: {cut}");
+    }
+    /// Loses what goes from one host to another, or lets it through when no other cut loses it.
+    fn lose(&self, (from, space): (u8, &Namespace), to: u8, cut: bool) -> bool {
+        let mut lost = self.lost.borrow_mut();
+        let cuts = lost.entry((from, to)).or_default();
+        *cuts = if cut { *cuts + 1 } else { cuts.checked_sub(1).expect("it was cut") };
+        match (cut, *cuts) {
+            (true, 1) => space.run("ip", &format!("neigh replace 10.77.0.{to} lladdr {NOBODY} dev eth0 nud permanent")),
+            (false, 0) => space.run("ip", &format!("neigh del 10.77.0.{to} dev eth0")),
+            _ => true,
+        }
     }
     /// Lets so little through in both directions; what waits too long is lost. False where there is no such thing.
     pub fn slow(&self, name: &str, kbit: u64) -> bool {
