@@ -15,7 +15,10 @@ pub(super) fn data() -> Vec<u8> {
 }
 
 pub(super) async fn written(cluster: &FakeCluster, layout: &str) -> Volume {
-    let client: Client = cluster.connect_for(Duration::from_millis(300)).await;
+    written_by(&cluster.connect_for(Duration::from_millis(300)).await, layout).await
+}
+
+pub(super) async fn written_by(client: &Client, layout: &str) -> Volume {
     let volume = client.volume("default").await.expect("the volume");
     let layout: Layout = layout.parse().expect("a layout");
     let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
