@@ -53,7 +53,9 @@ fn until_taken(cluster: &Cluster, args: &[&str]) {
         *said.borrow_mut() = text(&output.stderr);
         output.status.success()
     };
-    let told = || format!("{}{}{}", said.borrow(), cluster.ok(&["admin", "partition", "ls"]), cluster.ok(&["admin", "status"]));
+    let told = || {
+        format!("{}{}{}", said.borrow(), cluster.ok(&["admin", "partition", "ls"]), cluster.ok(&["admin", "status"]))
+    };
     until_told("the change to be taken", taken, told);
 }
 
