@@ -38,7 +38,8 @@ impl Push {
 impl Manager {
     /// Tells the members of these groups their states.
     pub(crate) fn push(&self, pgs: &[PgId]) {
-        let started = self.look(|state, leading| {
+        let started = self.leading.lock().as_mut().map(|leading| {
+            let state = self.replica.read();
             for pg in pgs.iter().filter_map(|id| state.pg(*id)) {
                 for node in state.nodes_of(pg).into_iter().filter(|n| state.node(*n).is_some_and(|n| n.up)) {
                     leading.push.unacknowledged.entry(node).or_default().insert(pg.id);
@@ -49,7 +50,7 @@ impl Manager {
             leading.push.active.extend(&idle);
             (leading.term, idle)
         });
-        let (Ok((term, nodes)), Some(me)) = (started, self.arc()) else { return };
+        let (Some((term, nodes)), Some(me)) = (started, self.arc()) else { return };
         for node in nodes {
             self.spawn(me.clone().push_to(node, term));
         }

@@ -3,6 +3,7 @@
 //!
 //! Bounds: one publish of a file at a time; [`LINGERING_MAX`] closed files are still held; [`ATIMES_MAX`] access times
 //! wait to be sent, more are forgotten.
+use crate::atimes::later;
 use crate::error::VfsError;
 use crate::file::File;
 use crate::ops::open::end_lease;
@@ -21,7 +22,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// A hold outlasts the last handle so long.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGERING_MAX: usize = 4096;
-const ATIMES_MAX: usize = 65_536;
 /// Access times are sent so often.
 const ATIMES_EVERY: Duration = Duration::from_secs(30);
 /// Durable bytes of a file that are published without waiting for their age.
@@ -47,7 +47,6 @@ pub(crate) struct Background {
     /// Those that are being let go of: an open waits for that.
     releasing: Mutex<BTreeSet<u64>>,
     released: Notify,
-    atimes: Mutex<BTreeMap<u64, u64>>,
     pub(crate) sessions_lost: AtomicU64,
     pub(crate) write_errors: AtomicU64,
     last_error: Mutex<Option<String>>,
@@ -108,12 +107,6 @@ impl Background {
                 return;
             }
             released.await;
-        }
-    }
-    pub(crate) fn note_atime(&self, ino: u64, ns: u64) {
-        let mut atimes = self.atimes.lock();
-        if ns != 0 && atimes.len() < ATIMES_MAX {
-            atimes.insert(ino, ns);
         }
     }
     pub(crate) fn last_error(&self) -> Option<String> {
@@ -264,19 +257,23 @@ pub(crate) async fn release_round(inner: &Arc<Inner>, all: bool) {
     if all { work.await } else { drop(tokio::spawn(work)) }
 }
 
-async fn send_atimes(inner: &Arc<Inner>) {
+pub(crate) async fn send_atimes(inner: &Arc<Inner>) {
     for file in inner.files.all() {
-        inner.background.note_atime(file.ino, file.atime());
+        let told = file.data.attributes().atime_ns;
+        if later(told, file.atime()) != told {
+            inner.atimes.note(file.ino, file.atime());
+        }
     }
-    let atimes: Vec<(u64, u64)> = std::mem::take(&mut *inner.background.atimes.lock()).into_iter().collect();
     let send = |inner: Arc<Inner>, (ino, atime_ns): (u64, u64)| async move {
         let request = SetattrRequest { valid: crate::ops::attributes::ATIME_OF_A_READ, atime_ns, ..Default::default() };
         // Removed meanwhile, or not this user's: access times are worth no more than one attempt.
-        if let Err(error) = inner.volume.setattr(ino, format!("inode {ino}").as_bytes(), request).await {
-            tracing::debug!(inode = ino, %error, "an access time was not kept");
+        match inner.volume.setattr(ino, format!("inode {ino}").as_bytes(), request).await {
+            Ok(found) => drop(inner.attr(&found)),
+            Err(error) => tracing::debug!(inode = ino, %error, "an access time was not kept"),
         }
+        inner.atimes.was_sent(ino, atime_ns);
     };
-    in_parallel(inner, atimes, send).await;
+    in_parallel(inner, inner.atimes.all(), send).await;
 }
 
 async fn in_parallel<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(

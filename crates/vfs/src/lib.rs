@@ -5,6 +5,7 @@
 //! cancels its waiting: reads and lock waits end, while a change that was sent goes on in the background.
 //! Not here: the kernel's protocol and mounting (`fuse`), rules of the namespace (`meta-core`), how bytes are stored (`client`).
 pub mod asked_ahead;
+mod atimes;
 mod attr;
 mod background;
 mod cache;

@@ -1,5 +1,6 @@
 //! A volume presented as a file system: the entry point. Operations are in `ops`, by topic.
 use crate::asked_ahead::AskedAhead;
+use crate::atimes::{Atimes, later};
 use crate::attr::{Attr, Entry};
 use crate::background::Background;
 use crate::cache::{Cache, Known};
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     pub(crate) files: Files,
     pub(crate) cache: Cache,
     pub(crate) ahead: AskedAhead,
+    pub(crate) atimes: Atimes,
     /// Memory for written and read-ahead data.
     pub(crate) budget: Arc<Budget>,
     pub(crate) background: Background,
@@ -72,6 +74,7 @@ impl Vfs {
             files: Files::default(),
             cache: Cache::new(options.cached_max),
             ahead: AskedAhead::default(),
+            atimes: Atimes::default(),
             budget: Arc::new(Budget::new(options.memory_max)),
             background: Background::default(),
             opening: (0..OPENING).map(|_| tokio::sync::Mutex::new(())).collect(),
@@ -112,7 +115,7 @@ impl Inner {
     }
     /// Attributes of an answer, with what this mount knows better: it wrote to the file, or read it.
     pub(crate) fn seen(&self, found: &Attributes) -> Attributes {
-        let Some(file) = self.files.get(found.inode) else { return *found };
+        let Some(file) = self.files.get(found.inode) else { return self.atimes.put_over(found) };
         file.data.learn(*found);
         of_file(&file)
     }
@@ -240,6 +243,8 @@ pub(crate) fn shown(name: &[u8]) -> String {
 /// Attributes of an open file: what this mount wrote and read is in them.
 pub(crate) fn of_file(file: &File) -> Attributes {
     let mut seen = file.data.attributes();
-    seen.atime_ns = seen.atime_ns.max(file.atime());
+    if file.atime() != 0 {
+        seen.atime_ns = later(seen.atime_ns, file.atime());
+    }
     seen
 }

@@ -143,6 +143,9 @@ impl Vfs {
             }
             Ok(volume.setattr(ino, &shown_as, request).await?)
         };
+        if set.atime.is_some() {
+            self.inner.atimes.forget(ino);
+        }
         self.inner.cache.forget_attributes(ino);
         let found = self.inner.change(&what, change).await?;
         if let (None, Some(_), Some(before)) = (&file, set.size, self.inner.cache.pages(ino)) {

@@ -1,9 +1,11 @@
 //! Reading directories.
 use super::handles::{OpenDir, OpenHandle};
+use crate::atimes::changes;
 use crate::attr::Entry;
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
-use crate::vfs::{Handle, Opened, ROOT, Vfs};
+use crate::flags::OpenFlags;
+use crate::vfs::{Handle, Opened, ROOT, Vfs, now_ns};
 use cairn_wire::meta::DirEntry;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,8 +49,8 @@ impl Page {
 
 impl Vfs {
     pub async fn opendir(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
-        let _same_for_all = flags;
-        let dir = OpenDir { ino, caller: caller.clone(), stream: tokio::sync::Mutex::default() };
+        let noatime = OpenFlags::from_bits(flags).noatime;
+        let dir = OpenDir { ino, caller: caller.clone(), noatime, stream: tokio::sync::Mutex::default() };
         let handle = self.inner.handles.add(OpenHandle::Dir(Arc::new(dir)));
         Ok(Opened { handle, keep_cache: false, direct: false, attributes_changed: false })
     }
@@ -65,6 +67,7 @@ impl Vfs {
         let mut stream = dir.stream.lock().await;
         if cookie == 0 {
             *stream = DirStream::default();
+            self.was_listed(&dir);
         }
         let dots: [(&[u8], u64); 2] = [(b".", 1), (b"..", 2)];
         for (name, own) in dots.into_iter().filter(|(_, own)| *own > cookie) {
@@ -98,6 +101,19 @@ impl Vfs {
             if page.end {
                 return Ok(());
             }
+        }
+    }
+    /// Notes the access time, if it is to change. A directory of which nothing is known here keeps its own.
+    fn was_listed(&self, dir: &OpenDir) {
+        let inner = &self.inner;
+        if dir.noatime || inner.options.read_only {
+            return;
+        }
+        let Some((known, left)) = inner.cache.attributes(dir.ino) else { return };
+        let (known, now) = (inner.atimes.put_over(&known), now_ns());
+        if changes(inner.options.atime, &known, now) {
+            inner.atimes.note(dir.ino, now);
+            inner.cache.put_attributes(&inner.atimes.put_over(&known), left);
         }
     }
     async fn parent_inode(&self, dir: &OpenDir) -> Result<u64> {

@@ -51,6 +51,7 @@ impl OpenFile {
 pub(crate) struct OpenDir {
     pub ino: u64,
     pub caller: Caller,
+    pub noatime: bool,
     pub stream: tokio::sync::Mutex<DirStream>,
 }
 

@@ -1,10 +1,10 @@
 //! Reading and writing.
 use super::handles::OpenFile;
+use crate::atimes::changes;
 use crate::error::Result;
 use crate::file::File;
 use crate::invalidation::Invalidation;
-use crate::options::Atime;
-use crate::vfs::{Handle, Inner, Vfs, now_ns};
+use crate::vfs::{Handle, Inner, Vfs, now_ns, of_file};
 use bytes::Bytes;
 use cairn_env::buf::SharedBuf;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use std::time::Duration;
 const REVALIDATE: Duration = Duration::from_secs(2);
 /// Reads past all caches see what others published this long ago.
 const DIRECT_AGE: Duration = Duration::from_millis(100);
-const DAY_NS: u64 = 86_400_000_000_000;
 
 impl Vfs {
     /// Up to `size` bytes from `offset` on, in order; fewer only at the end of the file.
@@ -123,18 +122,10 @@ impl Inner {
     }
     /// Notes the access time, if it is to change.
     fn was_read(&self, open: &OpenFile) {
-        if open.flags.noatime || self.options.atime == Atime::Never || self.options.read_only {
-            return;
-        }
         let now = now_ns();
-        if self.options.atime == Atime::Relative {
-            let seen = open.file.data.attributes();
-            let atime = seen.atime_ns.max(open.file.atime());
-            let old = atime.saturating_add(DAY_NS) < now;
-            if atime > seen.mtime_ns.max(seen.ctime_ns) && !old {
-                return;
-            }
+        let notes = !open.flags.noatime && !self.options.read_only;
+        if notes && changes(self.options.atime, &of_file(&open.file), now) {
+            open.file.set_atime(now);
         }
-        open.file.set_atime(now);
     }
 }

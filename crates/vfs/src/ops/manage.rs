@@ -1,6 +1,6 @@
 //! The mount as a whole: syncing everything, its state, handing over to another process, the end.
 use super::handles::{OpenDir, OpenFile, OpenHandle};
-use crate::background::release_round;
+use crate::background::{release_round, send_atimes};
 use crate::caller::Caller;
 use crate::error::Result;
 use crate::flags::OpenFlags;
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Files that are synced at a time.
 const SYNCING: usize = 64;
+/// Access times that the servers do not know are sent for so long at the end.
+const ATIMES_WAIT: Duration = Duration::from_secs(5);
 
 impl Vfs {
     /// Makes everything durable and visible. The first error is returned after all was tried.
@@ -69,7 +71,7 @@ impl Vfs {
             let (uid, gid, groups) = (state.uid, state.gid, Arc::from(state.groups));
             let caller = Caller { uid, gid, groups, pid: 0, umask: 0 };
             if state.directory {
-                let dir = OpenDir { ino: state.ino, caller, stream: tokio::sync::Mutex::default() };
+                let dir = OpenDir { ino: state.ino, caller, noatime: false, stream: tokio::sync::Mutex::default() };
                 self.inner.handles.put(state.handle, OpenHandle::Dir(Arc::new(dir)));
                 continue;
             }
@@ -141,6 +143,8 @@ impl Vfs {
     /// Writes everything out and ends the session. Handles are of no use afterwards.
     pub async fn shutdown(&self) -> Result<()> {
         let synced = self.syncfs().await;
+        // Access times are worth no longer wait.
+        let _in_time = tokio::time::timeout(ATIMES_WAIT, send_atimes(&self.inner)).await;
         self.inner.background.stop();
         for file in self.inner.files.all() {
             if let Err(error) = file.data.end_lease().await {

@@ -138,6 +138,7 @@ impl Vfs {
         tokio::spawn(async move {
             // Whoever wants to know asks again.
             let Ok(found) = inner.volume.getattr(directory).await else { return inner.ahead.forget(directory) };
+            let found = inner.atimes.put_over(&found);
             inner.ahead.end(&asked, || inner.cache.put_attributes(&found, inner.options.attr_ttl));
         });
     }

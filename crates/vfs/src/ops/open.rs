@@ -344,7 +344,7 @@ impl Inner {
             // Its size is one that the file never got.
             tracing::error!(inode = file.ino, "a file was closed with data that could not be written; it is lost");
         }
-        self.background.note_atime(file.ino, file.take_atime());
+        self.atimes.note(file.ino, file.take_atime());
         let session = self.volume.session_number().await.unwrap_or_default();
         if file.soft() == session
             && let Err(error) = self.volume.close_for_read(file.ino).await

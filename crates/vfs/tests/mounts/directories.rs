@@ -1,6 +1,46 @@
 //! Directories as programs list them, and names that are remembered.
 use crate::*;
-use cairn_vfs::DirItem;
+use cairn_vfs::{DirItem, SetAttr, SetTime};
+
+/// An access time would go back while the servers do not know it, or come again after it was set to something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_times_do_not_go_back() {
+    let cluster = cluster();
+    let ttl = Duration::from_millis(50);
+    let vfs = mount_with(&cluster, Duration::from_secs(8), VfsOptions { attr_ttl: ttl, ..options() }).await;
+    let (file, handle) = create(&vfs, "f", RDWR).await;
+    write(&vfs, handle, 0, b"text").await;
+    close(&vfs, handle).await;
+    let dir = vfs.mkdir(&root(), ROOT, b"d", 0o755).await.expect("made").attr.ino;
+    let old = SetAttr { atime: Some(SetTime::At(-7)), ..SetAttr::default() };
+    let atime = async |vfs: &Vfs, ino| vfs.getattr(&root(), ino, None).await.expect("there").0.atime;
+    for ino in [file, dir] {
+        vfs.setattr(&root(), ino, None, old).await.expect("set");
+        assert_eq!(atime(&vfs, ino).await, -7);
+        let handle = match ino == file {
+            true => open(&vfs, ino, RDONLY).await,
+            false => vfs.opendir(&root(), ino, 0).await.expect("opened").handle,
+        };
+        if ino == file {
+            assert_eq!(read(&vfs, handle, 0, 9).await, b"text");
+            close(&vfs, handle).await;
+        } else {
+            list(&vfs, handle, 0, 10, true).await;
+            vfs.releasedir(handle).await.expect("closed");
+        }
+        let shown = atime(&vfs, ino).await;
+        assert!(shown > 0, "{shown}");
+        for _ in 0..5 {
+            tokio::time::sleep(ttl).await;
+            assert_eq!(atime(&vfs, ino).await, shown, "as it was shown before");
+        }
+    }
+    vfs.setattr(&root(), file, None, old).await.expect("set");
+    let shown = atime(&vfs, dir).await;
+    vfs.shutdown().await.expect("ended");
+    let other = mount(&cluster).await;
+    assert_eq!((atime(&other, file).await, atime(&other, dir).await), (-7, shown));
+}
 
 async fn list(vfs: &Vfs, handle: Handle, mut from: u64, at_a_time: usize, plus: bool) -> Vec<DirItem> {
     let mut all = Vec::new();
