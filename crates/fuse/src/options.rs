@@ -15,6 +15,8 @@ pub const KNOWN: &[&str] = &[
     "noatime",
     "relatime",
     "strictatime",
+    "nodiratime",
+    "diratime",
     "suid",
     "nosuid",
     "dev",
@@ -41,10 +43,8 @@ pub const KNOWN: &[&str] = &[
 const FOR_OTHERS: &[&str] =
     &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group", "dirsync"];
 /// What Linux knows for every file system, and what changes nothing here: access times are kept in memory and sent later
-/// anyway, reading a directory changes none, and there are no mandatory locks.
+/// anyway, and there are no mandatory locks.
 const NO_CHANGE: &[&str] = &[
-    "diratime",
-    "nodiratime",
     "lazytime",
     "nolazytime",
     "norelatime",
@@ -66,6 +66,9 @@ pub struct MountOptions {
     /// `None`: if root mounts.
     pub allow_other: Option<bool>,
     pub atime: Atime,
+    /// Reading a directory changes its access time as reading a file does.
+    #[serde(default = "yes")]
+    pub dir_atime: bool,
     pub nosuid: bool,
     pub nodev: bool,
     pub noexec: bool,
@@ -90,12 +93,18 @@ pub struct MountOptions {
     pub close_visible: bool,
 }
 
+/// What a worker of an earlier build did not know.
+fn yes() -> bool {
+    true
+}
+
 impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
             allow_other: None,
             atime: Atime::Relative,
+            dir_atime: true,
             nosuid: false,
             nodev: false,
             noexec: false,
@@ -140,6 +149,8 @@ impl MountOptions {
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,
+            "diratime" => self.dir_atime = true,
+            "nodiratime" => self.dir_atime = false,
             // They take back just the one that they name.
             "atime" if self.atime == Atime::Never => self.atime = Atime::Relative,
             "nostrictatime" if self.atime == Atime::Strict => self.atime = Atime::Relative,
@@ -207,6 +218,7 @@ impl MountOptions {
         VfsOptions {
             read_only: self.read_only,
             atime: self.atime,
+            dir_atime: self.dir_atime,
             attr_ttl: Duration::from_secs_f64(self.attr_timeout),
             entry_ttl: Duration::from_secs_f64(self.entry_timeout),
             negative_ttl: Duration::from_secs_f64(self.negative_timeout),
@@ -271,10 +283,10 @@ mod tests {
     /// A line of fstab that every local file system takes would keep a machine from booting.
     #[test]
     fn options_that_change_nothing_here_are_passed_over() {
-        let all = "nodiratime,diratime,lazytime,nolazytime,norelatime,noiversion,nomand,symfollow,silent,loud,atime";
+        let all = "lazytime,nolazytime,norelatime,noiversion,nomand,symfollow,silent,loud,atime";
         assert_eq!(MountOptions::parse([all]).expect("known options"), MountOptions::default());
         for (list, atime) in [
-            ("noatime,nodiratime,lazytime", Atime::Never),
+            ("noatime,lazytime", Atime::Never),
             ("noatime,norelatime", Atime::Never),
             ("noatime,nostrictatime", Atime::Never),
             ("noatime,atime", Atime::Relative),
@@ -283,6 +295,8 @@ mod tests {
         ] {
             assert_eq!(MountOptions::parse([list]).expect(list).atime, atime, "{list}");
         }
+        let directories = |list| MountOptions::parse([list]).expect(list).vfs().dir_atime;
+        assert!(directories("rw") && !directories("nodiratime") && directories("nodiratime,diratime"));
     }
 
     /// Somebody would believe that an option works which nobody looked at.

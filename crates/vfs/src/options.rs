@@ -16,6 +16,8 @@ pub enum Atime {
 pub struct VfsOptions {
     pub read_only: bool,
     pub atime: Atime,
+    /// Also of directories.
+    pub dir_atime: bool,
     /// How long attributes and entries are used without asking, here and in the kernel together.
     pub attr_ttl: Duration,
     pub entry_ttl: Duration,
@@ -44,6 +46,7 @@ impl Default for VfsOptions {
         Self {
             read_only: false,
             atime: Atime::default(),
+            dir_atime: true,
             attr_ttl: Duration::from_secs(1),
             entry_ttl: Duration::from_secs(1),
             negative_ttl: Duration::from_secs(1),

@@ -106,7 +106,7 @@ impl Vfs {
     /// Notes the access time, if it is to change. A directory of which nothing is known here keeps its own.
     fn was_listed(&self, dir: &OpenDir) {
         let inner = &self.inner;
-        if dir.noatime || inner.options.read_only {
+        if dir.noatime || inner.options.read_only || !inner.options.dir_atime {
             return;
         }
         let Some((known, left)) = inner.cache.attributes(dir.ino) else { return };

@@ -2,8 +2,9 @@
 use super::handles::OpenFile;
 use crate::error::{Result, VfsError};
 use crate::status::Space;
-use crate::vfs::{Handle, Vfs, now_ns};
+use crate::vfs::{Handle, ROOT, Vfs, now_ns};
 use cairn_types::{Layout, Scheme};
+use cairn_wire::meta::Quota;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -130,11 +131,23 @@ impl Vfs {
         let find = async { Ok(open.file.data.seek(at, what == Seek::Data, end).await?) };
         Ok(self.inner.limited("copy_file_range", find).await?.unwrap_or(end).min(end))
     }
-    /// Space of the volume: its quota if it has one, or what the disks in service have, by the copies of its layout.
-    pub async fn statfs(&self) -> Result<Space> {
+    /// Space of the volume: its quota if it has one, or what the disks in service have, by the copies of its layout. If one
+    /// of these directories has a quota, what that leaves, of the one that leaves the least.
+    pub async fn statfs(&self, directories: &[u64]) -> Result<Space> {
         let inner = &self.inner;
-        let find = async { Ok(inner.volume.statfs().await?) };
-        let found = inner.limited("statfs", find).await?;
+        let find = async {
+            let mut quotas = Vec::new();
+            for ino in directories.iter().filter(|ino| **ino != ROOT) {
+                match inner.volume.quota(*ino, format!("inode {ino}").as_bytes()).await.map_err(VfsError::from) {
+                    Ok(quota) => quotas.extend(quota),
+                    // It was removed, and is open still.
+                    Err(error) if matches!(error.errno, libc::ENOENT | libc::ESTALE) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok((inner.volume.statfs().await?, quotas))
+        };
+        let (found, quotas) = inner.limited("statfs", find).await?;
         let view = inner.client.view();
         let layout = view.volumes.get(&inner.volume.id()).map_or(0, |volume| volume.layout);
         let copies = Layout::from_bits(layout).map_or(1.0, |layout| overhead(layout.scheme()));
@@ -152,14 +165,39 @@ impl Vfs {
             0 => FILES_FREE,
             quota => quota.saturating_sub(found.inodes),
         };
+        let volume = Room { used: total - free, free, inodes: found.inodes, inodes_free: files_free };
+        let room = quotas.iter().fold(volume, |room, quota| room.within(quota));
         Ok(Space {
             block_size: BLOCK,
-            blocks: total / u64::from(BLOCK),
-            blocks_free: free / u64::from(BLOCK),
-            files: found.inodes + files_free,
-            files_free,
+            blocks: (room.used + room.free) / u64::from(BLOCK),
+            blocks_free: room.free / u64::from(BLOCK),
+            files: room.inodes + room.inodes_free,
+            files_free: room.inodes_free,
             name_max: 255,
         })
+    }
+}
+
+/// What is used and what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    used: u64,
+    free: u64,
+    inodes: u64,
+    inodes_free: u64,
+}
+
+impl Room {
+    /// The same below a directory with a quota, as far as it limits more.
+    fn within(self, quota: &Quota) -> Room {
+        let limited = |used: u64, free: u64, max: u64, own: u64| match max {
+            0 => (used, free),
+            max if max.saturating_sub(own) > free => (used, free),
+            max => (own, max.saturating_sub(own)),
+        };
+        let (used, free) = limited(self.used, self.free, quota.bytes_max, quota.bytes_used);
+        let (inodes, inodes_free) = limited(self.inodes, self.inodes_free, quota.inodes_max, quota.inodes_used);
+        Room { used, free, inodes, inodes_free }
     }
 }
 
@@ -168,5 +206,21 @@ fn overhead(scheme: Scheme) -> f64 {
     match scheme {
         Scheme::Replicated(copies) => f64::from(copies),
         Scheme::Erasure { k, m } => f64::from(k + m) / f64::from(k),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A container would be shown the space of the whole cluster and fail with EDQUOT, or of its quota where the disks have less.
+    #[test]
+    fn a_quota_is_shown_where_it_limits() {
+        let volume = Room { used: 500, free: 1000, inodes: 70, inodes_free: 1 << 32 };
+        let quota = |bytes_max, inodes_max| Quota { bytes_max, inodes_max, bytes_used: 30, inodes_used: 4, ..Quota::default() };
+        assert_eq!(volume.within(&quota(0, 0)), volume);
+        assert_eq!(volume.within(&quota(100, 10)), Room { used: 30, free: 70, inodes: 4, inodes_free: 6 });
+        assert_eq!(volume.within(&quota(10, 0)), Room { used: 30, free: 0, ..volume });
+        assert_eq!(volume.within(&quota(5000, 0)), volume, "the disks have less");
     }
 }

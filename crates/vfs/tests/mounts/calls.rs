@@ -26,7 +26,7 @@ async fn a_small_file_is_three_calls_and_two_to_read() {
     close(&vfs, handle).await;
     assert_eq!(counts(&cluster), BTreeMap::from([("Create", 1), ("Append", 1), ("Publish", 1)]));
     let other = mount(&cluster).await;
-    other.statfs().await.expect("connected");
+    other.statfs(&[]).await.expect("connected");
     open(&other, ROOT + 1, RDONLY).await;
     counts(&cluster);
     let handle = open(&other, ino, RDONLY).await;

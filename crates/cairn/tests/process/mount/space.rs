@@ -6,6 +6,7 @@ use crate::wait::{LIMIT, until};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const NO_SPACE: i32 = 28;
@@ -106,6 +107,14 @@ fn quotas_say_so_and_recover() {
     let before = [used("bytes_used"), used("inodes_used")];
     cluster.ok(&["fs", "quota", "set", "--bytes", "2m", "--inodes", "5", "/ann"]);
     until("the count behind the quota", || !cluster.ok(&["fs", "quota", "get", "/ann"]).contains("counting"));
+    // Whoever mounts the directory alone sees its space, not that of the cluster.
+    let below = Mount::new(&cluster, "below", "/ann", "");
+    for path in [mount.path("ann"), below.dir.clone()] {
+        let stat = Command::new("stat").args(["-f", "-c", "%b %S %c"]).arg(&path).output().expect("stat");
+        assert_eq!(text(&stat.stdout).trim(), "512 4096 5", "{}: {}", path.display(), text(&stat.stderr));
+    }
+    let umount = below.umount();
+    assert!(umount.status.success(), "{}", text(&umount.stderr));
     quota(&mount.path("ann"), 5);
     cluster.ok(&["fs", "quota", "rm", "/ann"]);
     // What was removed counts until its last handle is known to be closed.

@@ -12,6 +12,10 @@ use crate::session::{Session, caller};
 use cairn_vfs::{Handle, SetAttr, SetTime};
 
 impl Session {
+    /// Directories whose quotas `df` shows: the one that is asked about, and the one that is mounted.
+    fn with_quotas(&self, ino: u64) -> Vec<u64> {
+        if ino == self.root { vec![ino] } else { vec![ino, self.root] }
+    }
     pub(in crate::session) async fn attributes(&self, opcode: Opcode, request: &Request) -> Outcome {
         let ino = self.ino(request.header.nodeid);
         match opcode {
@@ -39,7 +43,7 @@ impl Session {
                 self.vfs.access(&caller::of(&request.header, 0), ino, asked.mask).await?;
                 Ok(Reply::Done)
             }
-            _ => Ok(Reply::of(&statfs(&self.vfs.statfs().await?))),
+            _ => Ok(Reply::of(&statfs(&self.vfs.statfs(&self.with_quotas(ino)).await?))),
         }
     }
 }
