@@ -44,16 +44,8 @@ const FOR_OTHERS: &[&str] =
     &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group", "dirsync"];
 /// What Linux knows for every file system, and what changes nothing here: access times are kept in memory and sent later
 /// anyway, and there are no mandatory locks.
-const NO_CHANGE: &[&str] = &[
-    "lazytime",
-    "nolazytime",
-    "norelatime",
-    "noiversion",
-    "nomand",
-    "symfollow",
-    "silent",
-    "loud",
-];
+const NO_CHANGE: &[&str] =
+    &["lazytime", "nolazytime", "norelatime", "noiversion", "nomand", "symfollow", "silent", "loud"];
 /// Smallest memory with which reading and writing at speed works.
 const CACHE_MIN: usize = 16 << 20;
 const CACHE_MAX: usize = 512 << 20;

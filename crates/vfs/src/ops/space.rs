@@ -217,7 +217,8 @@ mod tests {
     #[test]
     fn a_quota_is_shown_where_it_limits() {
         let volume = Room { used: 500, free: 1000, inodes: 70, inodes_free: 1 << 32 };
-        let quota = |bytes_max, inodes_max| Quota { bytes_max, inodes_max, bytes_used: 30, inodes_used: 4, ..Quota::default() };
+        let quota =
+            |bytes_max, inodes_max| Quota { bytes_max, inodes_max, bytes_used: 30, inodes_used: 4, ..Quota::default() };
         assert_eq!(volume.within(&quota(0, 0)), volume);
         assert_eq!(volume.within(&quota(100, 10)), Room { used: 30, free: 70, inodes: 4, inodes_free: 6 });
         assert_eq!(volume.within(&quota(10, 0)), Room { used: 30, free: 0, ..volume });
