@@ -1,31 +1,21 @@
-//! Moving bytes of files out of chunks that are mostly dead: they are read, written anew beside others, and the extents swapped.
+//! Moving bytes of files out of chunks that are mostly dead.
 //!
-//! Invariants: the swap is a compare-and-set on the version that was read, so a move never covers a newer write, and it is refused
-//! while somebody may be changing blocks in place; no attribute changes but the version. Places are taken for hints: only what
-//! the file names in those chunks now is moved. What cannot be moved at this moment stays; whoever asked comes again. Not here:
-//! which chunks.
-use crate::append::SEGMENT_MAX;
-use crate::append::segment::segment_buffer;
+//! Invariant: places are taken for hints: only what the file names in those chunks now is moved. What cannot be moved at this
+//! moment stays; whoever asked comes again. Not here: which chunks, and how bytes are moved (`moving`).
 use crate::convert::is_race;
-use crate::error::{ClientError, Result};
-use crate::file_writer::body::Body;
+use crate::error::Result;
 use crate::meta::volume::Volume;
-use crate::read::file_reader::FileReader;
+use crate::moving::Run;
 use cairn_types::{ErrorCode, ExtentKind, Layout};
 use cairn_wire::common::Extent;
-use cairn_wire::meta::{Attributes, PublishRequest};
+use cairn_wire::meta::Attributes;
 use std::collections::BTreeSet;
 
-/// Extents of one publish.
-const PUBLISH_EXTENTS: usize = 1024;
 /// Extents of a file that are moved together.
-const RUNS_MAX: usize = 16 << 10;
+const EXTENTS_MAX: usize = 16 << 10;
 const ESTALE: i32 = 116;
 const KIND: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
-
-/// A range of the file: offset, bytes.
-type Run = (u64, u64);
 
 impl Volume {
     /// Moves what a file has in these chunks (group, index) elsewhere. `offsets`, ascending: where such extents began. The
@@ -58,10 +48,10 @@ impl Volume {
         offsets: &[u64],
         packs: &BTreeSet<(u32, u32)>,
     ) -> Result<Option<Vec<Run>>> {
-        let (mut runs, mut seen): (Vec<Run>, u64) = (Vec::new(), 0);
+        let (mut runs, mut seen, mut count): (Vec<Run>, u64, usize) = (Vec::new(), 0, 0);
         let Some(last) = offsets.last() else { return Ok(Some(runs)) };
         for offset in offsets {
-            if *offset < seen || runs.len() >= RUNS_MAX {
+            if *offset < seen || count >= EXTENTS_MAX {
                 continue;
             }
             let page = self.extents(found.inode, *offset, last.saturating_add(1) - offset).await?;
@@ -74,91 +64,15 @@ impl Volume {
                     && ExtentKind::from_flags(extent.flags) == Some(ExtentKind::Plain)
             };
             for extent in page.extents.iter().filter(is_in) {
-                match runs.last_mut() {
-                    Some((start, bytes)) if *start + *bytes == extent.file_offset => *bytes += extent.length,
-                    _ => runs.push((extent.file_offset, extent.length)),
+                count += 1;
+                if !runs.last_mut().is_some_and(|run| run.push(*extent)) {
+                    let mut run = Run::default();
+                    run.push(*extent);
+                    runs.push(run);
                 }
             }
         }
         Ok(Some(runs))
-    }
-
-    async fn move_runs(&self, found: &Attributes, layout: Layout, runs: &[Run]) -> Result<u64> {
-        let shown_as = format!("inode {}", found.inode);
-        let mut body = Body::new(self, layout).await?;
-        let (mut part, mut moved) = (segment_buffer(), 0);
-        for (offset, bytes) in runs {
-            body.seek(*offset);
-            // All parts but the first begin and end on block boundaries.
-            let mut room = SEGMENT_MAX - (*offset % SEGMENT_MAX as u64) as usize;
-            let mut reader = FileReader::new(self, *found, &shown_as, *offset, *bytes);
-            let mut got = 0;
-            while let Some(piece) = reader.next().await? {
-                if piece.hole {
-                    // Not what was listed: the size was cut.
-                    return Err(ClientError::Changed { what: shown_as });
-                }
-                got += piece.data.len() as u64;
-                let mut rest = &piece.data[..];
-                while !rest.is_empty() {
-                    let (now, later) = rest.split_at(rest.len().min(room));
-                    part.extend_from_slice(now);
-                    (rest, room) = (later, room - now.len());
-                    if room == 0 {
-                        self.push(&mut body, &mut part, &shown_as).await?;
-                        room = SEGMENT_MAX;
-                    }
-                }
-            }
-            if got != *bytes {
-                return Err(ClientError::Changed { what: shown_as });
-            }
-            self.push(&mut body, &mut part, &shown_as).await?;
-            body.flush().await.map_err(|e| e.named(&shown_as))?;
-            moved += got;
-        }
-        while body.places.awaited() > 0 {
-            body.places.take_one(&shown_as).await?;
-        }
-        self.swap_moved(found, &shown_as, &mut body).await?;
-        Ok(moved)
-    }
-
-    /// Puts the new extents in the place of the old ones. What was not published is discarded with the body.
-    async fn swap_moved(&self, found: &Attributes, shown_as: &str, body: &mut Body) -> Result<()> {
-        let mut later = std::mem::take(&mut body.places.extents);
-        let mut version = found.data_version;
-        while !later.is_empty() {
-            let rest = later.split_off(later.len().min(PUBLISH_EXTENTS));
-            body.places.extents = std::mem::replace(&mut later, rest);
-            if let Err(error) = body.check_current_session().await {
-                body.places.extents.append(&mut later);
-                return Err(error);
-            }
-            let written_by = body.session.0;
-            let publish = async |extents, sets| {
-                let (if_data_version, mtime_ns, layout, keep_mtime) = (version, found.mtime_ns, found.layout, true);
-                let request = PublishRequest {
-                    extents,
-                    sets,
-                    if_data_version,
-                    mtime_ns,
-                    keep_mtime,
-                    layout,
-                    written_by,
-                    ..Default::default()
-                };
-                self.publish(found.inode, shown_as.as_bytes(), request).await
-            };
-            match body.places.publish(publish).await {
-                Ok(now) => version = now.data_version,
-                Err(error) => {
-                    body.places.extents.append(&mut later);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,10 +1,10 @@
 //! Conversion of a file to another layout: its bytes are read, written anew by the layout, and the extents swapped.
 //!
 //! Invariants: the swap is a compare-and-set on the version that was read, so a conversion never covers a newer write;
-//! what a reader sees is the same before, between and after; times that are set meanwhile stay. Memory: a reader's and a writer's windows, and the extents
-//! of one file. A file that keeps changing is tried [`TRIES`] times and then left as it is. One that has the layout is written
+//! what a reader sees is the same before, between and after; times that are set meanwhile stay. Memory: a reader's and a writer's windows, and the new
+//! extents of one file. A file that keeps changing is tried [`TRIES`] times and then left as it is. One that has the layout is written
 //! anew only if it takes much more space than it has to (`fat`).
-mod fat;
+pub(crate) mod fat;
 
 use crate::append::SEGMENT_MAX;
 use crate::append::segment::segment_buffer;
@@ -14,8 +14,8 @@ use crate::meta::volume::{Volume, shown};
 use crate::read::file_reader::FileReader;
 use cairn_env::buf::AlignedBuf;
 use cairn_types::{ErrorCode, Layout};
-use cairn_wire::common::Extent;
 use cairn_wire::meta::{Attributes, PublishRequest, SetattrRequest};
+use fat::SpaceCount;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -108,14 +108,13 @@ impl Volume {
         if found.stored_bytes == 0 || layout.scheme().is_replicated() {
             return Ok(false);
         }
-        let mut extents: Vec<Extent> = Vec::new();
+        let (mut count, mut from) = (SpaceCount::new(layout), 0);
         loop {
-            let from = extents.last().map_or(0, |e| e.file_offset + e.length);
             let page = self.extents(found.inode, from, u64::MAX - from).await.map_err(|e| e.named(&shown(shown_as)))?;
-            let end = page.end || page.extents.is_empty();
-            extents.extend(page.extents);
-            if end {
-                return Ok(fat::is_fat(layout, &extents));
+            count.push(&page.extents);
+            match page.extents.last() {
+                Some(last) if !page.end => from = last.file_offset + last.length,
+                _ => return Ok(count.finish().is_fat()),
             }
         }
     }

@@ -1,16 +1,16 @@
-//! Moves of what lives in packs that are mostly dead: the leader of a volume's partition tells places, the client library writes
-//! them anew and swaps the extents (`Volume::move_out`).
+//! Moves of files' bytes for which leaders of partitions ask: of what lives in packs that are mostly dead (`Volume::move_out`), and
+//! of what has too short extents (`Volume::defragment`). The client library writes it anew and swaps the extents.
 //!
 //! Invariant: whatever fails, a file is as it was or has the same bytes elsewhere; what was not moved comes with a later
 //! request. Bounds: [`REQUESTS_MAX`] requests wait, one is worked on, [`FILES_AT_ONCE`] files of it at a time, for [`WORK_MAX`]
 //! before it is answered. A volume that is not asked about for [`IDLE`] is let go of, and with it the session and the pack that it
-//! writes. Not here: which packs (meta-core), pace (the leader).
+//! writes. Not here: which packs and files (meta), pace (the leader).
 use crate::worker::JobWorker;
-use cairn_client::{Client, ClientError, ConnectOptions, Volume};
+use cairn_client::{Client, ClientError, ConnectOptions, FragmentRules, Volume};
 use cairn_rpc::{Payload, Reply, Request, Service};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::data::{CompactRequest, CompactResponse};
+use cairn_wire::data::{CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse};
 use cairn_wire::error::WireError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,27 +29,45 @@ const WORK_MAX: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(30);
 
+/// What is to be moved.
+enum Work {
+    Compact(CompactRequest),
+    Defragment(DefragmentRequest),
+}
+
+/// What came of it.
+enum Done {
+    Compact(CompactResponse),
+    Defragment(DefragmentResponse),
+}
+
 /// A request and whom to answer.
 pub(crate) struct Asked {
-    request: CompactRequest,
+    work: Work,
     reply: Reply,
 }
 
 impl Service for JobWorker {
     fn call(&self, request: Request<'_>, reply: Reply) {
-        if Opcode::from_code(request.opcode) != Some(Opcode::Compact) {
-            let text = format!("operation {:#06x} is none of a data node's", request.opcode);
-            return reply.err(WireError::new(ErrorCode::UnknownOperation, text));
-        }
-        let request: CompactRequest = match request.decode() {
-            Ok(request) => request,
+        let work = match Opcode::from_code(request.opcode) {
+            Some(Opcode::Compact) => request.decode().map(Work::Compact),
+            Some(Opcode::Defragment) => request.decode().map(Work::Defragment),
+            _ => {
+                let text = format!("operation {:#06x} is none of a data node's", request.opcode);
+                Err(WireError::new(ErrorCode::UnknownOperation, text))
+            }
+        };
+        let work = match work {
+            Ok(work) => work,
             Err(error) => return reply.err(error),
         };
-        if let Err(refused) = self.asked.try_send(Asked { request, reply }) {
+        if let Err(refused) = self.asked.try_send(Asked { work, reply }) {
             let asked = match refused {
                 mpsc::error::TrySendError::Full(asked) | mpsc::error::TrySendError::Closed(asked) => asked,
             };
-            asked.reply.err(WireError::new(ErrorCode::Overloaded, "other volumes are being compacted here; later"));
+            asked
+                .reply
+                .err(WireError::new(ErrorCode::Overloaded, "files of other volumes are being moved here; later"));
         }
     }
 }
@@ -70,14 +88,21 @@ impl Compactor {
     pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Asked>) {
         loop {
             match tokio::time::timeout(IDLE, requests.recv()).await {
-                Ok(Some(Asked { request, reply })) => match self.work(request).await {
-                    Ok(done) => reply.ok(&done, Payload::None),
-                    Err(error) => {
-                        // Perhaps the cluster has changed in a way that the client does not see.
-                        self.let_go().await;
-                        reply.err(WireError::new(ErrorCode::Unavailable, error.to_string()));
+                Ok(Some(Asked { work, reply })) => {
+                    let outcome = match work {
+                        Work::Compact(request) => self.compact(request).await.map(Done::Compact),
+                        Work::Defragment(request) => self.defragment(request).await.map(Done::Defragment),
+                    };
+                    match outcome {
+                        Ok(Done::Compact(done)) => reply.ok(&done, Payload::None),
+                        Ok(Done::Defragment(done)) => reply.ok(&done, Payload::None),
+                        Err(error) => {
+                            // Perhaps the cluster has changed in a way that the client does not see.
+                            self.let_go().await;
+                            reply.err(WireError::new(ErrorCode::Unavailable, error.to_string()));
+                        }
                     }
-                },
+                }
                 Ok(None) => return,
                 Err(_) => self.let_go().await,
             }
@@ -98,13 +123,25 @@ impl Compactor {
         let client = Client::connect(self.options.clone()).await?;
         let view = client.refresh().await?;
         let name = view.volumes.get(&id).map(|volume| volume.name.clone());
-        let name = name.ok_or_else(|| ClientError::protocol("compaction", format!("volume v{id} is gone")))?;
+        let name = name.ok_or_else(|| ClientError::protocol("moving files", format!("volume v{id} is gone")))?;
         // What was moved into several packs might be mostly dead space again.
         let volume = client.volume(&name).await?.with_one_stream();
         Ok(self.open.insert((client, volume)).1.clone())
     }
 
-    async fn work(&mut self, request: CompactRequest) -> Result<CompactResponse, ClientError> {
+    async fn defragment(&mut self, request: DefragmentRequest) -> Result<DefragmentResponse, ClientError> {
+        let volume = self.volume(request.volume).await?;
+        let rules = FragmentRules { extent_bytes: request.extent_bytes };
+        let done = volume.defragment(request.inode, request.from, rules, WORK_MAX).await?;
+        Ok(DefragmentResponse {
+            next: done.next.unwrap_or(0),
+            done: done.next.is_none(),
+            moved_bytes: done.moved,
+            kept: done.kept,
+        })
+    }
+
+    async fn compact(&mut self, request: CompactRequest) -> Result<CompactResponse, ClientError> {
         let volume = self.volume(request.volume).await?;
         let until = Instant::now() + WORK_MAX;
         let packs: Arc<BTreeSet<(u32, u32)>> = Arc::new(request.chunks.iter().map(|c| (c.pg, c.index)).collect());

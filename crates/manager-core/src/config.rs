@@ -45,6 +45,8 @@ const HOUR: u64 = 3_600_000;
 keys! {
     DefaultLayout = "default_layout", "r3", Kind::Layout,
         "layout of a volume that is made without one";
+    DefragmentExtent = "defragment_extent", "64k", Kind::Size(0, 128 << 10),
+        "length of a file's extents, on average, below which they are written anew in the background; 0: never";
     DiskReserve = "disk_reserve", "1g", Kind::Size(0, 1 << 50),
         "free space of a disk below which its placement groups take no new chunks";
     DrainGrayDisks = "drain_gray_disks", "on", Kind::Switch,
@@ -106,6 +108,7 @@ keys! {
 impl Key {
     /// Settings that nodes go by; they come with the answers to heartbeats.
     pub const OF_NODES: &'static [Key] = &[
+        Key::DefragmentExtent,
         Key::GarbageGrace,
         Key::GarbagePeriod,
         Key::RepairRate,
@@ -118,6 +121,7 @@ impl Key {
     pub fn level(self) -> u32 {
         match self {
             Key::SpreadLeadersAfter => 1,
+            Key::DefragmentExtent => 3,
             _ => 0,
         }
     }

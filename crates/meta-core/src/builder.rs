@@ -144,6 +144,7 @@ impl NamespaceBuilder {
             session_locks: BTreeMap::new(),
             released_locks: Vec::new(),
             wanted_leases: Vec::new(),
+            grown: Vec::new(),
             tree,
             sessions: self.sessions,
             scratch: Scratch::default(),

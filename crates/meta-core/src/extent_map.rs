@@ -130,6 +130,7 @@ impl Namespace {
         let mut incoming = std::mem::take(&mut self.scratch.incoming);
         self.mark_shared(&mut incoming);
         self.gain_references(inode, &incoming);
+        self.note_extents(inode, 1, incoming.len());
         for extent in &incoming {
             self.put_extent(inode, extent);
         }
@@ -179,6 +180,7 @@ impl Namespace {
         after.sort_unstable_by_key(|extent| extent.file_offset);
         after.dedup_by(|next, before| join(before, next));
         self.swap_entries(inode, touched, &after);
+        self.note_extents(inode, touched.len(), after.len());
         let gained: u64 = incoming.iter().map(|e| e.length).sum();
         let lost: u64 = pieces.iter().map(|e| e.length).sum();
         self.free_pieces(inode, &pieces, incoming);

@@ -27,6 +27,7 @@ pub mod encoding;
 mod error;
 mod extent_map;
 mod find_paths;
+mod fragments;
 mod fsck;
 #[doc(hidden)]
 pub mod fuzz;
@@ -61,6 +62,7 @@ pub use dead::Reclaimable;
 pub use defer::Deaths;
 pub use encoding::FreeRecord;
 pub use find_paths::PathFinder;
+pub use fragments::{FileFragments, FragmentScan};
 pub use fsck::{FINDINGS_MAX, Finding, Fsck, FsckReport, Mend};
 pub use garbage::{GARBAGE_RANGES_MAX, GarbageRange, Suspects};
 pub use mend::{LOST_AND_FOUND, MEND_ITEMS_MAX, mend_item};

@@ -92,6 +92,8 @@ pub struct Namespace {
     pub(crate) released_locks: Vec<u64>,
     /// Session and inode of overwrite leases that were in somebody's way since somebody asked. No state.
     pub(crate) wanted_leases: Vec<(u64, u64)>,
+    /// Files that got extents since somebody asked. No state.
+    pub(crate) grown: Vec<(u64, u64)>,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
@@ -143,6 +145,7 @@ impl Namespace {
             session_locks: BTreeMap::new(),
             released_locks: Vec::new(),
             wanted_leases: Vec::new(),
+            grown: Vec::new(),
             tree: Tree::new(),
             sessions: SessionTable::default(),
             scratch: Scratch::default(),

@@ -11,15 +11,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use cairn_meta_core::{PackUse, Packs, PlannedPack, is_mostly_dead};
-use cairn_rpc::CallOptions;
-use cairn_types::{BLOCK_SIZE, DiskId, ErrorCode, NodeId, PgId, Scheme};
+use cairn_types::{BLOCK_SIZE, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::data::{CompactChunk, CompactRequest, CompactResponse};
 use cairn_wire::error::WireError;
-use tokio::time::sleep;
 
 use crate::chunk_lists::Listed;
 use crate::garbage::{Collector, used};
+use crate::movers::Movers;
 use crate::stats::add;
 
 /// Extents of one request.
@@ -28,8 +27,6 @@ const PLACES: usize = 512;
 const BYTES: u64 = 32 << 20;
 /// A data node works on a request for half a minute, and then for as long as one file takes.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Nodes that are tried before the rest is left to the next pass.
-const NODES: usize = 3;
 
 /// What the last pass found in packs, of all members together.
 #[derive(Debug, Default)]
@@ -103,32 +100,11 @@ impl Collector {
         if plan.is_empty() {
             return Ok(());
         }
-        let mut nodes = self.nodes_for(&plan[0]);
+        let mut movers = Movers::near(self.partition.clone(), self.client.clone(), plan[0].pg);
         let (mut files, mut bytes) = (0, 0);
         for request in requests(state.volume.get(), &plan) {
-            let done = loop {
-                if state.leading_term() != Some(term) {
-                    return Err(WireError::new(ErrorCode::NotLeader, "another member leads"));
-                }
-                // One node after the other, so that all of it comes into one pack.
-                let Some(address) = nodes.first().and_then(|node| self.address_of(*node)) else {
-                    let text = "no data node moves files out of packs; left to the next pass";
-                    return Err(WireError::new(ErrorCode::Unavailable, text));
-                };
-                let start = state.common.clock.now();
-                let options = CallOptions::new(DEADLINE);
-                let call = self.client.call(&address, Opcode::Compact.code(), &request, (), options);
-                match call.await.and_then(|response| response.decode::<CompactResponse>()) {
-                    Ok(done) => {
-                        sleep(state.common.clock.now().since(start)).await;
-                        break done;
-                    }
-                    Err(error) => {
-                        tracing::debug!(partition = %state.id, address, %error, "a node could not compact");
-                        nodes.remove(0);
-                    }
-                }
-            };
+            // One node after the other, so that all of it comes into one pack.
+            let done: CompactResponse = movers.ask(Opcode::Compact, &request, DEADLINE, term).await?;
             files += u64::from(done.moved);
             bytes += done.moved_bytes;
             add(&state.common.stats.compacted_files, u64::from(done.moved));
@@ -137,26 +113,6 @@ impl Collector {
         }
         tracing::info!(partition = %state.id, packs = plan.len(), files, bytes, "packs that were mostly dead were compacted");
         Ok(())
-    }
-
-    /// Data nodes to ask, those with a copy of the pack first.
-    fn nodes_for(&self, pack: &PlannedPack) -> Vec<NodeId> {
-        let map = self.partition.state.common.map.read();
-        let up = |node: &NodeId| map.node(*node).is_some_and(|node| node.up && !node.address.is_empty());
-        let in_service = |disk: u32| map.disk(DiskId(disk)).is_none_or(|disk| disk.state == 0);
-        let Some(group) = map.pg(PgId(pack.pg)) else { return Vec::new() };
-        let members = group.members.iter().filter(|member| in_service(member.disk));
-        let mut nodes: Vec<NodeId> = Vec::new();
-        for node in members.map(|member| NodeId(member.node)).filter(up) {
-            if !nodes.contains(&node) && nodes.len() < NODES {
-                nodes.push(node);
-            }
-        }
-        nodes
-    }
-
-    fn address_of(&self, node: NodeId) -> Option<String> {
-        self.partition.state.common.map.read().address(node).map(str::to_owned)
     }
 }
 

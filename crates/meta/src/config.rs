@@ -63,6 +63,14 @@ pub struct MetaTimings {
     pub unknown_grace: Duration,
     /// A check of the volume that nobody asked for follows the one before after so long.
     pub check_period: Duration,
+    /// How often the leader looks for files that got many extents.
+    pub defragment_tick: Duration,
+    /// From the beginning of a leadership to a walk through all files for fragmented ones.
+    pub defragment_first_walk: Duration,
+    /// Between two such walks.
+    pub defragment_walk: Duration,
+    /// First pause before a file is tried again that others were changing; doubles.
+    pub defragment_retry: Duration,
     /// How often the leader looks whether trash is to be removed.
     pub trash_tick: Duration,
     /// How often the leader looks after files that writers closed and did not live to make durable.
@@ -94,6 +102,10 @@ impl Default for MetaTimings {
             garbage_grace: Duration::from_secs(600),
             unknown_grace: Duration::from_secs(20),
             check_period: Duration::from_secs(24 * 3600),
+            defragment_tick: Duration::from_secs(1),
+            defragment_first_walk: Duration::from_secs(60),
+            defragment_walk: Duration::from_secs(24 * 3600),
+            defragment_retry: Duration::from_secs(10),
             trash_tick: Duration::from_secs(30),
             volatile_tick: Duration::from_secs(1),
             open_retry: Duration::from_secs(10),

@@ -1,5 +1,7 @@
 //! The role's part in the node's registration and heartbeats.
 
+use std::sync::atomic::Ordering;
+
 use cairn_node_agent::{Contributor, Registration, Settings};
 use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
 
@@ -30,6 +32,8 @@ impl Contributor for MetaServer {
     fn settings(&self, settings: &Settings) {
         let (period, grace) = (settings.duration("garbage_period"), settings.duration("garbage_grace"));
         *self.common().garbage.write() = GarbageSettings { period, grace };
+        let extent_bytes = settings.number("defragment_extent").unwrap_or(u64::MAX);
+        self.common().extent_bytes.store(extent_bytes, Ordering::Relaxed);
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {

@@ -82,6 +82,7 @@ impl PartitionMachine {
         if self.state.leading_term().is_some() {
             self.state.wanted_leases.note(&wanted);
         }
+        self.state.grown.note(&namespace.take_grown());
         namespace.take_released_locks()
     }
 

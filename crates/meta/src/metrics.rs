@@ -71,6 +71,14 @@ impl MetaServer {
             ("cairn_meta_compacted_files", "Files moved out of packs that were mostly dead.", &stats.compacted_files),
             ("cairn_meta_compacted_bytes", "Bytes of one copy moved out of packs.", &stats.compacted_bytes),
             ("cairn_meta_compaction_kept", "Files that could not be moved out of packs.", &stats.compaction_kept),
+            ("cairn_meta_defragmented_files", "Files that were defragmented.", &stats.defragmented_files),
+            ("cairn_meta_defragmented_bytes", "Bytes that it wrote anew.", &stats.defragmented_bytes),
+            ("cairn_meta_defragmented_extents", "Extents that files have fewer by it.", &stats.defragmented_extents),
+            (
+                "cairn_meta_defragmentation_kept",
+                "Parts of files that others kept from it.",
+                &stats.defragmentation_kept,
+            ),
             ("cairn_meta_volatile_cut", "Files cut because their end was never durable.", &stats.volatile_cut),
             ("cairn_meta_reclaim_entries", "Log entries that took dead inodes apart.", &stats.reclaim_entries),
         ];
@@ -142,8 +150,10 @@ fn sample_partition(partition: &Partition, samples: &mut Samples) {
     }
 }
 
-/// What the last pass found in packs.
+/// What the last pass found in packs, and fragmented files.
 fn sample_packs(partition: &Partition, labels: &[(&'static str, &str)], samples: &mut Samples) {
+    let fragmented = partition.state.fragmented.load(Relaxed) as f64;
+    samples.gauge("cairn_meta_fragmented_files", "Files that wait to be defragmented.", labels, fragmented);
     let packs = &partition.state.packs;
     let gauges = [
         ("cairn_meta_packs", "Packs (sealed chunks of copies) in the last pass.", &packs.count),

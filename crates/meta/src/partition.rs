@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::compact::PackGauges;
 use crate::fsck::FsckDesk;
+use crate::grown::Grown;
 use crate::leases::Leases;
 use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
@@ -59,6 +60,8 @@ pub(crate) struct Common {
     pub(crate) map: RwLock<MapView>,
     /// Settings of the cluster about garbage collection.
     pub(crate) garbage: RwLock<GarbageSettings>,
+    /// Length that extents of files may have on average; 0: any; `u64::MAX`: nothing was said yet.
+    pub(crate) extent_bytes: AtomicU64,
     /// Highest feature level that this process says it understands.
     pub(crate) feature_level: u32,
     /// The monotonic clock at the last tick: exact enough for leases, and free to read.
@@ -68,7 +71,15 @@ pub(crate) struct Common {
 impl Common {
     pub(crate) fn new(clock: Arc<dyn Clock>, feature_level: u32) -> Self {
         let coarse = AtomicU64::new(clock.now().0);
-        Self { clock, stats: Arc::default(), map: RwLock::default(), garbage: RwLock::default(), feature_level, coarse }
+        Self {
+            clock,
+            stats: Arc::default(),
+            map: RwLock::default(),
+            garbage: RwLock::default(),
+            extent_bytes: AtomicU64::new(u64::MAX),
+            feature_level,
+            coarse,
+        }
     }
 
     /// The time of the last tick.
@@ -99,6 +110,9 @@ pub(crate) struct PartitionState {
     pub(crate) wanted_leases: WantedLeases,
     pub(crate) fsck: FsckDesk,
     pub(crate) packs: PackGauges,
+    pub(crate) grown: Grown,
+    /// Files that wait to be defragmented.
+    pub(crate) fragmented: AtomicU64,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
     pub(crate) asked_to_defer: AtomicBool,
     pub(crate) common: Arc<Common>,
@@ -118,6 +132,8 @@ impl PartitionState {
             wanted_leases: WantedLeases::default(),
             fsck: FsckDesk::default(),
             packs: PackGauges::default(),
+            grown: Grown::default(),
+            fragmented: AtomicU64::new(0),
             asked_to_defer: AtomicBool::new(false),
             common,
             term: AtomicU64::new(0),

@@ -37,6 +37,10 @@ pub struct MetaStats {
     pub(crate) compacted_files: AtomicU64,
     pub(crate) compacted_bytes: AtomicU64,
     pub(crate) compaction_kept: AtomicU64,
+    pub(crate) defragmented_files: AtomicU64,
+    pub(crate) defragmented_bytes: AtomicU64,
+    pub(crate) defragmented_extents: AtomicU64,
+    pub(crate) defragmentation_kept: AtomicU64,
     pub(crate) volatile_cut: AtomicU64,
 }
 
@@ -62,6 +66,10 @@ impl Default for MetaStats {
             compacted_files: AtomicU64::new(0),
             compacted_bytes: AtomicU64::new(0),
             compaction_kept: AtomicU64::new(0),
+            defragmented_files: AtomicU64::new(0),
+            defragmented_bytes: AtomicU64::new(0),
+            defragmented_extents: AtomicU64::new(0),
+            defragmentation_kept: AtomicU64::new(0),
             volatile_cut: AtomicU64::new(0),
         }
     }

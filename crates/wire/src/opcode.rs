@@ -136,6 +136,7 @@ opcodes! {
     EndVolatile = 0x0588, meta::EndVolatile => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
+    Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
 }
 
 impl Opcode {

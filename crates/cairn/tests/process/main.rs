@@ -7,6 +7,7 @@ mod care;
 mod chaos;
 mod compaction;
 mod convert;
+mod defragment;
 mod dev;
 mod disks;
 mod docs;

@@ -62,6 +62,14 @@ impl Contents {
     }
 }
 
+fn extents_text(count: usize) -> String {
+    match count {
+        0 => "extents".to_owned(),
+        1 => "1 extent".to_owned(),
+        count => format!("{count} extents"),
+    }
+}
+
 fn kind_name(extent: &Extent) -> &'static str {
     match ExtentKind::from_flags(extent.flags) {
         Some(ExtentKind::Plain) => "plain",
@@ -122,8 +130,9 @@ impl StatArgs {
         let extents = contents.as_ref().filter(|_| self.extents).map(|contents| &contents.extents);
         if context.out.is_json() {
             let mut value = entry_json(&found.at, a, link.as_deref());
-            if let Some(Contents { redundancy, .. }) = &contents {
+            if let Some(Contents { redundancy, extents, .. }) = &contents {
                 put_redundancy(&mut value, redundancy);
+                value["extent_count"] = extents.len().into();
             }
             if let Some(extents) = extents {
                 let one = |e: &Extent| {
@@ -142,9 +151,10 @@ impl StatArgs {
         context.out.line([b"path      ".as_slice(), &path].concat())?;
         let time = |name: &str, ns: u64| format!("{name:<9} {}", human::utc_time(ns));
         let raw = contents.as_ref().map_or_else(|| raw_bytes(a), |contents| contents.redundancy.raw);
+        let in_extents = extents_text(contents.as_ref().map_or(0, |contents| contents.extents.len()));
         let mut lines = vec![
             format!("type      {}", type_name(a.mode)),
-            format!("size      {} ({} in extents, {raw} on disks)", a.size, a.stored_bytes),
+            format!("size      {} ({} in {in_extents}, {raw} on disks)", a.size, a.stored_bytes),
             format!("layout    {}", layout_text(a.layout)),
         ];
         if let Some(contents) = &contents {

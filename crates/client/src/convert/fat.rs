@@ -16,95 +16,127 @@ const FAT_BYTES: u64 = 64 << 10;
 
 /// Bytes on all disks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Space {
+pub(crate) struct Space {
+    pub now: u64,
+    pub anew: u64,
+}
+
+impl Space {
+    /// Whether it takes much more than it would newly written.
+    pub(crate) fn is_fat(self) -> bool {
+        let more = self.now.saturating_sub(self.anew);
+        more >= FAT_BYTES && more >= self.anew / FAT_PART
+    }
+}
+
+/// Adds up, page by page, what a file's extents take and would take. Memory: two pages. What several extents name together is
+/// counted once if they are at most a page apart: in a file that is as small as it can be none do.
+pub(crate) struct SpaceCount {
+    /// Of whole rows; `None`: the layout keeps copies.
+    stripe: Option<Stripe>,
+    members: u64,
+    /// Of what does not fill rows.
+    copies: u64,
     now: u64,
-    anew: u64,
+    /// Bytes that would go into rows, and bytes of blocks that would be copied.
+    rows: u64,
+    blocks: u64,
+    /// The range without holes that the last page ended in.
+    run: Option<(u64, u64)>,
+    before: Vec<Extent>,
 }
 
-/// Whether these extents of a file of this layout take much more space than they would newly written. `extents` ascend.
-pub(super) fn is_fat(layout: Layout, extents: &[Extent]) -> bool {
-    let Some(Space { now, anew }) = space(layout, extents) else { return false };
-    let more = now.saturating_sub(anew);
-    more >= FAT_BYTES && more >= anew / FAT_PART
-}
-
-/// `None`: the layout keeps copies, which take the same space however they were written.
-fn space(layout: Layout, extents: &[Extent]) -> Option<Space> {
-    let stripe = layout.stripe().filter(|_| !layout.scheme().is_replicated())?;
-    let copies = layout.scheme().short_scheme().members() as u64;
-    let members = layout.scheme().members() as u64;
-    let striped = |bytes: u64| bytes / u64::from(stripe.columns()) * members;
-    Some(Space {
-        now: held(extents, striped, copies),
-        anew: {
-            let (rows, blocks) = anew(stripe, extents);
-            striped(rows) + blocks * copies
-        },
-    })
-}
-
-/// What is held on disks for these extents: whole blocks, and whole rows.
-fn held(extents: &[Extent], striped: impl Fn(u64) -> u64, copies: u64) -> u64 {
-    // Chunk, unit of what is held as a whole, range in such units.
-    let mut ranges: Vec<(u32, u32, u64, u64, u64)> = Vec::new();
-    for extent in extents {
-        let whole = match ExtentKind::from_flags(extent.flags) {
-            Some(ExtentKind::Erasure(stripe)) => stripe.row(),
-            _ => BLOCK,
-        };
-        let (from, to) = (extent.chunk_offset / whole, (extent.chunk_offset + extent.length).div_ceil(whole));
-        ranges.push((extent.pg, extent.index, whole, from, to));
+impl SpaceCount {
+    pub(crate) fn new(layout: Layout) -> Self {
+        let scheme = layout.scheme();
+        let stripe = layout.stripe().filter(|_| !scheme.is_replicated());
+        let (members, copies) = (scheme.members() as u64, scheme.short_scheme().members() as u64);
+        Self { stripe, members, copies, now: 0, rows: 0, blocks: 0, run: None, before: Vec::new() }
     }
-    ranges.sort_unstable();
-    let (mut bytes, mut last) = (0, (0, 0, 0));
-    let mut end = 0;
-    for (pg, index, whole, from, to) in ranges {
-        if last != (pg, index, whole) {
-            (last, end) = ((pg, index, whole), 0);
+
+    /// The next extents in the order of the file.
+    pub(crate) fn push(&mut self, page: &[Extent]) {
+        let known = self.before.len();
+        self.before.extend_from_slice(page);
+        self.now += self.held(&self.before) - self.held(&self.before[..known]);
+        self.before.drain(..known);
+        for extent in page {
+            let end = extent.file_offset + extent.length;
+            match &mut self.run {
+                Some((_, last)) if *last == extent.file_offset => *last = end,
+                run => {
+                    let done = run.replace((extent.file_offset, end));
+                    self.end_run(done);
+                }
+            }
         }
-        // Parts of a row that several extents name are held once.
-        let new = to.saturating_sub(from.max(end)) * whole;
-        end = end.max(to);
-        bytes += if whole == BLOCK { new * copies } else { striped(new) };
     }
-    bytes
-}
 
-/// Bytes that would go into rows, and bytes of blocks that would be copied: the rules of `Body`, for each run of data.
-fn anew(stripe: Stripe, extents: &[Extent]) -> (u64, u64) {
-    let small = u64::from(stripe.columns()) * STRIPE_UNIT_MIN;
-    let (mut rows, mut blocks) = (0, 0);
-    for (start, end) in runs(extents) {
+    pub(crate) fn finish(mut self) -> Space {
+        let last = self.run.take();
+        self.end_run(last);
+        let rows = self.stripe.map_or(0, |stripe| self.striped(stripe, self.rows));
+        Space { now: self.now, anew: rows + self.blocks * self.copies }
+    }
+
+    fn striped(&self, stripe: Stripe, bytes: u64) -> u64 {
+        bytes / u64::from(stripe.columns()) * self.members
+    }
+
+    /// A run as [`Body`](crate::file_writer::body::Body) writes it.
+    fn end_run(&mut self, run: Option<(u64, u64)>) {
+        let Some((start, end)) = run else { return };
         let lead = start % BLOCK;
+        let Some(stripe) = self.stripe else {
+            self.blocks += (lead + end - start).next_multiple_of(BLOCK);
+            return;
+        };
+        let small = u64::from(stripe.columns()) * STRIPE_UNIT_MIN;
         let head = if lead == 0 { 0 } else { (SEGMENT_MAX as u64 - lead).min(end - start) };
         if head > 0 {
-            blocks += (lead + head).next_multiple_of(BLOCK);
+            self.blocks += (lead + head).next_multiple_of(BLOCK);
         }
         let mut rest = end - start - head;
         let full = rest / stripe.row() * stripe.row();
-        rows += full;
+        self.rows += full;
         rest -= full;
         // Rows of the smallest unit only where there are others.
-        if rows > 0 {
-            rows += rest / small * small;
+        if self.rows > 0 {
+            self.rows += rest / small * small;
             rest %= small;
         }
-        blocks += rest.next_multiple_of(BLOCK);
+        self.blocks += rest.next_multiple_of(BLOCK);
     }
-    (rows, blocks)
-}
 
-/// Ranges of the file without holes.
-fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for extent in extents {
-        let end = extent.file_offset + extent.length;
-        match runs.last_mut() {
-            Some((_, last)) if *last == extent.file_offset => *last = end,
-            _ => runs.push((extent.file_offset, end)),
+    /// What is held on disks for these extents: whole blocks, and whole rows.
+    fn held(&self, extents: &[Extent]) -> u64 {
+        // Chunk, unit of what is held as a whole, range in such units.
+        let mut ranges: Vec<(u32, u32, u64, u64, u64)> = Vec::new();
+        for extent in extents {
+            let whole = match ExtentKind::from_flags(extent.flags) {
+                Some(ExtentKind::Erasure(stripe)) => stripe.row(),
+                _ => BLOCK,
+            };
+            let (from, to) = (extent.chunk_offset / whole, (extent.chunk_offset + extent.length).div_ceil(whole));
+            ranges.push((extent.pg, extent.index, whole, from, to));
         }
+        ranges.sort_unstable();
+        let (mut bytes, mut last) = (0, (0, 0, 0));
+        let mut end = 0;
+        for (pg, index, whole, from, to) in ranges {
+            if last != (pg, index, whole) {
+                (last, end) = ((pg, index, whole), 0);
+            }
+            // Parts of a row that several extents name are held once.
+            let new = to.saturating_sub(from.max(end)) * whole;
+            end = end.max(to);
+            bytes += match self.stripe {
+                Some(stripe) if whole != BLOCK => self.striped(stripe, new),
+                _ => new * self.copies,
+            };
+        }
+        bytes
     }
-    runs
 }
 
 #[cfg(test)]
@@ -112,6 +144,12 @@ mod tests {
     use super::*;
 
     const ROW: u64 = 6 * (64 << 10);
+
+    fn space(layout: &str, extents: &[Extent]) -> Space {
+        let mut count = SpaceCount::new(layout.parse().expect("a layout"));
+        count.push(extents);
+        count.finish()
+    }
 
     fn layout() -> Layout {
         "rs-6-3/64k".parse().expect("a layout")
@@ -130,7 +168,7 @@ mod tests {
     /// Files that are as small as they can be would be written anew each time, or fat ones never.
     #[test]
     fn space_of_rows_and_copies() {
-        let is = |extents: &[Extent]| space(layout(), extents).expect("an erasure layout");
+        let is = |extents: &[Extent]| space("rs-6-3/64k", extents);
         assert_eq!(is(&[rows(0, 4 * ROW, 0)]), Space { now: 6 * ROW, anew: 6 * ROW });
         assert_eq!(is(&[copies(0, 5000)]), Space { now: 4 * 8192, anew: 4 * 8192 });
         // The end of a file in rows of the smallest unit.
@@ -140,22 +178,50 @@ mod tests {
         let torn = [rows(0, 4 * ROW + 65_536, 0), copies(4 * ROW + 65_536, 65_536)];
         let torn = [torn.as_slice(), &[rows(4 * ROW + 131_072, 6 * ROW - 131_072, 4 * ROW + 131_072)]].concat();
         assert_eq!(is(&torn), Space { now: 15 * ROW + 4 * 65_536, anew: 15 * ROW });
-        assert!(!is_fat(layout(), &torn), "less than a tenth more");
+        assert!(!is(&torn).is_fat(), "less than a tenth more");
         let appended: Vec<Extent> = (0..30).map(|i| copies(i * 300_000, 300_000)).collect();
-        assert!(is_fat(layout(), &appended));
-        assert!(!is_fat("r4".parse().expect("a layout"), &appended));
-        assert_eq!(space(layout(), &[]), Some(Space { now: 0, anew: 0 }));
+        assert!(is(&appended).is_fat());
+        assert!(!space("r4", &appended).is_fat());
+        assert_eq!(is(&[]), Space { now: 0, anew: 0 });
     }
 
     /// A sparse file is written in runs, the first part of each up to a whole block in copies.
     #[test]
     fn runs_that_begin_within_a_block() {
-        let (rows_bytes, blocks) = anew(Stripe::new(6, 64 << 10).expect("valid"), &[copies(100, 2_000_000)]);
+        let anew = |extents: &[Extent]| {
+            let mut count = SpaceCount::new(layout());
+            count.push(extents);
+            let last = count.run.take();
+            count.end_run(last);
+            (count.rows, count.blocks)
+        };
         let head = (1 << 20) - 100;
         let rest = 2_000_000 - head;
-        assert_eq!(rows_bytes, rest / ROW * ROW + rest % ROW / 24_576 * 24_576);
-        assert_eq!(blocks, (1 << 20) + (rest % ROW % 24_576).next_multiple_of(BLOCK));
-        assert_eq!(anew(Stripe::new(6, 64 << 10).expect("valid"), &[copies(100, 200)]), (0, BLOCK));
-        assert_eq!(runs(&[copies(0, 10), copies(10, 5), copies(20, 1)]), [(0, 15), (20, 21)]);
+        let rows = rest / ROW * ROW + rest % ROW / 24_576 * 24_576;
+        let blocks = (1 << 20) + (rest % ROW % 24_576).next_multiple_of(BLOCK);
+        assert_eq!(anew(&[copies(100, 2_000_000)]), (rows, blocks));
+        assert_eq!(anew(&[copies(100, 200)]), (0, BLOCK));
+        assert_eq!(anew(&[copies(0, 10), copies(10, 5), copies(20, 1)]), (0, 2 * BLOCK));
+    }
+
+    /// The memory of a conversion would grow with the extents of a file; or pages would count what they share twice.
+    #[test]
+    fn pages_come_to_the_same_as_all_at_once() {
+        let torn: Vec<Extent> = (0..3000)
+            .map(|i| {
+                let at = i * 65_536;
+                if i % 3 == 0 { copies(at, 65_536) } else { rows(at, 65_536, at) }
+            })
+            .collect();
+        let whole = space("rs-6-3/64k", &torn);
+        for page in [6, 60, 1024, 1500] {
+            let mut count = SpaceCount::new(layout());
+            for extents in torn.chunks(page) {
+                count.push(extents);
+                assert!(count.before.len() <= page);
+            }
+            assert_eq!(count.finish(), whole, "pages of {page}");
+        }
+        assert!(whole.is_fat());
     }
 }

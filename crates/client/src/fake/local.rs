@@ -53,6 +53,13 @@ impl FakeCluster {
         let env = (Arc::new(TokioClock(tokio::time::Instant::now())) as _, Arc::new(FastRng::seeded(7)) as _);
         Client::over(Net::local(self.fake.clone()), env, options).await.expect("connected")
     }
+    /// One whose calls go through something of the test's own.
+    #[cfg(test)]
+    pub(crate) async fn connect_through(&self, servers: Arc<dyn LocalServers>) -> Client {
+        let options = ConnectOptions { patience: Duration::from_secs(8), ..ConnectOptions::new(vec![self.manager()]) };
+        let env = (Arc::new(TokioClock(tokio::time::Instant::now())) as _, Arc::new(FastRng::seeded(7)) as _);
+        Client::over(Net::local(servers), env, options).await.expect("connected")
+    }
     /// One that tries everything for so long.
     pub async fn connect_local_for(&self, patience: Duration) -> Client {
         let options = ConnectOptions { patience, ..ConnectOptions::new(vec![self.manager()]) };

@@ -9,6 +9,7 @@ use super::rows::{Rows, read_rows};
 use super::set::{SetColumns, SetRange, group_bytes, read_set};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
+use crate::moving::Run;
 use crate::stripe::group::rows_of_group;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind, PgId, Stripe};
@@ -91,6 +92,13 @@ impl FileReader {
             ready: VecDeque::new(),
             failed: None,
         }
+    }
+    /// Reads a run of which the places are known, whatever else of the file changes meanwhile.
+    pub(crate) fn of_run(volume: &Volume, attributes: Attributes, shown_as: &str, run: &Run) -> FileReader {
+        let mut reader = Self::new(volume, attributes, shown_as, run.offset, run.bytes);
+        reader.extents = run.extents.iter().copied().collect();
+        reader.extents_end = true;
+        reader
     }
     pub fn attributes(&self) -> &Attributes {
         &self.attributes

@@ -6,7 +6,8 @@
 //! only on top of the version that it read, never swaps in what it read before.
 //!
 //! Invariants: a lease's session holds the file for writing, and the lease goes with the hold; numbers of a file's leases
-//! ascend. A lease that is in the way is noted as wanted; telling its session is the server's (`meta`).
+//! ascend; a lease raises the generation and not the version, and nothing raises the version by more than the generation, so that
+//! who moves bytes sees whether there was a lease meanwhile (`moving` in `client`). A lease that is in the way is noted as wanted; telling its session is the server's (`meta`).
 use crate::encoding::{Inode, OverwriteLease};
 use crate::error::{OpError, Result};
 use crate::message::request;

@@ -87,7 +87,9 @@ impl Driver {
         let at = AppliedAt { index: self.log.len() as u64 + 1, time: WallTime(self.now) };
         self.log.push(Logged { at, opcode, request: request.clone() });
         let mut out = b"before".to_vec();
+        let before = self.distances();
         let result = self.namespace.apply(at, opcode, &request, &mut out);
+        self.check_distances(&before);
         assert_eq!(&out[..6], b"before", "what was in the buffer stays");
         match result {
             Ok(()) => Ok(out.split_off(6)),
@@ -100,6 +102,30 @@ impl Driver {
                     *sequence -= 1;
                 }
                 Err(error.code)
+            }
+        }
+    }
+
+    /// Of every file, where there are few: by how much its generation is ahead of its version, and the number of its lease.
+    fn distances(&self) -> BTreeMap<u64, (u64, Option<u64>)> {
+        let next = (u64::MAX - self.namespace.inodes_left()).wrapping_add(1);
+        let next = if next < 32 { next } else { 1 };
+        let of = |inode| {
+            let found = self.getattr(inode).ok().filter(|found| found.mode & 0o170_000 == 0o100_000)?;
+            let number = self.namespace.overwrite_lease_of(found.overwriter, inode);
+            Some((inode, (found.generation - found.data_version, number)))
+        };
+        (1..next).filter_map(of).collect()
+    }
+
+    /// Whoever moves bytes of a file would not notice that somebody overwrote them in place meanwhile: nothing raises a version by
+    /// more than the generation, and each lease raises the generation alone.
+    fn check_distances(&self, before: &BTreeMap<u64, (u64, Option<u64>)>) {
+        for (inode, (now, lease)) in self.distances() {
+            if let Some((then, lease_then)) = before.get(&inode) {
+                assert!(now >= *then, "inode {inode}: a version rose more than the generation");
+                let is_new = lease.is_some() && lease != *lease_then;
+                assert!(!is_new || now > *then, "inode {inode}: a lease was given and leaves no trace");
             }
         }
     }

@@ -17,8 +17,8 @@ use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{
-    ChunkSummary, CompactRequest, CompactResponse, FreeItem, FreeRequest, FreeResponse, ListChunksRequest,
-    ListChunksResponse, PgMember, PgState, SealRequest, SealResponse,
+    ChunkSummary, CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse, FreeItem, FreeRequest,
+    FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState, SealRequest, SealResponse,
 };
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
@@ -386,6 +386,7 @@ struct DataDesk {
     lists: AtomicUsize,
     refuses: AtomicBool,
     compacted: Mutex<Vec<CompactRequest>>,
+    defragmented: Mutex<Vec<DefragmentRequest>>,
 }
 
 struct DataService(Arc<DataDesk>);
@@ -412,6 +413,16 @@ impl Service for DataService {
             let moved = asked.places.len() as u32 / 2;
             self.0.compacted.lock().push(asked);
             return reply.ok(&CompactResponse { moved, moved_bytes: 0, kept: 0 }, ());
+        }
+        if Opcode::from_code(request.opcode) == Some(Opcode::Defragment) {
+            if self.0.refuses.load(Ordering::SeqCst) {
+                return reply.err(WireError::new(ErrorCode::Overloaded, "busy"));
+            }
+            let asked: DefragmentRequest = request.decode().expect("a request");
+            // Half a MiB each time.
+            let next = asked.from + (512 << 10);
+            self.0.defragmented.lock().push(asked);
+            return reply.ok(&DefragmentResponse { next, done: next >= 1 << 20, ..Default::default() }, ());
         }
         if Opcode::from_code(request.opcode) == Some(Opcode::Seal) {
             let asked: SealRequest = request.decode().expect("a request");
@@ -460,6 +471,11 @@ impl DataNode {
     /// What it was asked to move since the last time.
     pub(super) fn take_compacted(&self) -> Vec<CompactRequest> {
         std::mem::take(&mut *self.desk.compacted.lock())
+    }
+
+    /// What it was asked to defragment since the last time.
+    pub(super) fn take_defragmented(&self) -> Vec<DefragmentRequest> {
+        std::mem::take(&mut *self.desk.defragmented.lock())
     }
 
     /// Pages that it gave.
