@@ -276,6 +276,10 @@ impl FakeCluster {
     pub fn replace_chunks(&self, disk: u32) {
         self.fake.state.lock().replace_chunks(disk);
     }
+    /// No member has a chunk any more, or knows that it was freed.
+    pub fn forget_chunk(&self, pg: u32, index: u32) {
+        self.fake.state.lock().forget_chunk(pg, index);
+    }
     /// Disks of a group in their order.
     pub fn members(&self, pg: u32) -> Vec<u32> {
         self.fake.state.lock().pgs[&pg].members.iter().map(|m| m.disk).collect()

@@ -62,6 +62,14 @@ impl Upkeep {
         }
     }
 
+    /// What is drained stays after all.
+    pub fn cancel_drains(&mut self) {
+        for (node, _) in std::mem::take(&mut self.drains) {
+            // One that is refused is cancelled at the end.
+            let _refused = self.asked(Opcode::Drain, &drain(node, true));
+        }
+    }
+
     fn drain(&mut self, step: usize) {
         let places: Vec<usize> = self.cluster.data_places().collect();
         let place = *self.rng.pick(&places);

@@ -208,6 +208,8 @@ impl Workload {
         self.chaos.relieve()?;
         if attempt > 3 {
             self.chaos.end_all()?;
+            // What is drained gets nothing new: there may be too few others.
+            self.upkeep.cancel_drains();
         }
         self.mend_rotten()?;
         std::thread::sleep(Duration::from_millis(200 * attempt as u64));

@@ -261,6 +261,9 @@ impl State {
         copies.map(|chunk| chunk.durable as u64).max().unwrap_or(0)
     }
     /// As if indices had been given again while the disk was away.
+    pub(super) fn forget_chunk(&mut self, pg: u32, index: u32) {
+        self.disks.values_mut().for_each(|chunks| drop(chunks.0.remove(&(pg, index))));
+    }
     pub(super) fn replace_chunks(&mut self, disk: u32) {
         for chunk in self.disks.get_mut(&disk).into_iter().flat_map(|chunks| chunks.0.values_mut()) {
             chunk.creation_epoch += 1;
@@ -318,6 +321,8 @@ impl State {
         if behind.is_none() && !members.iter().any(|m| m.disk == header.disk && answers(m.state)) {
             return refuse(ErrorCode::NotServing, "it does not serve");
         }
+        let place = members.iter().position(|m| m.disk == header.disk);
+        assert!(!striped || place.is_some_and(|place| r.shard as usize == place + 1), "a read has to name its shard");
         *self.reads.entry(header.disk).or_default() += 1;
         let corrupt = self.corrupting.contains(&header.disk);
         let blocks = r.offset / BLOCK_SIZE as u64..(r.offset + u64::from(r.length)).div_ceil(BLOCK_SIZE as u64);

@@ -297,6 +297,39 @@ async fn a_conversion_that_is_told_to_stop_leaves_the_file() {
     cluster.check_namespace();
 }
 
+/// An open file whose bytes were moved to other chunks could be neither read nor written any more: members that have forgotten what
+/// they freed say that it is missing, as if it were lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_file_finds_its_bytes_where_they_were_moved() {
+    for appends in [false, true] {
+        let (cluster, _client, volume, mut handle) = start("rs-3-2/4k").await;
+        let mut bytes = noise(0, 3 * ROW as usize + 5_000);
+        handle.write_at(0, &bytes).await.expect("written");
+        handle.sync().await.expect("synced");
+        assert!(handle.read_at(0, usize::MAX / 2).await.expect("read") == bytes);
+        let inode = handle.inode();
+        let before = volume.all_extents(inode).await.expect("extents");
+        let (to, control) = ("r3".parse().expect("a layout"), ConversionControl::default());
+        volume.convert(inode, b"/f", to, &control).await.expect("converted");
+        let after = volume.all_extents(inode).await.expect("extents");
+        let is_left = |old: &&Extent| !after.iter().any(|new| (new.pg, new.index) == (old.pg, old.index));
+        let left: Vec<&Extent> = before.iter().filter(is_left).collect();
+        assert!(!left.is_empty());
+        left.into_iter().for_each(|old| cluster.forget_chunk(old.pg, old.index));
+        if appends {
+            handle.append(&[7; 3_000]).await.expect("appended");
+            bytes.extend([7; 3_000]);
+            in_time("a sync", handle.sync()).await.expect("synced");
+        }
+        assert!(
+            in_time("a read", handle.read_at(0, usize::MAX / 2)).await.expect("read") == bytes,
+            "appends: {appends}"
+        );
+        handle.close().await.expect("closed");
+        cluster.check_namespace();
+    }
+}
+
 /// A conversion of a file whose data begins within a block would never end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_with_holes_are_converted_wherever_their_data_begins() {

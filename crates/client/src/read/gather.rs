@@ -169,6 +169,7 @@ impl Gather<'_> {
         for shard in shards {
             let range = ShardRange {
                 chunk: self.rows.chunk,
+                shard,
                 disk: self.pg.members[shard].0,
                 offset: window.start * BLOCK,
                 length: (window.end - window.start) * BLOCK,

@@ -202,6 +202,7 @@ impl Attempt<'_> {
         let k = self.codec.k();
         let range = ShardRange {
             chunk: self.rows.chunk,
+            shard,
             disk: self.pg.members[shard].0,
             offset: read.offset,
             length: read.length,

@@ -22,6 +22,8 @@ const REPORTS_MAX: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShardRange {
     pub chunk: ChunkId,
+    /// Which one, and the disk that has it, as far as known here.
+    pub shard: usize,
     pub disk: u32,
     pub offset: u64,
     pub length: u64,
@@ -108,7 +110,7 @@ pub(crate) async fn read_good_blocks(
 
 async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result<Fetched, ShardError> {
     let address = cluster.disk_address(range.disk).map_err(ShardError::Net)?;
-    let ShardRange { chunk, disk, offset, length, row_crcs, made } = range;
+    let ShardRange { chunk, shard, disk, offset, length, row_crcs, made } = range;
     let header = ChunkHeader { disk, pg: chunk.pg.0, index: chunk.index, epoch: 0, session: 0 };
     let too_long = |_| ShardError::Net(NetError::NotSent("the range is too long".into()));
     let short = u32::try_from(length).map_err(too_long)?;
@@ -119,6 +121,8 @@ async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result
         creation_epoch: made.unwrap_or(0),
         row_crcs: row_crcs.is_some(),
         catching_up: made.is_some(),
+        // Members change without this client: the disk may have another shard by now, with checksums that match.
+        shard: shard as u32 + 1,
     };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
@@ -181,7 +185,7 @@ mod tests {
     #[test]
     fn only_complete_and_matching_blocks_are_taken() {
         let chunk = ChunkId { pg: PgId(1), index: 1 };
-        let range = ShardRange { chunk, disk: 3, offset: 4096, length: 8192, row_crcs: Some(3), made: None };
+        let range = ShardRange { chunk, shard: 3, disk: 3, offset: 4096, length: 8192, row_crcs: Some(3), made: None };
         let mut data = vec![3u8; 8192];
         let row_crcs = vec![0; 2 * 3 * 4];
         let good = ReadResponse { crcs: block_crcs(&data), first_block_offset: 4096, row_crcs, creation_epoch: 1 };

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_chunk_core::striped;
 use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::{blocks_of, decode_crcs};
 use cairn_format::pg_state::PgStateRecord;
@@ -137,7 +138,15 @@ impl Inner {
             ChunkHeader { disk: from.get(), pg: id.pg.get(), index: id.index, epoch: at.pg.epoch.get(), session: 0 };
         let creation_epoch = at.made.map_or(0, Epoch::get);
         let (chunk, shard) = (Some(header), at.made.is_some());
-        let request = ReadRequest { chunk, offset, length, creation_epoch, row_crcs: shard, catching_up: shard };
+        let request = ReadRequest {
+            chunk,
+            offset,
+            length,
+            creation_epoch,
+            row_crcs: shard,
+            catching_up: shard,
+            shard: striped::shard_of(at.pg, from).map_or(0, |place| u32::from(place) + 1),
+        };
         let (answer, response): (ReadResponse, _) =
             self.ask(at.pg, from, Opcode::Read, &request, Payload::None).await?;
         let damaged =

@@ -180,6 +180,18 @@ impl Member {
         striped::shard_of(&self.pg, self.disk).unwrap_or(0)
     }
 
+    /// Refuses who means another shard (0: whichever; else the shard and one): it goes by members of before, and checksums would
+    /// match although the bytes are another shard's.
+    pub(crate) fn check_place(&self, asked: u32) -> Result<(), WireError> {
+        let place = u32::from(self.shard());
+        if asked == 0 || asked == place + 1 || !self.is_striped() {
+            return Ok(());
+        }
+        let (disk, pg, epoch) = (self.disk, self.pg.pg, self.pg.epoch);
+        let text = format!("{disk} has shard {place} of {pg} in {epoch}, not {}; refresh the cluster map", asked - 1);
+        Err(WireError::new(ErrorCode::NotServing, text))
+    }
+
     /// Refuses a chunk of an erasure group that is another shard than the member's place says: it is from a time when the
     /// disk was another member, and its checksums match although its bytes are others.
     pub(crate) fn check_shard(&self, id: ChunkId) -> Result<(), WireError> {

@@ -84,6 +84,7 @@ impl Inner {
         if asked.length == 0 || asked.length > READ_MAX {
             return Err(bad_request(format!("a read has 1 byte to {READ_MAX}")));
         }
+        member.check_place(asked.shard)?;
         member.check_shard(id)?;
         if asked.creation_epoch != 0
             && let Some(chunk) = member.store.chunk(id)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_client::ClientError;
+use cairn_client::{ClientError, Volume};
 
 use super::{ATTEMPTS, OLD_MAX, Workload, beside};
 use crate::faults::Planned;
@@ -23,13 +23,16 @@ impl Workload {
 
     pub(super) fn read_path(&mut self, path: &[u8]) -> Result<Result<Vec<u8>, ClientError>, String> {
         let volume = &self.reading;
+        // What is moved out of packs or converted meanwhile is read again.
+        let mut tries = if self.shape.jobs { 8 } else { 1 };
         let read = async {
-            let mut reader = volume.read(path, 0, u64::MAX).await?;
-            let mut bytes = Vec::new();
-            while let Some(piece) = reader.next().await? {
-                bytes.extend_from_slice(&piece.data);
+            loop {
+                tries -= 1;
+                match read_all(volume, path).await {
+                    Err(error) if tries > 0 && is_changed(&error) => {}
+                    outcome => return outcome,
+                }
             }
-            Ok(bytes)
         };
         beside(&self.cluster, &mut self.chaos, None, read)
     }
@@ -244,6 +247,15 @@ impl Workload {
         }
         Err(format!("after the last fault it is not whole again within {HEAL_PATIENCE:?}: {last}"))
     }
+}
+
+async fn read_all(volume: &Volume, path: &[u8]) -> Result<Vec<u8>, ClientError> {
+    let mut reader = volume.read(path, 0, u64::MAX).await?;
+    let mut bytes = Vec::new();
+    while let Some(piece) = reader.next().await? {
+        bytes.extend_from_slice(&piece.data);
+    }
+    Ok(bytes)
 }
 
 /// Reads a version of a file to its end: the bytes of that version, or an error.

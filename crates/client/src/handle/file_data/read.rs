@@ -68,8 +68,9 @@ impl FileData {
         let mut ahead = offset.saturating_add(length).saturating_add(ahead);
         let mut last = None;
         for _ in 0..TRIES {
+            let version = self.state.lock().attributes.data_version;
             match self.read_once(offset, length, ahead).await {
-                Err(error @ ClientError::Changed { .. }) => last = Some(error),
+                Err(error) if self.was_moved(&error, version).await => last = Some(error),
                 outcome => return outcome,
             }
             // Not ahead again: an error of a block is looked at by whoever needs its bytes.
@@ -78,6 +79,15 @@ impl FileData {
             self.refresh().await?;
         }
         Err(last.unwrap_or_else(|| ClientError::Changed { what: self.what() }))
+    }
+
+    /// Whether bytes of a version could not be read because the file is another by now, or has them elsewhere. A member that freed
+    /// a chunk remembers that for a time only; later it says that it lacks it, as if it were lost.
+    pub(super) async fn was_moved(&self, error: &ClientError, version: u64) -> bool {
+        if matches!(error, ClientError::Changed { .. }) {
+            return true;
+        }
+        self.volume.getattr(self.inode).await.is_ok_and(|now| now.data_version != version)
     }
 
     async fn read_once(self: &Arc<Self>, offset: u64, length: u64, ahead_to: u64) -> Result<Vec<SharedBuf>> {

@@ -5,7 +5,7 @@
 //! file longer meanwhile, and would be laid over what is there now.
 use super::publish::Published;
 use super::{FileData, TRIES};
-use crate::error::{ClientError, Result};
+use crate::error::Result;
 use crate::handle::dirty::{Dirty, Run};
 use crate::handle::range_read::read_stretches;
 use crate::handle::tail::{GATHER_MAX, rows_begin};
@@ -81,7 +81,7 @@ impl FileData {
         };
         let mut parts = match read_stretches(&self.volume, &self.what(), &stretches).await {
             Ok(parts) => parts,
-            Err(ClientError::Changed { .. }) => return self.refresh().await.map(|_| false),
+            Err(error) if self.was_moved(&error, version).await => return self.refresh().await.map(|_| false),
             Err(error) => return Err(error),
         };
         let begun = self.with(0, |state| {

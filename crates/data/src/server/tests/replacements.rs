@@ -15,7 +15,7 @@ use super::rebuilds::damage;
 use super::repairs::id;
 use super::shards::{ALL, RS32, UNIT};
 use super::sources::at_rest;
-use super::stripes::{Shards, read_shard};
+use super::stripes::{Shards, read_as, read_shard};
 
 fn caught_up(cluster: &Cluster, i: usize) {
     eventually("catching up", || cluster.nodes[i].report().is_some_and(|report| report.caught_up));
@@ -195,6 +195,24 @@ fn a_shard_of_another_place_is_not_believed() {
     let error = read_shard(&cluster, 2, index, 0, 4096).expect_err("another shard");
     assert_eq!(error.code(), Some(ErrorCode::Missing), "{error}");
     shards.check_all(&cluster, 3, index);
+}
+
+/// A reader that goes by members of before would take one shard's bytes for another's: a disk that left came back in another place.
+#[test]
+fn a_reader_that_means_another_shard_is_refused() {
+    let cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 6, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        for shard in 0..5 {
+            let answer = read_as(&cluster, i, shard as u32 + 1, index, 0, 4096);
+            match shard == i {
+                true => drop(answer.expect("its own shard")),
+                false => assert_eq!(answer.expect_err("another's").code(), Some(ErrorCode::NotServing)),
+            }
+        }
+    }
 }
 
 /// What came while a member caught up would stay away from it if another epoch begins before it has looked.

@@ -101,7 +101,20 @@ pub(super) fn read_shard(
     at: usize,
     length: usize,
 ) -> Result<(Vec<u8>, Vec<u32>), CallError> {
+    read_as(cluster, i, 0, index, at, length)
+}
+
+/// Reads what member `i` has, meaning this shard (0: whichever; else the shard and one).
+pub(super) fn read_as(
+    cluster: &Cluster,
+    i: usize,
+    shard: u32,
+    index: u32,
+    at: usize,
+    length: usize,
+) -> Result<(Vec<u8>, Vec<u32>), CallError> {
     let request = ReadRequest {
+        shard,
         chunk: Some(ChunkHeader { epoch: 0, ..cluster.header(i, index) }),
         offset: at as u64,
         length: length as u32,
