@@ -47,28 +47,52 @@ impl Waits {
     }
 
     /// What comes of the pass; `same`: nothing else differed.
-    pub(super) fn outcome(self, same: bool) -> Result<bool, WireError> {
-        let Some(first) = self.first else { return Ok(same) };
+    pub(super) fn outcome(&self, same: bool) -> Result<bool, WireError> {
+        let Some(first) = &self.first else { return Ok(same) };
         let more = self.chunks.len() - 1;
-        let text = if more == 0 { first.message } else { format!("{} (and {more} more chunks)", first.message) };
+        let text =
+            if more == 0 { first.message.clone() } else { format!("{} (and {more} more chunks)", first.message) };
         Err(WireError::new(first.code, text))
     }
 }
 
-/// What was logged about a member that cannot go on.
+/// What is known of a member that cannot go on.
 #[derive(Default)]
-struct Said {
-    failures: u32,
-    last: Option<(String, Time)>,
+struct Stuck {
+    /// What the last pass waited for.
+    chunks: BTreeSet<u32>,
+    /// What was logged last.
+    said: Option<(String, Time)>,
+}
+
+impl Stuck {
+    /// Takes what a pass waited for. Whether the one before it waited for some of that, too: a chunk that was listed and
+    /// freed before it was read, or a block that is healed at this moment, is no reason to wait at the next pass.
+    fn lasts(&mut self, chunks: &BTreeSet<u32>) -> bool {
+        // What concerns no chunk of its own counts as one.
+        let chunks = if chunks.is_empty() { BTreeSet::from([u32::MAX]) } else { chunks.clone() };
+        let lasts = self.chunks.intersection(&chunks).next().is_some();
+        self.chunks = chunks;
+        lasts
+    }
+    /// Whether that is to be logged now.
+    fn is_news(&mut self, text: &str, now: Time) -> bool {
+        let known = self.said.as_ref().is_some_and(|(before, at)| before == text && now.since(*at) < SAY_AGAIN);
+        if !known {
+            self.said = Some((text.to_owned(), now));
+        }
+        !known
+    }
 }
 
 impl Inner {
     pub(super) async fn catch_up(self: Arc<Self>, member: Member) {
-        let (mut first_pass, mut said) = (true, Said::default());
+        let (mut first_pass, mut stuck) = (true, Stuck::default());
         while self.is_current(&member) {
+            let mut waits = Waits::default();
             let outcome = match member.is_striped() {
-                true => self.pass_shards(&member).await,
-                false => self.pass(&member, first_pass).await,
+                true => self.pass_shards(&member, &mut waits).await,
+                false => self.pass(&member, first_pass, &mut waits).await,
             };
             first_pass &= outcome.is_err();
             let pause = match outcome {
@@ -76,9 +100,12 @@ impl Inner {
                     self.is_complete(&member);
                     return;
                 }
-                Ok(false) => self.config.retry_pause / 4,
+                Ok(false) => {
+                    self.waits_no_more(&member, &mut stuck);
+                    self.config.retry_pause / 4
+                }
                 Err(error) => {
-                    self.waits(&member, &error, &mut said);
+                    self.waits(&member, &error, &waits, &mut stuck);
                     self.config.retry_pause
                 }
             };
@@ -101,22 +128,20 @@ impl Inner {
     }
 
     /// A pass failed: what the others lack is for people to know, in the log and in the cluster's status.
-    fn waits(&self, member: &Member, error: &WireError, said: &mut Said) {
+    fn waits(&self, member: &Member, error: &WireError, waits: &Waits, stuck: &mut Stuck) {
         let (text, now) = (&error.message, self.clock.now());
         tracing::debug!(disk = %member.disk, pg = %member.pg.pg, %error, "catching up is repeated");
         if !matches!(error.code, ErrorCode::Missing | ErrorCode::ChecksumMismatch | ErrorCode::Internal) {
             return;
         }
-        said.failures += 1;
-        let known = said.last.as_ref().is_some_and(|(before, at)| before == text && now.since(*at) < SAY_AGAIN);
-        // The first one may come while the others heal what they were just told of.
-        if said.failures > 1 && !known {
+        let lasts = stuck.lasts(&waits.chunks);
+        if lasts && stuck.is_news(text, now) {
             tracing::error!(disk = %member.disk, pg = %member.pg.pg, %error, "this member cannot catch up while the others lack that; bring their disks back, or delete the files concerned");
-            said.last = Some((text.clone(), now));
         }
         let mut state = member.runtime.state.lock();
         if state.epoch == member.pg.epoch {
-            state.waits_since.get_or_insert(now);
+            let since = state.waits_since.filter(|_| lasts);
+            state.waits_since = Some(since.unwrap_or(now));
         }
         if state.epoch == member.pg.epoch && state.waits_for != *text {
             state.waits_for.clone_from(text);
@@ -124,12 +149,22 @@ impl Inner {
         }
     }
 
+    /// A pass had nothing to wait for.
+    fn waits_no_more(&self, member: &Member, stuck: &mut Stuck) {
+        stuck.chunks.clear();
+        let mut state = member.runtime.state.lock();
+        if state.epoch == member.pg.epoch && state.waits_since.take().is_some() {
+            state.waits_for.clear();
+            state.changed = true;
+        }
+    }
+
     /// One pass over everything that the primary has; `true` when nothing differed.
-    async fn pass(self: &Arc<Self>, member: &Member, first_pass: bool) -> Result<bool, WireError> {
+    async fn pass(self: &Arc<Self>, member: &Member, first_pass: bool, waits: &mut Waits) -> Result<bool, WireError> {
         let primary = fence::primary(&member.pg).ok_or_else(|| {
             WireError::new(ErrorCode::NotServing, format!("{} has no primary to catch up from", member.pg.pg))
         })?;
-        let (mut same, mut from, mut waits) = (true, None, Waits::default());
+        let (mut same, mut from) = (true, None);
         let mut listed = BTreeSet::new();
         loop {
             let request = ListChunksRequest {
@@ -175,7 +210,7 @@ impl Inner {
             }
             from = last;
         }
-        same &= self.pass_lacking(member, primary, &listed, &mut waits).await?;
+        same &= self.pass_lacking(member, primary, &listed, waits).await?;
         waits.outcome(same)
     }
 
@@ -293,5 +328,26 @@ fn sum_of(info: &ChunkInfo) -> ChunkSum {
         sealed: info.sealed,
         creation_epoch: info.creation_epoch,
         table_crc: info.table_crc,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody would be told to delete files because chunks were freed while a member caught up; or never hear that one is
+    /// lost, or hear it again with every pass.
+    #[test]
+    fn only_what_lasts_is_told_and_once_a_minute() {
+        let (mut stuck, at) = (Stuck::default(), |seconds| Time(0) + Duration::from_secs(seconds));
+        let mut told = |chunks: &[u32], seconds| {
+            let lasts = stuck.lasts(&chunks.iter().copied().collect());
+            lasts && stuck.is_news("text", at(seconds))
+        };
+        assert!(!told(&[1], 0) && !told(&[2], 1), "another one each time");
+        assert!(told(&[2, 7], 2), "the second pass that waits for it");
+        assert!(!told(&[2], 3) && !told(&[2], 61));
+        assert!(told(&[2], 63), "a minute later");
+        assert!(!told(&[], 64) && !told(&[2], 65));
     }
 }

@@ -37,8 +37,8 @@ pub(super) type Holders = Vec<(DiskId, Option<ChunkSummary>)>;
 
 impl Inner {
     /// One pass over everything that serving members have; `true` when this member lacked nothing.
-    pub(super) async fn pass_shards(self: &Arc<Self>, member: &Member) -> Result<bool, WireError> {
-        let (mut same, mut after, mut waits) = (true, None, Waits::default());
+    pub(super) async fn pass_shards(self: &Arc<Self>, member: &Member, waits: &mut Waits) -> Result<bool, WireError> {
+        let (mut same, mut after) = (true, None);
         loop {
             let pages = self.list_others(member, after, PAGE).await?;
             let mark = pages.iter().map(|(_, page)| page.high_water).max().unwrap_or(0);

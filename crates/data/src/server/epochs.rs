@@ -19,6 +19,7 @@ use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 
 use super::allocate::others;
+use super::catch_up::Waits;
 use super::member::{Member, bad_request};
 use super::peer::state_message;
 use super::{Inner, Refused};
@@ -257,7 +258,7 @@ impl Inner {
     /// A member that begins to serve looks once more at what was written while it caught up: nobody waited for it then.
     async fn look_again(self: Arc<Self>, member: Member) {
         while self.is_current(&member) {
-            match self.pass_shards(&member).await {
+            match self.pass_shards(&member, &mut Waits::default()).await {
                 Ok(true) => {
                     let mut memory = member.runtime.state.lock();
                     memory.to_look &= memory.epoch != member.pg.epoch;
