@@ -29,8 +29,8 @@ const ASK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// It is said so often for whom it waits.
 const SAY_EVERY: Duration = Duration::from_secs(5);
-/// For the leader of a cluster that exists.
-const LEADER_PATIENCE: Duration = Duration::from_secs(8);
+/// For the leader of a cluster that exists: longer than any election or stall of it takes.
+const LEADER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How to start without a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
