@@ -79,6 +79,8 @@ pub struct Chaos {
     active: Vec<Active>,
     /// Places with damaged chunks that nobody has found whole since.
     pub rotten: BTreeSet<usize>,
+    /// Numbers of nodes that are lost, and their places: they count until the manager has noticed.
+    lost: Vec<(u32, usize)>,
     /// What did not come back.
     broken: Option<String>,
     /// How often each kind was begun.
@@ -111,7 +113,8 @@ impl Chaos {
     /// No faults yet; `budget`: places that may be faulty at the same time.
     pub fn new(seed: u64, cluster: Arc<Cluster>, budget: usize) -> Self {
         let rng = SimRng::derived(seed, "chaos");
-        Self { cluster, rng, budget, active: Vec::new(), rotten: BTreeSet::new(), broken: None, begun: BTreeMap::new() }
+        let (active, lost) = (Vec::new(), Vec::new());
+        Self { cluster, rng, budget, active, rotten: BTreeSet::new(), lost, broken: None, begun: BTreeMap::new() }
     }
 
     /// Places that count against the budget now; `None` while nobody knows.
@@ -121,6 +124,11 @@ impl Chaos {
             self.active.iter().map(|active| active.planned.place).filter(|place| !self.cluster.is_head(*place)),
         );
         exposed.extend(&self.rotten);
+        if !self.lost.is_empty() {
+            let map = self.cluster.map()?;
+            let is_up = |number: u32| map.nodes.iter().any(|node| node.id == number && node.up);
+            exposed.extend(self.lost.iter().filter(|(number, _)| is_up(*number)).map(|(_, place)| *place));
+        }
         Some(exposed)
     }
 
@@ -330,12 +338,15 @@ impl Chaos {
             }
             Kind::Full => disk.set_capacity(4 << 20),
             Kind::Corrupts => {
-                disk.inject(FaultRule::flips().on_path("pg/*.chunk").when(FaultWhen::Chance(0.2)));
+                let data = cairn_format::chunk_header::DATA_OFFSET..u64::MAX;
+                disk.inject(FaultRule::flips().on_path("pg/*.chunk").on_range(data).when(FaultWhen::Chance(0.2)));
             }
             Kind::Forgets => {
                 disk.inject(FaultRule::forgets().when(FaultWhen::Chance(0.5)));
             }
             Kind::DiskLost | Kind::NodeLost => {
+                self.lost
+                    .extend(node.number().filter(|_| planned.kind == Kind::NodeLost).map(|number| (number, place)));
                 node.end(End::Power(self.policy()));
                 node.lose(planned.kind == Kind::NodeLost);
             }
