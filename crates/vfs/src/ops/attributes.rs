@@ -59,12 +59,13 @@ fn set_later(file: &File, caller: &Caller, volume: &Volume, set: &SetAttr) -> Op
     // They go with a change of the owner, or are refused to who is not in the group.
     let privileges = bits & (SETUID | SETGID) != 0;
     let gives_away = set.uid.is_some() || set.gid.is_some();
-    if privileges || !(root || owner && !gives_away) || set.kill_privileges {
+    if privileges || !(root || owner && !gives_away) {
         return None;
     }
     let now = now_ns();
     let at = |time: Option<SetTime>| time.map(|time| if time == SetTime::Now { SetTime::At(now as i64) } else { time });
-    let set = SetAttr { atime: at(set.atime), mtime: at(set.mtime), ..*set };
+    // There are none to be taken away, for which kernels ask with each change of the owner.
+    let set = SetAttr { atime: at(set.atime), mtime: at(set.mtime), kill_privileges: false, ..*set };
     if !file.data.set_later(volume, &request(&set), now) {
         return None;
     }

@@ -57,7 +57,8 @@ async fn attributes_of_a_new_file_go_with_its_contents() {
         write(&vfs, handle, 0, &[7; 4096][..size]).await;
         counts(&cluster);
         let times = SetAttr { mtime: Some(mtime), atime: Some(atime), ..SetAttr::default() };
-        let owner = SetAttr { uid: Some(5), gid: Some(6), ..SetAttr::default() };
+        // As a kernel asks.
+        let owner = SetAttr { uid: Some(5), gid: Some(6), kill_privileges: true, ..SetAttr::default() };
         let mode = SetAttr { mode: Some(0o640), ..SetAttr::default() };
         for set in [times, owner, mode] {
             vfs.setattr(&root(), ino, Some(handle), set).await.expect("set");
