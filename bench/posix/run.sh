@@ -96,7 +96,7 @@ fio_row "4K random write qd16" "2.2-11.1 k/s" --rw=randwrite --bs=4k --size="$si
 echo "== names and small files: operation, processes, a second"
 echo "   peers at 8 processes: create 1.0-9.4 k, stat 6-21 k, remove 2.3-10.5 k, mkdir 1.7-10.5 k, rmdir 1.9-20 k,"
 echo "   small files write 1/4/64/128 KiB 0.65-2.1 / 0.65-1.9 / 0.6-1.2 / 0.55-0.9 k, cold read 4.2-7.9 / 3.6-6.4 / 2.0-5.5 / 1.5-3.6 k"
-for processes in 1 4 8 16 32 64; do
+for processes in ${PROCESSES:-1 4 8 16 32 64}; do
     settle
     DROP_CACHES=$drop "$work/mdops" "$dir/md-$processes" "$processes" "$((files / (processes > 8 ? 4 : 1)))" 1024 4096 65536 131072
 done
@@ -117,7 +117,7 @@ timed() {
 echo "== a source tree: untar, rm -rf; peers, 5,067 files of 69 MB: 8.5-30 s and 1.0-7.8 s, passthrough 1.5 s and 0.64 s"
 source_tree=${SOURCE_TREE:-${CARGO_HOME:-$HOME/.cargo}/registry/src}
 [ -d "$source_tree" ] || source_tree=/usr/share
-(cd "$source_tree" && find . -type f | awk "NR <= 5067" | tar -cf "$work/tree.tar" -T -)
+(cd "$source_tree" && find . -type f | sort | awk "NR <= 5067" | tar -cf "$work/tree.tar" -T -)
 echo "   $(tar -tf "$work/tree.tar" | wc -l) files, $(($(stat -c %s "$work/tree.tar") / 1000000)) MB"
 untar() { mkdir "$1/untar" && tar -xf "$work/tree.tar" -C "$1/untar"; }
 settle

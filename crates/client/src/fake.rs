@@ -64,6 +64,8 @@ pub struct State {
     /// Overwrites in place: done, and all refused.
     pub(crate) overwrites: u64,
     pub(crate) saturated: bool,
+    /// The partition knows nothing of bytes that are not durable yet.
+    pub(crate) of_older_build: bool,
     /// Members that do not know that their groups went on: the epoch in which they answer reads; how many they answered.
     pub(crate) behind: BTreeMap<u32, u64>,
     pub(crate) old_reads: u64,
@@ -181,6 +183,7 @@ impl FakeCluster {
             flaky: 0,
             overwrites: 0,
             saturated: false,
+            of_older_build: false,
             flaked: 0,
             behind: BTreeMap::new(),
             old_reads: 0,

@@ -63,8 +63,8 @@ fn is_untouched(found: &Attributes, now: &Attributes, runs: &[Run]) -> bool {
     now.overwriter == 0 && (distance(now) == distance(found) || runs.iter().flat_map(|run| &run.extents).all(is_row))
 }
 
-/// Where the bytes lie, however they are cut.
-fn joined(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
+/// Where the bytes lie, however they are cut; in their order.
+pub(crate) fn joined(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut all: Vec<Extent> = Vec::new();
     for extent in extents {
         match all.last_mut() {

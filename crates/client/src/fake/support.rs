@@ -16,6 +16,9 @@ impl FakeCluster {
         self.fake.state.lock().overwrites
     }
     /// From now on members refuse to overwrite in place, or do not.
+    pub fn set_older_build(&self, older: bool) {
+        self.fake.state.lock().of_older_build = older;
+    }
     pub fn saturate(&self, saturated: bool) {
         self.fake.state.lock().saturated = saturated;
     }

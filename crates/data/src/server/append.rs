@@ -46,6 +46,9 @@ impl Inner {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
         };
+        if !asked.repair {
+            self.pace.clients_moved(payload.len() as u64);
+        }
         let join = ChainJoin::new(
             reply,
             asked.chain.is_empty(),

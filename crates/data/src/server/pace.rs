@@ -3,13 +3,15 @@
 //!
 //! Bytes are booked a chunk at a time, before the copy takes one of the node's places for copies: who waits here holds up
 //! nobody. Invariant: over any time, no more is begun than the rates allow plus one chunk. Rates come from the manager
-//! (`repair_rate_per_disk`; this node's share of `repair_rate`); until then, and with 0, there are none.
+//! (`repair_rate_per_disk`; this node's share of `repair_rate`); until then, and with 0, there are none. While clients read and
+//! write much on the node, it is a third of these, but for groups that the next loss would make unreadable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cairn_chunk_core::fence;
 use cairn_node_agent::Settings;
 use cairn_types::{DiskId, Time};
 use parking_lot::Mutex;
@@ -19,12 +21,20 @@ use super::member::Member;
 
 /// Before looking again whether the copy is still wanted, and how fast.
 const NAP: Duration = Duration::from_millis(500);
+/// Time over which it is seen how much clients do.
+const LOOK: Duration = Duration::from_millis(250);
+/// Bytes a second of clients that are much.
+const MUCH: u64 = 16 << 20;
+/// Part of the rates that is left for copies beside much of clients.
+const BESIDE_CLIENTS: u64 = 3;
 
 /// Rates, and when they allow the next bytes.
 #[derive(Default)]
 pub(super) struct Pace {
     per_disk: AtomicU64,
     node: AtomicU64,
+    /// Bytes that clients read and wrote here.
+    clients: AtomicU64,
     due: Mutex<Due>,
 }
 
@@ -32,6 +42,21 @@ pub(super) struct Pace {
 struct Due {
     disks: BTreeMap<DiskId, Time>,
     node: Time,
+    /// When clients were looked at, what they had read and written by then, and whether that was much.
+    looked: Time,
+    clients: u64,
+    much: bool,
+}
+
+impl Due {
+    fn look(&mut self, clients: u64, now: Time) -> bool {
+        let time = now.since(self.looked);
+        if time >= LOOK {
+            self.much = (clients - self.clients) as f64 >= MUCH as f64 * time.as_secs_f64();
+            (self.looked, self.clients) = (now, clients);
+        }
+        self.much
+    }
 }
 
 impl Pace {
@@ -44,9 +69,16 @@ impl Pace {
         }
     }
 
+    /// Clients read or wrote so many bytes.
+    pub(super) fn clients_moved(&self, bytes: u64) {
+        self.clients.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Books bytes for a disk if they may be copied now; else how long it takes until they may.
-    fn book(&self, disk: DiskId, bytes: u64, now: Time) -> Result<(), Duration> {
+    fn book(&self, disk: DiskId, bytes: u64, urgent: bool, now: Time) -> Result<(), Duration> {
         let mut due = self.due.lock();
+        let much = due.look(self.clients.load(Ordering::Relaxed), now);
+        let times = if much && !urgent { BESIDE_CLIENTS } else { 1 };
         let of_disk = due.disks.get(&disk).copied().unwrap_or_default();
         let latest = of_disk.max(due.node);
         if latest > now {
@@ -54,7 +86,7 @@ impl Pace {
         }
         let takes = |rate: &AtomicU64| match rate.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
-            rate => Duration::from_secs_f64(bytes as f64 / rate as f64),
+            rate => Duration::from_secs_f64((bytes * times) as f64 / rate as f64),
         };
         due.disks.insert(disk, now + takes(&self.per_disk));
         due.node = now + takes(&self.node);
@@ -65,8 +97,9 @@ impl Pace {
 impl Inner {
     /// Waits until so many bytes may be copied to a member; a member that only missed something does not wait.
     pub(super) async fn keep_pace(self: &Arc<Self>, member: &Member, bytes: u64) {
+        let urgent = fence::serving(&member.pg).count() <= member.pg.scheme.read_minimum();
         while member.runtime.state.lock().filling && self.is_current(member) {
-            match self.pace.book(member.disk, bytes, self.clock.now()) {
+            match self.pace.book(member.disk, bytes, urgent, self.clock.now()) {
                 Ok(()) => return,
                 Err(wait) => tokio::time::sleep(wait.min(NAP)).await,
             }
@@ -84,7 +117,7 @@ mod tests {
     fn bytes_are_booked_at_the_rate() {
         let pace = Pace::default();
         let at = |ms: u64| Time(ms * 1_000_000);
-        let book = |disk: u32, ms: u64| pace.book(DiskId(disk), 10 << 20, at(ms));
+        let book = |disk: u32, ms: u64| pace.book(DiskId(disk), 10 << 20, false, at(ms));
         assert!((0..100).all(|_| book(1, 0).is_ok()), "without a rate nobody waits");
         let set = |key: &str, value: &str| {
             let item = ConfigItem { key: key.into(), value: value.into(), ..ConfigItem::default() };
@@ -101,5 +134,25 @@ mod tests {
         set("repair_rate", "0");
         assert_eq!(book(4, 3000), Ok(()));
         assert_eq!(book(5, 3000), Ok(()));
+    }
+
+    /// Repair would slow clients down, or a group that stands at its last member would wait for them.
+    #[test]
+    fn clients_go_first_unless_it_is_urgent() {
+        let pace = Pace::default();
+        pace.per_disk.store(100 << 20, Ordering::Relaxed);
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let book = |urgent, ms: u64| pace.book(DiskId(1), 10 << 20, urgent, at(ms));
+        pace.clients_moved(100 << 20);
+        assert_eq!(book(false, 1000), Ok(()));
+        assert_eq!(book(false, 1000), Err(Duration::from_millis(300)), "a third");
+        assert_eq!(book(true, 1300), Ok(()));
+        assert_eq!(book(true, 1300), Err(Duration::from_millis(100)), "all of it");
+        // Nobody did anything since.
+        assert_eq!(book(false, 2000), Ok(()));
+        assert_eq!(book(false, 2000), Err(Duration::from_millis(100)));
+        pace.clients_moved(3 << 20);
+        assert_eq!(book(false, 2250), Ok(()));
+        assert_eq!(book(false, 2250), Err(Duration::from_millis(100)), "it is not much");
     }
 }

@@ -11,6 +11,7 @@ use cairn_wire::data::{
     ReadResponse,
 };
 use cairn_wire::error::WireError;
+use cairn_wire::hello::PeerKind;
 
 use super::member::{Member, bad_request};
 use super::{Inner, Refused};
@@ -30,6 +31,9 @@ impl Inner {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
         };
+        if request.peer.hello.kind != PeerKind::Server {
+            self.pace.clients_moved(u64::from(asked.length));
+        }
         // The reply is given by whoever ends the read; a refusal at once gives it back.
         let slot = Arc::new(parking_lot::Mutex::new(Some(reply)));
         let (answer, inner, store) = (slot.clone(), self.clone(), member.store.clone());

@@ -52,7 +52,7 @@ pub(crate) fn request(set: &SetAttr) -> SetattrRequest {
 }
 
 /// Sets attributes that the servers may be told of later, if they would allow it and change nothing else.
-fn set_later(file: &File, caller: &Caller, volume: &Volume, set: &SetAttr) -> Option<Attributes> {
+fn set_later(file: &File, caller: &Caller, volume: &Volume, set: &SetAttr, show: bool) -> Option<Attributes> {
     let before = of_file(file);
     let (root, owner) = (caller.uid == 0, caller.uid == before.uid);
     let bits = before.mode | set.mode.unwrap_or_default();
@@ -72,6 +72,8 @@ fn set_later(file: &File, caller: &Caller, volume: &Volume, set: &SetAttr) -> Op
     if set.atime.is_some() {
         file.take_atime();
     }
+    // Programs do that when they have written all of it.
+    file.data.write_early(show);
     Some(of_file(file))
 }
 
@@ -119,7 +121,7 @@ impl Vfs {
         let (volume, shown_as) = (self.inner.as_user(caller), what.clone().into_bytes());
         let request = request(&set);
         if let Some(file) = &file
-            && let Some(seen) = set_later(file, caller, &volume, &set)
+            && let Some(seen) = set_later(file, caller, &volume, &set, self.inner.options.close_visible)
         {
             return Ok((Attr::of(&seen), self.inner.options.attr_ttl));
         }
@@ -148,6 +150,7 @@ impl Vfs {
             self.inner.atimes.forget(ino);
         }
         self.inner.cache.forget_attributes(ino);
+        self.inner.new_dirs.forget(ino);
         let found = self.inner.change(&what, change).await?;
         if let (None, Some(_), Some(before)) = (&file, set.size, self.inner.cache.pages(ino)) {
             // The kernel cut its pages itself.

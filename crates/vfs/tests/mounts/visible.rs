@@ -1,6 +1,7 @@
 //! Mounts whose closes make files visible before they are durable: what it costs, and what crashes leave.
 use crate::*;
 use cairn_env::{FastRng, Rng};
+use cairn_vfs::SetAttr;
 use std::collections::BTreeMap;
 
 const ALL: [u32; 5] = [1, 2, 3, 4, 5];
@@ -232,4 +233,31 @@ async fn random_crashes_leave_beginnings() {
         }
     }
     assert!(lost > 0, "no crash took anything");
+}
+
+/// While a cluster begins, or is upgraded, closing a file would fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_partition_gets_durable_bytes() {
+    let cluster = cluster();
+    let vfs = lazy_mount(&cluster).await;
+    cluster.set_older_build(true);
+    let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let mut inodes = Vec::new();
+    for (name, early, sync) in [("a", false, false), ("b", true, false), ("c", true, true)] {
+        let (ino, handle) = create(&vfs, name, WRONLY).await;
+        write(&vfs, handle, 0, &[7; 10_000]).await;
+        if early {
+            vfs.setattr(&root(), ino, Some(handle), mode.clone()).await.expect("set");
+        }
+        if sync {
+            vfs.fsync(handle, false).await.expect("synced");
+        }
+        close(&vfs, handle).await;
+        inodes.push(ino);
+    }
+    assert_eq!(vfs.status().volatile_files, 0);
+    crash_all(&cluster);
+    for ino in inodes {
+        assert_eq!(contents(&mount(&cluster).await, ino).await, [7; 10_000], "it was closed before it was durable");
+    }
 }

@@ -108,16 +108,32 @@ impl FileData {
     /// what was durable has to stay when they crash. False: nothing was begun.
     pub(super) fn begin_shown(self: &Arc<Self>) -> bool {
         self.with(0, |state| {
-            if !state.only_adds() {
-                return false;
+            let adds = state.only_adds();
+            if adds {
+                self.begin_rest_shown(state);
             }
-            while !state.dirty.is_empty() {
-                let data = state.dirty.take(RUNS_MAX, FLIGHT_BYTES);
-                let runs = data.runs();
-                self.begin_as(state, data, runs, 0, true);
-            }
-            true
+            adds
         })
+    }
+    fn begin_rest_shown(self: &Arc<Self>, state: &mut State) {
+        while !state.dirty.is_empty() {
+            let data = state.dirty.take(RUNS_MAX, FLIGHT_BYTES);
+            let runs = data.runs();
+            self.begin_as(state, data, runs, 0, true);
+        }
+    }
+    /// Begins flights of what is dirty in a new file that will soon be closed: while its program does what comes before that,
+    /// its bytes are on their way. `show`: as [`begin_shown`](Self::begin_shown).
+    pub fn write_early(self: &Arc<Self>, show: bool) {
+        self.with(0, |state| {
+            if !state.only_adds() || state.flights.len() >= BACKGROUND_MAX {
+                return;
+            }
+            match show {
+                true => self.begin_rest_shown(state),
+                false => self.begin_rest(state),
+            }
+        });
     }
     /// Begins a flight in the background if enough has gathered.
     pub fn write_behind(self: &Arc<Self>) {
@@ -145,7 +161,7 @@ impl State {
         let end = self.attributes.size.max(flights);
         let in_place = &self.in_place;
         let spans = self.dirty.spans();
-        let behind = spans.first().is_some_and(|(from, _)| *from >= end);
+        let behind = spans.first().is_none_or(|(from, _)| *from >= end);
         let alone = in_place.lease.is_none() && in_place.under_way.is_none() && in_place.untold.is_none();
         let plain = || spans.iter().all(|(from, to)| is_replicated(self.layout, *from, *to));
         behind && alone && self.appended_from.is_none() && !self.was_cut && plain()

@@ -5,6 +5,7 @@ use super::{By, FileData, State};
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;
+use crate::moving::joined;
 use cairn_types::{EXTENT_SHARED, ErrorCode};
 use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::meta::{Attributes, PublishRequest};
@@ -108,6 +109,11 @@ impl FileData {
             }
             match self.publish_batch(&batch, bodies).await {
                 Ok(()) => {}
+                // A member of the partition is of an older build: it has to be durable first.
+                Err(error) if front.shown && error.code() == Some(ErrorCode::UnknownOperation) => {
+                    self.recall();
+                    return Ok(Published::WriteAgain);
+                }
                 Err(error) => return self.after_refusal(error),
             }
         }
@@ -162,6 +168,7 @@ impl FileData {
             body.shown.get_or_insert_default().extend(other.shown.take().unwrap_or_default());
         }
         body.check_current_session().await.map_err(|e| self.named(e))?;
+        body.places.extents.sort_unstable_by_key(|extent| extent.file_offset);
         body.places.extents = joined(std::mem::take(&mut body.places.extents));
         let (extents, sets) = (body.places.extents.clone(), body.places.sets.clone());
         let mut shown = body.shown.take().filter(|_| batch[0].shown);
@@ -295,25 +302,6 @@ fn is_passing(error: &ClientError) -> bool {
     // An ended session's publish that is not in the file by now never will be.
     let session = matches!(error.code(), Some(ErrorCode::WrongSession | ErrorCode::SessionEnded));
     session || matches!(error, ClientError::Changed { .. })
-}
-
-/// In the order of the file, neighbours in a chunk as one.
-fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
-    extents.sort_unstable_by_key(|extent| extent.file_offset);
-    let mut joined: Vec<Extent> = Vec::with_capacity(extents.len());
-    for extent in extents {
-        match joined.last_mut() {
-            Some(last)
-                if (last.pg, last.index, last.flags) == (extent.pg, extent.index, extent.flags)
-                    && last.file_offset + last.length == extent.file_offset
-                    && last.chunk_offset + last.length == extent.chunk_offset =>
-            {
-                last.length += extent.length;
-            }
-            _ => joined.push(extent),
-        }
-    }
-    joined
 }
 
 #[cfg(test)]

@@ -27,8 +27,6 @@ impl FileData {
                 match self.publish_in_order(u64::MAX).await {
                     Ok(Published::All) => return Ok(()),
                     Ok(Published::WriteAgain) => {}
-                    // A member of the partition is of an older build.
-                    Err(error) if error.code() == Some(ErrorCode::UnknownOperation) => {}
                     Err(error) => return Err(error),
                 }
             }

@@ -8,6 +8,7 @@ use crate::session::{ROOT_NODE, Session, attributes, caller};
 use crate::virtual_dir;
 use bytes::Bytes;
 use cairn_vfs::{Entry, VfsError};
+use std::time::Duration;
 
 impl Session {
     pub(in crate::session) async fn names_read(&self, opcode: Opcode, request: &Request) -> Outcome {
@@ -24,11 +25,17 @@ impl Session {
         }
         match self.vfs.lookup(&who, ino, name).await {
             Ok(found) => Ok(Reply::of(&self.entry(&found))),
-            Err(error) if error.errno == libc::ENOENT && !self.vfs.negative_ttl().is_zero() => {
-                let (entry_valid, entry_valid_nsec) = attributes::seconds(self.vfs.negative_ttl());
+            Err(error) => {
+                let absent_for = match error.errno {
+                    libc::ENOENT => self.vfs.absent_for(&who, ino, name),
+                    _ => Duration::ZERO,
+                };
+                if absent_for.is_zero() {
+                    return Err(error);
+                }
+                let (entry_valid, entry_valid_nsec) = attributes::seconds(absent_for);
                 Ok(Reply::of(&EntryOut { entry_valid, entry_valid_nsec, ..Default::default() }))
             }
-            Err(error) => Err(error),
         }
     }
 
