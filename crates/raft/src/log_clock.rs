@@ -2,7 +2,7 @@
 //!
 //! Invariants: it never goes back, over changes of leader too, and within one leadership it advances no faster than
 //! that leader's monotonic clock. When the calendar lies behind, it runs at half speed until the calendar has caught
-//! up.
+//! up, and no longer.
 
 use cairn_types::{Time, WallTime};
 
@@ -37,7 +37,8 @@ impl LogClock {
             Some(anchor) => {
                 let passed = u64::try_from(now.since(anchor).as_nanos()).unwrap_or(u64::MAX);
                 let ahead = WallTime(self.last.0.saturating_add(passed));
-                if wall >= ahead { ahead } else { WallTime(self.last.0.saturating_add(passed / 2)).min(ahead) }
+                // Both clocks are read one after the other: the calendar may lie behind by that, and is followed.
+                wall.max(WallTime(self.last.0.saturating_add(passed / 2))).min(ahead)
             }
         };
         self.anchor = Some(now);
@@ -63,5 +64,16 @@ mod tests {
         assert!(clock.next(Time(140), WallTime(500)) >= WallTime(2_000));
         clock.new_leadership();
         assert_eq!(clock.next(Time(5), WallTime(9_000)), WallTime(9_000));
+    }
+
+    /// Times of files would lie in the past, by half of the time for which nothing was logged, until another member leads.
+    #[test]
+    fn a_calendar_that_lies_behind_a_little_is_followed() {
+        let mut clock = LogClock::default();
+        assert_eq!(clock.next(Time(1_000), WallTime(51_000)), WallTime(51_000));
+        assert_eq!(clock.next(Time(9_000), WallTime(58_990)), WallTime(58_990));
+        assert_eq!(clock.next(Time(9_500), WallTime(59_500)), WallTime(59_490), "no faster than the monotonic clock");
+        assert_eq!(clock.next(Time(9_600), WallTime(59_530)), WallTime(59_540), "at half speed");
+        assert_eq!(clock.next(Time(9_700), WallTime(59_630)), WallTime(59_630));
     }
 }
