@@ -223,6 +223,13 @@ impl Cluster {
         }
     }
 
+    /// The same from the leading manager, whose map has all that happened before this call.
+    pub(crate) async fn refresh_from_now(&self) -> Result<()> {
+        let request = GetMapRequest { since_version: self.view().version, ..GetMapRequest::default() };
+        self.learn(self.manager("fetching the cluster map", Opcode::GetMap, &request).await?);
+        Ok(())
+    }
+
     /// From the leading manager; where that was allowed, from any other one if it does not answer.
     async fn fetch_map(&self) -> Result<ClusterMap> {
         let what = "fetching the cluster map";

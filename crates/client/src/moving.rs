@@ -3,17 +3,19 @@
 //!
 //! Invariants: a move never covers a newer write. The swap is a compare-and-set on the version that was read; if that is
 //! another one by now, it goes on only if the file still names the same places there, and nobody can have changed blocks of
-//! them in place since ([`is_untouched`]). No attribute changes but the version. What was not published is discarded.
-//! Not here: what is moved.
+//! them in place since ([`is_untouched`]). Whoever answered the reads had all that was acknowledged before ([`ReadEpochs`]). No
+//! attribute changes but the version. What was not published is discarded. Not here: what is moved.
 use crate::append::SEGMENT_MAX;
 use crate::append::segment::segment_buffer;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;
 use crate::read::file_reader::FileReader;
+use crate::read::read_epochs::ReadEpochs;
 use cairn_types::{ErrorCode, ExtentKind, Layout};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::{Attributes, PublishRequest};
+use std::sync::Arc;
 
 /// Extents of one publish.
 const PUBLISH_EXTENTS: usize = 1024;
@@ -86,11 +88,13 @@ impl Volume {
     pub(crate) async fn move_runs(&self, found: &Attributes, layout: Layout, runs: &[Run]) -> Result<u64> {
         let shown_as = format!("inode {}", found.inode);
         let mut body = Body::new(self, layout).await?;
-        let mut moved = 0;
+        let (mut moved, epochs) = (0, Arc::new(ReadEpochs::default()));
         for run in runs {
-            self.write_anew(found, run, &mut body, &shown_as).await?;
+            let reader = FileReader::of_run(self, *found, &shown_as, run).under(&epochs);
+            self.write_anew(reader, run, &mut body, &shown_as).await?;
             moved += run.bytes;
         }
+        epochs.confirm(self.cluster(), &shown_as).await?;
         while body.places.awaited() > 0 {
             body.places.take_one(&shown_as).await?;
         }
@@ -98,12 +102,11 @@ impl Volume {
         Ok(moved)
     }
 
-    async fn write_anew(&self, found: &Attributes, run: &Run, body: &mut Body, shown_as: &str) -> Result<()> {
+    async fn write_anew(&self, mut reader: FileReader, run: &Run, body: &mut Body, shown_as: &str) -> Result<()> {
         body.seek(run.offset);
         let mut part = segment_buffer();
         // All parts but the first begin and end on block boundaries.
         let mut room = SEGMENT_MAX - (run.offset % SEGMENT_MAX as u64) as usize;
-        let mut reader = FileReader::of_run(self, *found, shown_as, run);
         let mut got = 0;
         while let Some(piece) = reader.next().await? {
             if piece.hole {

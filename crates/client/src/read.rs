@@ -7,6 +7,7 @@ mod gather;
 pub(crate) mod health;
 pub(crate) mod latency;
 pub(crate) mod piece;
+pub(crate) mod read_epochs;
 pub(crate) mod row_read;
 pub(crate) mod rows;
 pub(crate) mod salvage;

@@ -203,6 +203,51 @@ async fn clones_go_on_sharing() {
     assert!(contents(&volume, b"/s").await == original);
 }
 
+/// What was overwritten in place since a member was removed would be as before for ever, moved from that member's blocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_blocks_of_a_removed_member_are_not_moved() {
+    let mut old_reads = 0;
+    for place in 0..3 {
+        let (cluster, _clients, volume, mover) = start().await;
+        let mut handle = make(&volume, b"/f", "r3").await;
+        let mut model = Vec::new();
+        put(&mut handle, &mut model, 0, &noise(1 << 20, 1)).await;
+        cluster.fake.state.lock().saturated = true;
+        scatter(&mut handle, &mut model, 60, 5).await;
+        cluster.fake.state.lock().saturated = false;
+        handle.close().await.expect("closed");
+        let mut handle = volume.open(b"/f").await.expect("opened");
+        let extents = volume.all_extents(handle.inode()).await.expect("extents");
+        // The mover's map is from before.
+        assert!(mover.cluster().view().pgs.contains_key(&extents[0].pg));
+        for pg in extents.iter().map(|extent| extent.pg).collect::<std::collections::BTreeSet<u32>>() {
+            let removed = cluster.members(pg)[place];
+            let mut state = cluster.fake.state.lock();
+            let known = state.pgs[&pg].epoch;
+            state.behind.insert(removed, known);
+            state.set_member(pg, removed, cairn_types::MemberState::Offline);
+        }
+        // All at once, so that the lease is asked for.
+        let before = cluster.fake.state.lock().overwrites;
+        for block in (0..256usize).step_by(2) {
+            let data = noise(4096, 1000 + block as u64);
+            handle.write_at(block as u64 * 4096, &data).await.expect("written");
+            model[block * 4096..][..4096].copy_from_slice(&data);
+        }
+        handle.sync().await.expect("synced");
+        handle.close().await.expect("closed");
+        assert!(cluster.fake.state.lock().overwrites > before, "in place");
+        let inode = volume.stat(b"/f", true).await.expect("there").inode;
+        let done = mover.defragment(inode, 0, RULES, LONG).await.expect("defragmented");
+        assert!(done.moved > 0, "nothing was moved");
+        old_reads += cluster.fake.state.lock().old_reads;
+        cluster.fake.state.lock().behind.clear();
+        assert!(contents(&volume, b"/f").await == model, "old blocks cover newer ones");
+        cluster.check_namespace();
+    }
+    assert!(old_reads > 0, "no removed member was asked");
+}
+
 type Act = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Has something done before one of the calls that the mover makes.

@@ -5,6 +5,7 @@
 //! their way; a page of extents is at most 1,024.
 use super::latency::Latency;
 use super::piece::{Got, PIECE_MAX, Piece, read_piece};
+use super::read_epochs::ReadEpochs;
 use super::rows::{Rows, read_rows};
 use super::set::{SetColumns, SetRange, group_bytes, read_set};
 use crate::error::{ClientError, Result};
@@ -47,6 +48,8 @@ pub struct FileReader {
     extents: VecDeque<Extent>,
     /// Stripe sets that the extents name, by their first chunk.
     sets: BTreeMap<(u32, u32), Arc<SetColumns>>,
+    /// What is read is to be written elsewhere: plain chunks are read under these.
+    epochs: Option<Arc<ReadEpochs>>,
     extents_end: bool,
     planned_extents_to: u64,
     ahead: VecDeque<Ahead>,
@@ -85,6 +88,7 @@ impl FileReader {
             end,
             extents: VecDeque::new(),
             sets: BTreeMap::new(),
+            epochs: None,
             extents_end: false,
             planned_extents_to: offset,
             ahead: VecDeque::new(),
@@ -99,6 +103,11 @@ impl FileReader {
         reader.extents = run.extents.iter().copied().collect();
         reader.extents_end = true;
         reader
+    }
+    /// Plain chunks are read under these epochs, which the caller confirms.
+    pub(crate) fn under(mut self, epochs: &Arc<ReadEpochs>) -> FileReader {
+        self.epochs = Some(epochs.clone());
+        self
     }
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
@@ -187,7 +196,11 @@ impl FileReader {
                 if extent.file_offset > self.at {
                     return Ok(Plan::Hole((extent.file_offset.min(self.end) - self.at).min(PIECE_MAX)));
                 }
-                return self.plan_extent(&extent);
+                let epoch = match &self.epochs {
+                    Some(epochs) => epochs.of(self.volume.cluster(), PgId(extent.pg)).await?.0,
+                    None => 0,
+                };
+                return self.plan_extent(&extent, epoch);
             }
             if self.extents_end {
                 return Ok(Plan::Hole((self.end - self.at).min(PIECE_MAX)));
@@ -196,7 +209,7 @@ impl FileReader {
         }
     }
 
-    fn plan_extent(&self, extent: &Extent) -> Result<Plan> {
+    fn plan_extent(&self, extent: &Extent, epoch: u64) -> Result<Plan> {
         let group = |stripe: Stripe, bytes: u64| {
             let from = extent.chunk_offset + (self.at - extent.file_offset);
             let left = (extent.length - (self.at - extent.file_offset)).min(self.end - self.at);
@@ -204,7 +217,7 @@ impl FileReader {
         };
         let odd = |detail: String| Err(ClientError::protocol(&self.shown_as, detail));
         match ExtentKind::from_flags(extent.flags) {
-            Some(ExtentKind::Plain) => Ok(Plan::Data(self.piece_of(extent))),
+            Some(ExtentKind::Plain) => Ok(Plan::Data(self.piece_of(extent, epoch))),
             Some(ExtentKind::Erasure(stripe)) => {
                 let (stripe, from, to) = group(stripe, rows_of_group(stripe) * stripe.row());
                 Ok(Plan::Rows(Rows { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, stripe, from, to }))
@@ -221,12 +234,12 @@ impl FileReader {
     }
 
     /// A piece ends on a block boundary of the chunk or with the extent.
-    fn piece_of(&self, extent: &Extent) -> Piece {
+    fn piece_of(&self, extent: &Extent, epoch: u64) -> Piece {
         let into = self.at - extent.file_offset;
         let offset = extent.chunk_offset + into;
         let left = (extent.length - into).min(self.end - self.at);
         let room = PIECE_MAX - offset % BLOCK_SIZE as u64;
-        Piece { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, offset, length: left.min(room), epoch: 0 }
+        Piece { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, offset, length: left.min(room), epoch }
     }
 
     async fn fetch_extents(&mut self) -> Result<()> {
