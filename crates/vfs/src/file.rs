@@ -36,8 +36,10 @@ struct FileState {
     /// Background writes wait until then after a failure.
     not_before: Option<tokio::time::Instant>,
     failures: u32,
-    /// Changes of others that the kernel was told of.
+    /// Changes of others that the kernel was told of: it drops its pages some time later, if it gets to hear of it.
     told: u64,
+    /// Those after which its pages were dropped for certain: by an open, or there were none.
+    dropped: u64,
     /// When a handle last read it: nanoseconds since 1970, to be sent some time; 0: nothing to send.
     atime_ns: u64,
     /// Locks of this mount may be there, taken through the handle of that number.
@@ -122,11 +124,23 @@ impl File {
     pub(crate) fn may_write_behind(&self) -> bool {
         self.state.lock().not_before.is_none_or(|at| at <= tokio::time::Instant::now())
     }
-    /// Whether somebody else changed the contents since this was last asked.
-    pub(crate) fn was_changed(&self) -> bool {
+    /// Whether somebody else changed the contents and the kernel is to be told.
+    pub(crate) fn is_to_be_told(&self) -> bool {
         let foreign = self.data.foreign_changes();
         let mut state = self.state.lock();
         std::mem::replace(&mut state.told, foreign) != foreign
+    }
+    /// Whether somebody else changed the contents since the kernel dropped its pages for certain: whoever asks has it done.
+    pub(crate) fn was_changed(&self) -> bool {
+        let foreign = self.data.foreign_changes();
+        let mut state = self.state.lock();
+        state.told = foreign;
+        std::mem::replace(&mut state.dropped, foreign) != foreign
+    }
+
+    /// Whoever asked whether it was changed could not have it done.
+    pub(crate) fn pages_are_old(&self) {
+        self.state.lock().dropped = u64::MAX;
     }
 
     pub(crate) fn set_atime(&self, ns: u64) {

@@ -29,6 +29,7 @@ pub use flags::OpenFlags;
 pub use invalidation::{Invalidation, Invalidations};
 pub use lock::{Lock, LockKind, LockRange};
 pub use ops::dir::DirItem;
+pub use ops::io::Place;
 pub use ops::space::Seek;
 pub use options::{Atime, VfsOptions};
 pub use state::OpenState;

@@ -1,6 +1,7 @@
 //! A volume mounted on a real cluster: what programs do with files, and what stays when processes die.
 //!
 //! Needs /dev/fuse and the right to mount; where they lack, each test says so and passes.
+mod appended;
 mod apps;
 mod clones;
 mod crash;

@@ -55,6 +55,8 @@ pub struct FileData {
     using: tokio::sync::Mutex<()>,
     /// Held while the servers are told of attributes that waited.
     telling: tokio::sync::Mutex<()>,
+    /// A publish is not on its way any more.
+    publish_ended: tokio::sync::Notify,
 }
 
 struct State {
@@ -73,8 +75,10 @@ struct State {
     unpublished_since: Option<Time>,
     /// Bytes from here on were appended behind the end that was known, and move if the file turns out to be longer.
     appended_from: Option<u64>,
-    /// Of the last write or as it was set since; 0: the server's time of the publish.
-    mtime_ns: u64,
+    /// Of the last write or as it was set since; `None`: the server's time of the publish.
+    mtime_ns: Option<u64>,
+    /// When the last write was that is not published.
+    wrote_ns: u64,
     /// On whose behalf it is published.
     writer: Volume,
     /// Times that somebody else was found to have changed the contents.
@@ -170,8 +174,8 @@ impl State {
     }
     /// A change set the time of modification, after what is not published yet was written.
     fn newer_mtime(&mut self, answer: &Attributes) {
-        if self.mtime_ns != 0 && answer.mtime_ns != self.attributes.mtime_ns {
-            self.mtime_ns = answer.mtime_ns;
+        if self.mtime_ns.is_some() && answer.mtime_ns != self.attributes.mtime_ns {
+            self.mtime_ns = Some(answer.mtime_ns);
         }
     }
     fn forget_contents(&mut self) {
@@ -204,7 +208,8 @@ impl State {
                 self.unpublished_since = None;
                 self.appended_from = None;
                 if self.in_place.untold.is_none() {
-                    self.mtime_ns = 0;
+                    self.mtime_ns = None;
+                    self.wrote_ns = 0;
                 }
             }
         }
@@ -252,7 +257,8 @@ impl FileData {
             in_place: InPlace::default(),
             unpublished_since: None,
             appended_from: None,
-            mtime_ns: 0,
+            mtime_ns: None,
+            wrote_ns: 0,
             writer: volume.clone(),
             // What whoever opens it keeps of it may be old.
             foreign: u64::from(attributes.overwriter != 0),
@@ -270,6 +276,7 @@ impl FileData {
             order: tokio::sync::Mutex::new(()),
             using: tokio::sync::Mutex::new(()),
             telling: tokio::sync::Mutex::new(()),
+            publish_ended: tokio::sync::Notify::new(),
         }))
     }
     pub fn inode(&self) -> u64 {
@@ -304,11 +311,9 @@ impl FileData {
         if let Some(later) = &state.later {
             later.put_over(&mut attributes);
         }
-        if state.mtime_ns != 0 {
-            attributes.mtime_ns = state.mtime_ns;
-            // What a write changes, too.
-            attributes.ctime_ns = attributes.ctime_ns.max(state.mtime_ns);
-        }
+        attributes.mtime_ns = state.mtime_ns.unwrap_or(attributes.mtime_ns);
+        // What a write changes, too, whatever time of modification was set since.
+        attributes.ctime_ns = attributes.ctime_ns.max(state.wrote_ns);
         // Space that is about to be taken.
         attributes.stored_bytes += state.held() as u64;
         attributes
@@ -377,11 +382,37 @@ impl FileData {
             }
         });
     }
-    /// Asks for the attributes.
+    /// Asks for the attributes, and knows the contents of that version afterwards: if it is a later one than is known, and may
+    /// be that of an own publish, the end of that is waited for.
     pub async fn refresh(&self) -> Result<Attributes> {
-        let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
-        self.learn(found);
+        for _ in 0..TRIES {
+            let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
+            self.learn(found);
+            if self.data_version() >= found.data_version {
+                break;
+            }
+            self.wait_for_publish(found.data_version).await;
+            if self.data_version() >= found.data_version {
+                break;
+            }
+        }
         Ok(self.attributes())
+    }
+    /// Waits until no publish is on its way, or that version is known.
+    async fn wait_for_publish(&self, version: u64) {
+        loop {
+            let ended = self.publish_ended.notified();
+            tokio::pin!(ended);
+            // From here on no notification is missed.
+            ended.as_mut().enable();
+            {
+                let state = self.state.lock();
+                if !state.publishing || state.attributes.data_version >= version {
+                    return;
+                }
+            }
+            ended.await;
+        }
     }
 
     /// Puts bytes into the file, over what is there or beyond its end. As many have to be reserved in the budget before;
@@ -411,7 +442,8 @@ impl FileData {
     fn put(&self, state: &mut State, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: u64) {
         let now = self.now();
         state.writer = writer.clone();
-        state.mtime_ns = mtime_ns;
+        state.mtime_ns = Some(mtime_ns).filter(|ns| *ns != 0);
+        state.wrote_ns = mtime_ns;
         state.dirty_since.get_or_insert(now);
         state.unpublished_since.get_or_insert(now);
         state.dirty.write(offset, data);
@@ -420,7 +452,7 @@ impl FileData {
     pub fn set_mtime(&self, mtime_ns: u64) {
         let mut state = self.state.lock();
         if state.unpublished_since.is_some() || state.in_place.untold.is_some() {
-            state.mtime_ns = mtime_ns;
+            state.mtime_ns = Some(mtime_ns);
         }
     }
     /// Drops what was read ahead.

@@ -145,6 +145,8 @@ pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Direct writes of one file need not wait for each other.
 pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+/// Pages that were changed some time ago, through a mapping, by any handle of the file that may write.
+pub const WRITE_CACHE: u32 = 1 << 0;
 /// The write takes setuid and setgid away.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `lock_owner` of a release is that of flock(2) locks to end.

@@ -47,6 +47,25 @@ impl Page {
     }
 }
 
+impl DirStream {
+    /// Where to read on, to come to the entry with that number: number of the first entry, and the server's cookie before it. Entries
+    /// that were listed may be gone by now: where the one before is known by its name, what follows is numbered anew from there.
+    fn before(&mut self, at: u64) -> (u64, Vec<u8>) {
+        let known = self.pages.iter().find(|page| page.first < at && at < page.behind());
+        let Some(before) = known.map(|page| page.entries[(at - page.first) as usize - 1].cookie.clone()) else {
+            return self.starts.iter().rev().find(|(first, _)| *first <= at).cloned().unwrap_or_default();
+        };
+        self.pages.retain(|page| page.first < at);
+        for page in self.pages.iter_mut().filter(|page| at < page.behind()) {
+            page.entries.truncate((at - page.first) as usize);
+            page.end = false;
+        }
+        self.starts.retain(|(first, _)| *first < at);
+        self.starts.push((at, before.clone()));
+        (at, before)
+    }
+}
+
 impl Vfs {
     pub async fn opendir(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
         let noatime = OpenFlags::from_bits(flags).noatime;
@@ -132,8 +151,7 @@ impl Vfs {
             return Ok(index);
         }
         loop {
-            let (first, after) =
-                stream.starts.iter().rev().find(|(first, _)| *first <= at).cloned().unwrap_or_default();
+            let (first, after) = stream.before(at);
             let volume = self.inner.as_user(&dir.caller);
             let read = async { Ok(volume.readdir(dir.ino, &after, plus).await?) };
             let answer = self.inner.limited("readdir", read).await?;

@@ -16,6 +16,14 @@ const REVALIDATE: Duration = Duration::from_secs(2);
 /// Reads past all caches see what others published this long ago.
 const DIRECT_AGE: Duration = Duration::from_millis(100);
 
+/// Where written bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    At(u64),
+    /// Behind the end of the file, which the kernel takes to be there.
+    End(u64),
+}
+
 impl Vfs {
     /// Up to `size` bytes from `offset` on, in order; fewer only at the end of the file.
     pub async fn read(&self, handle: Handle, offset: u64, size: u32) -> Result<Vec<Bytes>> {
@@ -43,8 +51,13 @@ impl Vfs {
         inner.was_read(&open);
         Ok(parts.into_iter().map(Bytes::from_owner).collect())
     }
-    /// Writes all of `data`; with O_APPEND behind the end, wherever `offset` is. Returns its length.
+    /// Writes all of `data`; behind the end if the handle was opened with O_APPEND. Returns its length.
     pub async fn write(&self, handle: Handle, offset: u64, data: Bytes) -> Result<u32> {
+        let appends = self.inner.handles.file(handle)?.flags.append;
+        self.write_to(handle, if appends { Place::End(offset) } else { Place::At(offset) }, data).await
+    }
+    /// Writes all of `data`, whatever the handle was opened with. Returns its length.
+    pub async fn write_to(&self, handle: Handle, place: Place, data: Bytes) -> Result<u32> {
         let open = self.inner.handles.file(handle)?;
         open.check_write()?;
         open.file.check_locks()?;
@@ -61,14 +74,14 @@ impl Vfs {
         }
         self.inner.reserve(data.len()).await?;
         let data = SharedBuf::from_owner(data);
-        match open.flags.append {
-            true => {
+        match place {
+            Place::End(offset) => {
                 let at = file.data.append(&open.volume, data, now_ns())?;
                 if at != offset && !open.flags.direct {
                     self.inner.landed_elsewhere(file, offset, length);
                 }
             }
-            false => file.data.write(&open.volume, offset, data, now_ns())?,
+            Place::At(offset) => file.data.write(&open.volume, offset, data, now_ns())?,
         }
         if open.flags.sync {
             let own = file.clone();
@@ -108,7 +121,7 @@ impl Inner {
     }
     /// Tells the kernel if somebody else changed the contents.
     pub(crate) fn tell_changes(&self, file: &File) {
-        if file.was_changed() {
+        if file.is_to_be_told() {
             self.cache.forget_attributes(file.ino);
             self.invalidate(Invalidation::Inode { ino: file.ino, offset: 0, length: 0 });
         }

@@ -171,9 +171,12 @@ impl Vfs {
     pub async fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
         let (volume, shown_as) = (self.inner.as_user(caller), named(parent, name));
         self.inner.check_writable(&shown(&shown_as))?;
-        let (own, what) = (name.to_vec(), shown(&shown_as));
-        let removed =
-            self.inner.change(&what, async move { Ok(volume.unlink_at(parent, &own, &shown_as).await?) }).await;
+        let (own, what, inner) = (name.to_vec(), shown(&shown_as), self.inner.clone());
+        let remove = async move {
+            inner.tell_owners(&[(parent, &own)]).await?;
+            Ok(volume.unlink_at(parent, &own, &shown_as).await?)
+        };
+        let removed = self.inner.change(&what, remove).await;
         // It may have other names.
         self.affected(parent, name);
         self.removed(caller, parent, name, &removed);
@@ -204,6 +207,7 @@ impl Vfs {
         self.inner.new_dirs.note_name(new_parent, &new_name);
         let inner = self.inner.clone();
         let rename = async move {
+            inner.tell_owners(&[(parent, &name), (new_parent, &new_name)]).await?;
             inner.make_renamed_durable(&volume, (parent, &name), (new_parent, &new_name), flags).await?;
             Ok(volume.rename_at(parent, &name, new_parent, &new_name, &shown_as, flags).await?)
         };
@@ -234,6 +238,20 @@ fn absent(parent: u64, name: &[u8]) -> VfsError {
 }
 
 impl Inner {
+    /// In a sticky directory names are removed and moved by the owner of what they are of: the servers have to know him.
+    async fn tell_owners(&self, names: &[(u64, &[u8])]) -> Result<()> {
+        for (parent, name) in names {
+            let files = match self.cache.last_known(*parent, name) {
+                Some(Known::Inode(ino)) => self.files.get(ino).into_iter().collect(),
+                Some(Known::Nothing) => Vec::new(),
+                None => self.files.all(),
+            };
+            for file in files.iter().filter(|file| file.data.has_later()) {
+                file.data.send_later().await?;
+            }
+        }
+        Ok(())
+    }
     /// What takes the name of another file is durable before: after a crash one of both has the name, whole.
     async fn make_renamed_durable(
         &self,

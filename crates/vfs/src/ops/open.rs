@@ -85,7 +85,12 @@ impl Vfs {
                 user.release_inode(made.inode).await?;
                 return Err(VfsError::new(libc::EEXIST, format!("{} is not a regular file", shown(&shown_as))));
             }
-            let new = is_untouched(&made);
+            let new = is_untouched(&made) && made.uid == caller.uid;
+            if !new && let Err(error) = inner.may_open(&user, made.inode, decoded).await {
+                user.note_held(made.inode).await?;
+                user.release_inode(made.inode).await?;
+                return Err(error);
+            }
             if new {
                 inner.cache.put_incapable(made.inode, inner.options.attr_ttl);
             }
@@ -140,7 +145,8 @@ impl Vfs {
     /// A handle's descriptor is closed: what was written becomes visible, and durable unless that is left to the background; errors of earlier writes come here.
     pub async fn flush(&self, handle: Handle, lock_owner: u64) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        let flushed = match !open.flags.write || open.file.data.is_settled() {
+        let data = &open.file.data;
+        let flushed = match data.is_settled() || !open.flags.write && !data.has_later() {
             true => Ok(()),
             false => {
                 let (file, show) = (open.file.clone(), self.inner.options.close_visible);
@@ -199,6 +205,7 @@ impl Inner {
         } else {
             user.open_for_read(ino, flags.access(), EXTENTS_MAX).await
         };
+        let version = opened.as_ref().ok().and_then(|opened| opened.attributes).map(|found| found.data_version);
         let entered = self.enter_opened(user, ino, flags.access(), opened.map_err(VfsError::from), session).await;
         let file = match entered {
             Ok(file) => file,
@@ -212,6 +219,12 @@ impl Inner {
         if lingers {
             file.set_held(session);
         }
+        if version.is_some_and(|version| file.data.data_version() < version)
+            && let Err(error) = file.data.refresh().await
+        {
+            self.close_entered(&file).await;
+            return Err(error.into());
+        }
         if writes && !held {
             if let Err(error) = user.hold_inode(ino, shown_as.as_bytes(), true).await {
                 self.close_entered(&file).await;
@@ -220,6 +233,13 @@ impl Inner {
             file.set_held(session);
         }
         Ok(file)
+    }
+    /// Whether a file that somebody else made may be opened like this: who makes it holds it whatever its mode is.
+    async fn may_open(&self, user: &Volume, ino: u64, flags: OpenFlags) -> Result<()> {
+        if let Some(file) = self.files.get(ino) {
+            file.data.send_later().await?;
+        }
+        Ok(user.access_inode(ino, flags.access()).await?)
     }
     /// Holds a file and enters it.
     async fn enter_held(&self, user: &Volume, ino: u64, session: u64) -> Result<Arc<File>> {
@@ -319,6 +339,7 @@ impl Inner {
     /// Whoever asked for the handle is gone.
     async fn undo_open(&self, handle: Handle) {
         if let Some(OpenHandle::File(open)) = self.handles.remove(handle) {
+            open.file.pages_are_old();
             self.close_file(&open.file).await;
         }
     }

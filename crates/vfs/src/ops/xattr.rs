@@ -15,6 +15,14 @@ async fn send_later(file: Option<Arc<File>>) -> Result<()> {
     }
 }
 
+/// Before an attribute is set: what was written before does not take a capability away when it is published.
+async fn settle_before(file: Option<Arc<File>>, name: &[u8]) -> Result<()> {
+    match file {
+        Some(file) if name == CAPABILITY => file.flush().await,
+        file => send_later(file).await,
+    }
+}
+
 impl Vfs {
     pub async fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
         let is_capability = name == CAPABILITY;
@@ -38,7 +46,7 @@ impl Vfs {
         let (volume, name, value) = (self.inner.as_user(caller), name.to_vec(), value.to_vec());
         let file = self.inner.files.get(ino);
         let set = async move {
-            send_later(file).await?;
+            settle_before(file, &name).await?;
             Ok(volume.set_xattr(ino, &name, &value, flags).await?)
         };
         let outcome = self.inner.change("setxattr", set).await;
@@ -51,9 +59,11 @@ impl Vfs {
         let volume = self.inner.as_user(caller);
         self.inner.limited("listxattr", async { Ok(volume.list_xattr(ino).await?) }).await
     }
+    /// A kernel takes the capability away when somebody writes, on his behalf, and checks by itself who may do it otherwise.
     pub async fn removexattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<()> {
         self.inner.check_writable("removexattr")?;
-        let (volume, name, file) = (self.inner.as_user(caller), name.to_vec(), self.inner.files.get(ino));
+        let who = if name == CAPABILITY { &Caller::root() } else { caller };
+        let (volume, name, file) = (self.inner.as_user(who), name.to_vec(), self.inner.files.get(ino));
         let remove = async move {
             send_later(file).await?;
             Ok(volume.remove_xattr(ino, &name).await?)

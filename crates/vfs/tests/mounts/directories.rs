@@ -82,14 +82,16 @@ async fn large_directories_are_listed_once_and_can_be_emptied() {
     assert_eq!(names.len(), FILES + 2);
     let again = list(&vfs, handle, all[1000].cookie, 500, false).await;
     assert!(again.iter().map(|i| &i.name).eq(all[1001..].iter().map(|i| &i.name)), "from the middle on");
-    let mut from = 0;
+    // Kernels ask for attributes of some, as it pleases them.
+    let (mut from, mut number) = (0, 0);
     loop {
         let mut page = Vec::new();
         let mut take = |item: DirItem| {
             page.push(item);
             page.len() < 100
         };
-        vfs.readdir(handle, from, false, &mut take).await.expect("listed");
+        number += 1;
+        vfs.readdir(handle, from, number % 7 == 4, &mut take).await.expect("listed");
         let Some(last) = page.last() else { break };
         from = last.cookie;
         for item in page.iter().filter(|item| item.ino != dir && item.ino != ROOT) {

@@ -5,6 +5,7 @@ mod clones;
 mod directories;
 mod faults;
 mod in_place;
+mod later;
 mod random;
 mod sharing;
 mod visible;

@@ -81,6 +81,35 @@ async fn a_time_that_was_set_survives_the_publish() {
     assert_eq!((found.attr.mtime, found.attr.size), (long_ago, 8));
 }
 
+/// A kernel drops its pages some time after it was told to, if it gets to hear of it: whoever opens the file before that would read
+/// what was there before others closed it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_drops_pages_although_the_kernel_was_told_to() {
+    let cluster = cluster();
+    let asks = VfsOptions { attr_ttl: std::time::Duration::ZERO, ..options() };
+    let (one, two) = (mount_with(&cluster, std::time::Duration::from_secs(8), asks).await, mount(&cluster).await);
+    let (ino, kept) = create(&one, "f", RDWR).await;
+    write(&one, kept, 0, b"of before").await;
+    close(&one, open(&one, ino, RDONLY).await).await;
+    let handle = open(&two, ino, RDWR).await;
+    write(&two, handle, 0, b"another one").await;
+    close(&two, handle).await;
+    // Noticed here, by whatever asks, and told.
+    let mut told = one.invalidations().expect("nobody listens yet");
+    one.getattr(&root(), ino, Some(kept)).await.expect("asked");
+    read(&one, kept, 0, 100).await;
+    while !matches!(told.try_recv(), Ok(cairn_vfs::Invalidation::Inode { ino: about, .. }) if about == ino) {
+        tokio::task::yield_now().await;
+    }
+    let opened = one.open(&root(), ino, RDONLY).await.expect("opened");
+    assert!(!opened.keep_cache, "nobody knows whether they are gone");
+    close(&one, opened.handle).await;
+    let again = one.open(&root(), ino, RDONLY).await.expect("opened");
+    assert!(again.keep_cache, "nothing has changed since");
+    close(&one, again.handle).await;
+    close(&one, kept).await;
+}
+
 /// Programs on two machines would both believe that they alone have the file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_hold_between_mounts_and_carry_data() {

@@ -247,7 +247,7 @@ async fn an_older_partition_gets_durable_bytes() {
         let (ino, handle) = create(&vfs, name, WRONLY).await;
         write(&vfs, handle, 0, &[7; 10_000]).await;
         if early {
-            vfs.setattr(&root(), ino, Some(handle), mode.clone()).await.expect("set");
+            vfs.setattr(&root(), ino, Some(handle), mode).await.expect("set");
         }
         if sync {
             vfs.fsync(handle, false).await.expect("synced");

@@ -2,7 +2,7 @@
 //! the file is what the copy says. The idea is that of Apple's and the Linux Test Project's fsx.
 //!
 //! Here is the program; what a single step does is in `steps`.
-mod buffer;
+pub mod buffer;
 mod steps;
 
 use super::seeds::{Rng, seeds, steps as step_count};

@@ -503,7 +503,7 @@ impl FileData {
         let mut state = self.state.lock();
         state.in_place.untold?;
         let lease = state.in_place.lease.as_ref()?.number;
-        let request = PublishRequest { mtime_ns: state.mtime_ns, lease, ..Default::default() };
+        let request = PublishRequest { lease, ..state.with_mtime() };
         let writer = state.writer.clone();
         Some((Publishing::begin(self, &mut state), writer, request))
     }
@@ -543,7 +543,7 @@ impl FileData {
             }
             state.in_place.lease = None;
             let changed = state.in_place.untold.take().is_some();
-            (state.writer.clone(), changed, state.mtime_ns)
+            (state.writer.clone(), changed, state.mtime_ns.unwrap_or(0))
         };
         let answer = writer.give_lease(lease, changed, mtime_ns).await.map_err(|e| self.named(e))?;
         let now = self.now();

@@ -2,11 +2,12 @@
 //! the first contents or soon after. A program that unpacks an archive sets times, owner and mode of each file it writes.
 //!
 //! Invariants: contents are published only after the attributes that were set before them; a file is not clean while some
-//! wait. Not here: who may set them, and which of them may wait (`vfs`).
+//! wait; what the servers refuse keeps no contents from being published. Not here: who may set them, and which of them may wait
+//! (`vfs`).
 use super::{By, FileData};
-use crate::error::Result;
+use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
-use cairn_types::Time;
+use cairn_types::{ErrorCode, Time};
 use cairn_wire::meta::{Attributes, SetattrRequest};
 
 const MODE: u32 = 1;
@@ -57,6 +58,11 @@ impl Later {
     }
 }
 
+/// He may not set them any more: it will never be otherwise, and the file's contents wait for it.
+fn is_refused(error: &ClientError) -> bool {
+    matches!(error.code(), Some(ErrorCode::NotPermitted | ErrorCode::PermissionDenied))
+}
+
 impl FileData {
     /// This client made the file a moment ago: nobody has seen contents of it.
     pub fn was_made(&self) {
@@ -75,7 +81,7 @@ impl FileData {
         }
         if request.valid & MTIME != 0 && state.unpublished_since.is_some() {
             // What is published keeps it.
-            state.mtime_ns = request.mtime_ns;
+            state.mtime_ns = Some(request.mtime_ns);
         }
         let writer = writer.clone();
         let new = || Later { request: SetattrRequest::default(), writer, since: now, ctime_ns, number: 0 };
@@ -90,11 +96,21 @@ impl FileData {
         while self.has_later() {
             let _one_at_a_time = self.telling.lock().await;
             let Some(later) = self.state.lock().later.clone() else { break };
-            let answer = later.writer.setattr(self.inode, &self.shown_as, later.request).await;
-            let answer = answer.map_err(|e| self.named(e))?;
+            let answer = match later.writer.setattr(self.inode, &self.shown_as, later.request).await {
+                Ok(answer) => Some(answer),
+                Err(error) if is_refused(&error) => {
+                    let text =
+                        "somebody else changed the owner of a new file; what its maker set just before does not count";
+                    tracing::warn!(inode = self.inode, %error, "{text}");
+                    None
+                }
+                Err(error) => return Err(self.named(error)),
+            };
             let now = self.now();
             self.with(0, |state| {
-                state.learn(answer, now, By::Unknown);
+                if let Some(answer) = answer {
+                    state.learn(answer, now, By::Unknown);
+                }
                 // What was added meanwhile goes with all before it once more.
                 state.later.take_if(|waiting| waiting.number == later.number);
             });

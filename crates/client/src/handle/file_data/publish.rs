@@ -227,13 +227,12 @@ impl FileData {
         let request = PublishRequest {
             size,
             if_data_version: if based_on == 0 { state.attributes.data_version } else { based_on },
-            mtime_ns: state.mtime_ns,
             written_by,
             check_size: appended,
             if_size: if appended { state.attributes.size } else { 0 },
             lease: state.in_place.lease.as_ref().map_or(0, |lease| lease.number),
             durability: u32::from(batch[0].shown),
-            ..Default::default()
+            ..state.with_mtime()
         };
         let writer = state.writer.clone();
         Some((Publishing::begin(self, &mut state), writer, request))
@@ -281,6 +280,15 @@ impl FileData {
     }
 }
 
+impl State {
+    /// A publish that leaves the file with the time of modification that it has here.
+    pub(super) fn with_mtime(&self) -> PublishRequest {
+        let mtime_ns = self.mtime_ns.unwrap_or(0);
+        // In the request 0 is the server's time; the servers were told of a time that was set, or are told next.
+        PublishRequest { mtime_ns, keep_mtime: self.mtime_ns == Some(0), ..Default::default() }
+    }
+}
+
 /// As long as it lives.
 pub(super) struct Publishing<'a>(&'a FileData);
 
@@ -294,6 +302,7 @@ impl<'a> Publishing<'a> {
 impl Drop for Publishing<'_> {
     fn drop(&mut self) {
         self.0.state.lock().publishing = false;
+        self.0.publish_ended.notify_waiters();
     }
 }
 
@@ -310,6 +319,7 @@ mod tests {
     use crate::fake::FakeCluster;
     use crate::file_writer::WriteOptions;
     use cairn_types::{Layout, Scheme};
+    use futures_util::FutureExt;
 
     /// What was appended behind bytes whose publish was done without an answer would be laid over what others appended until
     /// that was known.
@@ -347,5 +357,34 @@ mod tests {
         handle.close().await.expect("closed");
         other.close().await.expect("closed");
         cluster.check_namespace();
+    }
+
+    /// Whoever opens a file, or takes a lock of it, after somebody else stored something would be shown the bytes of before, as long
+    /// as something of his own is on its way.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_others_stored_is_known_after_an_own_publish() {
+        let cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]);
+        let client = cluster.connect().await;
+        let volume = client.volume("default").await.expect("the volume");
+        let layout = Layout::replicated(3);
+        let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
+        volume.write(b"/f", options).await.expect("begun").finish().await.expect("made");
+        let handle = volume.open(b"/f").await.expect("opened");
+        let mut other = volume.open(b"/f").await.expect("opened");
+        other.write_at(0, &[3; 50]).await.expect("written");
+        other.sync().await.expect("synced");
+        let data = &handle.data;
+        let publishing = Publishing::begin(data, &mut data.state.lock());
+        let mut refreshed = Box::pin(data.refresh());
+        // Until the answer is here; it tells of what the other one stored.
+        while data.state.lock().attributes.generation != other.data.state.lock().attributes.generation {
+            assert!((&mut refreshed).now_or_never().is_none(), "it knows the size of before");
+            tokio::task::yield_now().await;
+        }
+        assert!((&mut refreshed).now_or_never().is_none(), "it knows the size of before");
+        drop(publishing);
+        assert_eq!(refreshed.await.expect("asked").size, 50);
+        handle.close().await.expect("closed");
+        other.close().await.expect("closed");
     }
 }

@@ -9,7 +9,7 @@ use crate::session::attributes::{nanos, statfs, statx};
 use crate::session::reply::{Outcome, Reply};
 use crate::session::request::Request;
 use crate::session::{Session, caller};
-use cairn_vfs::{Handle, SetAttr, SetTime};
+use cairn_vfs::{Caller, Handle, SetAttr, SetTime};
 
 impl Session {
     /// Directories whose quotas `df` shows: the one that is asked about, and the one that is mounted.
@@ -34,7 +34,7 @@ impl Session {
             Opcode::Setattr => {
                 let asked: SetattrIn = request.arg()?;
                 let handle = (asked.valid & FATTR_FH != 0).then_some(Handle(asked.fh));
-                let who = caller::of(&request.header, 0);
+                let who = if asked.valid & ANYTHING == 0 { Caller::root() } else { caller::of(&request.header, 0) };
                 let (attr, ttl) = self.vfs.setattr(&who, ino, handle, changes(&asked)).await?;
                 Ok(Reply::of(&self.attr_out(&attr, ttl)))
             }
@@ -47,6 +47,10 @@ impl Session {
         }
     }
 }
+
+/// What a request can set. One that sets nothing is a chown(2) that leaves both: it changes the time of change, and takes
+/// privileges away, whoever asks.
+const ANYTHING: u32 = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE | FATTR_ATIME | FATTR_MTIME | FATTR_KILL_SUIDGID;
 
 fn changes(asked: &SetattrIn) -> SetAttr {
     let has = |bit| asked.valid & bit != 0;
@@ -62,7 +66,7 @@ fn changes(asked: &SetattrIn) -> SetAttr {
         size: has(FATTR_SIZE).then_some(asked.size),
         atime: time(FATTR_ATIME, FATTR_ATIME_NOW, nanos(asked.atime, asked.atimensec)),
         mtime: time(FATTR_MTIME, FATTR_MTIME_NOW, nanos(asked.mtime, asked.mtimensec)),
-        kill_privileges: has(FATTR_KILL_SUIDGID),
+        kill_privileges: has(FATTR_KILL_SUIDGID) || asked.valid & ANYTHING == 0,
     }
 }
 
@@ -82,5 +86,8 @@ mod tests {
         let set = changes(&asked);
         assert_eq!((set.mode, set.uid, set.gid, set.size), (None, Some(7), None, None));
         assert_eq!((set.atime, set.mtime), (Some(SetTime::Now), Some(SetTime::At(3_000_000_000))));
+        assert!(!set.kill_privileges);
+        let set = changes(&SetattrIn::default());
+        assert_eq!(set, SetAttr { kill_privileges: true, ..SetAttr::default() }, "chown that leaves both");
     }
 }

@@ -1,14 +1,15 @@
 //! Open files: opening, reading, writing, syncing, closing.
 use crate::abi::file::{
     CreateIn, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FlushIn, FsyncIn,
-    OPEN_KILL_SUIDGID, OpenIn, OpenOut, RELEASE_FLOCK_UNLOCK, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+    OPEN_KILL_SUIDGID, OpenIn, OpenOut, RELEASE_FLOCK_UNLOCK, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID,
+    WriteIn, WriteOut,
 };
 use crate::abi::opcode::Opcode;
 use crate::open_table::{Record, Unsynced};
 use crate::session::reply::{Outcome, Reply};
 use crate::session::request::Request;
 use crate::session::{Session, caller};
-use cairn_vfs::{Caller, Entry, Handle, Opened, SetAttr, VfsError};
+use cairn_vfs::{Caller, Entry, Handle, Opened, Place, SetAttr, VfsError};
 use std::sync::atomic::Ordering;
 
 impl Session {
@@ -112,7 +113,7 @@ impl Session {
             self.kill_privileges(self.ino(request.header.nodeid), handle).await?;
         }
         self.table.mark_dirty(asked.fh);
-        let size = self.vfs.write(handle, asked.offset, request.data.clone()).await?;
+        let size = self.vfs.write_to(handle, place(&asked), request.data.clone()).await?;
         self.stats.written_bytes.fetch_add(u64::from(size), Ordering::Relaxed);
         Ok(Reply::of(&WriteOut { size, padding: 0 }))
     }
@@ -176,6 +177,12 @@ impl Session {
         );
         Ok(Reply::Lost(handle))
     }
+}
+
+/// O_APPEND as it is now: fcntl(2) sets it and takes it away. Pages that were mapped go where they lie, through whichever handle.
+fn place(asked: &WriteIn) -> Place {
+    let appends = asked.write_flags & WRITE_CACHE == 0 && asked.flags & libc::O_APPEND as u32 != 0;
+    if appends { Place::End(asked.offset) } else { Place::At(asked.offset) }
 }
 
 pub(super) fn open_out(opened: Opened) -> OpenOut {

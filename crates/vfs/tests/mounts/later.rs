@@ -1,0 +1,164 @@
+//! Attributes that wait until contents are published, and times of what is not published yet.
+use crate::*;
+use cairn_vfs::{SetAttr, SetTime};
+
+const USER: u32 = 9;
+
+fn user(uid: u32) -> Caller {
+    Caller { uid, gid: uid, ..root() }
+}
+fn mtime(ns: i64) -> SetAttr {
+    SetAttr { mtime: Some(SetTime::At(ns)), ..SetAttr::default() }
+}
+async fn set(vfs: &Vfs, who: &Caller, ino: u64, handle: Option<Handle>, set: SetAttr) {
+    vfs.setattr(who, ino, handle, set).await.expect("set");
+}
+/// As another mount sees it.
+async fn seen(cluster: &FakeCluster, ino: u64) -> cairn_vfs::Attr {
+    mount(cluster).await.getattr(&root(), ino, None).await.expect("there").0
+}
+
+/// Whoever was given a new file in a sticky directory could neither remove nor rename it, although he is shown as its owner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_owner_may_remove_and_rename_at_once() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    set(&vfs, &root(), ROOT, None, SetAttr { mode: Some(0o1777), ..SetAttr::default() }).await;
+    for name in ["removed", "renamed", "replaced", "unknown"] {
+        let (ino, handle) = create(&vfs, name, WRONLY).await;
+        let owner = SetAttr { uid: Some(USER), gid: Some(USER), kill_privileges: true, ..SetAttr::default() };
+        set(&vfs, &root(), ino, Some(handle), owner).await;
+        match name {
+            "removed" => vfs.unlink(&user(USER), ROOT, b"removed").await.expect("his own"),
+            "renamed" => vfs.rename(&user(USER), (ROOT, b"renamed"), (ROOT, b"r"), 0).await.expect("his own"),
+            "replaced" => {
+                let (made, other) = vfs.create(&user(USER), ROOT, b"new", 0o644, WRONLY).await.expect("made");
+                vfs.rename(&user(USER), (ROOT, b"new"), (ROOT, b"replaced"), 0).await.expect("his own");
+                close(&vfs, other.handle).await;
+                assert_eq!(vfs.lookup(&root(), ROOT, b"replaced").await.expect("there").attr.ino, made.attr.ino);
+            }
+            _ => {
+                // Under a name that nobody has asked this mount for.
+                mount(&cluster).await.link(&root(), ino, ROOT, b"linked").await.expect("linked");
+                vfs.unlink(&user(USER), ROOT, b"linked").await.expect("his own");
+            }
+        }
+        close(&vfs, handle).await;
+    }
+    cluster.check_namespace();
+}
+
+/// What was written would be lost with times that nobody may set any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contents_do_not_wait_for_what_is_refused() {
+    let cluster = cluster();
+    let (vfs, other) = (mount(&cluster).await, mount(&cluster).await);
+    set(&vfs, &root(), ROOT, None, SetAttr { mode: Some(0o777), ..SetAttr::default() }).await;
+    let (entry, opened) = vfs.create(&user(USER), ROOT, b"f", 0o644, WRONLY).await.expect("made");
+    let ino = entry.attr.ino;
+    write(&vfs, opened.handle, 0, b"contents").await;
+    set(&vfs, &user(USER), ino, Some(opened.handle), mtime(77)).await;
+    let owner = SetAttr { uid: Some(USER + 1), gid: Some(USER + 1), ..SetAttr::default() };
+    set(&other, &root(), ino, None, owner).await;
+    close(&vfs, opened.handle).await;
+    assert_eq!(contents(&other, ino).await, b"contents");
+    assert_eq!(vfs.getattr(&root(), ino, None).await.expect("there").0.uid, USER + 1);
+}
+
+/// A file that is unpacked with the time 0, as of archives that are the same wherever they are made, would have that of its close.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_zero_is_kept() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "new", WRONLY).await;
+    write(&vfs, handle, 0, b"contents").await;
+    set(&vfs, &root(), ino, Some(handle), mtime(0)).await;
+    close(&vfs, handle).await;
+    assert_eq!(seen(&cluster, ino).await.mtime, 0, "of a new file");
+    let handle = open(&vfs, ino, WRONLY).await;
+    write(&vfs, handle, 3, b"more contents").await;
+    let now = vfs.getattr(&root(), ino, None).await.expect("there").0.mtime;
+    assert!(now > 0, "it was written");
+    set(&vfs, &root(), ino, Some(handle), mtime(0)).await;
+    vfs.fsync(handle, false).await.expect("synced");
+    assert_eq!(seen(&cluster, ino).await.mtime, 0, "of a file that was there");
+    write(&vfs, handle, 0, b"x").await;
+    close(&vfs, handle).await;
+    assert!(seen(&cluster, ino).await.mtime >= now, "a write sets it again");
+}
+
+/// Backups that go by the time of change would take a file for one of the future, or of long ago.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_of_change_is_not_that_of_modification() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", WRONLY).await;
+    for ns in [4_000_000_000_000_000_000, -5_000_000_000] {
+        write(&vfs, handle, 0, b"contents").await;
+        let wrote = vfs.getattr(&root(), ino, None).await.expect("there").0.ctime;
+        set(&vfs, &root(), ino, Some(handle), mtime(ns)).await;
+        let shown = vfs.getattr(&root(), ino, None).await.expect("there").0;
+        let soon = wrote..wrote + 60_000_000_000;
+        assert!(shown.mtime == ns && soon.contains(&shown.ctime), "{ns}: {} after {wrote}", shown.ctime);
+    }
+    close(&vfs, handle).await;
+}
+
+/// The mode of a new file that was opened for reading would change elsewhere only some time after its close.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_close_tells_what_was_set_through_a_handle_for_reading() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (ino, handle) = create(&vfs, "f", RDONLY).await;
+    set(&vfs, &root(), ino, Some(handle), SetAttr { mode: Some(0o751), ..SetAttr::default() }).await;
+    vfs.flush(handle, 0).await.expect("flushed");
+    assert_eq!(seen(&cluster, ino).await.mode & 0o7777, 0o751);
+    vfs.release(handle, None).await.expect("released");
+}
+
+/// A user whose mount does not know yet that there is a file would read or write what he may only execute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_there_is_not_opened_by_making_it() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    set(&vfs, &root(), ROOT, None, SetAttr { mode: Some(0o777), ..SetAttr::default() }).await;
+    let (entry, opened) = vfs.create(&root(), ROOT, b"program", 0o711, WRONLY).await.expect("made");
+    write(&vfs, opened.handle, 0, b"secret").await;
+    for other in [vfs.clone(), mount(&cluster).await] {
+        for flags in [RDONLY, WRONLY, RDWR] {
+            let refused = other.create(&user(USER), ROOT, b"program", 0o644, flags).await;
+            assert_eq!(refused.map(|_| ()).map_err(|error| error.errno), Err(13), "{flags}");
+        }
+    }
+    close(&vfs, opened.handle).await;
+    let other = mount(&cluster).await;
+    let refused = other.create(&user(USER), ROOT, b"program", 0o644, RDONLY).await;
+    assert_eq!(refused.map(|_| ()).map_err(|error| error.errno), Err(13), "contents are there");
+    assert_eq!(contents(&vfs, entry.attr.ino).await, b"secret");
+    // What he may he gets, and what is refused holds nothing.
+    set(&vfs, &root(), entry.attr.ino, None, SetAttr { mode: Some(0o755), ..SetAttr::default() }).await;
+    let (_, opened) = other.create(&user(USER), ROOT, b"program", 0o644, RDONLY).await.expect("opened");
+    assert_eq!(read(&other, opened.handle, 0, 10).await, b"secret");
+    close(&other, opened.handle).await;
+    for vfs in [vfs, other] {
+        vfs.shutdown().await.expect("ended");
+    }
+    cluster.check_namespace();
+}
+
+/// A program would lose what it was just given the right to, by bytes that were written before; or who may write to it but not
+/// own it would fail, as kernels take the right away on his behalf.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_capability_goes_with_later_writes_only() {
+    const NAME: &[u8] = b"security.capability";
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let (entry, opened) = vfs.create(&root(), ROOT, b"program", 0o777, WRONLY).await.expect("made");
+    let ino = entry.attr.ino;
+    write(&vfs, opened.handle, 0, b"code").await;
+    vfs.setxattr(&root(), ino, NAME, b"x", 0).await.expect("set");
+    close(&vfs, opened.handle).await;
+    assert_eq!(vfs.getxattr(&root(), ino, NAME).await.expect("it stays"), b"x");
+    vfs.removexattr(&user(USER), ino, NAME).await.expect("by a write of his");
+    assert_eq!(vfs.getxattr(&root(), ino, NAME).await.map_err(|error| error.errno), Err(61));
+}
