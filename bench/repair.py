@@ -11,7 +11,7 @@ import json, os, shutil, signal, subprocess, sys, tempfile, threading, time
 from cluster import CAIRN, Cluster
 
 GIB = float(sys.argv[1]) if len(sys.argv) > 1 else 4
-LAYOUTS = sys.argv[2].split(",") if len(sys.argv) > 2 else ["r3", "rs-6-3"]
+LAYOUTS = sys.argv[2].split(",") if len(sys.argv) > 2 else ["r3", "rs-3-2"]
 FILE_MIB = 256
 DOWN_AFTER_S = 10
 
