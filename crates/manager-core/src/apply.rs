@@ -106,6 +106,7 @@ impl State {
             Command::Hibernate(c) => self.hibernate(time, c),
             Command::GrantSessions(c) => self.grant_sessions(c.count),
             Command::SetConfig(c) => self.set_config(c),
+            Command::SetVolume(c) => self.set_volume(c),
             Command::StartJob(c) => self.start_job(time, c),
             Command::AssignJob(c) => self.assign_job(c),
             Command::ReportJob(c) => self.report_job(time, c),

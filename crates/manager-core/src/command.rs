@@ -17,7 +17,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35"
     )]
     pub command: Option<Command>,
 }
@@ -91,6 +91,8 @@ pub enum Command {
     CancelJob(CancelJob),
     #[prost(message, tag = "34")]
     ActivateLevel(ActivateLevel),
+    #[prost(message, tag = "35")]
+    SetVolume(SetVolume),
 }
 
 /// All members understand this feature level: commands of it may follow.
@@ -442,6 +444,16 @@ pub struct CreateVolume {
     pub layout: u64,
 }
 
+/// Settings of one volume in the place of the cluster's.
+#[derive(Clone, PartialEq, Message)]
+pub struct SetVolume {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// An empty value: the cluster's.
+    #[prost(message, repeated, tag = "2")]
+    pub items: Vec<ConfigValue>,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub struct DeleteVolume {
     #[prost(string, tag = "1")]
@@ -537,6 +549,7 @@ impl Command {
     pub fn level(&self) -> u32 {
         match self {
             Self::Note(_) | Self::SetGray(_) => 1,
+            Self::SetVolume(_) => 4,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
                 let keys = command.items.iter().filter_map(|item| Key::from_name(&item.key));

@@ -218,7 +218,8 @@ fn unknown(name: &str) -> String {
     }
 }
 
-fn flaw(key: Key, value: &str) -> Option<String> {
+/// Why a value cannot be that of a setting, or `None` if it can.
+pub(crate) fn flaw(key: Key, value: &str) -> Option<String> {
     match key.kind() {
         Kind::Millis(min, max) => match parse_millis(value) {
             Some(millis) if (min..=max).contains(&millis) => None,

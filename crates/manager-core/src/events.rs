@@ -67,7 +67,7 @@ kinds! {
     BlocksHealed = 24, "blocks-healed", "blocks that could not be healed are good, or gone";
     JobQueued = 25, "job-queued", "long work on a tree was asked for";
     JobEnded = 26, "job-ended", "it is done, failed or was cancelled";
-    Settings = 27, "settings", "settings of the cluster were changed";
+    Settings = 27, "settings", "settings of the cluster or of a volume were changed";
     GivenUp = 28, "given-up", "an operator gave up disks that a placement group waited for: what only they had is lost";
     Members = 29, "members", "the members of a meta partition or of the managers change";
     FeatureLevel = 30, "feature-level", "all managers understand more than before: what needs it works from now on, and older builds cannot come back";
@@ -322,6 +322,10 @@ impl State {
             Command::SetConfig(command) if *outcome == Outcome::Done => {
                 let items = command.items.iter().map(|item| format!("{}={}", item.key, item.value));
                 say(Kind::Settings, nobody, named(items));
+            }
+            Command::SetVolume(command) if *outcome == Outcome::Done => {
+                let items = command.items.iter().map(|item| format!("{}={}", item.key, item.value));
+                say(Kind::Settings, nobody, format!("volume {}: {}", command.name, named(items)));
             }
             Command::ActivateLevel(command) => {
                 let text = format!("all managers understand feature level {}", command.level);

@@ -1,6 +1,7 @@
 //! What the state consists of besides placement groups: nodes, disks, volumes, meta partitions.
 //!
 //! Each item carries the map version of its last change.
+use crate::volume_settings::VolumeSettings;
 use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, Layout, NodeId, PartitionId, VolumeId, WallTime};
 
 /// Lowest id of a node that is no member of the manager's group.
@@ -140,6 +141,7 @@ pub struct Volume {
     pub deleted: bool,
     pub created: WallTime,
     pub version: u64,
+    pub settings: VolumeSettings,
 }
 
 /// A range of inode ids of a volume and the nodes that replicate it.

@@ -34,6 +34,7 @@ pub mod repair;
 pub mod slowness;
 pub mod soft;
 pub mod state;
+pub mod volume_settings;
 
 pub use apply::{Applied, Outcome, Registered};
 pub use command::Command;

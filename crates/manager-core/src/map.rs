@@ -273,6 +273,7 @@ pub fn volume_message(volume: &Volume) -> wire::Volume {
         layout: volume.layout.to_bits(),
         deleted: volume.deleted,
         created_ns: volume.created.0,
+        settings: volume.settings.items(),
     }
 }
 

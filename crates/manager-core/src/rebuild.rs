@@ -14,6 +14,7 @@ use crate::items::{Cluster, Disk, DiskState, NODE_ID_FIRST, Node, Partition, Rol
 use crate::maintenance::forgotten;
 use crate::pg::{FORMERS_MAX, Former, Pg};
 use crate::state::State;
+use crate::volume_settings::VolumeSettings;
 use cairn_types::{
     ClusterId, DiskId, DiskUuid, Epoch, Incarnation, Layout, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId,
     WallTime,
@@ -553,8 +554,10 @@ impl Builder<'_> {
                 Weight::Note,
                 format!("{id} gets the name {name:?}; --name {}=NAME gives it another one", id.get()),
             );
-            let version = self.state.version;
-            self.state.volumes.insert(id, Arc::new(Volume { id, name, layout, deleted: false, created, version }));
+            let (version, settings) = (self.state.version, VolumeSettings::default());
+            self.state
+                .volumes
+                .insert(id, Arc::new(Volume { id, name, layout, deleted: false, created, version, settings }));
         }
     }
 
@@ -565,7 +568,8 @@ impl Builder<'_> {
         for id in gone {
             let (created, version) = (self.wanted.now, self.state.version);
             let (name, layout) = (format!("deleted-{}", id.get()), self.state.config.default_layout());
-            let volume = Volume { id, name, layout, deleted: true, created, version };
+            let settings = VolumeSettings::default();
+            let volume = Volume { id, name, layout, deleted: true, created, version, settings };
             self.state.volumes.insert(id, Arc::new(volume));
         }
     }

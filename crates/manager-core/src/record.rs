@@ -1,14 +1,17 @@
 //! Records of the checkpoint: one protobuf message an item. Field numbers are never reused.
 //!
 //! Reading checks every value: a record that no build of this format can have written is an error.
-use crate::items::{Cluster, Disk, DiskState, Node, Partition, Roles, Volume};
+mod volume;
+
+pub(crate) use volume::VolumeRecord;
+
+use crate::items::{Cluster, Disk, DiskState, Node, Partition, Roles};
 use crate::job::Job;
 use crate::maintenance::{Drain, Hibernation, Target};
 use crate::pg::{Former, Joining, Member, Pg};
 use crate::state::Counters;
 use cairn_types::{
-    ClusterId, DiskId, DiskUuid, Epoch, Incarnation, Layout, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId,
-    WallTime,
+    ClusterId, DiskId, DiskUuid, Epoch, Incarnation, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId, WallTime,
 };
 use prost::{Message, Oneof};
 
@@ -220,22 +223,6 @@ pub(crate) struct DiskRecord {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct VolumeRecord {
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    #[prost(string, tag = "2")]
-    pub name: String,
-    #[prost(uint64, tag = "3")]
-    pub layout: u64,
-    #[prost(bool, tag = "4")]
-    pub deleted: bool,
-    #[prost(uint64, tag = "5")]
-    pub created_ns: u64,
-    #[prost(uint64, tag = "6")]
-    pub version: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
 pub(crate) struct PartitionRecord {
     #[prost(uint32, tag = "1")]
     pub id: u32,
@@ -443,33 +430,6 @@ impl TryFrom<DiskRecord> for Disk {
             state: DiskState::from_code(record.state).ok_or("a disk's state")?,
             since: WallTime(record.since_ns),
             problem: record.problem,
-            version: record.version,
-        })
-    }
-}
-
-impl From<&Volume> for VolumeRecord {
-    fn from(volume: &Volume) -> Self {
-        Self {
-            id: volume.id.get(),
-            name: volume.name.clone(),
-            layout: volume.layout.to_bits(),
-            deleted: volume.deleted,
-            created_ns: volume.created.0,
-            version: volume.version,
-        }
-    }
-}
-
-impl TryFrom<VolumeRecord> for Volume {
-    type Error = &'static str;
-    fn try_from(record: VolumeRecord) -> Result<Self, Self::Error> {
-        Ok(Self {
-            id: VolumeId(record.id),
-            name: record.name,
-            layout: Layout::from_bits(record.layout).ok_or("a layout")?,
-            deleted: record.deleted,
-            created: WallTime(record.created_ns),
             version: record.version,
         })
     }

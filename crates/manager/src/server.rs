@@ -261,6 +261,7 @@ impl Service for Desk {
             }
             Some(Opcode::EnsurePgs) => self.serve(r, reply, |m, q| async move { m.ensure_pgs(q).await }),
             Some(Opcode::CreateVolume) => self.serve(r, reply, |m, q| async move { m.create_volume(q).await }),
+            Some(Opcode::SetVolume) => self.serve(r, reply, |m, q| async move { m.set_volume(q).await }),
             Some(Opcode::DeleteVolume) => self.serve(r, reply, |m, q| async move { m.delete_volume(q).await }),
             Some(Opcode::GetConfig) => {
                 self.serve(r, reply, |m, _: cairn_wire::manager::GetConfigRequest| async move { m.get_config() });

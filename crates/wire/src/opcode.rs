@@ -59,6 +59,7 @@ opcodes! {
     Hibernate = 0x0210, manager::HibernateRequest => common::Empty;
     ListEvents = 0x0211, manager::ListEventsRequest => manager::ListEventsResponse;
     ClearGray = 0x0212, manager::ClearGrayRequest => common::Empty;
+    SetVolume = 0x0213, manager::SetVolumeRequest => manager::SetConfigResponse;
 
     StartJob = 0x0220, manager::StartJobRequest => manager::JobResponse;
     ListJobs = 0x0221, manager::ListJobsRequest => manager::ListJobsResponse;

@@ -250,7 +250,7 @@ fn a_node_that_comes_back_in_another_rack_is_audited() {
     assert_eq!(cluster.kills, 4, "every fault fired");
 }
 
-/// New disks would stay empty and old ones get full.
+/// New disks would stay empty and old ones get full, in a volume that has limits of its own.
 #[test]
 fn full_disks_give_groups_to_an_empty_one() {
     let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 4, racks: 4 });
@@ -292,7 +292,19 @@ fn full_disks_give_groups_to_an_empty_one() {
         new > 30 && new + 8 < others
     });
     let above = used(&cluster).1 - 1;
-    cluster.ok(&["admin", "config", "set", &format!("rebalance_above={above}"), &format!("rebalance_below={above}")]);
+    let said = cluster.fails(&["admin", "volume", "set", "default", "rebalance_above=100", "repair_rate=1"], 11);
+    assert!(
+        said.contains("2 mistakes") && said.contains("from 0 to 99") && said.contains("no setting of a volume"),
+        "{said}"
+    );
+    // The cluster's limits stay: only this volume is rebalanced.
+    let limits = [format!("rebalance_above={above}"), format!("rebalance_below={above}")];
+    cluster.ok(&["admin", "volume", "set", "default", &limits[0], &limits[1]]);
+    assert!(
+        cluster.ok(&["admin", "volume", "ls"]).contains(&limits.join(" ")),
+        "{}",
+        cluster.ok(&["admin", "volume", "ls"])
+    );
     // Of those that were there before it: new ones would be made there anyway.
     let got = |cluster: &Cluster| groups_of(cluster, node).iter().any(|pg| old.contains(pg));
     eventually(&cluster, "it to get a group", || got(&cluster));

@@ -78,15 +78,24 @@ fn levels(cluster: &Cluster) -> (u64, Vec<u64>) {
     (of(status), status["partition_levels"].as_array().into_iter().flatten().map(of).collect())
 }
 
-/// A setting of level 1 is refused as long as somebody does not know it.
+/// What an old manager would not know, and its level: a setting, and one of a volume.
+const NEWER: [(&[&str], u32); 2] = [
+    (&["admin", "config", "set", "spread_leaders_after=30s"], 1),
+    (&["admin", "volume", "set", "default", "rebalance_above=80"], 4),
+];
+
+/// It is refused as long as somebody does not know it.
 fn refused_before(cluster: &Cluster, name: &str) {
-    let early = || cluster.cairn(&["admin", "config", "set", "spread_leaders_after=30s"]);
-    assert!(!early().status.success(), "before {name} an older manager would not know the setting");
-    if previous().is_none() {
-        // A manager that leads since a moment ago has not heard of all yet.
-        let why = || text(&early().stderr);
-        let named = |why: &str| why.contains("needs feature level 1 of all members") && why.contains("upgrade it");
-        until_told("who is behind to be named", || named(&why()), why);
+    for (command, level) in NEWER {
+        let early = || cluster.cairn(command);
+        assert!(!early().status.success(), "before {name} an older manager would not know {command:?}");
+        if previous().is_none() {
+            // A manager that leads since a moment ago has not heard of all yet.
+            let why = || text(&early().stderr);
+            let needs = format!("needs feature level {level} of all members");
+            let named = |why: &str| why.contains(&needs) && why.contains("upgrade it");
+            until_told("who is behind to be named", || named(&why()), why);
+        }
     }
 }
 
@@ -128,7 +137,7 @@ fn processes_are_replaced_one_by_one_and_back() {
     }
     until_told("the partitions' level", || levels(&cluster) == (NEWEST, vec![NEWEST]), || status(&cluster));
     files.add(&cluster);
-    cluster.ok(&["admin", "config", "set", "spread_leaders_after=30s"]);
+    NEWER.iter().for_each(|(command, _)| drop(cluster.ok(command)));
     assert!(cluster.ok(&["admin", "events"]).contains("feature level"), "{}", cluster.ok(&["admin", "events"]));
     files.check(&cluster);
     println!("upgrade: {} processes replaced, {} files", cluster.kills, files.steps);

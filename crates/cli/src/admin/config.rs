@@ -86,6 +86,11 @@ async fn set(context: &Context, settings: &[String]) -> Result<()> {
     let request = SetConfigRequest { items: items.clone() };
     let answer: SetConfigResponse = client.manager("changing settings", Opcode::SetConfig, &request).await?;
     mistakes(answer.mistakes, "nothing was set; cairn admin config get shows all settings with their meaning")?;
+    tell(context, &items)
+}
+
+/// What was set.
+pub(super) fn tell(context: &Context, items: &[ConfigItem]) -> Result<()> {
     for item in items {
         match context.out.is_json() {
             true => context.out.json(&json!({ "key": item.key, "value": item.value }))?,
@@ -96,7 +101,7 @@ async fn set(context: &Context, settings: &[String]) -> Result<()> {
 }
 
 /// Splits `KEY=VALUE`; what is wrong comes as sentences.
-fn parse(settings: &[String]) -> (Vec<ConfigItem>, Vec<String>) {
+pub(super) fn parse(settings: &[String]) -> (Vec<ConfigItem>, Vec<String>) {
     let (mut items, mut wrong): (Vec<ConfigItem>, Vec<String>) = (Vec::new(), Vec::new());
     for setting in settings {
         match setting.split_once('=') {
@@ -113,7 +118,8 @@ fn parse(settings: &[String]) -> (Vec<ConfigItem>, Vec<String>) {
     (items, wrong)
 }
 
-fn mistakes(list: Vec<String>, next_step: &str) -> Result<()> {
+/// Refuses what has mistakes, with all of them.
+pub(super) fn mistakes(list: Vec<String>, next_step: &str) -> Result<()> {
     match list.is_empty() {
         true => Ok(()),
         false => {

@@ -1,5 +1,5 @@
-//! `cairn admin volume ls|create|delete`.
-use super::{listing, status};
+//! `cairn admin volume ls|create|set|delete`.
+use super::{config, listing, status};
 use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::{CliError, Result};
@@ -8,7 +8,9 @@ use crate::human::{size, utc_time};
 use crate::table::Align;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
-use cairn_wire::manager::{CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, Volume};
+use cairn_wire::manager::{
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, SetConfigResponse, SetVolumeRequest, Volume,
+};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -31,6 +33,13 @@ enum Verb {
         #[arg(short, long)]
         layout: Option<String>,
     },
+    /// Set limits of a volume in the place of the cluster's: rebalance_above, rebalance_below
+    Set {
+        name: String,
+        /// KEY=VALUE; an empty value: as the cluster has it
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+    },
     /// Delete a volume
     Delete {
         name: String,
@@ -45,13 +54,24 @@ impl VolumeArgs {
         match self.verb {
             Verb::Ls => list(context).await,
             Verb::Create { name, layout } => create(context, &name, layout.as_deref()).await,
+            Verb::Set { name, settings } => set(context, &name, &settings).await,
             Verb::Delete { name, force } => delete(context, &name, force).await,
         }
     }
 }
 
 fn volume_json(volume: &Volume) -> Value {
-    json!({ "id": volume.id, "name": volume.name, "layout": layout_text(volume.layout), "created_ns": volume.created_ns })
+    let settings: serde_json::Map<String, Value> =
+        volume.settings.iter().map(|item| (item.key.clone(), json!(item.value))).collect();
+    json!({
+        "id": volume.id, "name": volume.name, "layout": layout_text(volume.layout), "created_ns": volume.created_ns,
+        "settings": settings,
+    })
+}
+
+fn settings_text(volume: &Volume) -> String {
+    let items: Vec<String> = volume.settings.iter().map(|item| format!("{}={}", item.key, item.value)).collect();
+    if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
 async fn list(context: &Context) -> Result<()> {
@@ -77,6 +97,7 @@ async fn list(context: &Context) -> Result<()> {
             partitions.len().to_string(),
             pgs.to_string(),
             utc_time(volume.created_ns).chars().take(19).collect(),
+            settings_text(volume),
         ];
         (value, cells)
     });
@@ -89,6 +110,7 @@ async fn list(context: &Context) -> Result<()> {
         ("PARTITIONS", Align::Right),
         ("GROUPS", Align::Right),
         ("MADE", Align::Left),
+        ("SETTINGS", Align::Left),
     ];
     listing::print(context, &columns, rows)
 }
@@ -108,6 +130,18 @@ async fn create(context: &Context, name: &str, layout: Option<&str>) -> Result<(
         return context.out.json(&volume_json(&volume));
     }
     context.out.line(format!("made volume {} (id {}, layout {})", volume.name, volume.id, layout_text(volume.layout)))
+}
+
+async fn set(context: &Context, name: &str, settings: &[String]) -> Result<()> {
+    const NEXT: &str = "nothing was set; cairn admin volume set --help names the settings of a volume";
+    let (items, wrong) = config::parse(settings);
+    config::mistakes(wrong, NEXT)?;
+    let client = context.client().await?;
+    let request = SetVolumeRequest { name: name.to_owned(), items: items.clone() };
+    let what = format!("volume {name:?}");
+    let answer: SetConfigResponse = client.manager(&what, Opcode::SetVolume, &request).await?;
+    config::mistakes(answer.mistakes, NEXT)?;
+    config::tell(context, &items)
 }
 
 async fn delete(context: &Context, name: &str, force: bool) -> Result<()> {

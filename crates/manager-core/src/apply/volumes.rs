@@ -1,14 +1,15 @@
-//! Volumes, made and deleted with their meta partitions.
+//! Volumes, made and deleted with their meta partitions, and what is set of each.
 //!
 //! Deleting a volume marks it deleted (its name is free again at once), marks its partitions removed (their members
 //! stop serving and drop them) and retires its placement groups under a new epoch: clients are fenced off, and data
 //! nodes drop the chunks once they have stored the retirement durably. It cannot be undone.
 use super::Outcome;
 use crate::change::ItemKey;
-use crate::command::{CreateVolume, DeleteVolume};
+use crate::command::{CreateVolume, DeleteVolume, SetVolume};
 use crate::config::{Key, layout_flaw};
 use crate::items::{Partition, Roles, Volume, volume_name_flaw};
 use crate::state::State;
+use crate::volume_settings::VolumeSettings;
 use cairn_placement::{Chooser, DiskCandidate, Domains};
 use cairn_types::{DiskId, ErrorCode, Layout, NodeId, PartitionId, PgId, VolumeId, WallTime};
 use cairn_wire::error::WireError;
@@ -37,7 +38,8 @@ impl State {
         let members = self.choose_meta_nodes()?;
         let id = VolumeId(self.next.volume);
         self.next.volume += 1;
-        let volume = Volume { id, name: name.to_string(), layout, deleted: false, created: time, version: 0 };
+        let (name, settings) = (name.to_string(), VolumeSettings::default());
+        let volume = Volume { id, name, layout, deleted: false, created: time, version: 0, settings };
         self.volumes.insert(id, Arc::new(volume));
         self.touch(ItemKey::Volume(id));
         let partition = PartitionId(self.next.partition);
@@ -97,6 +99,19 @@ impl State {
             WireError::new(ErrorCode::NotEnoughDisks, text)
         })?;
         Ok(chosen.into_iter().map(|disk| NodeId(disk.get())).collect())
+    }
+
+    pub(super) fn set_volume(&mut self, command: &SetVolume) -> Result<Outcome, WireError> {
+        let Some(id) = self.volume_by_name(&command.name).map(|v| v.id) else {
+            return Err(unknown_volume(&command.name));
+        };
+        let items = command.items.iter().map(|item| (item.key.as_str(), item.value.as_str()));
+        let volume = Arc::make_mut(self.volumes.get_mut(&id).expect("just found"));
+        if let Err(mistakes) = volume.settings.set(items) {
+            return Ok(Outcome::Mistakes(mistakes));
+        }
+        self.touch(ItemKey::Volume(id));
+        Ok(Outcome::Done)
     }
 
     pub(super) fn delete_volume(

@@ -1,7 +1,9 @@
 //! Checkpoints: golden bytes, damage is noticed, later formats are refused.
 use super::*;
 use crate::apply::tests::{cluster, empty_cluster, ok};
-use crate::command::{ActivateLevel, Command, ConfigValue, CreatePgs, Disks, PartitionAt, PartitionsBegun, SetConfig};
+use crate::command::{
+    ActivateLevel, Command, ConfigValue, CreatePgs, Disks, PartitionAt, PartitionsBegun, SetConfig, SetVolume,
+};
 use cairn_types::PartitionId;
 use proptest::prelude::*;
 
@@ -59,6 +61,25 @@ fn the_feature_level_is_kept() {
     assert_eq!(state.level(), 4, "it never falls");
     assert_eq!(read(&bytes_of(&state)).map(|state| state.level()), Ok(4));
     assert_eq!(read(&before).map(|state| state.level()), Ok(0), "what was written before levels has none");
+}
+
+/// A volume would go by the limits of others after a restart.
+#[test]
+fn settings_of_a_volume_are_kept() {
+    let mut state = sample();
+    let before = bytes_of(&state);
+    let set = |state: &mut State, value: &str| {
+        let items = vec![ConfigValue { key: "rebalance_above".into(), value: value.into() }];
+        ok(state, Command::SetVolume(SetVolume { name: "default".into(), items }))
+    };
+    assert!(matches!(set(&mut state, "100"), crate::Outcome::Mistakes(_)));
+    assert_eq!(bytes_of(&state), before, "a mistake sets nothing");
+    set(&mut state, "80");
+    let bytes = bytes_of(&state);
+    assert_eq!(crc32c(&bytes), 643_538_920, "the bytes of a volume's settings changed");
+    let read = read(&bytes).expect("what was written");
+    assert_eq!(read, state);
+    assert_eq!(read.volume_by_name("default").expect("there").settings.items()[0].value, "80");
 }
 
 /// A node restarted from a checkpoint would hold another state.

@@ -1,19 +1,21 @@
 //! Disks that are very full give groups to disks that are not.
 //!
 //! A disk fuller than `rebalance_above` gives one group at a time, the largest that fits, until it is below; only disks that are, and would be
-//! with the group and with all that is on its way to them, emptier than `rebalance_below` (and than the ceiling) get any. So nobody who gets
-//! something has to give, groups do not go back and forth, and growth alone moves nothing. Failure domains are kept. What cannot be moved
+//! with the group and with all that is on its way to them, emptier than `rebalance_below` (and than the ceiling) get any. Both are those of the
+//! group's volume, or else of the cluster. So nobody who gets something has to give it on, groups do not go back and forth (each move makes
+//! disks more equal), and growth alone moves nothing. Failure domains are kept. What cannot be moved
 //! stays: that is no problem. Nothing begins while any group of the cluster lacks a member, and what is under way [gives up](gives_way)
 //! while repair has to wait for a place.
 use super::{MovePlan, hindrance};
 use crate::command::{ReplaceIn, Swap};
 use crate::config::Key;
+use crate::items::Volume;
 use crate::pg::Pg;
 use crate::repair::Planner;
 use crate::soft::Soft;
 use crate::state::State;
 use cairn_placement::{Seat, Vacancy};
-use cairn_types::{DiskId, MemberState, NodeId};
+use cairn_types::{DiskId, MemberState, NodeId, VolumeId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -31,10 +33,41 @@ struct Fill {
 
 impl Fill {
     /// A floor above the ceiling would let groups go back and forth.
-    fn of(state: &State) -> Self {
-        let number = |key| state.config().number(key);
+    fn of(state: &State, volume: &Volume) -> Self {
+        let number = |key| volume.settings.number(key, state.config());
         let above = number(Key::RebalanceAbove);
         Self { above, below: number(Key::RebalanceBelow).min(above) }
+    }
+
+    fn gives(self, used: u64) -> bool {
+        self.above > 0 && used > self.above
+    }
+}
+
+/// Those of all volumes.
+struct Fills {
+    volumes: BTreeMap<VolumeId, Fill>,
+}
+
+impl Fills {
+    fn new(state: &State) -> Self {
+        let volumes = state.volumes().filter(|volume| !volume.deleted);
+        Self { volumes: volumes.map(|volume| (volume.id, Fill::of(state, volume))).collect() }
+    }
+
+    /// Groups of no volume stay.
+    fn of(&self, pg: &Pg) -> Fill {
+        self.volumes.get(&pg.volume).copied().unwrap_or(Fill { above: 0, below: 0 })
+    }
+
+    /// What is above one of the ceilings.
+    fn may_give(&self, used: u64) -> bool {
+        self.volumes.values().any(|fill| fill.gives(used))
+    }
+
+    /// The highest floor.
+    fn below(&self) -> u64 {
+        self.volumes.values().map(|fill| fill.below).max().unwrap_or(0)
     }
 }
 
@@ -89,10 +122,12 @@ fn used(soft: &Soft, disk: DiskId, more: u64) -> Option<u64> {
 }
 
 /// Disks that are too full, the fullest first. One that has just given something is looked at again when that is deleted there.
-fn givers(state: &State, soft: &Soft, fill: Fill) -> Vec<DiskId> {
-    let full = |disk: DiskId| used(soft, disk, 0).filter(|used| fill.above > 0 && *used > fill.above);
+fn givers(state: &State, soft: &Soft, fills: &Fills) -> Vec<DiskId> {
+    let full = |disk: DiskId| used(soft, disk, 0).filter(|used| fills.may_give(*used));
     let gives = |disk: DiskId| {
         let used = full(disk).filter(|_| state.takes_more(disk))?;
+        // Else disks whose groups may all stay would keep others from being looked at.
+        state.pgs_of(disk).find(|pg| !pg.retired && fills.of(pg).gives(used))?;
         let gave = state.former_pgs_of(disk).any(|pg| !pg.retired);
         let leaves = state.pgs_of(disk).any(|pg| !pg.retired && pg.leaving() == Some(disk));
         (!gave && !leaves).then_some((Reverse(used), disk))
@@ -110,27 +145,32 @@ pub(super) fn gives_way(state: &State, soft: &Soft, pg: &Pg) -> bool {
 
 /// One group of each disk that is too full, if there is a place for it.
 pub(super) fn balance(state: &State, soft: &Soft, mut planner: Planner<'_>, plan: &mut MovePlan) {
-    let fill = Fill::of(state);
-    let givers = givers(state, soft, fill);
+    let fills = Fills::new(state);
+    let givers = givers(state, soft, &fills);
     let damaged = || state.pgs().any(|pg| !pg.retired && !pg.is_complete());
     if givers.is_empty() || soft.repairs_queued > 0 || damaged() {
         return;
     }
     let mut coming = Coming::new(state, soft);
-    let takes = |coming: &Coming<'_>, disk: DiskId, more: u64| coming.used(disk, more).is_some_and(|u| u < fill.below);
-    planner.only(|disk| takes(&coming, disk, 0));
+    let stays_below = |coming: &Coming<'_>, disk: DiskId, more: u64, below: u64| {
+        coming.used(disk, more).is_some_and(|used| used < below)
+    };
+    planner.only(|disk| stays_below(&coming, disk, 0, fills.below()));
     for old in givers {
         let position = |pg: &Pg| pg.members.iter().position(|m| m.disk == old && m.state == MemberState::Serving);
-        let free = |pg: &&Pg| !pg.retired && pg.joining.is_none() && size(soft, pg) > 0;
+        let too_full = |pg: &Pg| used(soft, old, 0).is_some_and(|used| fills.of(pg).gives(used));
+        let free = |pg: &&Pg| !pg.retired && pg.joining.is_none() && size(soft, pg) > 0 && too_full(pg);
+        let takes =
+            |coming: &Coming<'_>, disk: DiskId, pg: &Pg| stays_below(coming, disk, size(soft, pg), fills.of(pg).below);
         // With this group, some disk that may get it at all stays below.
-        let fits = |pg: &Pg| planner.open().any(|disk| takes(&coming, disk, size(soft, pg)));
+        let fits = |pg: &Pg| planner.open().any(|disk| takes(&coming, disk, pg));
         let mine = state.pgs_of(old).filter(free).filter_map(|pg| Some((pg, position(pg)?)));
         let mut mine: Vec<(&Pg, usize)> =
             mine.filter(|(pg, position)| hindrance(pg, *position).is_none() && fits(pg)).collect();
         mine.sort_by_key(|(pg, _)| (Reverse(size(soft, pg)), pg.id));
         let moved = mine.into_iter().take(TRIES_MAX).find_map(|(pg, position)| {
             // Those that would be too full with it cannot be taken either.
-            let too_full = planner.open().filter(|disk| !takes(&coming, *disk, size(soft, pg)));
+            let too_full = planner.open().filter(|disk| !takes(&coming, *disk, pg));
             let taken: Vec<DiskId> = pg.disks().chain(pg.formers.iter().map(|f| f.disk)).chain(too_full).collect();
             let seats: Vec<Seat> = pg.members.iter().map(|m| planner.seat(m.disk)).collect();
             let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();

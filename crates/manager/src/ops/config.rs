@@ -23,19 +23,31 @@ impl Manager {
     }
 
     pub(crate) async fn set_config(&self, request: SetConfigRequest) -> Result<SetConfigResponse, WireError> {
-        if request.items.len() > ITEMS_MAX {
-            return Err(WireError::new(ErrorCode::BadRequest, "too many settings at once"));
-        }
+        let items = values(request.items)?;
         self.permit()?;
-        let values = request.items.into_iter().map(|item| ConfigValue { key: item.key, value: item.value });
-        let values: Vec<ConfigValue> = values.collect();
-        let told = values.clone();
-        match self.execute(Command::SetConfig(SetConfig { items: values })).await? {
-            Outcome::Mistakes(mistakes) => Ok(SetConfigResponse { mistakes }),
-            _ => {
-                told.iter().for_each(|item| tracing::warn!(key = %item.key, value = %item.value, "setting changed"));
-                Ok(SetConfigResponse::default())
-            }
+        let told = items.clone();
+        let outcome = self.execute(Command::SetConfig(SetConfig { items })).await?;
+        Ok(answer(outcome, || {
+            told.iter().for_each(|item| tracing::warn!(key = %item.key, value = %item.value, "setting changed"));
+        }))
+    }
+}
+
+/// As they are logged.
+pub(super) fn values(items: Vec<ConfigItem>) -> Result<Vec<ConfigValue>, WireError> {
+    if items.len() > ITEMS_MAX {
+        return Err(WireError::new(ErrorCode::BadRequest, "too many settings at once"));
+    }
+    Ok(items.into_iter().map(|item| ConfigValue { key: item.key, value: item.value }).collect())
+}
+
+/// All mistakes, or nothing; `changed` when there are none.
+pub(super) fn answer(outcome: Outcome, changed: impl FnOnce()) -> SetConfigResponse {
+    match outcome {
+        Outcome::Mistakes(mistakes) => SetConfigResponse { mistakes },
+        _ => {
+            changed();
+            SetConfigResponse::default()
         }
     }
 }

@@ -1,16 +1,19 @@
-//! CreateVolume and DeleteVolume.
+//! CreateVolume, SetVolume and DeleteVolume.
 //!
 //! A volume counts as empty when the leader of its partition, in a report that began after the request, holds no
 //! inode but the root. What is created in the very moment of the deletion goes with it.
+use super::config;
 use crate::manager::Manager;
-use cairn_manager_core::command::{Command, CreateVolume, DeleteVolume};
+use cairn_manager_core::command::{Command, ConfigValue, CreateVolume, DeleteVolume, SetVolume};
 use cairn_manager_core::items::Volume;
 use cairn_manager_core::map::volume_message;
 use cairn_manager_core::{Outcome, plan};
 use cairn_types::{ErrorCode, Layout, PartitionId, Time, VolumeId};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
-use cairn_wire::manager::{CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest};
+use cairn_wire::manager::{
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, SetConfigResponse, SetVolumeRequest,
+};
 use std::time::Duration;
 
 /// How long a fresh report of a partition is waited for: a few heartbeats.
@@ -45,6 +48,16 @@ impl Manager {
         let volume = volume.ok_or_else(|| WireError::new(ErrorCode::Conflict, "the volume was deleted meanwhile"))?;
         tracing::info!(volume = %volume.name, id = %id, %layout, "volume made");
         Ok(volume)
+    }
+
+    pub(crate) async fn set_volume(&self, request: SetVolumeRequest) -> Result<SetConfigResponse, WireError> {
+        let SetVolumeRequest { name, items } = request;
+        let items = config::values(items)?;
+        self.permit()?;
+        let told = items.clone();
+        let outcome = self.execute(Command::SetVolume(SetVolume { name: name.clone(), items })).await?;
+        let tell = |item: &ConfigValue| tracing::warn!(volume = %name, key = %item.key, value = %item.value, "setting changed");
+        Ok(config::answer(outcome, || told.iter().for_each(tell)))
     }
 
     pub(crate) async fn delete_volume(&self, request: DeleteVolumeRequest) -> Result<Empty, WireError> {

@@ -167,6 +167,31 @@ fn settings() {
     assert_eq!(value("node_timeout"), "5s");
 }
 
+/// A volume would get what another one was to have, or what it cannot have; or nobody see what it has.
+#[test]
+fn settings_of_a_volume() {
+    let managers = Managers::start(1, 1, 1);
+    let _nodes = [Node::start(&managers, 1, "data", 1), Node::start(&managers, 2, "meta", 0)];
+    eventually("the volume", || (!managers.map().volumes.is_empty()).then_some(()));
+    let set = |name: &str, key: &str, value: &str| {
+        let items = vec![ConfigItem { key: key.into(), value: value.into(), ..ConfigItem::default() }];
+        managers.try_call::<SetConfigResponse>(Opcode::SetVolume, &SetVolumeRequest { name: name.into(), items })
+    };
+    eventually("the level that it needs", || set("default", "rebalance_above", "80").ok());
+    let before = managers.map();
+    let settings =
+        |map: &ClusterMap| map.volumes[0].settings.iter().map(|i| (i.key.clone(), i.value.clone())).collect();
+    let settings: Vec<(String, String)> = settings(&before);
+    assert_eq!(settings, [("rebalance_above".to_owned(), "80".to_owned())]);
+    for (key, value) in [("rebalance_above", "200"), ("node_timeout", "5s"), ("rebalance_below", "81")] {
+        assert_eq!(set("default", key, value).expect("an answer").mistakes.len(), 1, "{key}");
+    }
+    assert_eq!(managers.map().volumes, before.volumes);
+    assert_eq!(set("other", "rebalance_above", "1").expect_err("none").code(), Some(ErrorCode::UnknownVolume));
+    set("default", "rebalance_above", "").expect("as the cluster has it");
+    assert!(managers.map().volumes[0].settings.is_empty());
+}
+
 /// A volume with files would be deleted by a slip.
 #[test]
 fn volumes_are_deleted_only_when_empty_or_by_force() {

@@ -77,7 +77,7 @@ fn command() -> impl Strategy<Value = Command> {
             Command::SetPgsOpen(SetPgsOpen { open: pgs(open), closed: pgs(!open) })
         }),
         3 => name.clone().prop_map(|name| Command::CreateVolume(CreateVolume { name, layout: 0 })),
-        1 => name.prop_map(|name| Command::DeleteVolume(DeleteVolume { name })),
+        1 => name.clone().prop_map(|name| Command::DeleteVolume(DeleteVolume { name })),
         1 => (1u32..4, prop::collection::vec(16u32..22, 0..4)).prop_map(|(partition, members)| {
             Command::SetPartitionMembers(SetPartitionMembers { partition, members })
         }),
@@ -91,6 +91,10 @@ fn command() -> impl Strategy<Value = Command> {
         1 => prop::sample::select(vec!["9s", "bad"]).prop_map(|value| {
             let item = ConfigValue { key: "node_timeout".into(), value: value.into() };
             Command::SetConfig(SetConfig { items: vec![item] })
+        }),
+        1 => (name, prop::sample::select(vec!["80", "", "bad"])).prop_map(|(name, value)| {
+            let item = ConfigValue { key: "rebalance_above".into(), value: value.into() };
+            Command::SetVolume(SetVolume { name, items: vec![item] })
         }),
     ]
 }

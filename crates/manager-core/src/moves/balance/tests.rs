@@ -140,3 +140,44 @@ fn repair_has_the_first_word() {
     ok(&mut state, Command::SetDrain(SetDrain { target, cancel: false }));
     assert_eq!(cancels(&state, &soft), [MemberAt { pg: 1, disk: 4, epoch: 2 }]);
 }
+
+/// A volume whose disks are to be kept emptier, or that is to stay where it is, would go by the limits of all others.
+#[test]
+fn each_volume_has_its_own_limits() {
+    let mut state = cluster(9);
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "own".into(), layout: 0 }));
+    // Racks: 1 4 7, 2 5 8, 3 6 9.
+    let of_default = make_pg(&mut state, &[1, 2, 3]);
+    let groups = vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }];
+    ok(&mut state, Command::CreatePgs(CreatePgs { volume: 2, scheme: 3, groups }));
+    let with = |state: &State, full: &[(u32, u64)]| {
+        let mut soft = loads(state, full);
+        soft.pg_used.extend([(of_default, 20 * GIB), (PgId(2), 10 * GIB)]);
+        soft
+    };
+    let set = |state: &mut State, above: &str, below: &str| {
+        let items = [("rebalance_above", above), ("rebalance_below", below)]
+            .map(|(key, value)| ConfigValue { key: key.into(), value: value.into() });
+        ok(state, Command::SetVolume(SetVolume { name: "own".into(), items: items.to_vec() }));
+    };
+    let soft = with(&state, &[(1, 850), (4, 600), (7, 550)]);
+    assert_eq!(moves(&state, &soft), [], "nothing is above the ceiling of all");
+    set(&mut state, "80", "60");
+    assert_eq!(moves(&state, &soft), [(2, 1, 7)], "disk 4 would be above the volume's floor");
+    let all_full = with(&state, &[(1, 850), (4, 610), (7, 610)]);
+    assert_eq!(moves(&state, &all_full), [], "the cluster's floor is not that of the volume");
+    assert_eq!(moves(&state, &with(&state, &[(1, 800), (7, 100)])), [], "it is at its ceiling");
+    // The other volume goes by the cluster's limits, also where only this one has a place.
+    let fuller = with(&state, &[(1, 950), (4, 650), (7, 900)]);
+    assert_eq!(moves(&state, &fuller), [(1, 1, 4)]);
+    set(&mut state, "0", "");
+    assert_eq!(moves(&state, &soft), [], "it stays where it is");
+    assert_eq!(
+        moves(&state, &with(&state, &[(1, 950), (4, 685), (7, 900)])),
+        [],
+        "also where only it would have a place"
+    );
+    set(&mut state, "", "");
+    assert_eq!(moves(&state, &soft), [], "as the cluster has it");
+    assert_eq!(moves(&state, &with(&state, &[(1, 950), (4, 685), (7, 900)])), [(2, 1, 4)]);
+}
