@@ -18,6 +18,7 @@ mod events;
 mod faults;
 mod force;
 mod garbage;
+mod gray;
 mod layouts;
 mod leaders;
 mod managers;

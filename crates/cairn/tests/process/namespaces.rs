@@ -109,3 +109,59 @@ impl SmallDisk {
         assert!(self.resize(u64::from(self.megabytes) << 20), "{} stays full", self.dir.display());
     }
 }
+
+/// A disk that can be made slow: a file system on a loop device, seen by the processes of a mount name space, of whose
+/// device a control group may write only so often. Needs root of the machine and version 1 of control groups.
+pub struct SlowDisk {
+    space: Namespace,
+    group: PathBuf,
+    /// `major:minor`
+    device: String,
+}
+
+/// Where limits of block devices are.
+const LIMITS: &str = "/sys/fs/cgroup/blkio";
+
+impl SlowDisk {
+    /// As fast as the disk below it; `None` where the system does not allow it.
+    pub fn new(dir: &Path, megabytes: u32) -> Option<SlowDisk> {
+        fs::create_dir_all(dir).ok()?;
+        let image = dir.with_extension("image");
+        fs::File::create(&image).and_then(|file| file.set_len(u64::from(megabytes) << 20)).ok()?;
+        let mut make = Command::new("mkfs.ext4");
+        make.arg("-q").arg(&image).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        make.status().ok().filter(|status| status.success())?;
+        // The device goes with its last mount, which goes with the last process of the name space.
+        let script = format!("{LET_GO}; mount -o loop \"$1\" \"$2\" && echo ready && exec cat");
+        let space = Namespace::new("mnt", &script, &[image.to_str()?, dir.to_str()?])?;
+        let seen = Path::new(&format!("/proc/{}/root", space.pid())).join(dir.strip_prefix("/").ok()?);
+        let device = rustix::fs::stat(seen).ok()?.st_dev;
+        let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+        let group = Path::new(LIMITS).join(format!("cairn-test-{}-{}", std::process::id(), space.pid()));
+        fs::create_dir(&group).ok()?;
+        let made = SlowDisk { space, group, device };
+        made.limit(1000).then_some(made)
+    }
+    /// What `nsenter` is told, so that a program sees it.
+    pub fn enter(&self) -> String {
+        self.space.enter()
+    }
+    /// From now on a process and what it starts write to it so many times a second; 0: as often as they like.
+    pub fn slow_down(&self, pid: u32, writes: u32) {
+        fs::write(self.group.join("cgroup.procs"), pid.to_string()).expect("the process is there");
+        assert!(self.limit(writes), "no limit of {writes} writes a second can be set");
+    }
+    fn limit(&self, writes: u32) -> bool {
+        fs::write(self.group.join("blkio.throttle.write_iops_device"), format!("{} {writes}", self.device)).is_ok()
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        let _unlimited = self.limit(0);
+        for pid in fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default().lines() {
+            let _may_have_ended = fs::write(Path::new(LIMITS).join("cgroup.procs"), pid);
+        }
+        let _removed = fs::remove_dir(&self.group);
+    }
+}
