@@ -35,6 +35,7 @@ mod ring;
 mod scrub_file;
 mod strand;
 mod sync;
+mod tables_at_home;
 #[cfg(test)]
 mod tests;
 mod threads;

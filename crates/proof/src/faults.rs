@@ -338,8 +338,7 @@ impl Chaos {
             }
             Kind::Full => disk.set_capacity(4 << 20),
             Kind::Corrupts => {
-                let data = cairn_format::chunk_header::DATA_OFFSET..u64::MAX;
-                disk.inject(FaultRule::flips().on_path("pg/*.chunk").on_range(data).when(FaultWhen::Chance(0.2)));
+                disk.inject(FaultRule::flips().on_path("pg/*.chunk").when(FaultWhen::Chance(0.2)));
             }
             Kind::Forgets => {
                 disk.inject(FaultRule::forgets().when(FaultWhen::Chance(0.5)));

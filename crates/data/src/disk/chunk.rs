@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::DataError;
 use super::overwrite::OverwriteJob;
+use super::tables_at_home::Sums;
 
 /// Called once with the outcome, from a thread of the disk: must not block.
 pub type Done<T> = Box<dyn FnOnce(Result<T, DataError>) + Send>;
@@ -231,6 +232,12 @@ impl ChunkMem {
             }
         }
         Some(crcs)
+    }
+
+    /// What its tables at home should be.
+    pub(super) fn sums(&self) -> Sums {
+        let (table, rows) = (self.stored_table_crc, self.stored_row_crc);
+        Sums { blocks: self.blocks(), table, rows, punched: self.punched_blocks }
     }
 
     pub(crate) fn table_crc(&self) -> u32 {

@@ -305,7 +305,7 @@ impl DiskStore {
         }
         // Overwrites that are not durable yet are in the table in memory: the sum is that of what is at home.
         let table_crc = match overwritten {
-            true => super::read::sum_at_home(files.cached.as_ref(), blocks_of(length))?,
+            true => super::tables_at_home::sum_at_home(files.cached.as_ref(), blocks_of(length))?,
             false => table_crc,
         };
         for sector in &view.punched_sectors {

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use cairn_env::buf::SharedBuf;
 use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError, Pipe};
-use cairn_format::chunk_header::{ChunkHeader, PUNCHED_OFFSET, table_offset};
-use cairn_format::crc_table::{PUNCHED_LEN, PunchedBits, blocks_of, decode_crcs, row_tables_crc};
+use cairn_format::crc_table::blocks_of;
 use cairn_types::{BLOCK_SIZE, ChunkId};
 use parking_lot::MutexGuard;
 
 use super::chunk::{Chunk, ChunkMem, Done};
 use super::metrics::{DiskMetrics, add};
+use super::tables_at_home::{Tables, punched};
 use super::{DataError, DiskStore};
 
 /// How long a read waits for memory.
@@ -338,23 +338,24 @@ impl DiskStore {
             DataError::Unreadable { chunk: chunk.id, why: error.to_string() }
         };
         let files = self.files.get(chunk.id).map_err(failed)?;
-        let table = read_table(files.cached.as_ref(), 0, state.blocks()).map_err(failed)?;
-        let rows = read_rows(files.cached.as_ref(), &chunk.header, state.blocks()).map_err(failed)?;
+        let sums = state.sums();
+        let Tables { crcs, rows, crcs_match, rows_match } =
+            Tables::read(&files, &chunk.header, sums).map_err(failed)?;
         if state.punched_blocks > 0 && state.punched.is_none() {
-            state.punched = Some(Box::new(read_punched(files.cached.as_ref()).map_err(failed)?));
+            state.punched = Some(Box::new(punched(&files, sums).map_err(failed)?));
         }
-        if cairn_format::crc_table::table_crc(&table) != state.stored_table_crc {
+        if !crcs_match {
             // Every block is still judged by itself; only the sum of the table is off.
             tracing::warn!(chunk = %chunk.id, "the checksum table is not the one that was written; bad entries are healed as bad blocks");
             add(&self.metrics.crc_errors, 1);
         }
-        if row_tables_crc(rows.iter().map(|row| &row[..])) != state.stored_row_crc {
+        if !rows_match {
             // What is decoded by them is not taken then; other parity shards have them too.
             tracing::warn!(chunk = %chunk.id, "the checksums of the rows of a parity shard are not those that were written; they are held against those of the data shards");
             add(&self.metrics.crc_errors, 1);
             self.bad_rows.lock().insert(chunk.id);
         }
-        (state.table, state.rows) = (Some(table), rows);
+        (state.table, state.rows) = (Some(crcs), rows);
         Ok(state)
     }
 
@@ -391,32 +392,4 @@ impl DiskStore {
             }
         }
     }
-}
-
-/// The CRCs of the first `blocks` blocks in one of the tables of a file.
-pub(super) fn read_table(file: &dyn cairn_env::File, table: usize, blocks: u32) -> Result<Vec<u32>, DiskError> {
-    let mut bytes = vec![0; blocks as usize * 4];
-    file.read_exact_at(&mut bytes, table_offset(table))?;
-    Ok(decode_crcs(&bytes).expect("whole numbers of at most a chunk's blocks"))
-}
-
-/// The sum of the CRCs of the first `blocks` blocks as they are in the file.
-pub(super) fn sum_at_home(file: &dyn cairn_env::File, blocks: u32) -> Result<u32, DiskError> {
-    read_table(file, 0, blocks).map(|table| cairn_format::crc_table::table_crc(&table))
-}
-
-/// The row CRCs of a parity shard; none of any other.
-pub(super) fn read_rows(
-    file: &dyn cairn_env::File,
-    header: &ChunkHeader,
-    blocks: u32,
-) -> Result<Vec<Vec<u32>>, DiskError> {
-    (1..=header.row_tables()).map(|table| read_table(file, table, blocks)).collect()
-}
-
-/// The PUNCHED bits.
-pub(super) fn read_punched(file: &dyn cairn_env::File) -> Result<PunchedBits, DiskError> {
-    let mut bytes = [0; PUNCHED_LEN];
-    file.read_exact_at(&mut bytes, PUNCHED_OFFSET)?;
-    Ok(PunchedBits::from_bytes(&bytes).expect("exactly the bytes of a chunk"))
 }

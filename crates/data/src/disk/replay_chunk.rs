@@ -146,13 +146,13 @@ fn take_over(
     if !state.sealed || state.punched_blocks > 0 {
         let file = disk.open(&paths::chunk(id), OpenOptions::READ)?;
         if !state.sealed {
-            let crcs = super::read::read_table(file.as_ref(), 0, blocks_of(state.length))?;
-            let rows = super::read::read_rows(file.as_ref(), &header, blocks_of(state.length))?;
+            let crcs = super::tables_at_home::read_table(file.as_ref(), 0, blocks_of(state.length))?;
+            let rows = super::tables_at_home::read_rows(file.as_ref(), &header, blocks_of(state.length))?;
             sums = (table_crc(&crcs), row_tables_crc(rows.iter().map(|row| &row[..])));
             table = Some((crcs, rows));
         }
         if state.punched_blocks > 0 {
-            let bits = super::read::read_punched(file.as_ref())?;
+            let bits = super::tables_at_home::read_punched(file.as_ref())?;
             if bits.crc() == state.punched_crc {
                 punched = Some(Box::new(bits));
             } else {

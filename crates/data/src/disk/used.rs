@@ -7,7 +7,7 @@ use cairn_format::crc_table::PunchedBits;
 
 use super::chunk::Chunk;
 use super::metrics::add;
-use super::read::read_punched;
+use super::tables_at_home::punched;
 use super::{DataError, DiskStore};
 
 impl DiskStore {
@@ -22,7 +22,7 @@ impl DiskStore {
         if let Some(bits) = &state.punched {
             return Ok(runs(bits, blocks));
         }
-        let read = self.files.get(chunk.id).and_then(|files| read_punched(files.cached.as_ref()));
+        let read = self.files.get(chunk.id).and_then(|files| punched(&files, state.sums()));
         match read {
             Ok(bits) => Ok(runs(&bits, blocks)),
             Err(error) => {

@@ -1,6 +1,6 @@
 //! CRC tables that are dropped from memory come back before anything needs them, however small the bound.
 
-use cairn_sim::SimDisk;
+use cairn_sim::{FaultRule, SimDisk};
 
 use super::model::{PARITY, append, append_op, config, good_block, id, open_with, outcome, read, slot};
 use crate::disk::{AppendOp, DiskConfig};
@@ -41,5 +41,42 @@ fn chunks_whose_tables_were_dropped_are_read_healed_and_brought_up() {
         let tables = store.tables(*chunk).expect("tables");
         assert_eq!(tables.crcs.len(), 17);
         assert_eq!(tables.info.length, (BULK as u64).next_multiple_of(4096) + 8192);
+    }
+}
+
+/// A bit that flips while a table is read would stay wrong in memory, and a good block count as bad until a restart.
+#[test]
+fn tables_that_were_read_wrong_are_read_again() {
+    let disk = SimDisk::new(1);
+    // A table that fills its sectors.
+    let bytes = vec![5; 1 << 20];
+    {
+        let store = open_with(&disk, config()).expect("an empty disk");
+        for chunk in [id(1), id(PARITY)] {
+            for at in 0..4 {
+                append(&store, append_op(chunk, at << 20, &bytes, true)).expect("durable");
+            }
+            let (sealed, done) = slot();
+            store.seal(chunk, done).expect("begun");
+            outcome(&store, &sealed).expect("sealed");
+        }
+        store.checkpoint();
+        store.close();
+    }
+    let tables = 4096..69_632;
+    let of_rows = tables.start..69_632 + 65_536;
+    for (range, times) in [(tables.clone(), 1), (tables, 3), (of_rows, 2)] {
+        disk.kill();
+        let store = open_with(&disk, config()).expect("opened");
+        let rule = disk.inject(FaultRule::flips().on_path("pg/*.chunk").on_range(range).times(times));
+        for chunk in [id(1), id(PARITY)] {
+            let there = store.chunk(chunk).expect("there");
+            assert_eq!(store.verify_chunk(&there), Ok(vec![]), "{chunk}, {times} times");
+            assert!(read(&store, chunk, 0, 1 << 20).expect("read").data[..] == bytes[..]);
+        }
+        assert_eq!(store.metrics().crc_errors.load(std::sync::atomic::Ordering::Relaxed), 0);
+        assert_eq!(disk.hits(rule), times, "not everything was read wrong");
+        disk.heal_all();
+        store.close();
     }
 }
