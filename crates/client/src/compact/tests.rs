@@ -103,3 +103,58 @@ async fn moves_lose_against_everybody() {
     assert_eq!(mover.move_out(inode, &offsets, &packs).await.expect("gone"), None);
     cluster.check_namespace();
 }
+
+/// A plain read of a file that nobody changed would fail because its bytes were moved at that moment; or one that was changed be
+/// read half as it was and half as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_follows_what_is_moved() {
+    let (cluster, _, _) = start().await;
+    // What is missing everywhere is looked for as long as this.
+    let client = cluster.connect_for(std::time::Duration::from_millis(300)).await;
+    let volume = client.volume("default").await.expect("the volume");
+    let model: Vec<u8> = (0..14 << 20).map(|i: u32| (i / 1000 * 31 + i % 7) as u8).collect();
+    let options = WriteOptions {
+        mode: 0o644,
+        mtime_ns: 77,
+        layout: "r3".parse().expect("a layout"),
+        exclusive: false,
+        owner: None,
+    };
+    let mut writer = volume.write(b"/f", options).await.expect("begun");
+    for part in model.chunks(1 << 20) {
+        writer.push(cairn_env::buf::SharedBuf::from_owner(part.to_vec())).await.expect("pushed");
+    }
+    writer.finish().await.expect("written");
+    let inode = volume.stat(b"/f", true).await.expect("there").inode;
+    for pieces in [0, 1, 3] {
+        let mut reader = volume.read(b"/f", 0, u64::MAX).await.expect("a reader");
+        let mut got = Vec::new();
+        for _ in 0..pieces {
+            got.extend_from_slice(&reader.next().await.expect("read").expect("not the end").data);
+        }
+        let (offsets, packs) = packs_of(&volume, inode).await;
+        // Each writes to chunks of its own.
+        let mover = cluster.connect().await.volume("default").await.expect("the volume");
+        mover.move_out(inode, &offsets, &packs).await.expect("moved").expect("nobody is in the way");
+        packs.iter().for_each(|(pg, index)| cluster.forget_chunk(*pg, *index));
+        while let Some(piece) = reader.next().await.expect("read where it is now") {
+            assert_eq!(piece.offset, got.len() as u64);
+            got.extend_from_slice(&piece.data);
+        }
+        assert!(got == model, "moved after {pieces} pieces");
+    }
+    let mut reader = volume.read(b"/f", 0, u64::MAX).await.expect("a reader");
+    reader.next().await.expect("read");
+    let (_, packs) = packs_of(&volume, inode).await;
+    let mut handle = volume.open(b"/f").await.expect("opened");
+    handle.write_at(9 << 20, &[1; 5000]).await.expect("written");
+    handle.sync().await.expect("synced");
+    packs.iter().for_each(|(pg, index)| cluster.forget_chunk(*pg, *index));
+    let error = loop {
+        match reader.next().await {
+            Ok(piece) => assert!(piece.is_some(), "it was read to its end"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, crate::error::ClientError::Changed { .. }), "{error}");
+}

@@ -25,6 +25,9 @@ pub const READ_AHEAD: usize = 8;
 /// Bytes in flight of one reader, beyond which no more are asked for.
 pub const AHEAD_BYTES_MAX: u64 = 24 << 20;
 
+/// A reader of a file that is moved more often than this while it reads gives up.
+const MOVES_MAX: u32 = 16;
+
 static ZEROS: LazyLock<SharedBuf> = LazyLock::new(|| SharedBuf::from_owner(vec![0u8; PIECE_MAX as usize]));
 
 /// Bytes of a file, in order.
@@ -36,7 +39,8 @@ pub struct FilePiece {
     pub hole: bool,
 }
 
-/// Reads a file as it was when it was opened; [`ClientError::Changed`] if it is replaced meanwhile.
+/// Reads a file as it was when it was opened; [`ClientError::Changed`] if it is replaced meanwhile. Bytes that were only moved
+/// elsewhere are found there.
 pub struct FileReader {
     volume: Volume,
     attributes: Attributes,
@@ -58,6 +62,8 @@ pub struct FileReader {
     ready: VecDeque<FilePiece>,
     /// Why nothing follows them.
     failed: Option<ClientError>,
+    /// How often it goes on where its bytes were moved.
+    moves_left: u32,
 }
 
 /// Bytes that are being read: the parts of a piece or row group.
@@ -95,6 +101,7 @@ impl FileReader {
             ahead_bytes: 0,
             ready: VecDeque::new(),
             failed: None,
+            moves_left: MOVES_MAX,
         }
     }
     /// Reads a run of which the places are known, whatever else of the file changes meanwhile.
@@ -102,6 +109,8 @@ impl FileReader {
         let mut reader = Self::new(volume, attributes, shown_as, run.offset, run.bytes);
         reader.extents = run.extents.iter().copied().collect();
         reader.extents_end = true;
+        // It is about these places.
+        reader.moves_left = 0;
         reader
     }
     /// Plain chunks are read under these epochs, which the caller confirms.
@@ -116,8 +125,11 @@ impl FileReader {
     /// The next bytes; `None` at the end. What can be read before bytes that cannot comes before the error, which names
     /// exactly the unreadable range of the file.
     pub async fn next(&mut self) -> Result<Option<FilePiece>> {
-        self.read_ahead().await?;
-        while self.ready.is_empty() {
+        loop {
+            self.read_ahead().await?;
+            if let Some(piece) = self.ready.pop_front() {
+                return Ok(Some(piece));
+            }
             if let Some(error) = self.failed.clone() {
                 return Err(error);
             }
@@ -139,10 +151,13 @@ impl FileReader {
                 if let ClientError::Unreadable { offset: at, .. } = &mut error {
                     *at = offset;
                 }
-                self.failed = Some(self.explain(error).await);
+                if self.follows_a_move().await {
+                    self.begin_at(offset);
+                } else {
+                    self.failed = Some(self.explain(error).await);
+                }
             }
         }
-        Ok(self.ready.pop_front())
     }
 
     async fn read_ahead(&mut self) -> Result<()> {
@@ -184,6 +199,30 @@ impl FileReader {
             Err(error) => error.errno() == 116 || error.is_not_found(),
         };
         if changed { ClientError::Changed { what: self.shown_as.clone() } } else { error.named(&self.shown_as) }
+    }
+
+    /// Whether nothing happened to the file but that its bytes were moved; it is read as it is now from then on.
+    async fn follows_a_move(&mut self) -> bool {
+        if self.moves_left == 0 {
+            return false;
+        }
+        let Ok(now) = self.volume.getattr(self.attributes.inode).await else { return false };
+        let then = &self.attributes;
+        let contents = |a: &Attributes| (a.size, a.mtime_ns, a.ctime_ns, a.overwriter);
+        let moved = now.data_version != then.data_version && contents(&now) == contents(then) && now.overwriter == 0;
+        if moved {
+            self.moves_left -= 1;
+            self.attributes = now;
+        }
+        moved
+    }
+
+    /// Forgets what is under way and where bytes lie.
+    fn begin_at(&mut self, offset: u64) {
+        self.ahead.drain(..).for_each(|ahead| ahead.task.abort());
+        self.extents.clear();
+        self.sets.clear();
+        (self.at, self.planned_extents_to, self.ahead_bytes, self.extents_end) = (offset, offset, 0, false);
     }
 
     async fn plan(&mut self) -> Result<Plan> {
@@ -244,14 +283,16 @@ impl FileReader {
 
     async fn fetch_extents(&mut self) -> Result<()> {
         let from = self.planned_extents_to.max(self.at);
-        let page = self
-            .volume
-            .extents(self.attributes.inode, from, self.end - from)
-            .await
-            .map_err(|e| e.named(&self.shown_as))?;
-        if page.data_version != self.attributes.data_version {
-            return Err(ClientError::Changed { what: self.shown_as.clone() });
-        }
+        let page = loop {
+            let page = self.volume.extents(self.attributes.inode, from, self.end - from).await;
+            let page = page.map_err(|e| e.named(&self.shown_as))?;
+            if page.data_version == self.attributes.data_version {
+                break page;
+            }
+            if !self.follows_a_move().await {
+                return Err(ClientError::Changed { what: self.shown_as.clone() });
+            }
+        };
         self.planned_extents_to = page.extents.last().map_or(self.end, |e| e.file_offset + e.length);
         self.extents_end = page.end || page.extents.is_empty() || self.planned_extents_to >= self.end;
         self.sets.extend(page.sets.iter().map(|set| ((set.pg, set.index), Arc::new(SetColumns::decode(set)))));

@@ -22,19 +22,7 @@ impl Workload {
     }
 
     pub(super) fn read_path(&mut self, path: &[u8]) -> Result<Result<Vec<u8>, ClientError>, String> {
-        let volume = &self.reading;
-        // What is moved out of packs or converted meanwhile is read again.
-        let mut tries = if self.shape.jobs { 8 } else { 1 };
-        let read = async {
-            loop {
-                tries -= 1;
-                match read_all(volume, path).await {
-                    Err(error) if tries > 0 && is_changed(&error) => {}
-                    outcome => return outcome,
-                }
-            }
-        };
-        beside(&self.cluster, &mut self.chaos, None, read)
+        beside(&self.cluster, &mut self.chaos, None, read_all(&self.reading, path))
     }
 
     /// Every byte that was published reads back as it was written.
