@@ -159,6 +159,16 @@ pub fn check_epoch(pg: &PgStateRecord, asked: Epoch) -> Result<(), Fence> {
     }
 }
 
+/// Whether somebody may have served before `now`, who does not in it, and not know that: it goes on to answer readers for as long as
+/// the manager's word is good. `before`: what the disk of these states knew, if it has known all since.
+pub fn may_lack_a_member(before: Option<&PgStateRecord>, now: &PgStateRecord) -> bool {
+    // Of a group that begins nobody left.
+    let Some(before) = before else { return now.epoch != now.creation_epoch };
+    // One that does not serve sees who joins in the place of who leaves.
+    let sees_all = before.epoch.get() + 1 == now.epoch.get() && serving(before).any(|disk| disk == now.disk);
+    !sees_all || serving(before).any(|disk| !serving(now).any(|now| now == disk))
+}
+
 /// Checks that `disk` is the primary.
 pub fn check_primary(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
     let state = state_of(pg, disk)?;
@@ -281,6 +291,28 @@ mod tests {
             assert_eq!(check_last_resort(&copies, DiskId(disk)).is_ok(), of_copies, "d{disk}");
             assert_eq!(check_last_resort(&shards, DiskId(disk)).is_ok(), of_shards, "d{disk}");
         }
+    }
+
+    /// A primary would overwrite blocks that somebody who left a moment ago still shows to readers.
+    #[test]
+    fn who_left_is_noticed_by_who_served_before() {
+        let before = pg(&[Serving, Serving, Syncing]);
+        let now = |epoch: u64, states: &[MemberState]| PgStateRecord { epoch: Epoch(epoch), ..pg(states) };
+        assert!(!may_lack_a_member(Some(&before), &now(6, &[Serving, Serving, Serving])), "one more");
+        assert!(may_lack_a_member(Some(&before), &now(6, &[Serving, Offline, Syncing])), "one less");
+        assert!(may_lack_a_member(Some(&before), &now(7, &[Serving, Serving, Serving])), "an epoch was missed");
+        let behind = pg(&[Syncing, Serving, Serving]);
+        assert!(
+            may_lack_a_member(Some(&behind), &now(6, &[Serving, Serving, Serving])),
+            "it saw one in another's place"
+        );
+        let other = |disk: u32| {
+            let mut now = now(6, &[Serving, Serving, Syncing]);
+            now.members[1].disk = DiskId(disk);
+            now
+        };
+        assert!(!may_lack_a_member(Some(&before), &other(2)) && may_lack_a_member(Some(&before), &other(9)));
+        assert!(may_lack_a_member(None, &now(2, &[Serving])) && !may_lack_a_member(None, &now(1, &[Serving])));
     }
 
     /// An append could miss a member that counts, or be taken by one that nobody counts on.

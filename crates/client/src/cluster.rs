@@ -25,6 +25,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const ATTEMPT: Duration = Duration::from_secs(3);
 /// Two refreshes of the map are at least so far apart.
 const REFRESH_APART: Duration = Duration::from_millis(20);
+/// What a reader waits for the map who can go on without a newer one: more than a manager that answers takes.
+const MOMENT: Duration = Duration::from_secs(1);
+/// After that came to nothing it is not tried again for so long.
+const MOMENTS_APART: Duration = Duration::from_secs(10);
 /// Longest wait for the first volume of a new cluster, which it makes by itself when a meta node registers.
 const FIRST_VOLUME_WAIT: Duration = Duration::from_secs(10);
 
@@ -54,6 +58,8 @@ pub(crate) struct Cluster {
     current: AtomicUsize,
     view: RwLock<Arc<ClusterView>>,
     refreshing: tokio::sync::Mutex<Refreshed>,
+    /// When a reader last found no manager in a moment.
+    missed: RwLock<Option<cairn_types::Time>>,
     /// Longest time that a call tries.
     pub(crate) patience: Duration,
     /// At first contact: longest time that a call tries while nobody answers at all.
@@ -88,6 +94,7 @@ impl Cluster {
             current: AtomicUsize::new(0),
             view: RwLock::new(Arc::default()),
             refreshing: tokio::sync::Mutex::default(),
+            missed: RwLock::default(),
             patience,
             connect_patience: None,
             stale: Stale::default(),
@@ -228,6 +235,16 @@ impl Cluster {
         let request = GetMapRequest { since_version: self.view().version, ..GetMapRequest::default() };
         self.learn(self.manager("fetching the cluster map", Opcode::GetMap, &request).await?);
         Ok(())
+    }
+
+    /// The same for whoever can do without: it takes a moment, and none where there was no manager a moment ago.
+    pub(crate) async fn refresh_for_a_moment(&self) {
+        let missed = *self.missed.read();
+        if missed.is_some_and(|at| self.clock.now().since(at) < MOMENTS_APART) {
+            return;
+        }
+        let refreshed = matches!(tokio::time::timeout(MOMENT, self.refresh()).await, Ok(Ok(())));
+        *self.missed.write() = (!refreshed).then(|| self.clock.now());
     }
 
     /// From the leading manager; where that was allowed, from any other one if it does not answer.

@@ -69,6 +69,8 @@ pub struct State {
     /// Members that do not know that their groups went on: the epoch in which they answer reads; how many they answered.
     pub(crate) behind: BTreeMap<u32, u64>,
     pub(crate) old_reads: u64,
+    /// Members that have not heard of the manager for long.
+    pub(crate) unsure: BTreeSet<u32>,
     /// Nobody answers reads.
     pub(crate) reads_held: bool,
     /// Nodes that are down, and whether groups cannot be made for want of disks.
@@ -187,6 +189,7 @@ impl FakeCluster {
             flaked: 0,
             behind: BTreeMap::new(),
             old_reads: 0,
+            unsure: BTreeSet::new(),
             reads_held: false,
             down: BTreeSet::new(),
             lack_disks: false,

@@ -51,6 +51,10 @@ pub struct DataConfig {
     pub heal_pause: Duration,
     /// Groups whose use is reported in one heartbeat, besides those that changed.
     pub report_sample: usize,
+    /// Readers who want to be sure get copies while the manager's word is younger. The same on all servers.
+    pub word_max: Duration,
+    /// So long nothing is overwritten in place after a member left: longer than `word_max`, by any clock.
+    pub quiet: Duration,
 }
 
 impl DataConfig {
@@ -76,6 +80,8 @@ impl DataConfig {
             restore_again: Duration::from_secs(30),
             heal_pause: Duration::from_secs(1),
             report_sample: 64,
+            word_max: Duration::from_secs(5),
+            quiet: Duration::from_secs(6),
         }
     }
 }

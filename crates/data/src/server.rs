@@ -41,7 +41,9 @@ mod slot;
 mod start;
 #[cfg(test)]
 mod tests;
+mod told;
 mod unhealed;
+mod word;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -110,6 +112,7 @@ pub(crate) struct Inner {
     bringing: Mutex<BTreeSet<(DiskId, ChunkId)>>,
     restores: Mutex<restore::Restores>,
     scrubs: scrub::Scrubs,
+    word: word::Word,
     pace: pace::Pace,
     tasks: tokio::runtime::Handle,
     task_thread: Mutex<Option<start::TaskThread>>,

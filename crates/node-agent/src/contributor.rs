@@ -54,4 +54,7 @@ pub trait Contributor: Send + Sync + 'static {
 
     /// The manager has taken the heartbeat that was filled last. (When it failed, the next one is asked for instead.)
     fn heartbeat_taken(&self) {}
+
+    /// Everything that the manager knew when it took that heartbeat has been handed out.
+    fn up_to_date(&self) {}
 }

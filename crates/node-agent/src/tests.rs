@@ -22,6 +22,8 @@ struct Desk {
     registrations: Vec<RegisterRequest>,
     heartbeats: Vec<HeartbeatRequest>,
     forget: bool,
+    /// The version after which it tells changes, whatever a node knows.
+    base_version: Option<u64>,
     map: ClusterMap,
     settings: Vec<cairn_wire::manager::ConfigItem>,
 }
@@ -46,10 +48,11 @@ impl Service for FakeManager {
             }
             Some(Opcode::Heartbeat) => {
                 let asked: HeartbeatRequest = request.decode().expect("a heartbeat");
-                let base_version = asked.map_version;
+                let asked_version = asked.map_version;
+                let base_version = desk.base_version.unwrap_or(asked_version);
                 desk.heartbeats.push(asked);
                 let register_again = std::mem::take(&mut desk.forget);
-                let map = (base_version != desk.map.version).then(|| ClusterMap { base_version, ..desk.map.clone() });
+                let map = (asked_version != desk.map.version).then(|| ClusterMap { base_version, ..desk.map.clone() });
                 reply.ok(&HeartbeatResponse { map, term: 1, register_again, settings: desk.settings.clone() }, ());
             }
             other => panic!("unexpected {other:?}"),
@@ -61,6 +64,8 @@ impl Service for FakeManager {
 struct Role {
     disk: Option<DiskUuid>,
     log: Mutex<Vec<String>>,
+    /// The last thing that it was told before it was said to know everything since the last heartbeat.
+    up_to_date_at: Mutex<Option<String>>,
 }
 
 impl Contributor for Role {
@@ -78,7 +83,11 @@ impl Contributor for Role {
     fn settings(&self, settings: &crate::Settings) {
         self.log.lock().push(format!("settings {:?}", settings.duration("garbage_period")));
     }
+    fn up_to_date(&self) {
+        *self.up_to_date_at.lock() = self.log.lock().last().cloned();
+    }
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
+        *self.up_to_date_at.lock() = None;
         heartbeat.partitions.push(cairn_wire::manager::PartitionReport { partition: 9, ..Default::default() });
     }
 }
@@ -169,6 +178,27 @@ fn registers_again_when_told() {
     });
     assert_eq!(setup.manager.0.lock().registrations[1].node, 16, "it keeps its id");
     assert_eq!(role.log.lock()[..4], ["n16 i1 ", "map 0-5", "n16 i2 ", "map 0-5"]);
+}
+
+/// A role would count as up to date that was not told yet what the manager knew, or never.
+#[test]
+fn who_was_told_everything_is_up_to_date() {
+    let role = Arc::new(Role::default());
+    let setup = start(vec![role.clone()]);
+    let known = |version: &str| role.up_to_date_at.lock().as_deref() == Some(version);
+    eventually("the first map", || known("map 0-5"));
+    {
+        // Only a change, of a version that the node has not got: it asks for everything.
+        let mut desk = setup.manager.0.lock();
+        desk.base_version = Some(7);
+        desk.map.version = 8;
+    }
+    let heard = setup.manager.0.lock().heartbeats.len();
+    eventually("more heartbeats", || setup.manager.0.lock().heartbeats.len() > heard + 3);
+    assert!(setup.manager.0.lock().heartbeats[heard + 2].map_version == 0, "it has not asked for everything");
+    assert!(!known("map 0-5"), "it does not know what is in version 8");
+    setup.manager.0.lock().base_version = None;
+    eventually("the whole map", || known("map 0-8"));
 }
 
 /// A role that can only be built once the node's id is known would never learn of it; its disks would stay unknown.

@@ -275,6 +275,9 @@ impl Work {
             self.hand_out(&map);
         }
         self.tell_settings(Settings::new(&answer.settings));
+        if !self.map_lost {
+            self.contributors.iter().for_each(|contributor| contributor.up_to_date());
+        }
         Ok(None)
     }
 

@@ -73,6 +73,8 @@ fn config(disk: &SimDisk) -> DataConfig {
         reserve_step: 8,
         restore_delay: Duration::from_millis(700),
         restore_again: Duration::from_secs(1),
+        word_max: Duration::from_secs(1),
+        quiet: Duration::from_millis(1200),
         ..DataConfig::new(vec![Arc::new(disk.clone()) as Arc<dyn Disk>])
     }
 }

@@ -167,7 +167,8 @@ impl Cluster {
 
     async fn member_part(&self, place: usize, disk: u32, (pg, index): (u32, u32), offset: u64, length: u64) -> Said {
         let chunk = Some(ChunkHeader { disk, pg, index, epoch: 0, session: 0 });
-        let request = ReadRequest { chunk, offset, length: length as u32, ..ReadRequest::default() };
+        // As clients read who do not ask for the last resort.
+        let request = ReadRequest { chunk, offset, length: length as u32, sure: true, ..ReadRequest::default() };
         let answer = match self.ask(place, Opcode::Read, &request).await {
             Ok(answer) => answer,
             Err(why) => return Said::No(why),

@@ -12,7 +12,6 @@ use cairn_wire::manager::{
 };
 
 use crate::cluster::Cluster;
-use crate::links::End;
 
 /// Time in which a change that was asked for is done once nothing is wrong any more.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -48,7 +47,7 @@ impl Upkeep {
     }
 
     /// Perhaps begins something, ends what is due. Refusals are answers like others.
-    pub fn step(&mut self, step: usize, faulty: &BTreeSet<usize>) {
+    pub fn step(&mut self, step: usize) {
         self.cluster.learn_numbers();
         if let Some(at) = self.drains.iter().position(|(_, until)| *until <= step) {
             let (node, _) = self.drains.remove(at);
@@ -56,16 +55,11 @@ impl Upkeep {
             tracing::info!(node, ?cancelled, "a drain is cancelled");
         }
         if self.rng.chance(0.12) && self.drains.is_empty() {
-            self.drain(step, faulty);
+            self.drain(step);
         }
         if self.cluster.heads.len() > self.cluster.managers && self.rng.chance(0.25) {
             self.move_partition();
         }
-    }
-
-    /// Whether what is in this place is being emptied.
-    pub fn drains_place(&self, place: usize) -> bool {
-        self.drains.iter().any(|(node, _)| self.cluster.links.end_of(*node) == End::Place(place))
     }
 
     /// What is drained stays after all.
@@ -76,11 +70,8 @@ impl Upkeep {
         }
     }
 
-    fn drain(&mut self, step: usize, faulty: &BTreeSet<usize>) {
-        let places: Vec<usize> = self.cluster.data_places().filter(|place| !faulty.contains(place)).collect();
-        if places.is_empty() {
-            return;
-        }
+    fn drain(&mut self, step: usize) {
+        let places: Vec<usize> = self.cluster.data_places().collect();
         let place = *self.rng.pick(&places);
         let until = step + 2 + self.rng.index(12);
         let Some(node) = self.cluster.node(place).lock().number() else { return };

@@ -14,7 +14,7 @@ use cairn_sim::SimRng;
 use cairn_types::Layout;
 
 use crate::cluster::Cluster;
-use crate::faults::{Chaos, Kind, Planned};
+use crate::faults::{Chaos, Planned};
 use crate::file::{TestFile, fresh_bytes};
 use crate::members::{Part, Snapshot, groups};
 use crate::seed::{CALL_MAX, Shape};
@@ -128,11 +128,9 @@ impl Workload {
     pub fn step(&mut self, step: usize) -> Result<(), String> {
         self.chaos.end_due(step)?;
         self.mend_rotten()?;
-        self.upkeep.step(step, &self.chaos.excused());
+        self.upkeep.step(step);
         let live = self.live_parts();
-        // A member that a move removes and that cannot note it, its disk being full, goes on to answer readers with old maps.
-        let known_limit = |planned: &Planned| planned.kind == Kind::Full && self.upkeep.drains_place(planned.place);
-        let planned = self.chaos.plan(step, &live).filter(|planned| !known_limit(planned));
+        let planned = self.chaos.plan(step, &live);
         let i = self.rng.index(self.files.len());
         let kind = self.rng.index(100);
         tracing::info!(step, file = i, kind, "a step");

@@ -317,6 +317,9 @@ impl State {
         if header.epoch != 0 && header.epoch < known {
             return Err(WireError::stale_epoch(Epoch(known), "the group went on"));
         }
+        if r.sure && self.unsure.contains(&header.disk) {
+            return refuse(ErrorCode::Unavailable, "it does not know whether it is still a member");
+        }
         self.old_reads += u64::from(behind.is_some());
         if behind.is_none() && !members.iter().any(|m| m.disk == header.disk && answers(m.state)) {
             return refuse(ErrorCode::NotServing, "it does not serve");

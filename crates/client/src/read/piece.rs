@@ -46,8 +46,7 @@ pub(crate) struct Piece {
     pub chunk: ChunkId,
     pub offset: u64,
     pub length: u64,
-    /// Only members in this epoch of the group answer; 0: any that serves. A member that does not know yet that it was
-    /// removed answers the latter, with what it has.
+    /// Only members in this epoch of the group answer; 0: any that serves, and is sure of it.
     pub epoch: u64,
 }
 
@@ -59,6 +58,8 @@ pub(super) struct Refusal {
     pub damaged: bool,
     /// Its copy does not match its checksums at rest.
     rotten: bool,
+    /// It serves, as far as it knows, and does not know how things stand now.
+    unsure: bool,
 }
 
 impl Refusal {
@@ -67,7 +68,8 @@ impl Refusal {
         let of_copy = |code| matches!(code, ErrorCode::ChecksumMismatch | ErrorCode::Missing);
         let damaged = matches!(&error, NetError::Remote(e) if of_copy(e.code));
         let rotten = matches!(&error, NetError::Remote(e) if e.code == ErrorCode::ChecksumMismatch);
-        Refusal { error, damaged, rotten }
+        let unsure = matches!(&error, NetError::Remote(e) if e.code == ErrorCode::Unavailable);
+        Refusal { error, damaged, rotten, unsure }
     }
     /// Damage for which the member gave nothing at all.
     pub(super) fn is_of_the_whole(&self) -> bool {
@@ -77,6 +79,10 @@ impl Refusal {
 
 /// Reads a piece; tries members until the cluster's patience ends, all of them say that they lack it, or it is certain that it
 /// is lost. One of a certain epoch fails as [`ClientError::Changed`] as soon as the group is known to have another.
+///
+/// A member that has not heard of the manager for long may have been removed, and have blocks that others overwrote since: it is
+/// asked only after all others have failed, and under the epoch of the newest map that can be had. So with no manager at all
+/// everything can be read.
 pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, piece: Piece) -> Got<SharedBuf> {
     let started = cluster.clock.now();
     let mut pause = PAUSE_MIN;
@@ -85,8 +91,7 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
     let failed = |failed: ClientError| Got { data: SharedBuf::default(), failed: Some(failed) };
     loop {
         let view = cluster.view();
-        let epoch = || view.pgs.get(&piece.chunk.pg.0).map_or(0, |pg| pg.epoch.0);
-        if piece.epoch != 0 && epoch() != piece.epoch {
+        if piece.epoch != 0 && epoch_of(cluster, piece.chunk) != piece.epoch {
             return failed(ClientError::Changed { what: piece.chunk.pg.to_string() });
         }
         let mut members: Vec<u32> =
@@ -119,10 +124,21 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
             let salvage = salvage.lock();
             return Got { data: salvage.prefix(), failed: Some(unreadable(cluster, &salvage, &failures)) };
         }
+        if failures.iter().any(|(_, refusal)| refusal.unsure) && piece.epoch == 0 && salvage.lock().piece().epoch == 0 {
+            cluster.refresh_for_a_moment().await;
+            salvage.lock().ask_under(epoch_of(cluster, piece.chunk));
+            continue;
+        }
+        salvage.lock().ask_under(piece.epoch);
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
         refresh_quietly(cluster).await;
     }
+}
+
+/// Of the chunk's group, as it is known; 0: it is not.
+fn epoch_of(cluster: &Cluster, chunk: ChunkId) -> u64 {
+    cluster.view().pgs.get(&chunk.pg.0).map_or(0, |pg| pg.epoch.0)
 }
 
 fn unreadable(cluster: &Cluster, salvage: &Salvage, failures: &[(u32, Refusal)]) -> ClientError {
@@ -227,7 +243,8 @@ pub(super) async fn read_member(
     let header = ChunkHeader { disk, pg: piece.chunk.pg.0, index: piece.chunk.index, epoch: piece.epoch, session: 0 };
     let length =
         u32::try_from(piece.length).map_err(|_| Refusal::new(NetError::NotSent("the piece is too long".into())))?;
-    let request = ReadRequest { chunk: Some(header), offset: piece.offset, length, ..ReadRequest::default() };
+    let (chunk, sure) = (Some(header), piece.epoch == 0);
+    let request = ReadRequest { chunk, offset: piece.offset, length, sure, ..ReadRequest::default() };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
     let (answer, payload): (ReadResponse, _) =
@@ -253,7 +270,7 @@ pub(super) async fn read_member(
         1 => format!("block {first} of {} does not match its checksum", piece.chunk),
         many => format!("{many} blocks of {}, the first {first}, do not match their checksums", piece.chunk),
     };
-    Err(Refusal { error: NetError::Unknown(blocks), damaged: true, rotten: true })
+    Err(Refusal { error: NetError::Unknown(blocks), damaged: true, rotten: true, unsure: false })
 }
 
 /// Tells the member that served it; it heals the block.

@@ -33,6 +33,10 @@ impl Salvage {
     pub(super) fn piece(&self) -> Piece {
         self.piece
     }
+    /// Only members in this epoch are asked from now on; 0: whoever is sure that it serves.
+    pub(super) fn ask_under(&mut self, epoch: u64) {
+        self.piece.epoch = epoch;
+    }
     fn blocks(&self) -> Range<u64> {
         self.piece.offset / BLOCK..(self.piece.offset + self.piece.length).div_ceil(BLOCK)
     }

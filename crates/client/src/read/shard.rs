@@ -123,6 +123,8 @@ async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result
         catching_up: made.is_some(),
         // Members change without this client: the disk may have another shard by now, with checksums that match.
         shard: shard as u32 + 1,
+        // What lies at a place of a shard is never replaced.
+        sure: false,
     };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);

@@ -4,8 +4,9 @@ use crate::error::ClientError;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
 use crate::meta::volume::Volume;
+use crate::read::piece::{Piece, read_piece};
 use cairn_env::buf::SharedBuf;
-use cairn_types::{Layout, Scheme};
+use cairn_types::{ChunkId, Layout, PgId, Scheme};
 use std::time::Duration;
 
 pub(super) const LENGTH: usize = 700_000;
@@ -101,6 +102,48 @@ async fn assert_lost_first(volume: &Volume, from: usize, lost: u64) {
         Some(ClientError::Unreadable { offset, length, .. }) => assert_eq!((offset, length), (from as u64, lost)),
         other => panic!("{other:?}"),
     }
+}
+
+/// Blocks as they were before somebody overwrote them would be read from a member that was removed and does not know it; or,
+/// while no manager runs, nothing at all could be read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_are_not_sure_are_asked_last() {
+    let cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]);
+    let volume = written(&cluster, "r3").await;
+    let members = cluster.members(1);
+    for sure in &members {
+        let unsure = members.iter().copied().filter(|disk| disk != sure);
+        cluster.fake.state.lock().unsure = unsure.collect();
+        cluster.fake.state.lock().reads.clear();
+        let (all, error) = read(&volume, 0, LENGTH).await;
+        assert!(error.is_none() && all == data(), "{error:?}");
+        let asked: Vec<u32> = cluster.fake.state.lock().reads.keys().copied().collect();
+        assert_eq!(asked, [*sure]);
+    }
+    // Removed, while the others do not know how things stand: it is the epoch that tells.
+    let removed = members[0];
+    {
+        let mut state = cluster.fake.state.lock();
+        let known = state.pgs[&1].epoch;
+        state.unsure = members.iter().copied().collect();
+        state.behind.insert(removed, known);
+        state.set_member(1, removed, cairn_types::MemberState::Offline);
+    }
+    let (all, error) = read(&volume, 0, LENGTH).await;
+    assert!(error.is_none() && all == data(), "{error:?}");
+    assert_eq!(cluster.fake.state.lock().old_reads, 0, "who was removed is not asked under the newest epoch");
+    // No manager at all: whoever is there is believed.
+    let inode = volume.stat(b"/f", true).await.expect("there").inode;
+    let extent = volume.all_extents(inode).await.expect("extents")[0];
+    {
+        let mut state = cluster.fake.state.lock();
+        state.starting = u32::MAX;
+        state.behind.clear();
+    }
+    let (chunk, length) = (ChunkId { pg: PgId(extent.pg), index: extent.index }, extent.length);
+    let piece = Piece { chunk, offset: extent.chunk_offset, length, epoch: 0 };
+    let got = read_piece(volume.cluster(), &volume.read_latency(), piece).await;
+    assert!(got.failed.is_none() && got.data[..] == data()[..length as usize], "{:?}", got.failed);
 }
 
 async fn patient(cluster: &FakeCluster, patience: Duration) -> Volume {

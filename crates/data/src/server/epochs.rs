@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::allocate::others;
 use super::catch_up::Waits;
-use super::member::{Member, bad_request};
+use super::member::{Member, PgRuntime, bad_request};
 use super::peer::state_message;
 use super::{Inner, Refused};
 use crate::disk::DiskStore;
@@ -116,7 +116,7 @@ impl Inner {
     }
 
     /// Takes a state in on one disk; false: it is not here, or it cannot be begun.
-    fn take_state_on(
+    pub(super) fn take_state_on(
         self: &Arc<Self>,
         disk: DiskId,
         state: &PgState,
@@ -126,39 +126,48 @@ impl Inner {
     ) -> bool {
         let store = self.slot(disk).and_then(|slot| slot.store()).filter(|store| store.failure().is_none());
         let Some(store) = store else { return false };
-        let (pg, inner, state) = (state.pg, self.clone(), state.clone());
-        let job = move |store: &DiskStore| {
-            let outcome = inner.apply_state(disk, store, &state, term, teller);
-            if let Err(error) = &outcome {
-                // Whoever told it hears of it, warns, and tells it again.
-                tracing::info!(%disk, pg = state.pg, %error, "a placement group was not taken in");
-            }
-            then(PgId(state.pg), outcome.is_ok());
+        let (pg, inner, state) = (PgId(state.pg), self.clone(), state.clone());
+        // Whoever told it hears of a refusal, warns, and tells it again.
+        let refused = move |error: &WireError| {
+            tracing::info!(%disk, %pg, %error, "a placement group was not taken in");
         };
-        let begun = store.control(job);
-        if let Err(error) = &begun {
-            tracing::info!(%disk, pg, %error, "a placement group was not taken in");
+        let judged = decode_state(store.context.cluster, disk, &state, term)
+            .and_then(|new| check_history(store.pg_files().get(pg).as_deref(), &new).map(|()| new));
+        let new = match judged {
+            Ok(new) => new,
+            Err(error) => {
+                refused(&error);
+                return false;
+            }
+        };
+        // From now on, whether the disk can take it or not.
+        if store.pg_files().get(pg).is_none_or(|present| present.epoch < new.epoch) {
+            self.runtime(disk, pg).told.note(&new, &state, teller);
         }
-        begun.is_ok()
+        let job = move |store: &DiskStore| {
+            let outcome = inner.apply_state(store, new, &state, teller);
+            if let Err(error) = &outcome {
+                refused(error);
+            }
+            then(pg, outcome.is_ok());
+        };
+        store.control(job).inspect_err(|error| refused(&error.to_wire())).is_ok()
     }
 
     /// On the disk's control thread: makes the state durable if it is newer, then starts what the epoch asks for.
     fn apply_state(
         self: &Arc<Self>,
-        disk: DiskId,
         store: &DiskStore,
+        new: PgStateRecord,
         state: &PgState,
-        term: u64,
         teller: Teller,
     ) -> Result<(), WireError> {
-        let cluster = store.context.cluster;
-        let new = decode_state(cluster, disk, state, term)?;
         let files = store.pg_files();
         let troubled = files.is_troubled(new.pg);
         let last = store.index_end(new.pg);
-        let pg = new.pg;
-        check_history(files.get(pg).as_deref(), &new)?;
-        self.check_dropped(store, files.get(pg).as_deref(), &new)?;
+        let (pg, disk, before) = (new.pg, new.disk, files.get(new.pg));
+        check_history(before.as_deref(), &new)?;
+        self.check_dropped(store, before.as_deref(), &new)?;
         let applied = files.update(pg, |present| match present {
             Some(present) if present.epoch >= new.epoch => None,
             Some(present) => {
@@ -170,12 +179,15 @@ impl Inner {
             }
         });
         let applied = applied.map_err(|error| store.state_not_saved(&error))?;
-        if let Some(record) = applied
-            && record.epoch.get() == state.epoch
-        {
+        let runtime = self.runtime(disk, pg);
+        if let Some(record) = applied {
+            runtime.told.stored(record.epoch);
+            if record.epoch.get() != state.epoch {
+                return Ok(());
+            }
+            self.keep_quiet(&runtime, before.as_deref(), &record);
             self.begin_epoch(disk, record);
             // Who hears of the epoch from the primary first, hears of this later.
-            let runtime = self.runtime(disk, pg);
             let mut memory = runtime.state.lock();
             if memory.epoch.get() == state.epoch {
                 memory.filling |= state.filling.contains(&disk.get());
@@ -186,6 +198,15 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// A member that left may not know it, and answers readers until the manager's word is old: for so long this one, should it
+    /// lead, overwrites nothing in place.
+    fn keep_quiet(&self, runtime: &PgRuntime, before: Option<&PgStateRecord>, now: &PgStateRecord) {
+        let known = runtime.state.lock().epoch;
+        if known != now.epoch && fence::may_lack_a_member(before.filter(|_| known != Epoch(0)), now) {
+            runtime.overwrites.lock().quiet_until = self.clock.now() + self.config.quiet;
+        }
     }
 
     /// A disk that was told to delete what it has of a group is a member again only when that is done, or it would delete
@@ -227,7 +248,7 @@ impl Inner {
             return;
         }
         tracing::debug!(%disk, pg = %pg.pg, epoch = %pg.epoch, primary, ?state, "entered an epoch");
-        let member = Member { disk, store: store.clone(), pg, runtime };
+        let member = Member { disk, store: store.clone(), pg, told: None, runtime };
         let inner = self.clone();
         if member.is_striped() {
             let (inner, member) = (self.clone(), member.clone());

@@ -146,6 +146,8 @@ impl Inner {
             row_crcs: shard,
             catching_up: shard,
             shard: striped::shard_of(at.pg, from).map_or(0, |place| u32::from(place) + 1),
+            // By epoch.
+            sure: false,
         };
         let (answer, response): (ReadResponse, _) =
             self.ask(at.pg, from, Opcode::Read, &request, Payload::None).await?;

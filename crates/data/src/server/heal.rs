@@ -199,7 +199,7 @@ impl Inner {
     ) -> Result<Option<GoodBlock>, WireError> {
         let chunk = store.chunk(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
         let (runtime, pg) = (self.runtime(disk, id.pg), pg.clone());
-        let member = Member { disk, store: store.clone(), pg, runtime };
+        let member = Member { disk, store: store.clone(), pg, told: None, runtime };
         let job = Arc::new(Rebuild::new(&member, id, chunk.creation_epoch())?);
         match self.rebuild(&job, block..block + 1).await {
             Ok(Rebuilt { data, sums, .. }) => {

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::Inner;
 use super::overwrite_memory::OverwriteMemory;
+use super::told::Told;
 use crate::disk::DiskStore;
 
 /// Indices of chunks deleted in this epoch that are remembered one by one; beyond it all below the lowest are refused.
@@ -28,6 +29,7 @@ pub(crate) struct PgRuntime {
     pub(super) overwrites: Mutex<OverwriteMemory>,
     /// Held while an overwrite gets its number and is passed on; taken before `overwrites`.
     pub(super) overwrite_order: Mutex<()>,
+    pub(super) told: Told,
 }
 
 /// Everything here belongs to one epoch, except for what is to be looked at.
@@ -98,6 +100,8 @@ pub(crate) struct Member {
     pub(crate) disk: DiskId,
     pub(crate) store: Arc<DiskStore>,
     pub(crate) pg: Arc<PgStateRecord>,
+    /// What was told, is newer and not on the disk.
+    pub(crate) told: Option<Arc<PgStateRecord>>,
     pub(crate) runtime: Arc<PgRuntime>,
 }
 
@@ -119,16 +123,23 @@ impl Inner {
     pub(crate) fn member(&self, disk: u32, pg: u32, epoch: u64) -> Result<Member, WireError> {
         let (disk, pg) = (DiskId(disk), PgId(pg));
         let store = self.disk_store(disk)?;
+        let runtime = self.runtime(disk, pg);
+        // Before the other one: what is not among what was told any more is on the disk.
+        let told = runtime.told.record();
         let Some(record) = store.pg_files().get(pg) else {
             self.poke();
             let text = format!("{disk} knows nothing of {pg}; this node asks the manager, repeat");
             return Err(WireError::new(ErrorCode::UnknownPg, text));
         };
+        let told = told.filter(|told| told.epoch > record.epoch);
         if epoch != 0 {
-            fence::check_epoch(&record, Epoch(epoch)).map_err(|fence| self.refuse(fence))?;
+            let asked = Epoch(epoch);
+            fence::check_epoch(&record, asked).map_err(|fence| self.refuse(fence))?;
+            if let Some(told) = &told {
+                return Err(self.refuse(Fence::Stale { pg, current: told.epoch, asked }));
+            }
         }
-        let runtime = self.runtime(disk, pg);
-        Ok(Member { disk, store, pg: record, runtime })
+        Ok(Member { disk, store, pg: record, told, runtime })
     }
 
     /// The member that a chunk request names. `any_epoch`: epoch 0 is not checked.

@@ -1,7 +1,7 @@
 //! What a member keeps in memory about overwrites in place of its group: as primary the requests that it has taken and the
 //! chunks of which members may differ, as syncing member what it could not take.
 //!
-//! Invariant: everything but the numbers of leases that were seen belongs to one epoch. Bounds: requests by [`OverwriteRequests`], repeats that wait by
+//! Invariant: everything but the numbers of leases that were seen and the time after a member left belongs to one epoch. Bounds: requests by [`OverwriteRequests`], repeats that wait by
 //! [`WAITING_MAX`], the rest by the chunks of the group.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +51,8 @@ pub(crate) struct OverwriteMemory {
     pub(super) settling: bool,
     /// A member has so much to write home that nothing is taken before then.
     pub(super) saturated_until: Time,
+    /// A member left, and may answer readers until then.
+    pub(super) quiet_until: Time,
     /// As syncing member: overwrites of chunks that are not here, by index.
     pub(super) skipped: BTreeMap<u32, OverwriteNumber>,
 }
@@ -72,7 +74,7 @@ impl OverwriteMemory {
             let waiting = std::mem::take(&mut self.waiting);
             // A client that was stopped for long does not know that its lease is over, and learns of the epoch by itself.
             let leases = std::mem::take(&mut self.leases);
-            *self = Self { epoch, leases, ..Self::default() };
+            *self = Self { epoch, leases, quiet_until: self.quiet_until, ..Self::default() };
             for reply in waiting.into_values().flatten() {
                 reply.err(WireError::stale_epoch(epoch, "the placement group moved on; refresh the cluster map"));
             }
@@ -84,6 +86,10 @@ impl OverwriteMemory {
     pub(super) fn begin(&mut self, asked: Asked, now: Time, reply: Reply) -> Begin {
         let Asked { id, floor, index, lease } = asked;
         let busy = |text: &str| WireError::new(ErrorCode::Overloaded, text);
+        if now < self.quiet_until {
+            let text = "a member that left a moment ago may still answer readers; write to new space";
+            return Begin::No(reply, WireError::new(ErrorCode::NotInPlace, text));
+        }
         if !self.open || self.unsettled.contains(&index) {
             return Begin::No(reply, busy("the members are being made equal after a failure; repeat in a moment"));
         }

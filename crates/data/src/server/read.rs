@@ -78,13 +78,20 @@ impl Inner {
     }
 
     fn check_read(&self, asked: &ReadRequest) -> Result<(Member, ChunkId), WireError> {
+        // Before everything else: what came with it has been told by now.
+        let word = self.check_word();
         let (member, id) = self.chunk_member(asked.chunk.as_ref(), true)?;
         member.check_moving()?;
+        // By the newest state that was told, also where the disk has no room for it.
+        let pg = member.told.as_ref().unwrap_or(&member.pg);
         let fence = match asked.catching_up && asked.creation_epoch != 0 {
-            true => fence::check_last_resort(&member.pg, member.disk),
-            false => fence::check_read(&member.pg, member.disk),
+            true => fence::check_last_resort(pg, member.disk),
+            false => fence::check_read(pg, member.disk),
         };
         fence.map_err(|fence| self.refuse(fence))?;
+        if asked.sure && !member.is_striped() {
+            word?;
+        }
         if asked.length == 0 || asked.length > READ_MAX {
             return Err(bad_request(format!("a read has 1 byte to {READ_MAX}")));
         }

@@ -36,6 +36,8 @@ impl Contributor for DataServer {
 
     fn registered(&self, registration: &Registration) -> Result<(), String> {
         let inner = &self.inner;
+        // A disk that the manager refuses is nobody's member any more, or another server's.
+        inner.by_id.write().retain(|id, _| registration.disks.iter().any(|(_, given)| given == id));
         for slot in &inner.slots {
             let uuid = slot.uuid();
             let found = registration.disks.iter().find(|(of, id)| *of == uuid && !uuid.is_none() && id.get() != 0);
@@ -64,6 +66,8 @@ impl Contributor for DataServer {
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
+        self.inner.word.asked(self.inner.clock.now());
+        self.inner.store_told();
         self.inner.drop_retired();
         heartbeat.pgs.extend(self.inner.pg_reports());
         heartbeat.unhealed.extend(self.inner.unhealed_reports());
@@ -82,6 +86,10 @@ impl Contributor for DataServer {
         let mut suspects = self.inner.suspects.lock();
         let sent = std::mem::take(&mut suspects.sent);
         suspects.waiting.drain(..sent);
+    }
+
+    fn up_to_date(&self) {
+        self.inner.word.came();
     }
 }
 

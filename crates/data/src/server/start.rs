@@ -119,6 +119,7 @@ impl DataServer {
             restores: Mutex::default(),
             scrubs: super::scrub::Scrubs::default(),
             pace: super::pace::Pace::default(),
+            word: super::word::Word::default(),
             tasks,
             task_thread: Mutex::new(Some(thread)),
             stopping: AtomicBool::new(false),

@@ -16,3 +16,4 @@ mod sources;
 mod stalls;
 mod stripes;
 mod unhealed;
+mod words;

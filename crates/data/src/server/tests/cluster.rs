@@ -70,6 +70,7 @@ pub(super) fn config(dirs: &[&std::path::Path]) -> DataConfig {
         heal_pause: Duration::from_millis(100),
         reserve_deadline: Duration::from_secs(3),
         reserve_step: 8,
+        quiet: Duration::ZERO,
         ..DataConfig::new(dirs.iter().map(disk).collect())
     }
 }
