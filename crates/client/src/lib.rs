@@ -41,6 +41,7 @@ pub use file_writer::{FileWriter, WriteOptions};
 pub use handle::FileHandle;
 pub use handle::budget::Budget;
 pub use handle::file_data::{DataStatus, FileData, ReadPattern};
+pub use meta::volume::by_inode::MadeAt;
 pub use meta::volume::posix::GETATTR_MANY_MAX;
 pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};
 pub use overwrite::{BlockWrite, Overwritten};

@@ -5,6 +5,7 @@ mod access;
 mod clone_range;
 mod create;
 mod create_unnamed;
+mod directory;
 mod discard;
 mod extents;
 mod getattr;

@@ -72,6 +72,11 @@ impl PartitionMachine {
                     self.state.asked_to_defer.store(false, Ordering::Release);
                 }
                 Some(context) => {
+                    if outcome.is_ok()
+                        && let Some((opcode, request)) = split(&item.data)
+                    {
+                        namespace.put_directory(opcode, request, &mut self.bytes);
+                    }
                     let end = self.bytes.len();
                     self.outcomes.push((context, outcome.map(|()| start..end)));
                 }

@@ -39,7 +39,7 @@ fn answer() -> AttributesResponse {
         mtime_ns: 1 << 60,
         ..Default::default()
     };
-    AttributesResponse { attributes: Some(attributes) }
+    AttributesResponse { attributes: Some(attributes), directory: None }
 }
 
 impl Service for BenchService {

@@ -106,8 +106,8 @@ opcodes! {
     Symlink = 0x0503, meta::SymlinkRequest => meta::AttributesResponse;
     CreateUnnamed = 0x0504, meta::CreateUnnamedRequest => meta::AttributesResponse;
     Link = 0x0505, meta::LinkRequest => meta::AttributesResponse;
-    Unlink = 0x0506, meta::UnlinkRequest => common::Empty;
-    Rmdir = 0x0507, meta::RmdirRequest => common::Empty;
+    Unlink = 0x0506, meta::UnlinkRequest => meta::RemovedResponse;
+    Rmdir = 0x0507, meta::RmdirRequest => meta::RemovedResponse;
     RemoveTree = 0x0508, meta::RemoveTreeRequest => common::Empty;
     Rename = 0x0509, meta::RenameRequest => common::Empty;
     Setattr = 0x050a, meta::SetattrRequest => meta::AttributesResponse;

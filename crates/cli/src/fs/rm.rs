@@ -158,7 +158,7 @@ async fn remove_each(found: &Found, report: &Arc<Report>) {
                 tasks.spawn(async move {
                     let _permit = permit;
                     match volume.unlink_at(node.parent, node.at.name(), &node.at.path).await {
-                        Ok(()) => report.done(Done::File(0)),
+                        Ok(_) => report.done(Done::File(0)),
                         Err(error) => report.fail(&error.named_for(&node.at).into()),
                     }
                 });
@@ -179,7 +179,7 @@ async fn remove_each(found: &Found, report: &Arc<Report>) {
 async fn remove_directory(found: &Found, node: &Node) -> Result<()> {
     let result = match node.depth {
         0 => found.volume.rmdir(&node.at.path).await,
-        _ => found.volume.rmdir_at(node.parent, node.at.name(), &node.at.path).await,
+        _ => found.volume.rmdir_at(node.parent, node.at.name(), &node.at.path).await.map(drop),
     };
     result.map_err(|error| error.named_for(&node.at).into())
 }

@@ -179,7 +179,7 @@ pub async fn make_symlink(
             }
             replace_by_symlink(shared, ready, at, target).await?
         }
-        result => result.map_err(|e| e.named_for(at))?,
+        result => result.map_err(|e| e.named_for(at))?.attributes,
     };
     if options.owner {
         let request = SetattrRequest { valid: OWNER | TIMES, ..options.last(meta, meta.mode) };
@@ -196,7 +196,7 @@ async fn replace_by_symlink(shared: &DirShared, ready: Ready, at: &RemotePath, t
     temp.extend_from_slice(format!(".cairn-{:08x}", RNG.u64() as u32).as_bytes());
     let temp = at.parent().join(&temp);
     let made = shared.volume.symlink_at(ready.inode, temp.name(), &temp.path, target).await;
-    let made = made.map_err(|e| e.named_for(at))?;
+    let made = made.map_err(|e| e.named_for(at))?.attributes;
     if let Err(error) = shared.volume.rename(&temp.path, &at.path, RenameMode::Replace).await {
         // What could not be moved is not left behind; if that fails too, the first error tells more.
         drop(shared.volume.unlink_at(ready.inode, temp.name(), &temp.path).await);

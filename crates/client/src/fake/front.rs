@@ -104,7 +104,9 @@ impl State {
         let at = AppliedAt { index: self.log_index, time: WallTime(1_000_000 + self.log_index) };
         let applied = self.namespace.apply(at, opcode, request, out);
         self.wanted.extend(self.namespace.take_wanted_leases());
-        applied
+        applied?;
+        self.namespace.put_directory(opcode, request, out);
+        Ok(())
     }
     /// Spoils what was given back: whoever reads it will notice.
     fn discard(&mut self, request: &[u8]) -> Result<(), WireError> {

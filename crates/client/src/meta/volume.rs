@@ -1,5 +1,5 @@
 //! A volume: the operations of its namespace by path. One method an operation, under the operation's name.
-mod by_inode;
+pub mod by_inode;
 pub mod clone;
 mod fsck;
 mod lease;

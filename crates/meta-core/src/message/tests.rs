@@ -242,7 +242,7 @@ proptest! {
             overwriter: inode.lease.map_or(0, |lease| lease.session),
             volatile_of: inode.volatile.map_or(0, |volatile| volatile.session),
         };
-        prop_assert_eq!(out, AttributesResponse { attributes: Some(attributes) }.encode_to_vec());
+        prop_assert_eq!(out, AttributesResponse { attributes: Some(attributes), directory: None }.encode_to_vec());
     }
 
     /// A nested message whose length takes one, two or three bytes.

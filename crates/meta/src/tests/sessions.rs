@@ -7,7 +7,7 @@ use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
     AttributesResponse, CreateRequest, EndSessionRequest, GetattrRequest, KeepAliveRequest, KeepAliveResponse,
-    UnlinkRequest,
+    RemovedResponse, UnlinkRequest,
 };
 
 use super::fixture::{Caller, Cluster, eventually, quick};
@@ -22,7 +22,10 @@ fn unlinked_but_open(caller: &mut Caller) -> u64 {
     let request = CreateRequest { hold: true, ..caller.create_request("open") };
     let answer: AttributesResponse = caller.call(Opcode::Create, &request).expect("created");
     let request = UnlinkRequest { header: Some(caller.header()), parent: 1, name: b"open".to_vec() };
-    let _: Empty = caller.call(Opcode::Unlink, &request).expect("unlinked");
+    let removed: RemovedResponse = caller.call(Opcode::Unlink, &request).expect("unlinked");
+    let again: RemovedResponse = caller.call(Opcode::Unlink, &request).expect("the answer of before");
+    let root = getattr(caller, 1).expect("the directory").attributes;
+    assert!(root.is_some() && removed.directory == root && again.directory == root, "{removed:?} {again:?}");
     answer.attributes.expect("some").inode
 }
 

@@ -4,7 +4,7 @@ use crate::cache::Known;
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::vfs::{Inner, ROOT, Vfs, named, shown};
-use cairn_client::Volume;
+use cairn_client::{MadeAt, Volume};
 use cairn_wire::meta::{Attributes, CreateRequest};
 use std::time::Instant;
 
@@ -64,7 +64,8 @@ impl Vfs {
         let mode = if mode & KIND == 0 { mode | REGULAR } else { mode };
         let request = CreateRequest { mode, rdev, exclusive: true, umask: caller.umask, ..Default::default() };
         self.make(caller, parent, name, async move |volume, name, shown_as| {
-            volume.create_at(parent, &name, &shown_as, request).await
+            let attributes = volume.create_at(parent, &name, &shown_as, request).await?;
+            Ok(MadeAt { attributes, directory: None })
         })
         .await
     }
@@ -92,7 +93,8 @@ impl Vfs {
     pub async fn link(&self, caller: &Caller, ino: u64, parent: u64, name: &[u8]) -> Result<Entry> {
         self.forget_attributes(ino);
         self.make(caller, parent, name, async move |volume, name, shown_as| {
-            volume.link_at(ino, parent, &name, &shown_as).await
+            let attributes = volume.link_at(ino, parent, &name, &shown_as).await?;
+            Ok(MadeAt { attributes, directory: None })
         })
         .await
     }
@@ -105,16 +107,16 @@ impl Vfs {
         make: impl FnOnce(cairn_client::Volume, Vec<u8>, Vec<u8>) -> F,
     ) -> Result<Entry>
     where
-        F: Future<Output = cairn_client::Result<Attributes>> + Send + 'static,
+        F: Future<Output = cairn_client::Result<MadeAt>> + Send + 'static,
     {
         let shown_as = named(parent, name);
         self.inner.check_writable(&shown(&shown_as))?;
         let what = shown(&shown_as);
         self.inner.new_dirs.note_name(parent, name);
         let made = make(self.inner.as_user(caller), name.to_vec(), shown_as);
-        let found = self.inner.change(&what, async move { Ok(made.await?) }).await;
-        self.changed(parent, name);
-        Ok(self.inner.entry(caller, parent, name, &found?))
+        let made = self.inner.change(&what, async move { Ok(made.await?) }).await;
+        self.changed_in(parent, name, made.as_ref().ok().and_then(|made| made.directory.as_ref()));
+        Ok(self.inner.entry(caller, parent, name, &made?.attributes))
     }
     /// What is known of an inode is old, also where it is open: the number of its names and its time of change differ.
     pub(crate) fn forget_attributes(&self, ino: u64) {
@@ -133,10 +135,20 @@ impl Vfs {
     }
     /// A name was made, removed or given to something else: what is known of it and its directory is old.
     pub(crate) fn changed(&self, parent: u64, name: &[u8]) {
+        self.changed_in(parent, name, None);
+    }
+    /// The same, with the directory as it is now, if the answer told it.
+    fn changed_in(&self, parent: u64, name: &[u8], directory: Option<&Attributes>) {
         if let Some(ino) = self.inner.cache.last_inode(parent, name) {
             self.forget_attributes(ino);
         }
         self.inner.cache.forget_name(parent, name);
+        if let Some(directory) = directory {
+            self.inner.ahead.forget(parent);
+            // A later answer may have been here before.
+            let now = self.inner.atimes.put_over(directory);
+            return self.inner.cache.put_attributes(&now, self.inner.options.attr_ttl);
+        }
         let was_known = self.inner.cache.attributes(parent).is_some();
         self.inner.cache.forget_attributes(parent);
         match was_known {
@@ -179,8 +191,7 @@ impl Vfs {
         let removed = self.inner.change(&what, remove).await;
         // It may have other names.
         self.affected(parent, name);
-        self.removed(caller, parent, name, &removed);
-        removed
+        self.removed(caller, parent, name, removed)
     }
     pub async fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
         let (volume, shown_as) = (self.inner.as_user(caller), named(parent, name));
@@ -188,15 +199,16 @@ impl Vfs {
         let (own, what) = (name.to_vec(), shown(&shown_as));
         let removed =
             self.inner.change(&what, async move { Ok(volume.rmdir_at(parent, &own, &shown_as).await?) }).await;
-        self.removed(caller, parent, name, &removed);
-        removed
+        self.removed(caller, parent, name, removed)
     }
-    fn removed(&self, caller: &Caller, parent: u64, name: &[u8], outcome: &Result<()>) {
-        self.changed(parent, name);
-        if outcome.is_ok() {
-            let inner = &self.inner;
-            inner.cache.put_name(caller, parent, name, Known::Nothing, inner.options.negative_ttl);
-        }
+    /// The outcome is the directory as it is now, if the answer told it.
+    fn removed(&self, caller: &Caller, parent: u64, name: &[u8], outcome: Result<Option<Attributes>>) -> Result<()> {
+        let directory = outcome.as_ref().ok().and_then(Option::as_ref);
+        self.changed_in(parent, name, directory);
+        outcome?;
+        let inner = &self.inner;
+        inner.cache.put_name(caller, parent, name, Known::Nothing, inner.options.negative_ttl);
+        Ok(())
     }
     /// Moves an entry. `flags` of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE.
     pub async fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {

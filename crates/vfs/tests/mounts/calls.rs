@@ -289,7 +289,7 @@ async fn directories_are_known_while_files_are_made_in_them() {
 
 /// Whoever removes many files would wait for a look at the directory before each of them, or see it as it was before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_is_asked_for_as_soon_as_something_was_removed() {
+async fn a_directory_is_known_after_something_was_made_removed_or_moved_in_it() {
     let cluster = cluster();
     let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
     let asks = VfsOptions { attr_ttl: Duration::ZERO, ..options() };
@@ -301,9 +301,16 @@ async fn a_directory_is_asked_for_as_soon_as_something_was_removed() {
     vfs.getattr(&root(), ROOT, None).await.expect("asked");
     counts(&cluster);
     for number in 0..10 {
-        vfs.unlink(&root(), ROOT, format!("f{number}").as_bytes()).await.expect("removed");
+        let (name, other_name) = (format!("f{number}"), format!("g{number}"));
+        let asked = match number % 5 {
+            0 | 1 => vfs.unlink(&root(), ROOT, name.as_bytes()).await.map(|()| None),
+            2 => vfs.mkdir(&root(), ROOT, other_name.as_bytes(), 0o755).await.map(|_| None),
+            3 => vfs.rmdir(&root(), ROOT, format!("g{}", number - 1).as_bytes()).await.map(|()| None),
+            _ => vfs.rename(&root(), (ROOT, name.as_bytes()), (ROOT, other_name.as_bytes()), 0).await.map(|()| Some(1)),
+        };
+        let asked = asked.expect("done");
         let (known, _) = vfs.getattr(&root(), ROOT, None).await.expect("known");
-        assert_eq!(counts(&cluster).remove("Getattr"), Some(1), "one question for each change");
+        assert_eq!(counts(&cluster).remove("Getattr"), asked, "{number}: only after a rename, and once");
         assert_eq!(known, other.getattr(&root(), ROOT, None).await.expect("asked").0, "it is as others see it");
         counts(&cluster);
     }

@@ -129,8 +129,8 @@ async fn perform(volume: &Volume, client: usize, round: &Round, op: Op, counts: 
                 let made = volume.mkdir_at(inode(at.dir), name(at), shown, u32::from(tag), 0).await;
                 made.map(|made| made_with(round, tag, &made))
             }
-            Op::Unlink(at) => volume.unlink_at(inode(at.dir), name(at), shown).await.map(|()| Answer::Done),
-            Op::Rmdir(at) => volume.rmdir_at(inode(at.dir), name(at), shown).await.map(|()| Answer::Done),
+            Op::Unlink(at) => volume.unlink_at(inode(at.dir), name(at), shown).await.map(|_| Answer::Done),
+            Op::Rmdir(at) => volume.rmdir_at(inode(at.dir), name(at), shown).await.map(|_| Answer::Done),
             Op::Rename(from, to, mode) => {
                 let (old, new) = ((inode(from.dir), name(from)), (inode(to.dir), name(to)));
                 let moved = volume.rename_at(old.0, old.1, new.0, new.1, shown, mode as u32).await;

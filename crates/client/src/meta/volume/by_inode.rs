@@ -14,6 +14,20 @@ use std::collections::BTreeMap;
 /// Inodes of one release.
 const RELEASES_MAX: usize = 256;
 
+/// What was made in a directory.
+pub struct MadeAt {
+    pub attributes: Attributes,
+    /// The directory afterwards, if the server tells it.
+    pub directory: Option<Attributes>,
+}
+
+impl MadeAt {
+    pub(super) fn of(answer: AttributesResponse) -> Result<Self> {
+        let directory = answer.directory;
+        Ok(Self { attributes: attributes(answer)?, directory })
+    }
+}
+
 impl Volume {
     /// Attributes of an entry; a symbolic link is not followed.
     pub async fn lookup(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Attributes> {
@@ -46,22 +60,25 @@ impl Volume {
         let make = |header| CreateRequest { header: Some(header), parent, name, ..request };
         attributes(self.mutate(shown_as, parent, Opcode::Create, make).await?)
     }
-    pub async fn symlink_at(&self, parent: u64, name: &[u8], shown_as: &[u8], target: &[u8]) -> Result<Attributes> {
+    /// Makes a symbolic link.
+    pub async fn symlink_at(&self, parent: u64, name: &[u8], shown_as: &[u8], target: &[u8]) -> Result<MadeAt> {
         let (name, target) = (name.to_vec(), target.to_vec());
         let make = |header| SymlinkRequest { header: Some(header), parent, name, target };
-        attributes(self.mutate(shown_as, parent, Opcode::Symlink, make).await?)
+        MadeAt::of(self.mutate(shown_as, parent, Opcode::Symlink, make).await?)
     }
-    /// Removes a file, link or special file.
-    pub async fn unlink_at(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<()> {
+    /// Removes a file, link or special file. The directory afterwards, if the server tells it.
+    pub async fn unlink_at(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Option<Attributes>> {
         let name = name.to_vec();
         let make = |header| UnlinkRequest { header: Some(header), parent, name };
-        self.mutate::<Empty, _>(shown_as, parent, Opcode::Unlink, make).await.map(|_| ())
+        let removed: RemovedResponse = self.mutate(shown_as, parent, Opcode::Unlink, make).await?;
+        Ok(removed.directory)
     }
-    /// Removes an empty directory.
-    pub async fn rmdir_at(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<()> {
+    /// Removes an empty directory. The one that it was in afterwards, if the server tells it.
+    pub async fn rmdir_at(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Option<Attributes>> {
         let name = name.to_vec();
         let make = |header| RmdirRequest { header: Some(header), parent, name };
-        self.mutate::<Empty, _>(shown_as, parent, Opcode::Rmdir, make).await.map(|_| ())
+        let removed: RemovedResponse = self.mutate(shown_as, parent, Opcode::Rmdir, make).await?;
+        Ok(removed.directory)
     }
     /// Begins a file in a known directory; it appears when the writer is finished. The last component of `path` is its
     /// name.
@@ -94,7 +111,7 @@ impl Volume {
         let answer: ResolveResponse = self.caller.read(&what, partition, Opcode::Resolve, request).await?;
         match ErrorCode::from_code(answer.error as u16) {
             Some(code) => Err(ClientError::remote(&what, code, "it has no parent that can be reached")),
-            None => attributes(AttributesResponse { attributes: answer.attributes }),
+            None => attributes(AttributesResponse { attributes: answer.attributes, directory: None }),
         }
     }
     /// Target of a symbolic link.

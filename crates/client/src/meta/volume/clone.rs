@@ -28,7 +28,7 @@ impl Volume {
             }
             Err(error) => return Err(error),
         };
-        let of = |found| attributes(AttributesResponse { attributes: found });
+        let of = |found| attributes(AttributesResponse { attributes: found, directory: None });
         let cloned = Cloned { length: answer.length, target: of(answer.attributes)?, source: of(answer.source)? };
         if cloned.length > request.length {
             return Err(ClientError::protocol(&shown(shown_as), "more was cloned than was asked for"));

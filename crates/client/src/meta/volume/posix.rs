@@ -2,6 +2,7 @@
 //!
 //! An open by [`Volume::open_for_read`] or [`Volume::open_for_read_at`] keeps the file alive while the session lives, also when its
 //! last name goes: the session's keep-alives see to that. Each one is closed by [`Volume::close_for_read`].
+use super::by_inode::MadeAt;
 use super::{Volume, attributes, shown};
 use crate::error::{ClientError, Result};
 use crate::meta::session::Session;
@@ -168,10 +169,10 @@ impl Volume {
         shown_as: &[u8],
         mode: u32,
         umask: u32,
-    ) -> Result<Attributes> {
+    ) -> Result<MadeAt> {
         let name = name.to_vec();
         let make = |header| MkdirRequest { header: Some(header), parent, name, mode, umask, ..Default::default() };
-        attributes(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
+        MadeAt::of(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
     }
 
     /// A further name for an inode.
