@@ -15,7 +15,6 @@ mod file;
 pub mod flags;
 pub mod invalidation;
 pub mod lock;
-mod new_dirs;
 mod ops;
 pub mod options;
 pub mod state;

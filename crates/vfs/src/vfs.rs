@@ -8,7 +8,6 @@ use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::file::{File, Files};
 use crate::invalidation::{Invalidation, Invalidations, QUEUE_MAX};
-use crate::new_dirs::NewDirs;
 use crate::ops::handles::Handles;
 use crate::options::VfsOptions;
 use cairn_client::{Budget, Client, Volume};
@@ -54,7 +53,6 @@ pub(crate) struct Inner {
     pub(crate) files: Files,
     pub(crate) cache: Cache,
     pub(crate) ahead: AskedAhead,
-    pub(crate) new_dirs: NewDirs,
     pub(crate) atimes: Atimes,
     /// Memory for written and read-ahead data.
     pub(crate) budget: Arc<Budget>,
@@ -76,7 +74,6 @@ impl Vfs {
             files: Files::default(),
             cache: Cache::new(options.cached_max),
             ahead: AskedAhead::default(),
-            new_dirs: NewDirs::default(),
             atimes: Atimes::default(),
             budget: Arc::new(Budget::new(options.memory_max)),
             background: Background::default(),
@@ -100,7 +97,7 @@ impl Vfs {
     /// How long the kernel may remember that a name does not exist, which was just answered.
     pub fn absent_for(&self, caller: &Caller, parent: u64, name: &[u8]) -> Duration {
         let known = self.inner.cache.name(caller, parent, name).filter(|(known, _)| *known == Known::Nothing);
-        known.map(|(_, left)| left).or_else(|| self.inner.new_dirs.lacks(caller, parent, name)).unwrap_or_default()
+        known.map(|(_, left)| left).unwrap_or_default()
     }
     /// What the kernel should forget. There is one receiver: `None` if it was taken before.
     pub fn invalidations(&self) -> Option<Invalidations> {
@@ -144,7 +141,6 @@ impl Inner {
     /// The same for an entry of a directory.
     pub(crate) fn entry(&self, caller: &Caller, parent: u64, name: &[u8], found: &Attributes) -> Entry {
         let entry_ttl = self.options.entry_ttl;
-        self.new_dirs.note_name(parent, name);
         self.cache.put_name(caller, parent, name, Known::Inode(found.inode), entry_ttl);
         let (attr, attr_ttl) = self.attr(found);
         Entry { attr, entry_ttl, attr_ttl }

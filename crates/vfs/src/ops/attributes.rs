@@ -150,7 +150,6 @@ impl Vfs {
             self.inner.atimes.forget(ino);
         }
         self.inner.cache.forget_attributes(ino);
-        self.inner.new_dirs.forget(ino);
         let found = self.inner.change(&what, change).await?;
         if let (None, Some(_), Some(before)) = (&file, set.size, self.inner.cache.pages(ino)) {
             // The kernel cut its pages itself.

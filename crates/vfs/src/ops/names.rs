@@ -6,9 +6,6 @@ use crate::error::{Result, VfsError};
 use crate::vfs::{Inner, ROOT, Vfs, named, shown};
 use cairn_client::{MadeAt, Volume};
 use cairn_wire::meta::{Attributes, CreateRequest};
-use std::time::Instant;
-
-const OWNER_MAY_SEARCH: u32 = 0o100;
 
 impl Vfs {
     /// Finds an entry of a directory; ENOENT may be remembered for a [time](Self::absent_for). "." and ".."
@@ -17,9 +14,6 @@ impl Vfs {
         let inner = &self.inner;
         if let Some(cached) = self.cached_entry(caller, parent, name) {
             return cached;
-        }
-        if name != b"." && name != b".." && inner.new_dirs.lacks(caller, parent, name).is_some() {
-            return Err(absent(parent, name));
         }
         let volume = inner.as_user(caller);
         let find = async {
@@ -47,7 +41,8 @@ impl Vfs {
     fn cached_entry(&self, caller: &Caller, parent: u64, name: &[u8]) -> Option<Result<Entry>> {
         let (known, entry_ttl) = self.inner.cache.name(caller, parent, name)?;
         let Known::Inode(ino) = known else {
-            return Some(Err(absent(parent, name)));
+            let text = format!("{} does not exist", shown(&named(parent, name)));
+            return Some(Err(VfsError::new(libc::ENOENT, text)));
         };
         let (attributes, attr_ttl) = self.inner.known_attributes(ino)?;
         let attr = crate::attr::Attr::of(&attributes);
@@ -71,16 +66,10 @@ impl Vfs {
     }
     pub async fn mkdir(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Result<Entry> {
         let umask = caller.umask;
-        let empty_until = Instant::now() + self.inner.options.negative_ttl;
-        let made = self
-            .make(caller, parent, name, async move |volume, name, shown_as| {
-                volume.mkdir_masked(parent, &name, &shown_as, mode, umask).await
-            })
-            .await?;
-        if caller.uid == 0 || made.attr.uid == caller.uid && made.attr.mode & OWNER_MAY_SEARCH != 0 {
-            self.inner.new_dirs.add(caller, made.attr.ino, empty_until);
-        }
-        Ok(made)
+        self.make(caller, parent, name, async move |volume, name, shown_as| {
+            volume.mkdir_masked(parent, &name, &shown_as, mode, umask).await
+        })
+        .await
     }
     pub async fn symlink(&self, caller: &Caller, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
         let target = target.to_vec();
@@ -112,7 +101,6 @@ impl Vfs {
         let shown_as = named(parent, name);
         self.inner.check_writable(&shown(&shown_as))?;
         let what = shown(&shown_as);
-        self.inner.new_dirs.note_name(parent, name);
         let made = make(self.inner.as_user(caller), name.to_vec(), shown_as);
         let made = self.inner.change(&what, async move { Ok(made.await?) }).await;
         self.changed_in(parent, name, made.as_ref().ok().and_then(|made| made.directory.as_ref()));
@@ -122,7 +110,6 @@ impl Vfs {
     pub(crate) fn forget_attributes(&self, ino: u64) {
         self.inner.ahead.forget(ino);
         self.inner.cache.forget_attributes(ino);
-        self.inner.new_dirs.forget(ino);
         if let Some(file) = self.inner.files.get(ino) {
             file.data.make_old();
         }
@@ -216,7 +203,6 @@ impl Vfs {
         self.inner.check_writable(&shown(&shown_as))?;
         let what = shown(&shown_as);
         let ((parent, name), (new_parent, new_name)) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
-        self.inner.new_dirs.note_name(new_parent, &new_name);
         let inner = self.inner.clone();
         let rename = async move {
             inner.tell_owners(&[(parent, &name), (new_parent, &new_name)]).await?;
@@ -243,10 +229,6 @@ impl Vfs {
         }
         outcome
     }
-}
-
-fn absent(parent: u64, name: &[u8]) -> VfsError {
-    VfsError::new(libc::ENOENT, format!("{} does not exist", shown(&named(parent, name))))
 }
 
 impl Inner {

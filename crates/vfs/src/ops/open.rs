@@ -61,7 +61,6 @@ impl Vfs {
         let what = shown(&shown_as);
         self.inner.check_writable(&what)?;
         let decoded = OpenFlags::from_bits(flags);
-        self.inner.new_dirs.note_name(parent, name);
         let (vfs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
         let create = async move {
             let inner = &vfs.inner;
