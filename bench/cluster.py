@@ -1,24 +1,41 @@
-"""A cluster of real processes on loopback for the measurements in this directory: a manager, a meta, nine datas, each data
-process in a rack of its own. CAIRN names the binary."""
-import os, subprocess, sys, time, urllib.request
+"""A cluster of real processes on loopback for the measurements in this directory: a manager and a meta, or three of each, nine datas,
+each data process in a rack of its own. CAIRN names the binary."""
+import json, os, socket, subprocess, sys, time, urllib.request
 
 CAIRN = os.path.realpath(os.environ.get("CAIRN", "target/release/cairn"))
 
 
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
 class Cluster:
-    def __init__(self, root):
+    def __init__(self, root, heads=1, datas=9):
         self.root, self.processes = root, {}
         self.http = {}
-        self.address = self.start("manager", '[manager]\nmember = 1\nmembers = ["1@127.0.0.1:0"]\n')
-        rest = f'[manager]\nmembers = ["1@{self.address}"]\n'
-        self.start("meta", rest + "[meta]\n")
-        for i in range(1, 10):
+        if heads == 1:
+            self.address = self.start("manager", '[manager]\nmember = 1\nmembers = ["1@127.0.0.1:0"]\n')
+            members = f'"1@{self.address}"'
+        else:
+            at = [f"127.0.0.1:{port}" for port in free_ports(heads)]
+            members = ", ".join(f'"{i}@{address}"' for i, address in enumerate(at, 1))
+            for i, address in enumerate(at, 1):
+                self.start(f"manager{i}", f"[manager]\nmember = {i}\nmembers = [{members}]\n", address)
+            self.address = ",".join(at)
+        rest = f"[manager]\nmembers = [{members}]\n"
+        for i in range(1, heads + 1):
+            self.start("meta" if heads == 1 else f"meta{i}", rest + "[meta]\n")
+        for i in range(1, datas + 1):
             self.start(f"data{i}", rest + f'[data]\ndisks = ["{root}/disks/{i}"]\n')
 
-    def start(self, name, sections):
+    def start(self, name, sections, listen="127.0.0.1:0"):
         path = f"{self.root}/{name}.toml"
         with open(path, "w") as file:
-            file.write(f'[node]\ndir = "{self.root}/{name}"\nlisten = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\nrack = "{name}"\nhost = "{name}"\n')
+            file.write(f'[node]\ndir = "{self.root}/{name}"\nlisten = "{listen}"\nhttp = "127.0.0.1:0"\nrack = "{name}"\nhost = "{name}"\n')
             file.write(sections)
         log = open(f"{self.root}/{name}.log", "a")
         process = subprocess.Popen([CAIRN, "server", "--config", path], stdout=subprocess.PIPE, stderr=log, text=True)
@@ -44,6 +61,13 @@ class Cluster:
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
         return done.stdout
+
+    def admin(self, *args):
+        """The lines of a command's JSON."""
+        done = subprocess.run([CAIRN, "--json", "admin", *args], env=self.environment(), capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def wait(self, path, layout):
         """Until a directory of the layout can be made."""

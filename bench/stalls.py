@@ -3,9 +3,11 @@
 
 Starts a manager, a meta and nine data processes on loopback, writes a file of each layout through a pipe with a pause after each
 MiB, stops one data process in the middle (or just before the end, `end`), and prints the longest time for which the pipe took nothing and what
-the end took. Ends by itself, ends only what it started. Usage: CAIRN=target/release/cairn bench/stalls.py [MIB] [LAYOUT,…]
+the end took. With `leader` instead of layouts: three managers and three metas; the leader of the partition, then that of the managers, is
+stopped while programs create files and commands are run, and the longest creation and the longest command are printed.
+Ends by itself, ends only what it started. Usage: CAIRN=target/release/cairn bench/stalls.py [MIB] [LAYOUT,…|leader]
 """
-import hashlib, os, shutil, signal, subprocess, sys, tempfile, time
+import hashlib, json, os, shutil, signal, subprocess, sys, tempfile, threading, time
 from cluster import CAIRN, Cluster
 
 MIB = int(sys.argv[1]) if len(sys.argv) > 1 else 128
@@ -36,8 +38,59 @@ def write(cluster, path, layout, victim, at):
     return longest, time.monotonic() - started, digest.digest()
 
 
+def leader(cluster, of_managers):
+    """The process that leads."""
+    status = cluster.admin("status")[0]
+    node = status["leader_node"] if of_managers else status["leaders"][0]["node"]
+    return next(each["host"] for each in cluster.admin("node", "ls") if each["id"] == node)
+
+
+def under_load(cluster, victim):
+    """Longest creation in milliseconds, longest command in seconds; the victim is stopped in the middle."""
+    seconds, longest, ends = 10, [0.0], time.monotonic() + 10
+
+    def commands():
+        while time.monotonic() < ends:
+            started = time.monotonic()
+            cluster.fs("stat", "/")
+            longest[0] = max(longest[0], time.monotonic() - started)
+
+    load = [CAIRN, "--json", "bench", "meta", "--clients", "4", "--seconds", str(seconds), "--operations", "create"]
+    process = subprocess.Popen(load, env=cluster.environment(), stdout=subprocess.PIPE, text=True)
+    other = threading.Thread(target=commands)
+    other.start()
+    time.sleep(3)
+    if victim:
+        cluster.signal(victim, signal.SIGSTOP)
+    other.join()
+    if victim:
+        cluster.signal(victim, signal.SIGCONT)
+    out, _ = process.communicate()
+    if process.returncode != 0:
+        sys.exit("a creation failed")
+    return max(json.loads(line)["max_us"] for line in out.splitlines()) / 1000, longest[0]
+
+
+def leaders(root):
+    cluster = Cluster(root, heads=3, datas=3)
+    try:
+        cluster.wait("/e", "r3")
+        for who, of_managers in [("nobody", None), ("the partition's leader", False), ("the managers' leader", True)]:
+            victim = None if of_managers is None else leader(cluster, of_managers)
+            creation, command = under_load(cluster, victim)
+            print(f"{who:24} stopped: longest creation {creation:5.0f} ms, longest command {command * 1000:5.0f} ms", flush=True)
+            time.sleep(12)
+    finally:
+        cluster.stop()
+
+
 def main():
     root = tempfile.mkdtemp(prefix="cairn-stalls.")
+    if LAYOUTS == ["leader"]:
+        try:
+            return leaders(root)
+        finally:
+            shutil.rmtree(root)
     cluster = Cluster(root)
     try:
         cluster.wait("/e", LAYOUTS[0])

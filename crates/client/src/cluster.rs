@@ -2,6 +2,7 @@
 use crate::append::fullness::FullVolumes;
 use crate::discard::Abandoned;
 use crate::error::{ClientError, Result};
+use crate::late::{Answer, Asking, Members, Questions};
 use crate::net::{Net, NetError};
 use crate::read::health::HedgeBounds;
 use crate::read::rows::ShardReads;
@@ -56,6 +57,8 @@ pub(crate) struct Cluster {
     managers: RwLock<Vec<String>>,
     /// Manager that answered last.
     current: AtomicUsize,
+    /// Who was asked while leaders were late.
+    questions: Questions,
     view: RwLock<Arc<ClusterView>>,
     refreshing: tokio::sync::Mutex<Refreshed>,
     /// When a reader last found no manager in a moment.
@@ -92,6 +95,7 @@ impl Cluster {
             place,
             managers: RwLock::new(managers),
             current: AtomicUsize::new(0),
+            questions: Questions::default(),
             view: RwLock::new(Arc::default()),
             refreshing: tokio::sync::Mutex::default(),
             missed: RwLock::default(),
@@ -145,9 +149,16 @@ impl Cluster {
         let in_contact = self.manager_pace(opcode);
         let mut patience = self.connect_patience.map_or(in_contact.patience, |c| c.min(in_contact.patience));
         loop {
-            let address = hint.take().unwrap_or_else(|| self.current_manager());
-            let last = match self.net.call(&address, opcode, request, in_contact.attempt).await {
-                Ok(answer) => return Ok(answer),
+            let first = hint.take().unwrap_or_else(|| self.current_manager());
+            self.leads(&first);
+            let Answer { from, result, unsure } =
+                self.asking().call(&first, &Managers(self), opcode, request, in_contact.attempt).await;
+            sent |= unsure;
+            let last = match result {
+                Ok(answer) => {
+                    self.leads(&from);
+                    return Ok(answer);
+                }
                 Err(NetError::Remote(error)) if error.retry() == RetryClass::Never => {
                     return Err(ClientError::Remote { what: what.into(), error });
                 }
@@ -170,7 +181,7 @@ impl Cluster {
                 });
             }
             if hint.is_none() {
-                self.current.fetch_add(1, Ordering::Relaxed);
+                self.next_manager(&from);
                 tokio::time::sleep(self.jitter(pause)).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }
@@ -194,6 +205,23 @@ impl Cluster {
     fn manager_pace(&self, opcode: Opcode) -> Pace {
         let pace = Pace { patience: self.patience, attempt: ATTEMPT };
         if self.stale.allows(opcode).is_some() { Stale::pace(pace) } else { pace }
+    }
+    /// For calls to leaders, while they are late.
+    pub(crate) fn asking(&self) -> Asking<'_> {
+        Asking { net: &self.net, clock: &self.clock, questions: &self.questions }
+    }
+    /// This one leads, as far as is known.
+    fn leads(&self, manager: &str) {
+        let at = self.managers.read().iter().position(|address| address == manager);
+        if let Some(at) = at {
+            self.current.store(at, Ordering::Relaxed);
+        }
+    }
+    /// This one does not lead, or does not answer; unless somebody else was found meanwhile.
+    fn next_manager(&self, after: &str) {
+        if self.current_manager() == after {
+            self.current.fetch_add(1, Ordering::Relaxed);
+        }
     }
     fn current_manager(&self) -> String {
         let managers = self.managers.read();
@@ -367,6 +395,21 @@ impl Cluster {
             false => format!("there are {}; cairn admin volume create makes one", known.join(", ")),
         };
         Err(ClientError::remote(&format!("volume {name:?}"), ErrorCode::UnknownVolume, &text))
+    }
+}
+
+/// Group 0 of the questions.
+struct Managers<'a>(&'a Cluster);
+
+impl Members for Managers<'_> {
+    fn group(&self) -> u32 {
+        0
+    }
+    fn addresses(&self) -> Vec<String> {
+        self.0.managers.read().clone()
+    }
+    fn leader(&self) -> Option<String> {
+        Some(self.0.current_manager())
     }
 }
 

@@ -15,6 +15,7 @@ pub mod error;
 pub mod fake;
 pub mod file_writer;
 pub mod handle;
+mod late;
 mod meta;
 mod moving;
 mod net;

@@ -56,7 +56,12 @@ impl FakeCluster {
     /// One whose calls go through something of the test's own.
     #[cfg(test)]
     pub(crate) async fn connect_through(&self, servers: Arc<dyn LocalServers>) -> Client {
-        let options = ConnectOptions { patience: Duration::from_secs(8), ..ConnectOptions::new(vec![self.manager()]) };
+        Self::connect_to(servers, vec![self.manager()]).await
+    }
+    /// The same, with managers of the test's own.
+    #[cfg(test)]
+    pub(crate) async fn connect_to(servers: Arc<dyn LocalServers>, managers: Vec<String>) -> Client {
+        let options = ConnectOptions { patience: Duration::from_secs(8), ..ConnectOptions::new(managers) };
         let env = (Arc::new(TokioClock(tokio::time::Instant::now())) as _, Arc::new(FastRng::seeded(7)) as _);
         Client::over(Net::local(servers), env, options).await.expect("connected")
     }

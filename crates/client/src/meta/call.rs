@@ -2,6 +2,7 @@
 use super::session::{Session, SlotLease};
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
+use crate::late::Members;
 use crate::net::NetError;
 use crate::stale::{Pace, Stale};
 use cairn_types::{ErrorCode, InodeId, RetryClass, SessionId};
@@ -163,7 +164,7 @@ impl MetaCaller {
         }
         match self.attempts(partition, opcode, &request, pace).await {
             Ok(answer) => Ok(answer),
-            Err(Failure::Final(error)) => Err(ClientError::Remote { what: what.into(), error }),
+            Err(Failure::Final { error, .. }) => Err(ClientError::Remote { what: what.into(), error }),
             Err(Failure::GaveUp { last, .. }) if stale => {
                 self.read_from_any(what, partition, opcode, &request, last).await
             }
@@ -223,10 +224,11 @@ impl MetaCaller {
                 lease.finish();
                 Ok(answer)
             }
-            Err(Failure::Final(error)) => {
+            Err(Failure::Final { error, sent }) => {
                 match error.code {
                     ErrorCode::SessionEnded | ErrorCode::BadSequence => session.mark_ended(),
-                    // Refused before it reached the log: the number was not used.
+                    // Refused before it reached the log: the number was not used, unless by one who did not answer.
+                    ErrorCode::BadRequest | ErrorCode::UnknownOperation if sent => drop(lease),
                     ErrorCode::BadRequest | ErrorCode::UnknownOperation => lease.unused(),
                     _ => lease.finish(),
                 }
@@ -254,16 +256,22 @@ impl MetaCaller {
     ) -> std::result::Result<A, Failure> {
         let started = self.cluster.clock.now();
         let (mut pause, mut round, mut sent) = (PAUSE_MIN, 0usize, false);
-        let mut hint = self.shared.leaders.lock().get(&partition).cloned();
+        let mut hint = None;
         loop {
-            let address = match hint.take() {
-                Some(address) => Some(address),
-                None => self.member_address(partition, round),
-            };
+            let known = || self.shared.leaders.lock().get(&partition).cloned();
+            let first = hint.take().or_else(known).or_else(|| self.member_address(partition, round));
             round += 1;
-            let result = match &address {
-                Some(address) => self.cluster.net.call(address, opcode, request, pace.attempt).await,
-                None => Err(NetError::NotSent(format!("the map names no node for partition p{partition}"))),
+            let (address, result) = match first {
+                Some(first) => {
+                    let members = MembersOf { caller: self, partition };
+                    let answer = self.cluster.asking().call(&first, &members, opcode, request, pace.attempt).await;
+                    sent |= answer.unsure;
+                    (Some(answer.from), answer.result)
+                }
+                None => {
+                    let text = format!("the map names no node for partition p{partition}");
+                    (None, Err(NetError::NotSent(text)))
+                }
             };
             let last = match result {
                 Ok(answer) => {
@@ -273,9 +281,11 @@ impl MetaCaller {
                 Err(NetError::Remote(error)) => match error.retry() {
                     RetryClass::Never => {
                         self.remember_leader(partition, address);
-                        return Err(Failure::Final(error));
+                        return Err(Failure::Final { error, sent });
                     }
-                    RetryClass::Unknown if error.code == ErrorCode::SessionEnded => return Err(Failure::Final(error)),
+                    RetryClass::Unknown if error.code == ErrorCode::SessionEnded => {
+                        return Err(Failure::Final { error, sent });
+                    }
                     _ => {
                         sent |= error.retry() == RetryClass::Unknown;
                         hint = error.leader_hint.clone().filter(|h| Some(h) != address.as_ref());
@@ -283,7 +293,7 @@ impl MetaCaller {
                             // It leads; whoever has the lease needs a moment.
                             tokio::time::sleep(self.cluster.jitter(pause)).await;
                             pause = (pause * 2).min(PAUSE_MAX);
-                            hint = address;
+                            hint = address.clone();
                         }
                         error.to_string()
                     }
@@ -298,7 +308,7 @@ impl MetaCaller {
                 return Err(Failure::GaveUp { sent, last });
             }
             if hint.is_none() {
-                self.shared.leaders.lock().remove(&partition);
+                self.forget_leader(partition, address.as_ref());
                 tokio::time::sleep(self.cluster.jitter(pause)).await;
                 pause = (pause * 2).min(PAUSE_MAX);
                 if round % 3 == 0 {
@@ -317,6 +327,14 @@ impl MetaCaller {
         }
     }
 
+    /// Unless somebody else was found meanwhile.
+    fn forget_leader(&self, partition: u32, address: Option<&String>) {
+        let mut leaders = self.shared.leaders.lock();
+        if leaders.get(&partition) == address {
+            leaders.remove(&partition);
+        }
+    }
+
     /// Of all members, the leader last heard of first.
     pub(super) fn member_addresses(&self, partition: u32) -> Vec<String> {
         let members = self.cluster.view().partitions.get(&partition).map_or(0, |p| p.nodes.len());
@@ -332,9 +350,27 @@ impl MetaCaller {
     }
 }
 
+/// Those of a partition.
+struct MembersOf<'a> {
+    caller: &'a MetaCaller,
+    partition: u32,
+}
+
+impl Members for MembersOf<'_> {
+    fn group(&self) -> u32 {
+        self.partition
+    }
+    fn addresses(&self) -> Vec<String> {
+        self.caller.member_addresses(self.partition)
+    }
+    fn leader(&self) -> Option<String> {
+        self.caller.shared.leaders.lock().get(&self.partition).cloned()
+    }
+}
+
 enum Failure {
-    /// The servers decided.
-    Final(cairn_wire::error::WireError),
+    /// The servers decided; `sent`: some attempt before may have been executed.
+    Final { error: cairn_wire::error::WireError, sent: bool },
     /// The patience ended; `sent`: some attempt may have been executed.
     GaveUp { sent: bool, last: String },
 }
