@@ -4,7 +4,7 @@
 Starts a manager, a meta and nine data processes on loopback, writes a file of each layout through a pipe with a pause after each
 MiB, stops one data process in the middle (or just before the end, `end`), and prints the longest time for which the pipe took nothing and what
 the end took. With `leader` instead of layouts: three managers and three metas; the leader of the partition, then that of the managers, is
-stopped while programs create files and commands are run, and the longest creation and the longest command are printed.
+stopped while a program stores and reads small files and commands are run, and what the longest file and the longest command took is printed.
 Ends by itself, ends only what it started. Usage: CAIRN=target/release/cairn bench/stalls.py [MIB] [LAYOUT,…|leader]
 """
 import hashlib, json, os, shutil, signal, subprocess, sys, tempfile, threading, time
@@ -46,29 +46,39 @@ def leader(cluster, of_managers):
 
 
 def under_load(cluster, victim):
-    """Longest creation in milliseconds, longest command in seconds; the victim is stopped in the middle."""
-    seconds, longest, ends = 10, [0.0], time.monotonic() + 10
+    """Longest file and longest command, in milliseconds; the victim is stopped in the middle. Errors end the measurement."""
+    commands, files, failed, ends = [], [], [], time.monotonic() + 12
+    load = [CAIRN, "--json", "bench", "files", "--size", "4096", "--count", "2000", "--parallel", "4"]
 
-    def commands():
-        while time.monotonic() < ends:
-            started = time.monotonic()
-            cluster.fs("stat", "/")
-            longest[0] = max(longest[0], time.monotonic() - started)
+    def run(once):
+        try:
+            while time.monotonic() < ends:
+                once()
+        except Exception as error:
+            failed.append(error)
 
-    load = [CAIRN, "--json", "bench", "meta", "--clients", "4", "--seconds", str(seconds), "--operations", "create"]
-    process = subprocess.Popen(load, env=cluster.environment(), stdout=subprocess.PIPE, text=True)
-    other = threading.Thread(target=commands)
-    other.start()
+    def command():
+        started = time.monotonic()
+        cluster.fs("stat", "/")
+        commands.append((time.monotonic() - started) * 1000)
+
+    def many_files():
+        done = subprocess.run(load, env=cluster.environment(), capture_output=True, text=True, check=True)
+        files.extend(json.loads(line)["max_us"] / 1000 for line in done.stdout.splitlines())
+
+    threads = [threading.Thread(target=run, args=[once]) for once in (command, many_files)]
+    for thread in threads:
+        thread.start()
     time.sleep(3)
     if victim:
         cluster.signal(victim, signal.SIGSTOP)
-    other.join()
+    for thread in threads:
+        thread.join()
     if victim:
         cluster.signal(victim, signal.SIGCONT)
-    out, _ = process.communicate()
-    if process.returncode != 0:
-        sys.exit("a creation failed")
-    return max(json.loads(line)["max_us"] for line in out.splitlines()) / 1000, longest[0]
+    if failed:
+        sys.exit(f"with {victim} stopped: {failed[0]}")
+    return max(files), max(commands)
 
 
 def leaders(root):
@@ -77,8 +87,8 @@ def leaders(root):
         cluster.wait("/e", "r3")
         for who, of_managers in [("nobody", None), ("the partition's leader", False), ("the managers' leader", True)]:
             victim = None if of_managers is None else leader(cluster, of_managers)
-            creation, command = under_load(cluster, victim)
-            print(f"{who:24} stopped: longest creation {creation:5.0f} ms, longest command {command * 1000:5.0f} ms", flush=True)
+            file, command = under_load(cluster, victim)
+            print(f"{who:24} stopped: longest file {file:5.0f} ms, longest command {command:5.0f} ms", flush=True)
             time.sleep(12)
     finally:
         cluster.stop()
