@@ -209,7 +209,12 @@ impl Inner {
         let next = DiskId(next);
         let address = match self.address(&member.pg, next) {
             Ok(address) => address,
-            Err(error) => return join.rest(Err(error)),
+            Err(error) => {
+                if along.opcode == Opcode::Seal {
+                    self.seal_later(member.disk, id);
+                }
+                return join.rest(Err(error));
+            }
         };
         let header = ChunkHeader { disk: next.get(), ..along.header };
         let deadline = self.hop_deadline(along.chain.len(), self.config.sync_deadline);
@@ -218,10 +223,13 @@ impl Inner {
         let (inner, pg, join) = (self.clone(), member.pg.clone(), join.clone());
         let peer = self.client.peer(&address);
         if along.opcode == Opcode::Seal {
-            let request = SealRequest { chunk: Some(header), chain: rest.to_vec() };
+            let (request, disk) = (SealRequest { chunk: Some(header), chain: rest.to_vec() }, member.disk);
             peer.call_then(along.opcode.code(), &request, Payload::None, options, move |outcome| {
                 let outcome = outcome.and_then(|answer| answer.decode::<SealResponse>());
                 let outcome = outcome.map_err(|error| hop_error(next, error));
+                if outcome.is_err() {
+                    inner.seal_later(disk, id);
+                }
                 join.rest(inner.judge_hop(&pg, outcome.map(|_| Part { durable: u64::MAX, ..Part::default() })));
             });
         } else {

@@ -1,5 +1,6 @@
 //! Idle chunks: a primary seals what got no append for a while, so that the space reserved for it comes back; of shards
-//! each member seals its own.
+//! each member seals its own. The same for seals that a writer asked for and another member did not answer: a chunk that is
+//! sealed here is idle no more, and there it would keep its space, and be there without any block, until the next epoch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,11 +41,16 @@ impl Inner {
         for (disk, id) in due {
             if let Err(error) = self.seal_everywhere(disk, id).await {
                 tracing::debug!(chunk = %id, %error, "an idle chunk is sealed later");
-                let mut unsealed = self.unsealed.lock();
-                if unsealed.len() < UNSEALED_MAX {
-                    unsealed.push((disk, id));
-                }
+                self.seal_later(disk, id);
             }
+        }
+    }
+
+    /// Some member may not have been told that a chunk is sealed.
+    pub(super) fn seal_later(&self, disk: DiskId, id: ChunkId) {
+        let mut unsealed = self.unsealed.lock();
+        if unsealed.len() < UNSEALED_MAX {
+            unsealed.push((disk, id));
         }
     }
 
@@ -59,8 +65,10 @@ impl Inner {
         if fence::primary(&member.pg) != Some(disk) || member.check_entered().is_err() {
             return Ok(());
         }
-        // Here first: nothing is appended any more, so the others get no more either.
-        self.seal_member(&member, disk, id).await?;
+        // Here first: nothing is appended any more, so the others get no more either. It may have been dead, and be gone.
+        if member.store.info(id).is_some() {
+            self.seal_member(&member, disk, id).await?;
+        }
         for other in others(&member.pg, disk) {
             self.seal_member(&member, other, id).await?;
         }

@@ -136,6 +136,22 @@ fn idle_chunks_are_sealed_and_trimmed() {
     }
 }
 
+/// The reserved space of a member that a writer's seal did not reach in time would stay reserved until the next epoch; and of
+/// a chunk without any block left the file.
+#[test]
+fn a_seal_that_a_member_did_not_answer_comes_again() {
+    let mut cluster = Cluster::start_tuned(3, |config| config.idle_seal = std::time::Duration::from_millis(200));
+    let index = cluster.allocate(0).expect("an index");
+    cluster.append(0, &[1, 2], index, 0, &pattern(1, 200_000)).expect("appended");
+    cluster.kill(1);
+    cluster.seal(0, &[1, 2], index).expect_err("the second member does not answer");
+    assert!(cluster.nodes[0].store().info(super::repairs::id(index)).is_some_and(|chunk| chunk.sealed));
+    cluster.answer_again(1);
+    for i in 0..3 {
+        eventually("the seal", || cluster.nodes[i].store().info(super::repairs::id(index)).is_some_and(|c| c.sealed));
+    }
+}
+
 /// What a chunk takes on the disk, from which compaction tells what is dead, would be another number than the file's.
 #[test]
 fn lists_tell_what_chunks_take() {

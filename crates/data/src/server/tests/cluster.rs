@@ -101,13 +101,16 @@ impl TestNode {
     fn start(dir: tempfile::TempDir, node: u32, disk: u32, tune: Tune) -> Self {
         let mut config = config(&[dir.path()]);
         tune(&mut config);
-        let (env, identity) = env(CLUSTER);
-        let data = DataServer::start(config, env).expect("a data server");
-        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
-        let listen = "127.0.0.1:0".parse().expect("an address");
-        let server = Server::bind(listen, config, identity, Arc::new(data.clone())).expect("a free port");
+        let data = DataServer::start(config, env(CLUSTER).0).expect("a data server");
+        let server = Self::listen("127.0.0.1:0", &data).expect("a free port");
         let address = server.local_addr().to_string();
         Self { dir, data, server: Some(server), disk, node, address }
+    }
+
+    fn listen(address: &str, data: &DataServer) -> Option<Server> {
+        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
+        let listen = address.parse().expect("an address");
+        Server::bind(listen, config, env(CLUSTER).1, Arc::new(data.clone())).ok()
     }
 
     pub(super) fn file(&self, index: u32) -> std::path::PathBuf {
@@ -180,6 +183,15 @@ impl Cluster {
         if let Some(server) = node.server.take() {
             server.shutdown(Duration::ZERO);
         }
+    }
+
+    /// A node that was killed answers again as if nothing had been.
+    pub(super) fn answer_again(&mut self, i: usize) {
+        let node = &mut self.nodes[i];
+        eventually("its address to be free", || {
+            node.server = TestNode::listen(&node.address, &node.data);
+            node.server.is_some()
+        });
     }
 
     /// Ends a node and starts it anew on its directory.
