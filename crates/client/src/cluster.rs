@@ -77,6 +77,8 @@ pub(crate) struct Cluster {
     pub(crate) abandoned: Abandoned,
     /// Volumes that were full a moment ago.
     pub(crate) full: FullVolumes,
+    /// When a partition last did not know how to take attributes along with contents.
+    pub(crate) apart: RwLock<Option<cairn_types::Time>>,
 }
 
 impl Cluster {
@@ -106,6 +108,7 @@ impl Cluster {
             suspects: Suspects::default(),
             abandoned: Abandoned::default(),
             full: FullVolumes::default(),
+            apart: RwLock::default(),
         }
     }
     /// The map as known now.

@@ -239,6 +239,7 @@ impl Namespace {
             Opcode::RemoveXattr => self.remove_xattr(context, request),
             Opcode::Publish => self.publish(context, request, out, false),
             Opcode::PublishVolatile => self.publish(context, request, out, true),
+            Opcode::PublishAttributes => self.publish_attributes(context, request, out),
             Opcode::Hold => self.hold(context, request, out),
             Opcode::Release => self.release(context, request),
             Opcode::Discard => self.discard(context, request),

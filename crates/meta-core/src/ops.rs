@@ -18,6 +18,7 @@ mod mkdir;
 mod open;
 mod overwrite_lease;
 mod publish;
+mod publish_attributes;
 mod punch;
 mod quota;
 mod readdir;

@@ -11,7 +11,7 @@
 //! | 1 | manager: notes and gray disks (log commands 28, 29), activation (34), settings of this level; partitions: `SetFeatureLevel` |
 //! | 2 | partitions: files closed before they are durable (`PublishVolatile`, `NoteDurable`, `EndVolatile`, and what they leave in the namespace) |
 //! | 3 | manager: settings of this level |
-//! | 4 | manager: settings of a volume (log command 35, and what it leaves in the checkpoint) |
+//! | 4 | manager: settings of a volume (log command 35, and what it leaves in the checkpoint); partitions: `PublishAttributes` |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).

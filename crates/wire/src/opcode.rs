@@ -126,6 +126,7 @@ opcodes! {
     CloneRange = 0x0517, meta::CloneRangeRequest => meta::CloneRangeResponse;
     NoteDurable = 0x0518, meta::NoteDurableRequest => common::Empty;
     PublishVolatile = 0x0519, meta::PublishRequest => meta::AttributesResponse;
+    PublishAttributes = 0x051a, meta::PublishAttributesRequest => meta::AttributesResponse;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;
@@ -170,6 +171,7 @@ impl Opcode {
         match self {
             Self::SetFeatureLevel => 1,
             Self::PublishVolatile | Self::NoteDurable | Self::EndVolatile => 2,
+            Self::PublishAttributes => 4,
             _ => 0,
         }
     }

@@ -65,7 +65,7 @@ impl Kind {
             O::Mkdir => Self::Mkdir,
             O::Rename => Self::Rename,
             O::Unlink | O::Rmdir | O::RemoveTree => Self::Remove,
-            O::Setattr | O::SetXattr | O::RemoveXattr => Self::Change,
+            O::Setattr | O::PublishAttributes | O::SetXattr | O::RemoveXattr => Self::Change,
             _ => return None,
         })
     }

@@ -33,7 +33,7 @@ impl Fake {
                 state.next_session += 1;
                 OpenSessionResponse { session: state.next_session, map: None }.encode_to_vec()
             }
-            Opcode::PublishVolatile if state.of_older_build => {
+            Opcode::PublishVolatile | Opcode::PublishAttributes if state.of_older_build => {
                 return Err(WireError::new(ErrorCode::UnknownOperation, "not before all members know it"));
             }
             Opcode::EnsurePgs if state.lack_disks => {

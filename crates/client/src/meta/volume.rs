@@ -296,6 +296,18 @@ impl Volume {
         let make = |header| PublishRequest { header: Some(header), inode, ..request };
         attributes(self.mutate(shown_as, inode, opcode, make).await?)
     }
+    /// The same, with what was set of the file before.
+    pub(crate) async fn publish_attributes(
+        &self,
+        inode: u64,
+        shown_as: &[u8],
+        (request, set): (PublishRequest, SetattrRequest),
+    ) -> Result<Attributes> {
+        let publish = Some(PublishRequest { inode, ..request });
+        let set = Some(SetattrRequest { inode, ..set });
+        let make = |header| PublishAttributesRequest { header: Some(header), publish, attributes: set };
+        attributes(self.mutate(shown_as, inode, Opcode::PublishAttributes, make).await?)
+    }
     /// A page of the extents that overlap the range.
     pub async fn extents(&self, inode: u64, offset: u64, length: u64) -> Result<GetExtentsResponse> {
         let partition = self.caller.partition_of(inode).await?;

@@ -9,12 +9,12 @@ use crate::namespace::{Context, Namespace};
 use crate::permission::{SETGID, WRITE, check_owner, killed_privileges, mode_after_write, without_privileges};
 use cairn_types::ErrorCode;
 
-const MODE: u32 = 1 << 0;
-const UID: u32 = 1 << 1;
-const GID: u32 = 1 << 2;
+pub(super) const MODE: u32 = 1 << 0;
+pub(super) const UID: u32 = 1 << 1;
+pub(super) const GID: u32 = 1 << 2;
 const SIZE: u32 = 1 << 3;
-const ATIME: u32 = 1 << 4;
-const MTIME: u32 = 1 << 5;
+pub(super) const ATIME: u32 = 1 << 4;
+pub(super) const MTIME: u32 = 1 << 5;
 const ATIME_NOW: u32 = 1 << 6;
 const MTIME_NOW: u32 = 1 << 7;
 const LAYOUT: u32 = 1 << 8;
@@ -26,24 +26,7 @@ const ALL: u32 = (1 << 11) - 1;
 impl Namespace {
     pub(crate) fn setattr(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Setattr::decode(bytes)?;
-        if request.valid & !ALL != 0 {
-            return Err(OpError::new(ErrorCode::InvalidArgument, "unknown attributes are to be set"));
-        }
-        let mut inode = self.live_inode(request.inode)?;
-        self.check_size(&request, &inode, context)?;
-        if request.valid & KILL_PRIVILEGES != 0 && inode.is_regular() && check_owner(&inode, &context.who).is_err() {
-            self.check_writable(request.inode, &inode, context)?;
-        }
-        check_owner_change(&request, &inode, context)?;
-        if request.valid & MODE != 0 {
-            check_owner(&inode, &context.who)?;
-            if inode.is_symlink() {
-                return Err(OpError::new(ErrorCode::InvalidArgument, "the mode of a symbolic link cannot be changed"));
-            }
-        }
-        let may_write = self.allows(request.inode, &inode, &context.who, WRITE);
-        check_times(&request, &inode, may_write, context)?;
-        check_layout(&request, &inode, context)?;
+        let mut inode = self.check_setattr(&request, context)?;
         if request.valid == 0 {
             put_attributes_response(out, request.inode, &inode);
             return Ok(());
@@ -78,6 +61,29 @@ impl Namespace {
         self.put_inode(request.inode, &inode);
         put_attributes_response(out, request.inode, &inode);
         Ok(())
+    }
+
+    /// Whether it may be done. The inode as it is.
+    pub(super) fn check_setattr(&self, request: &request::Setattr, context: &Context<'_>) -> Result<Inode> {
+        if request.valid & !ALL != 0 {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "unknown attributes are to be set"));
+        }
+        let inode = self.live_inode(request.inode)?;
+        self.check_size(request, &inode, context)?;
+        if request.valid & KILL_PRIVILEGES != 0 && inode.is_regular() && check_owner(&inode, &context.who).is_err() {
+            self.check_writable(request.inode, &inode, context)?;
+        }
+        check_owner_change(request, &inode, context)?;
+        if request.valid & MODE != 0 {
+            check_owner(&inode, &context.who)?;
+            if inode.is_symlink() {
+                return Err(OpError::new(ErrorCode::InvalidArgument, "the mode of a symbolic link cannot be changed"));
+            }
+        }
+        let may_write = self.allows(request.inode, &inode, &context.who, WRITE);
+        check_times(request, &inode, may_write, context)?;
+        check_layout(request, &inode, context)?;
+        Ok(inode)
     }
 
     fn check_size(&self, request: &request::Setattr, inode: &Inode, context: &Context<'_>) -> Result<()> {

@@ -197,3 +197,61 @@ fn inode_ids_run_out() {
     assert_eq!((d.names(ROOT), d.namespace.inodes_left()), (vec!["b".to_string()], 0));
     d.check();
 }
+
+/// A file would have contents with the mode of before, or attributes that were set after contents that are not there.
+#[test]
+fn attributes_come_along_with_contents_or_nothing_does() {
+    let (mut d, f) = file();
+    let other = d.create(ROOT, "g", 0o644).unwrap().inode;
+    let publish = |inode, index, durability| PublishRequest {
+        inode,
+        extents: vec![extent(0, 10, index, 0)],
+        if_data_version: 1,
+        mtime_ns: 99,
+        durability,
+        ..Default::default()
+    };
+    let set = |inode, valid| SetattrRequest {
+        inode,
+        valid,
+        mode: 0o600,
+        uid: 5,
+        gid: 6,
+        atime_ns: 7,
+        mtime_ns: 8,
+        ..Default::default()
+    };
+    let before = (d.getattr(f).unwrap(), d.extents(f).unwrap());
+    let layout = PublishRequest { layout: 1, ..publish(f, 1, 0) };
+    for (request, attributes, code) in [
+        (publish(f, 1, 0), set(other, 1), E::InvalidArgument),
+        (publish(f, 1, 0), set(f, 1 | 1 << 3), E::InvalidArgument),
+        (publish(f, 1, 0), set(f, 1 | 1 << 9), E::InvalidArgument),
+        (publish(f, 1, 2), set(f, 1), E::InvalidArgument),
+        (layout, set(f, 1), E::InvalidArgument),
+        (PublishRequest { if_data_version: 77, ..publish(f, 1, 0) }, set(f, 0b110111), E::Conflict),
+    ] {
+        assert_eq!(d.publish_attributes(request, attributes), Err(code));
+    }
+    // Somebody who holds it for writing, and is not its owner.
+    d.who = user(1000, 1000, &[]);
+    assert_eq!(d.publish_attributes(publish(f, 1, 0), set(f, 1)), Err(E::NotPermitted));
+    d.who = user(0, 0, &[]);
+    assert_eq!((d.getattr(f).unwrap(), d.extents(f).unwrap()), before);
+    // The same as one after the other.
+    let both = d.publish_attributes(publish(f, 1, 0), set(f, 0b110111)).unwrap();
+    d.setattr(set(other, 0b110111)).unwrap();
+    let after = d.publish_with(PublishRequest { mtime_ns: 8, ..publish(other, 2, 0) }).unwrap();
+    let of = |a: &cairn_wire::meta::Attributes| {
+        (a.mode, a.uid, a.gid, a.atime_ns, a.mtime_ns, a.size, a.data_version, a.stored_bytes)
+    };
+    assert_eq!(of(&both), of(&after));
+    assert_eq!((both.mode & 0o7777, both.uid, both.gid, both.atime_ns, both.mtime_ns), (0o600, 5, 6, 7, 8));
+    assert_eq!((d.getattr(f).unwrap(), d.extents(f).unwrap()), (both, vec![extent(0, 10, 1, 0)]));
+    // Before it is durable, with the time of the publish.
+    let volatile = d.create(ROOT, "h", 0o644).unwrap().inode;
+    let shown = d.publish_attributes(publish(volatile, 3, 1), set(volatile, 1)).unwrap();
+    assert_eq!((shown.mode & 0o7777, shown.mtime_ns), (0o600, 99));
+    assert_ne!(shown.volatile_of, 0);
+    d.check();
+}

@@ -253,6 +253,11 @@ impl Driver {
         let opcode = if request.durability == 0 { Opcode::Publish } else { Opcode::PublishVolatile };
         self.attributes(opcode, &PublishRequest { header, written_by, ..request })
     }
+    pub fn publish_attributes(&mut self, request: PublishRequest, set: SetattrRequest) -> Answer<Attributes> {
+        let (header, written_by) = (self.next(), self.writer(request.written_by));
+        let publish = Some(PublishRequest { written_by, ..request });
+        self.attributes(Opcode::PublishAttributes, &PublishAttributesRequest { header, publish, attributes: Some(set) })
+    }
     /// Closes a file when its bytes are in the members' memory.
     pub fn publish_volatile(&mut self, inode: u64, extents: &[Extent]) -> Answer<Attributes> {
         self.publish_with(PublishRequest { inode, extents: extents.to_vec(), durability: 1, ..Default::default() })

@@ -96,7 +96,7 @@ async fn attributes_of_a_new_file_go_with_its_contents() {
             let mut calls = counts(&cluster);
             // It may have been sent before.
             assert!(calls.remove("Append").is_none_or(|appends| appends == 1));
-            assert_eq!(calls, BTreeMap::from([("Publish", 1), ("Setattr", 1)]));
+            assert_eq!(calls, BTreeMap::from([("PublishAttributes", 1)]));
         }
         assert_eq!(seen(&other, ino).await, wanted, "{end}: elsewhere");
         assert_eq!(seen(&vfs, ino).await, wanted, "{end}: here");

@@ -162,3 +162,33 @@ async fn a_capability_goes_with_later_writes_only() {
     vfs.removexattr(&user(USER), ino, NAME).await.expect("by a write of his");
     assert_eq!(vfs.getxattr(&root(), ino, NAME).await.map_err(|error| error.errno), Err(61));
 }
+
+/// Contents would have the time that was set before they were written; or a partition of an earlier build would get neither the
+/// attributes nor the contents.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attributes_and_contents_go_together_or_apart() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    for (name, older) in [("new", false), ("old", true), ("older", true)] {
+        cluster.set_older_build(older);
+        let (ino, handle) = create(&vfs, name, WRONLY).await;
+        write(&vfs, handle, 0, b"first").await;
+        set(&vfs, &root(), ino, Some(handle), mtime(5)).await;
+        set(&vfs, &root(), ino, Some(handle), SetAttr { mode: Some(0o600), ..SetAttr::default() }).await;
+        let now = vfs.getattr(&root(), ino, None).await.expect("there").0.ctime;
+        write(&vfs, handle, 5, b" second").await;
+        cluster.take_calls();
+        close(&vfs, handle).await;
+        let calls = cluster.take_calls();
+        let of = |call: &str| calls.get(call).copied().unwrap_or_default();
+        let asked = (of("PublishAttributes"), of("Setattr"), of("Publish"));
+        // Two flights: the second one has nothing more to take along. Who refused it is not asked again for a while.
+        let expected = if name == "new" { (1, 0) } else { (u64::from(name == "old"), 1) };
+        assert_eq!((asked.0, asked.1), expected, "{name}: {calls:?}");
+        assert!(asked.2 <= 2 && asked.0 + asked.2 >= 1, "{name}: {calls:?}");
+        let there = seen(&cluster, ino).await;
+        assert_eq!((there.mode & 0o7777, there.size), (0o600, 12), "{name}");
+        assert!(there.mtime >= now, "{name}: {} is before {now}", there.mtime);
+        assert_eq!(contents(&mount(&cluster).await, ino).await, b"first second", "{name}");
+    }
+}

@@ -1,5 +1,5 @@
 //! Attributes of a file that this client made and nobody has seen contents of: set here at once, told to the servers with
-//! the first contents or soon after. A program that unpacks an archive sets times, owner and mode of each file it writes.
+//! the first contents, in one request where the partition knows that, or soon after. A program that unpacks an archive sets times, owner and mode of each file it writes.
 //!
 //! Invariants: contents are published only after the attributes that were set before them; a file is not clean while some
 //! wait; what the servers refuse keeps no contents from being published. Not here: who may set them, and which of them may wait
@@ -9,12 +9,13 @@ use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_types::{ErrorCode, Time};
 use cairn_wire::meta::{Attributes, SetattrRequest};
+use std::time::Duration;
 
 const MODE: u32 = 1;
 const UID: u32 = 1 << 1;
 const GID: u32 = 1 << 2;
 const ATIME: u32 = 1 << 4;
-const MTIME: u32 = 1 << 5;
+pub(super) const MTIME: u32 = 1 << 5;
 /// What can wait: it depends on nothing that others may change, and all of it can be set by one request.
 const WAITING: u32 = MODE | UID | GID | ATIME | MTIME;
 const PERMISSIONS: u32 = 0o7777;
@@ -58,6 +59,16 @@ impl Later {
     }
 }
 
+/// Before a partition is asked again that did not know how to take them along with contents.
+const APART: Duration = Duration::from_secs(60);
+
+/// Attributes on their way along with contents.
+pub(super) struct Along<'a> {
+    pub request: SetattrRequest,
+    number: u64,
+    _telling: tokio::sync::MutexGuard<'a, ()>,
+}
+
 /// He may not set them any more: it will never be otherwise, and the file's contents wait for it.
 fn is_refused(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::NotPermitted | ErrorCode::PermissionDenied))
@@ -87,6 +98,37 @@ impl FileData {
         let new = || Later { request: SetattrRequest::default(), writer, since: now, ctime_ns, number: 0 };
         state.later.get_or_insert_with(new).add(request, ctime_ns);
         true
+    }
+    /// Whether what waits can go along with a publish: it is of the user for whom that is done.
+    pub(super) fn goes_along(&self) -> bool {
+        let cluster = self.volume.cluster();
+        let apart = cluster.apart.read().is_some_and(|since| self.now().since(since) < APART);
+        let state = self.state.lock();
+        !apart && state.later.as_ref().is_some_and(|later| later.writer.who() == state.writer.who())
+    }
+    /// What is to go along with a publish; if that cannot be, the servers are told of it before.
+    pub(super) async fn take_along(&self) -> Result<Option<Along<'_>>> {
+        if self.goes_along() {
+            let telling = self.telling.lock().await;
+            let later = self.state.lock().later.clone();
+            // Nobody may have waited for it but for the lock.
+            if let Some(later) = later.filter(|_| self.goes_along()) {
+                return Ok(Some(Along { request: later.request, number: later.number, _telling: telling }));
+            }
+        }
+        self.send_later().await.map(|()| None)
+    }
+    /// It was published along with contents.
+    pub(super) fn went_along(&self, along: &Along<'_>) {
+        self.state.lock().later.take_if(|waiting| waiting.number == along.number);
+    }
+    /// Whether a publish is to be tried again without what went along with it: the partition does not know that, or refuses it.
+    pub(super) fn goes_apart(&self, error: &ClientError) -> bool {
+        let unknown = error.code() == Some(ErrorCode::UnknownOperation);
+        if unknown {
+            *self.volume.cluster().apart.write() = Some(self.now());
+        }
+        unknown || is_refused(error)
     }
     pub fn has_later(&self) -> bool {
         self.state.lock().later.is_some()

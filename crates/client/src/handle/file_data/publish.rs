@@ -1,6 +1,7 @@
 //! Publishing: durable flights become part of the file, in their order.
 use super::flight::{Flight, RUNS_MAX};
 use super::in_place::Placed;
+use super::later::{Along, MTIME};
 use super::{By, FileData, State};
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
@@ -8,7 +9,7 @@ use crate::meta::volume::Volume;
 use crate::moving::joined;
 use cairn_types::{EXTENT_SHARED, ErrorCode};
 use cairn_wire::common::{Extent, StripeSet};
-use cairn_wire::meta::{Attributes, PublishRequest};
+use cairn_wire::meta::{Attributes, PublishRequest, SetattrRequest};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,7 +95,8 @@ impl FileData {
         loop {
             let front = self.state.lock().flights.front().filter(|front| front.id <= last).cloned();
             let Some(front) = front else { break };
-            let (_, told) = tokio::join!(front.wait(), self.send_later());
+            let told = async { if self.goes_along() { Ok(()) } else { self.send_later().await } };
+            let (_, told) = tokio::join!(front.wait(), told);
             told?;
             let batch = self.batch(&front, last);
             let mut bodies = Vec::with_capacity(batch.len());
@@ -117,6 +119,8 @@ impl FileData {
                 Err(error) => return self.after_refusal(error),
             }
         }
+        // What was set meanwhile, or could not go along.
+        self.send_later().await?;
         // Nothing was recalled meanwhile: whoever asks for a flush wants it again.
         Ok(Published::All)
     }
@@ -173,18 +177,33 @@ impl FileData {
         let (extents, sets) = (body.places.extents.clone(), body.places.sets.clone());
         let mut shown = body.shown.take().filter(|_| batch[0].shown);
         let mut tries = 0;
+        let mut along = self.take_along().await?;
         loop {
             let Some((publishing, writer, request)) = self.request(batch, &extents, body.session.0) else {
                 return Err(ClientError::Changed { what: self.what() });
             };
+            let set = along.as_ref().map(|along| self.set_along(along));
             let publish = async |extents, sets| {
-                writer.publish(self.inode, &self.shown_as, PublishRequest { extents, sets, ..request }).await
+                let request = PublishRequest { extents, sets, ..request };
+                match set {
+                    None => writer.publish(self.inode, &self.shown_as, request).await,
+                    Some(set) => writer.publish_attributes(self.inode, &self.shown_as, (request, set)).await,
+                }
             };
             match body.places.publish(publish).await {
                 Ok(answer) => {
                     self.were_shown(body.session, &extents, shown.take());
+                    if let Some(along) = &along {
+                        self.went_along(along);
+                    }
                     self.was_published(batch, &extents, &sets, answer);
                     return Ok(());
+                }
+                Err(error) if along.is_some() && self.goes_apart(&error) => {
+                    drop(publishing);
+                    // The servers are told of it first, or refuse it for good.
+                    along = None;
+                    self.send_later().await?;
                 }
                 Err(error) if error.is_unknown() => {
                     // If it was done it is to be looked after.
@@ -277,6 +296,17 @@ impl FileData {
             state.unpublished_since = if state.flights.is_empty() { state.dirty_since } else { Some(now) };
             state.settle();
         });
+    }
+}
+
+impl FileData {
+    /// What goes along with a publish: not the time of modification that was set before the last write.
+    fn set_along(&self, along: &Along<'_>) -> SetattrRequest {
+        let mut set = along.request.clone();
+        if self.state.lock().mtime_ns != Some(set.mtime_ns) {
+            set.valid &= !MTIME;
+        }
+        set
     }
 }
 
