@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cairn_chunk_core::fence;
 use cairn_rpc::{Reply, Request};
-use cairn_types::{ChunkId, DiskId, ErrorCode, MemberState, PgId};
+use cairn_types::{CHUNK_SIZE_MAX, ChunkId, DiskId, ErrorCode, MemberState, PgId};
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
 use parking_lot::Mutex;
 
@@ -96,10 +96,13 @@ impl Inner {
         let ranges: Vec<(u64, u64)> = item.ranges.iter().map(|range| (range.offset, range.length)).collect();
         let short = self.will_grow(disk, &store, id, &ranges);
         let (join_done, inner, kept) = (join.clone(), self.clone(), store.clone());
+        // One that was lost here, and of which others keep a part, was not deleted.
+        let whole = ranges.iter().any(|(offset, bytes)| *offset == 0 && *bytes >= CHUNK_SIZE_MAX);
+        let ends_here = whole || store.info(id).is_some();
         let done: crate::disk::Done<()> = Box::new(move |outcome| {
             let done = if short { u32::from(ErrorCode::Unavailable.code()) } else { 0 };
             let code = outcome.map_or_else(|error| u32::from(error.code().code()), |()| done);
-            if kept.info(id).is_none() {
+            if ends_here && kept.info(id).is_none() {
                 inner.runtime(disk, pg).state.lock().note_deleted(id.index);
             }
             join_done.done(number, code);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use cairn_chunk_core::fence;
-use cairn_format::crc_table::blocks_of;
+use cairn_format::crc_table::{PunchedBits, blocks_of};
 use cairn_format::pg_state::PgStateRecord;
 use cairn_rpc::{Reply, Request};
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, PgId};
@@ -168,14 +168,13 @@ impl Inner {
         // The blocks under a checksum are the same in every epoch, and this member may know the present one later.
         let any_epoch = PgStateRecord { epoch: Epoch(0), ..(**pg).clone() };
         let _permit = self.heals.acquire().await.map_err(|_| stopping().to_wire())?;
-        let good = if pg.scheme.is_replicated() {
-            self.good_copy(disk, &any_epoch, store, id, block).await?
-        } else {
-            match self.rebuilt_block(disk, pg, store, id, block).await? {
-                Some(good) => good,
-                None => return Ok(()),
-            }
+        let runtime = self.runtime(disk, id.pg);
+        let asker = Member { disk, store: store.clone(), pg: Arc::new(any_epoch), told: None, runtime };
+        let good = match pg.scheme.is_replicated() {
+            true => self.good_copy(&asker, id, block).await?,
+            false => self.rebuilt_block(&Member { pg: pg.clone(), ..asker.clone() }, &asker, id, block).await?,
         };
+        let Some(good) = good else { return Ok(()) };
         let (sender, healed) = oneshot::channel();
         let done: crate::disk::Done<()> = Box::new(move |outcome| {
             // Nobody waits any more if this fails.
@@ -191,30 +190,20 @@ impl Inner {
     /// A block of a shard, made from the others; `None` when they have freed it, and so it is freed here now.
     async fn rebuilt_block(
         self: &Arc<Self>,
-        disk: DiskId,
-        pg: &Arc<PgStateRecord>,
-        store: &Arc<DiskStore>,
+        member: &Member,
+        asker: &Member,
         id: ChunkId,
         block: u32,
     ) -> Result<Option<GoodBlock>, WireError> {
-        let chunk = store.chunk(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
-        let (runtime, pg) = (self.runtime(disk, id.pg), pg.clone());
-        let member = Member { disk, store: store.clone(), pg, told: None, runtime };
-        let job = Arc::new(Rebuild::new(&member, id, chunk.creation_epoch())?);
+        let disk = member.disk;
+        let chunk = member.store.chunk(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
+        let job = Arc::new(Rebuild::new(member, id, chunk.creation_epoch())?);
         match self.rebuild(&job, block..block + 1).await {
             Ok(Rebuilt { data, sums, .. }) => {
                 Ok(Some(GoodBlock { data: data.freeze(), crc: sums.crcs[0], row_crcs: sums.row_crcs }))
             }
             Err(RebuildError::Freed { disk: freer, .. }) => {
-                let any_epoch = Arc::new(PgStateRecord { epoch: Epoch(0), ..(*member.pg).clone() });
-                let asker = Member { pg: any_epoch, ..member };
-                let theirs = self.table_of(&asker, freer, id).await?;
-                if !theirs.punched.get(block) {
-                    let text = format!("{id}: {freer} has not got block {block} and does not say why");
-                    return Err(WireError::new(ErrorCode::Missing, text));
-                }
-                self.take_punched(&asker, id, &theirs.punched, theirs.crcs.len() as u32).await?;
-                tracing::info!(%disk, chunk = %id, block, "a bad block was freed by the others, and is freed here now");
+                self.free_as_there(asker, freer, id, block).await?;
                 Ok(None)
             }
             Err(error) => {
@@ -226,40 +215,61 @@ impl Inner {
         }
     }
 
+    /// Frees a block that another member has freed: metadata told all of them to, and what was done here was lost with what the
+    /// disk had not kept.
+    async fn free_as_there(&self, asker: &Member, freer: DiskId, id: ChunkId, block: u32) -> Result<(), WireError> {
+        let theirs = self.table_of(asker, freer, id).await?;
+        if !theirs.punched.get(block) {
+            let text = format!("{id}: {freer} has not got block {block} and does not say why");
+            return Err(WireError::new(ErrorCode::Missing, text));
+        }
+        let mut freed = PunchedBits::default();
+        freed.set(block..block + 1);
+        self.take_punched(asker, id, &freed, theirs.crcs.len() as u32).await?;
+        tracing::info!(disk = %asker.disk, chunk = %id, block, "a bad block was freed by the others, and is freed here now");
+        Ok(())
+    }
+
     /// A copy of a block from another serving member that matches its checksum there; one that matches the checksum here
-    /// as well goes first.
+    /// as well goes first. `None` when nobody has one and one of them has freed it, and so it is freed here now.
     async fn good_copy(
         self: &Arc<Self>,
-        disk: DiskId,
-        pg: &PgStateRecord,
-        store: &Arc<DiskStore>,
+        asker: &Member,
         id: ChunkId,
         block: u32,
-    ) -> Result<GoodBlock, WireError> {
+    ) -> Result<Option<GoodBlock>, WireError> {
+        let Member { disk, store, pg, .. } = asker;
+        let disk = *disk;
         let info = store.info(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
         let known = store.tables(id).ok().and_then(|tables| tables.crcs.get(block as usize).copied());
         let from = u64::from(block) * BLOCK_SIZE as u64;
         let length = info.length.saturating_sub(from).min(BLOCK_SIZE as u64);
         let mut second = None;
         let mut problems = Vec::new();
-        let mut unanswered = false;
+        let (mut unanswered, mut freer) = (false, None);
         for other in fence::serving(pg).filter(|other| *other != disk) {
-            match self.fetch(pg, other, id, from, length as u32).await {
+            match self.fetch(pg.as_ref(), other, id, from, length as u32).await {
                 Ok((data, crcs)) if data.len() == BLOCK_SIZE => {
                     if known == crcs.first().copied() {
-                        return Ok(GoodBlock { data: data.freeze(), crc: crcs[0], row_crcs: Vec::new() });
+                        return Ok(Some(GoodBlock { data: data.freeze(), crc: crcs[0], row_crcs: Vec::new() }));
                     }
                     second = second.or(Some((data, crcs[0])));
                 }
                 Ok(_) => problems.push(format!("{other} sent something else")),
                 Err(error) => {
                     unanswered |= !is_about_bytes(&error);
+                    freer = freer.or(Some(other).filter(|_| error.code == ErrorCode::ChunkDeleted));
                     problems.push(format!("{other}: {error}"));
                 }
             }
         }
         if let Some((data, crc)) = second {
-            return Ok(GoodBlock { data: data.freeze(), crc, row_crcs: Vec::new() });
+            return Ok(Some(GoodBlock { data: data.freeze(), crc, row_crcs: Vec::new() }));
+        }
+        if let Some(freer) = freer
+            && self.free_as_there(asker, freer, id, block).await.is_ok()
+        {
+            return Ok(None);
         }
         let text = format!("{id}: no other member has a good copy of block {block} ({})", problems.join("; "));
         let problems = problems.join("; ");

@@ -13,7 +13,7 @@ pub(super) fn id(index: u32) -> ChunkId {
     ChunkId { pg: PgId(PG), index }
 }
 
-fn free(cluster: &Cluster, i: usize, index: u32, offset: u64, length: u64) -> Vec<u32> {
+pub(super) fn free(cluster: &Cluster, i: usize, index: u32, offset: u64, length: u64) -> Vec<u32> {
     let ranges = vec![ChunkRange { offset, length }];
     let item = FreeItem { disk: cluster.nodes[i].disk, pg: PG, index, ranges };
     let request = FreeRequest { items: vec![item] };

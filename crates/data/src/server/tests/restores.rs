@@ -11,7 +11,8 @@ use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
 
 use super::cluster::{Cluster, PG, eventually, pattern};
-use super::repairs::id;
+use super::rebuilds::{damage, report};
+use super::repairs::{free, id};
 use super::shards::{ALL, RS32, UNIT};
 use super::stripes::{Shards, read_shard};
 
@@ -60,6 +61,48 @@ fn a_missing_chunk_comes_back_when_it_is_read() {
     assert_eq!(cluster.read(1, index, 0, 100).expect_err("it is not there").code(), Some(ErrorCode::Missing));
     eventually("the chunk is back", || cluster.nodes[1].store().info(id(index)).is_some_and(|info| info.sealed));
     assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
+}
+
+/// A chunk that one member has lost would count as deleted there once a part of it is freed: it would never come back, and readers
+/// be told that it is gone.
+#[test]
+fn a_part_that_is_freed_does_not_delete_what_is_missing() {
+    let mut cluster = Cluster::start_tuned(3, soon);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 300_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    cluster.restart_with(1, |dir| remove(dir, index));
+    cluster.raise(&[Serving; 3]);
+    for i in 0..3 {
+        assert_eq!(free(&cluster, i, index, 8192, 4096), [0]);
+    }
+    let missing = cluster.read(1, index, 0, 100).expect_err("it is not there");
+    assert_eq!(missing.code(), Some(ErrorCode::Missing), "{missing}");
+    eventually("the chunk is back", || cluster.nodes[1].store().info(id(index)).is_some_and(|info| info.sealed));
+    assert_eq!(cluster.read(1, index, 12_288, 200_000).expect("read").expect("intact"), bytes[12_288..212_288]);
+    assert_eq!(cluster.read(1, index, 8192, 10).expect_err("freed").code(), Some(ErrorCode::ChunkDeleted));
+}
+
+/// A block that metadata freed, on a disk that has forgotten it and has lost the bytes, could never be healed, and would keep
+/// everybody out who copies the chunk.
+#[test]
+fn a_bad_block_that_the_others_have_freed_is_freed() {
+    let cluster = Cluster::start_tuned(3, soon);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 300_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    cluster.nodes[0].store().checkpoint();
+    damage(&cluster, 0, index, 2);
+    assert!([1, 2].iter().all(|i| free(&cluster, *i, index, 8192, 4096) == [0]));
+    report(&cluster, 0, index, 2).expect("freed here as well");
+    assert_eq!(cluster.read(0, index, 8192, 10).expect_err("freed").code(), Some(ErrorCode::ChunkDeleted));
+    assert_eq!(cluster.read(0, index, 12_288, 100).expect("good").expect("intact"), bytes[12_288..12_388]);
+    // As long as anybody has it, it is healed.
+    damage(&cluster, 0, index, 3);
+    report(&cluster, 0, index, 3).expect("healed");
+    assert_eq!(cluster.read(0, index, 12_288, 100).expect("good").expect("intact"), bytes[12_288..12_388]);
 }
 
 /// A file that was set aside as damaged would be missed only when somebody reads it.
