@@ -3,9 +3,11 @@
 //! Behind each pass of garbage collection the leader chooses packs by the lists of that pass, walks through a version of the
 //! namespace for what names them, and tells a data node to move that, some hundred extents at a time (`Compact`). The moves are
 //! publishes with compare-and-set like any client's, so nothing here has to be remembered: a leader that dies leaves
-//! files that were moved and files that were not, and the next pass chooses anew.
+//! files that were moved and files that were not, and the next pass chooses anew. A pack that stays although it was asked for
+//! is left out of more and more passes: else what goes with it would be written anew with each of them.
 //! Bounds: those of [`Packs`]; [`PLACES`] extents and [`BYTES`] a request, one request at a time, with rests as long as it took.
 //! Not here: which packs are worth it (meta-core), the moves (`jobs` and the client library on data nodes).
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -25,6 +27,8 @@ use crate::stats::add;
 const PLACES: usize = 512;
 /// Bytes of one request, unless one pack has more.
 const BYTES: u64 = 32 << 20;
+/// Most passes that leave a pack out.
+const RESTS_MAX: u32 = 63;
 /// A data node works on a request for half a minute, and then for as long as one file takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -41,10 +45,45 @@ pub(crate) struct PackGauges {
     pub(crate) mostly_dead: AtomicU64,
 }
 
+/// Packs that were asked for, and may be there all the same: somebody overwrites what they have, or a member does not free it.
+#[derive(Debug, Default)]
+pub(crate) struct Tried(BTreeMap<(u32, u32), Tries>);
+
+#[derive(Debug, Default)]
+struct Tries {
+    times: u32,
+    /// Passes that leave it out.
+    rests: u32,
+}
+
+impl Tried {
+    /// Those that a pass that begins leaves out.
+    pub(crate) fn resting(&mut self) -> BTreeSet<(u32, u32)> {
+        let rests = |(pack, tries): (&(u32, u32), &mut Tries)| {
+            tries.rests = tries.rests.checked_sub(1)?;
+            Some(*pack)
+        };
+        self.0.iter_mut().filter_map(rests).collect()
+    }
+
+    /// These are asked for. A second time in a row is usual: what was moved is freed a moment later.
+    fn asked(&mut self, plan: &[PlannedPack]) {
+        let asked: BTreeSet<(u32, u32)> = plan.iter().map(|pack| (pack.pg, pack.index)).collect();
+        self.0.retain(|pack, tries| tries.rests > 0 || asked.contains(pack));
+        for pack in asked {
+            let tries = self.0.entry(pack).or_default();
+            tries.rests = ((1 << tries.times) - 1).min(RESTS_MAX);
+            tries.times = (tries.times + 1).min(RESTS_MAX.ilog2() + 1);
+        }
+    }
+}
+
 /// Packs as members list them in one pass.
 #[derive(Default)]
 pub(crate) struct PackList {
     packs: Packs,
+    /// Those that are left out.
+    pub(crate) resting: BTreeSet<(u32, u32)>,
     held: u64,
     dead: u64,
     count: u64,
@@ -76,6 +115,9 @@ impl PackList {
         self.dead += held.saturating_sub(live);
         self.count += 1;
         self.mostly_dead += u64::from(is_mostly_dead(live, held));
+        if self.resting.contains(&(pg, listed.index)) {
+            return;
+        }
         let (index, scheme, copies_count) = (listed.index, scheme.code(), listed.copies.len() as u64);
         let used = copies().flat_map(used).collect();
         self.packs.consider(&PackUse { pg, index, scheme, copies: copies_count, held, used });
@@ -100,6 +142,7 @@ impl Collector {
         if plan.is_empty() {
             return Ok(());
         }
+        self.tried.lock().asked(&plan);
         let mut movers = Movers::near(self.partition.clone(), self.client.clone(), plan[0].pg);
         let (mut files, mut bytes) = (0, 0);
         for request in requests(state.volume.get(), &plan) {
@@ -146,6 +189,26 @@ fn requests(volume: u32, plan: &[PlannedPack]) -> Vec<CompactRequest> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Packs that stay would make everything beside them be written anew with each pass; or those that could be moved at last
+    /// would never be asked for again.
+    #[test]
+    fn packs_that_stay_are_asked_for_less_and_less_often() {
+        let pack = |index: u32| PlannedPack { pg: 1, index, bytes: 1, places: Vec::new() };
+        let (mut tried, mut asked) = (Tried::default(), Vec::new());
+        for pass in 0..300 {
+            let resting = tried.resting();
+            assert!(!resting.contains(&(1, 1000 + pass)), "a new one");
+            if !resting.contains(&(1, 7)) {
+                tried.asked(&[pack(7), pack(1000 + pass)]);
+                asked.push(pass);
+            }
+            assert!(tried.0.len() <= 2, "what is gone is forgotten");
+        }
+        assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63, 127, 191, 255]);
+        tried.asked(&[]);
+        assert!((0..70).all(|_| !tried.resting().contains(&(1, 8))) && tried.resting().is_empty());
+    }
 
     /// A request would be too long for its deadline, or leave something out.
     #[test]

@@ -23,10 +23,11 @@ use cairn_wire::Opcode;
 use cairn_wire::data::ChunkSummary;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{self, ExpireSessions, FreeGarbage};
+use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use crate::chunk_lists::{GroupLists, Listed};
-use crate::compact::PackList;
+use crate::compact::{PackList, Tried};
 use crate::config::MetaTimings;
 use crate::partition::Partition;
 use crate::stats::{add, count};
@@ -58,6 +59,7 @@ pub(crate) struct Collector {
     /// Of the suspects that are judged together: less than [`PART_BYTES`] where they took more room than that while they
     /// were judged, so that the next pass gets to those that were left out.
     part_bytes: AtomicUsize,
+    pub(crate) tried: Mutex<Tried>,
 }
 
 /// What a pass found so far.
@@ -73,7 +75,8 @@ struct Pass {
 
 impl Collector {
     pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
-        Self { partition, client, timings, part_bytes: AtomicUsize::new(PART_BYTES) }
+        let part_bytes = AtomicUsize::new(PART_BYTES);
+        Self { partition, client, timings, part_bytes, tried: Mutex::default() }
     }
 
     /// Makes passes until the task is ended.
@@ -133,6 +136,7 @@ impl Collector {
             own.map(|pg| pg.pg).collect()
         };
         let mut pass = Pass::default();
+        pass.packs.resting = self.tried.lock().resting();
         for pg in pgs {
             let Some((mut lists, scheme)) = self.lists(pg) else { continue };
             while let Some(listed) = lists.next().await {
