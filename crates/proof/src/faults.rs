@@ -9,7 +9,7 @@ use cairn_env::disk::{Disk, DiskOp, OpenOptions};
 use cairn_sim::{CrashPolicy, FaultRule, FaultWhen, SimDisk, SimRng};
 
 use crate::cluster::Cluster;
-use crate::data_node::{DISK_BYTES, End};
+use crate::data_node::{DISK_BYTES, DataNode, End};
 use crate::ground::host_of;
 use crate::links::{self, Effect, LinkRule};
 use crate::members::Part;
@@ -51,6 +51,8 @@ pub enum Kind {
     DiskLost,
     /// The machine is lost; a new one comes in its place.
     NodeLost,
+    /// Power goes everywhere, in the middle of what is under way.
+    Blackout,
 }
 
 /// A fault that is to begin.
@@ -62,8 +64,22 @@ pub struct Planned {
     pub after: Duration,
     /// The step at which it ends.
     pub until: usize,
-    /// Where bits flip: file, offset in its data.
-    pub spots: Vec<(String, u64)>,
+    /// Where bits flip.
+    pub spots: Vec<Spot>,
+}
+
+/// A byte of a chunk.
+#[derive(Debug, Clone, Copy)]
+pub struct Spot {
+    chunk: (u32, u32),
+    /// In its data.
+    offset: u64,
+}
+
+impl Spot {
+    fn file(&self) -> String {
+        format!("pg/{}/{:010}.chunk", self.chunk.0, self.chunk.1)
+    }
 }
 
 struct Active {
@@ -106,6 +122,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::Forgets => "forgets-syncs",
         Kind::DiskLost => "disk-lost",
         Kind::NodeLost => "node-lost",
+        Kind::Blackout => "blackout-beside",
     }
 }
 
@@ -205,7 +222,7 @@ impl Chaos {
     fn pick_kind(&self) -> Kind {
         let rng = &self.rng;
         let others = self.cluster.data_places();
-        match rng.index(27) {
+        match rng.index(29) {
             0 | 1 => Kind::Power,
             2..=4 => Kind::PowerAt(1 + rng.range(0..60)),
             5 | 6 => Kind::Kill,
@@ -229,13 +246,14 @@ impl Chaos {
             21 => Kind::Full,
             22 | 23 => Kind::DiskLost,
             24 => Kind::NodeLost,
-            // Not `Forgets`: what a disk forgot that it had synced is not always found, and nobody promises that.
-            _ => Kind::Corrupts,
+            25 | 26 => Kind::Corrupts,
+            // Not `Forgets`: of groups of copies one that forgot that blocks were freed may lead after power went everywhere.
+            _ => Kind::Blackout,
         }
     }
 
     /// Bytes that matter on this place.
-    fn spots(&self, place: usize, live: &[Part]) -> Vec<(String, u64)> {
+    fn spots(&self, place: usize, live: &[Part]) -> Vec<Spot> {
         let Some(map) = self.cluster.map() else { return Vec::new() };
         let places = self.cluster.places(&map);
         let here: Vec<&Part> = live.iter().filter(|part| places.get(&part.disk) == Some(&place)).collect();
@@ -244,8 +262,7 @@ impl Chaos {
         }
         let spot = |_| {
             let part = *self.rng.pick(&here);
-            let file = format!("pg/{}/{:010}.chunk", part.pg, part.index);
-            (file, part.offset + self.rng.range(0..part.want.len() as u64))
+            Spot { chunk: (part.pg, part.index), offset: part.offset + self.rng.range(0..part.want.len() as u64) }
         };
         (0..1 + self.rng.index(6)).map(spot).collect()
     }
@@ -264,6 +281,12 @@ impl Chaos {
             Kind::Pause => {
                 cairn_dst::host::pause(host_of(place), true);
                 Vec::new()
+            }
+            Kind::Blackout => {
+                if let Err(why) = self.blackout() {
+                    self.broken = Some(why);
+                }
+                return;
             }
             _ if self.cluster.managers == 1 && self.cluster.is_head(place) => {
                 self.bounce_head();
@@ -312,23 +335,23 @@ impl Chaos {
             Kind::Kill => node.end(End::Kill),
             Kind::PowerAt(ahead) => disk.crash_at_op(disk.ops() + ahead),
             Kind::Rot => {
-                let hit =
-                    planned.spots.iter().filter(|(file, at)| flip_data(&disk, file, *at, self.rng.index(8))).count();
-                if hit > 0 {
-                    self.rotten.insert(place);
+                for spot in &planned.spots {
+                    if flip_data(&disk, spot, self.rng.index(8)) {
+                        self.rotten.insert(place);
+                    }
                 }
             }
             Kind::PowerAndRot => {
                 node.end(End::Power(self.policy()));
-                for (file, at) in &planned.spots {
+                self.rotten.insert(place);
+                for spot in &planned.spots {
                     // Headers and tables as well as data.
-                    let anywhere = self.rng.range(0..(*at).max(1));
+                    let anywhere = self.rng.range(0..spot.offset.max(1));
                     match self.rng.chance(0.5) {
-                        true => flip_data(&disk, file, *at, self.rng.index(8)),
-                        false => disk.try_flip_bit(file, anywhere, self.rng.index(8) as u8),
+                        true => flip_data(&disk, spot, self.rng.index(8)),
+                        false => disk.try_flip_bit(&spot.file(), anywhere, self.rng.index(8) as u8),
                     };
                 }
-                self.rotten.insert(place);
             }
             Kind::DiskFails(op, nth) => {
                 disk.inject(FaultRule::io(&[op]).when(FaultWhen::Nth(nth)));
@@ -349,7 +372,7 @@ impl Chaos {
                 node.end(End::Power(self.policy()));
                 node.lose(planned.kind == Kind::NodeLost);
             }
-            Kind::Stall | Kind::Isolate | Kind::Pause | Kind::Cut(..) | Kind::Net(_) => {
+            Kind::Stall | Kind::Isolate | Kind::Pause | Kind::Cut(..) | Kind::Net(_) | Kind::Blackout => {
                 unreachable!("no fault of a disk")
             }
         }
@@ -428,7 +451,7 @@ impl Chaos {
         if !node.is_up() {
             node.start().map_err(|why| format!("place {place} does not start again: {why}"))?;
         }
-        Ok(())
+        if planned.kind == Kind::Forgets { replace_unusable(&mut node) } else { Ok(()) }
     }
 
     /// The head loses power and is back a moment later: nobody does anything without it.
@@ -446,6 +469,8 @@ impl Chaos {
         *self.begun.entry("blackout").or_default() += 1;
         tracing::info!("everything loses power");
         self.cluster.links.clear();
+        let forgot = |active: &Active| Some(active.planned.place).filter(|_| active.planned.kind == Kind::Forgets);
+        let forgot: Vec<usize> = self.active.iter().filter_map(forgot).collect();
         for Active { planned, .. } in self.active.drain(..) {
             if planned.kind == Kind::Pause {
                 cairn_dst::host::pause(host_of(planned.place), false);
@@ -467,6 +492,9 @@ impl Chaos {
         for node in &self.cluster.nodes {
             let mut node = node.lock();
             node.start().map_err(|why| format!("place {} does not start again: {why}", node.place))?;
+            if forgot.contains(&node.place) {
+                replace_unusable(&mut node)?;
+            }
         }
         Ok(())
     }
@@ -491,8 +519,21 @@ fn lies(kind: Kind) -> bool {
     matches!(kind, Kind::Corrupts | Kind::Forgets)
 }
 
+/// A disk that forgot what it had synced may be found corrupt, and stay out of service: then somebody puts an empty one in its
+/// place.
+fn replace_unusable(node: &mut DataNode) -> Result<(), String> {
+    if !node.has_failed() {
+        return Ok(());
+    }
+    tracing::info!(place = node.place, "its disk cannot be used any more: an empty one comes in its place");
+    node.end(End::Kill);
+    node.lose(false);
+    node.start()
+}
+
 /// Flips a bit of the data of a chunk file, if it is there.
-fn flip_data(disk: &SimDisk, file: &str, at: u64, bit: usize) -> bool {
+fn flip_data(disk: &SimDisk, spot: &Spot, bit: usize) -> bool {
+    let file = &spot.file();
     let mut header = [0; cairn_format::chunk_header::CHUNK_HEADER_LEN];
     let read = disk.open(file, OpenOptions::READ).and_then(|file| file.read_exact_at(&mut header, 0));
     let Ok(header) =
@@ -500,5 +541,5 @@ fn flip_data(disk: &SimDisk, file: &str, at: u64, bit: usize) -> bool {
     else {
         return false;
     };
-    disk.try_flip_bit(file, header.data_offset() + at, bit as u8)
+    disk.try_flip_bit(file, header.data_offset() + spot.offset, bit as u8)
 }

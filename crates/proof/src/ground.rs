@@ -9,7 +9,7 @@ use cairn_format::label::LabelKind;
 use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
 use cairn_raft_host::RpcTransport;
 use cairn_rpc::{Client, ClientConfig, Identity, LeaderClient, Reply, Request, Server, ServerConfig, Service};
-use cairn_sim::{SimDisk, SimDiskOptions};
+use cairn_sim::{SimDisk, SimDiskOptions, SimRng};
 use cairn_store::LabelledDir;
 use cairn_types::{ClusterId, ErrorCode, NodeId};
 use cairn_wire::Opcode;
@@ -22,9 +22,11 @@ use parking_lot::Mutex;
 /// Received payloads of one process.
 const POOL_BYTES: usize = 32 << 20;
 
-/// A simulated disk with a name of its own.
+/// A simulated disk with a name of its own. Half of them take a time for syncs.
 pub fn new_disk(seed: u64, name: String, capacity: u64) -> SimDisk {
-    SimDisk::with_options(SimDiskOptions { name, capacity, ..SimDiskOptions::seeded(seed) })
+    let disk = SimDisk::with_options(SimDiskOptions { name, capacity, ..SimDiskOptions::seeded(seed) });
+    disk.set_sync_max(Duration::from_millis(*SimRng::derived(seed, "syncs").pick(&[0, 0, 2, 12])));
+    disk
 }
 
 /// The machine of the scheduler that a place is; the first one has clients and proxies.

@@ -10,7 +10,10 @@ use cairn_format::crc_table::decode_crcs;
 use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, MemberState, Scheme, Stripe, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Extent, StripeSet};
-use cairn_wire::data::{ChunkHeader, PgState, ReadRequest, ReadResponse, ReportBadBlockRequest};
+use cairn_wire::data::{
+    ChunkHeader, ChunkSummary, ListChunksRequest, ListChunksResponse, PgState, ReadRequest, ReadResponse,
+    ReportBadBlockRequest,
+};
 use cairn_wire::manager::ClusterMap;
 
 use crate::cluster::Cluster;
@@ -268,6 +271,44 @@ impl Cluster {
             }
         }
         lacking
+    }
+
+    /// Whether no chunk of a place has a bad block any more; the member is told of those that they have.
+    pub async fn is_intact(&self, map: &ClusterMap, place: usize) -> bool {
+        let places = self.places(map);
+        for (pg, state) in groups(map) {
+            let Some(member) = state.members.iter().find(|m| places.get(&m.disk) == Some(&place)) else { continue };
+            let (disk, from_start, count_max, used) = (member.disk, true, 1000, true);
+            let request = ListChunksRequest { disk, pg, from_start, count_max, used, ..ListChunksRequest::default() };
+            let Ok(answer) = self.ask(place, Opcode::ListChunks, &request).await else { return false };
+            let Ok(page) = answer.decode::<ListChunksResponse>() else { return false };
+            for chunk in &page.chunks {
+                if !self.is_chunk_intact(place, disk, pg, chunk).await {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    async fn is_chunk_intact(&self, place: usize, disk: u32, pg: u32, chunk: &ChunkSummary) -> bool {
+        let index = chunk.index;
+        let all = [0, chunk.length.div_ceil(BLOCK) as u32];
+        let runs = if chunk.punched_blocks == 0 { &all[..] } else { &chunk.used };
+        for run in runs.chunks_exact(2) {
+            let (from, blocks) = (u64::from(run[0]) * BLOCK, u64::from(run[1]));
+            let length = (blocks * BLOCK).min(chunk.length - from);
+            match self.member(place, disk, (pg, index), from, length).await {
+                Said::Bytes(_) => {}
+                Said::Bad(block) => {
+                    let (offset, want, later) = (from, Vec::new(), Vec::new());
+                    self.report_bad(place, &Part { disk, pg, index, offset, want, later }, block).await;
+                    return false;
+                }
+                Said::No(_) => return false,
+            }
+        }
+        true
     }
 
     /// Holds the parity of every row of a file against its data: all shards must answer.

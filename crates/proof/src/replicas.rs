@@ -172,6 +172,10 @@ impl Cluster {
         let groups = groups(map);
         for node in &self.nodes {
             let node = node.lock();
+            // One that has forgotten that files are gone, of a group that it has left, has nobody to remind it.
+            if node.disk.counts().syncs_forgotten > 0 {
+                continue;
+            }
             let ids: BTreeSet<u32> =
                 map.disks.iter().filter(|disk| disk.path == node.disk.name()).map(|disk| disk.id).collect();
             for entry in node.disk.list("pg").unwrap_or_default() {

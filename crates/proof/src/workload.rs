@@ -191,7 +191,9 @@ impl Workload {
             let live = self.live();
             let whole = live.len() == self.live_count();
             let lacking = self.cluster.runtime.block_on(self.cluster.lacking(&map, &live, place));
-            if whole && lacking.is_empty() {
+            // What no file names any more is copied to others all the same, until it is freed.
+            let healed = || self.cluster.runtime.block_on(self.cluster.is_intact(&map, place));
+            if whole && lacking.is_empty() && healed() {
                 self.chaos.rotten.remove(&place);
             }
         }

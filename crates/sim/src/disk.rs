@@ -46,6 +46,7 @@ mod tests;
 mod world;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cairn_env::disk::{DirEntry, Disk, DiskError, DiskOp, File, LockGuard, OpenOptions, Space, check_path, parent};
 
@@ -113,6 +114,11 @@ impl SimDisk {
 
     fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.world)
+    }
+
+    /// Syncs of files take up to this time from now on, by the clock of whoever waits for them.
+    pub fn set_sync_max(&self, sync_max: Duration) {
+        self.hang.set_sync_max(sync_max);
     }
 
     /// Operations so far that can change something: writes, syncs, changes of size, space and names.

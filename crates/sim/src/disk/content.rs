@@ -163,8 +163,9 @@ impl Content {
     }
 
     pub(super) fn set_len(&mut self, len: u64) {
-        if len < self.len {
+        if len <= self.len {
             self.zero(len, self.len - len);
+            // Also what was reserved behind the same end.
             let behind = len.div_ceil(PAGE as u64);
             self.allocated.remove(behind..u64::MAX);
         }

@@ -4,6 +4,7 @@
 
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use cairn_env::buf::BUF_ALIGN;
 use cairn_env::disk::{DiskError, DiskOp, File, LockGuard, OpenOptions};
@@ -107,6 +108,12 @@ impl File for SimFile {
     }
 
     fn sync_data(&self) -> Result<(), DiskError> {
+        let sync_max = self.hang.sync_max();
+        if !sync_max.is_zero() {
+            // Whatever happens meanwhile finds it not synced.
+            let time = lock(&self.world).rng.range(0..sync_max.as_nanos() as u64);
+            std::thread::sleep(Duration::from_nanos(time));
+        }
         self.world(DiskOp::Sync)?.sync(self.id, &self.path)
     }
 

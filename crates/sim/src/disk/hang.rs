@@ -1,5 +1,6 @@
-//! A disk that hangs: operations that reach it do not come back until it goes on.
+//! A disk that hangs: operations that reach it do not come back until it goes on. And one that is slow: syncs take a time.
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Where operations wait while the disk hangs.
 #[derive(Debug, Default)]
@@ -12,12 +13,21 @@ pub(super) struct Hang {
 struct State {
     hangs: bool,
     held: u64,
+    sync_max: Duration,
 }
 
 impl Hang {
     pub(super) fn set(&self, hangs: bool) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).hangs = hangs;
         self.goes_on.notify_all();
+    }
+
+    pub(super) fn set_sync_max(&self, sync_max: Duration) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).sync_max = sync_max;
+    }
+
+    pub(super) fn sync_max(&self) -> Duration {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).sync_max
     }
 
     /// How many operations had to wait so far.

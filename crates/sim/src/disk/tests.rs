@@ -420,3 +420,16 @@ fn a_disk_lies_if_it_is_asked_to() {
     let counts = disk.counts();
     assert_eq!((counts.syncs_forgotten, counts.reads_flipped), (1, 1));
 }
+
+/// Space that was reserved and given back would count as taken for ever: whoever looks at what files hold would write them anew
+/// again and again.
+#[test]
+fn what_is_reserved_behind_the_end_goes_with_the_same_size() {
+    let disk = SimDisk::new(1);
+    let file = durable(&disk, "f", &[1; 4096]);
+    assert!(file.allocate(0, 1 << 20).unwrap());
+    assert_eq!(file.allocated_bytes().unwrap(), 1 << 20);
+    file.set_len(4096).unwrap();
+    assert_eq!(file.allocated_bytes().unwrap(), 4096);
+    assert_eq!(read(&disk, "f").unwrap(), [1; 4096]);
+}
