@@ -6,7 +6,7 @@
 //! published, so what is not listed is gone, or was freed since, which the caller sees in the present version.
 use crate::block_set::BlockSet;
 use crate::named::Named;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A member of which nothing is known.
 const UNKNOWN: u16 = u16::MAX;
@@ -39,6 +39,8 @@ pub struct Presence {
     lengths: Vec<u16>,
     /// Blocks that a member that serves has freed, of chunks where there are some.
     freed: BTreeMap<(u32, u32), BlockSet>,
+    /// Bad blocks that wait until they can be healed: member and block, of chunks where there are some.
+    bad: BTreeMap<(u32, u32), Vec<(u8, u32)>>,
     /// Groups beyond this one may be too new to be known.
     newest: u32,
     /// The range: from here on …
@@ -67,6 +69,8 @@ pub struct Shortage {
     pub present: u8,
     /// Members of which nothing is known.
     pub unknown: u8,
+    /// Members that have it, but with a bad block: of the block that is bad on the most.
+    pub bad: u8,
     pub members: u8,
     pub needed: u8,
 }
@@ -114,6 +118,23 @@ impl Presence {
         self.freed.entry((pg, index)).or_default().insert(u64::from(first), u64::from(end));
     }
 
+    /// A block of the chunk does not match its checksum on a member, and could not be healed so far.
+    pub fn add_bad(&mut self, pg: u32, index: u32, member: usize, block: u32) {
+        self.bad.entry((pg, index)).or_default().push((u8::try_from(member).unwrap_or(u8::MAX), block));
+    }
+
+    /// Members on which the same block of what is named is bad: the most that there are.
+    fn bad_of(&self, named: &Named) -> u8 {
+        let Some(bad) = self.bad.get(&(named.pg, named.index)) else { return 0 };
+        let mut members: BTreeMap<u32, BTreeSet<u8>> = BTreeMap::new();
+        for (member, block) in bad {
+            if (named.first_block..named.held_end).contains(&u64::from(*block)) {
+                members.entry(*block).or_default().insert(*member);
+            }
+        }
+        members.values().map(|members| members.len() as u8).max().unwrap_or(0)
+    }
+
     /// The lists end before this chunk. They go on in another part.
     pub fn end_before(&mut self, to: (u32, u32)) {
         self.to = Some(to);
@@ -121,7 +142,8 @@ impl Presence {
 
     pub fn memory_bytes(&self) -> usize {
         let freed: usize = self.freed.values().map(|set| set.memory_bytes() + 64).sum();
-        self.rows.capacity() * size_of::<Row>() + self.lengths.capacity() * 2 + freed
+        let bad: usize = self.bad.values().map(|blocks| blocks.capacity() * size_of::<(u8, u32)>() + 64).sum();
+        self.rows.capacity() * size_of::<Row>() + self.lengths.capacity() * 2 + freed + bad
     }
 
     /// What is short of what is named here; `None`: nothing, or it is none of this part.
@@ -139,7 +161,7 @@ impl Presence {
                 return None;
             }
             // The group itself is gone.
-            return Some(Shortage { lost: true, present: 0, unknown: 0, members: 0, needed: 1 });
+            return Some(Shortage { lost: true, present: 0, unknown: 0, bad: 0, members: 0, needed: 1 });
         };
         let (mut present, mut unknown) = (0, 0);
         if let Ok(at) = self.rows.binary_search_by_key(&chunk, |row| (row.pg, row.index)) {
@@ -154,8 +176,11 @@ impl Presence {
         if self.freed.get(&chunk).is_some_and(|set| set.meets(named.first_block, named.held_end)) {
             (present, unknown) = (0, 0);
         }
+        // Who has a bad block lists the chunk as long as the others.
+        let bad = self.bad_of(named).min(present);
+        present -= bad;
         let lost = present + unknown < group.needed;
-        let short = Shortage { lost, present, unknown, members: group.members, needed: group.needed };
+        let short = Shortage { lost, present, unknown, bad, members: group.members, needed: group.needed };
         (present < group.members).then_some(short)
     }
 }
@@ -178,6 +203,22 @@ mod tests {
         lists.add(4, 1, [Copy::Absent, Copy::Absent, Copy::Absent, Copy::Blocks(4), Copy::Unknown]);
         lists.add_freed(2, 5, 3, 4);
         lists
+    }
+
+    /// A file of which every copy has rotted at the same place would count as whole.
+    #[test]
+    fn bad_blocks_count_as_missing() {
+        let mut lists = lists();
+        let told = |lists: &Presence, named: Named| lists.check(&named).map(|s| (s.lost, s.present, s.bad));
+        lists.add_bad(2, 5, 0, 6);
+        lists.add_bad(2, 5, 1, 7);
+        assert_eq!(told(&lists, named(2, 5, 4, 10)), Some((false, 2, 1)), "different blocks: each is intact elsewhere");
+        assert_eq!(told(&lists, named(2, 5, 8, 10)), None, "what others name");
+        lists.add_bad(2, 5, 1, 6);
+        lists.add_bad(2, 5, 2, 6);
+        assert_eq!(told(&lists, named(2, 5, 4, 10)), Some((true, 0, 3)));
+        lists.add_bad(4, 0, 2, 1);
+        assert_eq!(told(&lists, named(4, 0, 0, 4)), Some((true, 1, 1)), "one shard more would be needed");
     }
 
     /// A file that lost bytes would count as whole, or a whole one as damaged.

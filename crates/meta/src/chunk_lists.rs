@@ -101,6 +101,11 @@ impl GroupLists {
         (0..self.len()).filter(|member| !self.is_known(*member)).count()
     }
 
+    /// Which member a disk is.
+    pub(crate) fn member_on(&self, disk: u32) -> Option<usize> {
+        self.members.iter().position(|list| list.disk == disk)
+    }
+
     /// Members of the group.
     pub(crate) fn len(&self) -> usize {
         self.members.len()

@@ -13,9 +13,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use cairn_meta_core::{
     Copy, Finding, Fsck, Mend, Named, NamedScan, NamespaceSnapshot, PathFinder, Presence, Shortage, mend_item,
 };
-use cairn_rpc::Client;
+use cairn_rpc::{Call, CallOptions, Client};
 use cairn_types::{BLOCK_SIZE, ErrorCode, PgId, Scheme};
 use cairn_wire::Opcode;
+use cairn_wire::data::{BadBlocksRequest, BadBlocksResponse};
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{FsckFinding, FsckRequest, FsckResponse, MendItem, MendNamespace};
 use parking_lot::Mutex;
@@ -40,6 +41,9 @@ const SHORT_MAX: usize = 10_000;
 const TOLD_MAX: usize = 20;
 /// Findings of one answer.
 const FINDINGS_PAGE: usize = 500;
+
+/// Nodes that are asked for their bad blocks at the same time.
+const NODES_AT_ONCE: usize = 64;
 
 const RUNNING: u32 = 1;
 const DONE: u32 = 2;
@@ -125,6 +129,9 @@ pub(crate) struct Checker {
     client: Client,
     timings: MetaTimings,
 }
+
+/// Bad blocks of chunks, by disk.
+type BadBlocks = BTreeMap<(u32, u32), Vec<(u32, Vec<u32>)>>;
 
 /// What is short of one file in one group.
 struct Short {
@@ -248,10 +255,11 @@ impl Checker {
         snapshot: &NamespaceSnapshot,
     ) -> Result<BTreeMap<(u64, u32), Short>, WireError> {
         let mut short = BTreeMap::new();
+        let bad = self.bad_blocks().await;
         let mut from = Some((0, 0));
         while let Some(begin) = from {
             let mut lists = Presence::new(begin);
-            from = self.fill(term, begin, &mut lists).await?;
+            from = self.fill(term, begin, &bad, &mut lists).await?;
             if let Some(next) = from {
                 lists.end_before(next);
             }
@@ -300,8 +308,40 @@ impl Checker {
         }
     }
 
+    /// What data nodes know to be bad and could not heal so far. Who does not answer lists no chunks either.
+    async fn bad_blocks(&self) -> BadBlocks {
+        let addresses: Vec<String> = {
+            let map = self.partition.state.common.map.read();
+            let data = map.nodes().filter(|node| node.up && node.roles.iter().any(|role| role == "data"));
+            data.filter(|node| !node.address.is_empty()).map(|node| node.address.clone()).collect()
+        };
+        let mut bad = BadBlocks::new();
+        for part in addresses.chunks(NODES_AT_ONCE) {
+            let ask = |address: &String| {
+                let options = CallOptions::new(self.timings.list_deadline);
+                self.client.call(address, Opcode::BadBlocks.code(), &BadBlocksRequest {}, (), options)
+            };
+            let calls: Vec<Call> = part.iter().map(ask).collect();
+            for call in calls {
+                match call.await.and_then(|response| response.decode::<BadBlocksResponse>()) {
+                    Ok(answer) => answer.chunks.into_iter().for_each(|chunk| {
+                        bad.entry((chunk.pg, chunk.index)).or_default().push((chunk.disk, chunk.blocks));
+                    }),
+                    Err(error) => tracing::debug!(%error, "a node does not tell its bad blocks"),
+                }
+            }
+        }
+        bad
+    }
+
     /// Lists chunks from one on, until the part is full. Answers where the next part begins.
-    async fn fill(&self, term: u64, from: (u32, u32), lists: &mut Presence) -> Result<Option<(u32, u32)>, WireError> {
+    async fn fill(
+        &self,
+        term: u64,
+        from: (u32, u32),
+        bad: &BadBlocks,
+        lists: &mut Presence,
+    ) -> Result<Option<(u32, u32)>, WireError> {
         let state = &self.partition.state;
         let pgs: Vec<u32> = {
             let map = state.common.map.read();
@@ -328,6 +368,11 @@ impl Checker {
                     _ => Copy::Unknown,
                 });
                 lists.add(pg, listed.index, copies);
+                for (disk, blocks) in bad.get(&(pg, listed.index)).into_iter().flatten() {
+                    if let Some(member) = group.member_on(*disk).filter(|member| group.is_known(*member)) {
+                        blocks.iter().for_each(|block| lists.add_bad(pg, listed.index, member, *block));
+                    }
+                }
                 for (member, chunk) in &listed.copies {
                     if group.is_known(*member) && chunk.punched_blocks > 0 {
                         freed_runs(chunk).for_each(|(first, end)| lists.add_freed(pg, listed.index, first, end));
@@ -387,18 +432,24 @@ fn freed_runs(chunk: &cairn_wire::data::ChunkSummary) -> impl Iterator<Item = (u
 }
 
 fn describe(pg: u32, short: &Short) -> String {
-    let Short { worst: Shortage { lost, present, unknown, members, needed }, index, extents } = short;
+    let Short { worst: Shortage { lost, present, unknown, bad, members, needed }, index, extents } = short;
     let which = if *extents == 1 { "an extent".to_owned() } else { format!("{extents} extents") };
+    let (intact, rotten) = match bad {
+        0 => ("", String::new()),
+        n => (" intact", format!("; a block is bad on {n} members and could not be healed so far")),
+    };
     match (*lost, *members, *unknown) {
         (_, 0, _) => format!("{which} in pg{pg}, a placement group that is not there: its bytes are lost"),
         (true, ..) => {
             format!(
-                "{which} cannot be read: {present} of {members} members have chunk {index} of pg{pg}, {needed} are needed"
+                "{which} cannot be read: {present} of {members} members have chunk {index} of pg{pg}{intact}, {needed} are needed{rotten}"
             )
         }
-        (false, _, 0) => format!("{which} with {present} of {members} copies or shards (chunk {index} of pg{pg})"),
+        (false, _, 0) => {
+            format!("{which} with {present} of {members} copies or shards (chunk {index} of pg{pg}){rotten}")
+        }
         (false, ..) => format!(
-            "{which} with {present} of {members} copies or shards (chunk {index} of pg{pg}); {unknown} members are away or catch up"
+            "{which} with {present} of {members} copies or shards (chunk {index} of pg{pg}); {unknown} members are away or catch up{rotten}"
         ),
     }
 }

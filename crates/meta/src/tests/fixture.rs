@@ -17,8 +17,9 @@ use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{
-    ChunkSummary, CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse, FreeItem, FreeRequest,
-    FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState, SealRequest, SealResponse,
+    BadBlocks, BadBlocksResponse, ChunkSummary, CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse,
+    FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState, SealRequest,
+    SealResponse,
 };
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
@@ -383,6 +384,7 @@ pub(super) struct DataNode {
 struct DataDesk {
     freed: Mutex<Vec<FreeItem>>,
     chunks: Mutex<Vec<ChunkSummary>>,
+    bad: Mutex<Vec<BadBlocks>>,
     lists: AtomicUsize,
     refuses: AtomicBool,
     compacted: Mutex<Vec<CompactRequest>>,
@@ -404,6 +406,9 @@ impl Service for DataService {
             let end = rest.len() <= 3;
             return reply
                 .ok(&ListChunksResponse { chunks: rest.into_iter().take(3).collect(), end, ..Default::default() }, ());
+        }
+        if Opcode::from_code(request.opcode) == Some(Opcode::BadBlocks) {
+            return reply.ok(&BadBlocksResponse { chunks: self.0.bad.lock().clone(), more: false }, ());
         }
         if Opcode::from_code(request.opcode) == Some(Opcode::Compact) {
             if self.0.refuses.load(Ordering::SeqCst) {
@@ -466,6 +471,11 @@ impl DataNode {
     /// What it lists from now on, ascending.
     pub(super) fn set_chunks(&self, chunks: Vec<ChunkSummary>) {
         *self.desk.chunks.lock() = chunks;
+    }
+
+    /// What it could not heal so far.
+    pub(super) fn set_bad(&self, bad: Vec<BadBlocks>) {
+        *self.desk.bad.lock() = bad;
     }
 
     /// What it was asked to move since the last time.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cairn_types::{ErrorCode, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty};
-use cairn_wire::data::ChunkSummary;
+use cairn_wire::data::{BadBlocks, ChunkSummary};
 use cairn_wire::meta::{FsckRequest, FsckResponse, MetaHeader, UnlinkRequest};
 
 use super::fixture::{Caller, Cluster, DataNode, eventually, quick};
@@ -69,6 +69,21 @@ fn what_members_lack_is_told_by_path() {
     let short = check(&caller);
     assert_eq!(told(&short), [("/five".to_owned(), 2, "an extent with 2 of 3 copies or shards (chunk 2 of pg3)")]);
 
+    // Copies with a block that cannot be healed are as good as missing.
+    let bad = |disk: u32| vec![BadBlocks { disk, pg: 3, index: 1, blocks: vec![0] }];
+    data[0].set_chunks(all(&[]));
+    data[0].set_bad(bad(200));
+    let healing = "; a block is bad on 1 members and could not be healed so far";
+    let text = format!("an extent with 2 of 3 copies or shards (chunk 1 of pg3){healing}");
+    assert_eq!(told(&check(&caller)), [("/five".to_owned(), 2, text.as_str())]);
+    (1..3).for_each(|node| data[node as usize].set_bad(bad(200 + node)));
+    let rotten = check(&caller);
+    let text = "an extent cannot be read: 0 of 3 members have chunk 1 of pg3 intact, 1 are needed; a block is bad on 3 \
+                members and could not be healed so far";
+    assert_eq!(told(&rotten), [("/five".to_owned(), 3, text)]);
+    data.iter().for_each(|node| node.set_bad(Vec::new()));
+
+    data[0].set_chunks(all(&[2]));
     data[1].set_chunks(all(&[2]));
     data[2].set_chunks(all(&[2, 4]));
     let lost = check(&caller);
