@@ -165,7 +165,7 @@ fn next_step(code: ErrorCode) -> Option<&'static str> {
             "there are r1 to r5, rs-3-2, rs-4-2, rs-6-3, rs-8-3, rs-10-4, rs-12-4, and striped copies such as r2x8/64k"
         }
         E::SessionEnded | E::DeadlineExceeded => "it may or may not have been done: look before repeating it",
-        E::Stale | E::Conflict => "somebody else changed it meanwhile; repeat the command",
+        E::Stale => "somebody else changed it meanwhile; repeat the command",
         E::TooManySymlinks => "two links may point at each other; check with cairn fs readlink",
         E::CrossVolume => "within a volume only; copy with cairn fs cp -r, then remove the source",
         E::VersionUnsupported | E::UnknownOperation => {
@@ -215,6 +215,10 @@ mod tests {
     fn the_next_step_is_added_once() {
         assert_eq!(remote("no such file").to_string(), "/a: no such file; check the path with cairn fs ls");
         assert_eq!(remote("no such file; look at /b").to_string(), "/a: no such file; look at /b");
+        // A refusal has its own reason: to repeat the command changes nothing.
+        let error = WireError::new(ErrorCode::Conflict, "n20 runs: stop its process first");
+        let error = CliError::Client(ClientError::Remote { what: "n20".into(), error });
+        assert_eq!(error.to_string(), "n20: n20 runs: stop its process first");
     }
 
     /// A local error would not say which file it is about.

@@ -13,6 +13,7 @@ use cairn_env::{Clock, Rng};
 use cairn_placement::{Place, sort_by_nearness};
 use cairn_types::{ChunkId, ErrorCode, RetryClass, SessionId};
 use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -163,9 +164,10 @@ impl Cluster {
                     return Ok(answer);
                 }
                 Err(NetError::Remote(error)) if error.retry() == RetryClass::Never => {
-                    return Err(ClientError::Remote { what: what.into(), error });
+                    return Err(ClientError::Remote { what: what.into(), error: refused(error, sent) });
                 }
                 Err(NetError::Remote(error)) => {
+                    sent |= error.retry() == RetryClass::Unknown;
                     patience = in_contact.patience;
                     leaderless |= error.code == ErrorCode::NotLeader;
                     hint = error.leader_hint.clone();
@@ -416,6 +418,17 @@ impl Members for Managers<'_> {
     }
 }
 
+/// A server's no, where an earlier try of the same call may have been carried out: then this is perhaps what it answers to a
+/// second one ("not found" to a removal, "exists" to a creation).
+fn refused(mut error: WireError, tried: bool) -> WireError {
+    if tried && matches!(error.code, ErrorCode::NotFound | ErrorCode::Exists | ErrorCode::Conflict) {
+        error
+            .message
+            .push_str("; an earlier try of this, whose answer was lost, may have done it: look before you repeat it");
+    }
+    error
+}
+
 /// Where a disk is.
 pub(crate) fn place_of(view: &ClusterView, disk: u32) -> Place<'_> {
     let node = view.disks.get(&disk).and_then(|d| view.nodes.get(&d.node));
@@ -424,8 +437,18 @@ pub(crate) fn place_of(view: &ClusterView, disk: u32) -> Place<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::fake::FakeCluster;
     use cairn_types::Scheme;
+
+    /// A command that was done while leaders changed would be told as one that certainly was not.
+    #[test]
+    fn a_no_to_a_second_try_says_that_the_first_may_have_been_done() {
+        let no = |code, tried| refused(WireError::new(code, "d5 is not being drained"), tried).message;
+        assert_eq!(no(ErrorCode::NotFound, false), "d5 is not being drained");
+        assert!(no(ErrorCode::NotFound, true).contains("may have done it"));
+        assert_eq!(no(ErrorCode::BadRequest, true), "d5 is not being drained");
+    }
 
     /// Else the first command after the start of a new cluster would fail, and pass a moment later.
     #[tokio::test]
