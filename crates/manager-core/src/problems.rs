@@ -2,11 +2,12 @@
 //!
 //! Most serious first. Empty means healthy. Not here: counts and tables (the status answer has the map).
 use crate::config::Key;
-use crate::items::{DiskState, Node, Roles};
+use crate::items::{DiskState, Node, Partition, Roles};
 use crate::pg::Pg;
+use crate::repair::delay_of;
 use crate::soft::Soft;
 use crate::state::State;
-use cairn_types::{DiskId, MemberState, PgId, WallTime};
+use cairn_types::{DiskId, MemberState, NodeId, PgId, WallTime};
 
 /// Things named in one line.
 const NAMED_MAX: usize = 4;
@@ -155,6 +156,17 @@ fn unreplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
     ));
 }
 
+/// After which time lost members of these groups are replaced.
+fn delays(state: &State, pgs: &[&Pg]) -> String {
+    let text = |key: Key| format!("{} ({})", state.config().text(key), key.name());
+    let urgent = pgs.iter().filter(|pg| delay_of(pg, false) == Key::RepairDelayUrgent).count();
+    match urgent {
+        0 => text(Key::RepairDelay),
+        all if all == pgs.len() => text(Key::RepairDelayUrgent),
+        some => format!("{}, in {some} of them after {}", text(Key::RepairDelay), text(Key::RepairDelayUrgent)),
+    }
+}
+
 fn degraded(state: &State, out: &mut Vec<String>) {
     let fewer = |pg: &&Pg| !pg.is_complete() && pg.has_write_minimum();
     let pgs: Vec<&Pg> = in_use(state).filter(fewer).collect();
@@ -163,8 +175,7 @@ fn degraded(state: &State, out: &mut Vec<String>) {
     }
     let syncing = pgs.iter().filter(|pg| pg.count(MemberState::Syncing) > 0).count();
     let filling = pgs.iter().filter(|pg| pg.filling().next().is_some()).count();
-    let delay = state.config().text(Key::RepairDelay);
-    let later_on = format!("return, or are replaced by other disks after {delay} (repair_delay)");
+    let later_on = format!("return, or are replaced by other disks after {}", delays(state, &pgs));
     let catching_up = catching_up(&pgs);
     let mut doing = match (syncing, pgs.len() - syncing) {
         (0, _) => format!("they catch up when their missing members {later_on}"),
@@ -229,11 +240,18 @@ fn missed(state: &State, node: &Node) -> String {
     let mine = state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.contains(&node.id));
     let mine: Vec<_> = mine.collect();
     let alone = mine.iter().any(|p| p.members.len() == 1);
+    let runs = |id: &NodeId| state.node(*id).is_some_and(|node| node.up);
+    let stands = |p: &&&Partition| p.members.iter().filter(|id| runs(id)).count() <= p.members.len() / 2;
+    let standing = || mine.iter().filter(stands);
     match mine.len() {
         0 => String::new(),
         _ if alone => format!(
             "{} cannot be used without it, it is the only member",
             names(mine.iter().filter(|p| p.members.len() == 1).map(|p| p.id.to_string()))
+        ),
+        _ if standing().next().is_some() => format!(
+            "{} cannot be used: most members are down, and nobody else can take their places before a majority runs;              what the others have is read with --stale-ok",
+            names(standing().map(|p| p.id.to_string()))
         ),
         _ => format!(
             "{} run on their other members; if it never comes back, put another meta node in its place: \
@@ -298,13 +316,17 @@ fn disks(state: &State, soft: &Soft, out: &mut Vec<String>) {
             continue;
         }
         let problem = if disk.problem.is_empty() { "no reason told" } else { disk.problem.as_str() };
+        let means = match pgs {
+            0 => format!("no placement group needs it any more; `cairn admin disk remove {}` if it is lost", disk.id),
+            1 => "1 placement group lacks it and goes on without".into(),
+            n => format!("{} lack it and go on without", groups(n)),
+        };
         out.push(format!(
-            "{} ({} on {}) is {}: {problem}; {} lack it and go on without; check the device, then restart its node",
+            "{} ({} on {}) is {}: {problem}; {means}; check the device, then restart its node",
             disk.id,
             disk.path,
             disk.node,
             disk.state.name(),
-            groups(pgs),
         ));
     }
     let full: Vec<String> = state

@@ -67,6 +67,11 @@ fn is_endangered(pg: &Pg) -> bool {
     pg.count(MemberState::Serving) <= pg.scheme.write_minimum()
 }
 
+/// The setting that says how long a lost member of the group is waited for.
+pub(crate) fn delay_of(pg: &Pg, filling: bool) -> Key {
+    if is_endangered(pg) || filling { Key::RepairDelayUrgent } else { Key::RepairDelay }
+}
+
 /// A former member that may have the place of this one again.
 fn returns_for(state: &State, pg: &Pg, position: usize) -> Option<DiskId> {
     let back = |f: &&crate::pg::Former| usize::from(f.position) == position && !f.drop && state.is_able(f.disk);
@@ -136,12 +141,28 @@ fn is_due(state: &State, soft: &Soft, pg: &Pg, position: usize, now: Time) -> bo
     {
         return false;
     }
-    let key = if is_endangered(pg) || member.filling { Key::RepairDelayUrgent } else { Key::RepairDelay };
     match away(state, soft, member.disk, now) {
-        Some(away) => away >= state.config().duration(key),
+        Some(away) => away >= state.config().duration(delay_of(pg, member.filling)),
         // It never had anything, and has no room.
         None => member.filling && !has_room(state, soft, pg, member.disk),
     }
+}
+
+/// Why a lost member that could be replaced is not being replaced yet, in words.
+pub fn outlook(state: &State, soft: &Soft, pg: &Pg, position: usize, now: Time) -> Option<String> {
+    let member = pg.members[position];
+    if member.state != MemberState::Offline {
+        return None;
+    }
+    if state.hibernates(member.disk) {
+        return Some("it hibernates, nothing is repaired for it meanwhile".into());
+    }
+    if is_due(state, soft, pg, position, now) {
+        return Some("another disk takes its place when fewer members are being filled".into());
+    }
+    let key = delay_of(pg, member.filling);
+    let left = state.config().duration(key).checked_sub(away(state, soft, member.disk, now)?)?;
+    Some(format!("another disk takes its place in {} s ({})", left.as_secs_f64().ceil(), key.name()))
 }
 
 /// Plans at most [`GROUPS_MAX`] groups, at the time of the clock of [`note_lost`]. `heard`: the leader knows that the node lives.

@@ -2,6 +2,8 @@
 //!
 //! It is lost with the leader and complete again a heartbeat later. Invariant: nothing in the state depends on it
 //! except through a command.
+use crate::items::DiskState;
+use crate::state::State;
 use cairn_types::{DiskId, NodeId, PartitionId, PgId, Time, WallTime};
 use cairn_wire::manager::PartitionReport;
 use std::collections::BTreeMap;
@@ -53,4 +55,16 @@ pub struct Soft {
     pub silence_ms: BTreeMap<NodeId, u64>,
     /// Whether the nodes that should send heartbeats but do not, answer probes.
     pub mute: BTreeMap<NodeId, bool>,
+}
+
+impl Soft {
+    /// Whether all disks that serve and all partitions were reported to this leader. Before, what is said of space, names and
+    /// leaders would be wrong.
+    pub fn is_complete(&self, state: &State) -> bool {
+        let up = |node: NodeId| state.node(node).is_some_and(|node| node.up);
+        let mut disks = state.disks().filter(|disk| disk.state == DiskState::InService && up(disk.node));
+        let mut partitions = state.partitions().filter(|partition| !partition.removed);
+        disks.all(|disk| self.disks.contains_key(&disk.id))
+            && partitions.all(|partition| self.partitions.contains_key(&partition.id))
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A member's bytes are held against those of the group's primary. The rate is that of the last [`WINDOW`].
 use crate::leading::Leading;
-use cairn_manager_core::{Pg, State, Target};
+use cairn_manager_core::{Pg, State, Target, repair};
 use cairn_types::{DiskId, MemberState, PgId, Time};
 use cairn_wire::manager::{DrainStatus, RepairStatus};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ impl Progress {
 }
 
 /// Everything that is being repaired or cannot be, the most endangered groups first.
-pub(crate) fn repairs(state: &State, leading: &mut Leading) -> Vec<RepairStatus> {
+pub(crate) fn repairs(state: &State, leading: &mut Leading, now: Time) -> Vec<RepairStatus> {
     leading.progress.retain(state);
     let busy = |pg: &&Pg| !pg.retired && (!pg.is_complete() || pg.joining.is_some());
     let mut pgs: Vec<&Pg> = state.pgs().filter(busy).collect();
@@ -74,6 +74,7 @@ pub(crate) fn repairs(state: &State, leading: &mut Leading) -> Vec<RepairStatus>
                 MemberState::Syncing => leading.soft.pg_waits.get(&(pg.id, member.disk)),
                 MemberState::Waiting | MemberState::Offline => leading.soft.unreplaced.get(&(pg.id, member.disk)),
             };
+            let outlook = || repair::outlook(state, &leading.soft, pg, position, now);
             let (bytes, rate) = leading.progress.of(pg.id, member.disk);
             let replaced = pg.formers.iter().rev().find(|f| usize::from(f.position) == position);
             repairs.push(RepairStatus {
@@ -85,7 +86,7 @@ pub(crate) fn repairs(state: &State, leading: &mut Leading) -> Vec<RepairStatus>
                 done_bytes: bytes.min(total),
                 total_bytes: total,
                 bytes_per_second: rate,
-                waits_for: waits.cloned().unwrap_or_default(),
+                waits_for: waits.cloned().or_else(outlook).unwrap_or_default(),
                 spare: spare(pg).max(0) as u32,
             });
         }

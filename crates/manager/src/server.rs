@@ -268,7 +268,7 @@ impl Service for Desk {
             }
             Some(Opcode::SetConfig) => self.serve(r, reply, |m, q| async move { m.set_config(q).await }),
             Some(Opcode::Status) => {
-                self.serve(r, reply, |m, _: cairn_wire::manager::StatusRequest| async move { m.status() });
+                self.serve(r, reply, |m, _: cairn_wire::manager::StatusRequest| async move { m.status().await });
             }
             Some(Opcode::StartJob) => self.serve(r, reply, |m, q| async move { m.start_job(q).await }),
             Some(Opcode::ListJobs) => self.serve(r, reply, |m, q| async move { m.list_jobs(&q) }),

@@ -1,7 +1,7 @@
 //! What is said about a damaged cluster.
 use super::*;
 use crate::apply::tests::{SECOND, cluster, ok, register};
-use crate::command::{Command, CreatePgs, DiskAt, DiskStates, Disks, NodeAt, NodesDown};
+use crate::command::{Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, NodeAt, NodesDown};
 use crate::soft::PartitionLoad;
 use cairn_types::{NodeId, PartitionId, PgId};
 
@@ -44,6 +44,8 @@ fn a_dead_node_and_what_it_means() {
     assert!(said[0].contains("d1 (/data0/0 on n16, host host0)"), "{}", said[0]);
     assert!(said[1].contains("n16") && said[1].contains("is down for 25 s: 3 placement groups lack it"), "{}", said[1]);
     assert!(said[2].contains("2 placement groups (pg1, pg3) have fewer copies"), "{}", said[2]);
+    // The next loss would stop writes to both, so the shorter time counts.
+    assert!(said[2].contains("replaced by other disks after 30s (repair_delay_urgent)"), "{}", said[2]);
     down(&mut state, &[17]);
     let said = problems(&state, &soft, WallTime(26 * SECOND));
     assert!(said.iter().any(|p| p.contains("can be read but not written")), "{said:#?}");
@@ -98,6 +100,57 @@ fn a_lost_node_that_held_nothing_is_no_problem() {
     down(&mut state, &[19]);
     let said = problems(&state, &soft, WallTime(26 * SECOND));
     assert!(said.len() == 1 && said[0].contains("p1 cannot be used without it"), "{said:#?}");
+}
+
+/// "It runs on its other members" of a partition without a majority would let people wait for nothing.
+#[test]
+fn a_partition_without_a_majority_is_said_to_stand() {
+    let (mut state, mut soft) = healthy();
+    for number in [8, 9, 10] {
+        ok(&mut state, Command::Register(register(number, Roles::META, 0)));
+    }
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0 }));
+    let made = state.partitions().last().expect("made").clone();
+    let members: Vec<u32> = made.members.iter().map(|node| node.get()).collect();
+    assert_eq!((made.id, members.len()), (PartitionId(2), 3));
+    soft.partitions.insert(made.id, PartitionLoad { leader: made.members[0], report: Default::default() });
+    down(&mut state, &members[1..2]);
+    let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
+    assert!(said.contains("p2 run on their other members"), "{said}");
+    down(&mut state, &members[2..]);
+    let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
+    assert!(
+        said.contains("p2 cannot be used: most members are down") && !said.contains("run on their other"),
+        "{said}"
+    );
+}
+
+/// A disk that failed and was replaced everywhere would be told as one that groups lack.
+#[test]
+fn a_failed_disk_that_nothing_needs_can_be_removed() {
+    let (mut state, soft) = healthy();
+    ok(&mut state, Command::Register(register(8, Roles::DATA, 1)));
+    let disk = state.disks().map(|d| d.id.get()).max().expect("new");
+    let incarnation = state.node(NodeId(20)).expect("known").incarnation.get();
+    let failed = DiskAt { disk, incarnation, state: 1, problem: "EIO".into() };
+    ok(&mut state, Command::DiskStates(DiskStates { disks: vec![failed] }));
+    let said = problems(&state, &soft, WallTime(0)).join("\n");
+    assert!(said.contains("no placement group needs it any more; `cairn admin disk remove"), "{said}");
+}
+
+/// A new leader would say of a cluster that is well that it has no leaders, no names and the space of each directory.
+#[test]
+fn a_new_leader_knows_when_all_have_reported() {
+    let (mut state, mut soft) = healthy();
+    assert!(!soft.is_complete(&state), "no disk was heard of");
+    soft.disks.extend((1..=3).map(|disk| (DiskId(disk), Default::default())));
+    assert!(soft.is_complete(&state));
+    soft.disks.remove(&DiskId(1));
+    assert!(!soft.is_complete(&state));
+    down(&mut state, &[16]);
+    assert!(soft.is_complete(&state), "who is down reports nothing");
+    soft.partitions.clear();
+    assert!(!soft.is_complete(&state));
 }
 
 /// Damage that keeps a member from catching up would be in the log of one node only.

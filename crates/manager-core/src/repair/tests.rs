@@ -68,6 +68,14 @@ fn due_after_the_delay_and_sooner_at_the_minimum() {
     let copies = make_pg(&mut state, "r3", &[2, 3, 10]);
     down(&mut state, &[10], 200);
     assert_eq!(plan_at(&state, 229), RepairPlan::default());
+    let outlook = |pg: PgId, at: usize, seconds: u64| {
+        outlook(&state, &seen(&state, Soft::default()), state.pg(pg).expect("made"), at, Time(seconds * SECOND))
+    };
+    let said = outlook(copies, 2, 220).expect("it is away");
+    assert_eq!(said, "another disk takes its place in 10 s (repair_delay_urgent)");
+    assert!(outlook(shards, 0, 300).expect("away").ends_with("in 700 s (repair_delay)"));
+    assert!(outlook(copies, 2, 230).expect("due").contains("when fewer members are being filled"));
+    assert_eq!(outlook(copies, 0, 230), None, "it serves");
     let urgent = plan_at(&state, 230);
     assert_eq!(urgent.groups.iter().map(|g| g.pg).collect::<Vec<_>>(), [copies.get()], "two of three serve");
     set(&mut state, "repair_in_flight", "0");

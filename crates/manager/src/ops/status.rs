@@ -5,9 +5,30 @@ use cairn_manager_core::{Scope, problems};
 use cairn_types::NodeId;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::StatusResponse;
+use std::time::Duration;
+
+/// A new leader hears from all nodes within so long: heartbeats come each second.
+const REPORT_PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks whether they have come.
+const REPORT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Manager {
-    pub(crate) fn status(&self) -> Result<StatusResponse, WireError> {
+    /// What a leader that has just begun would say is wrong: it waits for the reports.
+    pub(crate) async fn status(&self) -> Result<StatusResponse, WireError> {
+        let reported = async {
+            while !self.look(|state, leading| {
+                leading.soft.is_complete(state) || self.now().since(leading.since) > REPORT_PATIENCE
+            })? {
+                tokio::time::sleep(REPORT_PAUSE).await;
+            }
+            Ok::<(), WireError>(())
+        };
+        // Later than that it is told what is known.
+        tokio::time::timeout(REPORT_PATIENCE, reported).await.unwrap_or(Ok(()))?;
+        self.status_now()
+    }
+
+    fn status_now(&self) -> Result<StatusResponse, WireError> {
         let now = self.now();
         let managers = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
         let understanding = self.understanding();
@@ -29,7 +50,7 @@ impl Manager {
                     ));
                 }
             }
-            let repairs = repairs(state, leading);
+            let repairs = repairs(state, leading, now);
             StatusResponse {
                 drains: drains(state, leading),
                 hibernations: self.hibernations(state),
