@@ -59,8 +59,9 @@ impl Inner {
             for chunk in chunks.into_iter().take_while(|_| is_retired()) {
                 let id = chunk.info().id;
                 let outcome = drop_chunk(store, id).await;
-                if outcome.as_ref().is_err_and(|error| error.code == ErrorCode::ChunkDeleted) {
-                    // Its file goes at this moment; the next heartbeat sees whether it did.
+                let gone = |error: &WireError| matches!(error.code, ErrorCode::ChunkDeleted | ErrorCode::Missing);
+                if outcome.as_ref().is_err_and(gone) {
+                    // Its file goes at this moment, or went; the next heartbeat sees whether it did.
                     return;
                 }
                 if let Err(error) = outcome {

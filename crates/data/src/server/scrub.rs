@@ -213,10 +213,15 @@ impl Inner {
             let piece = at..(at + PIECE_BLOCKS).min(blocks);
             at = piece.end;
             let bytes = piece.len() as u64 * BLOCK_SIZE as u64;
-            let bad = match verify(store, chunk, piece).await {
+            let bad = match verify(store, chunk, piece.clone()).await {
                 Ok(bad) => bad,
                 // The next start goes on with it.
                 Err(DataError::Stopping { .. }) => break,
+                Err(DataError::Busy { .. }) => {
+                    at = piece.start;
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                    continue;
+                }
                 Err(error) => {
                     tracing::warn!(%disk, chunk = %info.id, %error, "a chunk cannot be scrubbed");
                     break;

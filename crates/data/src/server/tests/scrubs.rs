@@ -61,6 +61,38 @@ fn bad_blocks_are_found_and_healed() {
     assert!(cluster.call::<ScrubResponse>(1, Opcode::Scrub, &nowhere, Payload::None).is_err());
 }
 
+/// What a disk that has too much to do refuses would be left out until the next pass, with a warning for each chunk.
+#[test]
+fn a_busy_disk_is_read_later() {
+    let cluster = Cluster::start(3);
+    chunks(&cluster, 3);
+    let store = cluster.nodes[1].store();
+    set(&cluster, 1, &[("scrub_rate_max", "1m")]);
+    let refused = || store.metrics().overloads.load(std::sync::atomic::Ordering::Relaxed);
+    for pass in 1..=50 {
+        scrub(&cluster, 1, true);
+        eventually("something is read", || {
+            scrub(&cluster, 1, false).pass == pass && scrub(&cluster, 1, false).bytes > 0
+        });
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        store.control(move |_| assert!(wait.recv().is_err())).expect("room");
+        while store.control(|_| ()).is_ok() {}
+        // It may wait for what it asked for just before.
+        let before = refused();
+        let was_refused = (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            refused() > before
+        });
+        drop(release);
+        eventually("the end of the pass", || scrub(&cluster, 1, false).ended_ns > 0);
+        assert_eq!(scrub(&cluster, 1, false).bytes, 3 * 300_000u64.next_multiple_of(4096), "each block");
+        if was_refused {
+            return;
+        }
+    }
+    panic!("the scrub was never refused");
+}
+
 /// A disk would never be read to its end if its node is restarted more often than a pass takes.
 #[test]
 fn a_pass_goes_on_after_a_restart() {
