@@ -1,7 +1,7 @@
 //! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
 use crate::append::fullness::FullVolumes;
 use crate::discard::Abandoned;
-use crate::error::{ClientError, Result};
+use crate::error::{ClientError, MANAGERS, Result};
 use crate::late::{Answer, Asking, Members, Questions};
 use crate::net::{Net, NetError};
 use crate::read::health::HedgeBounds;
@@ -16,6 +16,7 @@ use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use parking_lot::RwLock;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -149,6 +150,8 @@ impl Cluster {
         let started = self.clock.now();
         let mut pause = PAUSE_MIN;
         let (mut sent, mut leaderless) = (false, false);
+        // What each said last.
+        let mut said: BTreeMap<String, String> = BTreeMap::new();
         let mut hint: Option<String> = None;
         let in_contact = self.manager_pace(opcode);
         let mut patience = self.connect_patience.map_or(in_contact.patience, |c| c.min(in_contact.patience));
@@ -179,9 +182,11 @@ impl Cluster {
                     text
                 }
             };
+            said.insert(from.clone(), last.clone());
             if self.clock.now().since(started) > patience {
+                let all = || said.iter().map(|(who, why)| format!("{who}: {why}")).collect::<Vec<_>>().join("; ");
                 return Err(match leaderless && opcode == Opcode::GetMap {
-                    true => self.no_leader(what, "the managers".into(), last, self.stale.allows(opcode).is_some()),
+                    true => self.no_leader(what, MANAGERS.into(), all(), self.stale.allows(opcode).is_some()),
                     false => self.gave_up_after(patience, what, sent, last),
                 });
             }

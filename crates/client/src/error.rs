@@ -5,6 +5,9 @@ use crate::uri::UriError;
 use cairn_types::{ErrorCode, RetryClass};
 use cairn_wire::error::WireError;
 
+/// As a group of [`ClientError::NoLeader`].
+pub(crate) const MANAGERS: &str = "the managers";
+
 /// Why a call of the client did not succeed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
@@ -18,8 +21,9 @@ pub enum ClientError {
     Unreachable { what: String, tried: String, seconds: u64, last: String },
     /// Who leads a group that answers reads does not answer; nothing was done.
     #[error(
-        "{what}: no leader of {group} answered within {seconds} s ({last}); a majority of its members has to run, cairn admin status shows which do not; {}",
-        if *stale_tried { "nobody else could answer from an older state either" } else { "what the others have, which may be old, is read with --stale-ok" }
+        "{what}: no leader of {group} answered within {seconds} s ({last}); a majority of its members has to run: {}; {}",
+        if group == MANAGERS { "start those that do not answer" } else { "cairn admin status shows which do not" },
+        if *stale_tried { "nobody else could answer from an older state either" } else { "cairn fs reads what the others have, which may be old, with --stale-ok" }
     )]
     NoLeader { what: String, group: String, seconds: u64, last: String, stale_tried: bool },
     /// The request was sent, but no answer came: it may or may not have been done.

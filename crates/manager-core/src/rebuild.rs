@@ -10,7 +10,7 @@
 //! found contradicts itself: the contradiction is named, and there is no state. No member is told to delete anything before
 //! all members of its group have served together.
 //! Not here: reading directories and writing the state into one (the `rescue` crate).
-use crate::items::{Cluster, Disk, DiskState, NODE_ID_FIRST, Node, Partition, Roles, Volume, clip, volume_name_flaw};
+use crate::items::{Cluster, NODE_ID_FIRST, Node, Partition, Roles, Volume, clip, volume_name_flaw};
 use crate::maintenance::forgotten;
 use crate::pg::{FORMERS_MAX, Former, Pg};
 use crate::state::State;
@@ -21,6 +21,8 @@ use cairn_types::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+mod disks;
 
 /// By so much epochs rise: the lost managers raised them by one at a time after what was found.
 const EPOCH_STEP: u64 = 1 << 20;
@@ -216,6 +218,8 @@ impl Builder<'_> {
         next.incarnation = beyond(now, next.incarnation);
         next.session = beyond(now, next.session);
         next.job = beyond(now, next.job);
+        // What was removed never comes back under its number.
+        self.state.gone = base.gone.clone();
         if self.base.is_none() {
             self.say(
                 Weight::Note,
@@ -297,66 +301,9 @@ impl Builder<'_> {
         Arc::make_mut(node).address = address;
     }
 
-    fn put_disk(&mut self, id: DiskId, uuid: DiskUuid, node: NodeId, path: &str, state: DiskState) {
-        let node_uuid = self.base.as_ref().and_then(|base| base.node(node)).map_or(unseen(node.get()), |n| n.uuid);
-        self.put_node(node, node_uuid, Roles::DATA);
-        let based = self.base.as_ref().and_then(|base| base.disk(id));
-        let disk = Disk {
-            id,
-            uuid,
-            node,
-            path: clip(path),
-            total_bytes: based.map_or(0, |disk| disk.total_bytes),
-            free_bytes: based.map_or(0, |disk| disk.free_bytes),
-            state,
-            since: self.wanted.now,
-            problem: String::new(),
-            version: self.state.version,
-        };
-        self.state.disks.insert(id, Arc::new(disk));
-    }
-
-    fn disks(&mut self) {
-        let mut seen: BTreeMap<DiskId, (DiskUuid, &str)> = BTreeMap::new();
-        for disk in &self.found.disks {
-            if disk.id.get() == 0 {
-                self.say(Weight::Note, format!("disk {} was never registered and is left out", disk.path));
-                continue;
-            }
-            if let Some((uuid, path)) = seen.insert(disk.id, (disk.uuid, &disk.path)) {
-                let what = if uuid == disk.uuid { "copies of disk" } else { "both disk" };
-                let text = format!("{} and {path} are {what} {}; name the right one", disk.path, disk.id);
-                self.say(Weight::Conflict, text);
-            }
-            self.put_disk(disk.id, disk.uuid, disk.node, &disk.path, DiskState::InService);
-        }
-        let based: Vec<Disk> = self.base.iter().flat_map(State::disks).cloned().collect();
-        for disk in based {
-            if !self.state.disks.contains_key(&disk.id) && !self.found.disks.iter().any(|found| found.uuid == disk.uuid)
-            {
-                self.put_disk(disk.id, disk.uuid, disk.node, &disk.path, DiskState::Absent);
-            }
-        }
-    }
-
-    /// A disk that groups name and that was not found.
-    fn missing_disk(&mut self, id: DiskId, node: NodeId) {
-        if self.found.disks.iter().any(|disk| disk.id == id) {
-            return;
-        }
-        let based = self.base.as_ref().and_then(|base| base.disk(id)).cloned();
-        let uuid = based.as_ref().map_or(unseen_disk(id), |disk| disk.uuid);
-        let node = based.as_ref().map_or(node, |disk| disk.node);
-        self.put_disk(id, uuid, node, based.as_ref().map_or("", |disk| &disk.path), DiskState::Absent);
-        let text = format!(
-            "disk {id} of {node} was not found, but groups name it: what it knows cannot be taken into account"
-        );
-        self.say(Weight::Missing, text);
-    }
-
     fn pgs(&mut self) {
         let mut by_id: BTreeMap<PgId, Vec<(&FoundDisk, &FoundPg)>> = BTreeMap::new();
-        for disk in &self.found.disks {
+        for disk in self.found.disks.iter().filter(|disk| !self.was_removed(disk.id, disk.uuid)) {
             for pg in &disk.pgs {
                 by_id.entry(pg.id).or_default().push((disk, pg));
             }

@@ -23,6 +23,22 @@ async fn without_leave_nobody_else_is_asked() {
     assert_eq!((calls(&cluster, "ReadStale"), client.staleness()), (0, None));
 }
 
+/// Whoever looks for the cause would be sent back to the command that has just failed.
+#[test]
+fn without_a_leading_manager_it_is_said_who_answers() {
+    let last = "10.0.0.1:7400: it does not lead; 10.0.0.2:7400: nobody listens".to_owned();
+    let of = |group: &str| ClientError::NoLeader {
+        what: "cluster c".into(),
+        group: group.into(),
+        seconds: 30,
+        last: last.clone(),
+        stale_tried: false,
+    };
+    let text = of(crate::error::MANAGERS).to_string();
+    assert!(text.contains("10.0.0.2:7400: nobody listens") && text.contains("start those"), "{text}");
+    assert!(!text.contains("admin status") && of("partition p1").to_string().contains("admin status"), "{text}");
+}
+
 /// Reads would wait for a leader that does not come, or not say that what they give is old.
 #[tokio::test(start_paused = true)]
 async fn with_leave_another_one_answers_and_the_age_is_told() {

@@ -1,7 +1,9 @@
 //! Losing the manager's state and making it anew from what the disks of a small cluster have.
 use super::*;
 use crate::apply::tests::{SECOND, cluster, ok, register, uuid};
-use crate::command::{Command, CreatePgs, Disks, NodeAt, NodesDown, Register};
+use crate::command::{Command, CreatePgs, Disks, NodeAt, NodesDown, Register, Remove};
+use crate::items::{Disk, DiskState};
+use crate::maintenance::Target;
 use crate::{Outcome, Roles};
 
 const NOW: WallTime = WallTime(1_795_000_000 * SECOND);
@@ -270,4 +272,43 @@ fn a_backup_gives_names_settings_and_who_was_away() {
     found.nodes.iter_mut().for_each(|node| node.partitions.truncate(1));
     let (_, remarks) = rebuild(Some(old), &found, &wanted());
     assert!(remarks.iter().any(|r| r.weight == Weight::Missing && r.text.contains("restore it first")), "{remarks:?}");
+}
+
+/// A disk that was drained and taken out years ago would serve again, with what it had then.
+#[test]
+fn what_was_removed_stays_removed() {
+    let mut old = cluster(5);
+    let groups = vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }];
+    ok(&mut old, Command::CreatePgs(CreatePgs { volume: 1, scheme: 3, groups }));
+    let remove = |target: Target| Command::Remove(Remove { target: Some((&target).into()) });
+    ok(&mut old, remove(Target::Disk(DiskId(4))));
+    let incarnation = old.node(NodeId(20)).expect("the fifth").incarnation.get();
+    ok(&mut old, Command::NodesDown(NodesDown { nodes: vec![NodeAt { node: 20, incarnation }] }));
+    ok(&mut old, remove(Target::Node(NodeId(20))));
+    let all = {
+        let mut all = found(&old);
+        // It still has what it had as a member.
+        let mut of_then = all.disks[0].pgs[0].clone();
+        of_then.members[0] = (DiskId(4), NodeId(19), MemberState::Serving);
+        let disk = all.disks.iter_mut().find(|disk| disk.id == DiskId(4)).expect("its directory");
+        disk.pgs.push(of_then);
+        all
+    };
+    let without = Found { disks: all.disks[..3].to_vec(), ..all.clone() };
+    for (found, told) in [(&all, true), (&without, false)] {
+        let (new, remarks) = rebuild(Some(old.clone()), found, &wanted());
+        let new = new.expect("a state");
+        new.check_invariants();
+        for disk in [4, 5] {
+            assert_eq!(new.disk(DiskId(disk)).map(|disk| disk.state), Some(DiskState::Removed), "d{disk}");
+        }
+        assert!(new.gone.contains(&NodeId(20)) && !new.gone.contains(&NodeId(19)));
+        let pg = new.pg(PgId(1)).expect("found");
+        let members: Vec<DiskId> = pg.members.iter().map(|member| member.disk).collect();
+        assert_eq!((members, pg.formers.len()), (vec![DiskId(1), DiskId(2), DiskId(3)], 0));
+        assert_eq!(remarks.iter().any(|remark| remark.text.contains("d4 (/disk4) was removed")), told, "{remarks:?}");
+    }
+    // Without the backup nobody knows.
+    let (new, _) = rebuild(None, &without, &wanted());
+    assert_eq!(new.expect("a state").disk(DiskId(1)).map(|disk| disk.state), Some(DiskState::InService));
 }

@@ -1,7 +1,7 @@
 //! SQLite with a rollback journal and with a write-ahead log, while its process, or that of the mount, is killed: the
 //! database is whole, and every transaction whose commit was acknowledged is in it.
 use super::super::seeds::Rng;
-use super::Place;
+use super::{Mount, Place};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -76,7 +76,9 @@ fn check(path: &str) -> u64 {
 pub fn run(place: &mut Place) {
     let mut rng = Rng::new(1);
     for mode in ["delete", "truncate", "persist", "wal"] {
-        let path = place.dir.join(format!("{mode}.db")).to_str().expect("a temporary path").to_owned();
+        // One of its own: a mount whose worker dies five times within seconds fails what is asked of it for a while.
+        let mount = Mount::new(&place.cluster, &format!("sqlite-{mode}"), "/", "");
+        let path = mount.path(&format!("{mode}.db")).to_str().expect("a temporary path").to_owned();
         let (mut acknowledged, mut refused) = (0, 0);
         for round in 0..KILLS {
             let mut writer = Writer::start(&path, mode);
@@ -90,7 +92,7 @@ pub fn run(place: &mut Place) {
             }
             if round % 3 == 2 {
                 // The mount's process: the program goes on, or is told an error, never something wrong.
-                place.mount.kill_worker();
+                mount.kill_worker();
                 let until = Instant::now() + Duration::from_secs(1);
                 while Instant::now() < until {
                     match writer.next() {
