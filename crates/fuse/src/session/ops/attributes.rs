@@ -9,7 +9,7 @@ use crate::session::attributes::{nanos, statfs, statx};
 use crate::session::reply::{Outcome, Reply};
 use crate::session::request::Request;
 use crate::session::{Session, caller};
-use cairn_vfs::{Caller, Handle, SetAttr, SetTime};
+use cairn_vfs::{Attr, Caller, Handle, SetAttr, SetTime, VfsError};
 
 impl Session {
     /// Directories whose quotas `df` shows: the one that is asked about, and the one that is mounted.
@@ -34,7 +34,13 @@ impl Session {
             Opcode::Setattr => {
                 let asked: SetattrIn = request.arg()?;
                 let handle = (asked.valid & FATTR_FH != 0).then_some(Handle(asked.fh));
-                let who = if asked.valid & ANYTHING == 0 { Caller::root() } else { caller::of(&request.header, 0) };
+                let who = caller::of(&request.header, 0);
+                if asked.valid & ANYTHING == 0 {
+                    let (attr, ttl) = self.vfs.getattr(&who, ino, handle).await?;
+                    if !takes_privileges(&who, &attr)? {
+                        return Ok(Reply::of(&self.attr_out(&attr, ttl)));
+                    }
+                }
                 let (attr, ttl) = self.vfs.setattr(&who, ino, handle, changes(&asked)).await?;
                 Ok(Reply::of(&self.attr_out(&attr, ttl)))
             }
@@ -49,8 +55,18 @@ impl Session {
 }
 
 /// What a request can set. One that sets nothing is a chown(2) that leaves both: it changes the time of change, and takes
-/// privileges away, whoever asks.
+/// privileges away.
 const ANYTHING: u32 = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE | FATTR_ATIME | FATTR_MTIME | FATTR_KILL_SUIDGID;
+
+/// Whether such a chown changes anything: it takes the owner to take privileges away, and nothing to find none.
+fn takes_privileges(who: &Caller, attr: &Attr) -> Result<bool, VfsError> {
+    let privileged = attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+    match (who.uid == 0 || who.uid == attr.uid, privileged) {
+        (true, _) => Ok(true),
+        (false, false) => Ok(false),
+        (false, true) => Err(VfsError::new(libc::EPERM, "only the owner or root may take setuid and setgid away")),
+    }
+}
 
 fn changes(asked: &SetattrIn) -> SetAttr {
     let has = |bit| asked.valid & bit != 0;
@@ -89,5 +105,21 @@ mod tests {
         assert!(!set.kill_privileges);
         let set = changes(&SetattrIn::default());
         assert_eq!(set, SetAttr { kill_privileges: true, ..SetAttr::default() }, "chown that leaves both");
+    }
+
+    /// Anybody could take the rights of setuid programs away, by a chown that leaves owner and group.
+    #[test]
+    fn only_the_owner_takes_privileges_away() {
+        let user = Caller { uid: 5, ..Caller::root() };
+        let of = |uid, mode| Attr { uid, mode: libc::S_IFREG | mode, ..Attr::default() };
+        for (who, attr, wanted) in [
+            (&Caller::root(), of(7, 0o4755), Ok(true)),
+            (&user, of(5, 0o4755), Ok(true)),
+            (&user, of(7, 0o4755), Err(libc::EPERM)),
+            (&user, of(7, 0o2777), Err(libc::EPERM)),
+            (&user, of(7, 0o777), Ok(false)),
+        ] {
+            assert_eq!(takes_privileges(who, &attr).map_err(|error| error.errno), wanted, "{attr:?}");
+        }
     }
 }
