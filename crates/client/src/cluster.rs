@@ -275,13 +275,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// The same for whoever can do without: it takes a moment, and none where there was no manager a moment ago.
+    /// That for whoever can do without: it takes a moment, and none where there was no manager a moment ago.
     pub(crate) async fn refresh_for_a_moment(&self) {
         let missed = *self.missed.read();
         if missed.is_some_and(|at| self.clock.now().since(at) < MOMENTS_APART) {
             return;
         }
-        let refreshed = matches!(tokio::time::timeout(MOMENT, self.refresh()).await, Ok(Ok(())));
+        let refreshed = matches!(tokio::time::timeout(MOMENT, self.refresh_from_now()).await, Ok(Ok(())));
         *self.missed.write() = (!refreshed).then(|| self.clock.now());
     }
 
