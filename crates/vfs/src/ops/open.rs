@@ -347,19 +347,24 @@ impl Inner {
         let _opening = self.opening(file.ino).lock().await;
         self.close_entered(file).await;
     }
-    fn seen_closed(&self, file: &File) -> cairn_wire::meta::Attributes {
-        self.cache.forget_attributes(file.ino);
-        of_file(file)
-    }
+    /// One handle less, under the lock of opening.
     async fn close_entered(&self, file: &Arc<File>) {
+        if !file.is_shared() {
+            // Kernels close behind the program, which may set attributes by the name meanwhile.
+            file.data.end_later();
+            if let Err(error) = file.data.send_later().await {
+                tracing::error!(inode = file.ino, %error, "what was set of a file is lost");
+            }
+        }
         if !self.files.leave(file, &self.cache) {
             return;
         }
         file.data.drop_ahead();
         end_lease(file);
         let clean = file.data.is_clean();
-        let attributes = self.seen_closed(file);
         if clean {
+            // What somebody else learned since it left the table is newer, and stays.
+            let attributes = of_file(file);
             self.cache.put_attributes(&attributes, self.options.attr_ttl.saturating_sub(file.data.age()));
         } else {
             // Its size is one that the file never got.

@@ -192,3 +192,32 @@ async fn attributes_and_contents_go_together_or_apart() {
         assert_eq!(contents(&mount(&cluster).await, ino).await, b"first second", "{name}");
     }
 }
+
+/// A program that closes a new file and then sets its times by name would find those of before: kernels tell of the last close
+/// behind its back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_set_while_the_last_handle_is_closed_stays() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    for number in 0..400 {
+        let (ino, handle) = create(&vfs, &format!("f{number}"), WRONLY).await;
+        vfs.flush(handle, 0).await.expect("flushed");
+        let (closing, setting) = (vfs.clone(), vfs.clone());
+        let closed = tokio::spawn(async move { closing.release(handle, None).await });
+        let was_set = tokio::spawn(async move {
+            for _ in 0..number % 40 {
+                tokio::task::yield_now().await;
+            }
+            set(&setting, &root(), ino, None, mtime(1_900_000_000_000_000_000)).await;
+            setting.getattr(&root(), ino, None).await.expect("there").0.mtime
+        });
+        assert_eq!(was_set.await.expect("set"), 1_900_000_000_000_000_000, "f{number}: at once");
+        closed.await.expect("closed").expect("closed");
+        assert_eq!(
+            vfs.getattr(&root(), ino, None).await.expect("there").0.mtime,
+            1_900_000_000_000_000_000,
+            "f{number}"
+        );
+        assert_eq!(seen(&cluster, ino).await.mtime, 1_900_000_000_000_000_000, "f{number}: elsewhere");
+    }
+}

@@ -130,6 +130,10 @@ impl FileData {
         }
         unknown || is_refused(error)
     }
+    /// Nothing waits from now on: what is set goes to the servers at once.
+    pub fn end_later(&self) {
+        self.state.lock().made_at = None;
+    }
     pub fn has_later(&self) -> bool {
         self.state.lock().later.is_some()
     }
