@@ -3,8 +3,8 @@
 //! A program that links this crate has functions of its own in place of those of the C library by which threads wait for
 //! each other, ask for the time and talk over sockets ([`hooks`]). Inside of [`run`] they belong to a scheduler:
 //!
-//! - **Threads** are threads of the system, but exactly one runs at a time; which one is next is chosen by the seed
-//!   wherever a thread waits, and now and then where it could be interrupted ([`sched`]).
+//! - **Threads** have what threads of the system have, but exactly one runs at a time ([`seat`]); which one is next is
+//!   chosen by the seed wherever a thread waits, and now and then where it could be interrupted ([`sched`]).
 //! - **Time** stands still while a thread runs and jumps to the next event when none can; waiting costs nothing. Each
 //!   [`host`] has a clock of its own, which can drift, and can be paused as a whole.
 //! - **The network** is in memory ([`tcp`]): seeded latency, connections that are refused, reset and held on
@@ -30,6 +30,7 @@ pub mod links;
 mod real;
 mod report;
 mod sched;
+mod seat;
 mod tcp;
 mod trace;
 mod world;
@@ -103,9 +104,8 @@ pub fn run<T: Send>(config: Config, body: impl FnOnce() -> T + Send) -> (T, Repo
     // SAFETY: it takes numbers. One arena, as threads never allocate at the same time: addresses repeat.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     let world = world::World::new(config);
-    let baton: *const _ = &*world.threads[0].baton;
+    world.threads[0].seat.take();
     world::install(world);
-    sched::set_baton(baton);
     sched::set_me(0);
     let out = on_own_stack(body);
     let report = world::with(|world| Report {

@@ -80,13 +80,6 @@ real! {
     sendmsg(fd: c_int, from: *const libc::msghdr, flags: c_int) -> ssize_t;
 }
 
-/// Waits, truly, until the word is not `seen` any more.
-pub fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32) {
-    let op = c_long::from(libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
-    // SAFETY: the word lives as long as the reference; a wait without limit takes no further pointer.
-    unsafe { syscall(libc::SYS_futex, word.as_ptr() as c_long, op, c_long::from(seen), 0, 0, 0) };
-}
-
 /// Wakes, truly, who waits for the word.
 pub fn futex_wake(word: *const u32) {
     let op = c_long::from(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
@@ -98,6 +91,21 @@ pub fn futex_wake(word: *const u32) {
 pub fn os_thread() -> i32 {
     // SAFETY: it takes nothing and cannot fail.
     unsafe { syscall(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) as i32 }
+}
+
+/// Waits, truly, until the word is not `seen` any more.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32) {
+    let op = c_long::from(libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
+    // SAFETY: the word lives as long as the reference; a wait without limit takes no further pointer.
+    unsafe { syscall(libc::SYS_futex, word.as_ptr() as c_long, op, c_long::from(seen), 0, 0, 0) };
+}
+
+/// Lets others of the system's threads run.
+#[cfg(target_arch = "x86_64")]
+pub fn give_way() {
+    // SAFETY: it takes nothing.
+    unsafe { sched_yield() };
 }
 
 /// Waits, truly, until the kernel has forgotten a thread of this process.

@@ -1,13 +1,12 @@
-//! Who runs: the baton goes from one thread to the next, and nowhere else does a thread wait for another.
+//! Who runs: the turn goes from one thread to the next ([`crate::seat`]), and nowhere else does a thread wait for another.
 //!
 //! Invariant: of all threads of the run exactly one is outside of [`hand_over`] (or its counterpart at a thread's start and
 //! end) at any moment.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use crate::real;
 use crate::report::{dead_end, fatal};
+use crate::seat::{Leaver, Seat};
 use crate::trace::What;
 use crate::world::{Event, OUTSIDE, State, Tid, World, managed, with};
 
@@ -34,15 +33,15 @@ pub enum Woken {
     TimedOut,
 }
 
-/// A thread's way to the baton: where it waits, and where the next one does.
+/// A turn that is given: from whose seat to whose, unless the same thread goes on.
 struct Hand {
-    own: *const AtomicU32,
-    next: Option<*const AtomicU32>,
+    own: *const Seat,
+    next: Option<*const Seat>,
 }
 
 fn choose(world: &mut World) -> Hand {
     let me = me();
-    let own: *const AtomicU32 = &*world.threads[me as usize].baton;
+    let own: *const Seat = &*world.threads[me as usize].seat;
     let Some(next) = world.pick() else { dead_end("no thread can run any more, and nothing is to come") };
     let limits = world.config;
     if world.switches > limits.switches_max || world.now > limits.time_max.as_nanos() as u64 {
@@ -50,34 +49,23 @@ fn choose(world: &mut World) -> Hand {
     }
     world.running = next;
     world.note(What::Run, u64::from(me), world.ready.len() as u64);
-    let next = (next != me).then(|| std::ptr::from_ref(&*world.threads[next as usize].baton));
+    let next = (next != me).then(|| std::ptr::from_ref(&*world.threads[next as usize].seat));
     Hand { own, next }
 }
 
-/// Lets a thread run.
-fn give(baton: *const AtomicU32) {
-    // SAFETY: batons are boxed and live as long as the world; nobody else sets this one now.
-    unsafe { (*baton).store(1, SeqCst) };
-    real::futex_wake(baton.cast());
-}
-
-/// Waits for the baton.
-fn await_baton(own: *const AtomicU32) {
-    // SAFETY: batons are boxed and live as long as the world.
-    let own = unsafe { &*own };
-    while own.swap(0, SeqCst) == 0 {
-        real::futex_wait(own, 0);
-    }
-    let dying = with(|world| std::mem::take(&mut world.dying));
-    if dying != 0 {
-        real::wait_gone(dying);
+/// What a thread does first whenever its turn has come: who ended before it is gone when it goes on.
+fn take_over() {
+    if let Some(leaver) = with(|world| world.leaver.take()) {
+        // SAFETY: seats are boxed and live as long as the world.
+        unsafe { (*leaver.0).let_go() };
     }
 }
 
 fn hand_over(hand: Hand) {
     if let Some(next) = hand.next {
-        give(next);
-        await_baton(hand.own);
+        // SAFETY: seats are boxed and live as long as the world.
+        unsafe { (*hand.own).give_to(&*next) };
+        take_over();
     }
 }
 
@@ -133,20 +121,12 @@ pub fn point(times: impl FnOnce(&mut World) -> u64) {
     }
 }
 
-/// The first thing that a thread does.
-pub fn begin(tid: Tid) {
+/// The first thing that a thread does, on its own seat.
+pub fn begin(tid: Tid, seat: *const Seat) {
     set_me(tid);
-    let own = BATONS.with(|baton| baton.get());
-    await_baton(own);
-}
-
-thread_local! {
-    static BATONS: Cell<*const AtomicU32> = const { Cell::new(std::ptr::null()) };
-}
-
-/// Says where the calling thread waits; before [`begin`], as the world may not be asked yet.
-pub fn set_baton(baton: *const AtomicU32) {
-    BATONS.set(baton);
+    // SAFETY: seats are boxed and live as long as the world.
+    unsafe { (*seat).wait_first() };
+    take_over();
 }
 
 /// The last thing that a thread does.
@@ -154,16 +134,18 @@ pub fn end() {
     let hand = with(|world| {
         let me = me();
         world.note(What::Exit, u64::from(me), 0);
-        world.dying = real::os_thread();
         let thread = world.thread(me);
         thread.state = State::Ended;
+        let leaver = Leaver(&*thread.seat);
         let joiners = std::mem::take(&mut thread.joiners);
+        world.leaver = Some(leaver);
         joiners.into_iter().for_each(|joiner| world.wake(joiner));
         choose(world)
     });
     set_me(OUTSIDE);
     match hand.next {
-        Some(next) => give(next),
+        // SAFETY: seats are boxed and live as long as the world.
+        Some(next) => unsafe { (*hand.own).leave_to(&*next) },
         None => fatal("a thread that ended was chosen to run"),
     }
 }

@@ -6,12 +6,13 @@
 use std::cell::UnsafeCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::chance::Chance;
 use crate::files::{Files, Id};
 use crate::host::Host;
 use crate::links::Links;
+use crate::seat::{Leaver, Seat};
 use crate::trace::{Trace, What};
 use crate::{Config, sched};
 
@@ -40,8 +41,7 @@ pub struct Thread {
     pub wait: u64,
     /// The last wait ended because its time was over.
     pub timed_out: bool,
-    /// 1: it may run. Only this word is shared between running threads.
-    pub baton: Box<AtomicU32>,
+    pub seat: Box<Seat>,
     pub os: libc::pthread_t,
     pub joiners: Vec<Tid>,
 }
@@ -91,11 +91,11 @@ pub struct World {
     pub switches: u64,
     pub config: Config,
     /// A thread that ended and may not be quite gone.
-    pub dying: i32,
+    pub leaver: Option<Leaver>,
 }
 
 struct Holder(UnsafeCell<Option<World>>);
-// SAFETY: only the thread with the baton enters, and batons are handed over by an atomic word.
+// SAFETY: only the thread whose turn it is enters.
 unsafe impl Sync for Holder {}
 
 static WORLD: Holder = Holder(UnsafeCell::new(None));
@@ -160,7 +160,7 @@ impl World {
             rates,
             switches: 0,
             config,
-            dying: 0,
+            leaver: None,
         };
         world.new_thread("start".into(), 0);
         world
@@ -175,7 +175,7 @@ impl World {
             state: State::Ready,
             wait: 0,
             timed_out: false,
-            baton: Box::new(AtomicU32::new(0)),
+            seat: Box::new(Seat::new()),
             os: 0,
             joiners: Vec::new(),
         });

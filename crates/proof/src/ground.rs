@@ -85,7 +85,7 @@ impl Ground {
         config.roles = roles.iter().map(|role| (*role).to_owned()).collect();
         config.host = format!("host-{address}");
         config.rack = format!("rack-{address}");
-        config.heartbeat_interval = Duration::from_millis(200);
+        config.heartbeat_interval = Duration::from_millis(400);
         config.call_deadline = Duration::from_secs(2);
         config.register_pause = Duration::from_millis(100);
         let manager = LeaderClient::new(self.client.clone(), "the manager", managers);

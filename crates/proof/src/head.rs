@@ -82,6 +82,8 @@ impl Head {
             cluster: ground.identity.cluster(),
             segment_bytes: 2 << 20,
             checkpoint_log_bytes: 256 << 10,
+            // Half as often as usual: most of what a seed costs is what goes on anyway.
+            tick: Duration::from_millis(100),
             ..HostConfig::new(node, uuid)
         };
         let (rng, disk) = (Arc::new(FastRng::from_os()), Arc::new(self.disk.clone()));

@@ -1,19 +1,19 @@
-//! Threads: made by managed ones, they are managed; the baton is theirs from their first instruction to their last.
+//! Threads: made by managed ones, they are managed, and run in turn from their first instruction to their last.
 
 use std::ffi::CStr;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Once, atomic::AtomicU32 as Word, atomic::Ordering::Relaxed};
 
 use libc::{c_char, c_int, c_void, pthread_t};
 
 use crate::real::{self, StartRoutine};
 use crate::sched;
+use crate::seat::Seat;
 use crate::trace::What;
 use crate::world::{State, Tid, managed, with};
 
 struct Start {
     tid: Tid,
-    baton: *const AtomicU32,
+    seat: *const Seat,
     routine: StartRoutine,
     arg: *mut c_void,
 }
@@ -48,9 +48,8 @@ unsafe extern "C" fn at_last(value: *mut c_void) {
 extern "C" fn first(start: *mut c_void) -> *mut c_void {
     let start = start.cast::<Start>();
     // SAFETY: whoever made the thread left it for this thread alone.
-    let (tid, baton) = unsafe { ((*start).tid, (*start).baton) };
-    sched::set_baton(baton);
-    sched::begin(tid);
+    let (tid, seat) = unsafe { ((*start).tid, (*start).seat) };
+    sched::begin(tid, seat);
     // SAFETY: the key was made before the first thread.
     unsafe { libc::pthread_setspecific(LAST.load(Relaxed), std::ptr::without_provenance(1)) };
     // SAFETY: as above; from here on nobody needs it.
@@ -76,13 +75,13 @@ pub unsafe extern "C" fn pthread_create(
         return unsafe { real::pthread_create(thread, attr, routine, arg) };
     }
     last_key();
-    let (tid, baton) = with(|world| {
+    let (tid, seat) = with(|world| {
         let host = world.threads[world.running as usize].host;
         let tid = world.new_thread(String::from("thread"), host);
         world.note(What::Spawn, u64::from(tid), host as u64);
-        (tid, std::ptr::from_ref(&*world.thread(tid).baton))
+        (tid, std::ptr::from_ref(&*world.thread(tid).seat))
     });
-    let start = Box::into_raw(Box::new(Start { tid, baton, routine, arg }));
+    let start = Box::into_raw(Box::new(Start { tid, seat, routine, arg }));
     // SAFETY: the caller's pointers, our own routine, and a box that the new thread takes.
     let failed = unsafe { real::pthread_create(thread, attr, first, start.cast()) };
     with(|world| {
