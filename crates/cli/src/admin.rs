@@ -97,8 +97,14 @@ impl AdminArgs {
     }
 }
 
-/// All that the manager tells, with its map.
+/// All that the manager tells, with its map, for a command that shows some of it.
 async fn status(context: &Context) -> Result<(StatusResponse, ClusterMap)> {
+    context.only_looks();
+    full_status(context).await
+}
+
+/// The same for a command that has more to do.
+async fn full_status(context: &Context) -> Result<(StatusResponse, ClusterMap)> {
     let client = context.client().await?;
     let mut status: StatusResponse =
         client.manager("asking for the state of the cluster", Opcode::Status, &StatusRequest {}).await?;

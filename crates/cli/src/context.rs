@@ -15,6 +15,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -29,6 +30,8 @@ pub struct Context {
     pub out: Out,
     /// Whether reads may be answered by servers that do not lead.
     stale: OnceLock<StaleReads>,
+    /// Where managers answer and none leads, that is soon said.
+    only_looks: AtomicBool,
     /// File mode mask of the process.
     pub umask: u32,
     /// What is to be known when a signal ends the command now.
@@ -45,12 +48,26 @@ impl Context {
         rustix::process::umask(mask);
         let (clients, volumes) = (Mutex::default(), Mutex::default());
         let interrupted = parking_lot::Mutex::default();
-        Self { args, out, stale: OnceLock::new(), umask: mask.bits(), interrupted, clients, volumes }
+        Self {
+            args,
+            out,
+            stale: OnceLock::new(),
+            only_looks: AtomicBool::new(false),
+            umask: mask.bits(),
+            interrupted,
+            clients,
+            volumes,
+        }
     }
     /// Reads of this command may be answered by servers that do not lead. To be said before anything is connected.
     pub fn allow_stale(&self, stale: StaleReads) {
         // A command says it once.
         let _ = self.stale.set(stale);
+    }
+    /// This command only looks how the cluster is: if no manager leads, that is what it has to say, and soon. To be said before anything is
+    /// connected.
+    pub fn only_looks(&self) {
+        self.only_looks.store(true, Ordering::Relaxed);
     }
     /// Says on standard error how old the answers were, if servers that do not lead gave some.
     pub async fn tell_staleness(&self) {
@@ -122,6 +139,10 @@ impl Context {
             host: host_name(),
             patience: self.args.patience(),
             connect_patience: self.args.connect_patience(),
+            leader_patience: match self.only_looks.load(Ordering::Relaxed) {
+                true => self.args.connect_patience(),
+                false => self.args.patience(),
+            },
             hedge: self.args.hedge(),
             stale: self.stale.get().copied(),
             ..ConnectOptions::new(addresses)

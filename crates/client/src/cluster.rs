@@ -44,6 +44,15 @@ struct Refreshed {
     failed: Option<(cairn_types::Time, ClientError)>,
 }
 
+/// Longest times that the first contact takes.
+#[derive(Clone, Copy)]
+pub(crate) struct FirstContact {
+    /// While nobody answers at all.
+    pub(crate) silent: Duration,
+    /// While managers answer that none of them leads.
+    pub(crate) leaderless: Duration,
+}
+
 /// Part of a chunk that one client reads from one member.
 const READ_PART: u64 = 4 << 20;
 
@@ -67,8 +76,8 @@ pub(crate) struct Cluster {
     missed: RwLock<Option<cairn_types::Time>>,
     /// Longest time that a call tries.
     pub(crate) patience: Duration,
-    /// At first contact: longest time that a call tries while nobody answers at all.
-    pub(crate) connect_patience: Option<Duration>,
+    /// Longest times of the first contact, while it is made.
+    pub(crate) first_contact: Option<FirstContact>,
     /// Whether answers of servers that do not lead are taken.
     pub(crate) stale: Stale,
     /// State of striped reads.
@@ -104,7 +113,7 @@ impl Cluster {
             refreshing: tokio::sync::Mutex::default(),
             missed: RwLock::default(),
             patience,
-            connect_patience: None,
+            first_contact: None,
             stale: Stale::default(),
             shards: ShardReads::new(HedgeBounds::default()),
             suspects: Suspects::default(),
@@ -154,7 +163,10 @@ impl Cluster {
         let mut said: BTreeMap<String, String> = BTreeMap::new();
         let mut hint: Option<String> = None;
         let in_contact = self.manager_pace(opcode);
-        let mut patience = self.connect_patience.map_or(in_contact.patience, |c| c.min(in_contact.patience));
+        let at_first = |of: fn(FirstContact) -> Duration| {
+            self.first_contact.map_or(in_contact.patience, |first| of(first).min(in_contact.patience))
+        };
+        let mut patience = at_first(|first| first.silent);
         loop {
             let first = hint.take().unwrap_or_else(|| self.current_manager());
             self.leads(&first);
@@ -171,7 +183,10 @@ impl Cluster {
                 }
                 Err(NetError::Remote(error)) => {
                     sent |= error.retry() == RetryClass::Unknown;
-                    patience = in_contact.patience;
+                    patience = match error.code {
+                        ErrorCode::NotLeader => at_first(|first| first.leaderless),
+                        _ => in_contact.patience,
+                    };
                     leaderless |= error.code == ErrorCode::NotLeader;
                     hint = error.leader_hint.clone();
                     error.to_string()
@@ -184,9 +199,16 @@ impl Cluster {
             };
             said.insert(from.clone(), last.clone());
             if self.clock.now().since(started) > patience {
-                let all = || said.iter().map(|(who, why)| format!("{who}: {why}")).collect::<Vec<_>>().join("; ");
+                let one = |(who, why): (&String, &String)| match why.starts_with(who.as_str()) {
+                    true => why.clone(),
+                    false => format!("{who}: {why}"),
+                };
+                let all = || said.iter().map(one).collect::<Vec<_>>().join("; ");
                 return Err(match leaderless && opcode == Opcode::GetMap {
-                    true => self.no_leader(what, MANAGERS.into(), all(), self.stale.allows(opcode).is_some()),
+                    true => {
+                        let stale_tried = self.stale.allows(opcode).is_some();
+                        self.no_leader(patience, what, MANAGERS.into(), all(), stale_tried)
+                    }
                     false => self.gave_up_after(patience, what, sent, last),
                 });
             }
@@ -208,8 +230,15 @@ impl Cluster {
         }
     }
     /// Nobody leads a group, or who does cannot be reached; `stale_tried`: others were asked as well.
-    pub(crate) fn no_leader(&self, what: &str, group: String, last: String, stale_tried: bool) -> ClientError {
-        ClientError::NoLeader { what: what.to_owned(), group, seconds: self.patience.as_secs(), last, stale_tried }
+    pub(crate) fn no_leader(
+        &self,
+        waited: Duration,
+        what: &str,
+        group: String,
+        last: String,
+        stale_tried: bool,
+    ) -> ClientError {
+        ClientError::NoLeader { what: what.to_owned(), group, seconds: waited.as_secs(), last, stale_tried }
     }
     /// How long the leading manager is tried.
     fn manager_pace(&self, opcode: Opcode) -> Pace {
@@ -218,7 +247,7 @@ impl Cluster {
     }
     /// For calls to leaders, while they are late.
     pub(crate) fn asking(&self) -> Asking<'_> {
-        Asking { net: &self.net, clock: &self.clock, questions: &self.questions }
+        Asking { net: &self.net, questions: &self.questions }
     }
     /// This one leads, as far as is known.
     fn leads(&self, manager: &str) {

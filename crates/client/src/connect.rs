@@ -1,5 +1,5 @@
 //! Connecting to a cluster: the entry point of the library.
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, FirstContact};
 use crate::error::Result;
 use crate::meta::volume::Volume;
 use crate::net::Net;
@@ -29,6 +29,8 @@ pub struct ConnectOptions {
     /// Longest time that the first contact takes while nobody at all answers. A server that answers, if only that it is
     /// starting or that an election is running, is contact: then it is [`Self::patience`].
     pub connect_patience: Duration,
+    /// Longest time that the first contact takes while managers answer, and that none of them leads; at most [`Self::patience`].
+    pub leader_patience: Duration,
     /// Bulk connections to each data node.
     pub bulk_connections: usize,
     /// When a striped read no longer waits for a slow member.
@@ -49,6 +51,7 @@ impl ConnectOptions {
             rack: String::new(),
             patience: Duration::from_secs(30),
             connect_patience: Duration::from_secs(30),
+            leader_patience: Duration::MAX,
             bulk_connections: 2,
             hedge: HedgeBounds::default(),
             stale: None,
@@ -76,10 +79,11 @@ impl Client {
         let env = (Arc::new(RealClock) as _, Arc::new(FastRng::from_os()) as _);
         let place = (options.host, options.rack);
         let mut cluster = Cluster::new(net, env, options.managers, place, options.patience);
-        cluster.connect_patience = Some(options.connect_patience);
+        cluster.first_contact =
+            Some(FirstContact { silent: options.connect_patience, leaderless: options.leader_patience });
         cluster.stale = Stale::new(options.stale);
         cluster.refresh().await?;
-        cluster.connect_patience = None;
+        cluster.first_contact = None;
         cluster.shards = ShardReads::new(options.hedge);
         Ok(Client { cluster: Arc::new(cluster), who: options.who })
     }
@@ -92,8 +96,11 @@ impl Client {
     ) -> Result<Client> {
         let place = (options.host, options.rack);
         let mut cluster = Cluster::new(net, env, options.managers, place, options.patience);
+        cluster.first_contact =
+            Some(FirstContact { silent: options.connect_patience, leaderless: options.leader_patience });
         cluster.stale = Stale::new(options.stale);
         cluster.refresh().await?;
+        cluster.first_contact = None;
         Ok(Client { cluster: Arc::new(cluster), who: options.who })
     }
     /// How old answers of servers that do not lead were so far; `None`: there were none.
@@ -160,6 +167,9 @@ mod tests {
     use super::*;
     use crate::error::ClientError;
     use crate::fake::FakeCluster;
+    use crate::net::{LocalCall, LocalServers};
+    use cairn_rpc::CallError;
+    use cairn_wire::error::WireError;
     use std::time::Instant;
 
     /// Commands would fail while a cluster starts, or hang for the whole patience where there is none.
@@ -179,5 +189,35 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "the short limit");
+    }
+
+    /// Managers without a majority.
+    struct Leaderless;
+
+    impl LocalServers for Leaderless {
+        fn call(&self, _: &str, _: u16, _: &[u8], _: &[u8], _: Duration) -> LocalCall {
+            Box::pin(async { Err(CallError::Remote(WireError::not_leader(None))) })
+        }
+    }
+
+    /// Whoever looks for what is wrong would be told after half a minute; or a program would give up during an election.
+    #[tokio::test(start_paused = true)]
+    async fn who_only_looks_hears_soon_that_no_manager_leads() {
+        let (soon, patience) = (Duration::from_secs(5), Duration::from_secs(30));
+        for leader_patience in [soon, Duration::MAX] {
+            let connect_patience = Duration::from_millis(1);
+            let options = ConnectOptions::new(vec!["a:1".into(), "b:1".into()]);
+            let options = ConnectOptions { patience, connect_patience, leader_patience, ..options };
+            let begun = tokio::time::Instant::now();
+            match FakeCluster::try_connect(Arc::new(Leaderless), options).await.err() {
+                Some(ClientError::NoLeader { seconds, last, .. }) => {
+                    assert_eq!(seconds, leader_patience.min(patience).as_secs());
+                    assert!(last.contains("a:1: ") && last.contains("b:1: "), "who answers: {last}");
+                }
+                other => panic!("{other:?}"),
+            }
+            let (waited, wanted) = (begun.elapsed(), leader_patience.min(patience));
+            assert!(waited >= wanted && waited < wanted + Duration::from_secs(1), "{waited:?}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! [`LeaderClient`]: calls to whichever of several servers leads, by its hints and by trying.
 //!
 //! Invariants: an attempt never outlives the call's deadline. A request whose outcome is unknown is repeated only if
-//! the caller says that repeating is harmless ([`Repeat::Harmless`]). Between rounds in which nobody led it waits, so
-//! that an election is not met with a storm.
+//! the caller says that repeating is harmless ([`Repeat::Harmless`]); such a one also goes to others while the answer is
+//! [late]. Between rounds in which nobody led it waits, so that an election is not met with a storm.
 //!
 //! Not here: sessions and sequence numbers (who repeats what under which number is the caller's business).
 
@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 use prost::Message;
 
 use crate::client::{CallError, CallOptions, Client, NotSent, Response};
+use crate::late::{self, Answer, Members, Questions};
 use crate::payload::Payload;
 
 /// Waiting time after the first round in which nobody led; doubles with each further one.
@@ -82,6 +83,8 @@ struct Inner {
     client: Client,
     what: String,
     known: RwLock<Known>,
+    /// Who was asked while the leader was late.
+    questions: Questions,
 }
 
 /// Calls whoever leads. Clones share what they learn.
@@ -94,7 +97,14 @@ impl LeaderClient {
     /// `what` names the group for messages ("the manager", "p1"); `addresses` are its members ("host:port").
     pub fn new(client: Client, what: impl Into<String>, addresses: impl IntoIterator<Item = String>) -> Self {
         let known = Known { addresses: addresses.into_iter().collect(), leader: None, next: 0 };
-        Self { inner: Arc::new(Inner { client, what: what.into(), known: RwLock::new(known) }) }
+        Self {
+            inner: Arc::new(Inner {
+                client,
+                what: what.into(),
+                known: RwLock::new(known),
+                questions: Questions::default(),
+            }),
+        }
     }
 
     /// The connections below.
@@ -149,9 +159,20 @@ impl LeaderClient {
             let left = search.left();
             let Some(address) = search.address().filter(|_| !left.is_zero()) else { return Err(search.nobody()) };
             let attempt = if repeat == Repeat::Harmless { left.min(ATTEMPT_MAX) } else { left };
-            let options = CallOptions::new(attempt).trace(trace_id);
-            let outcome = self.inner.client.call(&address, opcode.code(), request, Payload::None, options).await;
-            match search.judge(&address, outcome.and_then(|response: Response| response.decode::<A>())) {
+            let ask = |address: String, deadline: Duration| {
+                let options = CallOptions::new(deadline).trace(trace_id);
+                let call = self.inner.client.call(&address, opcode.code(), request, Payload::None, options);
+                async move { call.await.and_then(|response: Response| response.decode::<A>()) }
+            };
+            let (from, outcome) = match repeat {
+                Repeat::Harmless => {
+                    let Answer { from, result, .. } =
+                        late::call(&self.inner.questions, self, &address, attempt, ask).await;
+                    (from, result)
+                }
+                Repeat::Forbidden => (address.clone(), ask(address, attempt).await),
+            };
+            match search.judge(&from, outcome) {
                 Verdict::Done(answer) => return answer,
                 Verdict::Again(pause) => tokio::time::sleep(pause.min(search.left())).await,
             }
@@ -171,6 +192,19 @@ impl LeaderClient {
         if known.leader.as_deref() == Some(address) {
             known.leader = None;
         }
+    }
+}
+
+/// The only group of its questions.
+impl Members for LeaderClient {
+    fn group(&self) -> u32 {
+        0
+    }
+    fn addresses(&self) -> Vec<String> {
+        self.addresses()
+    }
+    fn leader(&self) -> Option<String> {
+        self.leader()
     }
 }
 

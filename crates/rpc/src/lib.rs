@@ -11,6 +11,7 @@ mod config;
 mod connection;
 mod hub;
 mod identity;
+pub mod late;
 pub mod leader;
 mod log_limit;
 mod out;

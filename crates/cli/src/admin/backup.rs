@@ -2,7 +2,7 @@
 //! `--verify` look at what is there.
 //!
 //! Partitions come first, the manager last: so the manager's state knows every group and session that a partition names.
-use super::{listing, status};
+use super::{full_status, listing};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -69,7 +69,7 @@ impl BackupArgs {
     }
 
     async fn take(&self, context: &Context) -> Result<()> {
-        let (status, map) = status(context).await?;
+        let (status, map) = full_status(context).await?;
         let cluster = ClusterId::from_slice(&map.cluster).filter(|cluster| !cluster.is_none());
         let cluster =
             cluster.ok_or_else(|| CliError::refused(Exit::Other, "the manager names no cluster; try again"))?;

@@ -62,8 +62,13 @@ impl FakeCluster {
     #[cfg(test)]
     pub(crate) async fn connect_to(servers: Arc<dyn LocalServers>, managers: Vec<String>) -> Client {
         let options = ConnectOptions { patience: Duration::from_secs(8), ..ConnectOptions::new(managers) };
+        Self::try_connect(servers, options).await.expect("connected")
+    }
+    /// The same, with options of the test's own.
+    #[cfg(test)]
+    pub(crate) async fn try_connect(servers: Arc<dyn LocalServers>, options: ConnectOptions) -> crate::Result<Client> {
         let env = (Arc::new(TokioClock(tokio::time::Instant::now())) as _, Arc::new(FastRng::seeded(7)) as _);
-        Client::over(Net::local(servers), env, options).await.expect("connected")
+        Client::over(Net::local(servers), env, options).await
     }
     /// One that tries everything for so long.
     pub async fn connect_local_for(&self, patience: Duration) -> Client {

@@ -1,13 +1,17 @@
 //! Leaders that stand still, and leaders that are only slow. The clock is stopped: no time here depends on the machine.
-use super::*;
 use crate::connect::Client;
 use crate::fake::FakeCluster;
 use crate::net::{LocalCall, LocalServers};
+use cairn_rpc::late::{AFTER, EVERY};
 use cairn_rpc::{CallError, Unknown};
 use cairn_types::Scheme;
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, Node};
 use prost::Message as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 const HEADS: u32 = 3;
 /// What the goal is for a client whose leader stands still.

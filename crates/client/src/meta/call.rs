@@ -169,7 +169,7 @@ impl MetaCaller {
                 self.read_from_any(what, partition, opcode, &request, last).await
             }
             Err(Failure::GaveUp { last, .. }) if opcode.may_be_stale() => {
-                Err(self.cluster.no_leader(what, format!("partition p{partition}"), last, false))
+                Err(self.cluster.no_leader(pace.patience, what, format!("partition p{partition}"), last, false))
             }
             Err(Failure::GaveUp { last, .. }) => Err(self.cluster.gave_up(what, false, last)),
         }
@@ -243,7 +243,7 @@ impl MetaCaller {
     }
 
     /// How long a leader is tried as a rule.
-    fn patient(&self) -> Pace {
+    pub(super) fn patient(&self) -> Pace {
         Pace { patience: self.cluster.patience, attempt: ATTEMPT }
     }
 

@@ -5,7 +5,7 @@
 use super::call::MetaCaller;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
-use crate::stale::STALE_DEADLINE;
+use crate::stale::{STALE_DEADLINE, Stale};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
@@ -72,7 +72,11 @@ impl MetaCaller {
                 self.cluster.stale.answered(partition, &address, self.cluster.clock.now());
                 self.take(what, partition, &address, answer)
             }
-            None => Err(self.cluster.no_leader(what, format!("partition p{partition}"), refusals.join("; "), true)),
+            None => {
+                let waited = Stale::pace(self.patient()).patience;
+                let group = format!("partition p{partition}");
+                Err(self.cluster.no_leader(waited, what, group, refusals.join("; "), true))
+            }
         }
     }
 

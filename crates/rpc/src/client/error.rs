@@ -119,6 +119,18 @@ impl CallError {
     }
 }
 
+impl crate::late::Failure for CallError {
+    fn remote(&self) -> Option<&WireError> {
+        match self {
+            Self::Remote(error) => Some(error),
+            _ => None,
+        }
+    }
+    fn not_sent(&self) -> bool {
+        matches!(self, Self::NotSent { .. })
+    }
+}
+
 /// Why a one-way message was dropped at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {

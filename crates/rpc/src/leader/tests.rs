@@ -111,3 +111,22 @@ fn refusals_are_final() {
     assert_eq!(call(&client, LONG, Repeat::Harmless).expect_err("refused").code(), Some(ErrorCode::Exists));
     assert_eq!(a.calls() + b.calls(), 1);
 }
+
+/// A node would send no heartbeats, and have no word of a manager, for the whole deadline of an attempt while another one leads.
+#[test]
+fn a_leader_that_stands_still_is_not_waited_for_alone() {
+    let still = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let still_addr = still.local_addr().expect("address").to_string();
+    let follower = FakeServer::start(|_| Err(WireError::not_leader(None)));
+    let leader = FakeServer::start(|_| leads(7));
+    let client = client(vec![still_addr.clone(), follower.addr(), leader.addr()]);
+    client.set_leader(still_addr.clone());
+    // All of this time would go to the first one.
+    assert_eq!(call(&client, ATTEMPT_MAX, Repeat::Harmless).map(|a| a.pid).expect("leader"), 7);
+    assert_eq!(client.leader(), Some(leader.addr()), "and from then on it is asked first");
+    // What may not be done twice goes to one of them only.
+    client.set_leader(still_addr);
+    let (before, asked) = (leader.calls(), Duration::from_millis(900));
+    call(&client, asked, Repeat::Forbidden).expect_err("it does not answer");
+    assert_eq!(leader.calls(), before);
+}
