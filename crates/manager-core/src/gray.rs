@@ -163,6 +163,8 @@ impl Grayness {
             }
             sight.good = if found > 0 || slow == Some(true) { Duration::ZERO } else { sight.good.saturating_add(step) };
             if state.is_gray(*disk) {
+                // Who says that it is good means what was seen so far.
+                (sight.slow, sight.found) = (Duration::ZERO, 0);
                 if sight.good >= clear {
                     *sight = Sight { told: load.bad_blocks, ..Sight::default() };
                     verdicts.push(Verdict::Good(*disk));

@@ -58,8 +58,10 @@ metrics! {
     flushes, counter, "cairn_data_journal_flushes", "Times that the journal's contents were written home and its space freed.";
     /// Blocks written home from the journal.
     home_blocks, counter, "cairn_data_home_blocks", "Blocks written home from the journal.";
-    /// Blocks found bad on this disk.
-    crc_errors, counter, "cairn_data_crc_errors", "Blocks that did not match their checksum on this disk.";
+    /// Reads of bad blocks on this disk.
+    crc_errors, counter, "cairn_data_crc_errors", "Times that a block did not match its checksum when it was read from this disk.";
+    /// Blocks found bad on this disk, each once.
+    bad_blocks, counter, "cairn_data_bad_blocks", "Blocks found bad on this disk, each counted once until it is healed.";
     /// Payloads that arrived damaged.
     receive_crc_errors, counter, "cairn_data_receive_crc_errors", "Payloads that did not match their checksums on receipt.";
     /// Bytes read by the scrub.

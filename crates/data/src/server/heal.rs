@@ -102,7 +102,7 @@ impl Inner {
     async fn heal_again(self: &Arc<Self>, disk: DiskId, id: ChunkId, block: u32) {
         // Where the group is not known any more, nobody reads that block.
         let Ok(member) = self.member(disk.get(), id.pg.get(), 0) else {
-            self.unhealed.lock().done((disk, id, block));
+            let _known = self.unhealed.lock().done((disk, id, block));
             return;
         };
         let outcome = self.check_and_heal(disk, member.pg.clone(), member.store.clone(), id, block).await;
@@ -123,13 +123,18 @@ impl Inner {
     ) -> Result<bool, WireError> {
         let outcome = self.check_and_heal_now(disk, pg, store.clone(), id, block).await;
         let here = store.info(id).is_some_and(|info| block < blocks_of(info.length));
-        let mut unhealed = self.unhealed.lock();
-        if outcome.is_err() && here {
-            unhealed.failed((disk, id, block), self.clock.now());
-        } else {
-            unhealed.done((disk, id, block));
-        }
+        let (mut unhealed, key) = (self.unhealed.lock(), (disk, id, block));
+        let new = match &outcome {
+            Err(_) if here => unhealed.failed(key, self.clock.now()),
+            Ok(true) => !unhealed.done(key),
+            _ => {
+                unhealed.done(key);
+                false
+            }
+        };
         drop(unhealed);
+        // Once, however often it is read or tried again: one block that nobody has is no sign of a bad device.
+        add(&store.metrics().bad_blocks, u64::from(new));
         outcome
     }
 

@@ -169,7 +169,7 @@ impl Slot {
             chunks: store.as_ref().map_or(0, |store| store.chunk_count() as u64),
             bad_blocks: store
                 .as_ref()
-                .map_or(0, |store| store.metrics().crc_errors.load(std::sync::atomic::Ordering::Relaxed)),
+                .map_or(0, |store| store.metrics().bad_blocks.load(std::sync::atomic::Ordering::Relaxed)),
         }
     }
 }

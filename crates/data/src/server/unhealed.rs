@@ -56,11 +56,13 @@ impl Unhealed {
         }
     }
 
-    /// It is bad, and could not be healed now.
-    pub(super) fn failed(&mut self, key: (DiskId, ChunkId, u32), now: Time) {
-        if self.later.failed(key, now) {
+    /// It is bad, and could not be healed now. Returns whether that is news.
+    pub(super) fn failed(&mut self, key: (DiskId, ChunkId, u32), now: Time) -> bool {
+        let new = self.later.failed(key, now);
+        if new {
             self.note_new(key);
         }
+        new
     }
 
     /// It was bad before the restart, perhaps.
@@ -78,10 +80,10 @@ impl Unhealed {
         }
     }
 
-    /// It is good, or there is no such block any more.
-    pub(super) fn done(&mut self, key: (DiskId, ChunkId, u32)) {
+    /// It is good, or there is no such block any more. Returns whether it was known to be bad.
+    pub(super) fn done(&mut self, key: (DiskId, ChunkId, u32)) -> bool {
         if !self.later.contains(key) {
-            return;
+            return false;
         }
         self.later.done(key);
         self.changed.insert(key.0);
@@ -89,6 +91,7 @@ impl Unhealed {
             self.shapes.remove(&(key.0, key.1));
         }
         self.more &= !self.later.is_empty();
+        true
     }
 
     /// What is to be tried now.
@@ -110,7 +113,7 @@ impl Unhealed {
         for block in blocks {
             match shape {
                 Some(_) => self.later.hurry((disk, chunk, block), now),
-                None => self.done((disk, chunk, block)),
+                None => drop(self.done((disk, chunk, block))),
             }
         }
     }
@@ -261,7 +264,9 @@ mod tests {
     fn a_chunk_that_changes_is_looked_at_at_once() {
         let (mut unhealed, mut now) = (Unhealed::new(Duration::from_secs(1)), Time::default());
         for block in [4, 9] {
-            (0..8).for_each(|_| unhealed.failed((DISK, chunk(1), block), now));
+            for _ in 0..8 {
+                unhealed.failed((DISK, chunk(1), block), now);
+            }
         }
         unhealed.failed((DISK, chunk(2), 7), now);
         assert_eq!(unhealed.counts(), BTreeMap::from([((DISK, PgId(1)), 3)]));
@@ -286,7 +291,9 @@ mod tests {
     fn lists_are_kept_now_and_then_and_are_bounded() {
         let (mut unhealed, mut now) = (Unhealed::new(Duration::from_secs(1)), Time(1_000_000_000_000));
         assert!(unhealed.lists_due(now).is_empty());
-        (0..BAD_BLOCKS_MAX as u32).for_each(|block| unhealed.failed((DISK, chunk(1), block), now));
+        for block in 0..BAD_BLOCKS_MAX as u32 {
+            assert!(unhealed.failed((DISK, chunk(1), block), now));
+        }
         assert!(!unhealed.more);
         unhealed.failed((DiskId(4), chunk(1), 0), now);
         assert!(unhealed.more, "one is not remembered");
@@ -299,7 +306,7 @@ mod tests {
         assert!(unhealed.lists_due(now).is_empty(), "too soon");
         now = now + Duration::from_secs(5);
         assert_eq!(unhealed.lists_due(now)[0].1.len(), BAD_BLOCKS_MAX - 1);
-        (1..BAD_BLOCKS_MAX as u32).for_each(|block| unhealed.done((DISK, chunk(1), block)));
+        (1..BAD_BLOCKS_MAX as u32).for_each(|block| assert!(unhealed.done((DISK, chunk(1), block))));
         assert!(!unhealed.more);
     }
 }

@@ -158,6 +158,13 @@ fn bad_blocks_make_gray() {
     tell(&mut model, 30);
     let found = model.pass(60);
     assert!(matches!(found.as_slice(), [(_, Verdict::Gray(DiskId(2), why))] if why.contains("found bad")), "{found:?}");
+    // An operator who says that it is good would be told otherwise a moment later, by what was found before.
+    tell(&mut model, 500);
+    assert_eq!(model.pass(60), []);
+    ok(&mut model.state, Command::SetGray(SetGray { disk: 2, ..SetGray::default() }));
+    assert_eq!(model.pass(600), []);
+    tell(&mut model, 516);
+    assert_eq!(model.pass(60).len(), 1, "more were found");
 }
 
 /// Groups would lose copies because a disk is slow; or two disks be emptied at once.

@@ -48,6 +48,12 @@ fn what_cannot_be_healed_is_known_until_it_is_gone() {
     }
     let kept = |cluster: &Cluster, i: usize| cluster.nodes[i].store().read_bad_blocks();
     eventually("the list to be kept", || kept(&cluster, 1) == [(id(index), 9)]);
+    // One that is tried again and again is no sign of a device that loses more and more.
+    (0..3).for_each(|_| assert!(report(&cluster, 1, index, 9).is_err()));
+    let store = cluster.nodes[1].store();
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(count(&store.metrics().bad_blocks), 2, "{} reads", count(&store.metrics().crc_errors));
+    drop(store);
     cluster.kill(1);
     cluster.restart(1);
     assert_eq!(listed(&cluster, 1), [(index, vec![9])], "known again after the restart");
