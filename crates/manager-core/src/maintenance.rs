@@ -113,6 +113,13 @@ impl State {
         self.drains.keys().any(|target| self.is_in(target, disk))
     }
 
+    /// Where a disk that is added helps as one of this rack does: what comes to a rack that is drained is drained as well.
+    pub(crate) fn where_to_add(&self, rack: &str) -> String {
+        match self.drains.contains_key(&Target::Rack(rack.to_owned())) {
+            true => "in a new rack".to_owned(),
+            false => format!("in rack {rack:?} or in a new one"),
+        }
+    }
     /// The disk is in service, and may get more.
     pub fn takes_more(&self, disk: DiskId) -> bool {
         self.is_able(disk) && !self.is_drained(disk) && !self.is_gray(disk)

@@ -16,6 +16,9 @@ use std::collections::BTreeSet;
 /// Most disks whose loads are told in an answer; a larger cluster tells this many of them, evenly chosen.
 pub const LOADS_MAX: usize = 4096;
 
+/// A disk with less free begins no chunk: data nodes reserve so much of one at a time.
+const CHUNK_STEP: u64 = 8 << 20;
+
 /// Which part of the map somebody needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
@@ -184,7 +187,7 @@ impl State {
     /// Free bytes of a disk above the reserve, as last told.
     pub fn free_above_reserve(&self, disk: DiskId, soft: &Soft) -> u64 {
         let free = soft.disks.get(&disk).map(|l| l.free_bytes).or_else(|| self.disk(disk).map(|d| d.free_bytes));
-        free.unwrap_or(0).saturating_sub(self.config.number(Key::DiskReserve))
+        free.unwrap_or(0).saturating_sub(self.config.number(Key::DiskReserve).max(CHUNK_STEP))
     }
 
     /// A group with what clients need to choose.

@@ -17,12 +17,12 @@ pub use domains::misplaced;
 use crate::command::{MemberAt, ReplaceIn, Swap};
 use crate::config::Key;
 use crate::pg::Pg;
-use crate::repair::{Found, Planner, away, has_room, too_many_formers};
+use crate::repair::{Found, Planner, away, has_room, room_of, too_many_formers};
 use crate::soft::Soft;
 use crate::state::State;
 use balance::{balance, gives_way};
 use cairn_placement::{NoSuccessor, Seat, Vacancy};
-use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, Time};
+use cairn_types::{DiskId, MemberState, NodeId, PgId, Time};
 use std::collections::BTreeMap;
 
 /// Most groups of one command.
@@ -159,15 +159,14 @@ fn reason(state: &State, pg: &Pg, old: DiskId, bytes: u64, why: NoSuccessor) -> 
             format!("no disk that may take it is outside {}: add a disk{or}", pg.id)
         }
         NoSuccessor::Domain => format!(
-            "every other disk that may take it is in a rack or on a host with other members of {}: add a disk in rack {rack:?} or \
-             in a new one{or}",
-            pg.id
+            "every other disk that may take it is in a rack or on a host with other members of {}: add a disk {}{or}",
+            pg.id,
+            state.where_to_add(rack)
         ),
         NoSuccessor::NoSpace => format!(
-            "no other disk outside the racks and hosts of the other members has the {} of {} free above disk_reserve: add a \
+            "no other disk outside the racks and hosts of the other members has {} free above disk_reserve: add a \
              disk, delete files{or}",
-            ByteCount(bytes),
-            pg.id
+            room_of(pg, bytes)
         ),
     }
 }

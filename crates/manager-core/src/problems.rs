@@ -335,11 +335,10 @@ fn disks(state: &State, soft: &Soft, out: &mut Vec<String>) {
         .map(|d| d.id.to_string())
         .collect();
     if !full.is_empty() {
-        let count = full.len();
+        let (count, all) = (full.len(), state.disks_in_service());
+        let means = if count < all { "they take no new chunks, others are used" } else { "nothing more can be stored" };
         out.push(format!(
-            "{count} of {} disks in service ({}) are full up to the reserve (disk_reserve): they take no new chunks, \
-             others are used; add disks or delete files",
-            state.disks_in_service(),
+            "{count} of {all} disks in service ({}) are full up to the reserve (disk_reserve): {means}; add disks or delete files",
             names(full.into_iter()),
         ));
     }
@@ -371,8 +370,8 @@ fn volumes(state: &State, out: &mut Vec<String>) {
         let pgs: Vec<&Pg> = in_use(state).filter(|pg| pg.volume == volume.id).collect();
         if !pgs.is_empty() && !pgs.iter().any(|pg| pg.is_writable()) {
             out.push(format!(
-                "volume {} has no placement group that can be written: writes to it wait or fail until members return \
-                 or disks are added",
+                "volume {} has no placement group that can be written: writes to it wait or fail until members return, \
+                 disks are added or, where they are full, files are deleted",
                 volume.name
             ));
         }

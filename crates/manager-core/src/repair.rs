@@ -196,6 +196,14 @@ pub(crate) fn too_many_formers(pg: &Pg) -> String {
     )
 }
 
+/// What a disk needs to take a member's place.
+pub(crate) fn room_of(pg: &Pg, bytes: u64) -> String {
+    match bytes {
+        0 => "anything".into(),
+        bytes => format!("the {} of {}", ByteCount(bytes), pg.id),
+    }
+}
+
 /// Chooses disks that take places of others, as many as may be in flight.
 pub(crate) struct Planner<'a> {
     state: &'a State,
@@ -319,14 +327,14 @@ impl<'a> Planner<'a> {
             }
             NoSuccessor::Domain => format!(
                 "every other disk in service is in a rack or on a host with other members of {}: bring it back, or add a \
-                 disk in rack {rack:?} or in a new one",
-                pg.id
+                 disk {}",
+                pg.id,
+                self.state.where_to_add(rack)
             ),
             NoSuccessor::NoSpace => format!(
-                "no other disk outside the racks and hosts of the other members has the {} of {} free above disk_reserve: \
+                "no other disk outside the racks and hosts of the other members has {} free above disk_reserve: \
                  bring it back, add a disk, or delete files",
-                ByteCount(bytes),
-                pg.id
+                room_of(pg, bytes)
             ),
         }
     }

@@ -47,6 +47,7 @@ pub(crate) struct Leading {
     /// When a node registered last.
     pub registered: Option<Time>,
     pub push: Push,
+    pub found_full: crate::found_full::FoundFull,
     pub progress: crate::progress::Progress,
     /// When the server of a running job reported last, or got it.
     pub jobs_heard: BTreeMap<u64, Time>,
@@ -76,6 +77,7 @@ impl Leading {
             removals: BTreeMap::new(),
             registered: None,
             push: Push::default(),
+            found_full: crate::found_full::FoundFull::default(),
             progress: crate::progress::Progress::default(),
             jobs_heard: BTreeMap::new(),
             managers: BTreeMap::new(),

@@ -8,6 +8,7 @@
 pub mod config;
 mod duties;
 pub mod error;
+mod found_full;
 mod group;
 mod leading;
 mod machine;

@@ -2,14 +2,17 @@
 //!
 //! A member's bytes are held against those of the group's primary. The rate is that of the last [`WINDOW`].
 use crate::leading::Leading;
-use cairn_manager_core::{Pg, State, Target, repair};
+use cairn_manager_core::{DiskState, Pg, State, Target, repair};
 use cairn_types::{DiskId, MemberState, PgId, Time};
-use cairn_wire::manager::{DrainStatus, RepairStatus};
+use cairn_wire::manager::{DrainReason, DrainStatus, RepairStatus};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A member that has so much of its group, in eighths, lacks less than one that was away.
 const NEARLY: u64 = 7;
+
+/// Most reasons that a status names for which members cannot leave.
+const REASONS_MAX: usize = 8;
 
 /// Over which rates are measured.
 const WINDOW: Duration = Duration::from_secs(20);
@@ -114,19 +117,54 @@ pub(crate) fn drains(state: &State, leading: &Leading) -> Vec<DrainStatus> {
     let one = |(target, drain): (&Target, &cairn_manager_core::Drain)| {
         let target_message = Some(crate::ops::target_message(target));
         let mut status = DrainStatus { target: target_message, since_ns: drain.since.0, ..DrainStatus::default() };
-        for disk in state.disks().map(|disk| disk.id).filter(|disk| state.is_in(target, *disk)) {
+        let mut reasons = Reasons::default();
+        let there = state.disks().filter(|disk| disk.state != DiskState::Removed).map(|disk| disk.id);
+        for disk in there.filter(|disk| state.is_in(target, *disk)) {
             status.disks += 1;
             for pg in state.pgs_of(disk).filter(|pg| !pg.retired && pg.members.iter().any(|m| m.disk == disk)) {
-                count_group(leading, pg, disk, &mut status);
+                if let Some(why) = count_group(leading, pg, disk, &mut status) {
+                    reasons.add(pg.id, disk, why);
+                }
             }
         }
+        (status.blocked, status.waits_for, status.reasons) = reasons.told();
         status
     };
     state.drains().map(one).collect()
 }
 
-/// A group of which a disk that is being emptied is a member.
-fn count_group(leading: &Leading, pg: &Pg, disk: DiskId, status: &mut DrainStatus) {
+/// Why members cannot leave, each reason once.
+#[derive(Default)]
+struct Reasons {
+    blocked: u32,
+    waits_for: String,
+    /// By what is the same for all groups.
+    all: BTreeMap<String, DrainReason>,
+}
+
+impl Reasons {
+    fn add(&mut self, pg: PgId, disk: DiskId, why: &str) {
+        let first = format!("{disk} in {pg}");
+        if self.blocked == 0 {
+            self.waits_for = format!("{first}: {why}");
+        }
+        self.blocked += 1;
+        let why = why.replace(&pg.to_string(), "its group");
+        let reason = self.all.entry(why.clone()).or_insert(DrainReason { why, members: 0, first });
+        reason.members += 1;
+    }
+
+    /// How many members, the first reason, and all of them.
+    fn told(self) -> (u32, String, Vec<DrainReason>) {
+        let mut reasons: Vec<DrainReason> = self.all.into_values().collect();
+        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.members));
+        reasons.truncate(REASONS_MAX);
+        (self.blocked, self.waits_for, reasons)
+    }
+}
+
+/// A group of which a disk that is being emptied is a member. Returns why that one cannot leave, if it cannot.
+fn count_group<'a>(leading: &'a Leading, pg: &Pg, disk: DiskId, status: &mut DrainStatus) -> Option<&'a str> {
     let total = leading.soft.pg_used.get(&pg.id).copied().unwrap_or(0);
     let joins = pg.joining.filter(|_| pg.leaving() == Some(disk));
     let (done, rate) = joins.map_or((0, 0), |joining| leading.progress.of(pg.id, joining.disk));
@@ -138,16 +176,28 @@ fn count_group(leading: &Leading, pg: &Pg, disk: DiskId, status: &mut DrainStatu
         Some(joining) => leading.soft.pg_waits.get(&(pg.id, joining.disk)),
         None => leading.soft.unmoved.get(&(pg.id, disk)),
     };
-    let Some(why) = why else { return };
-    status.blocked += 1;
-    if status.waits_for.is_empty() {
-        status.waits_for = format!("{disk} in {}: {why}", pg.id);
-    }
+    why.map(String::as_str)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An operator would mend the first thing, and find the next one only then.
+    #[test]
+    fn every_reason_is_told_once() {
+        let mut reasons = Reasons::default();
+        reasons.add(PgId(1), DiskId(3), "no other disk has the 5 MiB of pg1 free: add a disk");
+        for pg in [2, 12] {
+            reasons.add(PgId(pg), DiskId(4), &format!("other members of pg{pg} do not serve"));
+        }
+        let (blocked, first, all) = reasons.told();
+        assert_eq!((blocked, first.as_str()), (3, "d3 in pg1: no other disk has the 5 MiB of pg1 free: add a disk"));
+        let told: Vec<_> = all.iter().map(|r| (r.members, r.first.as_str(), r.why.as_str())).collect();
+        let (two, one) =
+            ("other members of its group do not serve", "no other disk has the 5 MiB of its group free: add a disk");
+        assert_eq!(told, [(2, "d4 in pg2", two), (1, "d3 in pg1", one)]);
+    }
 
     /// An operator would be told a rate of long ago, or none.
     #[test]

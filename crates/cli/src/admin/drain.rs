@@ -10,7 +10,7 @@ use crate::human::bytes;
 use crate::table::Align;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
-use cairn_wire::manager::{DrainRequest, DrainStatus, StatusResponse, Target};
+use cairn_wire::manager::{DrainReason, DrainRequest, DrainStatus, StatusResponse, Target};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -110,9 +110,27 @@ pub fn sentence(drain: &DrainStatus) -> String {
         drain.moving
     );
     if drain.blocked > 0 {
-        text.push_str(&format!("; {} cannot leave: {}", drain.blocked, drain.waits_for));
+        text.push_str(&format!("; {}", waits(drain)));
     }
     text
+}
+
+/// Who cannot leave, and every reason.
+fn waits(drain: &DrainStatus) -> String {
+    // A manager of an earlier build names the first one only.
+    if drain.reasons.is_empty() {
+        return format!("{} cannot leave: {}", drain.blocked, drain.waits_for);
+    }
+    let of = |reason: &DrainReason| match reason.members {
+        0 | 1 => format!("{}: {}", reason.first, reason.why),
+        members => format!("{} and {} more: {}", reason.first, members - 1, reason.why),
+    };
+    let mut told: Vec<String> = drain.reasons.iter().map(of).collect();
+    let named: u32 = drain.reasons.iter().map(|reason| reason.members).sum();
+    if named < drain.blocked {
+        told.push(format!("{} for other reasons", drain.blocked - named));
+    }
+    format!("{} cannot leave: {}", drain.blocked, told.join("; "))
 }
 
 fn left_ms(drain: &DrainStatus) -> Option<u64> {
@@ -125,6 +143,7 @@ fn drain_json(drain: &DrainStatus) -> Value {
         "groups": drain.groups, "moving": drain.moving, "bytes_left": drain.bytes_left,
         "bytes_per_second": drain.bytes_per_second, "left_ms": left_ms(drain), "blocked": drain.blocked,
         "waits_for": drain.waits_for, "empty": drain.groups == 0,
+        "reasons": drain.reasons.iter().map(|r| json!({ "why": r.why, "members": r.members, "first": r.first })).collect::<Vec<_>>(),
     })
 }
 
@@ -151,7 +170,7 @@ fn rows(status: &StatusResponse) -> Vec<(Value, Vec<String>)> {
         let waits = match (drain.groups, drain.blocked) {
             (0, _) => "nothing: it is empty".into(),
             (_, 0) => "-".into(),
-            (_, blocked) => format!("{blocked} cannot leave: {}", drain.waits_for),
+            _ => waits(drain),
         };
         let cells = vec![
             drain.target.as_ref().map(target_name).unwrap_or_default(),
@@ -193,6 +212,12 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("30 s left at 100.0 MiB/s; 1 cannot leave: d3 in pg9: no disk"), "{text}");
+        let reason = |members, first: &str, why: &str| DrainReason { why: why.into(), members, first: first.into() };
+        let reasons = vec![reason(3, "d3 in pg9", "add a disk"), reason(1, "d4 in pg2", "others do not serve")];
+        let all = DrainStatus { blocked: 6, reasons, ..drain.clone() };
+        let wanted =
+            "; 6 cannot leave: d3 in pg9 and 2 more: add a disk; d4 in pg2: others do not serve; 2 for other reasons";
+        assert!(sentence(&all).ends_with(wanted), "{}", sentence(&all));
         let done = DrainStatus { groups: 0, ..drain.clone() };
         assert_eq!(sentence(&done), "node n17 is empty: it may be taken away");
         assert_eq!((&drain_json(&drain)["empty"], &drain_json(&done)["empty"]), (&json!(false), &json!(true)));

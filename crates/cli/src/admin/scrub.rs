@@ -1,4 +1,6 @@
 //! `cairn admin scrub status|start`: disks read through at rest, and what was found.
+use super::disk::REMOVED;
+use super::target::{Kind, TargetArgs};
 use super::{age, listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -24,37 +26,40 @@ pub struct ScrubArgs {
 enum Verb {
     /// How far each disk was read, and what was found
     Status {
-        /// Only this disk
-        disk: Option<u32>,
+        /// Only this disk, such as d3
+        disk: Option<String>,
     },
     /// Read disks through now, as fast as scrub_rate_max allows
     Start {
-        /// The disk; without it, all
-        disk: Option<u32>,
+        /// The disk, such as d3; without it, all
+        disk: Option<String>,
     },
 }
 
 impl ScrubArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
-        match self.verb {
-            Verb::Status { disk } => ask(context, disk, false).await,
-            Verb::Start { disk } => ask(context, disk, true).await,
-        }
+        let (disk, start) = match self.verb {
+            Verb::Status { disk } => (disk, false),
+            Verb::Start { disk } => (disk, true),
+        };
+        let number = |disk| TargetArgs::new(Kind::Disk, disk).target().map(|target| target.id);
+        ask(context, disk.map(number).transpose()?, start).await
     }
 }
 
 async fn ask(context: &Context, only: Option<u32>, start: bool) -> Result<()> {
     let (_, map) = status(context).await?;
     let client = context.client().await?;
-    if let Some(disk) = only.filter(|disk| !map.disks.iter().any(|known| known.id == *disk)) {
+    let disks = || map.disks.iter().filter(|disk| disk.state != REMOVED);
+    if let Some(disk) = only.filter(|disk| !disks().any(|known| known.id == *disk)) {
         return Err(CliError::refused(
             Exit::NotFound,
-            format!("there is no disk {disk}; cairn admin disk ls lists them"),
+            format!("there is no disk d{disk}; cairn admin disk ls lists them"),
         ));
     }
     let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for node in &map.nodes {
-        let mut disks = map.disks.iter().filter(|disk| disk.node == node.id && only.is_none_or(|only| only == disk.id));
+        let mut disks = disks().filter(|disk| disk.node == node.id && only.is_none_or(|only| only == disk.id));
         let Some(first) = disks.next() else { continue };
         let request = ScrubRequest { disk: only.unwrap_or(0), start };
         let what = format!("scrub of the disks of node {}", node.id);

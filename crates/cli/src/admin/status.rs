@@ -89,7 +89,8 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     let down: Vec<String> = map
         .nodes
         .iter()
-        .filter(|node| !node.up && !node.removed)
+        // Who was a manager and is none any more is not missed.
+        .filter(|node| !node.up && !node.removed && !node.roles.is_empty())
         .map(|node| format!("n{} ({}, last heard {} ago)", node.id, node.address, age(node.last_heard_ms)))
         .collect();
     if !down.is_empty() {
@@ -185,7 +186,7 @@ mod tests {
             ..Node::default()
         };
         let map = ClusterMap {
-            nodes: vec![node(16, true), node(17, false)],
+            nodes: vec![node(16, true), node(17, false), Node { id: 2, address: "h2:1".into(), ..Node::default() }],
             // Two disks on one file system have its space once.
             disks: (1..=2)
                 .map(|id| Disk { id, total_bytes: 4 << 30, free_bytes: 1 << 30, filesystem: 7, ..Disk::default() })
@@ -209,6 +210,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
+        assert!(!text.contains("n2 (h2:1"), "a manager that was removed is not missed:\n{text}");
         assert_eq!(status_json(&status, &map)["healthy"], false);
     }
 }

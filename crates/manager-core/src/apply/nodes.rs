@@ -10,6 +10,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl State {
+    /// Why a node that is none cannot become a manager, if so. One that was removed cannot register, and would never get its vote.
+    pub fn manager_flaw(&self, id: NodeId) -> Option<String> {
+        if id.get() == 0 || id.get() >= NODE_ID_FIRST {
+            return Some(format!("managers have numbers 1 to {}, not {}", NODE_ID_FIRST - 1, id.get()));
+        }
+        self.is_removed(id).then(|| {
+            format!("{id} was removed from this cluster for good (`cairn admin node remove`): give the manager another number")
+        })
+    }
+
     /// Enters a member before its own registration, or takes its manager role away. What a registration told is kept.
     pub(super) fn put_manager(&mut self, time: WallTime, command: &PutManager) -> Result<Outcome, WireError> {
         let id = NodeId(command.node);

@@ -30,10 +30,11 @@ impl State {
         }
         let id = self.identify_node(uuid, command)?;
         if self.is_removed(id) {
-            return Err(foreign(format!(
+            let text = format!(
                 "{id} was removed from this cluster; to use this machine again, delete everything in its node directory and on \
                  its disks: it gets a new number then"
-            )));
+            );
+            return Err(WireError::new(ErrorCode::WrongCluster, text));
         }
         let incarnation = Incarnation(self.next.incarnation);
         self.next.incarnation += 1;
@@ -96,6 +97,16 @@ impl State {
                     self.node_by_uuid.remove(&unseen);
                 }
                 Ok(claimed)
+            }
+            // It waits to be added, or the group's first entries are still on their way.
+            None if claimed.get() < NODE_ID_FIRST
+                && self.node(claimed).is_none_or(|n| !n.roles.has(Roles::MANAGER)) =>
+            {
+                let text = format!(
+                    "{claimed} is not one of the managers yet; `cairn admin manager add {}@HOST:PORT` makes it one",
+                    claimed.get()
+                );
+                Err(WireError::new(ErrorCode::Conflict, text))
             }
             None => Err(foreign(format!("this cluster has no {claimed} with uuid {uuid}"))),
         }

@@ -75,6 +75,9 @@ impl State {
         let keeps: Vec<PgId> = self.pgs_of(id).filter(|pg| !pg.retired).map(|pg| pg.id).collect();
         if !keeps.is_empty() {
             let how = match self.is_able(id) {
+                true if self.is_drained(id) => {
+                    "it is being drained; `cairn admin drain ls` shows how far that is".into()
+                }
                 true => format!("drain it first: `cairn admin drain start disk {id} --wait`"),
                 false => {
                     "it is replaced by repair after repair_delay; `cairn admin repair` shows how far that is, and \
@@ -122,7 +125,10 @@ impl State {
             self.needs_disk(disk.id)?;
         }
         match node.up {
-            true => Err(refused(format!("{id} runs ({}): stop its process first", node.address))),
+            true => {
+                let text = "stop its process first; if it was just stopped, repeat when `cairn admin node ls` shows it as down";
+                Err(refused(format!("{id} runs ({}): {text}", node.address)))
+            }
             false => Ok(()),
         }
     }

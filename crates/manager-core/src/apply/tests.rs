@@ -132,7 +132,9 @@ fn registration_and_foreign_nodes() {
 fn managers_register_under_their_number() {
     let mut state = empty_cluster();
     let claim = |uuid_of| Register { node: 2, ..register(uuid_of, Roles(Roles::DATA.0 | Roles::MANAGER.0), 1) };
-    assert_eq!(refused(&mut state, Command::Register(claim(1))).code, ErrorCode::WrongCluster);
+    // It waits to be added, and would be taken for one of another cluster.
+    let text = refused(&mut state, Command::Register(claim(1))).message;
+    assert!(text.contains("manager add 2@HOST:PORT") && !text.contains("another cluster"), "{text}");
     let put = PutManager { node: 2, address: "m2:7400".into(), ..PutManager::default() };
     ok(&mut state, Command::PutManager(put.clone()));
     let Outcome::Registered(given) = ok(&mut state, Command::Register(claim(1))) else { panic!() };
@@ -142,6 +144,15 @@ fn managers_register_under_their_number() {
     let node = state.node(NodeId(2)).expect("known");
     assert!(node.roles.has(Roles::MANAGER) && node.roles.has(Roles::DATA));
     assert_eq!(node.address, "10.0.0.1:7400", "what it told itself stays");
+    // A number that was taken out for good would wait for its vote for ever.
+    assert_eq!(state.manager_flaw(NodeId(2)), None);
+    assert!(state.manager_flaw(NodeId(16)).is_some_and(|flaw| flaw.contains("1 to 15")));
+    let mut without = state.clone();
+    ok(&mut without, Command::PutManager(PutManager { node: 2, removed: true, ..PutManager::default() }));
+    let incarnation = without.node(NodeId(2)).expect("known").incarnation.get();
+    ok(&mut without, Command::NodesDown(NodesDown { nodes: vec![NodeAt { node: 2, incarnation }] }));
+    ok(&mut without, Command::Remove(Remove { target: Some((&crate::maintenance::Target::Node(NodeId(2))).into()) }));
+    assert!(without.manager_flaw(NodeId(2)).is_some_and(|flaw| flaw.contains("another number")));
     let outside = Command::PutManager(PutManager { node: 16, ..PutManager::default() });
     assert_eq!(refused(&mut state, outside).code, ErrorCode::BadRequest);
     let Outcome::Registered(plain) = ok(&mut state, Command::Register(register(4, Roles(7), 0))) else { panic!() };

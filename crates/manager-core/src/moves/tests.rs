@@ -101,7 +101,7 @@ fn a_rack_is_emptied_one_member_of_a_group_at_a_time() {
         let why = plan.blocked.values().next();
         assert!(plan.groups.len() <= 1 && (plan.groups.len() == 1 || why.is_some()), "round {round}: {plan:?}");
         if plan.groups.is_empty() {
-            assert!(why.expect("a reason").contains("add a disk"), "{why:?}");
+            assert!(why.expect("a reason").contains("add a disk in a new rack"), "{why:?}");
         }
         carry_out(&mut state, plan);
         arrive(&mut state);

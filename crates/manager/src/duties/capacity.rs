@@ -51,11 +51,11 @@ impl Manager {
 fn wanted(state: &State, soft: &Soft, pg: &Pg) -> Option<bool> {
     let reserve = state.config().number(Key::DiskReserve);
     let reopen = reserve.saturating_mul(REOPEN_FACTOR).max(REOPEN_MIN);
-    let serving = pg.members.iter().filter(|m| m.state == MemberState::Serving);
-    let free: Vec<Option<u64>> = serving.map(|m| soft.disks.get(&m.disk).map(|load| load.free_bytes)).collect();
-    if free.iter().flatten().any(|free| *free <= reserve) {
+    let serving = || pg.members.iter().filter(|m| m.state == MemberState::Serving).map(|m| m.disk);
+    if serving().any(|disk| soft.disks.contains_key(&disk) && state.free_above_reserve(disk, soft) == 0) {
         return Some(false);
     }
+    let free: Vec<Option<u64>> = serving().map(|disk| soft.disks.get(&disk).map(|load| load.free_bytes)).collect();
     let room = |free: &Option<u64>| free.is_some_and(|free| free >= reopen);
     (!free.is_empty() && free.iter().all(room)).then_some(true)
 }

@@ -8,7 +8,6 @@ use super::members::names;
 use crate::manager::Manager;
 use cairn_manager_core::Roles;
 use cairn_manager_core::command::{Command, PutManager};
-use cairn_manager_core::items::NODE_ID_FIRST;
 use cairn_manager_core::liveness::ProbeOutcome;
 use cairn_raft_host::{GroupHandle, HostError, MemberChange, Members};
 use cairn_types::{ErrorCode, NodeId};
@@ -35,8 +34,8 @@ impl Manager {
 
     async fn add_manager(&self, node: NodeId, address: String) -> Result<(), WireError> {
         let members = self.manager_members()?;
-        if node.get() == 0 || node.get() >= NODE_ID_FIRST {
-            return Err(refused(format!("managers have numbers 1 to {}, not {}", NODE_ID_FIRST - 1, node.get())));
+        if let Some(flaw) = self.look(|state, _| state.manager_flaw(node))? {
+            return Err(refused(flaw));
         }
         if address.is_empty() {
             return Err(refused(format!("manager {node} needs its address: give it as {}@host:port", node.get())));

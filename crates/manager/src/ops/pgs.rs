@@ -25,9 +25,14 @@ impl Manager {
 
     /// A member said that these are full: they take no new chunks until their disks have room again.
     async fn close_full(&self, volume: VolumeId, full: &[u32]) -> Result<(), WireError> {
-        let closed: Vec<u32> = self.look_in_cluster(|state, _| {
-            let open = |id: &&u32| state.pg(PgId(**id)).is_some_and(|pg| pg.volume == volume && pg.open);
-            Ok(full.iter().filter(open).copied().collect())
+        let now = self.now();
+        let closed: Vec<u32> = self.look_in_cluster(|state, leading| {
+            let open = full.iter().filter_map(|id| state.pg(PgId(*id)).filter(|pg| pg.volume == volume && pg.open));
+            let closed = open.map(|pg| {
+                leading.found_full.full(volume, pg.scheme, now);
+                pg.id.get()
+            });
+            Ok(closed.collect())
         })?;
         if closed.is_empty() {
             return Ok(());
@@ -46,6 +51,10 @@ impl Manager {
     async fn ensure_but(&self, volume: VolumeId, scheme: Scheme, full: &[u32]) -> Result<(), WireError> {
         let _one_at_a_time = self.planning.lock().await;
         for scheme in plan::schemes_for(scheme) {
+            let now = self.now();
+            if !self.look_in_cluster(|_, leading| Ok(leading.found_full.may_make(volume, scheme, now)))? {
+                continue;
+            }
             self.open_again(volume, scheme, full).await?;
             self.ensure_one(volume, scheme).await?;
         }
@@ -60,7 +69,15 @@ impl Manager {
             return Ok(());
         }
         tracing::info!(%volume, %scheme, ?open, "placement groups that have a little room again take new chunks");
+        self.note_made(volume, scheme);
         self.execute(Command::SetPgsOpen(SetPgsOpen { open, closed: Vec::new() })).await.map(drop)
+    }
+
+    /// There are new ones to be found full.
+    fn note_made(&self, volume: VolumeId, scheme: Scheme) {
+        let now = self.now();
+        // Who does not lead any more makes none.
+        let _ = self.look(|_, leading| leading.found_full.made(volume, scheme, now));
     }
 
     async fn ensure_one(&self, volume: VolumeId, scheme: Scheme) -> Result<(), WireError> {
@@ -74,6 +91,7 @@ impl Manager {
             match self.execute(Command::CreatePgs(command)).await {
                 Ok(Outcome::Pgs(made)) => {
                     tracing::info!(%volume, %scheme, count = made.len(), "placement groups made");
+                    self.note_made(volume, scheme);
                     self.push(&made);
                     self.pushed(&made, TAKEOVER_PATIENCE).await;
                     return Ok(());

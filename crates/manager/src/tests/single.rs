@@ -111,6 +111,28 @@ fn erasure_groups_come_with_those_for_short_files() {
     assert_eq!((of(scheme), of(Scheme::Replicated(3))), (5, 7));
 }
 
+/// A cluster that gets full would make hundreds of groups before it hears from its disks that they are full.
+#[test]
+fn what_is_found_full_is_not_replaced_without_end() {
+    const ROUNDS: usize = 40;
+    let managers = Managers::start(1, 1, 3);
+    let _nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    let _meta = Node::start(&managers, 4, "meta", 0);
+    eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
+    let (started, before) = (std::time::Instant::now(), managers.map().pgs.len());
+    for _ in 0..ROUNDS {
+        let map = managers.map();
+        let writable = map.pgs.iter().filter(|pg| pg.writable);
+        let full: Vec<u32> = writable.filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg).collect();
+        let request = EnsurePgsRequest { volume: 1, scheme: R3, full };
+        managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request);
+    }
+    // Those in the place of the first ones at once, then as often as heartbeats come.
+    let most = before * (3 + started.elapsed().as_secs() as usize);
+    let made = managers.map().pgs.len();
+    assert!(made > before && made <= most, "{made} groups, {before} before");
+}
+
 /// Two clients with one session would take each other's answers.
 #[test]
 fn sessions_and_maps_for_clients() {

@@ -55,6 +55,11 @@ fn a_disk_goes_when_nothing_needs_it() {
     let pg = make_pg(&mut state, &[1, 2, 3]);
     let text = refused(&mut state, disk(1)).message;
     assert!(text.contains("d1 is a member of 1 placement groups (pg1): drain it first"), "{text}");
+    let drain = |cancel| Command::SetDrain(SetDrain { target: Some((&Target::Node(NodeId(16))).into()), cancel });
+    ok(&mut state, drain(false));
+    let text = refused(&mut state, disk(1)).message;
+    assert!(text.contains("it is being drained"), "it would be drained twice: {text}");
+    ok(&mut state, drain(true));
     down(&mut state, 16);
     assert!(refused(&mut state, disk(1)).message.contains("replaced by repair after repair_delay"));
     swap(&mut state, pg, 1, 4);
@@ -101,6 +106,7 @@ fn a_node_goes_when_it_is_empty_and_stopped() {
     assert_eq!(state.disk(DiskId(5)).map(|disk| disk.state), Some(DiskState::Removed));
     let text = refused(&mut state, Command::Register(register(4, Roles::DATA, 1))).message;
     assert!(text.contains("n20 was removed from this cluster") && text.contains("delete everything"), "{text}");
+    assert!(!text.contains("another cluster"), "{text}");
     assert!(refused(&mut state, node(20)).message.contains("there is no node n20"));
     assert!(state.pg(pg).expect("known").is_complete());
 }
