@@ -37,6 +37,7 @@ mod retired;
 mod scrub;
 mod seal_old;
 mod settle;
+mod several;
 mod slot;
 mod start;
 #[cfg(test)]

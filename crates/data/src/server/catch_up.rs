@@ -195,16 +195,9 @@ impl Inner {
                 self.note_surplus(member, &page, range);
             }
             listed.extend(page.chunks.iter().map(|chunk| chunk.index));
-            for chunk in page.chunks {
-                if !self.is_current(member) {
-                    return Ok(false);
-                }
-                let id = ChunkId { pg: member.pg.pg, index: chunk.index };
-                match self.bring(member, primary, chunk).await {
-                    Ok(was_same) => same &= was_same,
-                    Err(error) => waits.note(id, error)?,
-                }
-            }
+            let brings = page.chunks.into_iter().map(|chunk| self.bring(member, primary, chunk));
+            let Some(all_same) = self.bring_several(member, brings, waits).await? else { return Ok(false) };
+            same &= all_same;
             if end {
                 break;
             }
@@ -234,21 +227,9 @@ impl Inner {
                 }
             }
         }
-        let mut same = true;
-        for (index, (holder, chunk)) in lacking {
-            if !self.is_current(member) {
-                return Ok(false);
-            }
-            if member.runtime.state.lock().was_deleted(index) {
-                continue;
-            }
-            let id = ChunkId { pg: member.pg.pg, index };
-            match self.bring(member, holder, chunk).await {
-                Ok(was_same) => same &= was_same,
-                Err(error) => waits.note(id, error)?,
-            }
-        }
-        Ok(same)
+        let lacking = lacking.into_values().filter(|(_, chunk)| !member.runtime.state.lock().was_deleted(chunk.index));
+        let brings = lacking.map(|(holder, chunk)| self.bring(member, holder, chunk));
+        Ok(self.bring_several(member, brings, waits).await?.unwrap_or(false))
     }
 
     /// Names what is here and not at the primary, once an epoch. It stays: a list of a peer never decides that bytes go
@@ -268,14 +249,24 @@ impl Inner {
         }
     }
 
-    /// Brings one chunk up to the primary's; `true` when it was the same before.
+    /// Brings one chunk up to what `holder` has; `true` when it was the same before.
     async fn bring(
         self: &Arc<Self>,
         member: &Member,
+        holder: DiskId,
+        theirs: ChunkSummary,
+    ) -> (ChunkId, Result<bool, WireError>) {
+        let id = ChunkId { pg: member.pg.pg, index: theirs.index };
+        (id, self.bring_from(member, holder, id, theirs).await)
+    }
+
+    async fn bring_from(
+        self: &Arc<Self>,
+        member: &Member,
         primary: DiskId,
+        id: ChunkId,
         theirs: ChunkSummary,
     ) -> Result<bool, WireError> {
-        let id = ChunkId { pg: member.pg.pg, index: theirs.index };
         let here = member.store.info(id);
         let sum = ChunkSum {
             length: theirs.length,

@@ -48,18 +48,15 @@ impl Inner {
             let limit = pages.iter().filter_map(|(_, page)| last(page)).min();
             let indices: BTreeSet<u32> =
                 pages.iter().flat_map(|(_, page)| page.chunks.iter().map(|chunk| chunk.index)).collect();
-            for index in indices.into_iter().filter(|index| limit.is_none_or(|limit| *index <= limit)) {
-                if !self.is_current(member) {
-                    return Ok(false);
-                }
+            let indices = indices.into_iter().filter(|index| limit.is_none_or(|limit| *index <= limit));
+            let brings = indices.map(|index| {
                 let of = |page: &ListChunksResponse| page.chunks.iter().find(|chunk| chunk.index == index).cloned();
                 let holders = pages.iter().map(|(disk, page)| (*disk, of(page))).collect();
                 let id = ChunkId { pg: member.pg.pg, index };
-                match self.bring_shard(member, id, holders).await {
-                    Ok(was_same) => same &= was_same,
-                    Err(error) => waits.note(id, error)?,
-                }
-            }
+                async move { (id, self.bring_shard(member, id, holders).await) }
+            });
+            let Some(all_same) = self.bring_several(member, brings, waits).await? else { return Ok(false) };
+            same &= all_same;
             match limit {
                 None => return waits.outcome(same),
                 limit => after = limit,

@@ -277,7 +277,7 @@ impl Cluster {
         request: &impl Message,
         payload: Payload,
     ) -> Result<(M, Option<AlignedBuf>), CallError> {
-        let options = CallOptions::new(Duration::from_secs(6)).bulk();
+        let options = CallOptions::new(Duration::from_secs(30)).bulk();
         let call = self.client.call(&self.nodes[i].address, opcode.code(), request, payload, options);
         let answer = self.runtime.block_on(call)?;
         let message = answer.decode()?;
