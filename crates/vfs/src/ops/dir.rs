@@ -1,7 +1,8 @@
 //! Reading directories.
 use super::handles::{OpenDir, OpenHandle};
 use crate::atimes::changes;
-use crate::attr::Entry;
+use crate::attr::{Attr, Entry};
+use crate::cache::Known;
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::flags::OpenFlags;
@@ -9,6 +10,7 @@ use crate::vfs::{Handle, Opened, ROOT, Vfs, now_ns};
 use cairn_wire::meta::DirEntry;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// An entry as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +41,18 @@ struct Page {
     entries: Vec<DirEntry>,
     plus: bool,
     end: bool,
+    /// When it was asked for.
+    asked: Instant,
 }
 
 impl Page {
     fn behind(&self) -> u64 {
         self.first + self.entries.len() as u64
+    }
+    /// Whether its entries from that number on can be handed out. What it says of them is true for `ttl`; none: for no time anyway.
+    fn has(&self, at: u64, plus: bool, ttl: Duration) -> bool {
+        let good = || !plus || self.plus && (ttl.is_zero() || self.asked.elapsed() < ttl);
+        self.first <= at && (at < self.behind() && good() || at == self.behind() && self.end)
     }
 }
 
@@ -106,11 +115,7 @@ impl Vfs {
                     kind: entry.attributes.as_ref().map_or(entry.kind, |a| a.mode & crate::attr::KIND),
                     name: entry.name.clone(),
                     cookie: number + 3,
-                    entry: entry
-                        .attributes
-                        .as_ref()
-                        .filter(|_| plus)
-                        .map(|found| self.inner.entry(&dir.caller, dir.ino, &entry.name, found)),
+                    entry: plus.then(|| self.known_entry(&dir, entry)).flatten(),
                 };
                 if !take(item) {
                     return Ok(());
@@ -142,21 +147,32 @@ impl Vfs {
         Ok(self.inner.limited("readdir", find).await.map_or(dir.ino, |parent| parent.inode))
     }
 
+    /// An entry as this mount knows it by now: it may have been removed, replaced or changed here since its page was read, and the
+    /// kernel takes what it is told for newer than that.
+    fn known_entry(&self, dir: &OpenDir, listed: &DirEntry) -> Option<Entry> {
+        let (known, entry_ttl) = self.inner.cache.name(&dir.caller, dir.ino, &listed.name)?;
+        let (attributes, attr_ttl) = self.inner.known_attributes(listed.inode)?;
+        (known == Known::Inode(listed.inode)).then(|| Entry { attr: Attr::of(&attributes), entry_ttl, attr_ttl })
+    }
+
     /// Index of the page that has the entry with that number, or would have it.
     async fn page_with(&self, dir: &OpenDir, stream: &mut DirStream, at: u64, plus: bool) -> Result<usize> {
-        let has = |page: &Page| {
-            page.plus >= plus && page.first <= at && (at < page.behind() || at == page.behind() && page.end)
-        };
-        if let Some(index) = stream.pages.iter().position(has) {
+        let ttl = self.inner.options.attr_ttl.min(self.inner.options.entry_ttl);
+        if let Some(index) = stream.pages.iter().position(|page| page.has(at, plus, ttl)) {
             return Ok(index);
         }
         loop {
             let (first, after) = stream.before(at);
-            let volume = self.inner.as_user(&dir.caller);
+            let (volume, asked) = (self.inner.as_user(&dir.caller), Instant::now());
             let read = async { Ok(volume.readdir(dir.ino, &after, plus).await?) };
             let answer = self.inner.limited("readdir", read).await?;
             let end = answer.end || answer.entries.is_empty();
-            let page = Page { first, entries: answer.entries, plus, end };
+            for entry in &answer.entries {
+                if let Some(found) = &entry.attributes {
+                    self.inner.entry(&dir.caller, dir.ino, &entry.name, found);
+                }
+            }
+            let page = Page { first, entries: answer.entries, plus, end, asked };
             let behind = page.behind();
             if let Some(last) =
                 page.entries.last().filter(|_| !end && stream.starts.last().is_none_or(|s| s.0 < behind))

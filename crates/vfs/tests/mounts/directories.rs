@@ -128,3 +128,78 @@ async fn listings_fill_the_cache_and_know_what_was_written() {
     close(&vfs, made).await;
     close(&vfs, handle).await;
 }
+
+/// What a kernel is told by a listing counts as new there: a program would find names that it has removed, files that it has replaced
+/// and sizes of before it wrote, because the page was read before that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listings_do_not_bring_back_what_was_changed_since() {
+    let cluster = cluster();
+    let ttl = Duration::from_secs(3600);
+    let long = VfsOptions { attr_ttl: ttl, entry_ttl: ttl, negative_ttl: ttl, ..options() };
+    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    let dir = vfs.mkdir(&root(), ROOT, b"d", 0o755).await.expect("made").attr.ino;
+    for i in 0..6 {
+        vfs.mknod(&root(), dir, format!("f{i}").as_bytes(), 0o644, 0).await.expect("made");
+    }
+    let handle = vfs.opendir(&root(), dir, 0).await.expect("opened").handle;
+    let mut first = Vec::new();
+    let mut take = |item: DirItem| {
+        let room = first.len() < 3;
+        if room {
+            first.push(item);
+        }
+        room
+    };
+    vfs.readdir(handle, 0, true, &mut take).await.expect("listed");
+    vfs.unlink(&root(), dir, b"f1").await.expect("removed");
+    let (new, opened) = create(&vfs, "new", WRONLY).await;
+    write(&vfs, opened, 0, b"new").await;
+    close(&vfs, opened).await;
+    vfs.rename(&root(), (ROOT, b"new"), (dir, b"f2"), 0).await.expect("replaced");
+    let written = vfs.lookup(&root(), dir, b"f3").await.expect("there").attr.ino;
+    let opened = open(&vfs, written, WRONLY).await;
+    write(&vfs, opened, 0, b"written").await;
+    close(&vfs, opened).await;
+    let moded = vfs.lookup(&root(), dir, b"f4").await.expect("there").attr.ino;
+    vfs.setattr(&root(), moded, None, SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.expect("set");
+    let rest = list(&vfs, handle, first[2].cookie, 100, true).await;
+    let told = |name: &[u8]| rest.iter().find(|item| item.name == name).and_then(|item| item.entry).map(|e| e.attr);
+    assert_eq!(told(b"f1").map(|attr| attr.ino), None, "it is gone");
+    assert!(told(b"f2").is_none_or(|attr| attr.ino == new), "it is another one: {:?}", told(b"f2"));
+    assert!(told(b"f3").is_none_or(|attr| attr.size == 7), "it was written: {:?}", told(b"f3"));
+    assert!(told(b"f4").is_none_or(|attr| attr.mode & 0o7777 == 0o600), "it was set: {:?}", told(b"f4"));
+    assert!(told(b"f5").is_some(), "nothing happened to it");
+    let found = vfs.lookup(&root(), dir, b"f1").await.map(|entry| entry.attr.ino).map_err(|error| error.errno);
+    assert_eq!(found, Err(2));
+    assert_eq!(vfs.lookup(&root(), dir, b"f2").await.expect("there").attr.ino, new);
+}
+
+/// A long listing would show what files were when it began.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listings_show_what_others_changed_a_while_ago() {
+    let cluster = cluster();
+    let ttl = Duration::from_millis(50);
+    let short = VfsOptions { attr_ttl: ttl, entry_ttl: ttl, ..options() };
+    let (vfs, other) = (mount_with(&cluster, Duration::from_secs(8), short).await, mount(&cluster).await);
+    for name in ["a", "b", "c"] {
+        let (_, opened) = create(&other, name, WRONLY).await;
+        close(&other, opened).await;
+    }
+    let handle = vfs.opendir(&root(), ROOT, 0).await.expect("opened").handle;
+    let mut first = Vec::new();
+    let mut take = |item: DirItem| {
+        first.push(item);
+        first.len() < 3
+    };
+    vfs.readdir(handle, 0, true, &mut take).await.expect("listed");
+    let opened = open(&other, other.lookup(&root(), ROOT, b"c").await.expect("there").attr.ino, WRONLY).await;
+    write(&other, opened, 0, b"more").await;
+    close(&other, opened).await;
+    other.unlink(&root(), ROOT, b"b").await.expect("removed");
+    tokio::time::sleep(ttl).await;
+    let rest = list(&vfs, handle, first[2].cookie, 100, true).await;
+    let seen: Vec<_> = rest.iter().map(|item| (&item.name[..], item.entry.map(|e| e.attr.size))).collect();
+    assert_eq!(seen, [(&b"c"[..], Some(4))]);
+    tokio::time::sleep(ttl).await;
+    assert!(list(&vfs, handle, rest[0].cookie, 100, true).await.is_empty(), "it has an end");
+}
