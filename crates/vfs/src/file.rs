@@ -21,6 +21,8 @@ pub(crate) struct File {
     pub refreshing: AtomicBool,
     /// Held while the locks of a closed handle are given back; no lock is asked for meanwhile.
     pub unlocking: tokio::sync::Mutex<()>,
+    /// Held by each question for a lock until it is answered, and by who gives an owner's locks back.
+    pub asking_for_locks: Arc<tokio::sync::RwLock<()>>,
     /// Handles that have it open. Changed under the table's lock only.
     handles: AtomicU64,
 }
@@ -64,6 +66,7 @@ impl File {
             publishing: AtomicBool::new(false),
             refreshing: AtomicBool::new(false),
             unlocking: tokio::sync::Mutex::default(),
+            asking_for_locks: Arc::default(),
             handles: AtomicU64::new(0),
         })
     }

@@ -26,7 +26,7 @@ pub use caller::Caller;
 pub use error::{Result, VfsError};
 pub use flags::OpenFlags;
 pub use invalidation::{Invalidation, Invalidations};
-pub use lock::{Lock, LockKind, LockRange};
+pub use lock::{Interrupted, Lock, LockKind, LockRange};
 pub use ops::dir::DirItem;
 pub use ops::io::Place;
 pub use ops::space::Seek;

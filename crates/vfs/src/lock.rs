@@ -30,3 +30,6 @@ pub struct Lock {
     /// Process, for whom it interests. 0: on another machine.
     pub pid: u32,
 }
+
+/// Ends the wait for a lock.
+pub type Interrupted = tokio::sync::oneshot::Receiver<()>;

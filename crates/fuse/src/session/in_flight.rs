@@ -19,6 +19,8 @@ struct Entry {
     /// Thread that asked.
     pid: u32,
     interrupted: bool,
+    /// Hears of an interrupt.
+    heard_by: Option<oneshot::Sender<()>>,
     /// Ends the operation.
     cancel: Option<oneshot::Sender<()>>,
 }
@@ -54,7 +56,7 @@ impl InFlight {
     }
     pub fn begin(&self, unique: u64, opcode: u32, pid: u32) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { opcode, pid, interrupted: false, cancel: None };
+        let entry = Entry { opcode, pid, interrupted: false, heard_by: None, cancel: None };
         self.shard(unique).lock().insert(unique, entry);
     }
     pub fn end(&self, unique: u64) {
@@ -71,11 +73,25 @@ impl InFlight {
         }
         receiver
     }
+    /// Its operation ends by itself when it hears of an interrupt.
+    pub fn make_interruptible(&self, unique: u64) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        if let Some(entry) = self.shard(unique).lock().get_mut(&unique) {
+            match entry.interrupted {
+                true => _ = sender.send(()),
+                false => entry.heard_by = Some(sender),
+            }
+        }
+        receiver
+    }
     /// Notes an interrupt; `None` if there is no such request (any more, or yet).
     pub fn interrupt(&self, unique: u64) -> Option<Found> {
         let mut shard = self.shard(unique).lock();
         let entry = shard.get_mut(&unique)?;
         entry.interrupted = true;
+        if let Some(sender) = entry.heard_by.take() {
+            let _may_have_ended = sender.send(());
+        }
         Some(Found { opcode: entry.opcode, pid: entry.pid })
     }
     pub fn contains(&self, unique: u64) -> bool {
@@ -101,6 +117,9 @@ mod tests {
         assert!(table.interrupt(8).is_none());
         assert_eq!(table.interrupt(4).map(|found| (found.opcode, found.pid)), Some((15, 9)));
         assert!(!table.cancel(4));
+        assert!(table.make_interruptible(4).try_recv().is_ok(), "it came before");
+        let mut heard = table.make_interruptible(6);
+        assert!(heard.try_recv().is_err() && table.interrupt(6).is_some() && heard.try_recv().is_ok());
         let mut heard = table.make_cancellable(4);
         assert!(table.cancel(4));
         assert!(heard.try_recv().is_ok());

@@ -2,7 +2,8 @@
 //!
 //! The kernel keeps even a killed process until its request is answered, and it does not say which signal it was. So: a
 //! process with a pending SIGKILL (the kernel also makes one of Ctrl-C where the program does not handle it) is let go at
-//! once; waits for locks end at once, as POSIX wants; everything else goes on for a grace, since programs do not expect
+//! once; waits for locks hear of it and end at once, as POSIX wants, but not before it is known whether they got the lock;
+//! everything else goes on for a grace, since programs do not expect
 //! EINTR from files, and ends after it. The answer of an ended operation is EINTR; a change that was sent may be done.
 use super::Session;
 use crate::abi::opcode::Opcode;
@@ -30,9 +31,10 @@ impl Session {
     }
     async fn watch(&self, target: u64, opcode: u32, pid: u32) {
         let started = Instant::now();
-        let at_once = opcode == Opcode::Setlkw as u32;
+        let by_itself = opcode == Opcode::Setlkw as u32;
         while self.in_flight.contains(target) {
-            if (at_once || started.elapsed() > GRACE || is_killed(pid)) && self.in_flight.cancel(target) {
+            let over = started.elapsed() > GRACE && !by_itself;
+            if (over || is_killed(pid)) && self.in_flight.cancel(target) {
                 return;
             }
             tokio::time::sleep(LOOK).await;

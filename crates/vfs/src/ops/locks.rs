@@ -3,12 +3,12 @@
 //! As in NFS, taking a lock asks whether somebody else changed the file, and giving one back writes out what was written
 //! under it, so programs that lock what they share see each other's bytes.
 //!
-//! Invariant owned here: no lock outlives the handle through which it was taken, unless its owner took locks of the file
-//! through another one, too.
+//! Invariants owned here: no lock outlives the handle through which it was taken, unless its owner took locks of the file
+//! through another one, too; whoever is told that his wait was interrupted has not got the lock.
 use super::handles::OpenFile;
 use crate::error::{Result, VfsError};
 use crate::file::Held;
-use crate::lock::{Lock, LockKind, LockRange};
+use crate::lock::{Interrupted, Lock, LockKind, LockRange};
 use crate::vfs::{Handle, Vfs};
 use cairn_client::ClientError;
 use cairn_types::ErrorCode;
@@ -46,14 +46,14 @@ impl Vfs {
             pid: found.pid,
         }))
     }
-    /// Takes or gives back a lock of fcntl(2); EAGAIN if another owner is in the way, unless `wait`. Dropping the future
-    /// ends the wait.
-    pub async fn setlk(&self, handle: Handle, owner: u64, lock: Lock, wait: bool) -> Result<()> {
+    /// Takes or gives back a lock of fcntl(2); EAGAIN if another owner is in the way, unless it is to be waited for, until that is
+    /// interrupted. Dropping the future ends the wait, too, but the lock may be granted then: the handle has to be closed.
+    pub async fn setlk(&self, handle: Handle, owner: u64, lock: Lock, wait: Option<Interrupted>) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
         self.set_lock(handle, &open, lock_request(owner, POSIX, lock), wait).await
     }
     /// The same for flock(2): whole files, by open file description.
-    pub async fn flock(&self, handle: Handle, owner: u64, kind: LockKind, wait: bool) -> Result<()> {
+    pub async fn flock(&self, handle: Handle, owner: u64, kind: LockKind, wait: Option<Interrupted>) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
         let lock = Lock { kind, range: LockRange::ALL, pid: 0 };
         self.set_lock(handle, &open, lock_request(owner, FLOCK, lock), wait).await
@@ -80,6 +80,7 @@ impl Vfs {
         let _unlocking = open.file.unlocking.lock().await;
         let flushed = self.flush_locked(&open).await;
         let mut outcome = Ok(());
+        let _none_asked_for = open.file.asking_for_locks.write().await;
         for Held { owner, flock } in open.file.take_locks_of_handle(handle.0) {
             outcome = outcome.and(self.unlock_all(&open, owner, flock).await);
         }
@@ -94,7 +95,13 @@ impl Vfs {
         self.inner.change(&open.what(), async move { own.flush().await }).await
     }
 
-    async fn set_lock(&self, handle: Handle, open: &Arc<OpenFile>, request: SetLockRequest, wait: bool) -> Result<()> {
+    async fn set_lock(
+        &self,
+        handle: Handle,
+        open: &Arc<OpenFile>,
+        request: SetLockRequest,
+        wait: Option<Interrupted>,
+    ) -> Result<()> {
         let file = &open.file;
         let held = Held { owner: request.owner, flock: request.kind == FLOCK };
         if request.r#type == 0 {
@@ -106,20 +113,41 @@ impl Vfs {
         let no_unlock = file.unlocking.lock().await;
         file.note_lock(held, handle.0)?;
         drop(no_unlock);
+        let waits = wait.is_some();
+        let interrupted = async {
+            if let Some(wait) = wait
+                && wait.await.is_ok()
+            {
+                return;
+            }
+            // Nobody interrupts it any more.
+            std::future::pending().await
+        };
+        tokio::pin!(interrupted);
         while !self.try_lock(open, request.clone()).await? {
-            if !wait {
+            if !waits {
                 return Err(VfsError::new(libc::EAGAIN, format!("{} is locked by somebody else", open.what())));
             }
-            // Only this is a wait without an end.
-            open.volume.wait_lock(open.ino(), &request, WAIT_STEP).await?;
+            // Only this is a wait without an end, and only this is interrupted: who asks for a lock has to know whether he got it.
+            tokio::select! {
+                biased;
+                () = &mut interrupted => return Err(VfsError::new(libc::EINTR, "a signal came")),
+                waited = open.volume.wait_lock(open.ino(), &request, WAIT_STEP) => { waited?; }
+            }
         }
         self.inner.limited("lock", async { Ok(file.data.refresh().await?) }).await?;
         self.inner.tell_changes(file);
         Ok(())
     }
     async fn try_lock(&self, open: &Arc<OpenFile>, request: SetLockRequest) -> Result<bool> {
+        // The question goes on if nobody waits for its answer any more: locks are given back behind it.
+        let asking = match request.r#type {
+            0 => None,
+            _ => Some(open.file.asking_for_locks.clone().read_owned().await),
+        };
         let (volume, ino) = (open.volume.clone(), open.ino());
         let set = async move {
+            let _until_answered = asking;
             match volume.set_lock(ino, format!("inode {ino}").as_bytes(), request).await {
                 Ok(()) => Ok(true),
                 Err(error) if is_locked(&error) => Ok(false),
@@ -133,6 +161,7 @@ impl Vfs {
         if !open.file.take_locks(Held { owner, flock }) {
             return Ok(());
         }
+        let _none_asked_for = open.file.asking_for_locks.write().await;
         self.unlock_all(open, owner, flock).await
     }
     async fn unlock_all(&self, open: &Arc<OpenFile>, owner: u64, flock: bool) -> Result<()> {

@@ -118,19 +118,19 @@ async fn locks_hold_between_mounts_and_carry_data() {
     let (ino, first) = create(&one, "f", RDWR).await;
     let second = open(&two, ino, RDWR).await;
     let whole = |kind| Lock { kind, range: LockRange::ALL, pid: 5 };
-    one.setlk(first, 1, whole(LockKind::Write), false).await.expect("granted");
-    let refused = two.setlk(second, 1, whole(LockKind::Read), false).await.expect_err("locked");
+    one.setlk(first, 1, whole(LockKind::Write), None).await.expect("granted");
+    let refused = two.setlk(second, 1, whole(LockKind::Read), None).await.expect_err("locked");
     assert_eq!(refused.errno, libc::EAGAIN);
     assert_eq!(
         two.getlk(second, 1, whole(LockKind::Read)).await.expect("asked").map(|l| l.kind),
         Some(LockKind::Write)
     );
     write(&one, first, 0, b"under the lock").await;
-    one.setlk(first, 1, whole(LockKind::Unlock), false).await.expect("given back");
-    two.setlk(second, 1, whole(LockKind::Read), false).await.expect("free now");
+    one.setlk(first, 1, whole(LockKind::Unlock), None).await.expect("given back");
+    two.setlk(second, 1, whole(LockKind::Read), None).await.expect("free now");
     assert_eq!(read(&two, second, 0, 100).await, b"under the lock");
     close(&two, second).await;
-    one.flock(first, 9, LockKind::Write, false).await.expect("another kind");
+    one.flock(first, 9, LockKind::Write, None).await.expect("another kind");
     close(&one, first).await;
 }
 
@@ -144,18 +144,18 @@ async fn locks_end_with_the_handle_that_took_them() {
     let again = open(&one, ino, RDWR).await;
     let second = open(&two, ino, RDWR).await;
     let part = |start| Lock { kind: LockKind::Write, range: LockRange { start, end: start + 9 }, pid: 5 };
-    one.setlk(first, 77, part(0), false).await.expect("granted");
-    one.setlk(again, 78, part(10), false).await.expect("granted");
+    one.setlk(first, 77, part(0), None).await.expect("granted");
+    one.setlk(again, 78, part(10), None).await.expect("granted");
     one.flush(first, 1).await.expect("a copy of the descriptor is closed");
-    assert_eq!(two.setlk(second, 1, part(0), false).await.expect_err("locked").errno, libc::EAGAIN);
+    assert_eq!(two.setlk(second, 1, part(0), None).await.expect_err("locked").errno, libc::EAGAIN);
     one.flush(first, 1).await.expect("the last one is");
     one.unlock_handle(first).await.expect("given back");
     one.release(first, None).await.expect("released");
-    two.setlk(second, 1, part(0), false).await.expect("free now");
-    let kept = two.setlk(second, 1, part(10), false).await.expect_err("the other handle's");
+    two.setlk(second, 1, part(0), None).await.expect("free now");
+    let kept = two.setlk(second, 1, part(10), None).await.expect_err("the other handle's");
     assert_eq!(kept.errno, libc::EAGAIN);
     one.unlock_handle(again).await.expect("given back");
-    two.setlk(second, 1, part(10), false).await.expect("free now");
+    two.setlk(second, 1, part(10), None).await.expect("free now");
     close(&one, again).await;
     close(&two, second).await;
 }
@@ -171,17 +171,17 @@ async fn a_late_close_leaves_the_locks_of_another_handle() {
     let second = open(&two, ino, RDWR).await;
     let whole = Lock { kind: LockKind::Write, range: LockRange::ALL, pid: 5 };
     for flushes in [true, false] {
-        one.setlk(first, 7, whole, false).await.expect("granted");
+        one.setlk(first, 7, whole, None).await.expect("granted");
         if flushes {
             one.flush(first, 7).await.expect("the parent's descriptor is closed");
         }
-        one.setlk(again, 7, whole, false).await.expect("granted");
+        one.setlk(again, 7, whole, None).await.expect("granted");
         one.unlock_handle(first).await.expect("the child's is");
-        let kept = two.setlk(second, 7, whole, false).await.expect_err("the parent has it");
+        let kept = two.setlk(second, 7, whole, None).await.expect_err("the parent has it");
         assert_eq!(kept.errno, libc::EAGAIN, "flushed before: {flushes}");
         one.flush(again, 7).await.expect("the other one is closed");
     }
-    two.setlk(second, 7, whole, false).await.expect("free now");
+    two.setlk(second, 7, whole, None).await.expect("free now");
     close(&one, first).await;
     close(&one, again).await;
     close(&two, second).await;
@@ -228,4 +228,96 @@ async fn no_old_size_is_told_while_a_file_is_closed() {
         handle = open(&vfs, ino, RDWR).await;
     }
     close(&vfs, handle).await;
+}
+
+/// A program would open a file that another machine had just replaced, read what was there before and append to what nobody sees any
+/// more; or could not open again what it has open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lost_its_name_is_looked_up_again() {
+    let cluster = cluster();
+    let ttl = Duration::from_secs(3600);
+    let long = VfsOptions { attr_ttl: ttl, entry_ttl: ttl, ..options() };
+    let (vfs, other) = (mount_with(&cluster, Duration::from_secs(8), long).await, mount(&cluster).await);
+    for (name, maker, reads) in [("lingers", &vfs, false), ("read", &other, true), ("unknown", &other, false)] {
+        let (_, made) = create(maker, name, WRONLY).await;
+        write(maker, made, 0, b"old").await;
+        close(maker, made).await;
+        let ino = vfs.lookup(&root(), ROOT, name.as_bytes()).await.expect("there").attr.ino;
+        let has = if reads { Some(open(&vfs, ino, RDONLY).await) } else { None };
+        let (new, made) = create(&other, "new", WRONLY).await;
+        write(&other, made, 0, b"newer").await;
+        close(&other, made).await;
+        other.rename(&root(), (ROOT, b"new"), (ROOT, name.as_bytes()), 0).await.expect("replaced");
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let set = vfs.setattr(&root(), ino, None, set).await.map(|_| ()).map_err(|error| error.errno);
+        assert_eq!(set, if reads { Ok(()) } else { Err(libc::ESTALE) }, "{name}");
+        let refused = vfs.open(&root(), ino, RDONLY).await.map(|_| ()).map_err(|error| error.errno);
+        assert_eq!(refused, Err(libc::ESTALE), "{name}");
+        // As a kernel's front does.
+        vfs.is_gone(ino);
+        assert_eq!(vfs.lookup(&root(), ROOT, name.as_bytes()).await.expect("there").attr.ino, new, "{name}");
+        if let Some(has) = has {
+            assert_eq!(read(&vfs, has, 0, 10).await, b"old", "it is open");
+            assert_eq!(contents(&vfs, ino).await, b"old", "he comes again, so it is meant");
+            close(&vfs, has).await;
+        }
+    }
+    // Directories.
+    let dir = other.mkdir(&root(), ROOT, b"d", 0o777).await.expect("made").attr.ino;
+    assert_eq!(vfs.lookup(&root(), ROOT, b"d").await.expect("there").attr.ino, dir);
+    other.rmdir(&root(), ROOT, b"d").await.expect("removed");
+    let errnos = [
+        vfs.create(&root(), dir, b"f", 0o644, WRONLY).await.map(|_| ()),
+        vfs.mkdir(&root(), dir, b"f", 0o755).await.map(|_| ()),
+        vfs.lookup(&root(), dir, b"f").await.map(|_| ()),
+        vfs.unlink(&root(), dir, b"f").await,
+        vfs.rename(&root(), (ROOT, b"read"), (dir, b"f"), 0).await,
+    ]
+    .map(|outcome| outcome.map_err(|error| error.errno));
+    assert_eq!(errnos, [Err(libc::ESTALE); 5]);
+    assert_eq!(vfs.unlink(&root(), ROOT, b"nothing").await.map_err(|error| error.errno), Err(libc::ENOENT));
+}
+
+/// A program whose wait for a lock was interrupted, or that was killed, would keep everybody out with a lock that it does not know of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_gave_up_waiting_has_no_lock() {
+    let cluster = cluster();
+    let (one, two) = (mount(&cluster).await, mount(&cluster).await);
+    let (ino, first) = create(&one, "f", RDWR).await;
+    let second = open(&two, ino, RDWR).await;
+    let whole = |kind| Lock { kind, range: LockRange::ALL, pid: 5 };
+    let (mut interrupted, mut granted) = (0, 0);
+    for number in 0..200 {
+        one.setlk(first, 1, whole(LockKind::Write), None).await.expect("free");
+        let (signal, wait) = tokio::sync::oneshot::channel();
+        let waiter = two.clone();
+        let waiting = tokio::spawn(async move { waiter.setlk(second, 2, whole(LockKind::Write), Some(wait)).await });
+        let unlocker = one.clone();
+        let mut unlocked = tokio::spawn(async move { unlocker.setlk(first, 1, whole(LockKind::Unlock), None).await });
+        // At all moments of the question that comes when the lock is free.
+        for _ in 0..number % 50 * 20 {
+            tokio::task::yield_now().await;
+        }
+        if number % 2 == 0 {
+            let _may_be_granted = signal.send(());
+            let outcome = waiting.await.expect("ended").map_err(|error| error.errno);
+            (&mut unlocked).await.expect("ended").expect("unlocked");
+            match outcome {
+                Err(libc::EINTR) => interrupted += 1,
+                outcome => {
+                    outcome.expect("granted");
+                    granted += 1;
+                    two.setlk(second, 2, whole(LockKind::Unlock), None).await.expect("unlocked");
+                }
+            }
+        } else {
+            waiting.abort();
+            let _aborted = waiting.await;
+            two.flush(second, 2).await.expect("the dead one's descriptors are closed");
+            unlocked.await.expect("ended").expect("unlocked");
+        }
+    }
+    assert!(interrupted > 0, "none was interrupted, {granted} granted");
+    close(&one, first).await;
+    close(&two, second).await;
 }

@@ -15,7 +15,7 @@ impl Session {
             libc::F_UNLCK => LockKind::Unlock,
             _ => return Ok(Reply::Errno(libc::EINVAL)),
         };
-        let (handle, wait) = (Handle(asked.fh), opcode == Opcode::Setlkw);
+        let handle = Handle(asked.fh);
         let lock = Lock { kind, range: LockRange { start: asked.lk.start, end: asked.lk.end }, pid: asked.lk.pid };
         if opcode == Opcode::Getlk {
             let found = self.vfs.getlk(handle, asked.owner, lock).await?;
@@ -28,6 +28,8 @@ impl Session {
                 }
             })));
         }
+        let waits = opcode == Opcode::Setlkw;
+        let wait = waits.then(|| self.in_flight.make_interruptible(request.header.unique));
         // Noted before: a worker that dies must not leave a lock that nobody knows of.
         self.table.note_session(self.vfs.volume().present_session().unwrap_or_default());
         let unlocks = kind == LockKind::Unlock;
