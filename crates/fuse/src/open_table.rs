@@ -248,6 +248,19 @@ impl OpenTable {
         let next = |written: u32| Some(written & !NUMBER | written.wrapping_add(1) & NUMBER);
         let _always = self.slot(*number).written.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
+    /// Something of the inode is to be stored that nothing was written for: attributes.
+    pub fn mark_inode_dirty(&self, ino: u64) {
+        let handle = {
+            let index = self.index.lock();
+            index.inodes.get(&ino).and_then(|slots| slots.first()).map(|number| self.body(*number).handle)
+        };
+        handle.into_iter().for_each(|handle| self.mark_dirty(handle));
+    }
+    /// Whether a program has it open for writing.
+    pub fn has_writer(&self, ino: u64) -> bool {
+        let index = self.index.lock();
+        index.inodes.get(&ino).is_some_and(|slots| slots.iter().any(|number| writes(self.body(*number).flags)))
+    }
     /// What a sync of the handle's file covers, if it is asked before the sync begins.
     pub fn unsynced(&self, handle: u64) -> Unsynced {
         let index = self.index.lock();
@@ -424,6 +437,9 @@ mod tests {
         first.mark_dirty(3);
         first.mark_clean(&first.unsynced(3));
         first.record(&record(4, &[]));
+        first.record(&record(5, &[]));
+        first.mark_inode_dirty(50);
+        first.mark_inode_dirty(60);
         for handle in [2, 3, 4] {
             first.mark_locked(handle, true);
         }
@@ -434,12 +450,12 @@ mod tests {
         let found = second.load();
         let handles: Vec<(u64, bool, bool)> =
             found.iter().map(|left| (left.state.handle, left.lost, left.locked)).collect();
-        assert_eq!(handles, [(2, true, true), (3, false, false), (4, false, true)]);
+        assert_eq!(handles, [(2, true, true), (3, false, false), (4, false, true), (5, true, false)]);
         assert_eq!(found[0].state.groups, (0..16).collect::<Vec<u32>>());
         let third = &found[1].state;
         assert_eq!((third.ino, third.uid, third.flags, second.session()), (30, 7, libc::O_RDWR, 77));
         second.forget(2);
-        assert_eq!(second.count(), 2);
+        assert_eq!(second.count(), 3);
     }
 
     /// A handle whose opening was never answered would be open until the end of the mount.
@@ -481,6 +497,7 @@ mod tests {
         table.mark_dirty(1);
         table.record(&Record { handle: 6, flags: libc::O_RDONLY, ..other });
         let table = next(next(next(table, &memory), &memory), &memory);
+        assert!(table.has_writer(10) && !table.has_writer(20));
         table.record(&Record { handle: 4, ..other });
         assert!(table.is_lost(2), "a handle of the same file");
         table.lost_was_told(2);

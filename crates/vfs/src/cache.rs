@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use cairn_wire::meta::Attributes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 struct Generations<K, V> {
@@ -59,10 +59,38 @@ struct Name {
 /// Directory and name.
 type Key = (u64, Box<[u8]>);
 
+/// Own changes of names are counted in so many parts: an answer is taken for old if another name of its part changed.
+const CHANGES: usize = 1024;
+
+/// Names, and how often this mount changed some of them.
+struct Names {
+    known: Generations<Key, Name>,
+    changes: Vec<u64>,
+}
+
+/// Number of changes before an answer was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked(u64);
+
+impl Names {
+    fn put(&mut self, caller: &Caller, parent: u64, name: &[u8], known: Known, ttl: Duration) {
+        if !ttl.is_zero() {
+            let name_of = Name { known, who: (caller.uid, caller.gid), until: Instant::now() + ttl };
+            self.known.put((parent, name.into()), name_of);
+        }
+    }
+}
+
+fn part(parent: u64, name: &[u8]) -> usize {
+    let mut hasher = DefaultHasher::new();
+    (parent, name).hash(&mut hasher);
+    (hasher.finish() % CHANGES as u64) as usize
+}
+
 /// See the module.
 pub(crate) struct Cache {
     attributes: Mutex<Generations<u64, (Attributes, Instant)>>,
-    names: Mutex<Generations<Key, Name>>,
+    names: Mutex<Names>,
     /// Version of the contents that the kernel's pages of an inode are of.
     pages: Mutex<Generations<u64, u64>>,
     /// Inodes without `security.capability`, and until when that may be said.
@@ -73,7 +101,7 @@ impl Cache {
     pub(crate) fn new(max: usize) -> Self {
         Self {
             attributes: Mutex::new(Generations::new(max)),
-            names: Mutex::new(Generations::new(max)),
+            names: Mutex::new(Names { known: Generations::new(max), changes: vec![0; CHANGES] }),
             pages: Mutex::new(Generations::new(max)),
             incapable: Mutex::new(Generations::new(max)),
         }
@@ -120,7 +148,7 @@ impl Cache {
     /// What the name was lately, and how long that may still be used.
     pub(crate) fn name(&self, caller: &Caller, parent: u64, name: &[u8]) -> Option<(Known, Duration)> {
         let names = self.names.lock();
-        let found = names.get(&(parent, name.into()))?;
+        let found = names.known.get(&(parent, name.into()))?;
         let left = found.until.saturating_duration_since(Instant::now());
         let may_know = caller.uid == 0 || found.who == (caller.uid, caller.gid);
         (may_know && !left.is_zero()).then_some((found.known, left))
@@ -134,16 +162,37 @@ impl Cache {
     }
     /// What a name was when it was last asked for.
     pub(crate) fn last_known(&self, parent: u64, name: &[u8]) -> Option<Known> {
-        Some(self.names.lock().get(&(parent, name.into()))?.known)
+        Some(self.names.lock().known.get(&(parent, name.into()))?.known)
     }
+    /// What the name is by a change of this mount, or by an answer that no such change can have overtaken.
     pub(crate) fn put_name(&self, caller: &Caller, parent: u64, name: &[u8], known: Known, ttl: Duration) {
-        if !ttl.is_zero() {
-            let name_of = Name { known, who: (caller.uid, caller.gid), until: Instant::now() + ttl };
-            self.names.lock().put((parent, name.into()), name_of);
-        }
+        self.names.lock().put(caller, parent, name, known, ttl);
     }
+    /// This mount changed it: what was asked before may be answered with what it was.
     pub(crate) fn forget_name(&self, parent: u64, name: &[u8]) {
-        self.names.lock().remove(&(parent, name.into()));
+        let mut names = self.names.lock();
+        names.known.remove(&(parent, name.into()));
+        names.changes[part(parent, name)] += 1;
+    }
+    /// Before a name is asked for.
+    pub(crate) fn asks(&self, parent: u64, name: &[u8]) -> Asked {
+        Asked(self.names.lock().changes[part(parent, name)])
+    }
+    /// The answer. False, and nothing is remembered, if this mount changed the name meanwhile: nobody knows what was first.
+    pub(crate) fn learn_name(
+        &self,
+        asked: Asked,
+        caller: &Caller,
+        (parent, name): (u64, &[u8]),
+        known: Known,
+        ttl: Duration,
+    ) -> bool {
+        let mut names = self.names.lock();
+        let fits = names.changes[part(parent, name)] == asked.0;
+        if fits {
+            names.put(caller, parent, name, known, ttl);
+        }
+        fits
     }
     /// The kernel's pages of an inode are of that version of its contents. What they were of before.
     pub(crate) fn pages_are_of(&self, ino: u64, version: u64) -> Option<u64> {
@@ -171,7 +220,7 @@ impl Cache {
         self.incapable.lock().remove(&ino);
     }
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.attributes.lock().len(), self.names.lock().len())
+        (self.attributes.lock().len(), self.names.lock().known.len())
     }
 }
 
@@ -207,5 +256,20 @@ mod tests {
         assert!(cache.name(&user, 1, b"b").is_none(), "it may not be remembered");
         cache.forget_name(1, b"a");
         assert!(cache.name(&user, 1, b"a").is_none());
+    }
+
+    /// A name would be there after this mount had removed it, or not be there after it had been made, because somebody asked for
+    /// it just before.
+    #[test]
+    fn answers_that_a_change_overtook_are_not_remembered() {
+        let cache = Cache::new(100);
+        let (user, name) = (Caller::root(), (1, &b"a"[..]));
+        let asked = cache.asks(1, b"a");
+        assert!(cache.learn_name(asked, &user, name, Known::Nothing, TTL));
+        let asked = cache.asks(1, b"a");
+        cache.forget_name(1, b"a");
+        cache.put_name(&user, 1, b"a", Known::Inode(9), TTL);
+        assert!(!cache.learn_name(asked, &user, name, Known::Nothing, TTL));
+        assert_eq!(cache.name(&user, 1, b"a").map(|n| n.0), Some(Known::Inode(9)));
     }
 }

@@ -15,6 +15,7 @@ mod file;
 pub mod flags;
 pub mod invalidation;
 pub mod lock;
+mod nameless;
 mod ops;
 pub mod options;
 pub mod state;

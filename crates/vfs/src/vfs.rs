@@ -8,6 +8,7 @@ use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::file::{File, Files};
 use crate::invalidation::{Invalidation, Invalidations, QUEUE_MAX};
+use crate::nameless::Nameless;
 use crate::ops::handles::Handles;
 use crate::options::VfsOptions;
 use cairn_client::{Budget, Client, Volume};
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     pub(crate) files: Files,
     pub(crate) cache: Cache,
     pub(crate) ahead: AskedAhead,
+    pub(crate) nameless: Nameless,
     pub(crate) atimes: Atimes,
     /// Memory for written and read-ahead data.
     pub(crate) budget: Arc<Budget>,
@@ -74,6 +76,7 @@ impl Vfs {
             files: Files::default(),
             cache: Cache::new(options.cached_max),
             ahead: AskedAhead::default(),
+            nameless: Nameless::default(),
             atimes: Atimes::default(),
             budget: Arc::new(Budget::new(options.memory_max)),
             background: Background::default(),

@@ -327,6 +327,10 @@ impl FileData {
     pub fn make_old(&self) {
         self.state.lock().fresh = Time(0);
     }
+    /// It has no name any more, and is kept because it is open.
+    pub fn lost_name(&self) {
+        self.state.lock().attributes.nlink = 0;
+    }
     /// Version of the contents that is known to be published.
     pub fn data_version(&self) -> u64 {
         self.state.lock().attributes.data_version
@@ -444,6 +448,7 @@ impl FileData {
         state.writer = writer.clone();
         state.mtime_ns = Some(mtime_ns).filter(|ns| *ns != 0);
         state.wrote_ns = mtime_ns;
+        state.wrote_later();
         state.dirty_since.get_or_insert(now);
         state.unpublished_since.get_or_insert(now);
         state.dirty.write(offset, data);

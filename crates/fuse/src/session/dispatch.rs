@@ -143,6 +143,10 @@ impl Session {
         match outcome {
             Ok(reply) => reply,
             Err(error) => {
+                if error.errno == libc::ESTALE {
+                    // The kernel looks all names up again that led there.
+                    self.vfs.is_gone(self.ino(request.header.nodeid));
+                }
                 if error.is_trouble() {
                     let operation = request.opcode().map(Opcode::name).unwrap_or_default();
                     tracing::warn!(operation, inode = request.header.nodeid, %error, "an operation failed");

@@ -1,4 +1,4 @@
-//! Inodes that were seen with a setuid or setgid bit that a write takes away.
+//! Inodes that were seen with a setuid or setgid bit, which a write may take away.
 //!
 //! The kernel says of every write of an ordinary user that it takes these bits away, whether they are set or not. It knows
 //! attributes only from answers of this mount, so remembering them here saves asking for attributes before each write.
@@ -18,8 +18,7 @@ pub struct Privileged {
 impl Privileged {
     /// Notes attributes that go to the kernel.
     pub fn see(&self, ino: u64, mode: u32) {
-        let loses = mode & libc::S_IFMT == libc::S_IFREG
-            && (mode & libc::S_ISUID != 0 || mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP);
+        let loses = mode & libc::S_IFMT == libc::S_IFREG && mode & (libc::S_ISUID | libc::S_ISGID) != 0;
         if !loses && self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -53,7 +52,7 @@ mod tests {
         set.see(5, libc::S_IFREG | 0o4755);
         set.see(6, libc::S_IFREG | 0o2644);
         set.see(7, libc::S_IFDIR | 0o6755);
-        assert!(set.contains(5) && !set.contains(6) && !set.contains(7));
+        assert!(set.contains(5) && set.contains(6) && !set.contains(7));
         set.see(5, libc::S_IFREG | 0o755);
         assert!(!set.contains(5));
     }

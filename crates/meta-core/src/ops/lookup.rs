@@ -12,7 +12,9 @@ impl Namespace {
         if !matches!(request.name, b"." | b"..") {
             check_entry_name(request.name)?;
         }
-        let directory = self.searchable(request.parent, who)?;
+        // Whoever has the directory by a name that he knows looks that up again.
+        let removed = |error| if error == OpError::REMOVED { OpError::STALE } else { error };
+        let directory = self.searchable(request.parent, who).map_err(removed)?;
         let (id, inode) = self.step(request.parent, &directory, request.name)?.ok_or(OpError::NOT_FOUND)?;
         put_attributes_response(out, id, &inode);
         Ok(())

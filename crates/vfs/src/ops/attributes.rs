@@ -1,7 +1,7 @@
 //! Attributes: getattr, setattr, access.
-use crate::attr::{Attr, SetAttr, SetTime};
+use crate::attr::{Attr, KIND, REGULAR, SetAttr, SetTime};
 use crate::caller::Caller;
-use crate::error::Result;
+use crate::error::{Result, VfsError};
 use crate::file::File;
 use crate::vfs::{Handle, Vfs, now_ns, of_file};
 use cairn_client::Volume;
@@ -51,6 +51,16 @@ pub(crate) fn request(set: &SetAttr) -> SetattrRequest {
     request
 }
 
+/// Whether somebody would have fewer rights than before. He could open the file through another mount until the servers know it,
+/// and read what is written afterwards.
+fn takes_rights(before: &Attributes, set: &SetAttr) -> bool {
+    let (user, group, others) = (before.mode >> 6 & 7, before.mode >> 3 & 7, before.mode & 7);
+    let loses = |new: Option<u32>, old: u32, rights: u32| new.is_some_and(|new| new != old) && rights & !others != 0;
+    set.mode.is_some_and(|mode| before.mode & !mode & 0o777 != 0)
+        || before.uid != 0 && loses(set.uid, before.uid, user)
+        || loses(set.gid, before.gid, group)
+}
+
 /// Sets attributes that the servers may be told of later, if they would allow it and change nothing else.
 fn set_later(file: &File, caller: &Caller, volume: &Volume, set: &SetAttr, show: bool) -> Option<Attributes> {
     let before = of_file(file);
@@ -59,7 +69,7 @@ fn set_later(file: &File, caller: &Caller, volume: &Volume, set: &SetAttr, show:
     // They go with a change of the owner, or are refused to who is not in the group.
     let privileges = bits & (SETUID | SETGID) != 0;
     let gives_away = set.uid.is_some() || set.gid.is_some();
-    if privileges || !(root || owner && !gives_away) {
+    if privileges || !(root || owner && !gives_away) || takes_rights(&before, set) {
         return None;
     }
     let now = now_ns();
@@ -123,7 +133,8 @@ impl Vfs {
         if let Some(file) = &file
             && let Some(seen) = set_later(file, caller, &volume, &set, self.inner.options.close_visible)
         {
-            return Ok((Attr::of(&seen), self.inner.options.attr_ttl));
+            // What else is known of it may be old: a name was made or removed since.
+            return Ok((Attr::of(&seen), self.inner.options.attr_ttl.saturating_sub(file.data.age())));
         }
         let own = file.clone();
         let change = async move {
@@ -151,6 +162,10 @@ impl Vfs {
         }
         self.inner.cache.forget_attributes(ino);
         let found = self.inner.change(&what, change).await?;
+        if file.is_none() && found.nlink == 0 && found.mode & KIND == REGULAR {
+            // Nobody has it open here, so it was found by a name that another machine took away.
+            return Err(VfsError::new(libc::ESTALE, format!("{what} has lost its name; look the path up again")));
+        }
         if let (None, Some(_), Some(before)) = (&file, set.size, self.inner.cache.pages(ino)) {
             // The kernel cut its pages itself.
             if found.data_version == before + 1 {
@@ -158,6 +173,10 @@ impl Vfs {
             }
         }
         Ok(self.inner.attr(&found))
+    }
+    /// Whether attributes of an open file were set that the servers do not know yet.
+    pub fn has_attributes_waiting(&self, ino: u64) -> bool {
+        self.inner.files.get(ino).is_some_and(|file| file.data.has_later())
     }
     /// Whether the caller may read (4), write (2), execute (1); for kernels that do not check themselves.
     pub async fn access(&self, caller: &Caller, ino: u64, mask: u32) -> Result<()> {

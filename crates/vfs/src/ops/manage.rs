@@ -80,7 +80,7 @@ impl Vfs {
             }
             // As whoever mounted: the permission was checked when it was opened, and the contents are not cut again.
             let flags = state.flags & !(libc::O_TRUNC | libc::O_CREAT | libc::O_EXCL);
-            let opened = match self.open(&Caller::root(), state.ino, flags).await {
+            let opened = match self.open_any(&Caller::root(), state.ino, flags).await {
                 Err(error) if matches!(error.errno, libc::ESTALE | libc::ENOENT) => {
                     self.take_over_unnamed(state.ino, flags).await
                 }

@@ -6,6 +6,7 @@ use crate::error::{Result, VfsError};
 use crate::vfs::{Inner, ROOT, Vfs, named, shown};
 use cairn_client::{MadeAt, Volume};
 use cairn_wire::meta::{Attributes, CreateRequest};
+use std::time::Duration;
 
 impl Vfs {
     /// Finds an entry of a directory; ENOENT may be remembered for a [time](Self::absent_for). "." and ".."
@@ -16,6 +17,7 @@ impl Vfs {
             return cached;
         }
         let volume = inner.as_user(caller);
+        let asked = inner.cache.asks(parent, name);
         let find = async {
             Ok(match name {
                 b"." => volume.getattr(parent).await?,
@@ -29,10 +31,19 @@ impl Vfs {
                 let (attr, attr_ttl) = inner.attr(&found);
                 Ok(Entry { attr, entry_ttl: inner.options.entry_ttl, attr_ttl })
             }
-            Ok(found) => Ok(inner.entry(caller, parent, name, &found)),
+            Ok(found) => {
+                let (known, ttl) = (Known::Inode(found.inode), inner.options.entry_ttl);
+                if inner.cache.learn_name(asked, caller, (parent, name), known, ttl) {
+                    let (attr, attr_ttl) = inner.attr(&found);
+                    return Ok(Entry { attr, entry_ttl: ttl, attr_ttl });
+                }
+                let attr = crate::attr::Attr::of(&inner.seen(&found));
+                Ok(Entry { attr, entry_ttl: Duration::ZERO, attr_ttl: Duration::ZERO })
+            }
             Err(error) => {
                 if error.errno == libc::ENOENT {
-                    inner.cache.put_name(caller, parent, name, Known::Nothing, inner.options.negative_ttl);
+                    let ttl = inner.options.negative_ttl;
+                    inner.cache.learn_name(asked, caller, (parent, name), Known::Nothing, ttl);
                 }
                 Err(error)
             }
@@ -44,7 +55,8 @@ impl Vfs {
             let text = format!("{} does not exist", shown(&named(parent, name)));
             return Some(Err(VfsError::new(libc::ENOENT, text)));
         };
-        let (attributes, attr_ttl) = self.inner.known_attributes(ino)?;
+        // What has no name any more is not what has this one.
+        let (attributes, attr_ttl) = self.inner.known_attributes(ino).filter(|(known, _)| known.nlink > 0)?;
         let attr = crate::attr::Attr::of(&attributes);
         Some(Ok(Entry { attr, entry_ttl, attr_ttl }))
     }
@@ -81,11 +93,11 @@ impl Vfs {
     /// Gives an inode another name.
     pub async fn link(&self, caller: &Caller, ino: u64, parent: u64, name: &[u8]) -> Result<Entry> {
         self.forget_attributes(ino);
-        self.make(caller, parent, name, async move |volume, name, shown_as| {
+        let made = self.make(caller, parent, name, async move |volume, name, shown_as| {
             let attributes = volume.link_at(ino, parent, &name, &shown_as).await?;
             Ok(MadeAt { attributes, directory: None })
-        })
-        .await
+        });
+        self.inner.unless_gone(made.await, &[ino]).await
     }
 
     async fn make<F>(
@@ -103,6 +115,7 @@ impl Vfs {
         let what = shown(&shown_as);
         let made = make(self.inner.as_user(caller), name.to_vec(), shown_as);
         let made = self.inner.change(&what, async move { Ok(made.await?) }).await;
+        let made = self.inner.unless_gone(made, &[parent]).await;
         self.changed_in(parent, name, made.as_ref().ok().and_then(|made| made.directory.as_ref()));
         Ok(self.inner.entry(caller, parent, name, &made?.attributes))
     }
@@ -113,6 +126,10 @@ impl Vfs {
         if let Some(file) = self.inner.files.get(ino) {
             file.data.make_old();
         }
+    }
+    /// An inode turned out to be gone (ESTALE): names that are known to be its are asked for again.
+    pub fn is_gone(&self, ino: u64) {
+        self.forget_attributes(ino);
     }
     /// A file was made, or one that had just been made was opened.
     pub(crate) fn gained(&self, parent: u64, name: &[u8], at_ns: u64) {
@@ -176,6 +193,7 @@ impl Vfs {
             Ok(volume.unlink_at(parent, &own, &shown_as).await?)
         };
         let removed = self.inner.change(&what, remove).await;
+        let removed = self.inner.unless_gone(removed, &[parent]).await;
         // It may have other names.
         self.affected(parent, name);
         self.removed(caller, parent, name, removed)
@@ -186,6 +204,7 @@ impl Vfs {
         let (own, what) = (name.to_vec(), shown(&shown_as));
         let removed =
             self.inner.change(&what, async move { Ok(volume.rmdir_at(parent, &own, &shown_as).await?) }).await;
+        let removed = self.inner.unless_gone(removed, &[parent]).await;
         self.removed(caller, parent, name, removed)
     }
     /// The outcome is the directory as it is now, if the answer told it.
@@ -210,6 +229,7 @@ impl Vfs {
             Ok(volume.rename_at(parent, &name, new_parent, &new_name, &shown_as, flags).await?)
         };
         let outcome = self.inner.change(&what, rename).await;
+        let outcome = self.inner.unless_gone(outcome, &[from.0, to.0]).await;
         let (moved, replaced) = (self.affected(from.0, from.1), self.affected(to.0, to.1));
         self.changed(from.0, from.1);
         self.changed(to.0, to.1);
@@ -232,6 +252,21 @@ impl Vfs {
 }
 
 impl Inner {
+    /// The outcome of an operation on names. ENOENT becomes ESTALE if one of these inodes is gone: another machine removed it, and
+    /// perhaps made it anew. Kernels find the way there by names that they know, and look at all of them again then.
+    pub(crate) async fn unless_gone<T>(&self, outcome: Result<T>, inodes: &[u64]) -> Result<T> {
+        let error = match outcome {
+            Err(error) => error,
+            done => return done,
+        };
+        for ino in inodes.iter().filter(|_| error.errno == libc::ENOENT) {
+            let found = self.limited("getattr", async { Ok(self.volume.getattr(*ino).await?) }).await;
+            if found.map_or_else(|error| error.errno == libc::ESTALE, |found| found.nlink == 0) {
+                return Err(VfsError::new(libc::ESTALE, error.text));
+            }
+        }
+        Err(error)
+    }
     /// In a sticky directory names are removed and moved by the owner of what they are of: the servers have to know him.
     async fn tell_owners(&self, names: &[(u64, &[u8])]) -> Result<()> {
         for (parent, name) in names {

@@ -10,7 +10,8 @@ use crate::error::{Result, VfsError};
 use crate::file::File;
 use crate::flags::OpenFlags;
 use crate::vfs::{Handle, Inner, Opened, Vfs, named, of_file, shown};
-use cairn_client::{FileData, Volume};
+use cairn_client::{ClientError, FileData, Volume};
+use cairn_types::ErrorCode;
 use cairn_wire::meta::{Attributes, CreateRequest, OpenResponse, SetattrRequest};
 use std::sync::Arc;
 
@@ -20,8 +21,20 @@ const EXTENTS_MAX: u32 = 64;
 const SET_SIZE: u32 = 1 << 3;
 
 impl Vfs {
-    /// Opens a regular file. `flags` of open(2); O_CREAT is [`create`](Self::create).
+    /// Opens a regular file. `flags` of open(2); O_CREAT is [`create`](Self::create). One that has no name is first answered
+    /// with ESTALE: another machine may have replaced it, and the kernel looks its name up again. Whoever asks a second time means
+    /// this one, which he has open.
     pub async fn open(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
+        let opened = self.open_any(caller, ino, flags).await?;
+        let nameless = self.inner.files.get(ino).is_some_and(|file| file.data.attributes().nlink == 0);
+        if !nameless || self.inner.nameless.is_meant(ino, caller.pid) {
+            return Ok(opened);
+        }
+        self.release(opened.handle, None).await?;
+        Err(VfsError::new(libc::ESTALE, format!("inode {ino} has lost its name; look the path up again")))
+    }
+    /// The same of a file that is known to be meant.
+    pub(crate) async fn open_any(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
         let decoded = OpenFlags::from_bits(flags);
         let what = format!("inode {ino}");
         if decoded.access() & 2 != 0 {
@@ -73,18 +86,25 @@ impl Vfs {
                 ..Default::default()
             };
             let session = user.session_number().await?;
-            let made = user.create_at(parent, &name, &shown_as, request).await;
+            // Of a file that its owner may not open like this it has to be known who made it: programs lock with that.
+            let closed = caller.uid != 0 && (mode & !caller.umask) >> 6 & decoded.access() != decoded.access();
+            let first = CreateRequest { exclusive: decoded.exclusive || closed, ..request.clone() };
+            let mut made = user.create_at(parent, &name, &shown_as, first).await;
+            let there = closed && !decoded.exclusive && made.as_ref().is_err_and(is_there);
+            if there {
+                made = user.create_at(parent, &name, &shown_as, request).await;
+            }
             match &made {
                 Ok(made) if is_untouched(made) => vfs.gained(parent, &name, made.ctime_ns),
                 _ => vfs.changed(parent, &name),
             }
-            let made = made?;
+            let made = inner.unless_gone(made.map_err(VfsError::from), &[parent]).await?;
             if made.mode & crate::attr::KIND != REGULAR {
                 user.note_held(made.inode).await?;
                 user.release_inode(made.inode).await?;
                 return Err(VfsError::new(libc::EEXIST, format!("{} is not a regular file", shown(&shown_as))));
             }
-            let new = is_untouched(&made) && made.uid == caller.uid;
+            let new = !there && is_untouched(&made) && made.uid == caller.uid;
             if !new && let Err(error) = inner.may_open(&user, made.inode, decoded).await {
                 user.note_held(made.inode).await?;
                 user.release_inode(made.inode).await?;
@@ -98,7 +118,7 @@ impl Vfs {
             let file = inner.enter(made.inode, &opened)?;
             inner.was_held(&user, &file, session).await?;
             if new {
-                file.data.was_made();
+                file.data.was_made(made.data_version);
             }
             let mut entry = inner.entry(&caller, parent, &name, &made);
             if decoded.truncate && made.size > 0 {
@@ -128,7 +148,8 @@ impl Vfs {
         let make = async move {
             let user = inner.as_user(&caller);
             let session = user.session_number().await?;
-            let made = user.create_unnamed_at(parent, REGULAR | mode & 0o7777, caller.umask, 0).await?;
+            let made = user.create_unnamed_at(parent, REGULAR | mode & 0o7777, caller.umask, 0).await;
+            let made = inner.unless_gone(made.map_err(VfsError::from), &[parent]).await?;
             let opened = OpenResponse { attributes: Some(made), end: true, ..Default::default() };
             let file = inner.enter(made.inode, &opened)?;
             file.set_held(session);
@@ -286,7 +307,9 @@ impl Inner {
             Err(error) if matches!(error.errno, libc::ENOENT | libc::ESTALE) => {
                 // It has no name any more, but a handle of this mount keeps it alive.
                 user.access_inode(ino, access).await?;
-                return self.files.join(ino).ok_or(error);
+                let file = self.files.join(ino).ok_or(error)?;
+                file.data.lost_name();
+                return Ok(file);
             }
             opened => opened?,
         };
@@ -408,6 +431,10 @@ fn check_regular(attributes: &cairn_wire::meta::Attributes) -> Result<()> {
         true => Ok(()),
         false => Err(VfsError::new(libc::EINVAL, format!("inode {} is not a regular file", attributes.inode))),
     }
+}
+
+fn is_there(error: &ClientError) -> bool {
+    error.code() == Some(ErrorCode::Exists)
 }
 
 /// Nothing was set or written since it was made: by the same log entry, or by another one a moment ago.

@@ -6,6 +6,7 @@ use crate::vfs::Vfs;
 use std::sync::Arc;
 
 const CAPABILITY: &[u8] = b"security.capability";
+const BOTH: u32 = (libc::XATTR_CREATE | libc::XATTR_REPLACE) as u32;
 
 /// An ACL and the mode are one.
 async fn send_later(file: Option<Arc<File>>) -> Result<()> {
@@ -43,6 +44,11 @@ impl Vfs {
     /// `flags` of setxattr(2): XATTR_CREATE, XATTR_REPLACE.
     pub async fn setxattr(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         self.inner.check_writable("setxattr")?;
+        if flags == BOTH {
+            // As local file systems: it has to be there, and must not.
+            self.getxattr(caller, ino, name).await?;
+            return Err(VfsError::new(libc::EEXIST, "there is an extended attribute of this name"));
+        }
         let (volume, name, value) = (self.inner.as_user(caller), name.to_vec(), value.to_vec());
         let file = self.inner.files.get(ino);
         let set = async move {

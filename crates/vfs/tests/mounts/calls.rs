@@ -52,7 +52,9 @@ async fn attributes_of_a_new_file_go_with_its_contents() {
         (attr.mode & 0o7777, attr.uid, attr.gid, attr.atime, attr.mtime, attr.size)
     };
     for (number, end) in ["closed", "synced", "opened", "alone", "empty", "listed"].into_iter().enumerate() {
-        let (ino, handle) = create(&vfs, &format!("f{number}"), WRONLY).await;
+        // As programs make it that give rights last.
+        let made = vfs.create(&root(), ROOT, format!("f{number}").as_bytes(), 0o600, WRONLY).await.expect("created");
+        let (ino, handle) = (made.0.attr.ino, made.1.handle);
         let size = if end == "empty" { 0 } else { 4096 };
         write(&vfs, handle, 0, &[7; 4096][..size]).await;
         counts(&cluster);
@@ -123,7 +125,7 @@ async fn bytes_are_on_their_way_when_attributes_are_set() {
         let (ino, handle) = create(&vfs, "f", WRONLY).await;
         write(&vfs, handle, 0, &[1; 5000]).await;
         counts(&cluster);
-        let mode = SetAttr { mode: Some(0o640), ..SetAttr::default() };
+        let mode = SetAttr { mode: Some(0o755), ..SetAttr::default() };
         vfs.setattr(&root(), ino, Some(handle), mode).await.expect("set");
         let mut waits = 0;
         while counts(&cluster).remove("Append").is_none() {
@@ -178,7 +180,7 @@ async fn what_may_be_refused_is_asked_at_once() {
     let (ino, handle) = (entry.attr.ino, Some(opened.handle));
     write(&vfs, opened.handle, 0, b"x").await;
     counts(&cluster);
-    vfs.setattr(&user, ino, handle, SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.expect("his own");
+    vfs.setattr(&user, ino, handle, SetAttr { mode: Some(0o755), ..SetAttr::default() }).await.expect("his own");
     assert_eq!(counts(&cluster).get("Setattr"), None);
     let other = Caller { uid: 10, gid: 10, ..root() };
     for (who, set) in [

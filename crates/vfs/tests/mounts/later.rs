@@ -174,7 +174,7 @@ async fn attributes_and_contents_go_together_or_apart() {
         let (ino, handle) = create(&vfs, name, WRONLY).await;
         write(&vfs, handle, 0, b"first").await;
         set(&vfs, &root(), ino, Some(handle), mtime(5)).await;
-        set(&vfs, &root(), ino, Some(handle), SetAttr { mode: Some(0o600), ..SetAttr::default() }).await;
+        set(&vfs, &root(), ino, Some(handle), SetAttr { mode: Some(0o755), ..SetAttr::default() }).await;
         let now = vfs.getattr(&root(), ino, None).await.expect("there").0.ctime;
         write(&vfs, handle, 5, b" second").await;
         cluster.take_calls();
@@ -187,7 +187,7 @@ async fn attributes_and_contents_go_together_or_apart() {
         assert_eq!((asked.0, asked.1), expected, "{name}: {calls:?}");
         assert!(asked.2 <= 2 && asked.0 + asked.2 >= 1, "{name}: {calls:?}");
         let there = seen(&cluster, ino).await;
-        assert_eq!((there.mode & 0o7777, there.size), (0o600, 12), "{name}");
+        assert_eq!((there.mode & 0o7777, there.size), (0o755, 12), "{name}");
         assert!(there.mtime >= now, "{name}: {} is before {now}", there.mtime);
         assert_eq!(contents(&mount(&cluster).await, ino).await, b"first second", "{name}");
     }
@@ -219,5 +219,108 @@ async fn what_is_set_while_the_last_handle_is_closed_stays() {
             "f{number}"
         );
         assert_eq!(seen(&cluster, ino).await.mtime, 1_900_000_000_000_000_000, "f{number}: elsewhere");
+    }
+}
+
+/// A user could open a file through another mount after he was shut out of it, and read what is written then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_that_are_taken_away_are_gone_at_once() {
+    let cluster = cluster();
+    let (vfs, other) = (mount(&cluster).await, mount(&cluster).await);
+    let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    let group = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
+    for (name, made, change, who) in
+        [("mode", 0o644, mode(0o600), user(USER)), ("group", 0o640, group(USER + 1), Caller { gid: 0, ..user(USER) })]
+    {
+        let (entry, opened) = vfs.create(&root(), ROOT, name.as_bytes(), made, WRONLY).await.expect("made");
+        let ino = entry.attr.ino;
+        set(&vfs, &root(), ino, Some(opened.handle), change).await;
+        let refused = other.open(&who, ino, RDONLY).await.map(|_| ()).map_err(|error| error.errno);
+        assert_eq!(refused, Err(13), "{name}");
+        write(&vfs, opened.handle, 0, b"secret").await;
+        close(&vfs, opened.handle).await;
+    }
+    // What gives more waits.
+    let (ino, handle) = create(&vfs, "given", WRONLY).await;
+    cluster.take_calls();
+    set(&vfs, &root(), ino, Some(handle), SetAttr { uid: Some(USER), gid: Some(USER), ..mode(0o755) }).await;
+    assert_eq!(cluster.take_calls().get("Setattr"), None);
+    close(&vfs, handle).await;
+}
+
+/// Programs that lock by making a file that nobody may write to would both have the lock, each on its machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_without_rights_is_made_once() {
+    let cluster = cluster();
+    let (vfs, other) = (mount(&cluster).await, mount(&cluster).await);
+    set(&vfs, &root(), ROOT, None, SetAttr { mode: Some(0o777), ..SetAttr::default() }).await;
+    for (name, mode) in [("lock", 0), ("readable", 0o444)] {
+        let (_, opened) = vfs.create(&user(USER), ROOT, name.as_bytes(), mode, WRONLY).await.expect("made");
+        let second = other.create(&user(USER), ROOT, name.as_bytes(), mode, WRONLY).await;
+        assert_eq!(second.map(|_| ()).map_err(|error| error.errno), Err(13), "{name}");
+        close(&vfs, opened.handle).await;
+    }
+    // What its owner may do with what is there does not depend on the mode that he would have given it.
+    let (_, opened) = vfs.create(&user(USER), ROOT, b"there", 0o644, WRONLY).await.expect("made");
+    close(&vfs, opened.handle).await;
+    let (_, opened) = other.create(&user(USER), ROOT, b"there", 0o444, WRONLY).await.expect("opened");
+    close(&other, opened.handle).await;
+    for vfs in [vfs, other] {
+        vfs.shutdown().await.expect("ended");
+    }
+    cluster.check_namespace();
+}
+
+/// While contents are stored a file would be seen with the mode that it had before it was set; or have the time that was set before
+/// it was written for good, because something else was set just then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_looked_at_and_set_while_contents_are_stored() {
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    for number in 0..400 {
+        let (ino, handle) = create(&vfs, &format!("f{number}"), WRONLY).await;
+        set(&vfs, &root(), ino, Some(handle), SetAttr { mode: Some(0o755), ..mtime(5) }).await;
+        write(&vfs, handle, 0, b"contents").await;
+        let wrote = vfs.getattr(&root(), ino, None).await.expect("there").0.mtime;
+        let (storing, setting) = (vfs.clone(), vfs.clone());
+        let stored = tokio::spawn(async move { storing.fsync(handle, false).await });
+        let was_set = tokio::spawn(async move {
+            for _ in 0..number % 40 {
+                tokio::task::yield_now().await;
+            }
+            set(&setting, &root(), ino, Some(handle), SetAttr { mode: Some(0o757), ..SetAttr::default() }).await;
+        });
+        while !stored.is_finished() {
+            let seen = vfs.getattr(&root(), ino, None).await.expect("there").0;
+            assert_eq!(seen.mode & 0o755, 0o755, "f{number}: {seen:?}");
+            tokio::task::yield_now().await;
+        }
+        stored.await.expect("stored").expect("stored");
+        was_set.await.expect("set");
+        close(&vfs, handle).await;
+        let there = seen(&cluster, ino).await;
+        assert!(there.mode & 0o777 == 0o757 && there.mtime >= wrote, "f{number}: {there:?}, written at {wrote}");
+    }
+}
+
+/// A file that was removed would be shown with its name for a while, because something else of it was set.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_set_here_does_not_make_the_rest_newer() {
+    let cluster = cluster();
+    let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
+    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    for removes in [false, true] {
+        let (ino, handle) = create(&vfs, "f", WRONLY).await;
+        vfs.link(&root(), ino, ROOT, b"g").await.expect("linked");
+        vfs.unlink(&root(), ROOT, b"g").await.expect("removed");
+        if removes {
+            vfs.unlink(&root(), ROOT, b"f").await.expect("removed");
+        }
+        let (mut shown, left) = vfs.setattr(&root(), ino, Some(handle), mtime(5)).await.expect("set");
+        if left.is_zero() {
+            shown = vfs.getattr(&root(), ino, Some(handle)).await.expect("open").0;
+        }
+        assert_eq!((shown.nlink, shown.mtime), (u32::from(!removes), 5));
+        close(&vfs, handle).await;
     }
 }

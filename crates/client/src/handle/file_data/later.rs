@@ -4,7 +4,7 @@
 //! Invariants: contents are published only after the attributes that were set before them; a file is not clean while some
 //! wait; what the servers refuse keeps no contents from being published. Not here: who may set them, and which of them may wait
 //! (`vfs`).
-use super::{By, FileData};
+use super::{By, FileData, State};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_types::{ErrorCode, Time};
@@ -74,11 +74,23 @@ fn is_refused(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::NotPermitted | ErrorCode::PermissionDenied))
 }
 
+impl State {
+    /// It was published along with contents.
+    pub(super) fn went_along(&mut self, along: &Along<'_>) {
+        self.later.take_if(|waiting| waiting.number == along.number);
+    }
+    /// Bytes are written: the time of modification is theirs, and no longer what was set before.
+    pub(super) fn wrote_later(&mut self) {
+        if let Some(later) = &mut self.later {
+            later.request.valid &= !MTIME;
+        }
+    }
+}
+
 impl FileData {
-    /// This client made the file a moment ago: nobody has seen contents of it.
-    pub fn was_made(&self) {
-        let mut state = self.state.lock();
-        state.made_at = Some(state.attributes.data_version);
+    /// This client made the file a moment ago, with that version of its contents: nobody has seen any of it.
+    pub fn was_made(&self, data_version: u64) {
+        self.state.lock().made_at = Some(data_version);
     }
     /// Sets attributes that the servers are told of later. False if they have to be told now: others may have seen
     /// contents of the file, somebody else's attributes wait, or these cannot.
@@ -117,10 +129,6 @@ impl FileData {
             }
         }
         self.send_later().await.map(|()| None)
-    }
-    /// It was published along with contents.
-    pub(super) fn went_along(&self, along: &Along<'_>) {
-        self.state.lock().later.take_if(|waiting| waiting.number == along.number);
     }
     /// Whether a publish is to be tried again without what went along with it: the partition does not know that, or refuses it.
     pub(super) fn goes_apart(&self, error: &ClientError) -> bool {

@@ -193,10 +193,7 @@ impl FileData {
             match body.places.publish(publish).await {
                 Ok(answer) => {
                     self.were_shown(body.session, &extents, shown.take());
-                    if let Some(along) = &along {
-                        self.went_along(along);
-                    }
-                    self.was_published(batch, &extents, &sets, answer);
+                    self.was_published(batch, (&extents, &sets), answer, along.as_ref());
                     return Ok(());
                 }
                 Err(error) if along.is_some() && self.goes_apart(&error) => {
@@ -212,7 +209,7 @@ impl FileData {
                     if !self.names(&extents, found.data_version).await? {
                         return Err(error);
                     }
-                    self.was_published(batch, &extents, &sets, found);
+                    self.was_published(batch, (&extents, &sets), found, None);
                     return Ok(());
                 }
                 Err(error) if error.code() == Some(ErrorCode::Conflict) => {
@@ -273,9 +270,19 @@ impl FileData {
         }
         Ok(true)
     }
-    fn was_published(&self, batch: &[Arc<Flight>], extents: &[Extent], sets: &[StripeSet], answer: Attributes) {
+    fn was_published(
+        &self,
+        batch: &[Arc<Flight>],
+        (extents, sets): (&[Extent], &[StripeSet]),
+        answer: Attributes,
+        along: Option<&Along<'_>>,
+    ) {
         let now = self.now();
         self.with(0, |state| {
+            if let Some(along) = along {
+                // Not before the answer, which has them: whoever looks in between would be shown those of before.
+                state.went_along(along);
+            }
             let ids: Vec<u64> = batch.iter().map(|flight| flight.id).collect();
             state.flights.retain(|flight| !ids.contains(&flight.id));
             let end = extents.last().map_or(0, |e| e.file_offset + e.length);
@@ -380,7 +387,7 @@ mod tests {
         other.sync().await.expect("synced");
         let found = volume.getattr(data.inode).await.expect("there");
         assert!(data.names(&extents, found.data_version).await.expect("extents"));
-        data.was_published(&batch, &extents, &[], found);
+        data.was_published(&batch, (&extents, &[]), found, None);
         handle.sync().await.expect("synced");
         let model = [vec![1; 100], vec![3; 50], vec![2; 100]].concat();
         assert!(other.read_at(0, 1000).await.expect("read") == model, "an append was laid over another one");

@@ -10,6 +10,7 @@ use crate::session::reply::{Outcome, Reply};
 use crate::session::request::Request;
 use crate::session::{Session, caller};
 use cairn_vfs::{Attr, Caller, Handle, SetAttr, SetTime, VfsError};
+use std::time::Duration;
 
 impl Session {
     /// Directories whose quotas `df` shows: the one that is asked about, and the one that is mounted.
@@ -37,11 +38,20 @@ impl Session {
                 let who = caller::of(&request.header, 0);
                 if asked.valid & ANYTHING == 0 {
                     let (attr, ttl) = self.vfs.getattr(&who, ino, handle).await?;
-                    if !takes_privileges(&who, &attr)? {
+                    let writes = self.table.has_writer(ino) || self.vfs.access(&who, ino, WRITE).await.is_ok();
+                    if !takes_privileges(&who, &attr, writes)? {
+                        return Ok(Reply::of(&self.attr_out(&attr, ttl)));
+                    }
+                    if loses(&who, &attr) {
+                        let (attr, ttl) = self.take_privileges(&who, ino, handle).await?;
                         return Ok(Reply::of(&self.attr_out(&attr, ttl)));
                     }
                 }
                 let (attr, ttl) = self.vfs.setattr(&who, ino, handle, changes(&asked)).await?;
+                if self.vfs.has_attributes_waiting(ino) {
+                    // They go with this process, and the program is told as of contents.
+                    self.table.mark_inode_dirty(ino);
+                }
                 Ok(Reply::of(&self.attr_out(&attr, ttl)))
             }
             Opcode::Access => {
@@ -54,14 +64,60 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Takes setuid and setgid away where they are set, because this caller writes.
+    pub(super) async fn kill_privileges(&self, request: &Request, handle: Handle) -> Result<(), VfsError> {
+        let ino = self.ino(request.header.nodeid);
+        if !self.privileged.contains(ino) {
+            return Ok(());
+        }
+        let who = caller::of(&request.header, 0);
+        let (attr, _) = self.vfs.getattr(&who, ino, Some(handle)).await?;
+        if loses(&who, &attr) {
+            self.take_privileges(&who, ino, Some(handle)).await?;
+            // The kernel has the old mode; asking again shows the new one.
+            self.notify_attributes(ino);
+        }
+        Ok(())
+    }
+    /// Who writes need not own the file: the bits go whoever that is.
+    async fn take_privileges(
+        &self,
+        who: &Caller,
+        ino: u64,
+        handle: Option<Handle>,
+    ) -> Result<(Attr, Duration), VfsError> {
+        let kill = SetAttr { kill_privileges: true, ..Default::default() };
+        let mut after = self.vfs.setattr(&Caller::root(), ino, handle, kill).await?;
+        if loses(who, &after.0) {
+            // The servers do not know who writes, and leave it where it does not mean execution.
+            let mode = SetAttr { mode: Some(after.0.mode & 0o7777 & !libc::S_ISGID), ..Default::default() };
+            after = self.vfs.setattr(&Caller::root(), ino, handle, mode).await?;
+        }
+        self.privileged.see(ino, after.0.mode);
+        Ok(after)
+    }
+}
+
+/// Whether a write of this caller takes privileges away: setuid, and setgid where it means execution or he is not in the group.
+fn loses(who: &Caller, attr: &Attr) -> bool {
+    let member = who.uid == 0 || who.gid == attr.gid || who.groups.contains(&attr.gid);
+    let setgid = attr.mode & libc::S_ISGID != 0 && (attr.mode & libc::S_IXGRP != 0 || !member);
+    attr.mode & libc::S_IFMT == libc::S_IFREG && (attr.mode & libc::S_ISUID != 0 || setgid)
+}
+
+/// Permission to write.
+const WRITE: u32 = 2;
 /// What a request can set. One that sets nothing is a chown(2) that leaves both: it changes the time of change, and takes
-/// privileges away.
+/// privileges away; or a kernel that is about to write takes them away.
 const ANYTHING: u32 = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE | FATTR_ATIME | FATTR_MTIME | FATTR_KILL_SUIDGID;
 
-/// Whether such a chown changes anything: it takes the owner to take privileges away, and nothing to find none.
-fn takes_privileges(who: &Caller, attr: &Attr) -> Result<bool, VfsError> {
-    let privileged = attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
-    match (who.uid == 0 || who.uid == attr.uid, privileged) {
+/// Whether such a request changes anything: it takes the owner, or somebody who may write to the file or has it open for that, to
+/// take privileges away, and nothing to find none.
+fn takes_privileges(who: &Caller, attr: &Attr, writes: bool) -> Result<bool, VfsError> {
+    let directory = attr.mode & libc::S_IFMT == libc::S_IFDIR;
+    let privileged = !directory && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+    match (who.uid == 0 || who.uid == attr.uid || writes && privileged, privileged) {
         (true, _) => Ok(true),
         (false, false) => Ok(false),
         (false, true) => Err(VfsError::new(libc::EPERM, "only the owner or root may take setuid and setgid away")),
@@ -112,14 +168,39 @@ mod tests {
     fn only_the_owner_takes_privileges_away() {
         let user = Caller { uid: 5, ..Caller::root() };
         let of = |uid, mode| Attr { uid, mode: libc::S_IFREG | mode, ..Attr::default() };
-        for (who, attr, wanted) in [
-            (&Caller::root(), of(7, 0o4755), Ok(true)),
-            (&user, of(5, 0o4755), Ok(true)),
-            (&user, of(7, 0o4755), Err(libc::EPERM)),
-            (&user, of(7, 0o2777), Err(libc::EPERM)),
-            (&user, of(7, 0o777), Ok(false)),
+        for (who, attr, writes, wanted) in [
+            (&Caller::root(), of(7, 0o4755), false, Ok(true)),
+            (&user, of(5, 0o4755), false, Ok(true)),
+            (&user, of(7, 0o4755), false, Err(libc::EPERM)),
+            (&user, of(7, 0o2777), false, Err(libc::EPERM)),
+            (&user, of(7, 0o777), false, Ok(false)),
+            // By a write: nobody could write to such a file but its owner.
+            (&user, of(7, 0o4766), true, Ok(true)),
+            (&user, of(7, 0o777), true, Ok(false)),
+            (&user, Attr { mode: libc::S_IFDIR | 0o2755, ..of(7, 0) }, false, Ok(false)),
         ] {
-            assert_eq!(takes_privileges(who, &attr).map_err(|error| error.errno), wanted, "{attr:?}");
+            assert_eq!(takes_privileges(who, &attr, writes).map_err(|error| error.errno), wanted, "{attr:?}");
         }
+    }
+
+    /// Whoever is not in the group would leave a file that he wrote to with the group's right; or who is would take it away.
+    #[test]
+    fn a_write_takes_away_what_linux_takes() {
+        let user = Caller { uid: 5, gid: 5, groups: [8].into(), ..Caller::root() };
+        let of = |gid, mode| Attr { uid: 7, gid, mode: libc::S_IFREG | mode, ..Attr::default() };
+        for (attr, wanted) in [
+            (of(5, 0o777), false),
+            (of(5, 0o4600), true),
+            (of(5, 0o2770), true),
+            (of(5, 0o2760), false),
+            (of(8, 0o2760), false),
+            (of(6, 0o2762), true),
+        ] {
+            assert_eq!(loses(&user, &attr), wanted, "{attr:?}");
+        }
+        assert!(
+            !loses(&user, &Attr { mode: libc::S_IFDIR | 0o2777, ..of(6, 0) }),
+            "of a directory they mean something else"
+        );
     }
 }

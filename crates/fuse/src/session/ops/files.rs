@@ -9,7 +9,7 @@ use crate::open_table::{Record, Unsynced};
 use crate::session::reply::{Outcome, Reply};
 use crate::session::request::Request;
 use crate::session::{Session, caller};
-use cairn_vfs::{Caller, Entry, Handle, Opened, Place, SetAttr, VfsError};
+use cairn_vfs::{Caller, Entry, Handle, Opened, Place, VfsError};
 use std::sync::atomic::Ordering;
 
 impl Session {
@@ -27,7 +27,7 @@ impl Session {
                     self.invalidate_attributes(request.header.nodeid);
                 }
                 if asked.open_flags & OPEN_KILL_SUIDGID != 0 {
-                    self.kill_privileges(ino, opened.handle).await?;
+                    self.kill_privileges(request, opened.handle).await?;
                 }
                 Ok(Reply::of(&open_out(opened)))
             }
@@ -110,25 +110,12 @@ impl Session {
         }
         let handle = Handle(asked.fh);
         if asked.write_flags & WRITE_KILL_SUIDGID != 0 {
-            self.kill_privileges(self.ino(request.header.nodeid), handle).await?;
+            self.kill_privileges(request, handle).await?;
         }
         self.table.mark_dirty(asked.fh);
         let size = self.vfs.write_to(handle, place(&asked), request.data.clone()).await?;
         self.stats.written_bytes.fetch_add(u64::from(size), Ordering::Relaxed);
         Ok(Reply::of(&WriteOut { size, padding: 0 }))
-    }
-    /// Takes setuid and setgid away where they are set.
-    async fn kill_privileges(&self, ino: u64, handle: Handle) -> Result<(), VfsError> {
-        if !self.privileged.contains(ino) {
-            return Ok(());
-        }
-        let set = SetAttr { kill_privileges: true, ..Default::default() };
-        // Who writes need not own the file: the bits go whoever that is.
-        let (attr, _) = self.vfs.setattr(&Caller::root(), ino, Some(handle), set).await?;
-        self.privileged.see(ino, attr.mode);
-        // The kernel has the old mode; asking again shows the new one.
-        self.notify_attributes(ino);
-        Ok(())
     }
 
     pub(in crate::session) async fn closes(&self, opcode: Opcode, request: &Request) -> Outcome {
