@@ -20,6 +20,7 @@ mod heal;
 mod heal_log;
 mod idle;
 mod later;
+mod leaver;
 mod listed;
 mod member;
 mod mend_rows;

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use super::allocate::others;
 use super::catch_up::Waits;
+use super::leaver::leaver_of;
 use super::member::{Member, PgRuntime, bad_request};
 use super::peer::state_message;
 use super::{Inner, Refused};
@@ -193,6 +194,7 @@ impl Inner {
                 memory.filling |= state.filling.contains(&disk.get());
                 // To a disk that joins, the member whose place it is to have is one that may have what others lack.
                 let joins = state.joining.is_some_and(|j| j.disk == disk.get());
+                memory.leaver = leaver_of(state, disk);
                 let none = state.formers.iter().all(|former| former.drop) && !joins;
                 memory.no_formers |= teller == Teller::Manager && none;
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cairn_chunk_core::fence::{self, Fence};
 use cairn_chunk_core::indices::IndexAllocator;
 use cairn_chunk_core::striped;
-use cairn_format::pg_state::PgStateRecord;
+use cairn_format::pg_state::{PgStateMember, PgStateRecord};
 use cairn_rpc::Reply;
 use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, MemberState, PgId, Time};
 use cairn_wire::data::{ChunkHeader, MemberStamp};
@@ -15,6 +15,7 @@ use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 
 use super::Inner;
+use super::leaver::Ways;
 use super::overwrite_memory::OverwriteMemory;
 use super::told::Told;
 use crate::disk::DiskStore;
@@ -46,6 +47,10 @@ pub(crate) struct PgMemory {
     pub(crate) reserving: bool,
     /// As syncing member: it was put in the place of another one and was never complete.
     pub(crate) filling: bool,
+    /// As a disk that joins an erasure group: the member in whose place.
+    pub(super) leaver: Option<PgStateMember>,
+    /// How fast what that has comes.
+    pub(super) ways: Ways,
     /// The manager said that no disk that was a member may still have something of the group that is needed; until it has
     /// said so under this epoch, one may have.
     pub(crate) no_formers: bool,

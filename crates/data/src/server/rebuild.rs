@@ -24,7 +24,8 @@ use tokio::task::JoinSet;
 
 use super::Inner;
 use super::fetch::{At, Fetched, is_about_bytes};
-use super::member::Member;
+use super::leaver::Leaver;
+use super::member::{Member, PgRuntime};
 use crate::disk::DiskStore;
 use crate::disk::metrics::add;
 
@@ -122,6 +123,9 @@ pub(super) struct Rebuild {
     pub(super) syncing: Vec<(usize, DiskId)>,
     /// What no member can give any more is not waited for.
     pub(super) may_lose: bool,
+    /// The member in whose place this one joins.
+    pub(super) leaver: Option<Leaver>,
+    pub(super) runtime: Arc<PgRuntime>,
     /// Those that failed or were slow before: asked last.
     tardy: Mutex<ShardSet>,
 }
@@ -157,7 +161,9 @@ impl Rebuild {
         let pg = Arc::new(PgStateRecord { epoch: Epoch(0), ..(*member.pg).clone() });
         let shard = usize::from(member.shard());
         let (store, tardy) = (member.store.clone(), Mutex::new(ShardSet::EMPTY));
-        Ok(Self { store, pg, id, creation_epoch, shard, codec, others, syncing, may_lose: false, tardy })
+        let (leaver, runtime) = (Leaver::of(member), member.runtime.clone());
+        let may_lose = false;
+        Ok(Self { store, pg, id, creation_epoch, shard, codec, others, syncing, may_lose, leaver, runtime, tardy })
     }
 
     pub(super) fn too_few(&self, blocks: &Range<u32>, have: usize, failures: &Failures) -> RebuildError {
@@ -202,7 +208,10 @@ impl Inner {
         job: &Arc<Rebuild>,
         blocks: Range<u32>,
     ) -> Result<Rebuilt, RebuildError> {
-        let bytes = blocks.len() * BLOCK_SIZE;
+        if let Some(copied) = self.copy_from_leaver(job, &blocks).await {
+            return Ok(copied);
+        }
+        let (begun, bytes) = (self.clock.now(), blocks.len() * BLOCK_SIZE);
         let rebuilt = match self.gather(job, &blocks).await {
             Ok(sources) => match job.prove(&sources, bytes) {
                 Ok(rebuilt) => rebuilt,
@@ -217,6 +226,7 @@ impl Inner {
             }
             Err(error) => return Err(error),
         };
+        self.made_of_others(job, begun, &blocks);
         add(&job.store.metrics().rebuilt_bytes, bytes as u64);
         Ok(rebuilt)
     }

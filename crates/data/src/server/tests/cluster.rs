@@ -11,8 +11,8 @@ use cairn_types::{BLOCK_SIZE, ClusterId, DiskId, Incarnation, MemberState, NodeI
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AllocateRequest, AllocateResponse, AppendRequest, AppendResponse, ChunkHeader, OverwriteRequest, OverwriteResponse,
-    OverwriteVector, PgFormer, PgMember, PgState, ReadRequest, ReadResponse, SealRequest, SealResponse, SyncRequest,
-    SyncResponse,
+    OverwriteVector, PgFormer, PgJoining, PgMember, PgState, ReadRequest, ReadResponse, SealRequest, SealResponse,
+    SyncRequest, SyncResponse,
 };
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, HeartbeatRequest, Node, Pg, PgReport};
@@ -159,6 +159,19 @@ impl Cluster {
         let old = std::mem::replace(&mut self.nodes[i], fresh);
         self.formers.push((old, false));
         self.register(i);
+    }
+
+    /// A fresh node joins in the place of a member of an erasure group, all of which serve; it is the last one.
+    pub(super) fn join(&mut self, position: usize) {
+        let number = (self.nodes.len() + self.formers.len()) as u32;
+        let fresh = TestNode::start(tempfile::tempdir().expect("a directory"), 16 + number, 101 + number, self.tune);
+        let syncing = u32::from(MemberState::Syncing.code());
+        let joining = PgJoining { disk: fresh.disk, node: fresh.node, state: syncing, position: position as u32 };
+        self.nodes.push(fresh);
+        self.register(self.nodes.len() - 1);
+        self.epoch += 1;
+        let members = vec![MemberState::Serving; self.scheme.members()];
+        self.tell_state(PgState { joining: Some(joining), ..self.state(&members) });
     }
 
     /// Gives a node its ids.
