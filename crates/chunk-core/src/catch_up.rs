@@ -59,15 +59,16 @@ pub fn is_surplus(index: u32, creation_epoch: Epoch, high_water: u32, epoch: Epo
     index < high_water && creation_epoch < epoch
 }
 
-/// Blocks to fetch: those whose CRC differs or that are not here, except what the primary has punched. `here_length`
-/// is what this member has; a partial last block counts as missing if the primary has more of it.
+/// Blocks to fetch: those whose CRC differs or that are not here, except what the primary has punched, and what was punched here:
+/// metadata freed it everywhere, also where that was forgotten. `here` are this member's table, its length and what it has punched;
+/// a partial last block counts as missing if the primary has more of it.
 pub fn missing_blocks(
     primary_crcs: &[u32],
     primary_length: u64,
     punched: &PunchedBits,
-    here_crcs: &[u32],
-    here_length: u64,
+    here: (&[u32], u64, &PunchedBits),
 ) -> Vec<Range<u32>> {
+    let (here_crcs, here_length, punched_here) = here;
     let block = BLOCK_SIZE as u64;
     let mut runs: Vec<Range<u32>> = Vec::new();
     for (i, crc) in primary_crcs.iter().enumerate() {
@@ -76,7 +77,7 @@ pub fn missing_blocks(
         // A longer block here cannot be compared by its CRC; the caller looks at its bytes.
         let longer = end == primary_length && here_length > end && !end.is_multiple_of(block);
         let here = here_length >= end && (longer || here_crcs.get(i) == Some(crc));
-        if here || punched.get(number) {
+        if here || punched.get(number) || punched_here.get(number) {
             continue;
         }
         match runs.last_mut() {
@@ -120,10 +121,12 @@ mod tests {
     #[test]
     fn blocks_that_differ_are_found() {
         let mut punched = PunchedBits::default();
-        let find = |punched: &PunchedBits, crcs: &[u32], length| -> Vec<(u32, u32)> {
-            let runs = missing_blocks(&[1, 2, 3, 4], 4 * 4096 - 1, punched, crcs, length);
+        let find_both = |punched: &PunchedBits, crcs: &[u32], length, here: &PunchedBits| -> Vec<(u32, u32)> {
+            let runs = missing_blocks(&[1, 2, 3, 4], 4 * 4096 - 1, punched, (crcs, length, here));
             runs.into_iter().map(|run| (run.start, run.end)).collect()
         };
+        let find =
+            |punched: &PunchedBits, crcs: &[u32], length| find_both(punched, crcs, length, &PunchedBits::default());
         assert_eq!(find(&punched, &[], 0), [(0, 4)]);
         assert_eq!(find(&punched, &[1, 2, 3, 4], 4 * 4096 - 1), []);
         assert_eq!(find(&punched, &[1, 9, 3, 4], 4 * 4096 - 1), [(1, 2)]);
@@ -131,5 +134,10 @@ mod tests {
         assert_eq!(find(&punched, &[1, 2, 3, 8], 4 * 4096), [], "longer than the primary's");
         punched.set(0..3);
         assert_eq!(find(&punched, &[], 0), [(3, 4)]);
+        let freed_here = [9, 9, 3, 4];
+        assert_eq!(find_both(&PunchedBits::default(), &freed_here, 4 * 4096, &PunchedBits::default()), [(0, 2)]);
+        let mut here = PunchedBits::default();
+        here.set(1..2);
+        assert_eq!(find_both(&PunchedBits::default(), &freed_here, 4 * 4096, &here), [(0, 1)], "freed here");
     }
 }

@@ -412,6 +412,7 @@ impl DiskStore {
     pub fn tables(&self, id: ChunkId) -> Result<ChunkTables, DataError> {
         self.check()?;
         let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
+        self.load_tables(&chunk)?;
         let info = chunk.info();
         let state = self.with_tables(&chunk)?;
         let crcs = state.table.clone().unwrap_or_default();

@@ -193,6 +193,8 @@ pub(crate) struct ChunkMem {
     /// Blocks that overwrites changed while the chunk is being copied, with the last one of each.
     pub(crate) touched: BTreeMap<u32, OverwriteNumber>,
     pub(crate) last_overwrite: Option<Time>,
+    /// The table at home was held against its sum since the disk was opened, or is in memory since then.
+    pub(crate) table_known: bool,
 }
 
 impl ChunkMem {

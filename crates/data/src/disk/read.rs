@@ -10,6 +10,7 @@ use std::time::Duration;
 use cairn_env::buf::SharedBuf;
 use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError, Pipe};
 use cairn_format::crc_table::blocks_of;
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_types::{BLOCK_SIZE, ChunkId};
 use parking_lot::MutexGuard;
 
@@ -320,6 +321,18 @@ impl DiskStore {
         self.with_tables(chunk).map(drop)
     }
 
+    /// Before others are told what a chunk holds that was overwritten: holds its table at home against its sum, once after a start.
+    pub(crate) fn know_table(&self, chunk: &Arc<Chunk>) -> Result<(), DataError> {
+        if self.is_table_known(chunk) { Ok(()) } else { self.load_tables(chunk) }
+    }
+
+    /// Whether that was done, or is not needed.
+    pub(crate) fn is_table_known(&self, chunk: &Chunk) -> bool {
+        let mut state = chunk.state.lock();
+        state.table_known |= state.table.is_some();
+        state.table_known || !state.follow.last.is_some()
+    }
+
     /// The chunk with its CRC table and PUNCHED bits in memory, where they stay as long as it is locked.
     pub(crate) fn with_tables<'a>(&self, chunk: &'a Arc<Chunk>) -> Result<MutexGuard<'a, ChunkMem>, DataError> {
         let state = chunk.state.lock();
@@ -345,9 +358,12 @@ impl DiskStore {
             state.punched = Some(Box::new(punched(&files, sums).map_err(failed)?));
         }
         if !crcs_match {
-            // Every block is still judged by itself; only the sum of the table is off.
+            // Every block is still judged by itself; only the sum of the table is off. But where blocks were overwritten, a disk that
+            // forgot what it had synced may have some of before, under checksums of before: then others know better.
             tracing::warn!(chunk = %chunk.id, "the checksum table is not the one that was written; bad entries are healed as bad blocks");
             add(&self.metrics.crc_errors, 1);
+            state.follow.last = OverwriteNumber::NONE;
+            chunk.home.lock().overwrite = OverwriteNumber::NONE;
         }
         if !rows_match {
             // What is decoded by them is not taken then; other parity shards have them too.
@@ -355,7 +371,7 @@ impl DiskStore {
             add(&self.metrics.crc_errors, 1);
             self.bad_rows.lock().insert(chunk.id);
         }
-        (state.table, state.rows) = (Some(crcs), rows);
+        (state.table, state.rows, state.table_known) = (Some(crcs), rows, true);
         Ok(state)
     }
 

@@ -19,6 +19,7 @@ use cairn_wire::error::WireError;
 
 use super::Inner;
 use super::allocate::raise_mark;
+use super::copy::on_control;
 use super::member::Member;
 use super::settle::number_in;
 use crate::disk::ChunkInfo;
@@ -267,6 +268,9 @@ impl Inner {
         id: ChunkId,
         theirs: ChunkSummary,
     ) -> Result<bool, WireError> {
+        if let Some(chunk) = member.store.chunk(id).filter(|chunk| !member.store.is_table_known(chunk)) {
+            on_control(&member.store, move |store| store.know_table(&chunk)).await?;
+        }
         let here = member.store.info(id);
         let sum = ChunkSum {
             length: theirs.length,

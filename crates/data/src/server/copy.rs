@@ -65,15 +65,16 @@ impl Inner {
             tracing::error!(disk = %member.disk, chunk = %id, "{text}");
             return Err(WireError::new(ErrorCode::Internal, text));
         }
-        let (length, crcs, sealed) = match &here {
+        let (length, crcs, punched, sealed) = match &here {
             Some(here) => {
                 let store = member.store.clone();
                 let tables = on_control(&member.store, move |_| store.tables(id)).await?;
-                (here.length, tables.crcs, here.sealed)
+                (here.length, tables.crcs, tables.punched, here.sealed)
             }
-            None => (0, Vec::new(), false),
+            None => (0, Vec::new(), PunchedBits::default(), false),
         };
-        let runs = missing_blocks(&theirs.crcs, theirs.summary.length, &theirs.punched, &crcs, length);
+        let here = (&crcs[..], length, &punched);
+        let runs = missing_blocks(&theirs.crcs, theirs.summary.length, &theirs.punched, here);
         let copying = Copying { member, id, sources, theirs };
         let theirs = &copying.theirs;
         let mut same = runs.is_empty() && length >= theirs.summary.length;

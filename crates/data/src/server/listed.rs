@@ -8,6 +8,7 @@ use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse};
 use cairn_wire::error::WireError;
 
 use super::Inner;
+use super::copy::on_control;
 use super::member::Member;
 use super::read::list;
 
@@ -54,7 +55,10 @@ impl Inner {
                 ..which
             };
             let page: ListChunksResponse = match disk == member.disk {
-                true => list(member, &request),
+                true => {
+                    let asker = member.clone();
+                    on_control(&member.store, move |_| Ok(list(&asker, &request))).await?
+                }
                 false => self.ask(&member.pg, disk, Opcode::ListChunks, &request, Payload::None).await?.0,
             };
             if epoch.is_some_and(|epoch| page.epoch != epoch.get()) {

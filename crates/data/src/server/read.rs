@@ -197,6 +197,11 @@ fn list_at(member: &Member, asked: &ListChunksRequest, now: Time) -> ListChunksR
         let page = member.store.list(PgId(asked.pg), at, LIST_MAX);
         end = page.len() < LIST_MAX;
         at = page.last().map_or(at, |last| last.info().id.index.saturating_add(1));
+        for chunk in &page {
+            if let Err(error) = member.store.know_table(chunk) {
+                tracing::debug!(disk = %member.disk, chunk = %chunk.info().id, %error, "a table cannot be read now");
+            }
+        }
         let wanted = page.into_iter().filter(|chunk| {
             let asked_for = !asked.open_only || !chunk.is_sealed();
             asked_for && !chunk.is_deleted() && (!asked.overwritten_only || chunk.is_overwritten())

@@ -2,8 +2,10 @@
 //! a member did not take an overwrite.
 //!
 //! Every serving member has all that was acknowledged, so the primary's table counts: blocks that differ are sent to the
-//! others under a number above all that are known, which also keeps out whatever is still on its way. Invariants: for a
-//! chunk whose members may differ nothing is taken before they are equal; it can be interrupted anywhere and done again.
+//! others under a number above all that are known, which also keeps out whatever is still on its way. At the beginning of an epoch,
+//! and where the primary knows of no overwrite, a member with a later number counts before it ([`Inner::take_later`]): the primary's
+//! disk may have forgotten what it had synced. Invariants: for a chunk whose members may differ nothing is taken before they are equal; it can be interrupted anywhere
+//! and done again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use std::time::Duration;
 
 use cairn_chunk_core::fence;
 use cairn_chunk_core::overwrite::{OVERWRITE_BLOCKS_MAX, OverwriteSum, differing_blocks, needs_settling, number_above};
+use cairn_env::AlignedBuf;
 use cairn_format::crc_table::encode_crcs;
 use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_rpc::Payload;
@@ -24,11 +27,12 @@ use cairn_wire::error::WireError;
 use super::Inner;
 use super::allocate::others;
 use super::copy::on_control;
+use super::fetch::is_about_bytes;
 use super::member::Member;
 use super::overwrite::wire;
 use super::seal_old::wait;
 use crate::disk::metrics::add;
-use crate::disk::{ChunkTables, OverwriteOp, OverwriteOrder};
+use crate::disk::{ChunkTables, OverwriteOp, OverwriteOrder, OverwriteRun};
 
 /// Before looking again whether overwrites of a chunk are still under way.
 const NAP: Duration = Duration::from_millis(2);
@@ -58,7 +62,7 @@ impl Inner {
                 continue;
             }
             let id = ChunkId { pg: member.pg.pg, index };
-            self.settle_chunk(member, id).await?;
+            self.settle_chunk(member, id, true).await?;
         }
         let mut memory = member.runtime.overwrites.lock();
         if let Some(memory) = memory.at(member.pg.epoch) {
@@ -86,7 +90,7 @@ impl Inner {
                 continue;
             };
             after = Some(index);
-            match self.settle_chunk(&member, ChunkId { pg: member.pg.pg, index }).await {
+            match self.settle_chunk(&member, ChunkId { pg: member.pg.pg, index }, false).await {
                 Ok(()) => {
                     let mut memory = member.runtime.overwrites.lock();
                     let Some(memory) = memory.at(member.pg.epoch) else { return };
@@ -102,7 +106,8 @@ impl Inner {
     }
 
     /// Makes one chunk equal on all serving members. Nothing is under way for it, or it was ordered in an earlier epoch.
-    async fn settle_chunk(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<(), WireError> {
+    /// `begins`: the epoch does.
+    async fn settle_chunk(self: &Arc<Self>, member: &Member, id: ChunkId, begins: bool) -> Result<(), WireError> {
         let mut holders = Vec::new();
         for disk in others(&member.pg, member.disk) {
             if let Some(theirs) = self.look_up(member, disk, id).await? {
@@ -114,6 +119,9 @@ impl Inner {
             // Not here: it was freed everywhere, or is brought back from the others; then it is compared again.
             return Ok(());
         };
+        if begins || !here.overwrite.is_some() {
+            self.take_later(member, id, &holders).await?;
+        }
         let known = holders.iter().map(|sum| sum.number).chain([here.overwrite]);
         let number = number_above(known, member.pg.epoch);
         // First of all the number, behind everything that was accepted: what is still on its way follows another one.
@@ -129,6 +137,70 @@ impl Inner {
         }
         tracing::info!(chunk = %id, %number, copied, "members were compared after an overwrite that not all had acknowledged");
         Ok(())
+    }
+
+    /// As primary, before anything is sent to others: blocks of the serving member with the latest number. That one has all that was
+    /// acknowledged, as this one has unless its disk forgot it; and what nobody was told of may be there or not. The number here
+    /// stays, so that an interruption begins it anew.
+    async fn take_later(
+        self: &Arc<Self>,
+        member: &Member,
+        id: ChunkId,
+        sums: &[OverwriteSum],
+    ) -> Result<(), WireError> {
+        let Some(here) = member.store.info(id) else { return Ok(()) };
+        let later = sums.iter().filter(|sum| sum.serving && sum.disk != member.disk && sum.number > here.overwrite);
+        let Some(latest) = later.clone().map(|sum| sum.number).max() else { return Ok(()) };
+        let sources: Vec<DiskId> = later.filter(|sum| sum.number == latest).map(|sum| sum.disk).collect();
+        let theirs = self.table_of(member, sources[0], id).await?;
+        let store = member.store.clone();
+        let ours = on_control(&member.store, move |_| store.tables(id)).await?;
+        let runs = differing_blocks(
+            (&ours.crcs, ours.info.length, &ours.punched),
+            (&theirs.crcs, theirs.summary.length, &theirs.punched),
+            ours.info.sealed && theirs.summary.sealed,
+        );
+        let (mut taken, mut lacking) = (0, 0);
+        for block in runs.into_iter().flatten() {
+            let crc = theirs.crcs[block as usize];
+            match self.later_block(member, id, &sources, (block, crc), theirs.summary.length).await? {
+                Some(data) => {
+                    let order = OverwriteOrder::Settle { number: here.overwrite, serving: true };
+                    let runs = vec![OverwriteRun { block, data: data.freeze(), crcs: vec![crc] }];
+                    let op = OverwriteOp { chunk: id, epoch: member.pg.epoch, order, runs };
+                    let _number: OverwriteNumber = wait(|done| member.store.overwrite(op, done).map(drop)).await?;
+                    taken += 1;
+                }
+                None => lacking += 1,
+            }
+        }
+        if lacking > 0 {
+            tracing::error!(chunk = %id, lacking, "blocks that other members have overwritten later are bad there: the earlier ones stay");
+        }
+        tracing::warn!(chunk = %id, here = %here.overwrite, there = %latest, taken, "others have later overwrites than this disk: it may have forgotten what it had synced");
+        Ok(())
+    }
+
+    /// A block as a table says, from the first that has it; `None` if nobody has.
+    async fn later_block(
+        self: &Arc<Self>,
+        member: &Member,
+        id: ChunkId,
+        sources: &[DiskId],
+        (block, crc): (u32, u32),
+        end: u64,
+    ) -> Result<Option<AlignedBuf>, WireError> {
+        let from = u64::from(block) * BLOCK_SIZE as u64;
+        let length = (end - from).min(BLOCK_SIZE as u64) as u32;
+        for source in sources {
+            match self.fetch(&member.pg, *source, id, from, length).await {
+                Ok((data, crcs)) if crcs == [crc] => return Ok(Some(data)),
+                Ok(_) => {}
+                Err(error) if is_about_bytes(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// Sends a serving member the blocks in which its table differs; how many.

@@ -3,6 +3,7 @@
 mod appends;
 mod cluster;
 mod failures;
+mod forgetful;
 mod overwrite_lives;
 mod overwrites;
 mod rebuilds;

@@ -1,0 +1,111 @@
+//! A disk that forgot what it had synced, and leads when everything starts again: what others have counts.
+
+use cairn_types::BLOCK_SIZE;
+use cairn_types::MemberState::{Serving, Syncing};
+
+use super::cluster::{Cluster, eventually, pattern};
+use super::overwrites::{block, chunk, equal, overwrite_soon, start};
+use super::rebuilds::damage;
+use super::repairs::{free, id};
+use super::sources::at_rest;
+
+const BLOCKS: usize = 40;
+
+/// A sealed chunk whose block 2 was overwritten on all members, and what the file of the first one was before that.
+fn overwritten(cluster: &Cluster) -> (u32, Vec<u8>) {
+    let index = chunk(cluster, BLOCKS * BLOCK_SIZE, true);
+    at_rest(cluster, 0, index);
+    cluster.nodes[0].store().checkpoint();
+    let before = std::fs::read(cluster.nodes[0].file(index)).expect("at home");
+    cluster.overwrite(0, &[1, 2], index, 1, &[(2, block(9))]).expect("done");
+    cluster.nodes[0].store().checkpoint();
+    (index, before)
+}
+
+/// The first member starts again with the file of before.
+fn forget(cluster: &mut Cluster, index: u32, before: &[u8]) {
+    let path = cluster.nodes[0].file(index);
+    cluster.restart_with(0, |_| std::fs::write(path, before).expect("written"));
+    let number = cluster.nodes[0].store().info(id(index)).expect("here").overwrite;
+    assert!(!number.is_some(), "it has forgotten it: {number}");
+}
+
+/// The same, but what says how far it is was kept.
+fn forget_all_but_the_state(cluster: &mut Cluster, index: u32, before: &[u8]) {
+    use cairn_format::chunk_header::STATE_OFFSET;
+    let path = cluster.nodes[0].file(index);
+    let mut mixed = before.to_vec();
+    cluster.restart_with(0, |_| {
+        let state = STATE_OFFSET as usize..STATE_OFFSET as usize + cairn_format::chunk_state::CHUNK_STATE_LEN;
+        mixed[state.clone()].copy_from_slice(&std::fs::read(&path).expect("at home")[state]);
+        std::fs::write(&path, mixed).expect("written");
+    });
+    let number = cluster.nodes[0].store().info(id(index)).expect("here").overwrite;
+    assert!(number.is_some(), "it does not know that it has forgotten it");
+}
+
+/// A member would take old blocks under old checksums for complete, because the chunk's state says that they are new, and serve them.
+#[test]
+fn a_table_of_before_is_not_taken_for_the_present_one() {
+    let old = pattern(7, BLOCKS * BLOCK_SIZE);
+    for leads in [false, true] {
+        let mut cluster = start();
+        let (index, before) = overwritten(&cluster);
+        forget_all_but_the_state(&mut cluster, index, &before);
+        if !leads {
+            cluster.raise(&[Syncing, Serving, Serving]);
+            eventually("catching up", || cluster.nodes[0].report().is_some_and(|report| report.caught_up));
+            let found = cluster.nodes[0].store();
+            let chunk = found.chunk(id(index)).expect("here");
+            assert!(found.read_now(&chunk, 8192, 4096).expect("read").data[..] == block(9)[..], "before it serves");
+        }
+        cluster.raise(&[Serving; 3]);
+        overwrite_soon(&cluster, 0, &[1, 2], index, 2, 3, 3);
+        assert!(equal(&cluster, &[0, 1, 2], index), "leads: {leads}");
+        for i in 0..3 {
+            let found = cluster.read(i, index, 4096, 4 * 4096).expect("read").expect("intact");
+            let wanted = [&old[4096..8192], &block(9), &block(3), &old[4 * 4096..5 * 4096]].concat();
+            assert!(found == wanted, "member {i}, leads: {leads}");
+        }
+    }
+}
+
+/// Blocks that were overwritten, acknowledged and synced by all would become old ones again on those that kept them.
+#[test]
+fn later_overwrites_of_others_count() {
+    let mut cluster = start();
+    let (index, before) = overwritten(&cluster);
+    forget(&mut cluster, index, &before);
+    cluster.raise(&[Serving; 3]);
+    overwrite_soon(&cluster, 0, &[1, 2], index, 2, 3, 3);
+    assert!(equal(&cluster, &[0, 1, 2], index));
+    let old = pattern(7, BLOCKS * BLOCK_SIZE);
+    for i in 0..3 {
+        let found = cluster.read(i, index, 4096, 4 * 4096).expect("read").expect("intact");
+        let wanted = [&old[4096..8192], &block(9), &block(3), &old[4 * 4096..5 * 4096]].concat();
+        assert!(found == wanted, "member {i}");
+    }
+}
+
+/// Members that freed a block would wait for ever for the good bytes of one that forgot that it had freed it, and lost them.
+#[test]
+fn what_was_freed_here_is_not_waited_for() {
+    let mut cluster = start();
+    let (index, before) = overwritten(&cluster);
+    assert!([1, 2].iter().all(|i| free(&cluster, *i, index, 8192, 4096) == [0]));
+    forget(&mut cluster, index, &before);
+    damage(&cluster, 0, index, 2);
+    cluster.raise(&[Serving, Syncing, Syncing]);
+    for i in [1, 2] {
+        eventually("catching up", || cluster.nodes[i].report().is_some_and(|report| report.caught_up));
+    }
+    // The first one frees it as well as soon as there is somebody to ask.
+    cluster.raise(&[Serving; 3]);
+    super::rebuilds::report(&cluster, 0, index, 2).expect("freed here as well");
+    let old = pattern(7, BLOCKS * BLOCK_SIZE);
+    for i in 0..3 {
+        assert!(cluster.read(i, index, 8192, 10).is_err(), "member {i}");
+        let found = cluster.read(i, index, 12_288, 4096).expect("read").expect("intact");
+        assert!(found == old[12_288..16_384], "member {i}");
+    }
+}
