@@ -5,7 +5,8 @@
 use crate::manager::Manager;
 use cairn_env::Rng;
 use cairn_manager_core::command::{Command, InitCluster, PutManager};
-use cairn_manager_core::{Key, Roles};
+use cairn_manager_core::items::Node;
+use cairn_manager_core::{Key, Roles, State};
 use cairn_raft_host::MemberChange;
 use cairn_types::{Layout, NodeId};
 use std::collections::BTreeSet;
@@ -14,6 +15,20 @@ use std::collections::BTreeSet;
 pub(super) const DEFAULT_VOLUME: &str = "default";
 /// A member that lacks no more entries than this gets its vote.
 const CAUGHT_UP_ENTRIES: u64 = 1000;
+
+/// Managers of the configuration that the state has not heard of, or has at another address before they registered. One that has no
+/// such role any more was removed, also while the group's status still shows its vote: it is not brought back, which would make the
+/// node a new one without a uuid.
+fn unknown_managers(state: &State, voters: &[NodeId], configured: &[(NodeId, String)]) -> Vec<PutManager> {
+    let known = |id: NodeId, address: &str| {
+        let moved = |n: &Node| n.roles.has(Roles::MANAGER) && n.uuid.is_none() && n.address != address;
+        state.node(id).is_some_and(|n| !moved(n))
+    };
+    let unknown = configured.iter().filter(|(id, address)| voters.contains(id) && !known(*id, address));
+    unknown
+        .map(|(id, address)| PutManager { node: id.get(), address: address.clone(), ..PutManager::default() })
+        .collect()
+}
 
 impl Manager {
     /// The cluster has its id and knows its managers. False: not yet.
@@ -28,19 +43,7 @@ impl Manager {
             self.learn_cluster();
         }
         let voters = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
-        let unknown: Vec<PutManager> = {
-            let state = self.replica.read();
-            let known = |id: NodeId, address: &str| {
-                state
-                    .node(id)
-                    .is_some_and(|n| n.roles.has(Roles::MANAGER) && (!n.uuid.is_none() || n.address == address))
-            };
-            let configured =
-                self.config.members.iter().filter(|(id, address)| voters.contains(id) && !known(*id, address));
-            configured
-                .map(|(id, address)| PutManager { node: id.get(), address: address.clone(), ..PutManager::default() })
-                .collect()
-        };
+        let unknown = unknown_managers(&self.replica.read(), &voters, &self.config.members);
         for put in unknown {
             if !self.duty("manager's address", Command::PutManager(put)).await {
                 return false;
@@ -126,5 +129,36 @@ impl Manager {
                 let _ = me.look(|_, leading| leading.managers.insert(node, alive));
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::WallTime;
+
+    /// A manager that was removed a moment ago would be entered anew, and its node, which may have metadata, be unknown for ever.
+    #[test]
+    fn who_was_removed_is_not_brought_back() {
+        let mut state = State::default();
+        let init = InitCluster { cluster: vec![7; 16], name: "test".into() };
+        state.apply(WallTime(1), &Command::InitCluster(init)).outcome.expect("made");
+        let configured: Vec<(NodeId, String)> = (1..=3).map(|id| (NodeId(id), format!("host{id}:1"))).collect();
+        let voters: Vec<NodeId> = configured.iter().map(|(id, _)| *id).collect();
+        let unknown = unknown_managers(&state, &voters, &configured);
+        assert_eq!(unknown.len(), 3, "at the beginning nobody is known");
+        for put in unknown {
+            state.apply(WallTime(1), &Command::PutManager(put)).outcome.expect("entered");
+        }
+        assert!(unknown_managers(&state, &voters, &configured).is_empty());
+        let moved = [(NodeId(2), "elsewhere:1".to_owned())];
+        assert_eq!(
+            unknown_managers(&state, &voters, &moved).len(),
+            1,
+            "its address is another one before it registered"
+        );
+        let removed = PutManager { node: 3, removed: true, ..PutManager::default() };
+        state.apply(WallTime(2), &Command::PutManager(removed)).outcome.expect("removed");
+        assert!(unknown_managers(&state, &voters, &configured).is_empty(), "the status still shows its vote");
     }
 }
