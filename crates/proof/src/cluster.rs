@@ -1,4 +1,4 @@
-//! [`Cluster`]: one head or three and a spare one, some data nodes, the network between them, and a way to ask them that no fault is on.
+//! [`Cluster`]: one head or three and spare ones, some data nodes, the network between them, and a way to ask them that no fault is on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cairn_client::{Client, ConnectOptions};
 use cairn_env::BufPool;
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload, Response};
-use cairn_sim::SimRng;
+use cairn_sim::{SimDisk, SimRng};
 use cairn_types::{MemberState, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::data::PgState;
@@ -16,9 +16,11 @@ use parking_lot::Mutex;
 
 use crate::data_node::DataNode;
 use crate::ground::{host_of, new_disk};
-use crate::head::Head;
+use crate::head::{Head, Roles};
 use crate::links::{End, Links};
 use crate::proxy::Proxy;
+use crate::roster::Roster;
+use crate::seed::Shape;
 
 /// How long the client tries everything when the only head may be away for a step.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -38,12 +40,19 @@ const SETTINGS: &[(&str, &str)] = &[
     ("garbage_period", "3s"),
 ];
 
+/// The n-th disk of a head.
+pub fn head_disk(seed: u64, place: usize, times: u64) -> SimDisk {
+    new_disk(seed ^ (place as u64) << 48 ^ times << 56, format!("head{place}"), 512 << 20)
+}
+
 /// A cluster in this process.
 pub struct Cluster {
     pub links: Arc<Links>,
-    /// Heads with a manager: those with the first places.
-    pub managers: usize,
-    /// With the first places.
+    /// Who has a manager.
+    pub roster: Arc<Roster>,
+    /// Manager and namespace are in one place only.
+    pub only_head: bool,
+    /// With the first places: managers, perhaps a spare one with the namespace, perhaps one that a manager comes to.
     pub heads: Vec<Mutex<Head>>,
     /// With those after them.
     pub nodes: Vec<Mutex<DataNode>>,
@@ -55,9 +64,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster with so many managers, heads and data nodes; `jobs`: data nodes work for others, too.
-    pub fn start(seed: u64, managers: usize, heads: usize, data_nodes: usize, jobs: bool) -> Result<Self, String> {
-        let count = managers;
+    /// Starts a cluster.
+    pub(crate) fn start(seed: u64, shape: &Shape) -> Result<Self, String> {
+        let Shape { managers, heads: meta, nodes: data_nodes, jobs, .. } = *shape;
+        let heads = meta + usize::from(shape.other_manager);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name(format!("seed-{seed}"))
@@ -70,18 +80,23 @@ impl Cluster {
             let proxy = runtime.block_on(Proxy::start(place, links.clone()));
             proxies.push(proxy.map_err(|error| error.to_string())?);
         }
-        let managers: Vec<String> = proxies[..count].iter().map(|proxy| proxy.address()).collect();
+        let roster = Roster::new(&proxies[..managers]);
         let head = |place: usize| {
-            let disk = new_disk(seed ^ (place as u64) << 48, format!("head{place}"), 512 << 20);
-            Mutex::new(Head::new(place, disk, proxies[place].clone(), managers.clone(), (heads, data_nodes)))
+            let roles = match place {
+                _ if place < managers => Roles::Both,
+                _ if place < meta => Roles::Namespace,
+                _ => Roles::None,
+            };
+            let disk = head_disk(seed, place, 0);
+            Mutex::new(Head::new(place, disk, roles, proxies[place].clone(), roster.clone(), (meta, data_nodes)))
         };
-        let node =
-            |place: usize| Mutex::new(DataNode::new(seed, place, proxies[place].clone(), managers.clone(), jobs));
+        let node = |place: usize| Mutex::new(DataNode::new(seed, place, proxies[place].clone(), roster.clone(), jobs));
         let (all, nodes) = ((0..heads).map(head).collect(), (heads..proxies.len()).map(node).collect());
         let config = ClientConfig { pool: BufPool::new(64 << 20), ..ClientConfig::default() };
         let direct = cairn_rpc::Client::with_threads(1, config, Identity::client());
         let direct = direct.map_err(|error| error.to_string())?;
-        let cluster = Self { links, managers: count, heads: all, nodes, proxies, direct, runtime };
+        let only_head = managers == 1;
+        let cluster = Self { links, roster, only_head, heads: all, nodes, proxies, direct, runtime };
         cluster.set_clocks(seed);
         cluster.start_heads()?;
         for node in &cluster.nodes {
@@ -101,12 +116,12 @@ impl Cluster {
         }
     }
 
-    /// Starts heads that do not run, at the same time: without a majority none of them comes up.
+    /// Starts heads that do not run and shall, at the same time: without a majority none of them comes up.
     pub fn start_heads(&self) -> Result<(), String> {
         std::thread::scope(|scope| {
             let start = |head: &Mutex<Head>| {
                 let mut head = head.lock();
-                if head.is_up() { Ok(()) } else { head.start() }
+                if head.is_up() || head.roles == Roles::None { Ok(()) } else { head.start() }
             };
             let starting: Vec<_> = self.heads.iter().map(|head| scope.spawn(move || start(head))).collect();
             starting.into_iter().try_for_each(|one| one.join().map_err(|_| "a head panicked as it started")?)
@@ -116,6 +131,11 @@ impl Cluster {
     /// Places of data nodes.
     pub fn data_places(&self) -> std::ops::Range<usize> {
         self.heads.len()..self.heads.len() + self.nodes.len()
+    }
+
+    /// Places of heads that are to run.
+    pub fn head_places(&self) -> Vec<usize> {
+        (0..self.heads.len()).filter(|place| self.heads[*place].lock().roles != Roles::None).collect()
     }
 
     /// Whether a head is in this place.
@@ -138,7 +158,7 @@ impl Cluster {
         let learn = |number: Option<u32>, place| number.inspect(|number| self.links.learn(*number, place)).is_some();
         let heads = self.heads.iter().map(|head| {
             let head = head.lock();
-            learn(head.number(), head.place)
+            learn(head.number(), head.place) || head.roles == Roles::None
         });
         let nodes = self.nodes.iter().map(|node| {
             let node = node.lock();
@@ -175,8 +195,8 @@ impl Cluster {
 
     /// A client as any front has it.
     pub fn connect(&self) -> Result<Client, String> {
-        let patience = if self.managers == 1 { PATIENCE } else { PATIENCE_OF_THREE };
-        let options = ConnectOptions { patience, ..ConnectOptions::new(self.managers()) };
+        let patience = if self.only_head { PATIENCE } else { PATIENCE_OF_THREE };
+        let options = ConnectOptions { patience, ..ConnectOptions::new(self.roster.addresses()) };
         self.runtime.block_on(Client::connect(options)).map_err(|error| error.to_string())
     }
 
@@ -188,15 +208,10 @@ impl Cluster {
         call.await.map_err(|error| error.to_string())
     }
 
-    /// Addresses of the managers, as others know them.
-    fn managers(&self) -> Vec<String> {
-        self.proxies[..self.managers].iter().map(|proxy| proxy.address()).collect()
-    }
-
     /// Calls whichever manager leads, past all faults of the network.
     pub async fn ask_manager(&self, opcode: Opcode, request: &impl prost::Message) -> Result<Response, String> {
         let mut last = String::new();
-        for place in 0..self.managers {
+        for place in self.roster.places() {
             match self.ask(place, opcode, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(why) => last = why,

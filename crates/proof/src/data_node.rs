@@ -13,6 +13,7 @@ use cairn_store::KnownDisks;
 
 use crate::ground::{Ground, Router, host_of, new_disk, serve};
 use crate::proxy::Proxy;
+use crate::roster::Roster;
 
 /// Size of a data disk.
 pub const DISK_BYTES: u64 = 512 << 20;
@@ -43,7 +44,7 @@ pub struct DataNode {
     /// With the node's label and list of disks.
     home: SimDisk,
     pub proxy: Arc<Proxy>,
-    managers: Vec<String>,
+    roster: Arc<Roster>,
     /// It converts files and moves them out of packs.
     jobs: bool,
     /// What disks that were lost have gone through.
@@ -81,10 +82,10 @@ fn config(disk: &SimDisk) -> DataConfig {
 
 impl DataNode {
     /// An empty one, not yet running.
-    pub fn new(seed: u64, place: usize, proxy: Arc<Proxy>, managers: Vec<String>, jobs: bool) -> Self {
+    pub fn new(seed: u64, place: usize, proxy: Arc<Proxy>, roster: Arc<Roster>, jobs: bool) -> Self {
         let disk = new_disk(seed ^ (place as u64) << 32, format!("disk{place}"), DISK_BYTES);
         let home = new_disk(seed ^ (place as u64) << 40, format!("home{place}"), 16 << 20);
-        Self { seed, place, disk, home, proxy, managers, jobs, lost: Vec::new(), running: None }
+        Self { seed, place, disk, home, proxy, roster, jobs, lost: Vec::new(), running: None }
     }
 
     /// An empty disk is in the place of the one that there was, under another path; `all`: the node has lost its own
@@ -121,6 +122,11 @@ impl DataNode {
         Some(running.ground.dir.lock().label().node.get()).filter(|number| *number != 0)
     }
 
+    /// Whether the manager knows of this process: from then on its map tells what the disk has to catch up with.
+    pub fn is_registered(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.agent.registration().is_some())
+    }
+
     /// Opens the disk and begins to register; does not wait for it.
     pub fn start(&mut self) -> Result<(), String> {
         assert!(self.running.is_none(), "it runs already");
@@ -153,7 +159,7 @@ impl DataNode {
             serve(&router.jobs, jobs.clone());
             contributors.push(jobs.clone());
         }
-        let agent = ground.agent(self.proxy.address(), self.managers.clone(), &["data"], contributors)?;
+        let agent = ground.agent(self.proxy.address(), self.roster.addresses(), &["data"], contributors)?;
         let weak = Arc::downgrade(&agent);
         data.set_poke(Arc::new(move || {
             if let Some(agent) = weak.upgrade() {
@@ -167,7 +173,7 @@ impl DataNode {
     fn job_config(&self) -> WorkerConfig {
         let host = format!("host-{}", self.proxy.address());
         let rack = format!("rack-{}", self.proxy.address());
-        WorkerConfig { host, rack, ..WorkerConfig::new(self.managers.clone()) }
+        WorkerConfig { host, rack, ..WorkerConfig::new(self.roster.addresses()) }
     }
 
     /// Ends the process: from this moment on nothing that it does has an effect.

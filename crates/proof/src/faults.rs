@@ -13,6 +13,7 @@ use crate::data_node::{DISK_BYTES, DataNode, End};
 use crate::ground::host_of;
 use crate::links::{self, Effect, LinkRule};
 use crate::members::Part;
+use crate::sleep::Sleep;
 
 /// What can happen to a place.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,6 +54,8 @@ pub enum Kind {
     NodeLost,
     /// Power goes everywhere, in the middle of what is under way.
     Blackout,
+    /// It is taken down for a time of which the manager knows.
+    Hibernates(Duration),
 }
 
 /// A fault that is to begin.
@@ -85,6 +88,7 @@ impl Spot {
 struct Active {
     planned: Planned,
     rules: Vec<u64>,
+    sleep: Option<Sleep>,
 }
 
 /// The faults of a seed.
@@ -123,6 +127,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::DiskLost => "disk-lost",
         Kind::NodeLost => "node-lost",
         Kind::Blackout => "blackout-beside",
+        Kind::Hibernates(_) => "hibernates",
     }
 }
 
@@ -155,14 +160,14 @@ impl Chaos {
     }
 
     /// Whether a fault of a head is in force.
-    fn head_is_faulty(&self) -> bool {
+    pub fn head_is_faulty(&self) -> bool {
         self.active.iter().any(|active| self.cluster.is_head(active.planned.place))
     }
 
     /// Whether the namespace may be out of reach: a fault of the only head is in force, or clients alone are cut off from
     /// one of three, which may lead and knows nothing of it. Of three, one is faulty at most.
     pub fn namespace_may_stop(&self) -> bool {
-        let only = self.cluster.managers == 1;
+        let only = self.cluster.only_head;
         self.active.iter().any(|active| {
             let Planned { place, kind, .. } = active.planned;
             self.cluster.is_head(place) && (only || matches!(kind, Kind::Cut(links::End::Client, _)))
@@ -176,12 +181,16 @@ impl Chaos {
         }
         let until = step + 1 + self.rng.index(5);
         let after = Duration::from_millis(self.rng.range(0..80));
-        let (heads, only) = (self.cluster.heads.len(), self.cluster.managers == 1);
+        let (heads, only) = (self.cluster.head_places(), self.cluster.only_head);
         if !self.head_is_faulty() && self.rng.chance(if only { 0.1 } else { 0.3 }) {
             let (kind, until) = if only { self.pick_for_only_head(step, until) } else { (self.pick_for_head(), until) };
-            return Some(Planned { place: self.rng.index(heads), kind, after, until, spots: Vec::new() });
+            return Some(Planned { place: *self.rng.pick(&heads), kind, after, until, spots: Vec::new() });
         }
-        let exposed = self.exposed()?;
+        // Who has just started serves by the map until it is registered, and has to catch up then: looked at before the map.
+        let starting = |place: &usize| !self.cluster.node(*place).lock().is_registered();
+        let starting: Vec<usize> = self.cluster.data_places().filter(starting).collect();
+        let mut exposed = self.exposed()?;
+        exposed.extend(starting);
         if exposed.len() >= self.budget {
             return None;
         }
@@ -222,7 +231,7 @@ impl Chaos {
     fn pick_kind(&self) -> Kind {
         let rng = &self.rng;
         let others = self.cluster.data_places();
-        match rng.index(29) {
+        match rng.index(33) {
             0 | 1 => Kind::Power,
             2..=4 => Kind::PowerAt(1 + rng.range(0..60)),
             5 | 6 => Kind::Kill,
@@ -247,7 +256,8 @@ impl Chaos {
             22 | 23 => Kind::DiskLost,
             24 => Kind::NodeLost,
             25 | 26 => Kind::Corrupts,
-            // Not `Forgets`: of groups of copies one that forgot that blocks were freed may lead after power went everywhere.
+            27 | 28 => Kind::Forgets,
+            29 | 30 => Kind::Hibernates(Duration::from_millis(1000 + rng.range(0..60_000))),
             _ => Kind::Blackout,
         }
     }
@@ -273,6 +283,7 @@ impl Chaos {
         *self.begun.entry(name(planned.kind)).or_default() += 1;
         let (place, kind) = (planned.place, planned.kind);
         tracing::info!(place, ?kind, until = planned.until, "a fault begins");
+        let mut sleep = None;
         let rules = match kind {
             Kind::Stall => vec![self.cut(None, place, Effect::HoldBoth)],
             Kind::Isolate => self.isolate(place),
@@ -288,7 +299,16 @@ impl Chaos {
                 }
                 return;
             }
-            _ if self.cluster.managers == 1 && self.cluster.is_head(place) => {
+            Kind::Hibernates(window) => {
+                let begun = self.cluster.fall_asleep(place, window);
+                if begun.is_none() {
+                    *self.begun.entry("hibernations refused").or_default() += 1;
+                    return;
+                }
+                sleep = begun;
+                Vec::new()
+            }
+            _ if self.cluster.only_head && self.cluster.is_head(place) => {
                 self.bounce_head();
                 return;
             }
@@ -301,7 +321,7 @@ impl Chaos {
                 Vec::new()
             }
         };
-        self.active.push(Active { planned, rules });
+        self.active.push(Active { planned, rules, sleep });
     }
 
     fn isolate(&self, place: usize) -> Vec<u64> {
@@ -372,7 +392,13 @@ impl Chaos {
                 node.end(End::Power(self.policy()));
                 node.lose(planned.kind == Kind::NodeLost);
             }
-            Kind::Stall | Kind::Isolate | Kind::Pause | Kind::Cut(..) | Kind::Net(_) | Kind::Blackout => {
+            Kind::Stall
+            | Kind::Isolate
+            | Kind::Pause
+            | Kind::Cut(..)
+            | Kind::Net(_)
+            | Kind::Blackout
+            | Kind::Hibernates(_) => {
                 unreachable!("no fault of a disk")
             }
         }
@@ -404,7 +430,7 @@ impl Chaos {
     }
 
     fn end_one(&mut self, i: usize) -> Result<(), String> {
-        let Active { planned, rules } = self.active.remove(i);
+        let Active { planned, rules, sleep } = self.active.remove(i);
         let place = planned.place;
         tracing::info!(place, kind = ?planned.kind, "a fault ends");
         rules.iter().for_each(|rule| self.cluster.links.remove(*rule));
@@ -420,6 +446,12 @@ impl Chaos {
         }
         if lies(planned.kind) {
             self.rotten.insert(place);
+        }
+        if let Some(sleep) = sleep {
+            self.cluster.nothing_was_replaced(&sleep)?;
+            let ends = self.rng.chance(0.5);
+            self.cluster.wake_up(&sleep, ends)?;
+            return Ok(());
         }
         let mut node = self.cluster.node(place).lock();
         match planned.kind {

@@ -1,5 +1,6 @@
 //! [`Head`]: a process with manager and namespace on a simulated disk: one of one or three members of each Raft group; or a
-//! spare one with the namespace alone, that partitions move to. It can lose power and start again.
+//! spare one with the namespace alone, that partitions move to, or with a manager alone, that the managers' group takes in. It can
+//! lose power and start again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use cairn_types::{DiskUuid, NodeId, PartitionId};
 
 use crate::ground::{Ground, Router, host_of, serve};
 use crate::proxy::Proxy;
+use crate::roster::{Roster, manager_number};
 
 const REGISTER_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -31,13 +33,26 @@ struct Running {
     ground: Ground,
 }
 
+/// Which roles a head has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Roles {
+    /// Manager and namespace.
+    Both,
+    /// The namespace.
+    Namespace,
+    /// A manager.
+    Manager,
+    /// None now: it does not run, and its directory is empty.
+    None,
+}
+
 /// Manager and namespace.
 pub struct Head {
     pub place: usize,
     pub disk: SimDisk,
+    pub roles: Roles,
     proxy: Arc<Proxy>,
-    /// Addresses of those with a manager, in the order of their places.
-    managers: Vec<String>,
+    roster: Arc<Roster>,
     /// Meta and data nodes that there are at the beginning.
     nodes: (usize, usize),
     running: Option<Running>,
@@ -45,13 +60,25 @@ pub struct Head {
 
 impl Head {
     /// Not yet running.
-    pub fn new(place: usize, disk: SimDisk, proxy: Arc<Proxy>, managers: Vec<String>, nodes: (usize, usize)) -> Self {
-        Self { place, disk, proxy, managers, nodes, running: None }
+    pub fn new(
+        place: usize,
+        disk: SimDisk,
+        roles: Roles,
+        proxy: Arc<Proxy>,
+        roster: Arc<Roster>,
+        nodes: (usize, usize),
+    ) -> Self {
+        Self { place, disk, roles, proxy, roster, nodes, running: None }
     }
 
     /// Its number in the manager's group and as a node, if the configuration says it.
     fn configured(&self) -> Option<u32> {
-        (self.place < self.managers.len()).then_some(self.place as u32 + 1)
+        matches!(self.roles, Roles::Both | Roles::Manager).then(|| manager_number(self.place))
+    }
+
+    /// How others reach it.
+    pub fn address(&self) -> String {
+        self.proxy.address()
     }
 
     /// Its number as a node, once it has one.
@@ -72,9 +99,13 @@ impl Head {
         self.running.is_some()
     }
 
+    /// Managers as its configuration names them, itself included.
     fn members(&self) -> Vec<(NodeId, String)> {
-        let member = |(place, address): (usize, &String)| (NodeId(place as u32 + 1), address.clone());
-        self.managers.iter().enumerate().map(member).collect()
+        let mut members = self.roster.numbers();
+        if let Some(number) = self.configured().filter(|_| !self.roster.has(self.place)) {
+            members.push((NodeId(number), self.address()));
+        }
+        members
     }
 
     fn raft(&self, ground: &Ground, uuid: DiskUuid, node: NodeId) -> Result<Arc<RaftHost>, String> {
@@ -113,8 +144,12 @@ impl Head {
                 (Some(manager), Some(raft))
             }
         };
-        let roles: &[&str] = if manager.is_some() { &["manager", "meta"] } else { &["meta"] };
-        let agent = ground.agent(self.proxy.address(), self.managers.clone(), roles, Vec::new())?;
+        let roles: &[&str] = match self.roles {
+            Roles::Both => &["manager", "meta"],
+            Roles::Manager => &["manager"],
+            Roles::Namespace | Roles::None => &["meta"],
+        };
+        let agent = ground.agent(self.address(), self.roster.addresses(), roles, Vec::new())?;
         self.running = Some(Running { server, agent, manager, meta: None, raft, router, uuid, ground });
         Ok(())
     }
@@ -137,7 +172,8 @@ impl Head {
     /// Waits until the managers know it, then serves the namespace. Its own link must have no faults.
     fn join(&mut self) -> Result<(), String> {
         let disk = Arc::new(self.disk.clone());
-        let waiting = self.running.as_ref().filter(|running| running.meta.is_none());
+        // A manager alone may have to be taken in first.
+        let waiting = self.running.as_ref().filter(|running| running.meta.is_none() && self.roles != Roles::Manager);
         let Some(running) = waiting else { return Ok(()) };
         let _there = cairn_dst::host::enter(host_of(self.place));
         let registered = running.agent.wait_registered(REGISTER_PATIENCE);
@@ -169,7 +205,7 @@ impl Head {
 
     /// Starts; blocks until the roles serve.
     pub fn start(&mut self) -> Result<(), String> {
-        assert!(self.running.is_none(), "it runs already");
+        assert!(self.running.is_none() && self.roles != Roles::None, "it runs already, or is not to run");
         self.begin()?;
         self.join()
     }
@@ -186,6 +222,12 @@ impl Head {
         self.disk.power_off();
         self.stop();
         self.disk.kill();
+    }
+
+    /// An empty disk is in the place of the one that there was. It must not run.
+    pub fn wipe(&mut self, disk: SimDisk) {
+        assert!(self.running.is_none(), "it runs");
+        (self.disk, self.roles) = (disk, Roles::None);
     }
 
     /// Ends it where it stands.

@@ -80,6 +80,11 @@ impl Snapshot {
         }
     }
 
+    /// Whether the extents name no more than the bytes that are known.
+    pub fn is_within(&self) -> bool {
+        self.extents.iter().all(|extent| extent.file_offset + extent.length <= self.bytes.len() as u64)
+    }
+
     /// What each member should have of it.
     pub fn parts(&self, groups: &Groups) -> Vec<Part> {
         self.extents.iter().flat_map(|extent| self.parts_of(extent, groups)).collect()

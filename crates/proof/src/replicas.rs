@@ -53,7 +53,7 @@ impl Cluster {
             compared += all_same(&digests)?;
         }
         let manager = |place: usize| (place, self.heads[place].lock().digests(PartitionId(0)).1);
-        compared += all_same(&(0..self.managers).map(manager).collect::<Vec<_>>())?;
+        compared += all_same(&self.roster.places().into_iter().map(manager).collect::<Vec<_>>())?;
         Ok(compared)
     }
 

@@ -15,7 +15,8 @@ const SHAPES: &[Shape] = &[
 ];
 
 const fn shape(layout: &'static str, nodes: usize, budget: usize, file_max: usize) -> Shape {
-    Shape { layout, other: layout, managers: 1, heads: 1, jobs: false, nodes, budget, file_max }
+    let (other, other_manager) = (layout, false);
+    Shape { layout, other, managers: 1, heads: 1, other_manager, jobs: false, nodes, budget, file_max }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,8 @@ pub(crate) struct Shape {
     pub(crate) managers: usize,
     /// Those with a manager, and perhaps a spare one.
     pub(crate) heads: usize,
+    /// A manager comes to one more place, and perhaps leaves another one.
+    pub(crate) other_manager: bool,
     /// Data nodes move files out of packs.
     pub(crate) jobs: bool,
     pub(crate) nodes: usize,
@@ -67,6 +70,7 @@ pub fn run(plan: Plan) -> Result<Summary, String> {
     // A fourth node for the namespace, to which the partition moves.
     shape.heads = if shape.managers == 3 && rng.chance(0.6) { 4 } else { shape.managers };
     shape.jobs = rng.chance(0.5);
+    shape.other_manager = shape.managers == 3 && rng.chance(0.5);
     let mut workload = Workload::start(plan.seed, shape)?;
     for step in 0..plan.steps {
         workload.step(step).map_err(|why| format!("step {step}: {why}"))?;

@@ -12,6 +12,8 @@ use cairn_wire::manager::{
 };
 
 use crate::cluster::Cluster;
+use crate::head::{Head, Roles};
+use crate::managers::ManagerChanges;
 
 /// Time in which a change that was asked for is done once nothing is wrong any more.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -25,6 +27,7 @@ pub struct Upkeep {
     rng: SimRng,
     /// Nodes that are being emptied, and the step at which that is cancelled.
     drains: Vec<(u32, usize)>,
+    pub managers: ManagerChanges,
     /// How often what was asked for and taken.
     pub counts: BTreeMap<&'static str, u64>,
 }
@@ -35,7 +38,8 @@ impl Upkeep {
         let rng = SimRng::derived(seed, "upkeep");
         let (delay, urgent) = *rng.pick(&[("2s", "1s"), ("6s", "2s"), ("30s", "5s"), ("15m", "30s")]);
         cluster.set(&[("repair_delay", delay), ("repair_delay_urgent", urgent)])?;
-        Ok(Self { cluster, rng, drains: Vec::new(), counts: BTreeMap::new() })
+        let managers = ManagerChanges::new(seed, cluster.clone());
+        Ok(Self { cluster, rng, drains: Vec::new(), managers, counts: BTreeMap::new() })
     }
 
     fn count(&mut self, what: &'static str) {
@@ -46,9 +50,10 @@ impl Upkeep {
         self.cluster.runtime.block_on(self.cluster.ask_manager(opcode, request)).map(|_| ())
     }
 
-    /// Perhaps begins something, ends what is due. Refusals are answers like others.
-    pub fn step(&mut self, step: usize) {
+    /// Perhaps begins something, ends what is due. Refusals are answers like others. `calm`: no head is faulty.
+    pub fn step(&mut self, step: usize, calm: bool) -> Result<(), String> {
         self.cluster.learn_numbers();
+        self.managers.step(calm)?;
         if let Some(at) = self.drains.iter().position(|(_, until)| *until <= step) {
             let (node, _) = self.drains.remove(at);
             let cancelled = self.asked(Opcode::Drain, &drain(node, true));
@@ -57,9 +62,10 @@ impl Upkeep {
         if self.rng.chance(0.12) && self.drains.is_empty() {
             self.drain(step);
         }
-        if self.cluster.heads.len() > self.cluster.managers && self.rng.chance(0.25) {
+        if !self.cluster.only_head && self.rng.chance(0.25) {
             self.move_partition();
         }
+        Ok(())
     }
 
     /// What is drained stays after all.
@@ -86,7 +92,11 @@ impl Upkeep {
     /// Somebody who is no member takes the place of one who is.
     fn move_partition(&mut self) {
         let Some(partition) = self.partition() else { return };
-        let heads = self.cluster.heads.iter().filter_map(|head| head.lock().number());
+        let with_names = |head: &parking_lot::Mutex<Head>| {
+            let head = head.lock();
+            head.number().filter(|_| matches!(head.roles, Roles::Both | Roles::Namespace))
+        };
+        let heads = self.cluster.heads.iter().filter_map(with_names);
         let (inside, outside): (Vec<u32>, Vec<u32>) = heads.partition(|number| partition.nodes.contains(number));
         if inside.is_empty() || outside.is_empty() {
             return;
@@ -110,7 +120,9 @@ impl Upkeep {
     /// Nothing is wrong any more: what is lost is replaced soon, and what is drained stays.
     pub fn end(&mut self) -> Result<(), String> {
         self.drains.clear();
+        self.managers.end()?;
         self.cluster.set(&[("repair_delay", "3s"), ("repair_delay_urgent", "1s")])?;
+        self.cluster.eventually("nothing hibernates", PATIENCE, || self.cluster.end_hibernations())?;
         self.cluster.eventually("no drain is left", PATIENCE, || {
             let answer = self.cluster.runtime.block_on(self.cluster.ask_manager(Opcode::Status, &StatusRequest {}));
             let Some(status) = answer.ok().and_then(|answer| answer.decode::<StatusResponse>().ok()) else {
