@@ -17,7 +17,7 @@ use cairn_store::{KnownDisks, LabelledDir};
 use cairn_telemetry::{HealthCheck, HttpServer, Registry, RequestRing, Samples};
 use cairn_types::{ClusterId, DiskUuid, NodeId};
 use cairn_wire::hello::PeerKind;
-use cairn_wire::manager::ClusterMap;
+use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
 use parking_lot::Mutex;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -160,6 +160,9 @@ impl NodeProcess {
             request_log::register(&registry, requests);
         }
         show(&roles);
+        if let Some(raft) = &roles.raft {
+            agent.join(Arc::new(LogWatch { raft: raft.clone() }));
+        }
         let Roles { manager, meta, data, raft, jobs } = roles;
         Ok(NodeProcess {
             server,
@@ -284,6 +287,17 @@ impl Contributor for LabelKeeper {
     }
 }
 
+/// Tells the manager when the node's log stands still.
+struct LogWatch {
+    raft: Arc<RaftHost>,
+}
+
+impl Contributor for LogWatch {
+    fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
+        heartbeat.problem = self.raft.problem().unwrap_or_default();
+    }
+}
+
 /// The roles of the node, as far as they run.
 #[derive(Default)]
 struct Roles {
@@ -368,8 +382,10 @@ impl Roles {
 
     /// Of the node itself and the roles that run by now.
     fn health_checks(&self, agent: &Arc<NodeAgent>) -> Vec<HealthCheck> {
-        let agent = agent.clone();
-        let mut checks = vec![Arc::new(move || ("node".to_owned(), agent.health())) as HealthCheck];
+        let (agent, raft) = (agent.clone(), self.raft.clone());
+        let problem = move || raft.as_ref().and_then(|raft| raft.problem()).map_or(Ok(()), Err);
+        let node = move || ("node".to_owned(), problem().and_then(|()| agent.health()));
+        let mut checks = vec![Arc::new(node) as HealthCheck];
         if let Some(manager) = self.manager.clone() {
             checks.push(Arc::new(move || ("manager".to_owned(), manager.health())) as HealthCheck);
         }

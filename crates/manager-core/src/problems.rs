@@ -269,6 +269,8 @@ fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
             out.push(format!(
                 "{name} answers probes but sends no heartbeats: it keeps its data in service; look at its log"
             ));
+        } else if let Some(problem) = soft.node_problems.get(&node.id).filter(|_| node.up) {
+            out.push(format!("{name}: {problem}"));
         } else if !node.up {
             let seconds = now.0.saturating_sub(node.since.0) / 1_000_000_000;
             let pgs = state.disks_of(node.id).flat_map(|d| state.pgs_of(d.id)).filter(|pg| !pg.retired).count();

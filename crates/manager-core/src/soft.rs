@@ -49,6 +49,8 @@ pub struct Soft {
     /// Members that are to leave and wait until fewer disks are being filled.
     pub moves_queued: usize,
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
+    /// What nodes say is wrong with themselves, in words.
+    pub node_problems: BTreeMap<NodeId, String>,
     /// How each change of a partition's members stands, in words.
     pub changes: BTreeMap<PartitionId, String>,
     /// Milliseconds since each node was heard.
@@ -58,6 +60,15 @@ pub struct Soft {
 }
 
 impl Soft {
+    /// What a node says is wrong with itself; empty: nothing.
+    pub fn note_problem(&mut self, node: NodeId, problem: String) {
+        if problem.is_empty() {
+            self.node_problems.remove(&node);
+        } else {
+            self.node_problems.insert(node, problem);
+        }
+    }
+
     /// Whether all disks that serve and all partitions were reported to this leader. Before, what is said of space, names and
     /// leaders would be wrong.
     pub fn is_complete(&self, state: &State) -> bool {

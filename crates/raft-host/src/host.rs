@@ -350,6 +350,14 @@ impl RaftHost {
         self.groups.lock().get(&group).map(|open| open.port.status())
     }
 
+    /// Why the log stands still, for people, if it does. What stops for good is told by each [group](Self::status).
+    pub fn problem(&self) -> Option<String> {
+        self.wal.is_full().then(|| {
+            let dir = &self.dir;
+            format!("no space in {dir} for its log: this member commits nothing and cannot lead; free space, it goes on by itself")
+        })
+    }
+
     /// Counters of the log.
     pub fn wal_stats(&self) -> &WalStats {
         self.wal.stats()

@@ -6,6 +6,7 @@
 
 mod carry;
 mod checkpoints;
+mod still_log;
 
 pub(crate) use checkpoints::Generations;
 
@@ -30,6 +31,7 @@ use crate::mailbox::{Event, Inbox, Mailbox};
 use crate::state_machine::{DropReason, Role, StateMachine};
 use crate::status::Shared;
 use crate::transport::RaftTransport;
+use still_log::LogWait;
 
 /// Wire code of a heartbeat: the message by which a member of before hears of the present history.
 const HEARTBEAT: u32 = 6;
@@ -78,6 +80,7 @@ pub(crate) struct Owner<S: StateMachine> {
     /// The history that it belongs to.
     era: u64,
     checkpoints: Generations,
+    log_wait: LogWait,
 }
 
 impl<S: StateMachine> Owner<S> {
@@ -112,6 +115,7 @@ impl<S: StateMachine> Owner<S> {
             applied,
             era,
             checkpoints,
+            log_wait: LogWait::default(),
         }
     }
 
@@ -238,13 +242,17 @@ impl<S: StateMachine> Owner<S> {
         }
         self.ticked = true;
         self.keep_moving(now);
+        self.leave_a_still_log(now);
         self.parts.shared.set_core(self.core.status());
     }
 
     fn event(&mut self, event: Event) {
         match event {
             Event::Persisted(_, Err(error)) => self.fail(&error.to_string()),
-            Event::Persisted(number, Ok(())) => self.step_quietly(Input::Persisted(number)),
+            Event::Persisted(number, Ok(())) => {
+                self.log_wait.persisted(self.parts.clock.now());
+                self.step_quietly(Input::Persisted(number));
+            }
             Event::Checkpointed(meta, result) => self.checkpointed(meta, result),
             Event::Fetched(at, result) => {
                 let input = match result {

@@ -3,6 +3,7 @@
 mod damage;
 mod eras;
 mod fixture;
+mod full;
 mod panics;
 mod rpc;
 mod single;

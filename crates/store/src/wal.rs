@@ -149,6 +149,11 @@ impl Wal {
         self.shared.oldest_holder()
     }
 
+    /// It stands still because there is no room for the next segment, and goes on when there is.
+    pub fn is_full(&self) -> bool {
+        self.shared.is_full()
+    }
+
     /// Why the log refuses everything, if it does.
     pub fn failure(&self) -> Option<StoreError> {
         self.shared.failure()

@@ -77,6 +77,7 @@ fn disks_partitions_and_mute_nodes() {
     let (mut state, mut soft) = healthy();
     soft.partitions.clear();
     soft.mute.insert(NodeId(17), true);
+    soft.node_problems.insert(NodeId(18), "no space in /x for its log".into());
     let incarnation = state.node(NodeId(18)).expect("known").incarnation.get();
     let failed = DiskAt { disk: 3, incarnation, state: 1, problem: "sync failed: EIO".into() };
     ok(&mut state, Command::DiskStates(DiskStates { disks: vec![failed] }));
@@ -84,6 +85,7 @@ fn disks_partitions_and_mute_nodes() {
     assert!(said.contains("p1 (volume default) reports no leader"), "{said}");
     assert!(said.contains("d3 (/data2/0 on n18) is failed: sync failed: EIO"), "{said}");
     assert!(said.contains("n17") && said.contains("sends no heartbeats"), "{said}");
+    assert!(said.contains("n18 (") && said.contains("): no space in /x for its log"), "{said}");
 }
 
 /// A node that is gone for good and held nothing would keep the cluster from ever being healthy again.

@@ -96,6 +96,7 @@ impl Manager {
 fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: Time) -> Work {
     let mut work = Work::default();
     let node = NodeId(request.node);
+    leading.soft.note_problem(node, clip(&request.problem));
     for report in &request.disks {
         let Some(disk) = disk_of(state, report).and_then(|id| state.disk(id)).filter(|d| d.node == node) else {
             continue;

@@ -120,11 +120,13 @@ fn what_is_found_full_is_not_replaced_without_end() {
     let _meta = Node::start(&managers, 4, "meta", 0);
     eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
     let (started, before) = (std::time::Instant::now(), managers.map().pgs.len());
+    // A writer names all that it found full within the last seconds.
+    let mut full: BTreeSet<u32> = BTreeSet::new();
     for _ in 0..ROUNDS {
         let map = managers.map();
         let writable = map.pgs.iter().filter(|pg| pg.writable);
-        let full: Vec<u32> = writable.filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg).collect();
-        let request = EnsurePgsRequest { volume: 1, scheme: R3, full };
+        full.extend(writable.filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg));
+        let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.iter().copied().collect() };
         managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request);
     }
     // Those in the place of the first ones at once, then as often as heartbeats come.

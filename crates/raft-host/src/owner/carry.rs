@@ -122,6 +122,7 @@ impl<S: StateMachine> Owner<S> {
             // A closed group needs it no more.
             mailbox.post(Event::Persisted(number, result));
         });
+        self.log_wait.submitted(self.parts.clock.now());
         if let Err(error) = self.parts.wal.submit(writes.records, Some(done)) {
             self.fail(&error.to_string());
         }

@@ -181,8 +181,17 @@ pub(super) fn start(
     members: &[u32],
     padding: usize,
 ) -> Node {
+    start_on(Arc::new(RealDisk::open(dir).unwrap()), switch, config, members, padding)
+}
+
+pub(super) fn start_on(
+    disk: Arc<dyn Disk>,
+    switch: &Arc<Switch>,
+    config: HostConfig,
+    members: &[u32],
+    padding: usize,
+) -> Node {
     let node = config.node;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(dir).unwrap());
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let port = Arc::new(Port { node, switch: switch.clone() });
     let rng = Arc::new(FastRng::from_os());

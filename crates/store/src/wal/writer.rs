@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
     space: Condvar,
+    /// There is no room for the next segment.
+    full: AtomicBool,
 }
 
 impl Shared {
@@ -56,6 +59,7 @@ impl Shared {
             queue: Mutex::default(),
             work: Condvar::new(),
             space: Condvar::new(),
+            full: AtomicBool::new(false),
         }
     }
 
@@ -73,6 +77,10 @@ impl Shared {
 
     pub(super) fn failure(&self) -> Option<StoreError> {
         self.queue.lock().failure.clone()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     pub(super) fn oldest_holder(&self) -> Option<GroupId> {
@@ -393,11 +401,14 @@ impl Writer {
             };
             match made {
                 Ok(segment) => {
+                    self.shared.full.store(false, Ordering::Relaxed);
                     self.next_segment = segment.number + 1;
                     return Ok(segment);
                 }
                 Err(StoreError::Disk(DiskError::NoSpace { path, op })) => {
-                    tracing::error!(%path, "no space for a new log segment; nothing is committed until there is");
+                    if !self.shared.full.swap(true, Ordering::Relaxed) {
+                        tracing::error!(%path, "no space for a new log segment; nothing is committed here until there is");
+                    }
                     if !self.shared.pause() {
                         return Err(StoreError::Disk(DiskError::NoSpace { path, op }));
                     }
