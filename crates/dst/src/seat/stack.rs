@@ -77,6 +77,20 @@ impl Seat {
     }
 }
 
+/// Leaves what a function keeps for its caller on the stack, and the top of that in the seat (rdi).
+macro_rules! leave {
+    () => {
+        "push rbp\npush rbx\npush r12\npush r13\npush r14\npush r15\nmov [rdi], rsp"
+    };
+}
+
+/// Takes it back from the stack, and goes on behind the call that left it.
+macro_rules! come_back {
+    () => {
+        "pop r15\npop r14\npop r13\npop r12\npop rbx\npop rbp\nret"
+    };
+}
+
 /// The place of the calling thread's values.
 fn values() -> *mut u8 {
     let values: *mut u8;
@@ -92,26 +106,14 @@ fn values() -> *mut u8 {
 #[unsafe(naked)]
 unsafe extern "C" fn turn(from: *const Seat, to: *const Seat) {
     naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov [rdi], rsp",
+        leave!(),
         "mov rsp, [rsi]",
         // arch_prctl(ARCH_SET_FS, values)
         "mov rsi, [rsi + 8]",
         "mov edi, {set}",
         "mov eax, {call}",
         "syscall",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
+        come_back!(),
         set = const 0x1002,
         call = const libc::SYS_arch_prctl,
     )
@@ -125,13 +127,7 @@ unsafe extern "C" fn turn(from: *const Seat, to: *const Seat) {
 #[unsafe(naked)]
 unsafe extern "C" fn park(seat: *const Seat) {
     naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov [rdi], rsp",
+        leave!(),
         "mov rbx, rdi",
         "add rdi, 16",
         "mov dword ptr [rdi], {parked}",
@@ -145,13 +141,7 @@ unsafe extern "C" fn park(seat: *const Seat) {
         "cmp dword ptr [rdi], {parked}",
         "je 2b",
         "mov rsp, [rbx]",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
+        come_back!(),
         parked = const PARKED,
         wait = const libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
         call = const libc::SYS_futex,

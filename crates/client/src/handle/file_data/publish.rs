@@ -358,16 +358,22 @@ mod tests {
     use cairn_types::{Layout, Scheme};
     use futures_util::FutureExt;
 
-    /// What was appended behind bytes whose publish was done without an answer would be laid over what others appended until
-    /// that was known.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_floats_behind_a_lost_answer_moves() {
+    /// A cluster with an empty file `/f`.
+    async fn with_file() -> (FakeCluster, crate::Volume) {
         let cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]);
         let client = cluster.connect().await;
         let volume = client.volume("default").await.expect("the volume");
         let layout = Layout::replicated(3);
         let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
         volume.write(b"/f", options).await.expect("begun").finish().await.expect("made");
+        (cluster, volume)
+    }
+
+    /// What was appended behind bytes whose publish was done without an answer would be laid over what others appended until
+    /// that was known.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_floats_behind_a_lost_answer_moves() {
+        let (cluster, volume) = with_file().await;
         let mut handle = volume.open(b"/f").await.expect("opened");
         let mut other = volume.open(b"/f").await.expect("opened");
         handle.append(&[1; 100]).await.expect("appended");
@@ -400,12 +406,7 @@ mod tests {
     /// as something of his own is on its way.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_others_stored_is_known_after_an_own_publish() {
-        let cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]);
-        let client = cluster.connect().await;
-        let volume = client.volume("default").await.expect("the volume");
-        let layout = Layout::replicated(3);
-        let options = WriteOptions { mode: 0o644, mtime_ns: 0, layout, exclusive: false, owner: None };
-        volume.write(b"/f", options).await.expect("begun").finish().await.expect("made");
+        let (_cluster, volume) = with_file().await;
         let handle = volume.open(b"/f").await.expect("opened");
         let mut other = volume.open(b"/f").await.expect("opened");
         other.write_at(0, &[3; 50]).await.expect("written");

@@ -51,6 +51,14 @@ fn a_missing_chunk_comes_back_when_it_is_read() {
         eventually("it is counted", || cluster.nodes[i].store().metrics().restored_chunks.load(Relaxed) == 1);
     }
     // Of a replicated group as well.
+    let (cluster, index, bytes) = one_copy_lost();
+    assert_eq!(cluster.read(1, index, 0, 100).expect_err("it is not there").code(), Some(ErrorCode::Missing));
+    eventually("the chunk is back", || cluster.nodes[1].store().info(id(index)).is_some_and(|info| info.sealed));
+    assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
+}
+
+/// A sealed chunk of which the second of three members has lost its copy.
+fn one_copy_lost() -> (Cluster, u32, Vec<u8>) {
     let mut cluster = Cluster::start_tuned(3, soon);
     let index = cluster.allocate(0).expect("an index");
     let bytes = pattern(1, 300_000);
@@ -58,22 +66,14 @@ fn a_missing_chunk_comes_back_when_it_is_read() {
     cluster.seal(0, &[1, 2], index).expect("sealed");
     cluster.restart_with(1, |dir| remove(dir, index));
     cluster.raise(&[Serving; 3]);
-    assert_eq!(cluster.read(1, index, 0, 100).expect_err("it is not there").code(), Some(ErrorCode::Missing));
-    eventually("the chunk is back", || cluster.nodes[1].store().info(id(index)).is_some_and(|info| info.sealed));
-    assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
+    (cluster, index, bytes)
 }
 
 /// A chunk that one member has lost would count as deleted there once a part of it is freed: it would never come back, and readers
 /// be told that it is gone.
 #[test]
 fn a_part_that_is_freed_does_not_delete_what_is_missing() {
-    let mut cluster = Cluster::start_tuned(3, soon);
-    let index = cluster.allocate(0).expect("an index");
-    let bytes = pattern(1, 300_000);
-    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
-    cluster.seal(0, &[1, 2], index).expect("sealed");
-    cluster.restart_with(1, |dir| remove(dir, index));
-    cluster.raise(&[Serving; 3]);
+    let (cluster, index, bytes) = one_copy_lost();
     for i in 0..3 {
         assert_eq!(free(&cluster, i, index, 8192, 4096), [0]);
     }
