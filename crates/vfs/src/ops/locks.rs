@@ -80,7 +80,6 @@ impl Vfs {
         let _unlocking = open.file.unlocking.lock().await;
         let flushed = self.flush_locked(&open).await;
         let mut outcome = Ok(());
-        let _none_asked_for = open.file.asking_for_locks.write().await;
         for Held { owner, flock } in open.file.take_locks_of_handle(handle.0) {
             outcome = outcome.and(self.unlock_all(&open, owner, flock).await);
         }
@@ -145,14 +144,10 @@ impl Vfs {
             0 => None,
             _ => Some(open.file.asking_for_locks.clone().read_owned().await),
         };
-        let (volume, ino) = (open.volume.clone(), open.ino());
+        let own = open.clone();
         let set = async move {
             let _until_answered = asking;
-            match volume.set_lock(ino, format!("inode {ino}").as_bytes(), request).await {
-                Ok(()) => Ok(true),
-                Err(error) if is_locked(&error) => Ok(false),
-                Err(error) => Err(error.into()),
-            }
+            own.set_lock(request).await
         };
         self.inner.change("lock", set).await
     }
@@ -161,13 +156,30 @@ impl Vfs {
         if !open.file.take_locks(Held { owner, flock }) {
             return Ok(());
         }
-        let _none_asked_for = open.file.asking_for_locks.write().await;
         self.unlock_all(open, owner, flock).await
     }
     async fn unlock_all(&self, open: &Arc<OpenFile>, owner: u64, flock: bool) -> Result<()> {
         let lock = Lock { kind: LockKind::Unlock, range: LockRange::ALL, pid: 0 };
         let request = lock_request(owner, if flock { FLOCK } else { POSIX }, lock);
-        self.try_lock(open, request).await.map(|_| ())
+        let own = open.clone();
+        // Nothing is noted of them any more: it is done whoever waits for it.
+        let unlock = async move {
+            let _none_is_asked_for = own.file.asking_for_locks.write().await;
+            own.set_lock(request).await.map(|_| ())
+        };
+        self.inner.change("lock", unlock).await
+    }
+}
+
+impl OpenFile {
+    /// False: somebody else is in the way.
+    async fn set_lock(&self, request: SetLockRequest) -> Result<bool> {
+        let ino = self.ino();
+        match self.volume.set_lock(ino, format!("inode {ino}").as_bytes(), request).await {
+            Ok(()) => Ok(true),
+            Err(error) if is_locked(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -286,7 +286,7 @@ async fn whoever_gave_up_waiting_has_no_lock() {
     let (ino, first) = create(&one, "f", RDWR).await;
     let second = open(&two, ino, RDWR).await;
     let whole = |kind| Lock { kind, range: LockRange::ALL, pid: 5 };
-    let (mut interrupted, mut granted) = (0, 0);
+    let (mut interrupted, mut granted, begun) = (0, 0, std::time::Instant::now());
     for number in 0..200 {
         one.setlk(first, 1, whole(LockKind::Write), None).await.expect("free");
         let (signal, wait) = tokio::sync::oneshot::channel();
@@ -313,8 +313,22 @@ async fn whoever_gave_up_waiting_has_no_lock() {
         } else {
             waiting.abort();
             let _aborted = waiting.await;
-            two.flush(second, 2).await.expect("the dead one's descriptors are closed");
+            // Its descriptors are closed, and that is interrupted, too.
+            let interrupt = async {
+                for _ in 0..number % 9 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                closed = two.flush(second, 2) => closed.expect("closed"),
+                () = interrupt => {}
+            }
             unlocked.await.expect("ended").expect("unlocked");
+            while one.setlk(first, 1, whole(LockKind::Write), None).await.is_err() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it is never free again");
+                tokio::task::yield_now().await;
+            }
         }
     }
     assert!(interrupted > 0, "none was interrupted, {granted} granted");
