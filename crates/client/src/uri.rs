@@ -60,6 +60,10 @@ impl RemotePath {
             return Ok(RemotePath { cluster: None, volume: DEFAULT_VOLUME.into(), path: normalize(text)? });
         }
         let cut = text.windows(2).position(|w| w == b":/").ok_or_else(|| UriError::NotRemote(shown()))?;
+        if text[cut..].starts_with(b"://") {
+            // A URI of something else, or of a cluster whose scheme was written otherwise: it would be looked for in the default one.
+            return Err(UriError::NotRemote(shown()));
+        }
         Ok(RemotePath { cluster: None, volume: check_volume(&text[..cut])?, path: normalize(&text[cut + 1..])? })
     }
     /// The last component; empty for the root.
@@ -179,6 +183,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert!(matches!(parse("a/b"), Err(UriError::NotRemote(_))));
+        assert!(matches!(parse("http://h/x"), Err(UriError::NotRemote(_))), "it is no volume \"http\"");
         assert!(matches!(parse("cairn://h/v/x"), Err(UriError::BadAddress(..))));
         assert!(matches!(parse("cairn://h:1"), Err(UriError::NoVolume(_))));
         assert!(matches!(parse("cairn://h:1//x"), Err(UriError::NoVolume(_))));
