@@ -3,8 +3,8 @@
 
 Starts a manager, a meta and nine data processes on loopback. For each layout: files until a data node holds GIB, then that
 node gets SIGKILL. Prints the time until the managers called it down, and the time from the first copied byte until everything
-has its redundancy again with throttles off. Then the same once more with the default
-throttles beside a reader and a writer, whose throughput is compared with that before.
+has its redundancy again with throttles off. Then a second node is lost beside a reader and a
+writer: their throughput before, after the loss without repair, and during repair with the default throttles.
 Ends by itself, ends only what it started. Usage: CAIRN=target/release/cairn bench/repair.py [GIB [LAYOUTS]]
 """
 import json, os, shutil, signal, subprocess, sys, tempfile, threading, time
@@ -134,17 +134,22 @@ def main():
             spent = cpu(cluster) - before
             print(f"{layout:7} {count * FILE_MIB / 1024:5.1f} GiB of files, the node had {size / 1e9:.2f} GB; down after {down:4.1f} s "
                   f"(timeout {DOWN_AFTER_S}); restored in {took:5.1f} s = {size / 1e6 / took:5.0f} MB/s, {spent / (size / 1e9):4.1f} CPU s/GB", flush=True)
-            for name, value in [("repair_rate_per_disk", "100m"), ("repair_rate", "0")]:
+            for name, value in [("repair_rate_per_disk", "100m"), ("repair_rate", "0"), ("repair_in_flight", "0")]:
                 setting(cluster, name, value)
             load = Load(cluster, layout)
             time.sleep(2)
             alone = load.rate(15)
             lose(cluster, "data4")
+            time.sleep(2)
+            lacking = load.rate(10)
+            setting(cluster, "repair_in_flight", "256")
             while not repairs(cluster).get("done_bytes", 0):
                 time.sleep(0.1)
             beside = load.rate(10)
             load.end()
-            print(f"{layout:7} reader and writer: {alone:5.0f} MB/s before, {beside:5.0f} MB/s during repair with default throttles = {beside / alone:.2f}", flush=True)
+            print(f"{layout:7} reader and writer: {alone:5.0f} MB/s before, {lacking:5.0f} MB/s after the loss without repair, "
+                  f"{beside:5.0f} MB/s during repair with default throttles = {beside / alone:.2f} of before, "
+                  f"{beside / lacking:.2f} of without repair", flush=True)
         finally:
             cluster.stop()
             shutil.rmtree(root)
