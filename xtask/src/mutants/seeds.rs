@@ -43,7 +43,8 @@ fn judge(ended: bool, output: &str) -> Outcome {
             let why: String = why.chars().take(160).collect();
             Outcome::Caught(vec![format!("{sum}: seed {failed}: {why}")])
         }
-        (true, None) => Outcome::Survived(format!("no seed failed:\n{}", last_lines(output))),
+        (true, None) if !sum.is_empty() => Outcome::Survived(format!("no seed failed: {sum}")),
+        (true, None) => Outcome::Survived(format!("no seed ran:\n{}", last_lines(output))),
         (false, _) => Outcome::Survived(format!("the seeds do not end:\n{}", last_lines(output))),
     }
 }
