@@ -1,7 +1,7 @@
 //! Disks that never come back: their groups get complete again on others, and then bear as many losses as before.
 use crate::disks::chunks;
 use crate::drain;
-use crate::support::{Cluster, Shape};
+use crate::support::{Cluster, Shape, lines};
 use crate::trees::{assert_same_tree, check_trees, make_tree, noise, put_trees};
 use crate::wait::eventually;
 use std::fs;
@@ -50,6 +50,26 @@ fn destroyed_disks_are_replaced_and_as_many_more_may_die() {
     assert_eq!(cluster.kills, 4, "every fault fired");
 }
 
+/// Three of the first nine data nodes that do not have all members of a group of copies, which may be empty: nobody could
+/// know that, and its disks would be waited for.
+fn bearable(cluster: &Cluster) -> [&'static str; 3] {
+    const SOME: [[&str; 3]; 4] = [
+        ["data1", "data4", "data8"],
+        ["data1", "data4", "data7"],
+        ["data1", "data6", "data8"],
+        ["data3", "data4", "data8"],
+    ];
+    let survives = |victims: &[&str; 3]| {
+        let nodes = victims.map(|name| drain::node_of(cluster, name));
+        let all_of = |members: &serde_json::Value| {
+            let mut members = members.as_array().expect("members").iter();
+            members.all(|member| nodes.contains(&member["node"].as_u64().expect("a node")))
+        };
+        !lines(cluster, &["admin", "pg", "ls"]).iter().any(|pg| all_of(&pg["members"]))
+    };
+    SOME.into_iter().find(survives).expect("groups of copies are few")
+}
+
 /// Three shards of nine that are lost for good would leave a file that bears no more losses for ever.
 #[test]
 fn three_of_nine_are_replaced_by_spares_and_three_more_may_die() {
@@ -69,7 +89,7 @@ fn three_of_nine_are_replaced_by_spares_and_three_more_may_die() {
         cluster.ok(&["fs", "get", "/shards", utf8(&back)]);
         assert_same_tree(&tree, &back);
     };
-    let lost = ["data1", "data4", "data8"];
+    let lost = bearable(&cluster);
     for victim in lost {
         cluster.kill(victim);
         fs::remove_dir_all(cluster.disk(victim)).expect("destroyed");

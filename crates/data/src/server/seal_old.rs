@@ -3,26 +3,38 @@
 //! seals its own shards.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use cairn_chunk_core::fence;
 use cairn_chunk_core::seal_plan::{Holding, SealPlan, plan_seal};
 use cairn_env::{AlignedBuf, SharedBuf};
-use cairn_format::crc_table::encode_crcs;
+use cairn_format::crc_table::{PunchedBits, blocks_of, encode_crcs};
 use cairn_format::journal_record::CreateRecord;
 use cairn_rpc::Payload;
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId, crc32c};
 use cairn_wire::Opcode;
+use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{
-    AppendRequest, AppendResponse, ChunkHeader, ChunkSummary, ListChunksRequest, SealRequest, SealResponse,
+    AppendRequest, AppendResponse, ChunkHeader, ChunkSummary, FreeItem, FreeRequest, FreeResponse, ListChunksRequest,
+    SealRequest, SealResponse,
 };
 use cairn_wire::error::WireError;
 use tokio::sync::oneshot;
 
 use super::Inner;
+use super::copy::{on_control, runs};
 use super::member::Member;
 use super::read::summary;
 use crate::disk::{AppendOp, Appended, Chunk, DataError, Done};
+
+/// Blocks without anything, and their checksums.
+fn zeros(bytes: usize) -> (AlignedBuf, Vec<u32>) {
+    let mut data = AlignedBuf::unpooled(bytes.next_multiple_of(BLOCK_SIZE));
+    data.resize(bytes.next_multiple_of(BLOCK_SIZE));
+    let crcs = vec![crc32c(&[0; BLOCK_SIZE]); data.len() / BLOCK_SIZE];
+    (data, crcs)
+}
 
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
@@ -135,7 +147,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Copies what one member has more than another. What cannot be verified ends the prefix: others are sealed there.
+    /// Copies what one member has more than another. What cannot be verified ends the prefix: others are sealed there. Blocks that were
+    /// freed there are zeros on the target and freed there as well: others behind them may be in use, of which the target never had, or
+    /// forgot, its own.
     async fn copy_up(
         self: &Arc<Self>,
         member: &Member,
@@ -143,15 +157,37 @@ impl Inner {
         made: (Epoch, SessionId),
         source: DiskId,
         target: DiskId,
-        range: std::ops::Range<u64>,
+        range: Range<u64>,
     ) -> Result<(), WireError> {
-        let mut at = range.start - range.start % BLOCK_SIZE as u64;
+        let block = BLOCK_SIZE as u64;
+        let (mut at, mut punched) = (range.start - range.start % block, None);
+        let mut freed = Vec::new();
         while at < range.end {
-            let end = (at + PIECE).min(range.end);
-            let (data, crcs) = match self.piece(member, source, id, at, (end - at) as u32).await {
+            let mut end = (at + PIECE).min(range.end);
+            let mut is_freed = false;
+            if let Some(punched) = &punched {
+                let run = runs(punched, (at / block) as u32..blocks_of(end)).swap_remove(0);
+                (end, is_freed) = (end.min(u64::from(run.end) * block), punched.get(run.start));
+            }
+            let found = match is_freed {
+                true => Ok(zeros((end - at) as usize)),
+                false => self.piece(member, source, id, at, (end - at) as u32).await,
+            };
+            let (data, crcs) = match found {
                 Ok(piece) => piece,
-                // Freed there: what follows was not needed either, or every serving member has it.
-                Err(error) if error.code == ErrorCode::ChunkDeleted => return Ok(()),
+                Err(error) if error.code == ErrorCode::ChunkDeleted && punched.is_none() => {
+                    match self.punched_at(member, source, id).await {
+                        Ok(bits) => punched = Some(bits),
+                        // All of it.
+                        Err(error) if error.code == ErrorCode::ChunkDeleted => return Ok(()),
+                        Err(error) => return Err(error),
+                    }
+                    continue;
+                }
+                Err(error) if error.code == ErrorCode::ChunkDeleted => {
+                    let text = format!("{id}: {source} frees blocks at this moment ({error}); repeat");
+                    return Err(WireError::new(ErrorCode::Unavailable, text));
+                }
                 Err(error) if matches!(error.code, ErrorCode::ChecksumMismatch | ErrorCode::Missing) => {
                     tracing::error!(chunk = %id, %source, at, %error, "the end of a chunk cannot be verified; it ends before");
                     return Ok(());
@@ -159,7 +195,44 @@ impl Inner {
                 Err(error) => return Err(error),
             };
             self.write_piece(member, id, made, target, at, (end - at) as usize, data.freeze(), crcs).await?;
+            if is_freed {
+                freed.push((at, (end - at).next_multiple_of(block)));
+            }
             at = end;
+        }
+        self.free_at(member, target, id, freed).await
+    }
+
+    /// Blocks of an open or sealed chunk that a member has freed.
+    async fn punched_at(&self, member: &Member, source: DiskId, id: ChunkId) -> Result<PunchedBits, WireError> {
+        if source != member.disk {
+            return Ok(self.table_of(member, source, id).await?.punched);
+        }
+        Ok(on_control(&member.store, move |store| store.tables(id)).await?.punched)
+    }
+
+    /// Frees blocks on a member that nobody needs, here or on another node.
+    async fn free_at(
+        &self,
+        member: &Member,
+        target: DiskId,
+        id: ChunkId,
+        ranges: Vec<(u64, u64)>,
+    ) -> Result<(), WireError> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        if target == member.disk {
+            return wait(|done| member.store.punch(id, ranges, done)).await.map(drop);
+        }
+        let ranges = ranges.into_iter().map(|(offset, length)| ChunkRange { offset, length }).collect();
+        let item = FreeItem { disk: target.get(), pg: id.pg.get(), index: id.index, ranges };
+        let request = FreeRequest { items: vec![item] };
+        let (answer, _): (FreeResponse, _) =
+            self.ask(&member.pg, target, Opcode::Free, &request, Payload::None).await?;
+        if answer.codes != [0] {
+            // They are zeros there, under good checksums, until the chunk goes.
+            tracing::debug!(chunk = %id, disk = %target, codes = ?answer.codes, "blocks that others freed are not freed here now");
         }
         Ok(())
     }
@@ -177,7 +250,7 @@ impl Inner {
             return self.fetch(&member.pg, source, id, offset, length).await;
         }
         let blocks = wait(|done| member.store.read(id, offset, u64::from(length), done)).await?;
-        let good = blocks.data.chunks(BLOCK_SIZE).zip(&blocks.crcs).all(|(b, crc)| cairn_types::crc32c(b) == *crc);
+        let good = blocks.data.chunks(BLOCK_SIZE).zip(&blocks.crcs).all(|(b, crc)| crc32c(b) == *crc);
         if !good {
             let text = format!("{id}: a block at {offset} on {source} does not match its checksum");
             return Err(WireError::new(ErrorCode::ChecksumMismatch, text));

@@ -47,6 +47,32 @@ fn open_chunks_end_at_the_longest_prefix() {
     assert!(cluster.nodes[0].store().info(id(second)).is_none(), "it could be one that was freed there");
 }
 
+/// What lies behind a block that was freed would stay on one member alone, where others never had it, or forgot it: they were sealed
+/// before that block.
+#[test]
+fn what_follows_a_freed_block_is_copied_too() {
+    let mut cluster = Cluster::start(3);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 10_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    let more = pattern(2, 90_000);
+    // To another node, and to the primary itself.
+    cluster.append(1, &[], index, 12_288, &more).expect("as from the primary");
+    assert_eq!(free(&cluster, 1, index, 4096, 4096), [0]);
+    assert_eq!(free(&cluster, 1, index, 20_480, 8192), [0]);
+    cluster.raise(&[Serving, Serving, Serving]);
+    for i in 0..3 {
+        eventually("the seal", || cluster.nodes[i].store().info(id(index)).is_some_and(|info| info.sealed));
+        let info = cluster.nodes[i].store().info(id(index)).expect("here");
+        assert_eq!(info.length, 12_288 + 90_000, "member {i}");
+        assert_eq!(cluster.read(i, index, 12_288, 8192).expect("read").expect("intact"), more[..8192], "member {i}");
+        let behind = cluster.read(i, index, 28_672, 73_000).expect("read").expect("intact");
+        assert!(behind == more[16_384..89_384], "member {i}");
+        let gone = cluster.read(i, index, 20_480, 8192).expect_err("freed");
+        assert_eq!(gone.code(), Some(ErrorCode::ChunkDeleted), "member {i}");
+    }
+}
+
 /// A member that was away would come back without what it missed, or with what was deleted meanwhile.
 #[test]
 fn a_member_catches_up_just_what_it_missed() {
