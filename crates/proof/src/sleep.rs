@@ -22,7 +22,8 @@ pub struct Sleep {
     number: u32,
     begun: Instant,
     window: Duration,
-    /// Groups that it served in, which nobody was about to join and no former member could come back to.
+    /// Groups that it served in, which nobody was about to join and no former member could come back to. None of a node that is drained:
+    /// its members leave as long as it is not known to be away.
     served: Vec<(u32, u32)>,
 }
 
@@ -43,7 +44,7 @@ impl Cluster {
         granted.ok()?;
         let serving = u32::from(MemberState::Serving.code());
         let mut served = Vec::new();
-        if let Some(map) = self.map() {
+        if let Some(map) = self.map().filter(|_| !self.is_drained(number)) {
             let places = self.places(&map);
             for (pg, state) in groups(&map) {
                 let quiet = state.joining.is_none() && state.formers.is_empty() && !state.retired;
@@ -59,7 +60,7 @@ impl Cluster {
     /// While a node hibernates nobody took its places.
     pub fn nothing_was_replaced(&self, sleep: &Sleep) -> Result<(), String> {
         let Some(map) = self.map() else { return Ok(()) };
-        if sleep.begun.elapsed() > sleep.window.mul_f64(SURE) {
+        if sleep.begun.elapsed() > sleep.window.mul_f64(SURE) || self.is_drained(sleep.number) {
             return Ok(());
         }
         let groups = groups(&map);
@@ -87,10 +88,20 @@ impl Cluster {
         Ok(())
     }
 
+    fn status(&self) -> Option<StatusResponse> {
+        let answer = self.runtime.block_on(self.ask_manager(Opcode::Status, &StatusRequest {}));
+        answer.ok().and_then(|answer| answer.decode().ok())
+    }
+
+    /// Whether a node is drained, or nobody can say.
+    fn is_drained(&self, number: u32) -> bool {
+        let of_node = |target: &Target| target.kind == NODE && target.id == number;
+        self.status().is_none_or(|status| status.drains.iter().any(|drain| drain.target.as_ref().is_some_and(of_node)))
+    }
+
     /// Ends all hibernations; false: some are left.
     pub fn end_hibernations(&self) -> bool {
-        let answer = self.runtime.block_on(self.ask_manager(Opcode::Status, &StatusRequest {}));
-        let Some(status) = answer.ok().and_then(|answer| answer.decode::<StatusResponse>().ok()) else { return false };
+        let Some(status) = self.status() else { return false };
         for hibernation in &status.hibernations {
             let number = hibernation.target.as_ref().map_or(0, |target| target.id);
             // It is asked for again until none is left.
