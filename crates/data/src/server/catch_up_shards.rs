@@ -14,7 +14,7 @@ use cairn_env::AlignedBuf;
 use cairn_format::chunk_header::row_tables;
 use cairn_format::crc_table::PunchedBits;
 use cairn_format::journal_record::CreateRecord;
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, MemberState, SessionId, crc32c};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, MemberState, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse};
 use cairn_wire::error::WireError;
@@ -25,7 +25,7 @@ use super::catch_up::Waits;
 use super::copy::runs;
 use super::member::Member;
 use super::rebuild::{REBUILD_BLOCKS, Rebuild, RebuildError};
-use super::seal_old::wait;
+use super::seal_old::{freed_crc, wait};
 use crate::disk::metrics::add;
 use crate::disk::{AppendOp, Appended};
 
@@ -295,7 +295,7 @@ impl Piece {
     /// Blocks that are freed right after; if that does not come about, they read as bad ones and never as zeros.
     fn fill(&mut self, blocks: usize) {
         self.data.resize(self.data.len() + blocks * BLOCK_SIZE);
-        self.crcs.extend(std::iter::repeat_n(!crc32c(&[0; BLOCK_SIZE]), blocks));
+        self.crcs.extend(std::iter::repeat_n(freed_crc(), blocks));
         self.row_crcs.extend(std::iter::repeat_n(0, blocks * self.row_tables));
     }
 

@@ -28,11 +28,17 @@ use super::member::Member;
 use super::read::summary;
 use crate::disk::{AppendOp, Appended, Chunk, DataError, Done};
 
-/// Blocks without anything, and their checksums.
-fn zeros(bytes: usize) -> (AlignedBuf, Vec<u32>) {
+/// The checksum of what stands for blocks that were freed, which are zeros: it does not match, so until they are freed here as well they
+/// read as bad blocks and never as zeros.
+pub(super) fn freed_crc() -> u32 {
+    !crc32c(&[0; BLOCK_SIZE])
+}
+
+/// What stands for freed blocks.
+fn fillers(bytes: usize) -> (AlignedBuf, Vec<u32>) {
     let mut data = AlignedBuf::unpooled(bytes.next_multiple_of(BLOCK_SIZE));
     data.resize(bytes.next_multiple_of(BLOCK_SIZE));
-    let crcs = vec![crc32c(&[0; BLOCK_SIZE]); data.len() / BLOCK_SIZE];
+    let crcs = vec![freed_crc(); data.len() / BLOCK_SIZE];
     (data, crcs)
 }
 
@@ -148,7 +154,7 @@ impl Inner {
     }
 
     /// Copies what one member has more than another. What cannot be verified ends the prefix: others are sealed there. Blocks that were
-    /// freed there are zeros on the target and freed there as well: others behind them may be in use, of which the target never had, or
+    /// freed there are freed on the target as well: others behind them may be in use, of which the target never had, or
     /// forgot, its own.
     async fn copy_up(
         self: &Arc<Self>,
@@ -170,7 +176,7 @@ impl Inner {
                 (end, is_freed) = (end.min(u64::from(run.end) * block), punched.get(run.start));
             }
             let found = match is_freed {
-                true => Ok(zeros((end - at) as usize)),
+                true => Ok(fillers((end - at) as usize)),
                 false => self.piece(member, source, id, at, (end - at) as u32).await,
             };
             let (data, crcs) = match found {
@@ -194,7 +200,14 @@ impl Inner {
                 }
                 Err(error) => return Err(error),
             };
-            self.write_piece(member, id, made, target, at, (end - at) as usize, data.freeze(), crcs).await?;
+            let written =
+                self.write_piece(member, id, made, target, at, (end - at) as usize, data.freeze(), crcs).await;
+            if is_freed && written.as_ref().is_err_and(|error| error.code == ErrorCode::ChecksumMismatch) {
+                // A server of before these: its part ends here.
+                tracing::error!(chunk = %id, %target, at, "this member does not take what lies behind a freed block; upgrade its server, the rest has one copy less");
+                break;
+            }
+            written?;
             if is_freed {
                 freed.push((at, (end - at).next_multiple_of(block)));
             }
@@ -231,7 +244,7 @@ impl Inner {
         let (answer, _): (FreeResponse, _) =
             self.ask(&member.pg, target, Opcode::Free, &request, Payload::None).await?;
         if answer.codes != [0] {
-            // They are zeros there, under good checksums, until the chunk goes.
+            // They read as bad blocks there, which heal by being freed.
             tracing::debug!(chunk = %id, disk = %target, codes = ?answer.codes, "blocks that others freed are not freed here now");
         }
         Ok(())
