@@ -100,10 +100,12 @@ impl Pair {
 
     /// Pieces of a file that a well-behaved writer could publish, and a few that it could not.
     pub(super) fn pieces(&mut self, inode: u64, numbers: &[u32]) -> Vec<Piece> {
-        let count = 1 + numbers[0] % 3;
-        (0..count)
-            .filter_map(|i| self.piece(inode, numbers[1].rotate_left(11 * i), numbers[2].rotate_left(7 * i)))
-            .collect()
+        let mut pieces: Vec<Piece> = Vec::new();
+        for i in 0..1 + numbers[0] % 3 {
+            let piece = self.piece(inode, numbers[1].rotate_left(11 * i), numbers[2].rotate_left(7 * i));
+            pieces.extend(piece.filter(|piece| !pieces.iter().any(|other| is_elsewhere(piece, other))));
+        }
+        pieces
     }
 
     pub(super) fn piece(&mut self, inode: u64, number: u32, other: u32) -> Option<Piece> {
@@ -312,4 +314,13 @@ impl Pair {
             Operation::SetXattr { inode, name, value: vec![7; n[3] as usize % 300], flags: n[4] % 4 }
         }
     }
+}
+
+/// Whether two pieces put some of the same bytes of a chunk at two places of a file, which no client does.
+fn is_elsewhere(one: &Piece, other: &Piece) -> bool {
+    let apart = |piece: &Piece| piece.file_offset.wrapping_sub(piece.chunk_offset);
+    (one.pg, one.index) == (other.pg, other.index)
+        && apart(one) != apart(other)
+        && one.chunk_offset < other.chunk_offset + other.length
+        && other.chunk_offset < one.chunk_offset + one.length
 }
