@@ -63,7 +63,7 @@ pub use error::{DataError, OpenError};
 pub use metrics::DiskMetrics;
 pub use overwrite::{OverwriteOp, OverwriteOrder, OverwriteRun};
 pub use pg_files::{LOST_MARK_SKIP, PgFiles, PgTrouble};
-pub use read::{BlockData, ReadBlocks};
+pub use read::{BlockData, ReadBlocks, ReadPurpose};
 
 use chunk::{AppendJob, Job};
 use files::FileCache;

@@ -150,6 +150,12 @@ pub trait File: Send + Sync {
         None
     }
 
+    /// Fills `buf` as [`read_at`](Self::read_at) does, and leaves nothing in memory that was not there before. `None` where the
+    /// system cannot: then a direct file does the same, but that it leaves aside what is in memory.
+    fn read_once_at(&self, _buf: &mut [u8], _offset: u64) -> Result<Option<usize>, DiskError> {
+        Ok(None)
+    }
+
     /// Puts up to `len` bytes from `offset` into an empty pipe without copying them; fewer (the count is returned) only
     /// where the file ends or the pipe is full. `None` where the file cannot: then they are read. Waits for the device
     /// as a read does.

@@ -94,7 +94,18 @@ pub(super) struct ReadJob {
     pub(super) length: u64,
     /// The system was told of it.
     pub(super) announced: bool,
+    pub(super) purpose: ReadPurpose,
     done: Wanted,
+}
+
+/// Whether somebody may soon want the same blocks again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadPurpose {
+    /// They stay in the page cache.
+    Again,
+    /// Read once for another member that fills, heals or decodes: what is in memory comes from there, the rest comes past the page
+    /// cache, so that what readers use stays in it.
+    Once,
 }
 
 /// Who gets the blocks, and in what form.
@@ -125,7 +136,7 @@ impl ReadBlocks {
 impl DiskStore {
     /// Reads `length` bytes at `offset`. `done` is called from a thread of the disk.
     pub fn read(&self, id: ChunkId, offset: u64, length: u64, done: Done<ReadBlocks>) -> Result<(), DataError> {
-        self.queue_read(id, offset, length, Wanted::Memory(done))
+        self.queue_read(id, offset, length, ReadPurpose::Again, Wanted::Memory(done))
     }
 
     /// Reads blocks to be sent on, which need not be copied for that.
@@ -134,15 +145,28 @@ impl DiskStore {
         id: ChunkId,
         offset: u64,
         length: u64,
+        purpose: ReadPurpose,
         done: Done<ReadBlocks<BlockData>>,
     ) -> Result<(), DataError> {
-        self.queue_read(id, offset, length, Wanted::Any(done))
+        self.queue_read(id, offset, length, purpose, Wanted::Any(done))
     }
 
-    fn queue_read(&self, id: ChunkId, offset: u64, length: u64, done: Wanted) -> Result<(), DataError> {
+    fn queue_read(
+        &self,
+        id: ChunkId,
+        offset: u64,
+        length: u64,
+        purpose: ReadPurpose,
+        done: Wanted,
+    ) -> Result<(), DataError> {
         self.check()?;
         let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
-        let done = match self.read_in_memory(&chunk, offset, length) {
+        // To ask whether something is in memory makes the system bring it there.
+        let at_hand = match purpose {
+            ReadPurpose::Again => self.read_in_memory(&chunk, offset, length),
+            ReadPurpose::Once => None,
+        };
+        let done = match at_hand {
             Some(blocks) => {
                 done.give(blocks, &self.metrics);
                 return Ok(());
@@ -153,7 +177,8 @@ impl DiskStore {
             add(&self.metrics.overloads, 1);
             return Err(DataError::Busy { disk: self.name().into() });
         }
-        let job = ReadJob { chunk, offset, length, announced: false, done };
+        // What comes past the page cache need not be announced.
+        let job = ReadJob { chunk, offset, length, announced: purpose == ReadPurpose::Once, purpose, done };
         self.reads.push(job).map_err(|_| DataError::Stopping { disk: self.name().into() })
     }
 
@@ -162,7 +187,7 @@ impl DiskStore {
         let Some(job) = self.reads.pop() else { return false };
         self.announce_reads();
         let started = self.context.clock.now();
-        let ReadJob { chunk, offset, length, done, .. } = job;
+        let ReadJob { chunk, offset, length, purpose, done, .. } = job;
         let blocks = match done {
             Wanted::Memory(done) => {
                 let outcome = self.read_now(&chunk, offset, length);
@@ -171,7 +196,7 @@ impl DiskStore {
                 blocks
             }
             Wanted::Any(done) => {
-                let outcome = self.read_any(&chunk, offset, length);
+                let outcome = self.read_any(&chunk, offset, length, purpose);
                 let blocks = outcome.as_ref().map_or(0, |blocks| blocks.crcs.len());
                 done(outcome);
                 blocks
@@ -186,24 +211,48 @@ impl DiskStore {
     }
 
     /// References to pages where that is possible, else a copy.
-    fn read_any(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks<BlockData>, DataError> {
-        if let Some(blocks) = self.pipe_now(chunk, offset, length)? {
+    fn read_any(
+        &self,
+        chunk: &Arc<Chunk>,
+        offset: u64,
+        length: u64,
+        purpose: ReadPurpose,
+    ) -> Result<ReadBlocks<BlockData>, DataError> {
+        if purpose == ReadPurpose::Again
+            && let Some(blocks) = self.pipe_now(chunk, offset, length)?
+        {
             return Ok(blocks);
         }
-        Ok(self.read_now(chunk, offset, length)?.into_sendable())
+        Ok(self.read_for(chunk, offset, length, purpose)?.into_sendable())
     }
 
     /// Reads in the caller's thread.
     pub(crate) fn read_now(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks, DataError> {
+        self.read_for(chunk, offset, length, ReadPurpose::Again)
+    }
+
+    fn read_for(
+        &self,
+        chunk: &Arc<Chunk>,
+        offset: u64,
+        length: u64,
+        purpose: ReadPurpose,
+    ) -> Result<ReadBlocks, DataError> {
         self.check()?;
         // Its file goes at any moment once it is deleted: then that is why it cannot be read.
-        self.read_present(chunk, offset, length).map_err(|error| match &error {
+        self.read_present(chunk, offset, length, purpose).map_err(|error| match &error {
             DataError::Unreadable { chunk: id, .. } if chunk.is_deleted() => DataError::Deleted { chunk: *id },
             _ => error,
         })
     }
 
-    fn read_present(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks, DataError> {
+    fn read_present(
+        &self,
+        chunk: &Arc<Chunk>,
+        offset: u64,
+        length: u64,
+        purpose: ReadPurpose,
+    ) -> Result<ReadBlocks, DataError> {
         let blocks = self.checked_range(chunk, &*self.with_tables(chunk)?, offset, length)?;
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
         let mut data = self.context.pool.take_blocking(bytes, MEMORY_WAIT).map_err(|error| {
@@ -212,7 +261,7 @@ impl DiskStore {
         })?;
         for _ in 0..RETRIES {
             data.clear();
-            if let Some((crcs, row_crcs)) = self.try_read(chunk, offset, length, &blocks, &mut data)? {
+            if let Some((crcs, row_crcs)) = self.try_read(chunk, (offset, length), &blocks, purpose, &mut data)? {
                 let first_block_offset = u64::from(blocks.start) * BLOCK_SIZE as u64;
                 return Ok(ReadBlocks { data, crcs, row_crcs, first_block_offset });
             }
@@ -225,9 +274,9 @@ impl DiskStore {
     fn try_read(
         &self,
         chunk: &Arc<Chunk>,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
         blocks: &Range<u32>,
+        purpose: ReadPurpose,
         data: &mut AlignedBuf,
     ) -> Result<Option<Sums>, DataError> {
         let bytes = (blocks.end - blocks.start) as usize * BLOCK_SIZE;
@@ -239,7 +288,8 @@ impl DiskStore {
         if !moment.needs_file(blocks) {
             data.resize(bytes);
         } else if moment.made {
-            self.read_file(chunk, blocks, bytes, moment.over.iter().map(|(block, _)| *block).max(), data)?;
+            let last_over = moment.over.iter().map(|(block, _)| *block).max();
+            self.read_file(chunk, blocks, purpose, last_over, data)?;
         } else {
             return Err(self.missing(chunk.id, offset, length, 0));
         }
@@ -253,7 +303,7 @@ impl DiskStore {
         &self,
         chunk: &Arc<Chunk>,
         blocks: &Range<u32>,
-        bytes: usize,
+        purpose: ReadPurpose,
         last_over: Option<u32>,
         data: &mut AlignedBuf,
     ) -> Result<(), DataError> {
@@ -266,9 +316,18 @@ impl DiskStore {
         };
         let files = self.files.get(chunk.id).map_err(unreadable)?;
         let file = if self.config.direct_reads { files.direct().map_err(unreadable)? } else { &files.cached };
+        let bytes = blocks.len() * BLOCK_SIZE;
         debug_assert!(bytes.is_multiple_of(BUF_ALIGN));
         let at = chunk.place_of(blocks.start);
-        let got = file.read_at(&mut data.spare_mut()[..bytes], at).map_err(unreadable)?;
+        let into = &mut data.spare_mut()[..bytes];
+        let got = match purpose {
+            ReadPurpose::Again => file.read_at(into, at),
+            ReadPurpose::Once => match file.read_once_at(into, at) {
+                Ok(None) => files.direct().and_then(|file| file.read_at(into, at)),
+                outcome => outcome.map(Option::unwrap_or_default),
+            },
+        };
+        let got = got.map_err(unreadable)?;
         if got < bytes {
             // Blocks at the end may not be home yet; what lies over the file has them, and nothing less will do.
             let have = blocks.start + (got / BLOCK_SIZE) as u32;

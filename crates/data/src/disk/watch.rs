@@ -152,6 +152,9 @@ impl File for WatchedFile {
         // The device has no part in it.
         self.file.read_in_memory(buf, offset)
     }
+    fn read_once_at(&self, buf: &mut [u8], offset: u64) -> Result<Option<usize>, DiskError> {
+        self.transfer(|file| file.read_once_at(buf, offset))
+    }
     fn splice_at(&self, pipe: &mut Pipe, offset: u64, len: usize) -> Result<Option<usize>, DiskError> {
         self.transfer(|file| file.splice_at(pipe, offset, len))
     }

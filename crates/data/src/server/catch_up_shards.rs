@@ -225,6 +225,32 @@ impl Inner {
         long && member.pg.members.iter().all(|member| there(member.state))
     }
 
+    /// Some blocks of a shard: rebuilt, or filled up where they are freed. Those that nobody can make any more are named.
+    async fn make_piece(
+        self: &Arc<Self>,
+        job: &Arc<Rebuild>,
+        member: &Member,
+        punched: &PunchedBits,
+        piece: Range<u32>,
+    ) -> Result<(Piece, Vec<u32>), Option<RebuildError>> {
+        if !self.is_current(member) {
+            return Err(None);
+        }
+        let (mut filled, mut lost) = (Piece::new(member, piece.len()), Vec::new());
+        for run in runs(punched, piece) {
+            if punched.get(run.start) {
+                filled.fill(run.len());
+                continue;
+            }
+            let rebuilt = self.rebuild(job, run).await.map_err(Some)?;
+            lost.extend(rebuilt.lost);
+            filled.data.extend_from_slice(&rebuilt.data);
+            filled.crcs.extend(rebuilt.sums.crcs);
+            filled.row_crcs.extend(rebuilt.sums.row_crcs);
+        }
+        Ok((filled, lost))
+    }
+
     /// Rebuilds a range and appends it. Freed blocks in it are filled up, under a checksum that does not match, and freed
     /// right after by the caller. `Err(None)`: the epoch moved on.
     async fn append_rebuilt(
@@ -243,28 +269,22 @@ impl Inner {
         job.may_lose = self.may_lose(member);
         let job = Arc::new(job);
         let (block, mut lost) = (BLOCK_SIZE as u64, Vec::new());
-        let (mut at, end) = ((range.start / block) as u32, (range.end / block) as u32);
-        while at < end {
-            if !self.is_current(member) {
-                return Err(None);
-            }
-            let piece = at..(at + REBUILD_BLOCKS).min(end);
-            let mut filled = Piece::new(member, piece.len());
-            for run in runs(punched, piece.clone()) {
-                if punched.get(run.start) {
-                    filled.fill(run.len());
-                    continue;
-                }
-                let rebuilt = self.rebuild(&job, run).await.map_err(Some)?;
-                lost.extend(rebuilt.lost);
-                filled.data.extend_from_slice(&rebuilt.data);
-                filled.crcs.extend(rebuilt.sums.crcs);
-                filled.row_crcs.extend(rebuilt.sums.row_crcs);
-            }
+        let blocks = (range.start / block) as u32..(range.end / block) as u32;
+        let piece_from = |from: u32| from..(from + REBUILD_BLOCKS).min(blocks.end);
+        let mut piece = piece_from(blocks.start);
+        let mut made_of_piece = self.make_piece(&job, member, punched, piece.clone()).await?;
+        while !piece.is_empty() {
+            let (filled, lost_here) = made_of_piece;
+            lost.extend(lost_here);
             add(&member.store.metrics().catch_up_bytes, filled.data.len() as u64);
             let op = filled.into_append(member, id, made, u64::from(piece.start) * block);
-            let _appended: Appended = wait(|done| member.store.append(op, done)).await.map_err(failed)?;
-            at = piece.end;
+            // The next one is fetched and made while this one is written.
+            piece = piece_from(piece.end);
+            let append = wait(|done| member.store.append(op, done));
+            let make = self.make_piece(&job, member, punched, piece.clone());
+            let (appended, next) = futures_util::future::join(append, make).await;
+            let _appended: Appended = appended.map_err(failed)?;
+            made_of_piece = next?;
         }
         let _durable: u64 = wait(|done| member.store.sync(id, done)).await.map_err(failed)?;
         // Should enough of their rows turn up after all, they are healed as other bad blocks.

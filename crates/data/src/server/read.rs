@@ -15,7 +15,7 @@ use cairn_wire::hello::PeerKind;
 
 use super::member::{Member, bad_request};
 use super::{Inner, Refused};
-use crate::disk::{BlockData, Chunk, ChunkInfo, DataError, Done, ReadBlocks};
+use crate::disk::{BlockData, Chunk, ChunkInfo, DataError, Done, ReadBlocks, ReadPurpose};
 
 /// Longest range of one read.
 const READ_MAX: u32 = 4 << 20;
@@ -31,7 +31,11 @@ impl Inner {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
         };
-        if request.peer.hello.kind != PeerKind::Server {
+        let purpose = match request.peer.hello.kind {
+            PeerKind::Server => ReadPurpose::Once,
+            _ => ReadPurpose::Again,
+        };
+        if purpose == ReadPurpose::Again {
             self.pace.clients_moved(u64::from(asked.length));
         }
         // The reply is given by whoever ends the read; a refusal at once gives it back.
@@ -69,7 +73,7 @@ impl Inner {
                 }
             }
         });
-        if let Err(error) = member.store.read_to_send(id, asked.offset, u64::from(asked.length), done)
+        if let Err(error) = member.store.read_to_send(id, asked.offset, u64::from(asked.length), purpose, done)
             && let Some(reply) = slot.lock().take()
         {
             return Err((reply, self.absent(&member, id, error)));

@@ -18,6 +18,8 @@ use crate::pipe::Pipe;
 
 /// Slices handed to the kernel in one call (`IOV_MAX`).
 const IOV_MAX: usize = 1024;
+/// `RWF_DONTCACHE`: what a read brings into the page cache leaves it with the read.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 #[derive(Debug)]
 pub(super) struct RealFile {
@@ -89,6 +91,24 @@ impl RealFile {
         if aligned { Ok(()) } else { Err(DiskError::Misaligned { path: self.path.clone(), op, offset, len }) }
     }
 
+    /// Reads until all is there or the file ends.
+    fn fill(
+        &self,
+        buf: &mut [u8],
+        mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < buf.len() {
+            let got = retry(|| read(&mut buf[done..], done as u64))?;
+            done += got;
+            // A direct read that stops off the grid met the end of the file; going on would be misaligned.
+            if got == 0 || (self.direct && !got.is_multiple_of(BUF_ALIGN)) {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
     fn write_zero(&self) -> DiskError {
         let kind = std::io::ErrorKind::WriteZero;
         DiskError::Io { path: self.path.clone(), op: DiskOp::Write, kind, errno: None }
@@ -113,17 +133,21 @@ impl RealFile {
 impl File for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
         self.check_aligned(DiskOp::Read, buf, offset)?;
-        let mut done = 0;
-        while done < buf.len() {
-            let got = retry(|| rustix::io::pread(&self.fd, &mut buf[done..], offset + done as u64))
-                .map_err(self.failed(DiskOp::Read))?;
-            done += got;
-            // A direct read that stops off the grid met the end of the file; going on would be misaligned.
-            if got == 0 || (self.direct && !got.is_multiple_of(BUF_ALIGN)) {
-                break;
-            }
+        self.fill(buf, |rest, done| rustix::io::pread(&self.fd, rest, offset + done)).map_err(self.failed(DiskOp::Read))
+    }
+
+    fn read_once_at(&self, buf: &mut [u8], offset: u64) -> Result<Option<usize>, DiskError> {
+        if self.direct {
+            return self.read_at(buf, offset).map(Some);
         }
-        Ok(done)
+        let read = |rest: &mut [u8], done| {
+            rustix::io::preadv2(&self.fd, &mut [IoSliceMut::new(rest)], offset + done, DONTCACHE)
+        };
+        match self.fill(buf, read) {
+            // Kernels before 6.14, and file systems that cannot.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
+            outcome => outcome.map(Some).map_err(self.failed(DiskOp::Read)),
+        }
     }
 
     fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> Option<()> {

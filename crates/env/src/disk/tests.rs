@@ -53,6 +53,25 @@ fn what_is_in_memory_is_read_without_waiting() {
     assert!(!direct.is_direct() || direct.read_in_memory(&mut back, 0).is_none());
 }
 
+/// A repair would get other bytes than a reader, or less at the end of a file; or a file system that cannot would fail it.
+#[test]
+fn what_is_read_once_is_the_same() {
+    let (_dir, disk) = disk();
+    let file = disk.open("f", OpenOptions::CREATE_NEW).unwrap();
+    let bytes: Vec<u8> = (0..20_000u32).map(|i| (i * 7 / 3) as u8).collect();
+    file.write_at(&bytes, 0).unwrap();
+    let mut back = vec![0; 9000];
+    // `None` is what kernels before 6.14 and some file systems say.
+    if let Some(got) = file.read_once_at(&mut back, 500).unwrap() {
+        assert_eq!((got, &back[..]), (9000, &bytes[500..9500]));
+        assert_eq!(file.read_once_at(&mut back, 15_000).unwrap(), Some(5000), "up to the end");
+        assert_eq!(back[..5000], bytes[15_000..]);
+    }
+    let processes = RealDisk::open(std::path::Path::new("/proc/self")).unwrap();
+    let status = processes.open("status", OpenOptions::READ).unwrap();
+    assert!(matches!(status.read_once_at(&mut back[..10], 0), Ok(None | Some(10))));
+}
+
 /// A directory on a file system without direct I/O would be unusable.
 #[test]
 fn direct_falls_back_to_buffered() {

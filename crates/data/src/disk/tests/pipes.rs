@@ -9,7 +9,7 @@ use cairn_format::chunk_header::DATA_OFFSET;
 use cairn_types::{BLOCK_SIZE, crc32c};
 
 use super::model::*;
-use crate::disk::{BlockData, DataError, DiskStore, ReadBlocks, paths};
+use crate::disk::{BlockData, DataError, DiskStore, ReadBlocks, ReadPurpose, paths};
 
 const LEN: usize = 512 << 10;
 
@@ -27,8 +27,17 @@ fn store() -> (tempfile::TempDir, Arc<RealDisk>, Arc<DiskStore>) {
 }
 
 fn send(store: &DiskStore, offset: u64, length: u64) -> Result<ReadBlocks<BlockData>, DataError> {
+    send_for(store, offset, length, ReadPurpose::Again)
+}
+
+fn send_for(
+    store: &DiskStore,
+    offset: u64,
+    length: u64,
+    purpose: ReadPurpose,
+) -> Result<ReadBlocks<BlockData>, DataError> {
     let (slot, done) = slot();
-    store.read_to_send(id(1), offset, length, done)?;
+    store.read_to_send(id(1), offset, length, purpose, done)?;
     outcome(store, &slot)
 }
 
@@ -116,4 +125,49 @@ fn damage_is_found() {
     file.set_len(DATA_OFFSET + 40_000).unwrap();
     assert!(matches!(send(&store, 0, 65_536), Err(DataError::Unreadable { .. })));
     assert!(is_piped(&send(&store, 0, 36_864).unwrap()), "what is still there is served");
+}
+
+/// A repair would push out of memory what readers use, and take several times the processor for pages that nobody wants again; or
+/// leave aside what is in memory, or bring other bytes.
+#[test]
+fn what_is_read_once_does_not_fill_the_page_cache() {
+    let (dir, _disk, store) = store();
+    store.close();
+    drop(store);
+    let disk = Arc::new(RealDisk::open(dir.path()).unwrap());
+    let store = open_on(disk.clone(), config()).unwrap();
+    let file = disk.open(&paths::chunk(id(1)), OpenOptions::READ).unwrap();
+    let other = disk.open("other", OpenOptions::CREATE).unwrap();
+    other.write_at(&bytes(), DATA_OFFSET).unwrap();
+    drop_pages(&dir, "other");
+    if is_in_memory(&*other) {
+        eprintln!("skipped: the file system of {} keeps all pages", dir.path().display());
+        return;
+    }
+    // Its tables are read beforehand, and the system reads on behind them.
+    send_for(&store, 0, 4096, ReadPurpose::Once).unwrap();
+    drop_pages(&dir, &paths::chunk(id(1)));
+    let once = send_for(&store, 5000, 300_000, ReadPurpose::Once).unwrap();
+    assert!(!is_piped(&once));
+    assert_eq!((once.first_block_offset, once.crcs.len()), (4096, 74));
+    assert!(received(once) == bytes()[4096..75 * 4096]);
+    assert!(!is_in_memory(&*file), "nothing of it stays");
+
+    assert!(is_piped(&send(&store, 0, LEN as u64).unwrap()));
+    assert!(is_in_memory(&*file), "a reader may come again");
+    let once = send_for(&store, 5000, 300_000, ReadPurpose::Once).unwrap();
+    assert!(received(once) == bytes()[4096..75 * 4096]);
+    assert!(is_in_memory(&*file), "what was there before stays");
+}
+
+/// Writes a file out and takes it out of the page cache, where the file system does that.
+fn drop_pages(dir: &tempfile::TempDir, path: &str) {
+    let file = std::fs::File::open(dir.path().join(path)).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+/// Whether all of what the test reads once is; if not, the system may bring it in now.
+fn is_in_memory(file: &dyn cairn_env::File) -> bool {
+    file.read_in_memory(&mut vec![0; 74 * BLOCK_SIZE], DATA_OFFSET + BLOCK_SIZE as u64).is_some()
 }
