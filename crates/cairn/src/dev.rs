@@ -123,7 +123,12 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
         direct_reads: false,
         compact: true,
         rpc_threads: None,
-        bootstrap: Some(Bootstrap { meta_nodes: 1, data_nodes: args.nodes, quiet: Duration::from_secs(3) }),
+        bootstrap: Some(Bootstrap {
+            meta_nodes: 1,
+            data_nodes: args.nodes,
+            quiet: Duration::from_secs(3),
+            smaller: true,
+        }),
     }
 }
 

@@ -430,7 +430,7 @@ impl Cluster {
         }
         let known: Vec<String> = self.view().volumes.values().map(|v| v.name.clone()).collect();
         let text = match known.is_empty() {
-            true => "the cluster has no volume yet; it makes \"default\" once a meta node is registered".to_owned(),
+            true => "the cluster has no volume yet; `cairn admin status` says what \"default\" waits for".to_owned(),
             false => format!("there are {}; cairn admin volume create makes one", known.join(", ")),
         };
         Err(ClientError::remote(&format!("volume {name:?}"), ErrorCode::UnknownVolume, &text))

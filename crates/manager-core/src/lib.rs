@@ -14,6 +14,7 @@ pub mod checkpoint;
 pub mod command;
 pub mod config;
 pub mod events;
+pub mod first_volume;
 pub mod gray;
 pub mod invariants;
 pub mod items;

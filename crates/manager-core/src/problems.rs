@@ -15,6 +15,7 @@ const NAMED_MAX: usize = 4;
 /// Every problem that state and heartbeats show.
 pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     let mut out = Vec::new();
+    out.extend(crate::first_volume::waits_for(state));
     waiting(state, &mut out);
     read_only(state, &mut out);
     incomplete(state, soft, &mut out);
@@ -25,6 +26,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     gray(state, soft, &mut out);
     unreplaced(state, soft, &mut out);
     degraded(state, &mut out);
+    crate::first_volume::thin_partitions(state, &mut out);
     misplaced(state, soft, &mut out);
     volumes(state, &mut out);
     out
@@ -250,7 +252,8 @@ fn missed(state: &State, node: &Node) -> String {
             names(mine.iter().filter(|p| p.members.len() == 1).map(|p| p.id.to_string()))
         ),
         _ if standing().next().is_some() => format!(
-            "{} cannot be used: most members are down, and nobody else can take their places before a majority runs;              what the others have is read with --stale-ok",
+            "{} cannot be used: most members are down, and nobody else can take their places before a majority runs; \
+             what the others have is read with --stale-ok",
             names(standing().map(|p| p.id.to_string()))
         ),
         _ => format!(

@@ -11,11 +11,13 @@ pub struct Bootstrap {
     pub data_nodes: usize,
     /// Else, with at least one of each, when nobody registered for this long.
     pub quiet: Duration,
+    /// With fewer copies and members of its partition than the settings want, where there are no nodes for them.
+    pub smaller: bool,
 }
 
 impl Default for Bootstrap {
     fn default() -> Self {
-        Self { meta_nodes: 3, data_nodes: 3, quiet: Duration::from_secs(3) }
+        Self { meta_nodes: 3, data_nodes: 3, quiet: Duration::from_secs(3), smaller: false }
     }
 }
 

@@ -125,6 +125,7 @@ fn a_partition_without_a_majority_is_said_to_stand() {
         said.contains("p2 cannot be used: most members are down") && !said.contains("run on their other"),
         "{said}"
     );
+    assert!(!said.contains("  "), "a line is broken in the middle: {said}");
 }
 
 /// A disk that failed and was replaced everywhere would be told as one that groups lack.

@@ -6,7 +6,7 @@ use crate::manager::Manager;
 use cairn_env::Rng;
 use cairn_manager_core::command::{Command, InitCluster, PutManager};
 use cairn_manager_core::items::Node;
-use cairn_manager_core::{Key, Roles, State};
+use cairn_manager_core::{Key, Roles, State, first_volume};
 use cairn_raft_host::MemberChange;
 use cairn_types::{Layout, NodeId};
 use std::collections::BTreeSet;
@@ -56,7 +56,8 @@ impl Manager {
     pub(super) async fn default_volume(&self) {
         let now = self.now();
         let layout = self.look(|state, leading| {
-            if state.had_volumes() || state.cluster().is_none() {
+            let waits = !self.config.bootstrap.smaller && first_volume::waits_for(state).is_some();
+            if state.had_volumes() || state.cluster().is_none() || waits {
                 return None;
             }
             let metas = state.nodes().filter(|n| n.up && n.roles.has(Roles::META)).count();

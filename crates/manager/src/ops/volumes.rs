@@ -7,7 +7,7 @@ use crate::manager::Manager;
 use cairn_manager_core::command::{Command, ConfigValue, CreateVolume, DeleteVolume, SetVolume};
 use cairn_manager_core::items::Volume;
 use cairn_manager_core::map::volume_message;
-use cairn_manager_core::{Outcome, plan};
+use cairn_manager_core::{Outcome, first_volume, plan};
 use cairn_types::{ErrorCode, Layout, PartitionId, Time, VolumeId};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
@@ -28,7 +28,11 @@ impl Manager {
                 bits => Layout::from_bits(bits)
                     .ok_or_else(|| WireError::new(ErrorCode::BadLayout, "the layout is not one of this version"))?,
             };
-            plan::check_layout(state, layout).map(|()| layout)
+            plan::check_layout(state, layout)?;
+            match first_volume::too_few_metas(state) {
+                Some(why) => Err(WireError::new(ErrorCode::NotEnoughDisks, why)),
+                None => Ok(layout),
+            }
         })?;
         let volume = self.make_volume(request.name, layout).await?;
         // Its groups are there before its first file, if possible; else the first writer is told why not.

@@ -145,7 +145,7 @@ pub struct Managers {
 impl Managers {
     /// `count` members; the default volume is made when `meta` and `data` nodes are there.
     pub fn start(count: usize, meta: usize, data: usize) -> Self {
-        let bootstrap = Bootstrap { meta_nodes: meta, data_nodes: data, quiet: Duration::from_secs(60) };
+        let bootstrap = Bootstrap { meta_nodes: meta, data_nodes: data, quiet: Duration::from_secs(60), smaller: true };
         // Ports are held until all are known.
         let routers: Vec<Arc<Router>> = (0..count).map(|_| Arc::new(Router::default())).collect();
         let identities: Vec<Identity> = (0..count).map(|i| identity(ClusterId::NONE, i)).collect();
