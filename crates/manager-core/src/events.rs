@@ -5,7 +5,7 @@
 //! a node that is lost raises many epochs, in one line. The newest [`EVENTS_MAX`] are kept. Invariant: nothing depends on events.
 //! Not here: the texts of what is wrong now ([`crate::problems`]).
 use crate::apply::Outcome;
-use crate::command::{Command, MemberAt, Note, Register};
+use crate::command::{Command, MemberAt, Note, PutManager, Register};
 use crate::items::{DiskState, clip_to};
 use crate::job::JobState;
 use crate::maintenance::Target;
@@ -338,8 +338,7 @@ impl State {
             }
             Command::PutManager(command) => {
                 let node = NodeId(command.node);
-                let how = if command.removed { "is no manager any more" } else { "is a manager" };
-                say(Kind::Members, (node, DiskId(0), PgId(0)), format!("{node} {how} ({})", command.address));
+                say(Kind::Members, (node, DiskId(0), PgId(0)), format!("{node} is {}", standing(command)));
             }
             _ => {}
         }
@@ -422,6 +421,11 @@ pub fn last_bad_blocks(state: &State, pg: PgId, disk: DiskId) -> bool {
     let mut newest = state.events().rev().filter(|event| kinds.contains(&event.kind));
     let last = newest.find(|event| event.pg == pg.get() && event.disk == disk.get());
     last.is_some_and(|event| event.kind == Kind::BadBlocks as u32)
+}
+
+/// What somebody is by it.
+fn standing(command: &PutManager) -> String {
+    if command.removed { "no manager any more".into() } else { format!("a manager ({})", command.address) }
 }
 
 #[cfg(test)]

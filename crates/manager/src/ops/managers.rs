@@ -41,7 +41,15 @@ impl Manager {
             return Err(refused(format!("manager {node} needs its address: give it as {}@host:port", node.get())));
         }
         if members.contains(node) {
-            return Ok(());
+            let at = self.look(|state, _| state.node(node).map(|n| n.address.clone()).unwrap_or_default())?;
+            return match at == address || at.is_empty() {
+                true => Ok(()),
+                false => Err(refused(format!(
+                    "{node} is a manager already, at {at}; another address: change it in its configuration and restart it; another \
+                     machine: take it out first with `cairn admin manager remove {}`",
+                    node.get()
+                ))),
+            };
         }
         if members.voters.len() + members.learners.len() >= MANAGERS_MAX {
             return Err(refused(format!("there are {MANAGERS_MAX} managers already; remove one first")));
@@ -68,6 +76,7 @@ impl Manager {
             return Err(refused(format!("{node} is no manager; they are {}", names(&members.voters))));
         }
         let left: Vec<NodeId> = members.voters.iter().copied().filter(|voter| *voter != node).collect();
+        self.ask_unasked(&left).await?;
         let alive = self.look(|_, leading| {
             let answers = |id: &&NodeId| **id == self.config.member || leading.managers.get(id) == Some(&true);
             left.iter().filter(answers).count()
@@ -89,6 +98,20 @@ impl Manager {
         let put = PutManager { node: node.get(), removed: true, ..PutManager::default() };
         self.execute(Command::PutManager(put)).await?;
         tracing::warn!(%node, "a manager was removed");
+        Ok(())
+    }
+
+    /// Asks those of whom nothing is known: this manager leads since a moment, as after another one handed over to be removed.
+    async fn ask_unasked(&self, voters: &[NodeId]) -> Result<(), WireError> {
+        let (deadline, unasked) = self.look(|state, leading| {
+            let unasked = voters.iter().filter(|id| **id != self.config.member && !leading.managers.contains_key(id));
+            let at = unasked.filter_map(|id| Some((*id, state.node(*id)?.address.clone())));
+            (state.config().duration(cairn_manager_core::Key::ProbeDeadline), at.collect::<Vec<_>>())
+        })?;
+        for (node, address) in unasked {
+            let alive = self.probe_node(&address, deadline).await == ProbeOutcome::Alive;
+            self.look(|_, leading| leading.managers.insert(node, alive))?;
+        }
         Ok(())
     }
 

@@ -167,6 +167,28 @@ fn one_manager_becomes_three() {
     assert_ne!(last.leader_node as usize, leader + 1);
 }
 
+/// A manager that leads since a moment would call others dead that it has not asked yet, and refuse what an operator wants.
+#[test]
+fn a_new_leader_asks_before_it_calls_others_dead() {
+    use cairn_wire::common::Empty;
+    use cairn_wire::data::NodeAddress;
+    let managers = Managers::start(3, 1, 3);
+    managers.cluster();
+    let leader = managers.leader();
+    let elsewhere = NodeAddress { node: leader as u32 + 1, address: "127.0.0.1:1".into() };
+    let again = ChangeMembersRequest {
+        add: vec![leader as u32 + 1],
+        addresses: vec![elsewhere],
+        ..ChangeMembersRequest::default()
+    };
+    let error = managers.try_call::<Empty>(Opcode::ChangeMembers, &again).expect_err("it is at another address");
+    assert!(error.to_string().contains("is a manager already, at 127.0.0.1:"), "{error}");
+    // It hands over, and whoever leads then is asked the same at once.
+    let remove = ChangeMembersRequest { remove: vec![leader as u32 + 1], ..ChangeMembersRequest::default() };
+    managers.try_call::<Empty>(Opcode::ChangeMembers, &remove).expect("the two others answer");
+    eventually("its removal", || (managers.status().managers.len() == 2).then_some(()));
+}
+
 /// A member that lost its directory would vote a second time in a term: two leaders, two truths.
 #[test]
 fn a_member_that_lost_its_log_gets_no_vote_by_itself() {
