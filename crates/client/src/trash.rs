@@ -11,6 +11,7 @@ use crate::error::{ClientError, Result};
 use crate::meta::volume::{RenameMode, Volume};
 use cairn_types::ErrorCode;
 use cairn_wire::meta::Attributes;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,6 +24,10 @@ pub const KEEP_ATTRIBUTE: &[u8] = b"user.cairn.trash_keep";
 const PATH_ATTRIBUTE: &[u8] = b"user.cairn.trash_path";
 /// Buckets begin at multiples of it.
 pub const BUCKET_SECONDS: u64 = 600;
+/// Entries that are looked at, or removed, at the same time.
+const IN_FLIGHT_MAX: usize = 64;
+/// Longest time that something is kept: a hundred years. Names of buckets have twelve digits.
+const KEEP_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The trash of one user.
 pub struct Trash {
@@ -142,7 +147,7 @@ impl Trash {
 
     /// The directory for what is removed now, made if it is not there.
     async fn bucket(&self, keep: Duration) -> Result<Vec<u8>> {
-        let time = (now() + keep).as_secs().next_multiple_of(BUCKET_SECONDS);
+        let time = (now() + keep.min(KEEP_MAX)).as_secs().next_multiple_of(BUCKET_SECONDS);
         let own = self.own();
         let bucket = joined(&[&own, format!("{time:012}").as_bytes()]);
         if self.made.lock().as_ref() == Some(&bucket) {
@@ -182,26 +187,38 @@ impl Trash {
     }
 
     async fn list_bucket(&self, bucket: &[u8], uid: u32, time: u64, found: &mut Vec<Trashed>) -> Result<()> {
-        for name in self.names(bucket).await? {
-            let entry = joined(&[bucket, &name]);
-            let Some(about) = self.volume.try_stat(&entry, false).await? else { continue };
-            // Not made by this, or on its way out at this moment.
-            let Ok(path) = self.volume.get_xattr(about.inode, PATH_ATTRIBUTE).await else { continue };
-            for inner in self.names(&entry).await? {
-                let now_at = joined(&[&entry, &inner]);
-                let Some(attributes) = self.volume.try_stat(&now_at, false).await? else { continue };
-                found.push(Trashed {
-                    path: path.clone(),
-                    now_at,
-                    entry: entry.clone(),
-                    attributes,
-                    removed_ns: about.btime_ns,
-                    expires_ns: time.saturating_mul(1_000_000_000),
-                    uid,
-                });
-            }
+        let names = self.names(bucket).await?;
+        let looks = names.iter().map(|name| self.list_entry(joined(&[bucket, name]), uid, time));
+        let mut entries = stream::iter(looks).buffer_unordered(IN_FLIGHT_MAX);
+        while let Some(entry) = entries.try_next().await? {
+            found.extend(entry);
         }
         Ok(())
+    }
+
+    /// What is in an entry: one thing, or nothing where it was not made by this, or is on its way out at this moment.
+    async fn list_entry(&self, entry: Vec<u8>, uid: u32, time: u64) -> Result<Vec<Trashed>> {
+        let mut found = Vec::new();
+        let Some(about) = self.volume.try_stat(&entry, false).await? else { return Ok(found) };
+        let path = match self.volume.get_xattr(about.inode, PATH_ATTRIBUTE).await {
+            Ok(path) => path,
+            Err(error) if is_none_of_ours(&error) => return Ok(found),
+            Err(error) => return Err(error),
+        };
+        for inner in self.names(&entry).await? {
+            let now_at = joined(&[&entry, &inner]);
+            let Some(attributes) = self.volume.try_stat(&now_at, false).await? else { continue };
+            found.push(Trashed {
+                path: path.clone(),
+                now_at,
+                entry: entry.clone(),
+                attributes,
+                removed_ns: about.btime_ns,
+                expires_ns: time.saturating_mul(1_000_000_000),
+                uid,
+            });
+        }
+        Ok(found)
     }
 
     /// Names in a directory; none if it is not there, or not for this user.
@@ -215,7 +232,8 @@ impl Trash {
         let (mut names, mut after) = (Vec::new(), Vec::new());
         loop {
             let page = match self.volume.readdir(directory.inode, &after, false).await {
-                Err(error) if error.code() == Some(ErrorCode::PermissionDenied) => return Ok(names),
+                // It went while it was listed: somebody else emptied the trash, or the time of the bucket is over.
+                Err(error) if is_none_of_ours(&error) => return Ok(names),
                 page => page?,
             };
             after = page.entries.last().map(|last| last.cookie.clone()).unwrap_or_default();
@@ -235,10 +253,24 @@ impl Trash {
         Ok(())
     }
 
-    /// Removes something for good.
-    pub async fn remove(&self, trashed: &Trashed) -> Result<()> {
-        self.volume.remove_tree(&trashed.entry).await
+    /// Removes things for good; how many. What is not there any more was removed by somebody else.
+    pub async fn remove_all(&self, trashed: &[Trashed]) -> Result<usize> {
+        let removals = trashed.iter().map(|one| async {
+            match self.volume.remove_tree(&one.entry).await {
+                Err(error) if error.is_not_found() => Ok(0),
+                result => result.map(|()| 1),
+            }
+        });
+        stream::iter(removals)
+            .buffer_unordered(IN_FLIGHT_MAX)
+            .try_fold(0, |sum, one| async move { Ok(sum + one) })
+            .await
     }
+}
+
+/// It is gone, not for this user, or no entry of a trash.
+fn is_none_of_ours(error: &ClientError) -> bool {
+    error.is_not_found() || matches!(error.code(), Some(ErrorCode::NoAttribute | ErrorCode::PermissionDenied))
 }
 
 async fn make(volume: &Volume, path: &[u8]) -> Result<()> {
@@ -250,15 +282,4 @@ async fn make(volume: &Volume, path: &[u8]) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A file could be moved into the trash again and again, or be taken for one that is in it.
-    #[test]
-    fn paths_of_the_trash() {
-        assert!(is_in_trash(b"/.trash") && is_in_trash(b"/.trash/0/x"));
-        assert!(!is_in_trash(b"/.trashy") && !is_in_trash(b"/a/.trash") && !is_in_trash(b"/"));
-        assert_eq!(above(b"/a/b"), b"/a");
-        assert_eq!(above(b"/a"), b"/");
-    }
-}
+mod tests;

@@ -86,3 +86,40 @@ fn what_rm_removes_can_be_brought_back() {
     assert_eq!(cluster.ok(&["--json", "fs", "trash", "ls"]), "");
     assert!(cluster.ok(&["admin", "fsck"]).contains("0 findings"));
 }
+
+/// Root could not help somebody who removed the wrong file, and many files would go one after the other.
+#[test]
+fn the_trash_of_somebody_else_and_many_operands() {
+    let cluster = Cluster::start(SHAPE);
+    // As if user 4242 had removed it.
+    let entry = "/.trash/4242/009999999600/17-1";
+    cluster.ok(&["fs", "mkdir", "-p", entry]);
+    put(&cluster, &format!("{entry}/report"), b"of somebody else");
+    cluster.ok(&["fs", "xattr", "set", entry, "user.cairn.trash_path", "/report"]);
+    cluster.fails(&["fs", "trash", "restore", "/report"], 3);
+    cluster.ok(&["fs", "trash", "restore", &format!("{entry}/report")]);
+    assert_eq!(cluster.ok(&["fs", "cat", "/report"]), "of somebody else");
+
+    // Files at the same time, but what an operand names is gone before one that lies in it is looked at.
+    let local = cluster.path("many");
+    fs::create_dir(&local).expect("directory");
+    (0..300).for_each(|n| fs::write(local.join(format!("f{n}")), b"x").expect("file"));
+    cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), "/"]);
+    let failed = cluster.fails(&["fs", "rm", "/many/f0", "/many/none", "/many/f[1-9]*", "/many/f0"], 10);
+    assert!(failed.contains("/many/none") && failed.contains("/many/f0"), "{failed}");
+    assert_eq!(cluster.ok(&["fs", "ls", "/many"]), "");
+    let listed = cluster.ok(&["--json", "fs", "trash", "ls"]);
+    assert_eq!(listed.lines().count(), 300, "{listed}");
+    cluster.ok(&["fs", "trash", "restore", "/many/f7"]);
+    let failed = cluster.fails(&["fs", "rm", "-r", "/many", "/many/f7"], 10);
+    assert!(failed.contains("/many/f7: "), "{failed}");
+    assert!(cluster.ok(&["fs", "trash", "empty"]).starts_with("300 removed"), "299 files and the directory");
+
+    // A volume that is used up has no room for the trash either.
+    put(&cluster, "/last", b"x");
+    cluster.ok(&["fs", "quota", "set", "--volume", "--inodes", "1", "/"]);
+    let refused = cluster.fails(&["fs", "rm", "/last"], 6);
+    assert!(refused.contains("cannot be moved to the trash") && refused.contains("--skip-trash"), "{refused}");
+    cluster.ok(&["fs", "rm", "--skip-trash", "/last"]);
+    assert!(cluster.ok(&["admin", "fsck"]).contains("0 findings"));
+}

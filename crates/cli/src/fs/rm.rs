@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Removals in flight when a tree has to be removed entry by entry.
+/// Removals in flight.
 const IN_FLIGHT_MAX: usize = 64;
 
 #[derive(Args, Debug)]
@@ -39,8 +39,12 @@ pub struct RmArgs {
 impl RmArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let report = Arc::new(context.plain_report());
+        let mut removals = Removals::new(report.clone(), self.force);
         let mut trashes = Trashes::default();
         for text in &self.paths {
+            if removals.directories {
+                removals.finish().await;
+            }
             let found = match expand(context, text, false).await {
                 Ok(found) => found,
                 Err(error) if self.force && error.is_not_found() => continue,
@@ -49,27 +53,28 @@ impl RmArgs {
                     continue;
                 }
             };
+            if found.iter().any(Found::is_directory) {
+                removals.finish().await;
+            }
             for found in found {
-                if let Err(error) = self.remove(context, &found, &report, &mut trashes).await
-                    && !(self.force && error.is_not_found())
-                {
-                    report.fail(&error);
+                match self.removal(context, found, &mut trashes).await {
+                    Ok(removal) => removals.begin(removal).await,
+                    Err(error) => report.fail(&error),
+                }
+                if report.is_stopped() {
+                    break;
                 }
             }
             if report.is_stopped() {
                 break;
             }
         }
+        removals.finish().await;
         report.finish()
     }
 
-    async fn remove(
-        &self,
-        context: &Context,
-        found: &Found,
-        report: &Arc<Report>,
-        trashes: &mut Trashes,
-    ) -> Result<()> {
+    /// What is to be done for something that was found.
+    async fn removal(&self, context: &Context, found: Found, trashes: &mut Trashes) -> Result<Removal> {
         if found.at.path == b"/" {
             let text = format!("{}: the root of a volume is not removed; name what is in it, such as '/*'", found.at);
             return Err(CliError::refused(Exit::Usage, text));
@@ -82,16 +87,42 @@ impl RmArgs {
             let text = format!("{} is a directory; rm -r removes it with all that is in it", found.at);
             return Err(CliError::refused(Exit::WrongKind, text));
         }
-        if !self.skip_trash && to_trash(context, found, trashes).await? {
-            report.done(if found.is_directory() { Done::Directory } else { Done::File(0) });
+        if self.skip_trash || is_in_trash(&found.at.path) {
+            return Ok(Removal { found, trash: None });
+        }
+        let trash = match trashes.entry((found.at.cluster.clone(), found.at.volume.clone())) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert(Arc::new(trash_of(context, &found.at).await?)),
+        };
+        Ok(Removal { trash: Some(trash.clone()), found })
+    }
+}
+
+/// Trashes of volumes, as they are needed.
+type Trashes = BTreeMap<(Option<Vec<String>>, String), Arc<Trash>>;
+
+/// Something that goes.
+struct Removal {
+    found: Found,
+    /// Where it is kept; `None`: it goes for good.
+    trash: Option<Arc<Trash>>,
+}
+
+impl Removal {
+    async fn run(&self, report: &Arc<Report>) -> Result<()> {
+        let Found { at, volume, .. } = &self.found;
+        if let Some(trash) = &self.trash
+            && self.to_trash(trash).await?
+        {
+            report.done(if self.found.is_directory() { Done::Directory } else { Done::File(0) });
             return Ok(());
         }
-        if !found.is_directory() {
-            found.volume.unlink(&found.at.path).await.map_err(|e| e.named_for(&found.at))?;
+        if !self.found.is_directory() {
+            volume.unlink(&at.path).await.map_err(|e| e.named_for(at))?;
             report.done(Done::File(0));
             return Ok(());
         }
-        match found.volume.remove_tree(&found.at.path).await {
+        match volume.remove_tree(&at.path).await {
             Ok(()) => {
                 report.done(Done::Directory);
                 Ok(())
@@ -108,34 +139,66 @@ impl RmArgs {
                     )
                 ) =>
             {
-                remove_each(found, report).await;
+                remove_each(&self.found, report).await;
                 Ok(())
             }
-            Err(error) => Err(error.named_for(&found.at).into()),
+            Err(error) => Err(error.named_for(at).into()),
+        }
+    }
+
+    /// Moves it to the trash of its volume. False: it is to be removed for good.
+    async fn to_trash(&self, trash: &Trash) -> Result<bool> {
+        let at = &self.found.at;
+        match trash.put(&at.path).await {
+            Ok(kept) => Ok(kept),
+            Err(error) => {
+                let exit = match error.code() {
+                    Some(ErrorCode::PermissionDenied) => Exit::Permission,
+                    // The trash counts in the volume.
+                    Some(ErrorCode::QuotaExceeded | ErrorCode::NoSpace) => Exit::NoSpace,
+                    _ => return Err(error.named_for(at).into()),
+                };
+                let text = format!("{at}: cannot be moved to the trash ({error}); rm --skip-trash removes it for good");
+                Err(CliError::refused(exit, text))
+            }
         }
     }
 }
 
-/// Trashes of volumes, as they are needed.
-type Trashes = BTreeMap<(Option<Vec<String>>, String), Trash>;
+/// Removals that are under way. What one operand names, and files of several ones, go at the same time; a directory is gone
+/// before the next operand is looked at, which may lie in it.
+struct Removals {
+    report: Arc<Report>,
+    force: bool,
+    room: Arc<Semaphore>,
+    tasks: JoinSet<()>,
+    directories: bool,
+}
 
-/// Moves something to the trash of its volume. False: it is to be removed for good.
-async fn to_trash(context: &Context, found: &Found, trashes: &mut Trashes) -> Result<bool> {
-    if is_in_trash(&found.at.path) {
-        return Ok(false);
+impl Removals {
+    fn new(report: Arc<Report>, force: bool) -> Self {
+        let room = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+        Self { report, force, room, tasks: JoinSet::new(), directories: false }
     }
-    let trash = match trashes.entry((found.at.cluster.clone(), found.at.volume.clone())) {
-        Entry::Occupied(there) => there.into_mut(),
-        Entry::Vacant(place) => place.insert(trash_of(context, &found.at).await?),
-    };
-    match trash.put(&found.at.path).await {
-        Ok(kept) => Ok(kept),
-        Err(error) if error.code() == Some(ErrorCode::PermissionDenied) => {
-            let text =
-                format!("{}: cannot be moved to the trash ({error}); rm --skip-trash removes it for good", found.at);
-            Err(CliError::refused(Exit::Permission, text))
-        }
-        Err(error) => Err(error.named_for(&found.at).into()),
+
+    async fn begin(&mut self, removal: Removal) {
+        let Ok(permit) = self.room.clone().acquire_owned().await else { return };
+        while self.tasks.try_join_next().is_some() {}
+        let (report, force) = (self.report.clone(), self.force);
+        self.directories |= removal.found.is_directory();
+        self.tasks.spawn(async move {
+            let _permit = permit;
+            if let Err(error) = removal.run(&report).await
+                && !(force && error.is_not_found())
+            {
+                report.fail(&error);
+            }
+        });
+    }
+
+    async fn finish(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+        self.directories = false;
     }
 }
 

@@ -6,7 +6,7 @@ use crate::human::{local_time, parse_duration, size};
 use crate::mode;
 use crate::remote::{NamedFor, find};
 use crate::table::{Align, Table};
-use cairn_client::trash::{KEEP_ATTRIBUTE, Trash, Trashed};
+use cairn_client::trash::{KEEP_ATTRIBUTE, Trash, Trashed, is_in_trash};
 use cairn_client::{RemotePath, Volume};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -115,9 +115,9 @@ async fn list(context: &Context, volume: &Volume, at: &RemotePath, all: bool) ->
     if context.out.is_json() { Ok(()) } else { table.print(&context.out) }
 }
 
-/// What had a path, or is at it now; oldest first.
+/// What had a path, or is at it now (then also of other users, as far as it may be moved); oldest first.
 async fn of_path(trash: &Trash, at: &RemotePath) -> Result<Vec<Trashed>> {
-    let all = trash.list(false).await.map_err(|error| error.named_for(at))?;
+    let all = trash.list(is_in_trash(&at.path)).await.map_err(|error| error.named_for(at))?;
     Ok(all.into_iter().filter(|trashed| trashed.path == at.path || trashed.now_at == at.path).collect())
 }
 
@@ -166,13 +166,10 @@ async fn empty(context: &Context, path: OsString) -> Result<()> {
     if found.is_empty() && at.path != b"/" {
         return Err(not_in_trash(&at));
     }
-    for trashed in &found {
-        let at = RemotePath { path: trashed.now_at.clone(), ..at.clone() };
-        trash.remove(trashed).await.map_err(|error| error.named_for(&at))?;
-    }
+    let removed = trash.remove_all(&found).await.map_err(|error| error.named_for(&at))?;
     match context.out.is_json() {
-        true => context.out.json(&json!({ "removed": found.len(), "volume": at.volume })),
-        false => context.out.line(format!("{} removed for good", found.len())),
+        true => context.out.json(&json!({ "removed": removed, "volume": at.volume })),
+        false => context.out.line(format!("{removed} removed for good")),
     }
 }
 
