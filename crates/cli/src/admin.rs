@@ -75,6 +75,11 @@ enum Noun {
 
 impl AdminArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
+        context.note_interrupt(match &self.noun {
+            Noun::Backup(_) => "what is not complete is no backup: repeat it".into(),
+            Noun::Fsck(_) => "the check goes on in the cluster, and nobody waits for what it finds: repeat it".into(),
+            _ => "what was asked of the cluster by then goes on by itself; cairn admin status shows how".into(),
+        });
         match self.noun {
             Noun::Status(args) => args.run(context).await,
             Noun::Node(args) => args.run(context).await,

@@ -6,7 +6,7 @@
 //! or freed since, which the present version tells. Memory: [`PART_BYTES`] of lists, a part of the inodes, and a bounded
 //! number of findings. Not here: the rules (meta-core: `fsck`, `presence`), mending (meta-core: `mend`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -84,6 +84,8 @@ impl FsckDesk {
             *run = Run { id: run.id + 1, repair: request.repair, state: RUNNING, ..Run::default() };
             self.wake.notify_one();
         }
+        // Who joins a check that is under way still gets mended what it finds.
+        run.repair |= request.start && request.repair;
         if run.id == 0 || request.run != 0 && request.run != run.id {
             let text = "the check is not known to this leader; another member led when it began; start it again";
             return Err(WireError::new(ErrorCode::NotFound, text));
@@ -176,7 +178,9 @@ impl Checker {
     fn tell(&self, run: &Run, asked: bool) {
         let state = &self.partition.state;
         let lost = run.findings.iter().filter(|finding| finding.severity == LOST);
-        state.common.stats.lost_files.store(lost.clone().count() as u64, Relaxed);
+        // A file may lack bytes in several groups.
+        let files: BTreeSet<u64> = lost.clone().map(|finding| finding.inode).collect();
+        state.common.stats.lost_files.store(files.len() as u64, Relaxed);
         if asked {
             return;
         }
@@ -456,4 +460,20 @@ fn describe(pg: u32, short: &Short) -> String {
 
 fn not_leading() -> WireError {
     WireError::new(ErrorCode::Unavailable, "another member leads the partition now; start the check again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever asks for a repair while the daily check is under way would be told to ask for a repair.
+    #[test]
+    fn who_joins_a_check_gets_a_repair() {
+        let desk = FsckDesk::default();
+        let ask = |repair| desk.ask(&FsckRequest { start: true, repair, ..Default::default() }).expect("asked").run;
+        let run = ask(false);
+        assert_eq!((ask(false), desk.run.lock().repair), (run, false));
+        assert_eq!((ask(true), desk.run.lock().repair), (run, true));
+        assert_eq!((ask(false), desk.run.lock().repair), (run, true), "it is not taken back");
+    }
 }

@@ -32,12 +32,12 @@ fn kernel() -> Finding {
     let release = read("/proc/sys/kernel/osrelease");
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    match version >= (4, 18) {
+    match version >= (5, 4) {
         true => Finding::good("kernel", format!("Linux {release}")),
         false => Finding::warning(
             "kernel",
             format!("Linux {release}"),
-            "before 4.18 mounts lack calls of FUSE that they use",
+            "before 5.4 mounts lack calls of FUSE that they use",
             "use a newer kernel on machines with mounts",
         ),
     }

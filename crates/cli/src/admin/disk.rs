@@ -8,7 +8,7 @@ use crate::table::Align;
 use cairn_types::DiskUuid;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
-use cairn_wire::manager::ClearGrayRequest;
+use cairn_wire::manager::{ClearGrayRequest, Disk};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -49,6 +49,16 @@ fn state_name(state: u32) -> &'static str {
     }
 }
 
+/// For people. Of a node that is down, nobody knows more than what was known before.
+fn state_text(disk: &Disk, is_up: bool) -> String {
+    let state = match (disk.state, is_up) {
+        (state, true) => state_name(state).to_owned(),
+        (0, false) => "node is down".to_owned(),
+        (state, false) => format!("{}, node is down", state_name(state)),
+    };
+    if disk.gray.is_empty() { state } else { format!("{state}, gray") }
+}
+
 impl DiskArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         match self.verb {
@@ -57,22 +67,19 @@ impl DiskArgs {
             Verb::Ls => {}
         }
         let (_, map) = status(context).await?;
+        let is_up = |disk: &Disk| map.nodes.iter().any(|node| node.id == disk.node && node.up);
         let rows = map.disks.iter().filter(|disk| disk.state != REMOVED).map(|disk| {
             let uuid = DiskUuid::from_slice(&disk.uuid).unwrap_or_default();
             let value = json!({
                 "id": disk.id, "node": disk.node, "uuid": uuid.to_string(), "state": state_name(disk.state),
                 "total_bytes": disk.total_bytes, "free_bytes": disk.free_bytes, "pgs": disk.pgs,
                 "chunks": disk.chunks, "queue_depth": disk.queue_depth, "latency_us": disk.latency_us,
-                "path": disk.path, "problem": disk.problem, "gray": disk.gray, "gray_since_ns": disk.gray_since_ns,
+                "path": disk.path, "problem": disk.problem, "node_up": is_up(disk), "gray": disk.gray, "gray_since_ns": disk.gray_since_ns,
             });
             let cells = vec![
                 disk.id.to_string(),
                 disk.node.to_string(),
-                if disk.gray.is_empty() {
-                    state_name(disk.state).into()
-                } else {
-                    format!("{}, gray", state_name(disk.state))
-                },
+                state_text(disk, is_up(disk)),
                 size(disk.total_bytes, true),
                 size(disk.free_bytes, true),
                 disk.pgs.to_string(),
@@ -110,5 +117,20 @@ async fn clear(context: &Context, disk: String) -> Result<()> {
     match context.out.is_json() {
         true => context.out.json(&json!({ "target": name, "outcome": "good" })),
         false => context.out.line(format!("{name} gets new data again; it is marked anew if it is as slow as before")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that nobody can reach would be shown in service.
+    #[test]
+    fn a_disk_of_a_node_that_is_down_is_not_in_service() {
+        let disk = |state, gray: &str| Disk { state, gray: gray.into(), ..Disk::default() };
+        assert_eq!(state_text(&disk(0, ""), true), "in service");
+        assert_eq!(state_text(&disk(0, ""), false), "node is down");
+        assert_eq!(state_text(&disk(1, ""), false), "failed, node is down");
+        assert_eq!(state_text(&disk(0, "slow"), true), "in service, gray");
     }
 }

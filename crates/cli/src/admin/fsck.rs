@@ -7,6 +7,7 @@ use cairn_client::{RemotePath, Volume};
 use cairn_wire::meta::{FsckFinding, FsckRequest, FsckResponse};
 use clap::Args;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -119,10 +120,14 @@ fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding]) -> Result
     if end.found == 0 {
         return Ok(());
     }
-    let lost = findings.iter().filter(|finding| finding.severity == LOST).count();
+    // A file may lack bytes in several placement groups, and a very long list is cut.
+    let inodes = findings.iter().filter(|finding| finding.severity == LOST).map(|finding| finding.inode);
+    let lost = inodes.collect::<BTreeSet<u64>>().len();
+    let least = if end.found > findings.len() as u64 { "at least " } else { "" };
     let open = findings.iter().filter(|finding| finding.severity < DEGRADED && !finding.mended).count();
+    let files = if lost == 1 { "1 file has".to_owned() } else { format!("{lost} files have") };
     let (exit, text) = if lost > 0 {
-        (Exit::Damaged, format!("{lost} files have lost bytes; restore them from elsewhere or remove them"))
+        (Exit::Damaged, format!("{least}{files} lost bytes; restore from elsewhere, or remove, what is lost"))
     } else if open > 0 {
         (Exit::Damaged, format!("{open} things are wrong; cairn admin fsck --repair mends what can be mended"))
     } else if findings.iter().any(|finding| finding.severity == DEGRADED) {
@@ -132,4 +137,22 @@ fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding]) -> Result
         return Ok(());
     };
     Err(CliError::refused(exit, format!("volume {volume}: {text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A person would look for files that are whole.
+    #[test]
+    fn a_file_that_lacks_several_chunks_is_one_file() {
+        let lost = |inode, severity| FsckFinding { inode, severity, ..FsckFinding::default() };
+        let findings = [lost(7, LOST), lost(7, LOST), lost(8, DEGRADED), lost(9, LOST)];
+        let said = |found, findings: &[FsckFinding]| {
+            verdict("v", &FsckResponse { found, ..FsckResponse::default() }, findings).expect_err("damaged").to_string()
+        };
+        assert!(said(4, &findings).contains("volume v: 2 files have lost bytes"), "{}", said(4, &findings));
+        assert!(said(1, &findings[..1]).contains("1 file has lost bytes"));
+        assert!(said(20_000, &findings).contains("at least 2 files"));
+    }
 }

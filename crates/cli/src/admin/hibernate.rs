@@ -60,11 +60,12 @@ fn window_ms(text: &str) -> Result<u64> {
         "s" => Some(1_000),
         "m" => Some(60_000),
         "h" => Some(3_600_000),
+        "d" => Some(86_400_000),
         _ => None,
     };
     let number: Option<u64> = digits.parse().ok();
     let window = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit)).filter(|ms| *ms > 0);
-    window.ok_or_else(|| CliError::usage(format!("{text:?} is no time: write it as 90s, 45m or 2h")))
+    window.ok_or_else(|| CliError::usage(format!("{text:?} is no time: write it as 90s, 45m, 2h or 1d")))
 }
 
 async fn ask(context: &Context, request: HibernateRequest, doing: &str) -> Result<()> {
@@ -110,10 +111,10 @@ mod tests {
     /// A window would be taken for another one, or for none.
     #[test]
     fn windows_have_units() {
-        for (text, wanted) in [("90s", 90_000), ("45m", 2_700_000), ("2h", 7_200_000)] {
+        for (text, wanted) in [("90s", 90_000), ("45m", 2_700_000), ("2h", 7_200_000), ("1d", 86_400_000)] {
             assert_eq!(window_ms(text).expect(text), wanted);
         }
-        for text in ["", "30", "m", "0m", "1d", "-1h", "99999999999999999h"] {
+        for text in ["", "30", "m", "0m", "1w", "-1h", "99999999999999999h"] {
             assert!(window_ms(text).is_err(), "{text}");
         }
     }

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::human::bytes;
 use cairn_types::ClusterId;
-use cairn_wire::manager::{ClusterMap, Node, StatusResponse};
+use cairn_wire::manager::{ClusterMap, Disk, Node, StatusResponse};
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -30,9 +30,14 @@ fn cluster_id(map: &ClusterMap) -> String {
 /// Size and free bytes of all disks in service. Disks on one file system share them.
 pub fn disk_sums(map: &ClusterMap) -> (u64, u64) {
     let mut counted = BTreeSet::new();
-    let in_service = map.disks.iter().filter(|disk| disk.state == 0);
-    let own = in_service.filter(|disk| disk.filesystem == 0 || counted.insert(disk.filesystem));
+    let own = in_service(map).filter(|disk| disk.filesystem == 0 || counted.insert(disk.filesystem));
     own.fold((0, 0), |(total, free), disk| (total + disk.total_bytes, free + disk.free_bytes))
+}
+
+/// Disks in service whose nodes are up. The managers keep the state of a disk while its node is away.
+fn in_service(map: &ClusterMap) -> impl Iterator<Item = &Disk> {
+    let down: BTreeSet<u32> = map.nodes.iter().filter(|node| !node.up).map(|node| node.id).collect();
+    map.disks.iter().filter(move |disk| disk.state == 0 && !down.contains(&disk.node))
 }
 
 fn nodes_of<'a>(map: &'a ClusterMap, role: &str) -> Vec<&'a Node> {
@@ -56,7 +61,7 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
         let racks = if racks.is_empty() { String::new() } else { format!(", {} racks", racks.len()) };
         lines.push(format!("{:<11} {} of {} nodes up{racks}", role, up, nodes.len()));
     }
-    let in_service = map.disks.iter().filter(|disk| disk.state == 0).count();
+    let in_service = in_service(map).count();
     let (total, free) = disk_sums(map);
     let used = total.saturating_sub(free);
     let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
@@ -81,7 +86,7 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     }
     lines.push(text);
     lines.extend(leaders(map));
-    lines.push(features(status));
+    lines.push(features(status, map));
     let inodes: u64 = status.partitions.iter().map(|p| p.inodes).sum();
     let contents: u64 = status.partitions.iter().map(|p| p.file_bytes).sum();
     let volumes = map.volumes.iter().filter(|volume| !volume.deleted).count();
@@ -124,12 +129,15 @@ fn leaders(map: &ClusterMap) -> Option<String> {
 }
 
 /// What all members of the groups understand, and who keeps them from more.
-fn features(status: &StatusResponse) -> String {
+fn features(status: &StatusResponse, map: &ClusterMap) -> String {
+    // What a node that is down understands is not known, and nothing to do about.
+    let is_down = |id: u32| map.nodes.iter().any(|node| node.id == id && !node.up);
     let behind = |nodes: &[u32]| match nodes {
         [] => String::new(),
         nodes => {
-            let names: Vec<String> = nodes.iter().map(|node| format!("n{node}")).collect();
-            format!(" ({} is behind)", names.join(", "))
+            let how = |id: u32| if is_down(id) { "down" } else { "behind" };
+            let names: Vec<String> = nodes.iter().map(|node| format!("n{node} is {}", how(*node))).collect();
+            format!(" ({})", names.join(", "))
         }
     };
     let mut groups = vec![(status.feature_level, status.feature_behind.clone(), "managers".to_owned())];
@@ -154,7 +162,7 @@ fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
         "leader_node": status.leader_node, "term": status.term, "managers": status.managers,
         "meta_nodes": count("meta", false), "meta_nodes_up": count("meta", true),
         "data_nodes": count("data", false), "data_nodes_up": count("data", true),
-        "disks": map.disks.iter().filter(|d| d.state != REMOVED).count(), "disks_in_service": map.disks.iter().filter(|d| d.state == 0).count(),
+        "disks": map.disks.iter().filter(|d| d.state != REMOVED).count(), "disks_in_service": in_service(map).count(),
         "total_bytes": total, "free_bytes": free,
         "pgs": { "complete": pgs.complete, "degraded": pgs.degraded, "read_only": pgs.read_only,
                  "waiting": pgs.waiting, "closed": pgs.closed },
