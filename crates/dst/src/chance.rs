@@ -31,6 +31,11 @@ impl Chance {
         times != 0 && self.below(times) == 0
     }
 
+    /// True with this probability.
+    pub fn chance(&mut self, p: f64) -> bool {
+        ((self.next() >> 11) as f64) < p * (1u64 << 53) as f64
+    }
+
     /// Fills bytes.
     pub fn fill(&mut self, to: &mut [u8]) {
         for part in to.chunks_mut(8) {
@@ -56,5 +61,7 @@ mod tests {
         assert!((0..1000).all(|_| one.below(3) < 3));
         assert_eq!(one.below(0), 0);
         assert!(!one.one_in(0) && one.one_in(1));
+        let often = (0..10_000).filter(|_| one.chance(0.1)).count();
+        assert!(!one.chance(0.0) && one.chance(1.0) && (800..1200).contains(&often), "{often}");
     }
 }

@@ -120,8 +120,9 @@ impl World {
             interest.marked = true;
             epoll.news.push_back(fd);
         }
-        let waiters = std::mem::take(&mut epoll.waiters);
-        waiters.into_iter().for_each(|tid| self.wake(tid));
+        while let Some(tid) = self.epoll(id).and_then(|epoll| epoll.waiters.pop()) {
+            self.wake(tid);
+        }
     }
 
     /// What there is to report, at most so many.

@@ -27,6 +27,7 @@ mod files;
 mod hooks;
 pub mod host;
 pub mod links;
+mod memory;
 mod real;
 mod report;
 mod sched;
@@ -38,6 +39,7 @@ mod world;
 use std::time::Duration;
 
 pub use aslr::{fix_layout, restart, stay_on_processor};
+pub use memory::Memory;
 pub use report::tail;
 pub use world::managed;
 
@@ -103,6 +105,7 @@ pub fn run<T: Send>(config: Config, body: impl FnOnce() -> T + Send) -> (T, Repo
     assert!(hooks::present(), "the hooks are linked");
     // SAFETY: it takes numbers. One arena, as threads never allocate at the same time: addresses repeat.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    memory::reserve();
     let world = world::World::new(config);
     world.threads[0].seat.take();
     world::install(world);

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use crate::report::{dead_end, fatal};
 use crate::seat::{Leaver, Seat};
 use crate::trace::What;
-use crate::world::{Event, OUTSIDE, State, Tid, World, managed, with};
+use crate::world::{OUTSIDE, State, Tid, World, managed, with};
 
 thread_local! {
     static ME: Cell<Tid> = const { Cell::new(OUTSIDE) };
@@ -75,10 +75,9 @@ pub fn block(why: &'static str, until: Option<u64>) -> Woken {
         let me = me();
         let thread = world.thread(me);
         thread.state = State::Blocked(why);
-        thread.wait += 1;
-        let wait = thread.wait;
+        thread.timed_out = false;
         if let Some(moment) = until {
-            world.at(moment, Event::Alarm(me, wait));
+            world.wait_until(me, moment);
         }
         choose(world)
     });

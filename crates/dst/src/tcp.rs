@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::files::{Id, Kind};
+use crate::links::{Fate, Reached};
 use crate::trace::{What, fingerprint};
 use crate::world::{Event, World};
 
@@ -39,6 +40,9 @@ pub enum Phase {
 /// One end.
 pub struct Stream {
     pub phase: Phase,
+    /// This end connected.
+    pub opened: bool,
+    /// The other end; 0: there is none yet, or no more.
     pub peer: Id,
     pub peer_host: usize,
     pub remote: (u32, u16),
@@ -61,8 +65,8 @@ pub struct Stream {
     pub sent_end: bool,
     room: usize,
     /// A writer found no room.
-    wants_room: bool,
-    /// What comes does not arrive as long as the link is held.
+    pub wants_room: bool,
+    /// What comes does not arrive as long as a rule holds it.
     pub held: bool,
 }
 
@@ -70,6 +74,7 @@ impl Stream {
     fn new(phase: Phase, remote: (u32, u16), room: usize, peer_host: usize) -> Self {
         Self {
             phase,
+            opened: phase == Phase::Connecting,
             peer: 0,
             peer_host,
             remote,
@@ -130,12 +135,6 @@ impl World {
         }
     }
 
-    /// The host of who listens there; the first one's, if nobody does.
-    fn listening_host(&mut self, to: (u32, u16)) -> usize {
-        let listener = self.files.listener(to.0, to.1);
-        listener.and_then(|id| self.files.get(id)).map_or(0, |object| object.host)
-    }
-
     fn new_stream(&mut self, phase: Phase, remote: (u32, u16), peer_host: usize) -> Box<Stream> {
         let room = ROOM_MIN << self.network.below((ROOM_MAX / ROOM_MIN).ilog2().into());
         Box::new(Stream::new(phase, remote, room as usize, peer_host))
@@ -166,15 +165,26 @@ impl World {
         let Kind::Stream(stream) = &object.kind else { return };
         let to = stream.remote;
         let back = self.now + self.latency();
-        let there = self.listening_host(to);
-        if self.links.held.contains(&(host, there)) {
-            return self.at(self.now + TRY_AGAIN, Event::Reach(id));
+        let listener = self.files.listener(to.0, to.1);
+        let listens_on = listener.and_then(|id| self.files.get(id)).map_or(0, |object| object.host);
+        if let Some(stream) = self.files.stream(id) {
+            stream.peer_host = listens_on;
         }
-        let Some(listener) = self.files.listener(to.0, to.1) else {
-            self.note(What::Refused, id, u64::from(to.1));
-            return self.at(back, Event::Answer(id, false));
+        let listener = match (self.reached(host, listens_on), listener) {
+            (Reached::Accepted, Some(listener)) => listener,
+            (Reached::Lost, _) => {
+                self.hold(id);
+                return self.at(self.now + TRY_AGAIN, Event::Reach(id));
+            }
+            (Reached::Ended, _) => {
+                self.at(back, Event::Answer(id, true));
+                return self.put_on_way(id, Segment::End, back - self.now);
+            }
+            (Reached::Accepted | Reached::Refused, _) => {
+                self.note(What::Refused, id, u64::from(to.1));
+                return self.at(back, Event::Answer(id, false));
+            }
         };
-        let listens_on = self.files.get(listener).map_or(0, |object| object.host);
         let mut other = self.new_stream(Phase::Connected, local, host);
         other.peer = id;
         let other = self.files.make(Kind::Stream(other), false, listens_on);
@@ -183,7 +193,6 @@ impl World {
         }
         if let Some(stream) = self.files.stream(id) {
             stream.peer = other;
-            stream.peer_host = listens_on;
         }
         if let Some(Kind::Listener(listener)) = self.files.get(listener).map(|object| &mut object.kind) {
             listener.backlog.push_back(other);
@@ -195,6 +204,7 @@ impl World {
     /// The answer is back with who connected.
     pub fn answer(&mut self, id: Id, accepted: bool) {
         if self.is_held(id) {
+            self.hold(id);
             return self.at(self.now + TRY_AGAIN, Event::Answer(id, accepted));
         }
         let Some(stream) = self.files.stream(id) else { return };
@@ -237,23 +247,31 @@ impl World {
             bytes.extend_from_slice(&part[..part.len().min(taken - bytes.len())]);
         }
         self.note(What::Send, id, fingerprint(&bytes));
-        self.dispatch(peer, bytes);
+        let Fate { late, end } = self.fate(id, &mut bytes);
+        bytes.truncate(end.unwrap_or(taken));
+        if !bytes.is_empty() {
+            self.dispatch(peer, bytes, late);
+        }
+        if end.is_some() {
+            self.sever(id);
+        }
         Ok(taken)
     }
 
     /// Puts bytes on their way, sometimes in two pieces.
-    fn dispatch(&mut self, to: Id, mut bytes: Vec<u8>) {
+    fn dispatch(&mut self, to: Id, mut bytes: Vec<u8>, late: u64) {
         if bytes.len() > 1 && self.network.one_in(8) {
             let at = 1 + self.network.below(bytes.len() as u64 - 1) as usize;
             let rest = bytes.split_off(at);
-            self.put_on_way(to, Segment::Bytes(bytes));
+            self.put_on_way(to, Segment::Bytes(bytes), late);
             bytes = rest;
         }
-        self.put_on_way(to, Segment::Bytes(bytes));
+        self.put_on_way(to, Segment::Bytes(bytes), late);
     }
 
-    fn put_on_way(&mut self, to: Id, segment: Segment) {
-        let latency = self.latency();
+    /// `late`: nanoseconds that it takes more than it would.
+    pub fn put_on_way(&mut self, to: Id, segment: Segment, late: u64) {
+        let latency = self.latency() + late;
         let now = self.now;
         let Some(stream) = self.files.stream(to) else { return };
         let length = if let Segment::Bytes(bytes) = &segment { bytes.len() } else { 0 };
@@ -267,12 +285,10 @@ impl World {
     /// What is due has arrived.
     pub fn arrive(&mut self, id: Id) {
         let now = self.now;
-        let held = self.is_held(id);
-        let Some(stream) = self.files.stream(id) else { return };
-        if held {
-            stream.held = true;
-            return;
+        if self.is_held(id) {
+            return self.hold(id);
         }
+        let Some(stream) = self.files.stream(id) else { return };
         let mut news = 0;
         while stream.coming.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, segment)) = stream.coming.pop_front() else { break };
@@ -355,7 +371,7 @@ impl World {
         }
         if !std::mem::replace(&mut stream.sent_end, true) {
             let peer = stream.peer;
-            self.put_on_way(peer, Segment::End);
+            self.put_on_way(peer, Segment::End, 0);
         }
         Ok(())
     }
@@ -368,6 +384,6 @@ impl World {
             (false, true) => return self.edge(id),
             (false, false) => Segment::End,
         };
-        self.put_on_way(stream.peer, segment);
+        self.put_on_way(stream.peer, segment, 0);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 
 /// Records kept for who looks at a failure.
-const KEPT: usize = 4000;
+const KEPT: usize = 256;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,12 @@ pub enum What {
     Reset,
     Random,
     Stall,
+    /// A rule keeps bytes from arriving.
+    Held,
+    /// A connection is ended by a rule, or as a host goes down.
+    Cut,
+    /// A bit changed on the way.
+    Flip,
 }
 
 #[derive(Debug, Clone, Copy)]

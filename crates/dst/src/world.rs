@@ -37,8 +37,10 @@ pub struct Thread {
     pub name: String,
     pub host: usize,
     pub state: State,
-    /// Counts its waits, so that an alarm of an earlier one is known as such.
-    pub wait: u64,
+    /// When its present wait ends at the latest.
+    pub until: Option<u64>,
+    /// When it is looked at next whether that is over.
+    pub alarm: Option<u64>,
     /// The last wait ended because its time was over.
     pub timed_out: bool,
     pub seat: Box<Seat>,
@@ -49,8 +51,8 @@ pub struct Thread {
 /// What happens at a moment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// A wait's time is over.
-    Alarm(Tid, u64),
+    /// A thread's wait may be over.
+    Alarm(Tid),
     /// Bytes (or the end of them) reach a socket.
     Arrive(Id),
     /// A connection reaches who listens.
@@ -87,6 +89,8 @@ pub struct World {
     pub chance: Chance,
     pub entropy: Chance,
     pub network: Chance,
+    /// Of what rules do to connections.
+    pub faults: Chance,
     pub rates: Rates,
     pub switches: u64,
     pub config: Config,
@@ -157,6 +161,7 @@ impl World {
             chance,
             entropy: Chance::derived(seed, 2),
             network: Chance::derived(seed, 3),
+            faults: Chance::derived(seed, 4),
             rates,
             switches: 0,
             config,
@@ -173,7 +178,8 @@ impl World {
             name,
             host,
             state: State::Ready,
-            wait: 0,
+            until: None,
+            alarm: None,
             timed_out: false,
             seat: Box::new(Seat::new()),
             os: 0,
@@ -211,8 +217,37 @@ impl World {
         if let State::Blocked(_) = thread.state {
             thread.state = State::Ready;
             thread.timed_out = false;
-            thread.wait += 1;
+            thread.until = None;
             self.ready.push(tid);
+        }
+    }
+
+    /// The running thread's wait ends at this moment at the latest. Most waits end before: of all that are not over yet, one
+    /// alarm a thread is enough.
+    pub fn wait_until(&mut self, tid: Tid, moment: u64) {
+        let thread = self.thread(tid);
+        thread.until = Some(moment);
+        if thread.alarm.is_none_or(|alarm| alarm > moment) {
+            thread.alarm = Some(moment);
+            self.at(moment, Event::Alarm(tid));
+        }
+    }
+
+    fn alarm(&mut self, tid: Tid) {
+        let now = self.now;
+        let thread = self.thread(tid);
+        if thread.alarm.is_none_or(|alarm| alarm > now) {
+            // A later wait set an earlier one, which is done with.
+            return;
+        }
+        thread.alarm = None;
+        match thread.until {
+            Some(moment) if moment > now => self.wait_until(tid, moment),
+            Some(_) => {
+                self.wake(tid);
+                self.thread(tid).timed_out = true;
+            }
+            None => {}
         }
     }
 
@@ -221,13 +256,7 @@ impl World {
         while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
             let Some(Reverse((_, _, event))) = self.events.pop() else { return };
             match event {
-                Event::Alarm(tid, wait) => {
-                    let thread = self.thread(tid);
-                    if thread.wait == wait && matches!(thread.state, State::Blocked(_)) {
-                        self.wake(tid);
-                        self.thread(tid).timed_out = true;
-                    }
-                }
+                Event::Alarm(tid) => self.alarm(tid),
                 Event::Arrive(id) => self.arrive(id),
                 Event::Reach(id) => self.reach(id),
                 Event::Answer(id, accepted) => self.answer(id, accepted),

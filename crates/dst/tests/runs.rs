@@ -8,7 +8,11 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use cairn_dst::links::{Effect, Rule};
 use cairn_dst::{Config, host, links};
+
+#[global_allocator]
+static MEMORY: cairn_dst::Memory = cairn_dst::Memory;
 
 const CHILD: &str = "CAIRN_DST_CHILD";
 
@@ -114,36 +118,114 @@ fn waiting_takes_no_time() {
     passes("waiting_takes_no_time");
 }
 
+/// A connection from host 1 to a listener on host 2: both ends, and the listener with its address.
+fn connected() -> (TcpStream, TcpStream, (TcpListener, SocketAddr)) {
+    let (listener, address) = {
+        let _there = host::enter(2);
+        listener()
+    };
+    let near = connect(address).expect("somebody listens");
+    let (far, _) = listener.accept().expect("a connection");
+    (near, far, (listener, address))
+}
+
+fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let _here = host::enter(1);
+    TcpStream::connect(to)
+}
+
+fn rule(effect: Effect) -> u64 {
+    links::add(Rule { from: Some(1), to: Some(2), effect })
+}
+
 /// A one-way cut would let bytes through, or lose what TCP would send again.
 #[test]
 fn a_held_link_delivers_late_and_one_way_only() {
     child(|| {
-        let (listener, address) = {
-            let _there = host::enter(2);
-            listener()
-        };
-        let mut near = {
-            let _here = host::enter(1);
-            TcpStream::connect(address).expect("somebody listens")
-        };
-        let (mut far, _) = listener.accept().expect("a connection");
-        links::hold(1, 2);
+        let (mut near, mut far, (_listener, address)) = connected();
+        let held = rule(Effect::HoldThere);
         near.write_all(b"late").expect("room");
         far.write_all(b"soon").expect("room");
         let mut got = [0; 4];
         near.read_exact(&mut got).expect("the other way is open");
         assert_eq!(&got, b"soon");
         let begun = Instant::now();
-        let waker = std::thread::spawn(|| {
+        let connecting = std::thread::spawn(move || connect(address).map(|_| begun.elapsed()));
+        let waker = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_secs(5));
-            links::let_go(1, 2);
+            links::remove(held);
         });
         far.read_exact(&mut got).expect("it comes in the end");
         assert_eq!(&got, b"late");
         assert!(begun.elapsed() >= Duration::from_secs(5), "it came through a held link");
         waker.join().expect("no panic");
+        let took = connecting.join().expect("no panic").expect("the link is open again");
+        assert!(took >= Duration::from_secs(5), "a connection came about over a held link: {took:?}");
     });
     passes("a_held_link_delivers_late_and_one_way_only");
+}
+
+/// Bytes of a host that lost its power, or is cut off, would arrive all the same, or what it had said before would be lost.
+#[test]
+fn a_host_that_is_down_is_heard_no_more() {
+    child(|| {
+        let (mut near, mut far, (_listener, address)) = connected();
+        far.write_all(b"before").expect("room");
+        links::set_down(2, true);
+        // The end may be a reset, for either of them.
+        far.write_all(b"after").ok();
+        let mut all = [0; 6];
+        near.read_exact(&mut all).expect("what it had sent before");
+        assert_eq!(&all, b"before");
+        let ended = |stream: &mut TcpStream| !matches!(stream.read(&mut [0; 8]), Ok(1..));
+        assert!(ended(&mut near) && ended(&mut far), "nothing more comes");
+        assert!(connect(address).is_err(), "nobody is there");
+        links::set_down(2, false);
+        connect(address).expect("it is there again");
+    });
+    passes("a_host_that_is_down_is_heard_no_more");
+}
+
+/// A rule would have no effect, or one on connections that it is not for.
+#[test]
+fn rules_refuse_break_delay_and_flip() {
+    child(|| {
+        let (mut near, mut far, (listener, address)) = connected();
+        let mut byte = [0];
+        let flips = rule(Effect::Flip(1.0));
+        near.write_all(&[0]).expect("room");
+        far.read_exact(&mut byte).expect("it comes");
+        assert_eq!(byte[0].count_ones(), 1, "one bit is another one");
+        links::remove(flips);
+        let slow = rule(Effect::Delay(10_000));
+        let begun = Instant::now();
+        far.write_all(&[7]).expect("room");
+        near.read_exact(&mut byte).expect("it comes");
+        assert!(byte == [7] && begun.elapsed() > Duration::from_millis(50), "{:?}", begun.elapsed());
+        links::remove(slow);
+        let other = links::add(Rule { from: Some(3), to: None, effect: Effect::Refuse });
+        near.write_all(&[9]).expect("room");
+        far.read_exact(&mut byte).expect("this rule is for others");
+        links::remove(other);
+        let breaks = rule(Effect::Break(1.0));
+        near.write_all(&[1; 100]).expect("it is sent");
+        let mut got = Vec::new();
+        far.read_to_end(&mut got).ok();
+        assert!(got.len() < 100, "a part at most comes");
+        links::remove(breaks);
+        let mut near = connect(address).expect("nothing is in force");
+        let (mut far, _) = listener.accept().expect("a connection");
+        rule(Effect::Refuse);
+        assert!(!matches!(far.read(&mut byte), Ok(1..)) && !matches!(near.read(&mut byte), Ok(1..)), "it is ended");
+        // It may come about and end at once.
+        let useless = |mut stream: TcpStream| !matches!(stream.read(&mut [0]), Ok(1..));
+        assert!(connect(address).map_or(true, useless));
+        links::spare(1);
+        connect(address).expect("no rule is for it");
+        let counts = links::counts();
+        assert!(counts.flipped == 1 && counts.delayed == 1 && counts.broken == 1 && counts.refused == 2, "{counts}");
+    });
+    passes("rules_refuse_break_delay_and_flip");
 }
 
 /// A host that stands still would go on working, or its clock would stand as well.

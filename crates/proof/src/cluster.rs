@@ -15,10 +15,10 @@ use cairn_wire::manager::{ClusterMap, ConfigItem, GetMapRequest, SetConfigReques
 use parking_lot::Mutex;
 
 use crate::data_node::DataNode;
-use crate::ground::{host_of, new_disk};
+use crate::ground::new_disk;
 use crate::head::{Head, Roles};
-use crate::links::{End, Links};
-use crate::proxy::Proxy;
+use crate::links::host_of;
+use crate::plug::Plug;
 use crate::roster::Roster;
 use crate::seed::Shape;
 
@@ -45,9 +45,18 @@ pub fn head_disk(seed: u64, place: usize, times: u64) -> SimDisk {
     new_disk(seed ^ (place as u64) << 48 ^ times << 56, format!("head{place}"), 512 << 20)
 }
 
+/// Calls from a machine that no fault of the network is for. Who did not answer is tried again at once.
+fn direct_client(host: usize) -> Result<cairn_rpc::Client, String> {
+    let _there = cairn_dst::host::enter(host);
+    cairn_dst::links::spare(host);
+    let at_once = Duration::from_millis(1);
+    let pool = BufPool::new(64 << 20);
+    let config = ClientConfig { pool, backoff_min: at_once, backoff_max: at_once, ..ClientConfig::default() };
+    cairn_rpc::Client::with_threads(1, config, Identity::client()).map_err(|error| error.to_string())
+}
+
 /// A cluster in this process.
 pub struct Cluster {
-    pub links: Arc<Links>,
     /// Who has a manager.
     pub roster: Arc<Roster>,
     /// Manager and namespace are in one place only.
@@ -57,7 +66,9 @@ pub struct Cluster {
     /// With those after them.
     pub nodes: Vec<Mutex<DataNode>>,
     /// By place.
-    proxies: Vec<Arc<Proxy>>,
+    plugs: Vec<Arc<Plug>>,
+    /// Numbers that the manager gave, by place.
+    numbers: Mutex<BTreeMap<u32, usize>>,
     /// Asks processes without any fault on the way.
     direct: cairn_rpc::Client,
     pub runtime: tokio::runtime::Runtime,
@@ -74,13 +85,8 @@ impl Cluster {
             .enable_all()
             .build()
             .map_err(|error| error.to_string())?;
-        let links = Arc::new(Links::new(seed));
-        let mut proxies = Vec::new();
-        for place in 0..heads + data_nodes {
-            let proxy = runtime.block_on(Proxy::start(place, links.clone()));
-            proxies.push(proxy.map_err(|error| error.to_string())?);
-        }
-        let roster = Roster::new(&proxies[..managers]);
+        let plugs: Vec<_> = (0..heads + data_nodes).map(|place| Arc::new(Plug::new(place))).collect();
+        let roster = Roster::new(&plugs[..managers]);
         let head = |place: usize| {
             let roles = match place {
                 _ if place < managers => Roles::Both,
@@ -88,15 +94,13 @@ impl Cluster {
                 _ => Roles::None,
             };
             let disk = head_disk(seed, place, 0);
-            Mutex::new(Head::new(place, disk, roles, proxies[place].clone(), roster.clone(), (meta, data_nodes)))
+            Mutex::new(Head::new(place, disk, roles, plugs[place].clone(), roster.clone(), (meta, data_nodes)))
         };
-        let node = |place: usize| Mutex::new(DataNode::new(seed, place, proxies[place].clone(), roster.clone(), jobs));
-        let (all, nodes) = ((0..heads).map(head).collect(), (heads..proxies.len()).map(node).collect());
-        let config = ClientConfig { pool: BufPool::new(64 << 20), ..ClientConfig::default() };
-        let direct = cairn_rpc::Client::with_threads(1, config, Identity::client());
-        let direct = direct.map_err(|error| error.to_string())?;
-        let only_head = managers == 1;
-        let cluster = Self { links, roster, only_head, heads: all, nodes, proxies, direct, runtime };
+        let node = |place: usize| Mutex::new(DataNode::new(seed, place, plugs[place].clone(), roster.clone(), jobs));
+        let (all, nodes) = ((0..heads).map(head).collect(), (heads..plugs.len()).map(node).collect());
+        let (direct, only_head) = (direct_client(host_of(plugs.len()))?, managers == 1);
+        let numbers = Mutex::default();
+        let cluster = Self { roster, only_head, heads: all, nodes, plugs, numbers, direct, runtime };
         cluster.set_clocks(seed);
         cluster.start_heads()?;
         for node in &cluster.nodes {
@@ -109,7 +113,7 @@ impl Cluster {
     /// Half of the machines have clocks that are too fast or too slow, by up to two percent.
     fn set_clocks(&self, seed: u64) {
         let rng = SimRng::derived(seed, "clocks");
-        for place in 0..self.proxies.len() {
+        for place in 0..self.plugs.len() {
             if rng.chance(0.5) {
                 cairn_dst::host::drift(host_of(place), rng.index(40_000) as i64 - 20_000);
             }
@@ -145,8 +149,6 @@ impl Cluster {
 
     fn settle_in(&self) -> Result<(), String> {
         self.eventually("every data node is registered", START_PATIENCE, || self.learn_numbers())?;
-        // Connections of before say nothing about who opened them.
-        self.proxies.iter().for_each(|proxy| proxy.end_connections());
         self.set(SETTINGS)?;
         self.eventually("the default volume", START_PATIENCE, || {
             self.map().is_some_and(|map| !map.volumes.is_empty() && !map.partitions.is_empty())
@@ -155,7 +157,13 @@ impl Cluster {
 
     /// Learns which place has which number; false: one has none yet. Who lost everything gets another one.
     pub fn learn_numbers(&self) -> bool {
-        let learn = |number: Option<u32>, place| number.inspect(|number| self.links.learn(*number, place)).is_some();
+        let learn = |number: Option<u32>, place| match number {
+            Some(number) => {
+                self.numbers.lock().insert(number, place);
+                true
+            }
+            None => false,
+        };
         let heads = self.heads.iter().map(|head| {
             let head = head.lock();
             learn(head.number(), head.place) || head.roles == Roles::None
@@ -165,6 +173,11 @@ impl Cluster {
             learn(node.number(), node.place)
         });
         heads.chain(nodes).filter(|known| !known).count() == 0
+    }
+
+    /// Where the process with this number is.
+    pub fn place_of(&self, number: u32) -> Option<usize> {
+        self.numbers.lock().get(&number).copied()
     }
 
     /// Changes settings.
@@ -202,9 +215,12 @@ impl Cluster {
 
     /// Calls the process in a place, past all faults of the network.
     pub async fn ask(&self, place: usize, opcode: Opcode, request: &impl prost::Message) -> Result<Response, String> {
-        let address = self.proxies[place].direct().ok_or("it does not run")?;
+        let plug = &self.plugs[place];
+        if !plug.is_in_use() {
+            return Err("it does not run".into());
+        }
         let options = CallOptions::new(Duration::from_secs(5));
-        let call = self.direct.call(&address, opcode.code(), request, Payload::None, options);
+        let call = self.direct.call(&plug.address(), opcode.code(), request, Payload::None, options);
         call.await.map_err(|error| error.to_string())
     }
 
@@ -233,11 +249,7 @@ impl Cluster {
 
     /// Place of each disk.
     pub fn places(&self, map: &ClusterMap) -> BTreeMap<u32, usize> {
-        let place = |node: u32| match self.links.end_of(node) {
-            End::Place(place) => Some(place),
-            _ => None,
-        };
-        map.disks.iter().filter_map(|disk| Some((disk.id, place(disk.node)?))).collect()
+        map.disks.iter().filter_map(|disk| Some((disk.id, self.place_of(disk.node)?))).collect()
     }
 
     /// Places of members that do not serve, by the map, besides those that a group has more than it needs while another

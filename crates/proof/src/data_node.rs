@@ -11,8 +11,9 @@ use cairn_rpc::Server;
 use cairn_sim::{CrashPolicy, FaultCounts, SimDisk};
 use cairn_store::KnownDisks;
 
-use crate::ground::{Ground, Router, host_of, new_disk, serve};
-use crate::proxy::Proxy;
+use crate::ground::{Ground, Router, new_disk, serve};
+use crate::links::host_of;
+use crate::plug::Plug;
 use crate::roster::Roster;
 
 /// Size of a data disk.
@@ -43,7 +44,7 @@ pub struct DataNode {
     pub disk: SimDisk,
     /// With the node's label and list of disks.
     home: SimDisk,
-    pub proxy: Arc<Proxy>,
+    plug: Arc<Plug>,
     roster: Arc<Roster>,
     /// It converts files and moves them out of packs.
     jobs: bool,
@@ -82,10 +83,10 @@ fn config(disk: &SimDisk) -> DataConfig {
 
 impl DataNode {
     /// An empty one, not yet running.
-    pub fn new(seed: u64, place: usize, proxy: Arc<Proxy>, roster: Arc<Roster>, jobs: bool) -> Self {
+    pub fn new(seed: u64, place: usize, plug: Arc<Plug>, roster: Arc<Roster>, jobs: bool) -> Self {
         let disk = new_disk(seed ^ (place as u64) << 32, format!("disk{place}"), DISK_BYTES);
         let home = new_disk(seed ^ (place as u64) << 40, format!("home{place}"), 16 << 20);
-        Self { seed, place, disk, home, proxy, roster, jobs, lost: Vec::new(), running: None }
+        Self { seed, place, disk, home, plug, roster, jobs, lost: Vec::new(), running: None }
     }
 
     /// An empty disk is in the place of the one that there was, under another path; `all`: the node has lost its own
@@ -133,7 +134,7 @@ impl DataNode {
         let _there = cairn_dst::host::enter(host_of(self.place));
         let ground = Ground::lay(&self.home, None)?;
         let router = Arc::new(Router::default());
-        let server = ground.bind(router.clone())?;
+        let server = ground.bind(&self.plug, router.clone())?;
         let mut config = config(&self.disk);
         let known = {
             let dir = ground.dir.lock();
@@ -149,7 +150,6 @@ impl DataNode {
         };
         let data = DataServer::start(config, env).map_err(|error| error.to_string())?;
         serve(&router.data, Arc::new(data.clone()));
-        self.proxy.lead_to(Some(server.local_addr()));
         let mut contributors: Vec<Arc<dyn Contributor>> = vec![Arc::new(data.clone())];
         let jobs = match self.jobs {
             false => None,
@@ -159,7 +159,7 @@ impl DataNode {
             serve(&router.jobs, jobs.clone());
             contributors.push(jobs.clone());
         }
-        let agent = ground.agent(self.proxy.address(), self.roster.addresses(), &["data"], contributors)?;
+        let agent = ground.agent(self.plug.address(), self.roster.addresses(), &["data"], contributors)?;
         let weak = Arc::downgrade(&agent);
         data.set_poke(Arc::new(move || {
             if let Some(agent) = weak.upgrade() {
@@ -171,8 +171,8 @@ impl DataNode {
     }
 
     fn job_config(&self) -> WorkerConfig {
-        let host = format!("host-{}", self.proxy.address());
-        let rack = format!("rack-{}", self.proxy.address());
+        let host = format!("host-{}", self.plug.address());
+        let rack = format!("rack-{}", self.plug.address());
         WorkerConfig { host, rack, ..WorkerConfig::new(self.roster.addresses()) }
     }
 
@@ -180,7 +180,7 @@ impl DataNode {
     pub fn end(&mut self, end: End) {
         self.disk.power_off();
         self.home.power_off();
-        self.proxy.lead_to(None);
+        self.plug.pull();
         if let Some(running) = self.running.take() {
             running.server.shutdown(Duration::ZERO);
             if let Some(jobs) = &running.jobs {

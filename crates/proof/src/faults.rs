@@ -10,8 +10,7 @@ use cairn_sim::{CrashPolicy, FaultRule, FaultWhen, SimDisk, SimRng};
 
 use crate::cluster::Cluster;
 use crate::data_node::{DISK_BYTES, DataNode, End};
-use crate::ground::host_of;
-use crate::links::{self, Effect, LinkRule};
+use crate::links::{self, Effect, host_of};
 use crate::members::Part;
 use crate::sleep::Sleep;
 
@@ -207,7 +206,7 @@ impl Chaos {
             0 => (Kind::Power, step + 1),
             1 => (Kind::Cut(links::End::Client, *self.rng.pick(&[Effect::HoldThere, Effect::HoldBack])), step + 1),
             2 => (Kind::Net(Effect::Delay(60)), until),
-            _ => (Kind::Net(Effect::Reset(0.05)), until),
+            _ => (Kind::Net(Effect::Break(0.05)), until),
         }
     }
 
@@ -224,7 +223,7 @@ impl Chaos {
             7 | 8 => Kind::Cut(links::End::Place(rng.index(self.cluster.heads.len())), *rng.pick(&effects)),
             9 => Kind::Cut(links::End::Client, *rng.pick(&effects)),
             10 => Kind::Net(Effect::Delay(60)),
-            _ => Kind::Net(Effect::Reset(0.05)),
+            _ => Kind::Net(Effect::Break(0.05)),
         }
     }
 
@@ -244,7 +243,7 @@ impl Chaos {
                 Kind::Cut(*rng.pick(&ends), *rng.pick(&effects))
             }
             11 => Kind::Net(Effect::Delay(150)),
-            12 => Kind::Net(Effect::Reset(0.1)),
+            12 => Kind::Net(Effect::Break(0.1)),
             13 => Kind::Net(Effect::Flip(0.1)),
             14 => Kind::Rot,
             15 => Kind::PowerAndRot,
@@ -326,8 +325,7 @@ impl Chaos {
 
     fn isolate(&self, place: usize) -> Vec<u64> {
         let from = Some(links::End::Place(place));
-        let out = self.cluster.links.add(LinkRule { from, to: None, effect: Effect::HoldBoth });
-        vec![self.cut(None, place, Effect::HoldBoth), out]
+        vec![self.cut(None, place, Effect::HoldBoth), links::cut(from, None, Effect::HoldBoth)]
     }
 
     fn end_head(&self, place: usize, kind: Kind) {
@@ -339,7 +337,7 @@ impl Chaos {
     }
 
     fn cut(&self, from: Option<links::End>, place: usize, effect: Effect) -> u64 {
-        self.cluster.links.add(LinkRule { from, to: Some(place), effect })
+        links::cut(from, Some(place), effect)
     }
 
     fn policy(&self) -> CrashPolicy {
@@ -433,7 +431,7 @@ impl Chaos {
         let Active { planned, rules, sleep } = self.active.remove(i);
         let place = planned.place;
         tracing::info!(place, kind = ?planned.kind, "a fault ends");
-        rules.iter().for_each(|rule| self.cluster.links.remove(*rule));
+        rules.iter().for_each(|rule| cairn_dst::links::remove(*rule));
         if planned.kind == Kind::Pause {
             cairn_dst::host::pause(host_of(place), false);
         }
@@ -500,7 +498,7 @@ impl Chaos {
     pub fn blackout(&mut self) -> Result<(), String> {
         *self.begun.entry("blackout").or_default() += 1;
         tracing::info!("everything loses power");
-        self.cluster.links.clear();
+        cairn_dst::links::clear();
         let forgot = |active: &Active| Some(active.planned.place).filter(|_| active.planned.kind == Kind::Forgets);
         let forgot: Vec<usize> = self.active.iter().filter_map(forgot).collect();
         for Active { planned, .. } in self.active.drain(..) {
@@ -533,7 +531,8 @@ impl Chaos {
 
     /// Faults that had an effect, and what they were.
     pub fn summary(&self) -> (u64, String) {
-        let (mut total, mut sectors) = (self.cluster.links.counts.total(), 0);
+        let net = cairn_dst::links::counts();
+        let (mut total, mut sectors) = (net.total(), 0);
         for node in &self.cluster.nodes {
             for counts in node.lock().counts() {
                 total += counts.total();
@@ -542,7 +541,7 @@ impl Chaos {
         }
         total += self.cluster.heads.iter().map(|head| head.lock().disk.counts().total()).sum::<u64>();
         let begun: Vec<String> = self.begun.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-        (total, format!("{}; {sectors} sectors lost or torn; {}", begun.join(", "), self.cluster.links.counts))
+        (total, format!("{}; {sectors} sectors lost or torn; {net}", begun.join(", ")))
     }
 }
 

@@ -19,6 +19,8 @@ use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::ClusterMap;
 use parking_lot::Mutex;
 
+use crate::plug::Plug;
+
 /// Received payloads of one process.
 const POOL_BYTES: usize = 32 << 20;
 
@@ -27,11 +29,6 @@ pub fn new_disk(seed: u64, name: String, capacity: u64) -> SimDisk {
     let disk = SimDisk::with_options(SimDiskOptions { name, capacity, ..SimDiskOptions::seeded(seed) });
     disk.set_sync_max(Duration::from_millis(*SimRng::derived(seed, "syncs").pick(&[0, 0, 2, 12])));
     disk
-}
-
-/// The machine of the scheduler that a place is; the first one has clients and proxies.
-pub fn host_of(place: usize) -> usize {
-    place + 1
 }
 
 /// The parts below the roles.
@@ -64,11 +61,11 @@ impl Ground {
         Ok(Self { dir: Arc::new(Mutex::new(dir)), identity, client, clock, transport })
     }
 
-    /// The port, on any number.
-    pub fn bind(&self, router: Arc<Router>) -> Result<Server, String> {
+    /// The one port. From now on the process is on the network.
+    pub fn bind(&self, plug: &Plug, router: Arc<Router>) -> Result<Server, String> {
         let config = ServerConfig { threads: 1, pool: BufPool::new(POOL_BYTES), ..ServerConfig::default() };
-        let any = "127.0.0.1:0".parse().expect("an address");
-        Server::bind(any, config, self.identity.clone(), router).map_err(|error| error.to_string())
+        plug.connect();
+        Server::bind(plug.socket(), config, self.identity.clone(), router).map_err(|error| error.to_string())
     }
 
     /// The agent, with heartbeats that come more often than usual.

@@ -14,8 +14,9 @@ use cairn_rpc::Server;
 use cairn_sim::{CrashPolicy, SimDisk};
 use cairn_types::{DiskUuid, NodeId, PartitionId};
 
-use crate::ground::{Ground, Router, host_of, serve};
-use crate::proxy::Proxy;
+use crate::ground::{Ground, Router, serve};
+use crate::links::host_of;
+use crate::plug::Plug;
 use crate::roster::{Roster, manager_number};
 
 const REGISTER_PATIENCE: Duration = Duration::from_secs(60);
@@ -51,7 +52,7 @@ pub struct Head {
     pub place: usize,
     pub disk: SimDisk,
     pub roles: Roles,
-    proxy: Arc<Proxy>,
+    plug: Arc<Plug>,
     roster: Arc<Roster>,
     /// Meta and data nodes that there are at the beginning.
     nodes: (usize, usize),
@@ -64,11 +65,11 @@ impl Head {
         place: usize,
         disk: SimDisk,
         roles: Roles,
-        proxy: Arc<Proxy>,
+        plug: Arc<Plug>,
         roster: Arc<Roster>,
         nodes: (usize, usize),
     ) -> Self {
-        Self { place, disk, roles, proxy, roster, nodes, running: None }
+        Self { place, disk, roles, plug, roster, nodes, running: None }
     }
 
     /// Its number in the manager's group and as a node, if the configuration says it.
@@ -78,7 +79,7 @@ impl Head {
 
     /// How others reach it.
     pub fn address(&self) -> String {
-        self.proxy.address()
+        self.plug.address()
     }
 
     /// Its number as a node, once it has one.
@@ -131,8 +132,7 @@ impl Head {
             ground.transport.set_address(member, address);
         }
         let router = Arc::new(Router::default());
-        let server = ground.bind(router.clone())?;
-        self.proxy.lead_to(Some(server.local_addr()));
+        let server = ground.bind(&self.plug, router.clone())?;
         let uuid = ground.dir.lock().label().uuid;
         let (manager, raft) = match number {
             None => (None, None),
@@ -232,7 +232,7 @@ impl Head {
 
     /// Ends it where it stands.
     pub fn stop(&mut self) {
-        self.proxy.lead_to(None);
+        self.plug.pull();
         let Some(running) = self.running.take() else { return };
         running.agent.stop();
         running.server.shutdown(Duration::ZERO);

@@ -2,9 +2,9 @@
 //! simulated disks and a faulty network, beside a model of bytes. `docs/internals/proof.md` says how it is run and what it
 //! has caught.
 //!
-//! **The network** is TCP through a proxy for each process ([`proxy`]), so faults know who opened a connection. Threads, time
-//! and sockets below are those of crate `dst`: the program `sim` runs one seed in its process, and the same seed is the same
-//! run. Nothing of the product is another one for that.
+//! **Threads, time and the network** are those of crate `dst`: the program `sim` runs one seed in its process, and the same
+//! seed is the same run. Every process is a host there with one address ([`plug`]), so faults of the network ([`links`])
+//! know who opened a connection to whom. Nothing of the product is another one for that.
 //!
 //! Not here: disks (`sim`), the scheduler (`dst`), real processes and kernels (tests of the binary).
 pub mod cluster;
@@ -17,7 +17,7 @@ pub mod head;
 pub mod links;
 pub mod managers;
 pub mod members;
-pub mod proxy;
+pub mod plug;
 pub mod replicas;
 pub mod roster;
 pub mod run_log;

@@ -15,7 +15,6 @@ use cairn_wire::data::{
 use cairn_wire::manager::ClusterMap;
 
 use crate::cluster::Cluster;
-use crate::links::End;
 use crate::members::groups;
 
 /// Time in which those who lag have what the others have, and chunks that nobody writes any more are sealed.
@@ -44,7 +43,7 @@ impl Cluster {
         for partition in map.partitions.iter().filter(|partition| !partition.removed) {
             let mut digests = Vec::new();
             for node in &partition.nodes {
-                let End::Place(place) = self.links.end_of(*node) else {
+                let Some(place) = self.place_of(*node) else {
                     return Err(format!("member n{node} of partition {} is nobody", partition.id));
                 };
                 let (digest, _) = self.heads[place].lock().digests(PartitionId(partition.id));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cairn_types::NodeId;
 use parking_lot::Mutex;
 
-use crate::proxy::Proxy;
+use crate::plug::Plug;
 
 /// Places with a manager and their addresses, in the order in which they came.
 pub struct Roster {
@@ -19,8 +19,8 @@ pub fn manager_number(place: usize) -> u32 {
 
 impl Roster {
     /// The first managers.
-    pub fn new(first: &[Arc<Proxy>]) -> Arc<Self> {
-        let members = first.iter().enumerate().map(|(place, proxy)| (place, proxy.address())).collect();
+    pub fn new(first: &[Arc<Plug>]) -> Arc<Self> {
+        let members = first.iter().enumerate().map(|(place, plug)| (place, plug.address())).collect();
         Arc::new(Self { members: Mutex::new(members) })
     }
 

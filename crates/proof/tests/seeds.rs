@@ -50,7 +50,10 @@ fn every_published_byte_reads_back_right() {
         assert!(in_place > 20, "too few blocks were overwritten in place to prove anything of it");
     }
     let failed: Vec<u64> = outcome.failed.iter().map(|ended| ended.seed).collect();
-    assert!(failed.is_empty(), "repeat with `cargo xtask sim --seed N`: {failed:?}; what they said is above");
+    assert!(
+        failed.is_empty(),
+        "repeat with `cargo run -p cairn-proof --bin sim -- --seed N`: {failed:?}; what they said is above"
+    );
 }
 
 /// A failure that a seed found could not be found again.

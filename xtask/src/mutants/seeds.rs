@@ -18,14 +18,15 @@ const PATIENCE_OF_ONE: Duration = Duration::from_secs(120);
 /// Builds the program of the seeds with the bug and runs them until one fails.
 pub(super) fn try_to_catch(mutant: &Mutant, count: u64, tree: &Path, build: &Path) -> Result<Outcome> {
     let mut command = cargo();
-    command.args(["build", "--locked", "--package", "cairn-proof", "--bin", "sim"]).current_dir(tree);
+    command.args(["build", "--locked", "--package", "cairn-proof", "--bin", "sim", "--profile", "sim"]);
+    command.current_dir(tree);
     command.env("CARGO_TARGET_DIR", build).stdin(Stdio::null());
     let built = command.output().context("starting cargo")?;
     if !built.status.success() {
         let said = last_lines(&String::from_utf8_lossy(&built.stderr));
         return Ok(Outcome::Survived(format!("{} does not compile:\n{said}", mutant.name)));
     }
-    let mut command = Command::new(build.join("debug").join("sim"));
+    let mut command = Command::new(build.join("sim").join("sim"));
     let jobs = std::env::var("CAIRN_JOBS").unwrap_or_else(|_| "2".into());
     let (first, seeds) = (FIRST.to_string(), count.to_string());
     command.args(["--seeds", &seeds, "--first", &first, "--jobs", &jobs, "--until-failure"]);

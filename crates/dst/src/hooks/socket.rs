@@ -3,7 +3,7 @@
 use libc::{c_int, sockaddr, sockaddr_in, socklen_t};
 
 use super::fail;
-use crate::files::{Id, Kind, Listener, is_ours};
+use crate::files::{Id, Kind, is_ours};
 use crate::real;
 use crate::sched;
 use crate::tcp::{Phase, Stream};
@@ -102,15 +102,9 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         // SAFETY: it takes no pointer.
         return unsafe { real::listen(fd, backlog) };
     }
-    with(|world| {
-        let object = world.files.id(fd).and_then(|id| world.files.get(id));
-        match object {
-            Some(object) if matches!(object.kind, Kind::Fresh) => {
-                object.kind = Kind::Listener(Listener::default());
-                0
-            }
-            _ => fail(libc::EINVAL),
-        }
+    with(|world| match world.files.id(fd) {
+        Some(id) if world.files.listen(id) => 0,
+        _ => fail(libc::EINVAL),
     })
 }
 

@@ -1,4 +1,5 @@
-//! Seats for x86-64: a turn costs some dozen instructions and one small call of the system, for the place of thread values.
+//! Seats for x86-64: a turn costs some dozen instructions, and where the kernel does not allow one of them a small call of the
+//! system, for the place of thread values.
 //!
 //! Each thread of the run is one of the system, which gives it its stack and thread values and then sleeps in [`park`]; the
 //! thread that began the run goes round on all their stacks. A thread that has come to its end is done with by its own
@@ -10,6 +11,7 @@
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::ptr;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use crate::real;
@@ -61,7 +63,7 @@ impl Seat {
         }
         // SAFETY: the calling thread runs, so nobody else does; the next one is parked, so its stack and values are
         // there and nobody's.
-        unsafe { turn(self, next) };
+        unsafe { if *BY_INSTRUCTION { turn(self, next) } else { turn_by_call(self, next) } };
     }
 
     /// The thread of this seat lets that of another one go on, for good. It comes back when it is let go.
@@ -99,12 +101,29 @@ fn values() -> *mut u8 {
     values
 }
 
+/// Whether a program may set the place of thread values itself.
+static BY_INSTRUCTION: LazyLock<bool> = LazyLock::new(|| {
+    // HWCAP2_FSGSBASE
+    // SAFETY: it takes and gives numbers.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & 2 != 0 }
+});
+
 /// Goes on in `to` as it was left, and leaves `from` so that it can be gone on with.
 ///
 /// # Safety
-/// The calling thread runs on the stack and the values of `from`; `to` was left, or is parked, and nobody is on it.
+/// The calling thread runs on the stack and the values of `from`; `to` was left, or is parked, and nobody is on it. The
+/// program may set the place of thread values.
 #[unsafe(naked)]
 unsafe extern "C" fn turn(from: *const Seat, to: *const Seat) {
+    naked_asm!(leave!(), "mov rsp, [rsi]", "mov rsi, [rsi + 8]", "wrfsbase rsi", come_back!())
+}
+
+/// The same, by the system.
+///
+/// # Safety
+/// As for [`turn`], but for the last sentence.
+#[unsafe(naked)]
+unsafe extern "C" fn turn_by_call(from: *const Seat, to: *const Seat) {
     naked_asm!(
         leave!(),
         "mov rsp, [rsi]",

@@ -6,6 +6,10 @@ use cairn_proof::fleet::{self, Order};
 use cairn_proof::run_log;
 use cairn_proof::seed::{Plan, run};
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static MEMORY: cairn_dst::Memory = cairn_dst::Memory;
+
 const USAGE: &str = "\
 sim --seed N [--steps N] [--scale N] [--log] [--trace]        one seed; --log shows what the program logs, --trace every
                                                               step of the scheduler; both leave the run as it is

@@ -55,6 +55,11 @@ fn pages_of(offset: u64, len: u64) -> Range<u64> {
     offset / page..offset.saturating_add(len).div_ceil(page)
 }
 
+/// Bits of the sectors that a range of a page touches.
+fn sectors(range: &Range<usize>) -> u8 {
+    (range.start / SECTOR..range.end.div_ceil(SECTOR)).fold(0, |mask, sector| mask | 1 << sector)
+}
+
 fn bytes(pages: &BTreeMap<u64, Page>, page: u64) -> &[u8; PAGE] {
     pages.get(&page).map_or(&ZEROS, |p| p)
 }
@@ -112,13 +117,22 @@ impl Content {
 
     /// Changes bytes of one page and marks their sectors.
     fn modify(&mut self, page: u64, range: Range<usize>, change: impl FnOnce(&mut [u8])) {
-        let mut mask = 0u8;
-        for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
-            mask |= 1 << sector;
-        }
-        self.remember(page, mask);
+        self.remember(page, sectors(&range));
         let content = self.live.entry(page).or_insert_with(|| Arc::new(ZEROS));
         change(&mut Arc::make_mut(content)[range]);
+    }
+
+    /// Writes bytes of one page. Zeros where there is nothing take no memory: logs are filled with them before they are written.
+    fn put(&mut self, page: u64, within: usize, source: &[u8]) {
+        let range = within..within + source.len();
+        if source == &ZEROS[..source.len()] && !self.live.contains_key(&page) {
+            self.remember(page, sectors(&range));
+        } else if let Ok(whole) = <&[u8; PAGE]>::try_from(source) {
+            self.remember(page, u8::MAX);
+            self.live.insert(page, Arc::new(*whole));
+        } else {
+            self.modify(page, range, |target| target.copy_from_slice(source));
+        }
     }
 
     /// Marks sectors as written; what a sector held since the last sync is kept as an older version.
@@ -155,7 +169,7 @@ impl Content {
             let within = (at % PAGE as u64) as usize;
             let part = (PAGE - within).min(data.len() - done);
             let source = &data[done..done + part];
-            self.modify(at / PAGE as u64, within..within + part, |target| target.copy_from_slice(source));
+            self.put(at / PAGE as u64, within, source);
             done += part;
         }
         self.allocated.insert(pages_of(offset, data.len() as u64));
