@@ -185,7 +185,13 @@ impl Roster {
     fn destroy(&self, list: &mut ListFile, id: PartitionId) {
         self.close(id);
         self.failures.lock().remove(&id);
-        // The list goes last: until then this is repeated.
+        // The list goes last: until then this is repeated. Before that it says that a log may be missing: a node that ends between
+        // the two would not start again.
+        let unbegun = list.get(id).map(|entry| PartitionEntry { begun: false, ..entry.clone() });
+        if let Some(Err(error)) = unbegun.map(|entry| list.put(entry)) {
+            tracing::error!(partition = %id, %error, "the list of partitions could not be written; will be repeated");
+            return;
+        }
         if let Err(error) = self.host.remove_group(GroupId::from(id)) {
             tracing::error!(partition = %id, %error, "the partition's log could not be dropped; will be repeated");
             return;

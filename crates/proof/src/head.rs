@@ -156,7 +156,7 @@ impl Head {
 
     fn manager(&self, ground: &Ground, raft: Arc<RaftHost>, number: NodeId) -> Result<ManagerServer, String> {
         let (meta_nodes, data_nodes) = self.nodes;
-        let bootstrap = Bootstrap { meta_nodes, data_nodes, quiet: Duration::from_secs(60) };
+        let bootstrap = Bootstrap { meta_nodes, data_nodes, quiet: Duration::from_secs(60), smaller: false };
         let tick = Duration::from_millis(50);
         let config = ManagerConfig { bootstrap, tick, ..ManagerConfig::new(number, self.members()) };
         let parts = ManagerParts {

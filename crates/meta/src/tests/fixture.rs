@@ -210,6 +210,13 @@ impl Cluster {
         }
     }
 
+    /// Puts a directory where a node wants to write a file, or takes it away.
+    pub(super) fn block(&self, number: usize, path: &str, blocked: bool) {
+        let path = self.dirs[number].path().join(path);
+        if blocked { std::fs::create_dir(path) } else { std::fs::remove_dir(path) }
+            .expect("the directory can be written")
+    }
+
     /// Gives every running node the map, with the present addresses.
     pub(super) fn share_map(&mut self) {
         self.map.version += 1;

@@ -25,6 +25,25 @@ fn a_removed_partition_is_dropped_for_good() {
     assert!(cluster.meta(0).partition_reports().is_empty());
 }
 
+/// A node that ended while it dropped a partition, its log first, would miss that log, and never start again.
+#[test]
+fn a_node_starts_again_that_ended_while_it_dropped_a_partition() {
+    let mut cluster = Cluster::start(1);
+    cluster.caller(9).create("a").expect("created");
+    cluster.block(0, "meta/partitions.tmp", true);
+    cluster.map.partitions[0].removed = true;
+    cluster.share_map();
+    eventually("the end of the partition", || cluster.meta(0).partition_reports().is_empty());
+    cluster.kill(0);
+    cluster.block(0, "meta/partitions.tmp", false);
+    cluster.run(0);
+    cluster.share_map();
+    eventually("the end of what was left", || cluster.meta(0).partition_reports().is_empty());
+    cluster.kill(0);
+    cluster.run(0);
+    assert!(cluster.meta(0).partition_reports().is_empty(), "nothing of it is kept");
+}
+
 /// A map that lacks a partition (a manager restored from old state) would destroy the only copy.
 #[test]
 fn a_partition_that_the_map_lacks_is_kept() {
