@@ -103,14 +103,6 @@ pub enum StoreError {
         /// The first failure.
         cause: String,
     },
-    /// A queue is full; try again later.
-    #[error("the log in {dir} has {bytes} bytes waiting, which is its limit")]
-    Full {
-        /// The log's directory.
-        dir: String,
-        /// Bytes waiting.
-        bytes: u64,
-    },
     /// A record is longer than the log takes; nothing was queued.
     #[error(
         "the log in {dir} takes records of up to {max} bytes, not of {bytes}; give all nodes of the cluster the same \

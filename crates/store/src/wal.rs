@@ -39,7 +39,7 @@ use crate::StoreError;
 
 pub use groups::RecoveredGroup;
 pub use record::{HardState, LogEntry, Record};
-pub use stats::{SYNC_BUCKETS, WalStats};
+pub use stats::WalStats;
 
 use recovery::recover;
 use writer::{Shared, Writer};
@@ -115,12 +115,7 @@ impl Wal {
     /// Queues records; `done` is called when they are durable (or never will be known to be). Waits while the queue
     /// is full. On an error nothing was queued and `done` is dropped.
     pub fn submit(&self, records: Vec<Record>, done: Option<Completion>) -> Result<(), StoreError> {
-        self.shared.submit(records, done, true)
-    }
-
-    /// Like [`submit`](Self::submit), but gives [`StoreError::Full`] instead of waiting.
-    pub fn try_submit(&self, records: Vec<Record>, done: Option<Completion>) -> Result<(), StoreError> {
-        self.shared.submit(records, done, false)
+        self.shared.submit(records, done)
     }
 
     /// Queues records and waits until they are durable.

@@ -3,9 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets of the sync latency: bucket i counts syncs that took less than 2^i × 16 µs, the last one all others.
-pub const SYNC_BUCKETS: usize = 16;
-
 /// Counters since the start of the process.
 #[derive(Debug, Default)]
 pub struct WalStats {
@@ -14,7 +11,6 @@ pub struct WalStats {
     bytes: AtomicU64,
     write_nanos: AtomicU64,
     segments: AtomicU64,
-    sync: [AtomicU64; SYNC_BUCKETS],
 }
 
 impl WalStats {
@@ -24,8 +20,6 @@ impl WalStats {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.write_nanos.fetch_add(nanos, Ordering::Relaxed);
-        let bucket = (nanos / 16_000).checked_ilog2().map_or(0, |log| log as usize + 1);
-        self.sync[bucket.min(SYNC_BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn set_segments(&self, count: u64) {
@@ -55,10 +49,5 @@ impl WalStats {
     /// Segment files in use (without spares).
     pub fn segments(&self) -> u64 {
         self.segments.load(Ordering::Relaxed)
-    }
-
-    /// Counts of write and sync latencies; see [`SYNC_BUCKETS`].
-    pub fn sync_latencies(&self) -> [u64; SYNC_BUCKETS] {
-        std::array::from_fn(|i| self.sync[i].load(Ordering::Relaxed))
     }
 }

@@ -87,7 +87,7 @@ impl Shared {
         self.queue.lock().holder
     }
 
-    pub(super) fn submit(&self, records: Vec<Record>, done: Option<Completion>, wait: bool) -> Result<(), StoreError> {
+    pub(super) fn submit(&self, records: Vec<Record>, done: Option<Completion>) -> Result<(), StoreError> {
         let mut bytes = 0;
         for record in &records {
             let len = record.encoded_len();
@@ -104,9 +104,6 @@ impl Shared {
             }
             if queue.bytes < self.queue_bytes_max {
                 break;
-            }
-            if !wait {
-                return Err(StoreError::Full { dir: self.dir.clone(), bytes: queue.bytes as u64 });
             }
             self.space.wait(&mut queue);
         }
