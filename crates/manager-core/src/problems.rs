@@ -25,6 +25,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     disks(state, soft, &mut out);
     gray(state, soft, &mut out);
     unreplaced(state, soft, &mut out);
+    drains(state, soft, &mut out);
     degraded(state, &mut out);
     crate::first_volume::thin_partitions(state, &mut out);
     misplaced(state, soft, &mut out);
@@ -156,6 +157,26 @@ fn unreplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
         if all.len() == 1 { "1 lost member".into() } else { format!("{} lost members", all.len()) },
         names(all.iter().map(|((pg, disk), _)| format!("{disk} in {pg}"))),
     ));
+}
+
+/// Drains that stand: members have nowhere to go. Groups that lack a member are told as such, and go on when they are complete.
+fn drains(state: &State, soft: &Soft, out: &mut Vec<String>) {
+    for (target, _) in state.drains() {
+        let stays = |(pg, disk): &(PgId, DiskId)| {
+            state.is_in(target, *disk)
+                && state.pg(*pg).is_some_and(|pg| {
+                    let stands = !pg.retired && pg.joining.is_none() && pg.is_complete();
+                    stands && pg.state_of(*disk) == Some(MemberState::Serving)
+                })
+        };
+        let all: Vec<_> = soft.unmoved.iter().filter(|(at, _)| stays(at)).collect();
+        let Some(((pg, disk), first)) = all.first() else { continue };
+        out.push(format!(
+            "the drain of {target} does not go on: {} cannot leave ({}): {disk} in {pg}: {first}",
+            if all.len() == 1 { "1 member".into() } else { format!("{} members", all.len()) },
+            names(all.iter().map(|((pg, disk), _)| format!("{disk} in {pg}"))),
+        ));
+    }
 }
 
 /// After which time lost members of these groups are replaced.

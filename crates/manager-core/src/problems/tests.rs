@@ -1,7 +1,8 @@
 //! What is said about a damaged cluster.
 use super::*;
 use crate::apply::tests::{SECOND, cluster, ok, register};
-use crate::command::{Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, NodeAt, NodesDown};
+use crate::command::{Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, NodeAt, NodesDown, SetDrain};
+use crate::maintenance::Target;
 use crate::soft::PartitionLoad;
 use cairn_types::{NodeId, PartitionId, PgId};
 
@@ -168,4 +169,29 @@ fn a_member_that_cannot_catch_up_is_named() {
     let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
     assert!(said.contains("1 member cannot catch up") && said.contains("d1 in pg1: pg1/7: no member has"), "{said}");
     assert!(said.contains("their members are catching up now: d1 in pg1"), "{said}");
+}
+
+/// Somebody would wait for a drain that cannot end, beside a screen that says that nothing is wrong.
+#[test]
+fn a_drain_that_does_not_go_on_is_a_problem() {
+    let (mut state, mut soft) = healthy();
+    let drain = |cancel| Command::SetDrain(SetDrain { target: Some((&Target::Node(NodeId(17))).into()), cancel });
+    ok(&mut state, drain(false));
+    assert_eq!(problems(&state, &soft, WallTime(0)), Vec::<String>::new(), "it begins");
+    soft.unmoved.insert((PgId(1), DiskId(2)), "no disk that may take it is outside pg1: add a disk".into());
+    // Of another node, and of nobody any more.
+    soft.unmoved.insert((PgId(2), DiskId(1)), "x".into());
+    soft.unmoved.insert((PgId(2), DiskId(2)), "x".into());
+    let said = problems(&state, &soft, WallTime(0));
+    let wanted = "the drain of node n17 does not go on: 1 member cannot leave (d2 in pg1): d2 in pg1: no disk that may take it is \
+                  outside pg1: add a disk";
+    assert_eq!(said, [wanted]);
+    // Then that is what is told.
+    down(&mut state, &[18]);
+    let said = problems(&state, &soft, WallTime(0)).join("\n");
+    assert!(said.contains("have fewer copies") && !said.contains("the drain of"), "{said}");
+    ok(&mut state, Command::Register(register(2, Roles::DATA, 1)));
+    soft.unmoved.insert((PgId(3), DiskId(2)), "y".into());
+    ok(&mut state, drain(true));
+    assert!(!problems(&state, &soft, WallTime(0)).join("\n").contains("the drain of"), "it was cancelled");
 }
