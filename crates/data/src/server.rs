@@ -13,6 +13,7 @@ mod catch_up;
 mod catch_up_shards;
 mod chain;
 mod copy;
+mod disk_calls;
 mod epochs;
 mod fetch;
 mod free;

@@ -195,6 +195,8 @@ pub(crate) struct ChunkMem {
     pub(crate) last_overwrite: Option<Time>,
     /// The table at home was held against its sum since the disk was opened, or is in memory since then.
     pub(crate) table_known: bool,
+    /// That was not so, and blocks were overwritten: as primary it is first compared with members that know better.
+    pub(crate) doubtful: bool,
 }
 
 impl ChunkMem {

@@ -54,13 +54,14 @@ impl DiskStore {
         for trouble in pg_files.troubles() {
             tracing::error!(pg = %trouble.pg, what = trouble.what, "the state of a placement group cannot be read; it stays out of service until the manager tells it anew");
         }
-        let (mut chunks, mut lost) = (BTreeMap::new(), Vec::new());
+        let (mut chunks, mut lost, mut bad) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut dirs = BTreeSet::new();
         let now = context.clock.now();
         for id in all_chunks(disk.as_ref(), records.keys().copied())? {
             let mut keep = |outcome| match outcome {
-                Outcome::Keep(chunk) => {
+                Outcome::Keep(chunk, bad_here) => {
                     chunk.state.lock().last_append = now;
+                    bad.extend(bad_here.into_iter().map(|block| (id, block)));
                     chunks.insert(id, Arc::new(*chunk));
                 }
                 Outcome::Gone => {}
@@ -73,7 +74,7 @@ impl DiskStore {
             disk.sync_dir(&dir)?;
         }
         let store = Arc::new(Self::assemble((context, watch), config, found, chunks, pg_files));
-        *store.lost.lock() = lost;
+        (*store.lost.lock(), *store.bad_blocks.lock()) = (lost, bad);
         store.journal.write_tail()?;
         store.re_read_if_suspect()?;
         store.chunks.read().values().for_each(|chunk| store.note_holes_of(chunk));
@@ -150,6 +151,7 @@ impl DiskStore {
                 "bad blocks were found; they are healed from other members"
             );
         }
+        // With those of files that were gone.
         *self.bad_blocks.lock() = bad;
         self.context.disk.remove(paths::SUSPECT)?;
         self.context.disk.sync_dir("")?;

@@ -221,8 +221,8 @@ impl DiskStore {
             return refused(OverwriteRefusal::OldEpoch { asked: job.epoch, current: pg.epoch });
         }
         let ordered = matches!(job.order, OverwriteOrder::Next | OverwriteOrder::After { .. });
-        if ordered && job.previous != state.follow.last {
-            // The one before it failed.
+        if ordered && (job.previous != state.follow.last || state.doubtful) {
+            // The one before it failed, or what is here is to be compared first.
             let (number, previous, here) = (job.number, job.previous, state.follow.last);
             return refused(OverwriteRefusal::OutOfOrder { number, previous, here });
         }
@@ -245,6 +245,8 @@ impl DiskStore {
             OverwriteOrder::Settle { serving, .. } => {
                 let need = if serving { OverwriteNumber::NONE } else { number };
                 state.follow = Follow { last: number, need, in_step: Epoch(0) };
+                // Blocks that come before it is compared have no number yet.
+                state.doubtful &= !number.is_some();
             }
         }
         state.last_overwrite = Some(self.context.clock.now());
@@ -371,6 +373,7 @@ impl DiskStore {
         let in_step = state.follow.copied(number, epoch);
         if in_step {
             state.touched.clear();
+            state.doubtful = false;
         }
         if state.follow.last == before {
             drop(state);

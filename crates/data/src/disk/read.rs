@@ -421,6 +421,7 @@ impl DiskStore {
             // forgot what it had synced may have some of before, under checksums of before: then others know better.
             tracing::warn!(chunk = %chunk.id, "the checksum table is not the one that was written; bad entries are healed as bad blocks");
             add(&self.metrics.crc_errors, 1);
+            state.doubtful |= state.follow.last.is_some();
             state.follow.last = OverwriteNumber::NONE;
             chunk.home.lock().overwrite = OverwriteNumber::NONE;
         }

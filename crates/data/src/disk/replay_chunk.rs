@@ -15,16 +15,20 @@ use cairn_format::crc_table::{
 };
 use cairn_format::journal_record::JournalRecord;
 use cairn_format::overwrite_number::OverwriteNumber;
-use cairn_types::{BLOCK_SIZE, CHUNK_BLOCKS_MAX, ChunkId, ClusterId, crc32c};
+use cairn_types::{BLOCK_SIZE, CHUNK_BLOCKS_MAX, ChunkId, ClusterId, Epoch, crc32c};
 
 use super::append::first_sectors;
 use super::chunk::{Chunk, ChunkMem, HomeView};
 use super::{OpenError, paths};
 
+/// The number of a chunk whose file is, or may be, of before overwrites that this disk had synced: it was overwritten, and every other
+/// member knows better.
+const FORGOTTEN: OverwriteNumber = OverwriteNumber { epoch: Epoch(0), count: 1 };
+
 /// What became of the chunk.
 pub(super) enum Outcome {
-    /// It is there.
-    Keep(Box<Chunk>),
+    /// It is there. These blocks of it were promised, and are not.
+    Keep(Box<Chunk>, Vec<u32>),
     /// It is not, or not any more.
     Gone,
     /// It should be: its file vanished, or was set aside.
@@ -142,13 +146,16 @@ fn take_over(
     }
     let (mut table, mut punched) = (None, None);
     let mut sums = (state.table_crc, state.row_crc);
-    let mut punched_blocks = state.punched_blocks;
+    let (mut punched_blocks, mut overwrite) = (state.punched_blocks, state.overwrite);
     if !state.sealed || state.punched_blocks > 0 {
         let file = disk.open(&paths::chunk(id), OpenOptions::READ)?;
         if !state.sealed {
             let crcs = super::tables_at_home::read_table(file.as_ref(), 0, blocks_of(state.length))?;
             let rows = super::tables_at_home::read_rows(file.as_ref(), &header, blocks_of(state.length))?;
             sums = (table_crc(&crcs), row_tables_crc(rows.iter().map(|row| &row[..])));
+            if overwrite.is_some() && sums.0 != state.table_crc {
+                overwrite = forgotten(disk, id);
+            }
             table = Some((crcs, rows));
         }
         if state.punched_blocks > 0 {
@@ -162,11 +169,30 @@ fn take_over(
             }
         }
     }
-    let ChunkState { length, sealed, overwrite, .. } = state;
+    let ChunkState { length, sealed, .. } = state;
     let view = HomeView { length, sealed, punched: punched.clone(), overwrite, ..HomeView::default() };
     let mut mem = memory(length, sealed, table, sums, punched, punched_blocks);
     mem.follow.last = overwrite;
-    Ok(Outcome::Keep(Box::new(Chunk::with_state(header, mem, view))))
+    Ok(Outcome::Keep(Box::new(Chunk::with_state(header, mem, view)), Vec::new()))
+}
+
+fn forgotten(disk: &dyn Disk, id: ChunkId) -> OverwriteNumber {
+    tracing::info!(disk = disk.name(), chunk = %id, "the file of a chunk may be of before its last overwrites; it is compared with those of other members");
+    FORGOTTEN
+}
+
+/// Whether the file is of before overwrites that came home, on a disk that forgot what it had synced: its table is not the one that its
+/// state tells of, or the journal goes on with a later overwrite than the next one; or an earlier start found that. A flush that was interrupted, or
+/// members that were made equal, may look the same; then nothing is lost but the time to compare them.
+fn has_forgotten(state: &ChunkState, table: &[u32], records: &[JournalRecord<'_>]) -> bool {
+    let here = state.overwrite;
+    let numbered = |record: &JournalRecord<'_>| match record {
+        JournalRecord::Overwrite(overwrite) => Some(overwrite.number),
+        _ => None,
+    };
+    let gap = records.iter().find_map(numbered).is_some_and(|next| next.count > here.count.saturating_add(1));
+    gap || here == FORGOTTEN
+        || here.is_some() && table_crc(&table[..blocks_of(state.length) as usize]) != state.table_crc
 }
 
 fn memory(
@@ -248,19 +274,39 @@ fn redo(
         }
     };
     let mut work = read_work(file.as_ref(), header, seen.state)?;
+    let forgot = seen.state.is_some_and(|state| has_forgotten(&state, &work.tables[0], records));
     for record in records {
         apply(disk, file.as_ref(), record, &mut work)?;
+    }
+    if forgot {
+        work.overwrite = forgotten(disk, id);
     }
     let length = verified_length(work.length, work.claimed, |block| block_is_good(file.as_ref(), &work, block));
     if !work.sealed && length == 0 {
         return remove(disk, id, dirs);
     }
+    // What the journal has not got was synced in the file that is gone.
+    let bad = match plan {
+        ReplayPlan::Make | ReplayPlan::Rewrite => lost_blocks(disk, file.as_ref(), &work),
+        _ => Vec::new(),
+    };
     let chunk = finish(file.as_ref(), work, length)?;
     let dead = {
         let state = chunk.state.lock();
         is_dead(state.sealed, state.written, state.punched_blocks)
     };
-    if dead { remove(disk, id, dirs) } else { Ok(Outcome::Keep(Box::new(chunk))) }
+    if dead { remove(disk, id, dirs) } else { Ok(Outcome::Keep(Box::new(chunk), bad)) }
+}
+
+/// Blocks that were promised and are not what they were.
+fn lost_blocks(disk: &dyn Disk, file: &dyn File, work: &Work) -> Vec<u32> {
+    let freed = PunchedBits::from_bytes(&work.bits).expect("exactly the bytes of a chunk");
+    let lost = |block: &u32| !freed.get(*block) && !block_is_good(file, work, *block);
+    let lost: Vec<u32> = (0..blocks_of(work.length)).filter(lost).collect();
+    if !lost.is_empty() {
+        tracing::error!(disk = disk.name(), chunk = %work.header.chunk, blocks = lost.len(), "a chunk's file was gone or empty, and the journal has only a part of it; the rest is healed from other members");
+    }
+    lost
 }
 
 fn read_work(file: &dyn File, header: ChunkHeader, state: Option<ChunkState>) -> Result<Work, DiskError> {

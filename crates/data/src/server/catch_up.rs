@@ -19,7 +19,8 @@ use cairn_wire::error::WireError;
 
 use super::Inner;
 use super::allocate::raise_mark;
-use super::copy::on_control;
+use super::catch_up_shards::stopping;
+use super::disk_calls::on_control;
 use super::member::Member;
 use super::settle::number_in;
 use crate::disk::ChunkInfo;
@@ -294,11 +295,7 @@ impl Inner {
             Verdict::Same | Verdict::Copy => {
                 let missing = theirs.length.saturating_sub(here.as_ref().map_or(0, |here| here.length));
                 self.keep_pace(member, missing).await;
-                let _permit = self
-                    .copies
-                    .acquire()
-                    .await
-                    .map_err(|_| WireError::new(ErrorCode::Unavailable, "this server is stopping"))?;
+                let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
                 let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
                 let others = fence::serving(&member.pg).filter(|other| ![member.disk, primary].contains(other));
                 let sources: Vec<DiskId> = std::iter::once(primary).chain(others).collect();

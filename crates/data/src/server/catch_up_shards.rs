@@ -23,9 +23,10 @@ use super::Inner;
 use super::allocate::raise_mark;
 use super::catch_up::Waits;
 use super::copy::runs;
+use super::disk_calls::wait;
 use super::member::Member;
 use super::rebuild::{REBUILD_BLOCKS, Rebuild, RebuildError};
-use super::seal_old::{freed_crc, wait};
+use super::seal_old::freed_crc;
 use crate::disk::metrics::add;
 use crate::disk::{AppendOp, Appended};
 
@@ -201,7 +202,7 @@ impl Inner {
         let mut all = PunchedBits::default();
         let freed = |theirs: &Option<ChunkSummary>| theirs.as_ref().is_some_and(|theirs| theirs.punched_blocks > 0);
         for (disk, _) in holders.iter().filter(|(_, theirs)| freed(theirs)) {
-            let theirs = self.table_of(member, *disk, id).await?;
+            let theirs = self.table_of(&member.pg, *disk, id).await?;
             for run in runs(&theirs.punched, 0..theirs.crcs.len() as u32) {
                 if theirs.punched.get(run.start) {
                     all.set(run);

@@ -11,6 +11,7 @@ use cairn_chunk_core::catch_up::missing_blocks;
 use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::{PunchedBits, blocks_of, decode_crcs};
 use cairn_format::journal_record::CreateRecord;
+use cairn_format::pg_state::PgStateRecord;
 use cairn_rpc::Payload;
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId, crc32c};
 use cairn_wire::Opcode;
@@ -18,12 +19,12 @@ use cairn_wire::data::{ChunkHeader, ChunkSummary, ChunkTableRequest, ChunkTableR
 use cairn_wire::error::WireError;
 
 use super::Inner;
+use super::disk_calls::{on_control, wait};
 use super::fetch::{At, is_about_bytes};
 use super::member::Member;
-use super::seal_old::wait;
 use super::settle::number_in;
 use crate::disk::metrics::add;
-use crate::disk::{AppendOp, Appended, ChunkInfo, DataError, DiskStore, GoodBlock};
+use crate::disk::{AppendOp, Appended, ChunkInfo, GoodBlock};
 
 /// Blocks copied at a time.
 const PIECE_BLOCKS: u32 = 256;
@@ -100,18 +101,14 @@ impl Inner {
         Ok(same && in_step)
     }
 
-    pub(super) async fn table_of(&self, member: &Member, primary: DiskId, id: ChunkId) -> Result<Theirs, WireError> {
-        let header = ChunkHeader {
-            disk: primary.get(),
-            pg: id.pg.get(),
-            index: id.index,
-            epoch: member.pg.epoch.get(),
-            session: 0,
-        };
+    /// The tables of another member.
+    pub(super) async fn table_of(&self, pg: &PgStateRecord, other: DiskId, id: ChunkId) -> Result<Theirs, WireError> {
+        let header =
+            ChunkHeader { disk: other.get(), pg: id.pg.get(), index: id.index, epoch: pg.epoch.get(), session: 0 };
         let request = ChunkTableRequest { chunk: Some(header) };
         let (answer, response): (ChunkTableResponse, _) =
-            self.ask(&member.pg, primary, Opcode::ChunkTable, &request, Payload::None).await?;
-        let bad = || WireError::new(ErrorCode::BadRequest, format!("{id}: the primary's table makes no sense"));
+            self.ask(pg, other, Opcode::ChunkTable, &request, Payload::None).await?;
+        let bad = || WireError::new(ErrorCode::BadRequest, format!("{id}: the table of {other} makes no sense"));
         let summary = answer.summary.ok_or_else(bad)?;
         let payload = response.payload.as_deref().unwrap_or(&[]);
         let blocks = blocks_of(summary.length) as usize;
@@ -127,7 +124,7 @@ impl Inner {
     async fn first_table(&self, member: &Member, sources: &[DiskId], id: ChunkId) -> Result<Theirs, WireError> {
         let mut first = None;
         for source in sources {
-            match self.table_of(member, *source, id).await {
+            match self.table_of(&member.pg, *source, id).await {
                 Ok(theirs) if theirs.summary.sealed => return Ok(theirs),
                 Ok(_) => {
                     let text = format!("{id} is still open on {source}");
@@ -290,12 +287,4 @@ pub(super) fn runs(punched: &PunchedBits, blocks: Range<u32>) -> Vec<Range<u32>>
         }
     }
     runs
-}
-
-/// Runs something on the disk's control thread and waits for it.
-pub(super) async fn on_control<T: Send + 'static>(
-    store: &Arc<DiskStore>,
-    job: impl FnOnce(&DiskStore) -> Result<T, DataError> + Send + 'static,
-) -> Result<T, WireError> {
-    wait(|done| store.control(move |store| done(job(store)))).await
 }

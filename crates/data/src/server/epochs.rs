@@ -192,10 +192,11 @@ impl Inner {
             let mut memory = runtime.state.lock();
             if memory.epoch.get() == state.epoch {
                 memory.filling |= state.filling.contains(&disk.get());
-                // To a disk that joins, the member whose place it is to have is one that may have what others lack.
+                // To a disk that joins, the member whose place it is to have may have what others lack: it has to be there to be asked.
                 let joins = state.joining.is_some_and(|j| j.disk == disk.get());
                 memory.leaver = leaver_of(state, disk);
-                let none = state.formers.iter().all(|former| former.drop) && !joins;
+                let asked = !joins || memory.leaver.is_some();
+                let none = state.formers.iter().all(|former| former.drop) && asked;
                 memory.no_formers |= teller == Teller::Manager && none;
             }
         }

@@ -12,8 +12,9 @@ use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, PgId};
 use cairn_wire::common::Empty;
 use cairn_wire::data::ReportBadBlockRequest;
 use cairn_wire::error::WireError;
-use tokio::sync::oneshot;
 
+use super::catch_up_shards::stopping;
+use super::disk_calls::{on_control, wait};
 use super::fetch::is_about_bytes;
 use super::heal_log::Heard;
 use super::member::{Member, bad_request};
@@ -21,6 +22,13 @@ use super::rebuild::{Rebuild, RebuildError, Rebuilt};
 use super::{Inner, Refused};
 use crate::disk::metrics::add;
 use crate::disk::{DataError, DiskStore, GoodBlock};
+
+/// A good block from another member.
+pub(super) struct Copy {
+    pub(super) good: GoodBlock,
+    /// It is what the checksum here says.
+    as_here: bool,
+}
 
 /// Bad blocks that are tried again one after the other before anything else is looked at.
 const AGAIN_AT_ONCE: usize = 64;
@@ -146,15 +154,7 @@ impl Inner {
         id: ChunkId,
         block: u32,
     ) -> Result<bool, WireError> {
-        let (sender, verified) = oneshot::channel();
-        let job = move |store: &DiskStore| {
-            // Nobody waits any more if this fails.
-            let _gone = sender.send(store.verify_block(id, block));
-        };
-        store.control(job).map_err(|error| error.to_wire())?;
-        let stopping = || DataError::Stopping { disk: store.name().into() };
-        let good = verified.await.unwrap_or_else(|_| Err(stopping())).map_err(|error| error.to_wire())?;
-        if good {
+        if on_control(&store, move |store| store.verify_block(id, block)).await? {
             return Ok(false);
         }
         self.heal_block(disk, &pg, &store, id, block).await.map(|()| true)
@@ -169,24 +169,24 @@ impl Inner {
         id: ChunkId,
         block: u32,
     ) -> Result<(), WireError> {
-        let stopping = || DataError::Stopping { disk: store.name().into() };
         // The blocks under a checksum are the same in every epoch, and this member may know the present one later.
         let any_epoch = PgStateRecord { epoch: Epoch(0), ..(**pg).clone() };
-        let _permit = self.heals.acquire().await.map_err(|_| stopping().to_wire())?;
+        let _permit = self.heals.acquire().await.map_err(|_| stopping())?;
         let runtime = self.runtime(disk, id.pg);
         let asker = Member { disk, store: store.clone(), pg: Arc::new(any_epoch), told: None, runtime };
         let good = match pg.scheme.is_replicated() {
-            true => self.good_copy(&asker, id, block).await?,
+            true => match self.good_copy(&asker, id, block).await? {
+                Some(Copy { as_here: false, .. }) if store.chunk(id).is_some_and(|chunk| chunk.is_overwritten()) => {
+                    let text =
+                        format!("{id}: other members have block {block} as it was before, or is since, an overwrite");
+                    return Err(WireError::new(ErrorCode::ChecksumMismatch, text));
+                }
+                copy => copy.map(|copy| copy.good),
+            },
             false => self.rebuilt_block(&Member { pg: pg.clone(), ..asker.clone() }, &asker, id, block).await?,
         };
         let Some(good) = good else { return Ok(()) };
-        let (sender, healed) = oneshot::channel();
-        let done: crate::disk::Done<()> = Box::new(move |outcome| {
-            // Nobody waits any more if this fails.
-            let _gone = sender.send(outcome);
-        });
-        store.heal(id, block, good, done).map_err(|error| error.to_wire())?;
-        healed.await.unwrap_or_else(|_| Err(stopping())).map_err(|error| error.to_wire())?;
+        wait(|done| store.heal(id, block, good, done)).await?;
         add(&store.metrics().heals, 1);
         tracing::info!(%disk, chunk = %id, block, "a bad block was healed from another member");
         Ok(())
@@ -223,7 +223,7 @@ impl Inner {
     /// Frees a block that another member has freed: metadata told all of them to, and what was done here was lost with what the
     /// disk had not kept.
     async fn free_as_there(&self, asker: &Member, freer: DiskId, id: ChunkId, block: u32) -> Result<(), WireError> {
-        let theirs = self.table_of(asker, freer, id).await?;
+        let theirs = self.table_of(&asker.pg, freer, id).await?;
         if !theirs.punched.get(block) {
             let text = format!("{id}: {freer} has not got block {block} and does not say why");
             return Err(WireError::new(ErrorCode::Missing, text));
@@ -237,12 +237,12 @@ impl Inner {
 
     /// A copy of a block from another serving member that matches its checksum there; one that matches the checksum here
     /// as well goes first. `None` when nobody has one and one of them has freed it, and so it is freed here now.
-    async fn good_copy(
+    pub(super) async fn good_copy(
         self: &Arc<Self>,
         asker: &Member,
         id: ChunkId,
         block: u32,
-    ) -> Result<Option<GoodBlock>, WireError> {
+    ) -> Result<Option<Copy>, WireError> {
         let Member { disk, store, pg, .. } = asker;
         let disk = *disk;
         let info = store.info(id).ok_or_else(|| DataError::NoChunk { chunk: id }.to_wire())?;
@@ -256,7 +256,8 @@ impl Inner {
             match self.fetch(pg.as_ref(), other, id, from, length as u32).await {
                 Ok((data, crcs)) if data.len() == BLOCK_SIZE => {
                     if known == crcs.first().copied() {
-                        return Ok(Some(GoodBlock { data: data.freeze(), crc: crcs[0], row_crcs: Vec::new() }));
+                        let good = GoodBlock { data: data.freeze(), crc: crcs[0], row_crcs: Vec::new() };
+                        return Ok(Some(Copy { good, as_here: true }));
                     }
                     second = second.or(Some((data, crcs[0])));
                 }
@@ -269,7 +270,8 @@ impl Inner {
             }
         }
         if let Some((data, crc)) = second {
-            return Ok(Some(GoodBlock { data: data.freeze(), crc, row_crcs: Vec::new() }));
+            let good = GoodBlock { data: data.freeze(), crc, row_crcs: Vec::new() };
+            return Ok(Some(Copy { good, as_here: false }));
         }
         if let Some(freer) = freer
             && self.free_as_there(asker, freer, id, block).await.is_ok()

@@ -10,7 +10,7 @@ use cairn_types::{ChunkId, DiskId};
 
 use super::Inner;
 use super::allocate::others;
-use super::seal_old::wait;
+use super::disk_calls::wait;
 use crate::disk::Chunk;
 
 /// Chunks whose sealing on other members failed and is repeated; a new epoch seals all others as well.

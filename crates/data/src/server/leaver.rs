@@ -1,23 +1,26 @@
 //! A disk that joins an erasure group gets its shard from the member whose place it is to have, or makes it of the shards of
 //! the others: whichever has been faster lately. The one reads k times less, the other does not wait for a disk that is slow.
 //!
-//! Invariant: what comes from the member that leaves matches the checksums that came with it; whatever it has not got, or
-//! not good, is made of the others' as if it were not there.
+//! Invariant: what comes from the member that leaves matches the checksums that came with it, and the checksums of rows those of the
+//! data shards that serve; whatever it has not got, or not good, is made of the others' as if it were not there. What
+//! the others cannot make either, block by block, is taken from whoever has it good.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_chunk_core::row_decode::Remade;
+use cairn_env::AlignedBuf;
 use cairn_format::chunk_header::row_tables;
 use cairn_format::pg_state::{PgStateMember, PgStateRecord};
-use cairn_types::{BLOCK_SIZE, DiskId, Epoch, MemberState};
+use cairn_types::{BLOCK_SIZE, DiskId, Epoch, MemberState, Time};
 use cairn_wire::data::PgState;
 
 use super::Inner;
-use super::fetch::At;
+use super::copy::Theirs;
+use super::fetch::{At, is_about_bytes};
 use super::member::Member;
-use super::rebuild::{Rebuild, Rebuilt};
+use super::rebuild::{Rebuild, RebuildError, Rebuilt};
 
 /// One in so many pieces goes the other way, to see whether that has become faster.
 const LOOK_AGAIN: u32 = 64;
@@ -56,7 +59,7 @@ impl Ways {
         if self.pieces.is_multiple_of(LOOK_AGAIN) { other } else { faster }
     }
 
-    fn took(&mut self, way: Way, time: Duration, blocks: usize) {
+    pub(super) fn took(&mut self, way: Way, time: Duration, blocks: usize) {
         let latest = time / blocks.max(1) as u32;
         let known = match way {
             Way::Copy => &mut self.copy,
@@ -84,6 +87,10 @@ pub(super) fn leaver_of(state: &PgState, disk: DiskId) -> Option<PgStateMember> 
 }
 
 impl Leaver {
+    fn at(&self, job: &Rebuild) -> At<'_> {
+        At { pg: &self.pg, disk: self.disk, id: job.id, made: Some(job.creation_epoch) }
+    }
+
     /// Of a member that joins; none of any other.
     pub(super) fn of(member: &Member) -> Option<Self> {
         let leaver = {
@@ -104,20 +111,26 @@ impl Inner {
             return None;
         }
         let begun = self.clock.now();
-        let at = At { pg: &leaver.pg, disk: leaver.disk, id: job.id, made: Some(job.creation_epoch) };
+        let at = leaver.at(job);
         let offset = u64::from(blocks.start) * BLOCK_SIZE as u64;
         let fetch = self.fetch_rows(&at, offset, (blocks.len() * BLOCK_SIZE) as u32);
         let rows = row_tables(leaver.pg.scheme, job.shard as u8) * blocks.len();
-        let copied = match tokio::time::timeout(self.config.rebuild_hedge, fetch).await {
-            Ok(Ok(fetched)) if fetched.row_crcs.len() == rows => Some(fetched),
-            Ok(Ok(_)) | Err(_) => None,
+        let (copied, answered) = match tokio::time::timeout(self.config.rebuild_hedge, fetch).await {
+            Ok(Ok(fetched))
+                if fetched.row_crcs.len() == rows && self.rows_agree(job, blocks, &fetched.row_crcs).await =>
+            {
+                (Some(fetched), true)
+            }
+            Ok(Ok(_)) => (None, true),
+            Err(_) => (None, false),
             Ok(Err(error)) => {
                 tracing::debug!(chunk = %job.id, ?blocks, %error, "the member that leaves does not give this; it is made of the others' shards");
-                None
+                (None, is_about_bytes(&error))
             }
         };
-        let time = if copied.is_some() { self.clock.now().since(begun) } else { FAILED };
-        job.runtime.state.lock().ways.took(Way::Copy, time, if copied.is_some() { blocks.len() } else { 1 });
+        // A bad block there says nothing about the next piece.
+        let (time, pieces) = if answered { (self.clock.now().since(begun), blocks.len()) } else { (FAILED, 1) };
+        job.runtime.state.lock().ways.took(Way::Copy, time, pieces);
         let fetched = copied?;
         Some(Rebuilt {
             data: fetched.data,
@@ -126,11 +139,82 @@ impl Inner {
         })
     }
 
-    /// Blocks were made of the others' shards.
-    pub(super) fn made_of_others(&self, job: &Rebuild, begun: cairn_types::Time, blocks: &Range<u32>) {
+    /// Blocks were made of the others' shards, or could not be.
+    pub(super) fn made_of_others(&self, job: &Rebuild, begun: Time, blocks: &Range<u32>, made: bool) {
         if job.leaver.is_some() {
-            job.runtime.state.lock().ways.took(Way::Make, self.clock.now().since(begun), blocks.len());
+            let (time, blocks) = if made { (self.clock.now().since(begun), blocks.len()) } else { (FAILED, 1) };
+            job.runtime.state.lock().ways.took(Way::Make, time, blocks);
         }
+    }
+
+    /// What the others could not make, as `error` says: each block that the member that leaves has good as it is there, the rest made
+    /// of the others' row by row.
+    pub(super) async fn of_both(
+        self: &Arc<Self>,
+        job: &Arc<Rebuild>,
+        blocks: &Range<u32>,
+        error: RebuildError,
+    ) -> Result<Rebuilt, RebuildError> {
+        let Some(leaver) = &job.leaver else { return Err(error) };
+        let bytes = |block: u32| u64::from(block) * BLOCK_SIZE as u64;
+        let held = self.fetch_good(&leaver.at(job), bytes(blocks.start)..bytes(blocks.end)).await;
+        if held.good.is_empty() && (held.unanswered || !job.may_lose) {
+            return Err(error);
+        }
+        let mut both = Rebuilt {
+            data: AlignedBuf::unpooled(blocks.len() * BLOCK_SIZE),
+            sums: Remade { crcs: Vec::new(), row_crcs: Vec::new() },
+            lost: Vec::new(),
+        };
+        for block in blocks.clone() {
+            if let Some(good) = held.good.get(&block) {
+                both.data.extend_from_slice(&good.data);
+                both.sums.crcs.push(good.crc);
+                both.sums.row_crcs.extend_from_slice(&good.row_crcs);
+                continue;
+            }
+            let made = self.rebuild_rows(job, &(block..block + 1), job.may_lose && !held.unanswered).await?;
+            both.data.extend_from_slice(&made.data);
+            both.sums.crcs.extend(made.sums.crcs);
+            both.sums.row_crcs.extend(made.sums.row_crcs);
+            both.lost.extend(made.lost);
+        }
+        tracing::debug!(chunk = %job.id, ?blocks, held = held.good.len(), "blocks were put together of the member that leaves and of the others");
+        Ok(both)
+    }
+
+    /// Whether checksums of rows are those that the data shards have, as far as these serve and answer: on the disk of the member that
+    /// leaves they may have become others, and here nothing would tell.
+    async fn rows_agree(&self, job: &Rebuild, blocks: &Range<u32>, row_crcs: &[u32]) -> bool {
+        let k = job.codec.k();
+        if job.shard < k {
+            return true;
+        }
+        let tables = job.data_tables.get_or_init(|| self.data_tables(job)).await;
+        let agrees = |(at, found): (usize, &u32)| {
+            let (block, shard) = (blocks.start + (at / k) as u32, at % k);
+            let theirs = tables[shard].as_ref().filter(|theirs| !theirs.punched.get(block));
+            theirs.and_then(|theirs| theirs.crcs.get(block as usize)).is_none_or(|known| known == found)
+        };
+        let differs = row_crcs.iter().enumerate().position(|row| !agrees(row));
+        if let Some(at) = differs {
+            let block = blocks.start + (at / k) as u32;
+            tracing::warn!(chunk = %job.id, block, "the member that leaves has other checksums of a row than the data shards; it is made of these");
+        }
+        differs.is_none()
+    }
+
+    /// The tables of the data shards that serve.
+    async fn data_tables(&self, job: &Rebuild) -> Vec<Option<Theirs>> {
+        let mut tables = Vec::new();
+        for shard in 0..job.codec.k() {
+            let of = job.others.iter().find(|(other, _)| *other == shard).map(|(_, disk)| *disk);
+            tables.push(match of {
+                Some(disk) => self.table_of(&job.pg, disk, job.id).await.ok(),
+                None => None,
+            });
+        }
+        tables
     }
 }
 

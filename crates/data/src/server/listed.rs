@@ -8,7 +8,7 @@ use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse};
 use cairn_wire::error::WireError;
 
 use super::Inner;
-use super::copy::on_control;
+use super::disk_calls::on_control;
 use super::member::Member;
 use super::read::list;
 

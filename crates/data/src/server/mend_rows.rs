@@ -14,7 +14,7 @@ use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode};
 use cairn_wire::error::WireError;
 
 use super::Inner;
-use super::copy::on_control;
+use super::disk_calls::on_control;
 use super::member::Member;
 
 /// Chunks that are tried again at a time.
@@ -61,7 +61,7 @@ impl Inner {
                 failure = Some(WireError::new(ErrorCode::NotServing, text));
                 continue;
             }
-            let theirs = match self.table_of(&asker, of.disk, id).await {
+            let theirs = match self.table_of(&asker.pg, of.disk, id).await {
                 Ok(theirs) => theirs,
                 Err(error) => {
                     failure = Some(error);

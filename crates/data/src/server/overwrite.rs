@@ -209,7 +209,7 @@ impl Inner {
         });
         let (here, stamp) = (join.clone(), self.stamp(member.disk));
         let done: Done<OverwriteNumber> =
-            Box::new(move |outcome| here.here(outcome.map(|_| vec![stamp]).map_err(|error| error.to_wire())));
+            Box::new(move |outcome| here.here(outcome.map(|_| vec![stamp]).map_err(|error| not_done(&error))));
         let op = OverwriteOp { chunk: id, epoch: member.pg.epoch, order: OverwriteOrder::Next, runs };
         match member.store.overwrite(op, done) {
             Ok((previous, number)) => {
@@ -245,28 +245,20 @@ impl Inner {
             members.extend(rest?);
             Ok(OverwriteResponse { members, number: None })
         });
-        let (waiting, settle) = {
+        if outcome.is_err() {
+            // Before it has ended, so that none begins in between.
+            self.unsettle(member, id.index);
+        }
+        let waiting = {
             let mut memory = member.runtime.overwrites.lock();
             // In a later epoch the members are made equal anyway.
-            match memory.at(member.pg.epoch) {
-                None => (Vec::new(), false),
-                Some(memory) => {
-                    if let Err(error) = &outcome {
-                        memory.unsettled.insert(id.index);
-                        if error.code == ErrorCode::NotInPlace {
-                            memory.saturated_until = self.clock.now() + SATURATED_FOR;
-                        }
-                    }
-                    let waiting = memory.end(request, id.index, outcome.as_ref().ok().cloned());
-                    let settle = outcome.is_err() && !std::mem::replace(&mut memory.settling, true);
-                    (waiting, settle)
+            memory.at(member.pg.epoch).map_or_else(Vec::new, |memory| {
+                if outcome.as_ref().is_err_and(|error| error.code == ErrorCode::NotInPlace) {
+                    memory.saturated_until = self.clock.now() + SATURATED_FOR;
                 }
-            }
+                memory.end(request, id.index, outcome.as_ref().ok().cloned())
+            })
         };
-        if settle {
-            let (inner, member) = (self.clone(), member.clone());
-            self.tasks.spawn(async move { inner.settle_unsettled(member).await });
-        }
         for reply in waiting.into_iter().chain(reply) {
             match &outcome {
                 Ok(answer) => reply.ok(answer, ()),
@@ -384,6 +376,17 @@ impl Inner {
             }
             join.rest(outcome);
         });
+    }
+}
+
+/// What it means to the client that the primary did not do it. Where an earlier one failed, the members are made equal first.
+fn not_done(error: &DataError) -> WireError {
+    match error.code() {
+        ErrorCode::OffsetMismatch => {
+            let text = format!("{error}; the members are being made equal, repeat in a moment");
+            WireError::new(ErrorCode::Overloaded, text)
+        }
+        _ => error.to_wire(),
     }
 }
 

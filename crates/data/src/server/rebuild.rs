@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::Inner;
+use super::copy::Theirs;
 use super::fetch::{At, Fetched, is_about_bytes};
 use super::leaver::Leaver;
 use super::member::{Member, PgRuntime};
@@ -125,6 +126,8 @@ pub(super) struct Rebuild {
     pub(super) may_lose: bool,
     /// The member in whose place this one joins.
     pub(super) leaver: Option<Leaver>,
+    /// The tables of the data shards, once that one's checksums of rows are held against them.
+    pub(super) data_tables: tokio::sync::OnceCell<Vec<Option<Theirs>>>,
     pub(super) runtime: Arc<PgRuntime>,
     /// Those that failed or were slow before: asked last.
     tardy: Mutex<ShardSet>,
@@ -162,8 +165,22 @@ impl Rebuild {
         let shard = usize::from(member.shard());
         let (store, tardy) = (member.store.clone(), Mutex::new(ShardSet::EMPTY));
         let (leaver, runtime) = (Leaver::of(member), member.runtime.clone());
-        let may_lose = false;
-        Ok(Self { store, pg, id, creation_epoch, shard, codec, others, syncing, may_lose, leaver, runtime, tardy })
+        let (may_lose, data_tables) = (false, tokio::sync::OnceCell::new());
+        Ok(Self {
+            store,
+            pg,
+            id,
+            creation_epoch,
+            shard,
+            codec,
+            others,
+            syncing,
+            may_lose,
+            leaver,
+            data_tables,
+            runtime,
+            tardy,
+        })
     }
 
     pub(super) fn too_few(&self, blocks: &Range<u32>, have: usize, failures: &Failures) -> RebuildError {
@@ -211,24 +228,37 @@ impl Inner {
         if let Some(copied) = self.copy_from_leaver(job, &blocks).await {
             return Ok(copied);
         }
-        let (begun, bytes) = (self.clock.now(), blocks.len() * BLOCK_SIZE);
-        let rebuilt = match self.gather(job, &blocks).await {
-            Ok(sources) => match job.prove(&sources, bytes) {
-                Ok(rebuilt) => rebuilt,
+        let begun = self.clock.now();
+        let made = self.make(job, &blocks).await;
+        self.made_of_others(job, begun, &blocks, made.is_ok());
+        match made {
+            Ok(made) => {
+                add(&job.store.metrics().rebuilt_bytes, (blocks.len() * BLOCK_SIZE) as u64);
+                Ok(made)
+            }
+            Err(error @ RebuildError::Freed { .. }) => Err(error),
+            Err(error) => self.of_both(job, &blocks, error).await,
+        }
+    }
+
+    /// The same of the shards of others alone.
+    async fn make(self: &Arc<Self>, job: &Arc<Rebuild>, blocks: &Range<u32>) -> Result<Rebuilt, RebuildError> {
+        // The member that leaves may have what they lack, and is asked then.
+        let may_lose = job.may_lose && job.leaver.is_none();
+        match self.gather(job, blocks).await {
+            Ok(sources) => match job.prove(&sources, blocks.len() * BLOCK_SIZE) {
+                Ok(rebuilt) => Ok(rebuilt),
                 Err(trouble) => {
                     tracing::warn!(chunk = %job.id, shard = job.shard, ?blocks, %trouble, "shards do not belong together; trying all that can be had");
-                    self.rebuild_rows(job, &blocks).await?
+                    self.rebuild_rows(job, blocks, may_lose).await
                 }
             },
             // What is bad of one source in one row may be good in others, and members that catch up may have it.
             Err(RebuildError::TooFew { damaged, .. }) if damaged || !job.syncing.is_empty() => {
-                self.rebuild_rows(job, &blocks).await?
+                self.rebuild_rows(job, blocks, may_lose).await
             }
-            Err(error) => return Err(error),
-        };
-        self.made_of_others(job, begun, &blocks);
-        add(&job.store.metrics().rebuilt_bytes, bytes as u64);
-        Ok(rebuilt)
+            Err(error) => Err(error),
+        }
     }
 
     /// The blocks of k other shards, in the order of the shards.

@@ -25,10 +25,12 @@ struct Holder {
 }
 
 impl Inner {
+    /// `may_lose`: a block of which there is too little for good is stored as a lost one.
     pub(super) async fn rebuild_rows(
         self: &Arc<Self>,
         job: &Arc<Rebuild>,
         blocks: &Range<u32>,
+        may_lose: bool,
     ) -> Result<Rebuilt, RebuildError> {
         let holders = self.hold_all(job, blocks).await;
         let mut data = AlignedBuf::unpooled(blocks.len() * BLOCK_SIZE);
@@ -43,7 +45,7 @@ impl Inner {
                     sums.crcs.extend(made.crcs);
                     sums.row_crcs.extend(made.row_crcs);
                 }
-                Err(error) if job.may_lose && error.is_for_good() => {
+                Err(error) if may_lose && error.is_for_good() => {
                     tracing::error!(%error, "a block of a shard is lost: no member of its group has enough of its row, and none is away");
                     data[at..].fill(0);
                     sums.crcs.push(!crc32c(&data[at..]));

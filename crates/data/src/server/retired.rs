@@ -11,8 +11,8 @@ use cairn_types::{CHUNK_SIZE_MAX, ChunkId, ErrorCode, PgId};
 use cairn_wire::error::WireError;
 
 use super::Inner;
+use super::disk_calls::wait;
 use super::member::Member;
-use super::seal_old::wait;
 use crate::disk::DiskStore;
 
 /// Chunks deleted between two looks at whether the server stops.

@@ -20,13 +20,13 @@ use cairn_wire::data::{
     SealRequest, SealResponse,
 };
 use cairn_wire::error::WireError;
-use tokio::sync::oneshot;
 
 use super::Inner;
-use super::copy::{on_control, runs};
+use super::copy::runs;
+use super::disk_calls::{on_control, wait};
 use super::member::Member;
 use super::read::summary;
-use crate::disk::{AppendOp, Appended, Chunk, DataError, Done};
+use crate::disk::{AppendOp, Appended, Chunk};
 
 /// The checksum of what stands for blocks that were freed, which are zeros: it does not match, so until they are freed here as well they
 /// read as bad blocks and never as zeros.
@@ -46,21 +46,6 @@ fn fillers(bytes: usize) -> (AlignedBuf, Vec<u32>) {
 const PIECE: u64 = 1 << 20;
 /// Chunks in one page of a list.
 const PAGE: u32 = 1000;
-
-/// Waits for a callback of a disk.
-pub(super) async fn wait<T>(begin: impl FnOnce(Done<T>) -> Result<(), DataError>) -> Result<T, WireError>
-where
-    T: Send + 'static,
-{
-    let (sender, answer) = oneshot::channel();
-    let done: Done<T> = Box::new(move |outcome| {
-        // Nobody waits any more if this fails.
-        let _gone = sender.send(outcome);
-    });
-    begin(done).map_err(|error| error.to_wire())?;
-    let closed = || WireError::new(ErrorCode::Unavailable, "the disk is being closed");
-    answer.await.map_err(|_| closed())?.map_err(|error| error.to_wire())
-}
 
 impl Inner {
     /// Ends all open chunks of earlier epochs.
@@ -154,7 +139,7 @@ impl Inner {
     }
 
     /// Copies what one member has more than another. What cannot be verified ends the prefix: others are sealed there. Blocks that were
-    /// freed there are freed on the target as well: others behind them may be in use, of which the target never had, or
+    /// freed there are freed on the target as well, each run at once: others behind them may be in use, of which the target never had, or
     /// forgot, its own.
     async fn copy_up(
         self: &Arc<Self>,
@@ -167,7 +152,6 @@ impl Inner {
     ) -> Result<(), WireError> {
         let block = BLOCK_SIZE as u64;
         let (mut at, mut punched) = (range.start - range.start % block, None);
-        let mut freed = Vec::new();
         while at < range.end {
             let mut end = (at + PIECE).min(range.end);
             let mut is_freed = false;
@@ -205,21 +189,21 @@ impl Inner {
             if is_freed && written.as_ref().is_err_and(|error| error.code == ErrorCode::ChecksumMismatch) {
                 // A server of before these: its part ends here.
                 tracing::error!(chunk = %id, %target, at, "this member does not take what lies behind a freed block; upgrade its server, the rest has one copy less");
-                break;
+                return Ok(());
             }
             written?;
             if is_freed {
-                freed.push((at, (end - at).next_multiple_of(block)));
+                self.free_at(member, target, id, (at, (end - at).next_multiple_of(block))).await?;
             }
             at = end;
         }
-        self.free_at(member, target, id, freed).await
+        Ok(())
     }
 
     /// Blocks of an open or sealed chunk that a member has freed.
     async fn punched_at(&self, member: &Member, source: DiskId, id: ChunkId) -> Result<PunchedBits, WireError> {
         if source != member.disk {
-            return Ok(self.table_of(member, source, id).await?.punched);
+            return Ok(self.table_of(&member.pg, source, id).await?.punched);
         }
         Ok(on_control(&member.store, move |store| store.tables(id)).await?.punched)
     }
@@ -230,15 +214,12 @@ impl Inner {
         member: &Member,
         target: DiskId,
         id: ChunkId,
-        ranges: Vec<(u64, u64)>,
+        (offset, length): (u64, u64),
     ) -> Result<(), WireError> {
-        if ranges.is_empty() {
-            return Ok(());
-        }
         if target == member.disk {
-            return wait(|done| member.store.punch(id, ranges, done)).await.map(drop);
+            return wait(|done| member.store.punch(id, vec![(offset, length)], done)).await.map(drop);
         }
-        let ranges = ranges.into_iter().map(|(offset, length)| ChunkRange { offset, length }).collect();
+        let ranges = vec![ChunkRange { offset, length }];
         let item = FreeItem { disk: target.get(), pg: id.pg.get(), index: id.index, ranges };
         let request = FreeRequest { items: vec![item] };
         let (answer, _): (FreeResponse, _) =

@@ -2,12 +2,13 @@
 //! a member did not take an overwrite.
 //!
 //! Every serving member has all that was acknowledged, so the primary's table counts: blocks that differ are sent to the
-//! others under a number above all that are known, which also keeps out whatever is still on its way. At the beginning of an epoch,
-//! and where the primary knows of no overwrite, a member with a later number counts before it ([`Inner::take_later`]): the primary's
+//! others under a number above all that are known, which also keeps out whatever is still on its way. As long as the primary has given
+//! a chunk no number in its epoch, a member with a later one counts before it ([`Inner::take_later`]): the primary's
 //! disk may have forgotten what it had synced. Invariants: for a chunk whose members may differ nothing is taken before they are equal; it can be interrupted anywhere
 //! and done again.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,13 +27,13 @@ use cairn_wire::error::WireError;
 
 use super::Inner;
 use super::allocate::others;
-use super::copy::on_control;
+use super::disk_calls::{on_control, wait};
 use super::fetch::is_about_bytes;
+use super::heal::Copy;
 use super::member::Member;
 use super::overwrite::wire;
-use super::seal_old::wait;
 use crate::disk::metrics::add;
-use crate::disk::{ChunkTables, OverwriteOp, OverwriteOrder, OverwriteRun};
+use crate::disk::{ChunkTables, Done, OverwriteOp, OverwriteOrder, OverwriteRun};
 
 /// Before looking again whether overwrites of a chunk are still under way.
 const NAP: Duration = Duration::from_millis(2);
@@ -62,13 +63,32 @@ impl Inner {
                 continue;
             }
             let id = ChunkId { pg: member.pg.pg, index };
-            self.settle_chunk(member, id, true).await?;
+            match self.settle_chunk(member, id).await {
+                Ok(()) => {}
+                // A block is bad here, or there: it may be healed, and keeps no other chunk waiting.
+                Err(error) if is_about_bytes(&error) => {
+                    tracing::warn!(chunk = %id, %error, "members cannot be made equal now; what is overwritten in this chunk waits");
+                    self.unsettle(member, index);
+                }
+                Err(error) => return Err(error),
+            }
         }
         let mut memory = member.runtime.overwrites.lock();
         if let Some(memory) = memory.at(member.pg.epoch) {
             memory.open = true;
         }
         Ok(())
+    }
+
+    /// As primary: members of a chunk may differ. Nothing is taken for it before they are equal.
+    pub(super) fn unsettle(self: &Arc<Self>, member: &Member, index: u32) {
+        let mut memory = member.runtime.overwrites.lock();
+        let Some(memory) = memory.at(member.pg.epoch) else { return };
+        memory.unsettled.insert(index);
+        if !std::mem::replace(&mut memory.settling, true) {
+            let (inner, member) = (self.clone(), member.clone());
+            self.tasks.spawn(async move { inner.settle_unsettled(member).await });
+        }
     }
 
     /// As primary, in the middle of an epoch: chunks of which a member did not take an overwrite.
@@ -90,7 +110,7 @@ impl Inner {
                 continue;
             };
             after = Some(index);
-            match self.settle_chunk(&member, ChunkId { pg: member.pg.pg, index }, false).await {
+            match self.settle_chunk(&member, ChunkId { pg: member.pg.pg, index }).await {
                 Ok(()) => {
                     let mut memory = member.runtime.overwrites.lock();
                     let Some(memory) = memory.at(member.pg.epoch) else { return };
@@ -106,8 +126,7 @@ impl Inner {
     }
 
     /// Makes one chunk equal on all serving members. Nothing is under way for it, or it was ordered in an earlier epoch.
-    /// `begins`: the epoch does.
-    async fn settle_chunk(self: &Arc<Self>, member: &Member, id: ChunkId, begins: bool) -> Result<(), WireError> {
+    async fn settle_chunk(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<(), WireError> {
         let mut holders = Vec::new();
         for disk in others(&member.pg, member.disk) {
             if let Some(theirs) = self.look_up(member, disk, id).await? {
@@ -119,7 +138,8 @@ impl Inner {
             // Not here: it was freed everywhere, or is brought back from the others; then it is compared again.
             return Ok(());
         };
-        if begins || !here.overwrite.is_some() {
+        // What this one gave a number in this epoch is behind whatever it had forgotten.
+        if here.overwrite.epoch < member.pg.epoch {
             self.take_later(member, id, &holders).await?;
         }
         let known = holders.iter().map(|sum| sum.number).chain([here.overwrite]);
@@ -150,9 +170,12 @@ impl Inner {
     ) -> Result<(), WireError> {
         let Some(here) = member.store.info(id) else { return Ok(()) };
         let later = sums.iter().filter(|sum| sum.serving && sum.disk != member.disk && sum.number > here.overwrite);
-        let Some(latest) = later.clone().map(|sum| sum.number).max() else { return Ok(()) };
-        let sources: Vec<DiskId> = later.filter(|sum| sum.number == latest).map(|sum| sum.disk).collect();
-        let theirs = self.table_of(member, sources[0], id).await?;
+        let mut later: Vec<&OverwriteSum> = later.collect();
+        later.sort_by_key(|sum| std::cmp::Reverse(sum.number));
+        let Some(latest) = later.first().map(|sum| sum.number) else { return Ok(()) };
+        // The table of the latest; what is bad there, another one may have as that table says.
+        let sources: Vec<DiskId> = later.iter().map(|sum| sum.disk).collect();
+        let theirs = self.table_of(&member.pg, sources[0], id).await?;
         let store = member.store.clone();
         let ours = on_control(&member.store, move |_| store.tables(id)).await?;
         let runs = differing_blocks(
@@ -165,10 +188,8 @@ impl Inner {
             let crc = theirs.crcs[block as usize];
             match self.later_block(member, id, &sources, (block, crc), theirs.summary.length).await? {
                 Some(data) => {
-                    let order = OverwriteOrder::Settle { number: here.overwrite, serving: true };
-                    let runs = vec![OverwriteRun { block, data: data.freeze(), crcs: vec![crc] }];
-                    let op = OverwriteOp { chunk: id, epoch: member.pg.epoch, order, runs };
-                    let _number: OverwriteNumber = wait(|done| member.store.overwrite(op, done).map(drop)).await?;
+                    let run = OverwriteRun { block, data: data.freeze(), crcs: vec![crc] };
+                    self.take_run(member, id, here.overwrite, run).await?;
                     taken += 1;
                 }
                 None => lacking += 1,
@@ -212,7 +233,7 @@ impl Inner {
         number: OverwriteNumber,
         ours: &ChunkTables,
     ) -> Result<u32, WireError> {
-        let theirs = self.table_of(member, disk, id).await?;
+        let theirs = self.table_of(&member.pg, disk, id).await?;
         let tails = ours.info.sealed && theirs.summary.sealed;
         let runs = differing_blocks(
             (&ours.crcs, ours.info.length, &ours.punched),
@@ -245,7 +266,7 @@ impl Inner {
         disk: DiskId,
         id: ChunkId,
         number: OverwriteNumber,
-        runs: &[std::ops::Range<u32>],
+        runs: &[Range<u32>],
         length: Option<u64>,
     ) -> Result<(), WireError> {
         if disk == member.disk {
@@ -258,7 +279,13 @@ impl Inner {
         for run in runs {
             let from = u64::from(run.start) * BLOCK_SIZE as u64;
             let to = (u64::from(run.end) * BLOCK_SIZE as u64).min(length.unwrap_or(u64::MAX));
-            let (data, sums) = self.piece(member, member.disk, id, from, (to - from) as u32).await?;
+            let (data, sums) = match self.piece(member, member.disk, id, from, (to - from) as u32).await {
+                Err(error) if error.code == ErrorCode::ChecksumMismatch => {
+                    self.heal_own(member, id, run.clone()).await?;
+                    return Err(error);
+                }
+                piece => piece?,
+            };
             encode_crcs(&sums, &mut crcs);
             vectors.push(OverwriteVector { block: run.start, blocks: run.len() as u32 });
             payload = Payload::One(data.freeze());
@@ -285,6 +312,34 @@ impl Inner {
             Err(error) if matches!(error.code, ErrorCode::Missing | ErrorCode::ChunkDeleted) => Ok(()),
             other => other.map(drop),
         }
+    }
+
+    /// Blocks that are to be sent to others and are bad here: what another serving member has is taken, which has everything
+    /// acknowledged too, and then it begins anew.
+    async fn heal_own(self: &Arc<Self>, member: &Member, id: ChunkId, blocks: Range<u32>) -> Result<(), WireError> {
+        for block in blocks {
+            if on_control(&member.store, move |store| store.verify_block(id, block)).await? {
+                continue;
+            }
+            let Some(Copy { good, .. }) = self.good_copy(member, id, block).await? else { continue };
+            let number = member.store.info(id).map_or(OverwriteNumber::NONE, |here| here.overwrite);
+            let run = OverwriteRun { block, data: good.data, crcs: vec![good.crc] };
+            self.take_run(member, id, number, run).await?;
+        }
+        Ok(())
+    }
+
+    /// A block as another member has it, under a number that the chunk has here.
+    async fn take_run(
+        &self,
+        member: &Member,
+        id: ChunkId,
+        number: OverwriteNumber,
+        run: OverwriteRun,
+    ) -> Result<(), WireError> {
+        let order = OverwriteOrder::Settle { number, serving: true };
+        let op = OverwriteOp { chunk: id, epoch: member.pg.epoch, order, runs: vec![run] };
+        wait(|done: Done<OverwriteNumber>| member.store.overwrite(op, done).map(drop)).await.map(drop)
     }
 
     /// Whether a chunk was overwritten on a member since its table was taken.

@@ -4,6 +4,7 @@ mod appends;
 mod cluster;
 mod failures;
 mod forgetful;
+mod joins;
 mod overwrite_lives;
 mod overwrites;
 mod rebuilds;

@@ -13,7 +13,12 @@ const BLOCKS: usize = 40;
 
 /// A sealed chunk whose block 2 was overwritten on all members, and what the file of the first one was before that.
 fn overwritten(cluster: &Cluster) -> (u32, Vec<u8>) {
-    let index = chunk(cluster, BLOCKS * BLOCK_SIZE, true);
+    overwritten_of(cluster, BLOCKS, true)
+}
+
+/// The same of so many blocks; it may still be open.
+fn overwritten_of(cluster: &Cluster, blocks: usize, sealed: bool) -> (u32, Vec<u8>) {
+    let index = chunk(cluster, blocks * BLOCK_SIZE, sealed);
     at_rest(cluster, 0, index);
     cluster.nodes[0].store().checkpoint();
     let before = std::fs::read(cluster.nodes[0].file(index)).expect("at home");
@@ -30,15 +35,21 @@ fn forget(cluster: &mut Cluster, index: u32, before: &[u8]) {
     assert!(!number.is_some(), "it has forgotten it: {number}");
 }
 
+/// A file of before with the state of now.
+fn with_state_of(now: &[u8], before: &[u8]) -> Vec<u8> {
+    use cairn_format::chunk_header::STATE_OFFSET;
+    let mut mixed = before.to_vec();
+    let state = STATE_OFFSET as usize..STATE_OFFSET as usize + cairn_format::chunk_state::CHUNK_STATE_LEN;
+    mixed[state.clone()].copy_from_slice(&now[state]);
+    mixed
+}
+
 /// The same, but what says how far it is was kept.
 fn forget_all_but_the_state(cluster: &mut Cluster, index: u32, before: &[u8]) {
-    use cairn_format::chunk_header::STATE_OFFSET;
     let path = cluster.nodes[0].file(index);
-    let mut mixed = before.to_vec();
     cluster.restart_with(0, |_| {
-        let state = STATE_OFFSET as usize..STATE_OFFSET as usize + cairn_format::chunk_state::CHUNK_STATE_LEN;
-        mixed[state.clone()].copy_from_slice(&std::fs::read(&path).expect("at home")[state]);
-        std::fs::write(&path, mixed).expect("written");
+        let now = std::fs::read(&path).expect("at home");
+        std::fs::write(&path, with_state_of(&now, before)).expect("written");
     });
     let number = cluster.nodes[0].store().info(id(index)).expect("here").overwrite;
     assert!(number.is_some(), "it does not know that it has forgotten it");
@@ -66,6 +77,80 @@ fn a_table_of_before_is_not_taken_for_the_present_one() {
             let found = cluster.read(i, index, 4096, 4 * 4096).expect("read").expect("intact");
             let wanted = [&old[4096..8192], &block(9), &block(3), &old[4 * 4096..5 * 4096]].concat();
             assert!(found == wanted, "member {i}, leads: {leads}");
+        }
+    }
+}
+
+/// Old blocks would count as those of the last overwrite because the journal has that one, and the primary would give them to everybody.
+#[test]
+fn what_the_journal_kept_does_not_hide_what_was_forgotten() {
+    // Behind all whose checksums a record of the first one has.
+    const LATER: u32 = 200;
+    let old = pattern(7, BLOCKS * BLOCK_SIZE);
+    for (kept_state, sealed) in [(false, true), (true, true), (true, false)] {
+        let mut cluster = start();
+        let (index, before) = overwritten_of(&cluster, 300, sealed);
+        let path = cluster.nodes[0].file(index);
+        let home = std::fs::read(&path).expect("at home");
+        cluster.overwrite(0, &[1, 2], index, 2, &[(LATER, block(5))]).expect("done");
+        let journal = std::fs::read(cluster.nodes[0].dir.path().join("journal")).expect("a journal");
+        cluster.restart_with(0, |dir| {
+            let file = if kept_state { with_state_of(&home, &before) } else { before };
+            std::fs::write(&path, file).expect("written");
+            std::fs::write(dir.join("journal"), journal).expect("written");
+        });
+        cluster.raise(&[Serving; 3]);
+        overwrite_soon(&cluster, 0, &[1, 2], index, 3, 3, 3);
+        assert!(equal(&cluster, &[0, 1, 2], index), "kept: {kept_state}, sealed: {sealed}");
+        for i in 0..3 {
+            for (at, wanted) in [(1, &old[4096..8192]), (2, &block(9)), (3, &block(3)), (LATER, &block(5))] {
+                let found = cluster.read(i, index, u64::from(at) * 4096, 4096).expect("read").expect("intact");
+                assert!(found == wanted, "member {i}, block {at}, kept: {kept_state}, sealed: {sealed}");
+            }
+        }
+    }
+}
+
+/// An open chunk would be taken at its state's word where a sealed one is not.
+#[test]
+fn a_table_of_before_of_an_open_chunk_is_not_believed() {
+    let mut cluster = start();
+    let (index, before) = overwritten_of(&cluster, BLOCKS, false);
+    forget_all_but_the_state(&mut cluster, index, &before);
+    cluster.raise(&[Serving; 3]);
+    overwrite_soon(&cluster, 0, &[1, 2], index, 2, 3, 3);
+    for i in 0..3 {
+        let found = cluster.read(i, index, 2 * 4096, 8192).expect("read").expect("intact");
+        assert!(found == [block(9), block(3)].concat(), "member {i}");
+    }
+}
+
+/// A primary that comes upon a table of before in the middle of an epoch would give its next overwrite a number of its own, and then its
+/// old blocks to everybody; or fail its writer.
+#[test]
+fn a_table_that_changes_while_the_primary_serves_is_not_spread() {
+    for is_read in [false, true] {
+        let cluster = Cluster::start_tuned(3, |config| {
+            config.hop_deadline = std::time::Duration::from_secs(20);
+            config.overwrite_deadline = std::time::Duration::from_secs(20);
+            config.disk.tables_max = 1;
+        });
+        let (index, before) = overwritten(&cluster);
+        // Another chunk's table takes the place of this one's in memory.
+        let other = chunk(&cluster, BLOCKS * BLOCK_SIZE, true);
+        cluster.nodes[0].store().checkpoint();
+        cluster.read(0, other, 0, 4096).expect("read").expect("intact");
+        let here = cluster.nodes[0].store().chunk(id(index)).expect("here");
+        assert!(here.state.lock().table.is_none(), "its table is at home only");
+        std::fs::write(cluster.nodes[0].file(index), before).expect("written");
+        if is_read {
+            cluster.read(0, index, 0, 4096).expect("read").expect("intact");
+        }
+        overwrite_soon(&cluster, 0, &[1, 2], index, 2, 3, 3);
+        assert!(equal(&cluster, &[0, 1, 2], index), "read: {is_read}");
+        for i in 0..3 {
+            let found = cluster.read(i, index, 2 * 4096, 8192).expect("read").expect("intact");
+            assert!(found == [block(9), block(3)].concat(), "member {i}, read: {is_read}");
         }
     }
 }

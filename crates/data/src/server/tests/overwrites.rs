@@ -9,6 +9,7 @@ use cairn_wire::Opcode;
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse, OverwriteNumber, OverwriteRequest};
 
 use super::cluster::{Cluster, PG, eventually, pattern};
+use super::rebuilds::{damage, report};
 use super::repairs::id;
 
 /// A block of bytes that depend on its seed.
@@ -340,5 +341,44 @@ fn catching_up_ends_while_blocks_are_overwritten() {
         let read = found.read_now(&chunk, at, 4096).expect("read");
         let first = u64::from(at == 0 && index == chunks[0].0) == 1;
         assert!(first || read.data[..] == block(seed)[..], "block {at} of {index}");
+    }
+}
+
+/// One bad block of the primary, in a chunk whose members have to be made equal, would keep its whole group from being overwritten,
+/// and its open chunks from being sealed, until a scrub comes by.
+#[test]
+fn a_bad_block_does_not_keep_a_group_from_beginning_an_epoch() {
+    for lost in [false, true] {
+        let mut cluster = start();
+        let index = chunk(&cluster, 40 * BLOCK_SIZE, true);
+        let other = chunk(&cluster, 40 * BLOCK_SIZE, true);
+        let open = chunk(&cluster, 40 * BLOCK_SIZE, false);
+        cluster.overwrite(0, &[1, 2], other, 1, &[(1, block(1))]).expect("done");
+        // The primary alone has this one, and then it is bad.
+        let (mut asked, bytes) = cluster.overwrite_request(0, &[], index, 0, &[(5, block(99))]);
+        asked.settle = true;
+        asked.number = Some(OverwriteNumber { epoch: cluster.epoch, count: 7 });
+        let payload = cairn_rpc::Payload::One(bytes.into());
+        let _: (cairn_wire::data::OverwriteResponse, _) =
+            cluster.call_as_server(0, Opcode::Overwrite, &asked, payload).expect("taken");
+        (0..3).for_each(|i| cluster.nodes[i].store().checkpoint());
+        let bad = if lost { 0..3 } else { 0..1 };
+        bad.for_each(|i| damage(&cluster, i, index, 5));
+        // Nobody has what the checksum here says, and so it is not called healed.
+        let error = report(&cluster, 0, index, 5).expect_err("not healed");
+        assert_eq!(error.code(), Some(ErrorCode::ChecksumMismatch), "{error}");
+        assert_eq!(cluster.nodes[0].store().verify_block(id(index), 5), Ok(false));
+        cluster.raise(&[Serving; 3]);
+        overwrite_soon(&cluster, 0, &[1, 2], other, 2, 2, 2);
+        eventually("the seal", || cluster.nodes[0].store().info(id(open)).is_some_and(|info| info.sealed));
+        if lost {
+            let error = cluster.overwrite(0, &[1, 2], index, 3, &[(2, block(2))]).expect_err("it waits");
+            assert_eq!(error.code(), Some(ErrorCode::Overloaded), "{error}");
+            continue;
+        }
+        overwrite_soon(&cluster, 0, &[1, 2], index, 3, 2, 2);
+        assert!(equal(&cluster, &[0, 1, 2], index));
+        let wanted = pattern(7, 40 * BLOCK_SIZE)[5 * BLOCK_SIZE..6 * BLOCK_SIZE].to_vec();
+        assert_eq!(cluster.read(0, index, 5 * 4096, 4096).expect("read"), Some(wanted), "as the others have it");
     }
 }

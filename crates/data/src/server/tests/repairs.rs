@@ -9,6 +9,7 @@ use cairn_wire::data::{AppendRequest, AppendResponse, FreeItem, FreeRequest, Fre
 
 use super::super::seal_old::freed_crc;
 use super::cluster::{Cluster, PG, eventually, pattern};
+use super::rebuilds::damage;
 
 pub(super) fn id(index: u32) -> ChunkId {
     ChunkId { pg: PgId(PG), index }
@@ -71,6 +72,24 @@ fn what_follows_a_freed_block_is_copied_too() {
         assert!(behind == more[16_384..89_384], "member {i}");
         let gone = cluster.read(i, index, 20_480, 8192).expect_err("freed");
         assert_eq!(gone.code(), Some(ErrorCode::ChunkDeleted), "member {i}");
+    }
+}
+
+/// What stands for a freed block would stay, as a bad one, where the copy ends behind it.
+#[test]
+fn a_copy_that_ends_early_leaves_no_fillers() {
+    let mut cluster = Cluster::start(3);
+    let index = cluster.allocate(0).expect("an index");
+    cluster.append(0, &[1, 2], index, 0, &pattern(1, 8192)).expect("appended");
+    cluster.append(1, &[], index, 8192, &pattern(2, 90_000)).expect("as from the primary");
+    cluster.nodes[1].store().checkpoint();
+    assert_eq!(free(&cluster, 1, index, 12_288, 8192), [0]);
+    damage(&cluster, 1, index, 6);
+    cluster.raise(&[Serving, Serving, Serving]);
+    for i in [0, 2] {
+        eventually("the seal", || cluster.nodes[i].store().info(id(index)).is_some_and(|info| info.sealed));
+        let info = cluster.nodes[i].store().info(id(index)).expect("here");
+        assert_eq!((info.length, info.punched_blocks), (20_480, 2), "member {i}");
     }
 }
 

@@ -1,7 +1,5 @@
 //! Another disk in the place of a member: filled from nothing, and what becomes of the one that left.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use cairn_types::MemberState::{Offline, Serving, Syncing};
 use cairn_wire::manager::HeartbeatRequest;
 
@@ -240,58 +238,4 @@ fn a_member_looks_again_in_later_epochs_too() {
     let has_all = || cluster.nodes[4].store().info(id(index)).is_some_and(|info| info.sealed);
     eventually("it looks again", has_all);
     shards.check_all(&cluster, 4, index);
-}
-
-/// A disk that works would be emptied by reading k others, or one that is slow, damaged or gone would hold its own drain up.
-#[test]
-fn who_joins_copies_from_who_leaves_or_makes_it_of_the_others() {
-    for position in [1, 4] {
-        let mut cluster = Cluster::start_scheme(RS32, |_| {});
-        let all: Vec<(u32, Shards)> = (0..6)
-            .map(|seed| {
-                let index = cluster.allocate(0).expect("an index");
-                let shards = Shards::new(RS32, seed, 10 * UNIT);
-                shards.put(&cluster, &ALL, index);
-                cluster.seal(position, &[], index).expect("sealed");
-                (index, shards)
-            })
-            .collect();
-        for (index, _) in &all {
-            at_rest(&cluster, position, *index);
-        }
-        // What is bad there comes from the others.
-        damage(&cluster, position, all[5].0, 3);
-        cluster.join(position);
-        caught_up(&cluster, 5);
-        let counts = |node: &TestNode| {
-            let store = node.store();
-            let metrics = store.metrics();
-            (metrics.catch_up_bytes.load(Relaxed), metrics.rebuilt_bytes.load(Relaxed))
-        };
-        let (brought, made) = counts(&cluster.nodes[5]);
-        assert_eq!(brought, 60 * UNIT as u64, "position {position}");
-        assert!(made > 0 && made < brought, "position {position}: {made} of {brought} bytes were made anew");
-        // It is what it was, also when it is read as the member that it becomes.
-        let joined = cluster.nodes.pop().expect("it joined");
-        let left = std::mem::replace(&mut cluster.nodes[position], joined);
-        cluster.formers.push((left, false));
-        cluster.raise(&[Serving; 5]);
-        for (index, shards) in &all {
-            shards.check_all(&cluster, position, *index);
-        }
-    }
-}
-
-/// A member that leaves and is lost on the way would keep its successor waiting.
-#[test]
-fn who_leaves_may_be_gone() {
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 1, 20 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    cluster.kill(2);
-    cluster.join(2);
-    caught_up(&cluster, 5);
-    let made = cluster.nodes[5].store().metrics().rebuilt_bytes.load(Relaxed);
-    assert_eq!(made, 20 * UNIT as u64);
 }
