@@ -182,8 +182,8 @@ impl Journal {
     }
 
     /// Waits, so long at most, until somebody waits for a record or a batch is full: the others lose nothing by being later, and
-    /// each commit costs a flush of the device.
-    pub(crate) fn linger(&self, clock: &dyn Clock, longest: Duration) {
+    /// each commit costs a flush of the device. `false`: there is nothing to be committed.
+    pub(crate) fn linger(&self, clock: &dyn Clock, longest: Duration) -> bool {
         let begun = clock.now();
         let (mut seen, mut bytes) = (0, 0);
         loop {
@@ -193,13 +193,11 @@ impl Journal {
                 bytes += item.record.len();
             });
             let left = longest.saturating_sub(clock.now().since(begun));
-            if awaited
-                || seen == 0
-                || bytes >= self.batch_max
-                || left.is_zero()
-                || !self.queue.wait_for_more(seen, left)
-            {
-                return;
+            if seen == 0 {
+                return false;
+            }
+            if awaited || bytes >= self.batch_max || left.is_zero() || !self.queue.wait_for_more(seen, left) {
+                return true;
             }
         }
     }

@@ -70,13 +70,13 @@ impl<T> WorkQueue<T> {
         state.items.iter().skip(first).map(look).count()
     }
 
-    /// Waits until there are more items than that. `false` when somebody pokes, it is closed, or the time is over.
+    /// Waits until there are more items than that. `false` when it is closed or the time is over.
     pub(crate) fn wait_for_more(&self, known: usize, timeout: Duration) -> bool {
         let mut state = self.state.lock();
-        if state.items.len() <= known && !state.closed && !state.poked {
-            self.changed.wait_for(&mut state, timeout);
-        }
-        state.items.len() > known && !state.closed && !state.poked
+        // A poke is for those that wait for room.
+        let lacks = |state: &mut State<T>| state.items.len() <= known && !state.closed;
+        self.changed.wait_while_for(&mut state, lacks, timeout);
+        state.items.len() > known && !state.closed
     }
 
     pub(crate) fn len(&self) -> usize {

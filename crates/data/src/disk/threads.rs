@@ -81,16 +81,13 @@ impl DiskStore {
 
     fn journal_loop(&self) {
         while self.journal.queue.wait(NAP) {
-            loop {
-                self.journal.linger(&*self.context.clock, self.config.journal_linger);
-                if !self.step_journal() {
+            while self.journal.linger(&*self.context.clock, self.config.journal_linger) {
+                if !self.step_journal() && self.journal.queue.len() > 0 {
+                    // No room: the thread that writes home makes some, then pokes.
+                    self.homeward.poke();
+                    self.journal.queue.pause(Duration::from_millis(5));
                     break;
                 }
-            }
-            if self.journal.queue.len() > 0 {
-                // No room: the thread that writes home makes some, then pokes.
-                self.homeward.poke();
-                self.journal.queue.pause(Duration::from_millis(5));
             }
         }
     }
