@@ -34,6 +34,8 @@ pub(super) struct Copy {
 const AGAIN_AT_ONCE: usize = 64;
 /// Blocks that one report makes look at, around an unreadable range.
 const RANGE_MAX: u32 = 1024;
+/// So many of them that are not healed: the others are left to their next readers.
+const FAILURES_MAX: u32 = 8;
 
 impl Inner {
     pub(super) fn report_bad_block(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
@@ -72,13 +74,17 @@ impl Inner {
         let last = ((offset + u64::from(length)).div_ceil(BLOCK_SIZE as u64) as u32).min(first + RANGE_MAX);
         let inner = self.clone();
         self.tasks.spawn(async move {
+            let mut failures = 0;
             for block in first..last {
                 let healed = inner.check_and_heal(disk, record.clone(), store.clone(), id, block).await;
                 if let Err(error) = healed {
                     if inner.is_news(disk, id, block, Heard::Unreadable) {
                         tracing::error!(%disk, chunk = %id, block, %error, "a block that cannot be read was not healed");
                     }
-                    return;
+                    failures += 1;
+                    if failures == FAILURES_MAX {
+                        return;
+                    }
                 }
             }
         });

@@ -73,7 +73,10 @@ impl Inner {
             wrong.extend(blocks.filter(|block| !ours.punched.get(*block) && !theirs.punched.get(*block)));
         }
         for block in &wrong {
-            self.heal_block(disk, &member.pg, &member.store, id, *block).await?;
+            // One row that cannot be made now keeps no other waiting.
+            if let Err(error) = self.heal_block(disk, &member.pg, &member.store, id, *block).await {
+                failure = Some(error);
+            }
         }
         // What the others say was mended; the rest when the last one answers.
         failure.map_or(Ok(wrong.len()), Err)

@@ -2,7 +2,8 @@
 //! and on the node. What a member missed while it was away is copied as fast as it goes.
 //!
 //! Bytes are booked a chunk at a time, before the copy takes one of the node's places for copies: who waits here holds up
-//! nobody. Invariant: over any time, no more is begun than the rates allow plus one chunk. Rates come from the manager
+//! nobody. Invariant: over any time, no more is begun than the rates allow plus one chunk; a rate counts from the moment in which it is
+//! told, also for what was booked before. Rates come from the manager
 //! (`repair_rate_per_disk`; this node's share of `repair_rate`); until then, and with 0, there are none. While clients read and
 //! write much on the node, it is a third of these, but for groups that the next loss would make unreadable.
 
@@ -38,10 +39,27 @@ pub(super) struct Pace {
     due: Mutex<Due>,
 }
 
+/// When something was booked last, and how much.
+#[derive(Clone, Copy, Default)]
+struct Booked {
+    at: Time,
+    bytes: u64,
+}
+
+impl Booked {
+    /// When that is done at a rate of now, of which one in so many bytes is for it.
+    fn until(self, rate: &AtomicU64, times: u64) -> Time {
+        match rate.load(Ordering::Relaxed) {
+            0 => self.at,
+            rate => self.at + Duration::from_secs_f64((self.bytes * times) as f64 / rate as f64),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Due {
-    disks: BTreeMap<DiskId, Time>,
-    node: Time,
+    disks: BTreeMap<DiskId, Booked>,
+    node: Booked,
     /// When clients were looked at, what they had read and written by then, and whether that was much.
     looked: Time,
     clients: u64,
@@ -80,16 +98,12 @@ impl Pace {
         let much = due.look(self.clients.load(Ordering::Relaxed), now);
         let times = if much && !urgent { BESIDE_CLIENTS } else { 1 };
         let of_disk = due.disks.get(&disk).copied().unwrap_or_default();
-        let latest = of_disk.max(due.node);
+        let latest = of_disk.until(&self.per_disk, times).max(due.node.until(&self.node, times));
         if latest > now {
             return Err(latest.since(now));
         }
-        let takes = |rate: &AtomicU64| match rate.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            rate => Duration::from_secs_f64((bytes * times) as f64 / rate as f64),
-        };
-        due.disks.insert(disk, now + takes(&self.per_disk));
-        due.node = now + takes(&self.node);
+        due.disks.insert(disk, Booked { at: now, bytes });
+        due.node = Booked { at: now, bytes };
         Ok(())
     }
 }
@@ -129,11 +143,29 @@ mod tests {
         assert_eq!(book(2, 1000), Ok(()), "another disk");
         assert_eq!(book(1, 1100), Ok(()));
         set("repair_rate", "10m");
-        assert_eq!(book(3, 2000), Ok(()));
-        assert_eq!(book(4, 2400), Err(Duration::from_millis(600)), "all disks of the node together");
+        assert_eq!(book(3, 2000), Err(Duration::from_millis(100)), "for what was booked before, too");
+        assert_eq!(book(3, 2100), Ok(()));
+        assert_eq!(book(4, 2500), Err(Duration::from_millis(600)), "all disks of the node together");
         set("repair_rate", "0");
         assert_eq!(book(4, 3000), Ok(()));
-        assert_eq!(book(5, 3000), Ok(()));
+        assert_eq!(book(5, 3000), Ok(()), "at once");
+    }
+
+    /// Repair that was throttled to nearly nothing would go on so for hours after the throttle is gone.
+    #[test]
+    fn a_rate_counts_at_once() {
+        let pace = Pace::default();
+        let book = |ms: u64| pace.book(DiskId(1), 64 << 20, false, Time(ms * 1_000_000));
+        pace.per_disk.store(1024, Ordering::Relaxed);
+        assert_eq!(book(1000), Ok(()));
+        assert_eq!(book(2000), Err(Duration::from_secs(65_536 - 1)));
+        pace.per_disk.store(64 << 20, Ordering::Relaxed);
+        assert_eq!(book(1500), Err(Duration::from_millis(500)), "it takes a second now");
+        assert_eq!(book(2000), Ok(()));
+        pace.per_disk.store(0, Ordering::Relaxed);
+        assert_eq!(book(2000), Ok(()), "no limit");
+        pace.node.store(1024, Ordering::Relaxed);
+        assert!(book(2001).is_err_and(|wait| wait > Duration::from_secs(60_000)));
     }
 
     /// Repair would slow clients down, or a group that stands at its last member would wait for them.

@@ -245,6 +245,59 @@ fn row_checksums_are_mended_when_the_others_are_back() {
     shards.check_all(&cluster, 3, index);
 }
 
+/// One row that nobody can make any more would keep all others of its shard from being mended.
+#[test]
+fn a_lost_row_does_not_keep_others_from_being_mended() {
+    use std::os::unix::fs::FileExt;
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 8, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+        at_rest(&cluster, i, index);
+    }
+    [0, 1, 4].iter().for_each(|i| damage(&cluster, *i, index, 3));
+    cluster.restart_with(3, |dir| {
+        let path = dir.join(format!("pg/{PG}/{index:010}.chunk"));
+        let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+        for block in [3, 7] {
+            file.write_all_at(&[1, 2, 3, 4], 69_632 + 65_536 + block * 4).expect("written");
+        }
+    });
+    cluster.raise(&[Serving; 5]);
+    let _either = super::stripes::read_shard(&cluster, 3, index, 0, 4096);
+    eventually("mending", || cluster.nodes[3].store().metrics().heals.load(Relaxed) > 0);
+    shards.check(&cluster, 3, index, 7 * 4096, 8 * 4096);
+    eventually("the other one to be tried again", || !cluster.nodes[3].data.inner.unmended.lock().is_empty());
+}
+
+/// One block that nobody has would keep a whole range that a device cannot read from being healed.
+#[test]
+fn a_lost_block_does_not_keep_a_range_from_being_healed() {
+    let mut cluster = Cluster::start_scheme(RS32, |_| {});
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 8, 4 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+        at_rest(&cluster, i, index);
+    }
+    [1, 2, 3].iter().for_each(|i| damage(&cluster, *i, index, 40));
+    let header = cluster.nodes[0].store().chunk(id(index)).expect("here").header.data_offset();
+    cluster.restart_with(0, |dir| {
+        let path = dir.join(format!("pg/{PG}/{index:010}.chunk"));
+        let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+        file.set_len(header + 40 * 4096).expect("cut off");
+    });
+    cluster.raise(&[Serving; 5]);
+    super::stripes::read_shard(&cluster, 0, index, 40 * 4096, 8 * 4096).expect_err("it cannot be read");
+    let store = cluster.nodes[0].store();
+    eventually("the rest to be healed", || (41..48).all(|block| store.verify_block(id(index), block) == Ok(true)));
+    assert_eq!(store.verify_block(id(index), 40), Ok(false));
+    shards.check(&cluster, 0, index, 41 * 4096, 48 * 4096);
+}
+
 /// A bad block that was found while too few members answered would stay bad until somebody reads it again.
 #[test]
 fn a_bad_block_is_healed_when_the_others_are_back() {
