@@ -294,7 +294,10 @@ struct LogWatch {
 
 impl Contributor for LogWatch {
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
-        heartbeat.problem = self.raft.problem().unwrap_or_default();
+        if let Some(problem) = self.raft.problem() {
+            let said = std::mem::take(&mut heartbeat.problem);
+            heartbeat.problem = if said.is_empty() { problem } else { format!("{problem}; {said}") };
+        }
     }
 }
 

@@ -38,5 +38,12 @@ impl Contributor for MetaServer {
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         heartbeat.partitions.extend(self.partition_reports());
+        // Only its log would say that a partition has a member less.
+        heartbeat.problem = join(std::mem::take(&mut heartbeat.problem), self.stopped());
     }
+}
+
+/// What others said, and what this role says.
+fn join(said: String, mine: Vec<String>) -> String {
+    Some(said).filter(|said| !said.is_empty()).into_iter().chain(mine).collect::<Vec<_>>().join("; ")
 }

@@ -30,13 +30,22 @@ impl MetaServer {
         })
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Partitions that this member should serve and does not, with the next step.
+    pub(crate) fn stopped(&self) -> Vec<String> {
         let mut wrong: Vec<String> = self.failures().into_iter().map(|(id, why)| format!("{id}: {why}")).collect();
         for (id, partition) in self.partitions().read().iter() {
-            let status = partition.handle.status();
-            if let Some(why) = status.failure {
+            if let Some(why) = partition.handle.status().failure {
                 wrong.push(format!("{id} has stopped: {why}; restart the process once the cause is mended"));
-            } else if !status.leads && partition.handle.leader().is_none() {
+            }
+        }
+        wrong
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut wrong = self.stopped();
+        for (id, partition) in self.partitions().read().iter() {
+            let status = partition.handle.status();
+            if status.failure.is_none() && !status.leads && partition.handle.leader().is_none() {
                 wrong.push(format!("{id} has no leader; check that most of its members run"));
             }
         }

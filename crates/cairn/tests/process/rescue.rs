@@ -228,6 +228,9 @@ fn one_partition_goes_back_while_the_managers_run() {
     until("members of before to stop", || others.iter().all(|m| cluster.read_log(m).contains("superseded")));
     until("its names", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
     check_tree(&cluster, &first);
+    // The partition has one member now, and only the logs of the others would say so.
+    let superseded = || cluster.ok(&["admin", "status"]).matches(" is superseded").count();
+    until("the status to name the others", || superseded() == 2);
     assert!(!cluster.cairn(&["fs", "ls", "/second"]).status.success(), "it was written after the backup");
     let (two, three) = (format!("n{}", members[1]), format!("n{}", members[2]));
     cluster.ok(&["admin", "partition", "remove", "1", &two, &three]);
@@ -237,6 +240,7 @@ fn one_partition_goes_back_while_the_managers_run() {
     // Refused until both are known to have dropped it.
     let add = ["admin", "partition", "add", "1", &two, &three];
     until("the members to be taken again", || cluster.cairn(&add).status.success());
+    until("the status to be content with them", || superseded() == 0);
     // The new members hold it without the first one.
     cluster.kill(&name);
     until("another leader", || cluster.cairn(&["fs", "ls", "/first"]).status.success());
