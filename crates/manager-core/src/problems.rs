@@ -198,7 +198,18 @@ fn degraded(state: &State, out: &mut Vec<String>) {
     }
     let syncing = pgs.iter().filter(|pg| pg.count(MemberState::Syncing) > 0).count();
     let filling = pgs.iter().filter(|pg| pg.filling().next().is_some()).count();
-    let later_on = format!("return, or are replaced by other disks after {}", delays(state, &pgs));
+    let away = |pg: &&Pg| {
+        pg.members
+            .iter()
+            .filter(|m| matches!(m.state, MemberState::Waiting | MemberState::Offline))
+            .map(|m| m.disk)
+            .collect::<Vec<_>>()
+    };
+    let sleep = pgs.iter().flat_map(away).all(|disk| state.hibernates(disk));
+    let later_on = match sleep {
+        true => "return: they hibernate, and nothing is repaired for them meanwhile".to_owned(),
+        false => format!("return, or are replaced by other disks after {}", delays(state, &pgs)),
+    };
     let catching_up = catching_up(&pgs);
     let mut doing = match (syncing, pgs.len() - syncing) {
         (0, _) => format!("they catch up when their missing members {later_on}"),

@@ -121,5 +121,16 @@ fn the_trash_of_somebody_else_and_many_operands() {
     let refused = cluster.fails(&["fs", "rm", "/last"], 6);
     assert!(refused.contains("cannot be moved to the trash") && refused.contains("--skip-trash"), "{refused}");
     cluster.ok(&["fs", "rm", "--skip-trash", "/last"]);
+
+    // A volume with nothing but a trash is not empty; whoever wants it to go is told of it.
+    cluster.ok(&["admin", "volume", "create", "other"]);
+    put(&cluster, "other:/x", b"x");
+    cluster.ok(&["fs", "rm", "other:/x"]);
+    let refused = cluster.fails(&["admin", "volume", "delete", "other"], 19);
+    assert!(refused.contains("cairn fs rm -r --skip-trash other:/.trash"), "{refused}");
+    cluster.ok(&["fs", "rm", "-r", "--skip-trash", "other:/.trash"]);
+    eventually(&cluster, "the volume to be empty", || {
+        cluster.cairn(&["admin", "volume", "delete", "other"]).status.success()
+    });
     assert!(cluster.ok(&["admin", "fsck"]).contains("0 findings"));
 }

@@ -66,8 +66,10 @@ fn a_drained_node_is_empty_and_may_go() {
     cluster.kill("data2");
     eventually(&cluster, "it to be removed", || cluster.cairn(&["admin", "node", "remove", &name]).status.success());
     assert!(lines(&cluster, &["admin", "node", "ls"]).iter().all(|known| known["id"] != node));
-    // Nothing is missed of it.
+    // Nothing is missed of it, and it is not emptied once more.
     cluster.wait_healthy();
+    let gone = cluster.fails(&["admin", "drain", "start", "node", &name], 3);
+    assert!(gone.contains(&format!("there is no disk in node {name}")), "{gone}");
     // It comes back, and is told why it may not.
     cluster.allow_error("was removed from this cluster");
     cluster.launch("data2");
@@ -117,7 +119,7 @@ fn a_cancelled_drain_leaves_things_as_they_are() {
     let node = node_of(&cluster, "data1");
     let (name, before) = (format!("n{node}"), groups_of(&cluster, node));
     assert!(cluster.fails(&["admin", "drain", "cancel", "node", &name], 3).contains("is not being drained"));
-    assert!(cluster.fails(&["admin", "drain", "start", "disk", "d99"], 3).contains("there is no disk in disk d99"));
+    assert!(cluster.fails(&["admin", "drain", "start", "disk", "d99"], 3).contains("there is no disk d99"));
     cluster.ok(&["admin", "config", "set", "repair_in_flight=0"]);
     cluster.ok(&["admin", "drain", "start", "node", &name]);
     assert!(cluster.ok(&["admin", "status"]).contains(&format!("drained     node n{node} still has members of")));

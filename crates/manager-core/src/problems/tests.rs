@@ -1,7 +1,9 @@
 //! What is said about a damaged cluster.
 use super::*;
 use crate::apply::tests::{SECOND, cluster, ok, register};
-use crate::command::{Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, NodeAt, NodesDown, SetDrain};
+use crate::command::{
+    Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, Hibernate, NodeAt, NodesDown, SetDrain,
+};
 use crate::maintenance::Target;
 use crate::soft::PartitionLoad;
 use cairn_types::{NodeId, PartitionId, PgId};
@@ -47,6 +49,14 @@ fn a_dead_node_and_what_it_means() {
     assert!(said[2].contains("2 placement groups (pg1, pg3) have fewer copies"), "{}", said[2]);
     // The next loss would stop writes to both, so the shorter time counts.
     assert!(said[2].contains("replaced by other disks after 30s (repair_delay_urgent)"), "{}", said[2]);
+    let target = Some((&Target::Node(NodeId(16))).into());
+    let mut asleep = state.clone();
+    ok(&mut asleep, Command::Hibernate(Hibernate { target, until_ns: 99 * SECOND, end: false }));
+    let said = problems(&asleep, &soft, WallTime(26 * SECOND)).join("\n");
+    assert!(
+        said.contains("return: they hibernate, and nothing is repaired") && !said.contains("replaced by"),
+        "{said}"
+    );
     down(&mut state, &[17]);
     let said = problems(&state, &soft, WallTime(26 * SECOND));
     assert!(said.iter().any(|p| p.contains("can be read but not written")), "{said:#?}");

@@ -2,7 +2,7 @@
 //! Remove: what is empty is no part of the cluster any more. Hibernate: nothing is repaired for a node or rack for a time.
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, Hibernate, Remove, SetDrain};
-use cairn_manager_core::{Hibernation, State, Target};
+use cairn_manager_core::{Disk, DiskState, Hibernation, State, Target};
 use cairn_types::{DiskId, ErrorCode, NodeId};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
@@ -12,12 +12,28 @@ impl Manager {
     pub(crate) async fn drain(&self, request: DrainRequest) -> Result<Empty, WireError> {
         let target = target_of(request.target.as_ref())?;
         self.permit()?;
+        if !request.cancel {
+            self.look(|state, _| drainable(state, &target))??;
+        }
         let command = SetDrain { target: Some((&target).into()), cancel: request.cancel };
         self.execute(Command::SetDrain(command)).await?;
         tracing::warn!(%target, cancel = request.cancel, "an operator drains, or cancels a drain");
         self.wake.notify_one();
         Ok(Empty {})
     }
+}
+
+/// What was taken out of the cluster is not there, for whoever drains: it would be shown as empty, and as to be taken away, for ever.
+fn drainable(state: &State, target: &Target) -> Result<(), WireError> {
+    let there = |disk: &Disk| disk.state != DiskState::Removed && !state.is_removed(disk.node);
+    if state.disks().any(|disk| state.is_in(target, disk.id) && there(disk)) {
+        return Ok(());
+    }
+    let text = match target {
+        Target::Disk(_) => format!("there is no {target}; `cairn admin disk ls` shows what there is"),
+        _ => format!("there is no disk in {target}; `cairn admin disk ls` and `node ls` show what there is"),
+    };
+    Err(WireError::new(ErrorCode::NotFound, text))
 }
 
 /// Shortest and longest time for which something hibernates.

@@ -30,7 +30,7 @@ impl Manager {
             };
             plan::check_layout(state, layout)?;
             match first_volume::too_few_metas(state) {
-                Some(why) => Err(WireError::new(ErrorCode::NotEnoughDisks, why)),
+                Some(why) => Err(WireError::new(ErrorCode::Conflict, why)),
                 None => Ok(layout),
             }
         })?;
@@ -100,7 +100,8 @@ impl Manager {
             inodes => {
                 let text = format!(
                     "volume {name} is not empty: it holds {} files and directories; \
-                     delete them first, or delete the volume with its contents by --force",
+                     delete them first (what is in its trash counts: `cairn fs rm -r --skip-trash {name}:/.trash`), or delete the volume \
+                     with its contents by --force",
                     inodes - 1
                 );
                 Err(WireError::new(ErrorCode::VolumeNotEmpty, text))
