@@ -11,7 +11,7 @@ use crate::BenchContext;
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
 use anyhow::Context;
-use cairn_client::{Client, ConnectOptions};
+use cairn_client::{Client, ConnectOptions, Volume};
 use cairn_env::{Clock, RealClock};
 use cairn_types::{ByteCount, Layout};
 use clap::Args;
@@ -65,7 +65,21 @@ async fn replay(args: &ReplayArgs, plan: Plan, context: &BenchContext) -> anyhow
     let client = Client::connect(ConnectOptions::new(context.cluster.clone())).await?;
     let volume = client.volume(&args.volume).await?;
     let root = format!("/.bench-replay-{}", std::process::id());
-    let stage = Arc::new(Stage::prepare(&volume, &root, args.layout, args.set.0).await.context("preparing the files")?);
+    let outcome = play(args, plan, context, (&client, &volume, &root)).await;
+    // Nothing is left of one that failed, either: the volume may be full of it.
+    let removed = volume.remove_tree(root.as_bytes()).await;
+    volume.close().await;
+    outcome?;
+    Ok(removed?)
+}
+
+async fn play(
+    args: &ReplayArgs,
+    plan: Plan,
+    context: &BenchContext,
+    (client, volume, root): (&Client, &Volume, &str),
+) -> anyhow::Result<()> {
+    let stage = Arc::new(Stage::prepare(volume, root, args.layout, args.set.0).await.context("preparing the files")?);
     if !context.json {
         println!(
             "{} operations of {:.1} s, {} other requests are left out",
@@ -74,7 +88,7 @@ async fn replay(args: &ReplayArgs, plan: Plan, context: &BenchContext) -> anyhow
             plan.left_out
         );
     }
-    let before = CpuReading::take(&client).await;
+    let before = CpuReading::take(client).await;
     let begun = RealClock.now();
     let (send, receive) = async_queue(args.parallel);
     let workers: Vec<_> =
@@ -100,7 +114,7 @@ async fn replay(args: &ReplayArgs, plan: Plan, context: &BenchContext) -> anyhow
         }
     }
     let took = RealClock.now().since(begun);
-    let cpu = CpuReading::take(&client).await.since(&before);
+    let cpu = CpuReading::take(client).await.since(&before);
     let mut all = (0, 0, 0);
     let mut latency = latencies();
     for (kind, done) in &done {
@@ -119,8 +133,6 @@ async fn replay(args: &ReplayArgs, plan: Plan, context: &BenchContext) -> anyhow
     if !context.json {
         println!("took {:.1} s, the log {:.1} s", took.as_secs_f64(), span.as_secs_f64());
     }
-    volume.remove_tree(root.as_bytes()).await?;
-    volume.close().await;
     anyhow::ensure!(all.2 == 0, "{} operations failed; the first: {}", all.2, first_failure(&done));
     Ok(())
 }

@@ -65,5 +65,9 @@ fn what_was_asked_is_logged_and_can_be_replayed() {
     assert!(row("read")["bytes"].as_u64() >= Some(5_000_000), "{said}");
     assert!(row("mkdir")["operations"].as_u64() > Some(0) && row("all")["errors"] == 0, "{said}");
     eventually(&cluster, "the load to be in the logs", || all("Append").1 >= before + 3 * 25_000_000);
-    assert!(!cluster.ok(&["fs", "ls", "/"]).contains("bench"), "it leaves nothing behind");
+    assert!(!cluster.ok(&["fs", "ls", "-a", "/"]).contains("bench"), "it leaves nothing behind");
+    // Neither does one that fails in the middle.
+    let too_wide = [&args[..], &["--layout", "r5"]].concat();
+    assert!(cluster.fails(&too_wide, 1).contains("preparing the files"));
+    assert!(!cluster.ok(&["fs", "ls", "-a", "/"]).contains("bench"), "it leaves what it had prepared");
 }
