@@ -77,6 +77,7 @@ impl AdminArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         context.note_interrupt(match &self.noun {
             Noun::Backup(_) => "what is not complete is no backup: repeat it".into(),
+            Noun::Status(_) | Noun::Events(_) | Noun::Repair(_) => "nothing was changed".into(),
             Noun::Fsck(_) => "the check goes on in the cluster, and nobody waits for what it finds: repeat it".into(),
             _ => "what was asked of the cluster by then goes on by itself; cairn admin status shows how".into(),
         });

@@ -156,7 +156,9 @@ fn next_step(code: ErrorCode) -> Option<&'static str> {
         E::NotPermitted => "ask its owner or an administrator",
         E::NameTooLong => "names have at most 255 bytes, paths 4096; shorten it",
         E::QuotaExceeded => "remove something or have the quota raised; cairn fs quota ls shows quotas",
-        E::NoSpace | E::PgFull => "remove something or add disks; cairn fs df shows what is free",
+        E::NoSpace | E::PgFull => {
+            "remove something (what is in the trash takes space, too: cairn fs trash empty) or add disks; cairn fs df shows what is free"
+        }
         E::NotEnoughDisks => "add disks, or use a layout with fewer copies; cairn admin disk ls shows the disks",
         E::WrongCluster => "check --cluster and $CAIRN_CLUSTER: all addresses have to belong to one cluster",
         E::UnknownVolume => "cairn admin volume ls shows the volumes",

@@ -39,7 +39,7 @@ pub enum ClientError {
     /// Nothing in the cluster takes new data: there is no room (`full`), or nobody answers.
     #[error(
         "{what}: no placement group takes new data: {detail}; {}",
-        if *full { "remove something or add disks (cairn fs df)" } else { "look at cairn admin status" }
+        if *full { "remove something (rm --skip-trash, cairn fs trash empty) or add disks (cairn fs df)" } else { "look at cairn admin status" }
     )]
     NoWritableGroup { what: String, detail: String, full: bool },
     #[error(transparent)]

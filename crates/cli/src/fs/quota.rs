@@ -139,7 +139,7 @@ async fn list(context: &Context, at: RemotePath, human: bool) -> Result<()> {
             limit(quota.bytes_max, size(quota.bytes_max, human)),
             quota.inodes_used.to_string(),
             limit(quota.inodes_max, quota.inodes_max.to_string()),
-            crate::output::printable(&shown, false),
+            crate::output::printable(&shown, false) + if quota.counting { " (still being counted)" } else { "" },
         ]);
     }
     if context.out.is_json() { Ok(()) } else { table.print(&context.out) }

@@ -173,6 +173,14 @@ async fn empty(context: &Context, path: OsString) -> Result<()> {
     }
 }
 
+/// Whole seconds: less than one would be none, and what is removed gone at once.
+fn keep_seconds(text: &str) -> Option<u64> {
+    match text {
+        "off" => Some(0),
+        _ => parse_duration(text).filter(|keep| keep.is_zero() || keep.as_secs() > 0).map(|keep| keep.as_secs()),
+    }
+}
+
 async fn keep(context: &Context, directory: OsString, time: Option<String>) -> Result<()> {
     let at = context.remote(&directory)?;
     let found = find(context, at.clone(), true).await?;
@@ -196,11 +204,10 @@ async fn keep(context: &Context, directory: OsString, time: Option<String>) -> R
             other => other.map_err(|error| error.named_for(&at))?,
         },
         Some(text) => {
-            let keep = if text == "off" { Some(Duration::ZERO) } else { parse_duration(text) };
-            let Some(keep) = keep else {
+            let Some(seconds) = keep_seconds(text) else {
                 return Err(CliError::usage(format!("{text:?} is no time: write 12h, 7d, off or default")));
             };
-            let value = keep.as_secs().to_string();
+            let value = seconds.to_string();
             let set = found.volume.set_xattr(inode, KEEP_ATTRIBUTE, value.as_bytes(), 0).await;
             set.map_err(|error| error.named_for(&at))?;
         }
@@ -220,6 +227,8 @@ mod tests {
         assert_eq!(seconds("15m"), Some(900));
         assert_eq!(seconds("72h"), Some(3 * 86_400));
         assert_eq!(seconds("7d"), Some(7 * 86_400));
+        assert_eq!((keep_seconds("off"), keep_seconds("0"), keep_seconds("1d")), (Some(0), Some(0), Some(86_400)));
+        assert_eq!((keep_seconds("500ms"), keep_seconds("1500ms"), keep_seconds("x")), (None, Some(1), None));
         assert_eq!((seconds("soon"), seconds("5w"), seconds("")), (None, None, None));
     }
 }
