@@ -1,6 +1,7 @@
 //! How far members that catch up have come, from what they report with heartbeats; the leader's memory only.
 //!
-//! A member's bytes are held against those of the group's primary. The rate is that of the last [`WINDOW`].
+//! A member's bytes are held against those of the group's primary. The rate is that of at least the last [`HALF`] and at most twice
+//! that; before [`KNOWN`] there is none: a member that has just begun, or compares lists, would be said to need hours.
 use crate::leading::Leading;
 use cairn_manager_core::{DiskState, Pg, State, Target, repair};
 use cairn_types::{DiskId, MemberState, PgId, Time};
@@ -14,17 +15,25 @@ const NEARLY: u64 = 7;
 /// Most reasons that a status names for which members cannot leave.
 const REASONS_MAX: usize = 8;
 
-/// Over which rates are measured.
-const WINDOW: Duration = Duration::from_secs(20);
+/// Half of the longest time over which rates are measured.
+const HALF: Duration = Duration::from_secs(10);
+/// Shortest time over which they are.
+const KNOWN: Duration = Duration::from_secs(3);
+
+/// What one member had at some time.
+#[derive(Clone, Copy, Debug)]
+struct Had {
+    at: Time,
+    bytes: u64,
+}
 
 /// What one member reported.
 #[derive(Clone, Copy, Debug)]
 struct Come {
-    /// Begin of the window, and what it had then.
-    since: Time,
-    from: u64,
-    at: Time,
-    bytes: u64,
+    /// Since when the rate is measured, and from when on it is next.
+    since: Had,
+    next: Had,
+    now: Had,
 }
 
 /// Of all members that catch up.
@@ -34,11 +43,12 @@ pub(crate) struct Progress(BTreeMap<(PgId, DiskId), Come>);
 impl Progress {
     /// A member has so many bytes now.
     pub(crate) fn report(&mut self, pg: PgId, disk: DiskId, bytes: u64, now: Time) {
-        let come = self.0.entry((pg, disk)).or_insert(Come { since: now, from: bytes, at: now, bytes });
-        if now.since(come.since) > WINDOW {
-            (come.since, come.from) = (come.at, come.bytes);
+        let had = Had { at: now, bytes };
+        let come = self.0.entry((pg, disk)).or_insert(Come { since: had, next: had, now: had });
+        if now.since(come.next.at) > HALF {
+            (come.since, come.next) = (come.next, come.now);
         }
-        (come.at, come.bytes) = (now, bytes.max(come.from));
+        come.now = had;
     }
 
     /// Forgets those that do not catch up any more.
@@ -55,9 +65,10 @@ impl Progress {
     /// Bytes that a member has, and bytes a second.
     fn of(&self, pg: PgId, disk: DiskId) -> (u64, u64) {
         let Some(come) = self.0.get(&(pg, disk)) else { return (0, 0) };
-        let seconds = come.at.since(come.since).as_secs_f64();
-        let rate = if seconds > 0.0 { (come.bytes - come.from) as f64 / seconds } else { 0.0 };
-        (come.bytes, rate as u64)
+        let Come { since, now, .. } = come;
+        let time = now.at.since(since.at);
+        let rate = if time >= KNOWN { now.bytes.saturating_sub(since.bytes) as f64 / time.as_secs_f64() } else { 0.0 };
+        (now.bytes, rate as u64)
     }
 }
 
@@ -204,15 +215,20 @@ mod tests {
     fn the_rate_is_of_the_last_seconds() {
         let (mut progress, pg, disk) = (Progress::default(), PgId(1), DiskId(2));
         let at = |seconds: u64| Time(seconds * 1_000_000_000);
-        for second in 0..=20 {
+        progress.report(pg, disk, 0, at(0));
+        progress.report(pg, disk, 10, at(1));
+        assert_eq!(progress.of(pg, disk), (10, 0), "it has just begun");
+        for second in 2..=40 {
             progress.report(pg, disk, second * 1000, at(second));
+            assert!(second < 3 || progress.of(pg, disk) == (second * 1000, 1000), "also where a time begins anew");
         }
-        assert_eq!(progress.of(pg, disk), (20_000, 1000));
-        for second in 21..=45 {
-            progress.report(pg, disk, 20_000, at(second));
+        progress.report(pg, disk, 41_000 - 1000, at(41));
+        assert!(progress.of(pg, disk).1 > 800, "one second is not much");
+        for second in 42..=80 {
+            progress.report(pg, disk, 40_000, at(second));
         }
-        assert_eq!(progress.of(pg, disk), (20_000, 0));
-        assert!(progress.is_nearly_done(pg, disk, 22_000) && !progress.is_nearly_done(pg, disk, 30_000));
+        assert_eq!(progress.of(pg, disk), (40_000, 0));
+        assert!(progress.is_nearly_done(pg, disk, 44_000) && !progress.is_nearly_done(pg, disk, 60_000));
         assert!(!progress.is_nearly_done(pg, disk, 0), "nothing is known of the group");
         assert_eq!(progress.of(pg, DiskId(3)), (0, 0));
     }
