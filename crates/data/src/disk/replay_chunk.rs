@@ -163,8 +163,7 @@ fn take_over(
             if bits.crc() == state.punched_crc {
                 punched = Some(Box::new(bits));
             } else {
-                // Freed blocks then read as bad ones, which nobody asks for; a live block is never taken for freed.
-                tracing::warn!(disk = disk.name(), chunk = %id, "the marks of freed blocks are damaged and left out");
+                leave_out_marks(disk, id);
                 punched_blocks = 0;
             }
         }
@@ -174,6 +173,18 @@ fn take_over(
     let mut mem = memory(length, sealed, table, sums, punched, punched_blocks);
     mem.follow.last = overwrite;
     Ok(Outcome::Keep(Box::new(Chunk::with_state(header, mem, view)), Vec::new()))
+}
+
+/// Freed blocks then read as bad ones, which nobody asks for; a live block is never taken for freed.
+fn leave_out_marks(disk: &dyn Disk, id: ChunkId) {
+    tracing::warn!(disk = disk.name(), chunk = %id, "the marks of freed blocks are damaged and left out");
+}
+
+/// Whether the marks of freed blocks in the file are not those that its state tells of, and the journal has none that were being written
+/// there: a disk that forgot what it had synced leaves noise.
+fn marks_are_damaged(state: &ChunkState, marks: &[u8], records: &[JournalRecord<'_>]) -> bool {
+    let journaled = records.iter().any(|record| matches!(record, JournalRecord::Punch { .. }));
+    !journaled && crc32c(marks) != state.punched_crc
 }
 
 fn forgotten(disk: &dyn Disk, id: ChunkId) -> OverwriteNumber {
@@ -275,6 +286,10 @@ fn redo(
     };
     let mut work = read_work(file.as_ref(), header, seen.state)?;
     let forgot = seen.state.is_some_and(|state| has_forgotten(&state, &work.tables[0], records));
+    if seen.state.is_some_and(|state| marks_are_damaged(&state, &work.bits, records)) {
+        leave_out_marks(disk, id);
+        work.bits.fill(0);
+    }
     for record in records {
         apply(disk, file.as_ref(), record, &mut work)?;
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cairn_env::{Disk, OpenOptions};
+use cairn_format::chunk_header::PUNCHED_OFFSET;
 use cairn_sim::{CrashPolicy, SimDisk};
 use cairn_types::{BLOCK_SIZE, ChunkId};
 
@@ -80,6 +81,35 @@ fn holes_that_were_not_punched_are_found_by_the_next_start() {
         store.drive();
         assert_eq!(held(&disk, id(1)), full - 40 * 4096);
         assert_eq!(&read(&store, id(1), 0, 4096).expect("kept").data[..], &bytes(1)[..4096]);
+    }
+}
+
+/// Live blocks would read as deleted on a disk that forgot a sync, and nobody would copy them.
+#[test]
+fn damaged_marks_of_freed_blocks_are_left_out_whatever_the_journal_has() {
+    for damage in [false, true] {
+        let disk = SimDisk::new(4);
+        let store = filled(&disk, id(1));
+        free(&store, id(1), 3, 2);
+        store.journal.write_tail().expect("written");
+        // The journal has something of the chunk, and nothing of what was freed.
+        let (sealed, done) = slot();
+        store.seal(id(1), done).expect("begun");
+        while store.step_strand() || store.step_sync() || store.step_journal() {}
+        sealed.lock().take().expect("answered").expect("sealed");
+        drop(store);
+        disk.kill();
+        if damage {
+            let file = disk.open(&paths::chunk(id(1)), OpenOptions::READ_WRITE).expect("there");
+            file.write_at(&[0xb9], PUNCHED_OFFSET).expect("written");
+        }
+        let store = open(&disk).expect("opens");
+        let info = store.info(id(1)).expect("here");
+        assert_eq!((info.sealed, info.punched_blocks), (true, if damage { 0 } else { 2 }));
+        for block in [0, 5, 7] {
+            let found = read(&store, id(1), (block * BLOCK_SIZE) as u64, BLOCK_SIZE as u64).expect("it lives");
+            assert_eq!(&found.data[..], &bytes(1)[block * BLOCK_SIZE..][..BLOCK_SIZE]);
+        }
     }
 }
 
