@@ -18,6 +18,7 @@ mod epochs;
 mod fetch;
 mod free;
 mod heal;
+mod heal_behind;
 mod heal_log;
 mod idle;
 mod later;

@@ -284,6 +284,10 @@ impl Inner {
         {
             return Ok(None);
         }
+        let behind = if unanswered || freer.is_some() { None } else { self.behind_ends(asker, id, block).await? };
+        if let Some(good) = behind {
+            return Ok(Some(Copy { as_here: known == Some(good.crc), good }));
+        }
         let text = format!("{id}: no other member has a good copy of block {block} ({})", problems.join("; "));
         let problems = problems.join("; ");
         if !self.is_news(disk, id, block, Heard::NotHealed) {

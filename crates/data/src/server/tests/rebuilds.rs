@@ -50,11 +50,15 @@ pub(super) fn free_all(cluster: &Cluster, i: usize, index: u32, from: usize, len
 
 /// Flips a bit of a block at rest.
 pub(super) fn damage(cluster: &Cluster, i: usize, index: u32, block: u64) {
+    damage_at(cluster, i, index, block, 77);
+}
+
+pub(super) fn damage_at(cluster: &Cluster, i: usize, index: u32, block: u64, at: u64) {
     use std::os::unix::fs::FileExt;
     let data = cluster.nodes[i].store().chunk(id(index)).expect("there").header.data_offset();
     let path = cluster.nodes[i].file(index);
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("a file");
-    let (mut byte, at) = ([0], data + block * 4096 + 77);
+    let (mut byte, at) = ([0], data + block * 4096 + at);
     file.read_exact_at(&mut byte, at).expect("read");
     file.write_all_at(&[byte[0] ^ 0x40], at).expect("written");
     file.sync_all().expect("synced");

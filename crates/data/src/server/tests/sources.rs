@@ -12,7 +12,7 @@ use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{ChunkHeader, FreeItem, FreeRequest, FreeResponse, ReadRequest, ReadResponse};
 
 use super::cluster::{Cluster, PG, eventually, pattern};
-use super::rebuilds::{damage, report};
+use super::rebuilds::{damage, damage_at, report};
 use super::repairs::id;
 use super::shards::{ALL, RS32, UNIT};
 use super::stripes::Shards;
@@ -137,6 +137,40 @@ fn healing_tells_other_bad_copies() {
     healed(&cluster, 1, index, 11);
     for i in 0..3 {
         assert!(cluster.read(i, index, 0, 300_000).expect("read").expect("intact") == bytes);
+    }
+}
+
+/// A member that had taken more of a chunk than the others were sealed at, and then led, would keep its bad block in which they end, and
+/// nobody could catch up from it.
+#[test]
+fn a_bad_block_in_which_all_others_end_is_healed() {
+    const END: usize = 23_514;
+    let bytes = pattern(4, 7 * 4096);
+    // What is bad is what the others have of the block, what they have not, and a block behind.
+    for (block, at) in [(5, 77), (5, 4000), (6, 77)] {
+        let mut cluster = Cluster::start(3);
+        let index = cluster.allocate(0).expect("an index");
+        cluster.append(0, &[1, 2], index, 0, &bytes[..END]).expect("appended");
+        cluster.append(2, &[], index, 5 * 4096, &bytes[5 * 4096..]).expect("as from the member before");
+        cluster.raise(&[Serving, Serving, Offline]);
+        eventually("the seal", || cluster.nodes[0].store().info(id(index)).is_some_and(|info| info.sealed));
+        cluster.raise(&[Serving, Serving, Syncing]);
+        caught_up(&cluster, 2);
+        cluster.raise(&[Serving; 3]);
+        let length = |i: usize| cluster.nodes[i].store().info(id(index)).map(|info| info.length);
+        assert_eq!([length(0), length(2)], [Some(END as u64), Some(7 * 4096)]);
+        at_rest(&cluster, 2, index);
+        damage_at(&cluster, 2, index, block, at);
+        assert_eq!(cluster.nodes[2].store().verify_block(id(index), block as u32), Ok(false));
+        report(&cluster, 2, index, block).expect("healed");
+        healed(&cluster, 2, index, block as u32);
+        assert_eq!(cluster.read(2, index, 0, END).expect("read").expect("intact"), bytes[..END]);
+        // Another one catches up from it.
+        cluster.restart_with(0, |dir| std::fs::remove_dir_all(dir.join("pg")).expect("removed"));
+        cluster.raise(&[Syncing, Offline, Serving]);
+        caught_up(&cluster, 0);
+        cluster.raise(&[Serving, Offline, Serving]);
+        assert_eq!(cluster.read(0, index, 0, END).expect("read").expect("intact"), bytes[..END]);
     }
 }
 
