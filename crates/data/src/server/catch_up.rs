@@ -2,8 +2,8 @@
 //! primary's first, and copies what it lacks ([`super::copy`]), until a whole pass finds nothing; then it says so under this epoch, and the manager makes it
 //! serving. New chunks come through the chain. Erasure groups: [`super::catch_up_shards`].
 //!
-//! Invariant: it reports only after a pass in which every sealed chunk of any serving member was the same here. It can be
-//! interrupted anywhere: the next pass begins with what is there. A chunk that nobody has whole keeps no other one out.
+//! Invariant: it reports only after a pass in which every sealed chunk of any serving member was the same here, durably. It can
+//! be interrupted anywhere: the next pass begins with what is there. A chunk that nobody has whole keeps no other one out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -273,6 +273,7 @@ impl Inner {
             on_control(&member.store, move |store| store.know_table(&chunk)).await?;
         }
         let here = member.store.info(id);
+        self.make_durable(member, here.as_ref()).await?;
         let sum = ChunkSum {
             length: theirs.length,
             sealed: theirs.sealed,

@@ -117,7 +117,9 @@ impl Inner {
         holders: Holders,
     ) -> Result<bool, WireError> {
         member.check_shard(id).inspect_err(|error| tracing::error!(disk = %member.disk, chunk = %id, "{error}"))?;
-        let here = member.store.info(id).map(|here| ShardSum {
+        let here = member.store.info(id);
+        self.make_durable(member, here.as_ref()).await?;
+        let here = here.map(|here| ShardSum {
             length: here.length,
             sealed: here.sealed,
             creation_epoch: here.creation_epoch,

@@ -101,6 +101,15 @@ impl Inner {
         Ok(same && in_step)
     }
 
+    /// Makes durable what is here of a sealed chunk: an attempt that ended early, as its epoch did, leaves what it appended without a
+    /// sync, and by its length the chunk is complete.
+    pub(super) async fn make_durable(&self, member: &Member, here: Option<&ChunkInfo>) -> Result<(), WireError> {
+        if let Some(left) = here.filter(|here| here.sealed && here.durable < here.length) {
+            let _durable: u64 = wait(|done| member.store.sync(left.id, done)).await?;
+        }
+        Ok(())
+    }
+
     /// The tables of another member.
     pub(super) async fn table_of(&self, pg: &PgStateRecord, other: DiskId, id: ChunkId) -> Result<Theirs, WireError> {
         let header =

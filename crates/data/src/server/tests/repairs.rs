@@ -1,8 +1,11 @@
 //! Seals at an epoch's change, catching up, healing, freeing, restarts.
 
+use cairn_env::AlignedBuf;
+use cairn_format::chunk_header::ChunkHeader;
+use cairn_format::journal_record::CreateRecord;
 use cairn_rpc::Payload;
 use cairn_types::MemberState::{Offline, Serving, Syncing};
-use cairn_types::{ChunkId, ErrorCode, PgId};
+use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, PgId, Scheme, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::common::{ChunkRange, Empty};
 use cairn_wire::data::{AppendRequest, AppendResponse, FreeItem, FreeRequest, FreeResponse, ReportBadBlockRequest};
@@ -10,6 +13,9 @@ use cairn_wire::data::{AppendRequest, AppendResponse, FreeItem, FreeRequest, Fre
 use super::super::seal_old::freed_crc;
 use super::cluster::{Cluster, PG, eventually, pattern};
 use super::rebuilds::damage;
+use super::shards::RS32;
+use super::stripes::Shards;
+use crate::disk::AppendOp;
 
 pub(super) fn id(index: u32) -> ChunkId {
     ChunkId { pg: PgId(PG), index }
@@ -90,6 +96,60 @@ fn a_copy_that_ends_early_leaves_no_fillers() {
         eventually("the seal", || cluster.nodes[i].store().info(id(index)).is_some_and(|info| info.sealed));
         let info = cluster.nodes[i].store().info(id(index)).expect("here");
         assert_eq!((info.length, info.punched_blocks), (20_480, 2), "member {i}");
+    }
+}
+
+/// Appends to a chunk that is there, sealed or not, without a sync: as an attempt does whose epoch ends before it comes to that.
+fn append_unsynced(cluster: &Cluster, i: usize, index: u32, offset: usize, bytes: &[u8]) {
+    let store = cluster.nodes[i].store();
+    let ChunkHeader { chunk, scheme, shard, volume, creation_epoch, session, .. } =
+        store.chunk(id(index)).expect("here").header;
+    let create = CreateRecord { chunk, scheme, shard, volume, creation_epoch, session };
+    let mut data = AlignedBuf::unpooled(bytes.len());
+    data.extend_from_slice(bytes);
+    let (data, crcs) = (data.freeze(), bytes.chunks(BLOCK_SIZE).map(crc32c).collect());
+    let (may_create, sync, repair, row_crcs) = (false, false, true, Vec::new());
+    let (offset, bytes) = (offset as u64, bytes.len());
+    let op = AppendOp { create, may_create, offset, bytes, data, crcs, row_crcs, sync, repair };
+    let (sender, appended) = std::sync::mpsc::channel();
+    store.append(op, Box::new(move |outcome| sender.send(outcome).expect("awaited"))).expect("begun");
+    appended.recv().expect("answered").expect("appended");
+}
+
+/// A member would say that it caught up, and lose what it has not synced when power goes: by then the disk that it
+/// replaces may have been told to delete it.
+#[test]
+fn who_caught_up_has_it_durably() {
+    const HALF: usize = 1 << 20;
+    for scheme in [Scheme::Replicated(3), RS32] {
+        let mut cluster = Cluster::start_scheme(scheme, |_| {});
+        let index = cluster.allocate(0).expect("an index");
+        let members = cluster.nodes.len();
+        // All of it on the others, the first half of it here.
+        let all = if scheme.is_replicated() {
+            let all = pattern(1, 2 * HALF);
+            cluster.append(0, &[1, 2], index, 0, &all[..HALF]).expect("appended");
+            [0, 2].iter().for_each(|i| append_unsynced(&cluster, *i, index, HALF, &all[HALF..]));
+            all
+        } else {
+            let mut shards = Shards::new(scheme, 1, 2 * HALF);
+            for i in 0..members {
+                shards.write(&cluster, i, index, 0, if i == 1 { HALF } else { 2 * HALF }).expect("appended");
+            }
+            shards.bytes.remove(1)
+        };
+        for i in 0..members {
+            cluster.seal(i, &[], index).expect("sealed");
+        }
+        append_unsynced(&cluster, 1, index, HALF, &all[HALF..]);
+        let info = cluster.nodes[1].store().info(id(index)).expect("here");
+        assert!(info.sealed && info.durable < info.length, "nothing is left to do: {info:?}");
+        let mut states = vec![Serving; members];
+        states[1] = Syncing;
+        cluster.raise(&states);
+        eventually("catching up", || cluster.nodes[1].report().is_some_and(|report| report.caught_up));
+        let info = cluster.nodes[1].store().info(id(index)).expect("here");
+        assert_eq!((info.length, info.durable), (2 * HALF as u64, 2 * HALF as u64), "{scheme:?}");
     }
 }
 
