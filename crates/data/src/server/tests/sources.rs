@@ -146,12 +146,12 @@ fn healing_tells_other_bad_copies() {
 fn a_bad_block_in_which_all_others_end_is_healed() {
     const END: usize = 23_514;
     let bytes = pattern(4, 7 * 4096);
-    // What is bad is what the others have of the block, what they have not, and a block behind.
-    for (block, at) in [(5, 77), (5, 4000), (6, 77)] {
+    // What is bad is what the others have of the block, what they have not, and a block behind. Or they have all that is in it.
+    for (block, at, next) in [(5, 77, 5), (5, 4000, 5), (6, 77, 5), (5, 77, 6), (5, 4000, 6)] {
         let mut cluster = Cluster::start(3);
         let index = cluster.allocate(0).expect("an index");
         cluster.append(0, &[1, 2], index, 0, &bytes[..END]).expect("appended");
-        cluster.append(2, &[], index, 5 * 4096, &bytes[5 * 4096..]).expect("as from the member before");
+        cluster.append(2, &[], index, next * 4096, &bytes[next as usize * 4096..]).expect("as from the member before");
         cluster.raise(&[Serving, Serving, Offline]);
         eventually("the seal", || cluster.nodes[0].store().info(id(index)).is_some_and(|info| info.sealed));
         cluster.raise(&[Serving, Serving, Syncing]);
@@ -160,10 +160,13 @@ fn a_bad_block_in_which_all_others_end_is_healed() {
         let length = |i: usize| cluster.nodes[i].store().info(id(index)).map(|info| info.length);
         assert_eq!([length(0), length(2)], [Some(END as u64), Some(7 * 4096)]);
         at_rest(&cluster, 2, index);
+        let sum = cluster.nodes[2].store().info(id(index)).map(|info| info.table_crc);
         damage_at(&cluster, 2, index, block, at);
         assert_eq!(cluster.nodes[2].store().verify_block(id(index), block as u32), Ok(false));
         report(&cluster, 2, index, block).expect("healed");
         healed(&cluster, 2, index, block as u32);
+        let now = cluster.nodes[2].store().info(id(index)).map(|info| info.table_crc);
+        assert_eq!(now == sum, at == 77 && block == 5 || next == 6, "only what nobody else has may become another one");
         assert_eq!(cluster.read(2, index, 0, END).expect("read").expect("intact"), bytes[..END]);
         // Another one catches up from it.
         cluster.restart_with(0, |dir| std::fs::remove_dir_all(dir.join("pg")).expect("removed"));
