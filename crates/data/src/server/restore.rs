@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cairn_chunk_core::fence;
 use cairn_format::crc_table::blocks_of;
-use cairn_types::{ChunkId, DiskId, MemberState, Time};
+use cairn_types::{ChunkId, DiskId, ErrorCode, MemberState, Time};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 
@@ -157,6 +157,11 @@ impl Inner {
         let restored = member.store.info(id).is_some_and(|info| info.length > before);
         if restored {
             add(&member.store.metrics().restored_chunks, 1);
+        }
+        if !self.is_current(&member) {
+            // It may have ended early with that.
+            let text = format!("{id}: a new epoch of its group began while it was brought back");
+            return Err(WireError::new(ErrorCode::Unavailable, text));
         }
         Ok(restored)
     }

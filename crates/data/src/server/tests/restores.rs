@@ -57,6 +57,27 @@ fn a_missing_chunk_comes_back_when_it_is_read() {
     assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
 }
 
+/// A shard would stay away until somebody reads it once more because its group went on to a new epoch while it was brought back.
+#[test]
+fn a_new_epoch_does_not_end_bringing_back() {
+    let mut cluster = Cluster::start_scheme(RS32, soon);
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 1, 128 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    cluster.restart_with(4, |dir| remove(dir, index));
+    cluster.raise(&[Serving; 5]);
+    let missing = read_shard(&cluster, 4, index, 0, UNIT).expect_err("it is not there");
+    assert_eq!(missing.code(), Some(ErrorCode::Missing));
+    let length = |cluster: &Cluster| cluster.nodes[4].store().info(id(index)).map_or(0, |info| info.length);
+    eventually("its beginning", || length(&cluster) > 0);
+    cluster.raise(&[Serving; 5]);
+    eventually("all of it", || length(&cluster) == 128 * UNIT as u64);
+    shards.check_all(&cluster, 4, index);
+}
+
 /// A sealed chunk of which the second of three members has lost its copy.
 fn one_copy_lost() -> (Cluster, u32, Vec<u8>) {
     let mut cluster = Cluster::start_tuned(3, soon);
