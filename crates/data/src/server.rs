@@ -19,6 +19,7 @@ mod fetch;
 mod free;
 mod heal;
 mod heal_behind;
+mod heal_freed;
 mod heal_log;
 mod idle;
 mod later;

@@ -174,6 +174,8 @@ pub(crate) struct ChunkMem {
     pub(crate) stored_row_crc: u32,
     pub(crate) punched: Option<Box<PunchedBits>>,
     pub(crate) punched_blocks: u32,
+    /// The start left out marks of freed blocks that were damaged: some that read as bad may be freed.
+    pub(crate) marks_lost: bool,
     pub(crate) overlay: BTreeMap<u32, OverlayBlock>,
     pub(crate) next_version: u64,
     /// Odd while blocks are being written home.
@@ -335,6 +337,11 @@ impl Chunk {
     /// Whether its end is in the journal.
     pub fn is_deleted(&self) -> bool {
         self.state.lock().deleted
+    }
+
+    /// Whether blocks of it were freed, and which ones is not known any more.
+    pub(crate) fn has_lost_marks(&self) -> bool {
+        self.state.lock().marks_lost
     }
 
     /// Whether any block was overwritten in place.

@@ -147,6 +147,7 @@ fn take_over(
     let (mut table, mut punched) = (None, None);
     let mut sums = (state.table_crc, state.row_crc);
     let (mut punched_blocks, mut overwrite) = (state.punched_blocks, state.overwrite);
+    let mut marks_lost = false;
     if !state.sealed || state.punched_blocks > 0 {
         let file = disk.open(&paths::chunk(id), OpenOptions::READ)?;
         if !state.sealed {
@@ -164,14 +165,14 @@ fn take_over(
                 punched = Some(Box::new(bits));
             } else {
                 leave_out_marks(disk, id);
-                punched_blocks = 0;
+                (punched_blocks, marks_lost) = (0, true);
             }
         }
     }
     let ChunkState { length, sealed, .. } = state;
     let view = HomeView { length, sealed, punched: punched.clone(), overwrite, ..HomeView::default() };
     let mut mem = memory(length, sealed, table, sums, punched, punched_blocks);
-    mem.follow.last = overwrite;
+    (mem.follow.last, mem.marks_lost) = (overwrite, marks_lost);
     Ok(Outcome::Keep(Box::new(Chunk::with_state(header, mem, view)), Vec::new()))
 }
 
@@ -241,6 +242,7 @@ struct Work {
     /// The CRCs of its own blocks, then the row CRCs.
     tables: Vec<Vec<u32>>,
     bits: Vec<u8>,
+    marks_lost: bool,
     length: u64,
     claimed: u64,
     sealed: bool,
@@ -289,6 +291,7 @@ fn redo(
     if seen.state.is_some_and(|state| marks_are_damaged(&state, &work.bits, records)) {
         leave_out_marks(disk, id);
         work.bits.fill(0);
+        work.marks_lost = true;
     }
     for record in records {
         apply(disk, file.as_ref(), record, &mut work)?;
@@ -335,7 +338,7 @@ fn read_work(file: &dyn File, header: ChunkHeader, state: Option<ChunkState>) ->
     file.read_at(&mut bits, PUNCHED_OFFSET)?;
     let (length, sealed) = state.map_or((0, false), |state| (state.length, state.sealed));
     let overwrite = state.map_or(OverwriteNumber::NONE, |state| state.overwrite);
-    Ok(Work { header, tables, bits, length, claimed: length, sealed, overwrite })
+    Ok(Work { header, tables, bits, marks_lost: false, length, claimed: length, sealed, overwrite })
 }
 
 fn apply(disk: &dyn Disk, file: &dyn File, record: &JournalRecord<'_>, work: &mut Work) -> Result<(), OpenError> {
@@ -395,7 +398,7 @@ fn block_is_good(file: &dyn File, work: &Work, block: u32) -> bool {
 
 /// Writes tables and state, syncs. Holes are punched after the start, where they are missing.
 fn finish(file: &dyn File, work: Work, length: u64) -> Result<Chunk, DiskError> {
-    let Work { header, mut tables, bits, sealed, overwrite, .. } = work;
+    let Work { header, mut tables, bits, marks_lost, sealed, overwrite, .. } = work;
     let blocks = blocks_of(length);
     let bits = PunchedBits::from_bytes(&bits).expect("exactly the bytes of a chunk");
     for (number, table) in tables.iter_mut().enumerate() {
@@ -421,6 +424,6 @@ fn finish(file: &dyn File, work: Work, length: u64) -> Result<Chunk, DiskError> 
     let punched = (punched_blocks > 0).then(|| Box::new(bits));
     let view = HomeView { length, sealed, punched: punched.clone(), overwrite, ..HomeView::default() };
     let mut mem = memory(length, sealed, Some((table, rows)), (table_crc, row_crc), punched, punched_blocks);
-    mem.follow.last = overwrite;
+    (mem.follow.last, mem.marks_lost) = (overwrite, marks_lost);
     Ok(Chunk::with_state(header, mem, view))
 }

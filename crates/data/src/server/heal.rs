@@ -242,7 +242,7 @@ impl Inner {
     }
 
     /// A copy of a block from another serving member that matches its checksum there; one that matches the checksum here
-    /// as well goes first. `None` when nobody has one and one of them has freed it, and so it is freed here now.
+    /// as well goes first. `None` when nobody has one and it was freed there, or here, and so it is freed here now.
     pub(super) async fn good_copy(
         self: &Arc<Self>,
         asker: &Member,
@@ -282,6 +282,9 @@ impl Inner {
         if let Some(freer) = freer
             && self.free_as_there(asker, freer, id, block).await.is_ok()
         {
+            return Ok(None);
+        }
+        if !unanswered && freer.is_none() && self.free_unmarked(asker, id, block).await? {
             return Ok(None);
         }
         let behind = if unanswered || freer.is_some() { None } else { self.behind_ends(asker, id, block).await? };

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use cairn_format::chunk_header::PUNCHED_OFFSET;
 use cairn_rpc::Payload;
-use cairn_types::MemberState::{Serving, Syncing};
+use cairn_types::MemberState::{Offline, Serving, Syncing};
 use cairn_types::{ErrorCode, PgId, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::common::ChunkRange;
@@ -127,6 +128,52 @@ fn a_bad_block_that_the_others_have_freed_is_freed() {
     damage(&cluster, 0, index, 3);
     report(&cluster, 0, index, 3).expect("healed");
     assert_eq!(cluster.read(0, index, 12_288, 100).expect("good").expect("intact"), bytes[12_288..12_388]);
+}
+
+/// The only one of three members that still has a chunk, all of which was freed: its disk forgot that, and the marks of what was freed
+/// before are damaged. One block is a hole, or holds something else.
+fn marks_damaged(hole: bool) -> (Cluster, u32, Vec<u8>) {
+    use std::os::unix::fs::FileExt;
+    let mut cluster = Cluster::start_tuned(3, soon);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 300_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    assert_eq!(free(&cluster, 0, index, 8192, 4096), [0]);
+    assert!([1, 2].iter().all(|i| free(&cluster, *i, index, 0, 1 << 20) == [0]));
+    cluster.nodes[0].store().checkpoint();
+    let (path, at) = (cluster.nodes[0].file(index), cluster.nodes[0].store().chunk(id(index)).expect("here"));
+    let at = at.header.data_offset() + 8192;
+    cluster.restart_with(0, |_| {
+        let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+        file.write_all_at(&[0xe4], PUNCHED_OFFSET).expect("written");
+        file.write_all_at(&[7; 4096], at).expect("written");
+        // Not all of a hole was there before power failed.
+        file.write_all_at(&[if hole { 0 } else { 7 }; 512], at + 1024).expect("written");
+    });
+    assert_eq!(cluster.nodes[0].store().info(id(index)).expect("here").punched_blocks, 0, "left out");
+    (cluster, index, bytes)
+}
+
+/// A block that was freed, on the only disk that has anything of its chunk and does not know it any more, could never be healed, and would
+/// keep everybody out who copies the chunk.
+#[test]
+fn a_hole_whose_mark_was_lost_is_freed_when_nobody_else_has_the_chunk() {
+    let (mut cluster, index, bytes) = marks_damaged(true);
+    cluster.raise(&[Serving, Serving, Offline]);
+    report(&cluster, 0, index, 2).expect_err("who is away may have it");
+    cluster.raise(&[Serving, Serving, Syncing]);
+    eventually("catching up", || cluster.nodes[2].report().is_some_and(|report| report.caught_up));
+    cluster.raise(&[Serving; 3]);
+    for i in [0, 2] {
+        assert_eq!(cluster.read(i, index, 8192, 10).expect_err("freed").code(), Some(ErrorCode::ChunkDeleted));
+        assert_eq!(cluster.read(i, index, 12_288, 100).expect("good").expect("intact"), bytes[12_288..12_388]);
+    }
+    // What is damaged otherwise stays a bad block.
+    let (mut cluster, index, _) = marks_damaged(false);
+    cluster.raise(&[Serving; 3]);
+    report(&cluster, 0, index, 2).expect_err("nobody has it");
+    assert_eq!(cluster.read(0, index, 8192, 10).expect("asked"), None, "its checksum does not match");
 }
 
 /// A file that was set aside as damaged would be missed only when somebody reads it.
