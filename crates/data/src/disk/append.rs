@@ -154,7 +154,9 @@ impl DiskStore {
             let started = self.context.clock.now();
             let at = chunk.header.data_offset() + job.offset + (journaled * BLOCK_SIZE) as u64;
             let bulk = &job.data[journaled * BLOCK_SIZE..];
+            let sizing = chunk.sizing.lock();
             let written = files.direct().and_then(|file| file.write_at(bulk, at));
+            drop(sizing);
             written.map_err(|error| self.write_failed(chunk.id, &error))?;
             self.latency(started);
         } else {

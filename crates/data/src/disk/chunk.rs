@@ -30,6 +30,8 @@ pub struct Chunk {
     pub(crate) strand: Mutex<Strand>,
     pub(crate) state: Mutex<ChunkMem>,
     pub(crate) home: Mutex<HomeView>,
+    /// Held while its file gets longer, and while the space reserved behind its end is given back.
+    pub(crate) sizing: Mutex<()>,
 }
 
 /// Changes of the chunk that wait, in order.
@@ -301,7 +303,8 @@ impl Chunk {
     }
 
     pub(crate) fn with_state(header: ChunkHeader, state: ChunkMem, home: HomeView) -> Self {
-        Self { id: header.chunk, header, strand: Mutex::default(), state: Mutex::new(state), home: Mutex::new(home) }
+        let (state, home) = (Mutex::new(state), Mutex::new(home));
+        Self { id: header.chunk, header, strand: Mutex::default(), state, home, sizing: Mutex::new(()) }
     }
 
     /// Who may append.

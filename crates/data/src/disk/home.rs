@@ -152,6 +152,7 @@ impl DiskStore {
         let mut first = 0;
         let write = |first: u32, run: &mut Vec<IoSlice<'_>>| -> Result<(), DiskError> {
             if !run.is_empty() {
+                let _sizing = chunk.sizing.lock();
                 files.cached.write_vectored_at(run, chunk.place_of(first))?;
                 run.clear();
             }

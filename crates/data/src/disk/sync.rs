@@ -126,6 +126,8 @@ impl DiskStore {
         if seal {
             // Same size or the size that blocks still on their way home will give it: only the reservation goes.
             let size = chunk.place_of(blocks_of(written));
+            // A repair appends to sealed chunks: what it writes between the two calls would be cut off.
+            let _sizing = chunk.sizing.lock();
             files.cached.set_len(size.max(files.cached.len()?))?;
         }
         if !dirty {
