@@ -67,7 +67,8 @@ class Load:
     """A reader and a writer, each over and over; bytes a second of both together."""
 
     def __init__(self, cluster, layout):
-        self.cluster, self.layout, self.bytes, self.ending = cluster, layout, 0, False
+        self.cluster, self.layout, self.ending = cluster, layout, False
+        self.has_read, self.has_written = 0, 0
         self.threads = [threading.Thread(target=self.read), threading.Thread(target=self.write)]
         for thread in self.threads:
             thread.start()
@@ -76,21 +77,22 @@ class Load:
         while not self.ending:
             process = subprocess.Popen([CAIRN, "fs", "cat", f"/{self.layout}/f0"], env=self.cluster.environment(), stdout=subprocess.PIPE)
             while part := process.stdout.read(1 << 20):
-                self.bytes += len(part)
+                self.has_read += len(part)
             process.wait()
 
     def write(self):
         i = 0
         while not self.ending:
             self.cluster.fs("put", f"{self.cluster.root}/local", f"/{self.layout}/w{i}")
-            self.bytes += FILE_MIB << 20
+            self.has_written += FILE_MIB << 20
             self.cluster.fs("rm", "--skip-trash", f"/{self.layout}/w{i}")
             i += 1
 
     def rate(self, seconds):
-        before, began = self.bytes, time.monotonic()
+        read, written, began = self.has_read, self.has_written, time.monotonic()
         time.sleep(seconds)
-        return (self.bytes - before) / 1e6 / (time.monotonic() - began)
+        took = 1e6 * (time.monotonic() - began)
+        return (self.has_read - read) / took, (self.has_written - written) / took
 
     def end(self):
         self.ending = True
@@ -145,11 +147,14 @@ def main():
             setting(cluster, "repair_in_flight", "256")
             while not repairs(cluster).get("done_bytes", 0):
                 time.sleep(0.1)
+            copied, spent = repairs(cluster).get("done_bytes", 0), cpu(cluster)
             beside = load.rate(10)
+            copied, spent = repairs(cluster).get("done_bytes", 0) - copied, cpu(cluster) - spent
             load.end()
-            print(f"{layout:7} reader and writer: {alone:5.0f} MB/s before, {lacking:5.0f} MB/s after the loss without repair, "
-                  f"{beside:5.0f} MB/s during repair with default throttles = {beside / alone:.2f} of before, "
-                  f"{beside / lacking:.2f} of without repair", flush=True)
+            phases = [("before", alone), ("after the loss without repair", lacking), ("during repair with default throttles", beside)]
+            told = ", ".join(f"{sum(rates):5.0f} MB/s ({rates[0]:.0f} and {rates[1]:.0f}) {phase}" for phase, rates in phases)
+            alone, lacking, beside = sum(alone), sum(lacking), sum(beside)
+            print(f"{layout:7} reader and writer: {told} = {beside / alone:.2f} of before, {beside / lacking:.2f} of without repair; repair {copied / 1e7:.0f} MB/s, servers {spent / 10:.1f} processors", flush=True)
         finally:
             cluster.stop()
             shutil.rmtree(root)

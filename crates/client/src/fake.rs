@@ -53,6 +53,8 @@ pub struct State {
     hung: BTreeMap<u32, tokio::time::Instant>,
     /// Requests that met one of them.
     pub(crate) hung_met: u64,
+    /// Calls to members that were stopped, and reads that were held.
+    pub(crate) unanswered: u64,
     /// Replies that a stopped member owes.
     held: Vec<Reply>,
     /// Members that answer reads with one flipped bit, and how often they did.
@@ -179,6 +181,7 @@ impl FakeCluster {
             slow: BTreeMap::new(),
             hung: BTreeMap::new(),
             hung_met: 0,
+            unanswered: 0,
             held: Vec::new(),
             corrupting: BTreeSet::new(),
             corrupted: 0,

@@ -6,6 +6,7 @@ pub mod file_reader;
 mod gather;
 pub(crate) mod health;
 pub(crate) mod latency;
+mod news;
 pub(crate) mod piece;
 pub(crate) mod read_epochs;
 pub(crate) mod row_read;

@@ -33,6 +33,7 @@ impl Fake {
     pub(super) fn data(&self, disk: u32, opcode: Opcode, message: &[u8], payload: &[u8]) -> Option<Raw> {
         let mut state = self.state.lock();
         if state.stopped.contains(&disk) || state.reads_held && opcode == Opcode::Read {
+            state.unanswered += 1;
             return None;
         }
         let still = state.ping(disk);

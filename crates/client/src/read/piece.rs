@@ -6,6 +6,7 @@
 //! Invariant: bytes are handed on only after every block of them matched its CRC; nothing is ever made up.
 use super::health::HedgeBounds;
 use super::latency::{HEDGE_MAX, Latency};
+use super::news::or_news;
 use super::salvage::{Salvage, salvage_by_halves};
 use super::verdict::Verdict;
 use crate::append::open::refresh_quietly;
@@ -98,9 +99,11 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
             view.pgs.get(&piece.chunk.pg.0).map(|pg| pg.serving().collect()).unwrap_or_default();
         cluster.sort_for_reading(&view, &mut members, piece.chunk, piece.offset);
         latency.slow_last(&mut members, cluster.clock.now());
-        let failures = match read_hedged(cluster, latency, &salvage, &members).await {
-            Ok(data) => return Got { data, failed: None },
-            Err(failures) => failures,
+        let read = read_hedged(cluster, latency, &salvage, &members);
+        let failures = match or_news(cluster, piece.chunk.pg, read).await {
+            Some(Ok(data)) => return Got { data, failed: None },
+            Some(Err(failures)) => failures,
+            None => continue,
         };
         // One member alone may have lost what the others still have.
         let deleted =

@@ -6,6 +6,7 @@
 use super::decode::Decoding;
 use super::gather::{Torn, gather};
 use super::health::{Health, HedgeBounds};
+use super::news::or_news;
 use super::piece::Got;
 use super::row_read::{RowRead, ShardBytes, Standing, Step};
 use super::shard::{ShardError, ShardRange, read_shard};
@@ -70,9 +71,10 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
     let (mut pause, mut gather_pause) = (PAUSE_MIN, GATHER_PAUSE_MIN);
     let (mut gather_next, mut verdict) = (started, Verdict::default());
     loop {
-        let failure = match attempt(cluster, rows).await {
-            Ok(data) => return Got { data, failed: None },
-            Err(failure) => failure,
+        let failure = match or_news(cluster, rows.chunk.pg, attempt(cluster, rows)).await {
+            Some(Ok(data)) => return Got { data, failed: None },
+            Some(Err(failure)) => failure,
+            None => continue,
         };
         let what = rows.chunk.to_string();
         if failure.deleted {
@@ -81,9 +83,10 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
         let is_over = || cluster.clock.now().since(started) > cluster.patience;
         // Every row by itself may have enough good blocks; and the last answer is to say which has not.
         if failure.in_parts && cluster.clock.now() >= gather_next || is_over() {
-            let torn = match gather_rows(cluster, rows).await {
-                Ok(data) => return Got { data, failed: None },
-                Err(torn) => torn,
+            let torn = match or_news(cluster, rows.chunk.pg, gather_rows(cluster, rows)).await {
+                Some(Ok(data)) => return Got { data, failed: None },
+                Some(Err(torn)) => torn,
+                None => continue,
             };
             let hopeless = torn.as_ref().is_some_and(|torn| torn.hopeless);
             if verdict.is_final(hopeless, cluster.clock.now()) || is_over() {

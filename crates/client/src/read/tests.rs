@@ -6,7 +6,7 @@ use crate::file_writer::WriteOptions;
 use crate::meta::volume::Volume;
 use crate::read::piece::{Piece, read_piece};
 use cairn_env::buf::SharedBuf;
-use cairn_types::{ChunkId, Layout, PgId, Scheme};
+use cairn_types::{ChunkId, Layout, MemberState, PgId, Scheme};
 use std::time::Duration;
 
 pub(super) const LENGTH: usize = 700_000;
@@ -169,6 +169,31 @@ async fn nobody_waits_for_what_is_certainly_lost() {
         let (_, error) = read.await.unwrap_or_else(|_| panic!("{layout}: it waits for its patience"));
         let text = error.expect("lost").to_string();
         assert!(text.contains("cannot be read from any copy") && text.contains("disk d"), "{layout}: {text}");
+    }
+}
+
+/// A read that waits for a silent member, and has heard of no other, would fail although another serves meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_that_waits_hears_of_other_members() {
+    for (layout, scheme) in [("r3", Scheme::Replicated(3)), ("rs-3-2/16k", Scheme::Erasure { k: 3, m: 2 })] {
+        let cluster = FakeCluster::start(5, &[scheme, Scheme::Replicated(3)]);
+        written(&cluster, layout).await;
+        let members = cluster.members(1);
+        let (away, silent) = (&members[..2], members[2]);
+        let set = |disk: u32, to: MemberState| cluster.fake.state.lock().set_member(1, disk, to);
+        away.iter().for_each(|disk| set(*disk, MemberState::Offline));
+        // Less than a request to a member may take.
+        let volume = patient(&cluster, Duration::from_secs(4)).await;
+        cluster.stop(silent);
+        let reading = read(&volume, 0, LENGTH);
+        let returns = async {
+            while cluster.fake.state.lock().unanswered == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            set(away[0], MemberState::Serving);
+        };
+        let ((all, error), ()) = tokio::join!(reading, returns);
+        assert!(error.is_none() && all == data(), "{layout}: {} bytes, {error:?}", all.len());
     }
 }
 

@@ -325,11 +325,17 @@ impl DiskStore {
 
     /// Reserves space ahead of the end, so that nothing is half written for want of it.
     fn ensure_space(&self, chunk: &Arc<Chunk>, files: &ChunkFiles, end: u64) -> Result<(), DataError> {
-        let (allocated, end) = (chunk.state.lock().allocated, end.next_multiple_of(BLOCK_SIZE as u64));
+        let _sizing = chunk.sizing.lock();
+        let end = end.next_multiple_of(BLOCK_SIZE as u64);
+        let (allocated, sealed) = {
+            let state = chunk.state.lock();
+            (state.allocated, state.sealed)
+        };
         if end <= allocated {
             return Ok(());
         }
-        let step = self.config.allocate_step.max(BLOCK_SIZE as u64);
+        // What is reserved beyond the end of a sealed chunk is given back by nobody.
+        let step = if sealed { BLOCK_SIZE as u64 } else { self.config.allocate_step.max(BLOCK_SIZE as u64) };
         let target = end.next_multiple_of(step).min(CHUNK_SIZE_MAX);
         let wanted = target - allocated;
         let space = self.context.disk.space().map_err(|error| self.write_failed(chunk.id, &error))?;

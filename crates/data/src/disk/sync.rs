@@ -104,15 +104,15 @@ impl DiskStore {
     /// Syncs the chunk's file if bulk bytes wait for it; a seal gives the reserved space behind the end back. Returns
     /// from which byte on the sync covers.
     fn sync_file(&self, chunk: &Arc<Chunk>, seal: bool) -> Result<Option<u64>, DataError> {
-        let (from, made, written) = {
+        let (from, made) = {
             let mut state = chunk.state.lock();
-            (state.durability.begin_sync(), state.file_made, state.written)
+            (state.durability.begin_sync(), state.file_made)
         };
         if !made || (from.is_none() && !seal) {
             return Ok(from);
         }
         let started = self.context.clock.now();
-        let synced = self.try_sync_file(chunk, from.is_some(), seal, written);
+        let synced = self.try_sync_file(chunk, from.is_some(), seal);
         let took = self.context.clock.now().since(started).as_nanos();
         self.latency(started);
         add(&self.metrics.syncs, 1);
@@ -121,14 +121,17 @@ impl DiskStore {
         synced.map(|()| from).map_err(|error| self.fail(&error))
     }
 
-    fn try_sync_file(&self, chunk: &Arc<Chunk>, dirty: bool, seal: bool, written: u64) -> Result<(), DiskError> {
+    fn try_sync_file(&self, chunk: &Arc<Chunk>, dirty: bool, seal: bool) -> Result<(), DiskError> {
         let files = self.files.get(chunk.id)?;
         if seal {
-            // Same size or the size that blocks still on their way home will give it: only the reservation goes.
-            let size = chunk.place_of(blocks_of(written));
             // A repair appends to sealed chunks: what it writes between the two calls would be cut off.
             let _sizing = chunk.sizing.lock();
+            let accepted = chunk.state.lock().accepted;
+            // Same size or the size that blocks still on their way will give it: only the reservation behind them goes.
+            let size = chunk.place_of(blocks_of(accepted));
             files.cached.set_len(size.max(files.cached.len()?))?;
+            let mut state = chunk.state.lock();
+            state.allocated = state.allocated.min(accepted.next_multiple_of(BLOCK_SIZE as u64));
         }
         if !dirty {
             return Ok(());

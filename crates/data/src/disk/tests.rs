@@ -9,4 +9,5 @@ mod lingers;
 mod model;
 mod overwrites;
 mod pipes;
+mod sizes;
 mod tables;

@@ -295,7 +295,7 @@ impl Inner {
             Verdict::Wait => Ok(false),
             Verdict::Same | Verdict::Copy => {
                 let missing = theirs.length.saturating_sub(here.as_ref().map_or(0, |here| here.length));
-                self.keep_pace(member, missing).await;
+                self.keep_pace(member, missing, 1).await;
                 let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
                 let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
                 let others = fence::serving(&member.pg).filter(|other| ![member.disk, primary].contains(other));

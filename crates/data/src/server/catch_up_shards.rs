@@ -24,6 +24,7 @@ use super::allocate::raise_mark;
 use super::catch_up::Waits;
 use super::copy::runs;
 use super::disk_calls::wait;
+use super::leaver::Leaver;
 use super::member::Member;
 use super::rebuild::{REBUILD_BLOCKS, Rebuild, RebuildError};
 use super::seal_old::freed_crc;
@@ -153,7 +154,9 @@ impl Inner {
             tracing::error!(disk = %member.disk, chunk = %id, "{text}");
             return Err(WireError::new(ErrorCode::Internal, text));
         }
-        self.keep_pace(member, target.saturating_sub(here.as_ref().map_or(0, |here| here.length))).await;
+        let missing = target.saturating_sub(here.as_ref().map_or(0, |here| here.length));
+        let sources = if Leaver::of(member).is_some() { 1 } else { member.pg.scheme.read_minimum() };
+        self.keep_pace(member, missing, sources).await;
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
         let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
         let complete = self.rebuild_chunk(member, id, &holders, first, target).await?;

@@ -5,7 +5,8 @@
 //! nobody. Invariant: over any time, no more is begun than the rates allow plus one chunk; a rate counts from the moment in which it is
 //! told, also for what was booked before. Rates come from the manager
 //! (`repair_rate_per_disk`; this node's share of `repair_rate`); until then, and with 0, there are none. While clients read and
-//! write much on the node, it is a third of these, but for groups that the next loss would make unreadable.
+//! write much on the node, it is a third of these for what is copied, and less for what is made of several others: so that disks have
+//! as much to do for both. Not so for groups that the next loss would make unreadable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,19 +40,32 @@ pub(super) struct Pace {
     due: Mutex<Due>,
 }
 
+/// What is to be written to a member's disk.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fill {
+    pub(super) bytes: u64,
+    /// Of how many others each byte is made.
+    pub(super) sources: u64,
+    /// The group would be unreadable after the next loss.
+    pub(super) urgent: bool,
+}
+
 /// When something was booked last, and how much.
 #[derive(Clone, Copy, Default)]
 struct Booked {
     at: Time,
-    bytes: u64,
+    fill: Fill,
 }
 
 impl Booked {
-    /// When that is done at a rate of now, of which one in so many bytes is for it.
-    fn until(self, rate: &AtomicU64, times: u64) -> Time {
+    /// When that is done at a rate of now; beside much of clients or not.
+    fn until(self, rate: &AtomicU64, beside: bool) -> Time {
+        let Fill { bytes, sources, .. } = self.fill;
+        // A copy is read once and written once; what is made of k others costs the disks of the group k + 1 times its bytes.
+        let bytes = if beside { bytes * BESIDE_CLIENTS * (sources + 1) / 2 } else { bytes };
         match rate.load(Ordering::Relaxed) {
             0 => self.at,
-            rate => self.at + Duration::from_secs_f64((self.bytes * times) as f64 / rate as f64),
+            rate => self.at + Duration::from_secs_f64(bytes as f64 / rate as f64),
         }
     }
 }
@@ -93,27 +107,29 @@ impl Pace {
     }
 
     /// Books bytes for a disk if they may be copied now; else how long it takes until they may.
-    fn book(&self, disk: DiskId, bytes: u64, urgent: bool, now: Time) -> Result<(), Duration> {
+    fn book(&self, disk: DiskId, fill: Fill, now: Time) -> Result<(), Duration> {
         let mut due = self.due.lock();
         let much = due.look(self.clients.load(Ordering::Relaxed), now);
-        let times = if much && !urgent { BESIDE_CLIENTS } else { 1 };
+        let beside = much && !fill.urgent;
         let of_disk = due.disks.get(&disk).copied().unwrap_or_default();
-        let latest = of_disk.until(&self.per_disk, times).max(due.node.until(&self.node, times));
+        let latest = of_disk.until(&self.per_disk, beside).max(due.node.until(&self.node, beside));
         if latest > now {
             return Err(latest.since(now));
         }
-        due.disks.insert(disk, Booked { at: now, bytes });
-        due.node = Booked { at: now, bytes };
+        due.disks.insert(disk, Booked { at: now, fill });
+        due.node = Booked { at: now, fill };
         Ok(())
     }
 }
 
 impl Inner {
-    /// Waits until so many bytes may be copied to a member; a member that only missed something does not wait.
-    pub(super) async fn keep_pace(self: &Arc<Self>, member: &Member, bytes: u64) {
+    /// Waits until so many bytes, each made of those of so many others, may be written to a member; a member that only missed
+    /// something does not wait.
+    pub(super) async fn keep_pace(self: &Arc<Self>, member: &Member, bytes: u64, sources: usize) {
         let urgent = fence::serving(&member.pg).count() <= member.pg.scheme.read_minimum();
+        let fill = Fill { bytes, sources: sources as u64, urgent };
         while member.runtime.state.lock().filling && self.is_current(member) {
-            match self.pace.book(member.disk, bytes, urgent, self.clock.now()) {
+            match self.pace.book(member.disk, fill, self.clock.now()) {
                 Ok(()) => return,
                 Err(wait) => tokio::time::sleep(wait.min(NAP)).await,
             }
@@ -131,7 +147,8 @@ mod tests {
     fn bytes_are_booked_at_the_rate() {
         let pace = Pace::default();
         let at = |ms: u64| Time(ms * 1_000_000);
-        let book = |disk: u32, ms: u64| pace.book(DiskId(disk), 10 << 20, false, at(ms));
+        let fill = Fill { bytes: 10 << 20, sources: 1, urgent: false };
+        let book = |disk: u32, ms: u64| pace.book(DiskId(disk), fill, at(ms));
         assert!((0..100).all(|_| book(1, 0).is_ok()), "without a rate nobody waits");
         let set = |key: &str, value: &str| {
             let item = ConfigItem { key: key.into(), value: value.into(), ..ConfigItem::default() };
@@ -155,7 +172,8 @@ mod tests {
     #[test]
     fn a_rate_counts_at_once() {
         let pace = Pace::default();
-        let book = |ms: u64| pace.book(DiskId(1), 64 << 20, false, Time(ms * 1_000_000));
+        let fill = Fill { bytes: 64 << 20, sources: 1, urgent: false };
+        let book = |ms: u64| pace.book(DiskId(1), fill, Time(ms * 1_000_000));
         pace.per_disk.store(1024, Ordering::Relaxed);
         assert_eq!(book(1000), Ok(()));
         assert_eq!(book(2000), Err(Duration::from_secs(65_536 - 1)));
@@ -174,10 +192,15 @@ mod tests {
         let pace = Pace::default();
         pace.per_disk.store(100 << 20, Ordering::Relaxed);
         let at = |ms: u64| Time(ms * 1_000_000);
-        let book = |urgent, ms: u64| pace.book(DiskId(1), 10 << 20, urgent, at(ms));
+        let fill = |urgent| Fill { bytes: 10 << 20, sources: 1, urgent };
+        let book = |urgent, ms: u64| pace.book(DiskId(1), fill(urgent), at(ms));
         pace.clients_moved(100 << 20);
         assert_eq!(book(false, 1000), Ok(()));
         assert_eq!(book(false, 1000), Err(Duration::from_millis(300)), "a third");
+        let made = Fill { sources: 3, ..fill(false) };
+        assert_eq!(pace.book(DiskId(2), made, at(1000)), Ok(()));
+        let next = pace.book(DiskId(2), made, at(1000));
+        assert_eq!(next, Err(Duration::from_millis(600)), "three are read for each byte that is written");
         assert_eq!(book(true, 1300), Ok(()));
         assert_eq!(book(true, 1300), Err(Duration::from_millis(100)), "all of it");
         // Nobody did anything since.
