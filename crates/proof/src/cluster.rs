@@ -252,24 +252,21 @@ impl Cluster {
         map.disks.iter().filter_map(|disk| Some((disk.id, self.place_of(disk.node)?))).collect()
     }
 
-    /// Places of members that do not serve, by the map, besides those that a group has more than it needs while another
-    /// one is to leave; `None` if the manager does not answer.
-    pub fn not_serving(&self) -> Option<Vec<usize>> {
-        let map = self.map()?;
-        let places = self.places(&map);
+    /// Groups with members that do not serve, by the map, and the places of these, besides those that a group has more than it
+    /// needs while another one is to leave.
+    pub fn not_serving(&self, map: &ClusterMap) -> Vec<(u32, Vec<usize>)> {
+        let places = self.places(map);
         let serving = u32::from(MemberState::Serving.code());
         let lacks_some = |state: &&PgState| {
             let width = Scheme::from_code(state.scheme as u8).map_or(state.members.len(), |scheme| scheme.members());
             !state.retired && state.members.iter().filter(|member| member.state == serving).count() < width
         };
         let groups = map.pgs.iter().filter_map(|pg| pg.state.as_ref()).filter(lacks_some);
-        let mut out: Vec<usize> = groups
-            .flat_map(|state| state.members.iter().filter(|member| member.state != serving))
-            .filter_map(|member| places.get(&member.disk).copied())
-            .collect();
-        out.sort_unstable();
-        out.dedup();
-        Some(out)
+        let of_group = |state: &PgState| {
+            let missing = state.members.iter().filter(|member| member.state != serving);
+            (state.pg, missing.filter_map(|member| places.get(&member.disk).copied()).collect::<Vec<_>>())
+        };
+        groups.map(of_group).filter(|(_, missing)| !missing.is_empty()).collect()
     }
 
     /// The data node in a place.

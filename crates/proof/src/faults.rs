@@ -140,13 +140,14 @@ impl Chaos {
 
     /// Places that count against the budget now; `None` while nobody knows.
     pub fn exposed(&self) -> Option<BTreeSet<usize>> {
-        let mut exposed: BTreeSet<usize> = self.cluster.not_serving()?.into_iter().collect();
+        let map = self.cluster.map()?;
+        let missing = self.cluster.not_serving(&map);
+        let mut exposed: BTreeSet<usize> = missing.into_iter().flat_map(|(_, places)| places).collect();
         exposed.extend(
             self.active.iter().map(|active| active.planned.place).filter(|place| !self.cluster.is_head(*place)),
         );
         exposed.extend(&self.rotten);
         if !self.lost.is_empty() {
-            let map = self.cluster.map()?;
             let is_up = |number: u32| map.nodes.iter().any(|node| node.id == number && node.up);
             exposed.extend(self.lost.iter().filter(|(number, _)| is_up(*number)).map(|(_, place)| *place));
         }

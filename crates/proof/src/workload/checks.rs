@@ -206,9 +206,13 @@ impl Workload {
         while begun.elapsed() < HEAL_PATIENCE {
             std::thread::sleep(Duration::from_millis(100));
             self.cluster.learn_numbers();
-            let (Some(missing), Some(map)) = (self.cluster.not_serving(), self.cluster.map()) else { continue };
+            let Some(map) = self.cluster.map() else {
+                last = "no manager gives the map".into();
+                continue;
+            };
+            let missing = self.cluster.not_serving(&map);
             if !missing.is_empty() {
-                last = format!("places {missing:?} do not serve");
+                last = format!("in groups, places that do not serve: {missing:?}");
                 continue;
             }
             let live = self.live();
