@@ -103,6 +103,8 @@ impl Cluster {
         let cluster = Self { roster, only_head, heads: all, nodes, plugs, numbers, direct, runtime };
         cluster.set_clocks(seed);
         cluster.start_heads()?;
+        // The first volume is made as soon as data nodes are there.
+        cluster.set(&[("default_layout", shape.volume)])?;
         for node in &cluster.nodes {
             node.lock().start()?;
         }

@@ -10,13 +10,14 @@ use crate::workload::Workload;
 const SHAPES: &[Shape] = &[
     Shape { other: "r3", ..shape("rs-3-2/4k", 7, 2, 400 << 10) },
     Shape { other: "rs-3-2/64k", ..shape("r3", 5, 2, 1 << 20) },
-    Shape { other: "r4", ..shape("rs-6-3/64k", 11, 3, 3 << 20) },
+    Shape { other: "r4", volume: "r4", ..shape("rs-6-3/64k", 11, 3, 3 << 20) },
     Shape { other: "r2", ..shape("r2x3/64k", 5, 1, 1 << 20) },
 ];
 
 const fn shape(layout: &'static str, nodes: usize, budget: usize, file_max: usize) -> Shape {
     let (other, other_manager) = (layout, false);
-    Shape { layout, other, managers: 1, heads: 1, other_manager, jobs: false, nodes, budget, file_max }
+    let volume = "r3";
+    Shape { layout, other, volume, managers: 1, heads: 1, other_manager, jobs: false, nodes, budget, file_max }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +25,8 @@ pub(crate) struct Shape {
     pub(crate) layout: &'static str,
     /// What files are converted to, and back; it bears as many losses.
     pub(crate) other: &'static str,
+    /// What the volume has for files without a layout of their own, and for small ones; it bears as many losses at least.
+    pub(crate) volume: &'static str,
     pub(crate) managers: usize,
     /// Those with a manager, and perhaps a spare one.
     pub(crate) heads: usize,
