@@ -11,6 +11,7 @@ use cairn_chunk_core::catch_up::missing_blocks;
 use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::{PunchedBits, blocks_of, decode_crcs};
 use cairn_format::journal_record::CreateRecord;
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_format::pg_state::PgStateRecord;
 use cairn_rpc::Payload;
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId, crc32c};
@@ -66,6 +67,7 @@ impl Inner {
             tracing::error!(disk = %member.disk, chunk = %id, "{text}");
             return Err(WireError::new(ErrorCode::Internal, text));
         }
+        let ours = here.as_ref().map_or(OverwriteNumber::NONE, |here| here.overwrite);
         let (length, crcs, punched, sealed) = match &here {
             Some(here) => {
                 let store = member.store.clone();
@@ -90,6 +92,10 @@ impl Inner {
         }
         if length < theirs.summary.length {
             self.append_rest(&copying, tail).await?;
+        }
+        let overwritten = ours.is_some() || number_in(&theirs.summary).is_some();
+        if overwritten && length > theirs.summary.length && !punched.get(tail) {
+            same &= self.take_beginning(&copying, tail).await?;
         }
         let blocks = blocks_of(theirs.summary.length);
         same &= !self.take_punched(member, id, &theirs.punched, blocks).await?;
@@ -211,6 +217,39 @@ impl Inner {
         // What the chain brought since the table was taken is newer.
         let as_of = number_in(&copying.theirs.summary);
         wait(|done| copying.member.store.replace_as_of(copying.id, block, good, as_of, done)).await
+    }
+
+    /// The block in which theirs ends and which has more here, where others may have overwritten what they have of it: their bytes, and
+    /// what is here behind them. `true` when these were the same.
+    async fn take_beginning(self: &Arc<Self>, copying: &Copying<'_>, block: u32) -> Result<bool, WireError> {
+        let Copying { member, id, theirs, .. } = copying;
+        let (id, known) = (*id, (theirs.summary.length % BLOCK_SIZE as u64) as usize);
+        if known == 0 || theirs.punched.get(block) {
+            return Ok(true);
+        }
+        let from = u64::from(block) * BLOCK_SIZE as u64;
+        let begins = self.blocks(copying, block..block + 1).await?;
+        let store = &member.store;
+        if self.check_and_heal(member.disk, member.pg.clone(), store.clone(), id, block).await? {
+            return Ok(false);
+        }
+        let here = wait(|done| store.read(id, from, known as u64, done)).await?;
+        let (own, crc) = (&here.data[..], here.crcs[0]);
+        if crc32c(own) != crc {
+            let text = format!("{id}: block {block} here does not match its checksum");
+            return Err(WireError::new(ErrorCode::ChecksumMismatch, text));
+        }
+        if own[..known] == begins[..known] {
+            return Ok(true);
+        }
+        let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
+        data.extend_from_slice(&begins[..known]);
+        data.extend_from_slice(&own[known..]);
+        let crc = crc32c(&data);
+        let good = GoodBlock { data: data.freeze(), crc, row_crcs: Vec::new() };
+        let as_of = number_in(&theirs.summary);
+        wait(|done| store.replace_as_of(id, block, good, as_of, done)).await?;
+        Ok(false)
     }
 
     /// Appends the blocks from `first` on. What the source has freed is filled with zeros under its checksum and freed

@@ -382,3 +382,28 @@ fn a_bad_block_does_not_keep_a_group_from_beginning_an_epoch() {
         assert_eq!(cluster.read(0, index, 5 * 4096, 4096).expect("read"), Some(wanted), "as the others have it");
     }
 }
+
+/// A member that took more of a chunk than the others were closed at would keep the block in which they end as it was before others
+/// overwrote it: as long as it is longer there its checksum cannot be theirs.
+#[test]
+fn a_partial_block_that_is_whole_here_is_compared_too() {
+    const END: usize = 5 * BLOCK_SIZE + 1000;
+    let bytes = pattern(4, 7 * BLOCK_SIZE);
+    let mut cluster = start();
+    let index = cluster.allocate(0).expect("an index");
+    cluster.append(0, &[1, 2], index, 0, &bytes[..END]).expect("appended");
+    cluster.append(2, &[], index, 5 * 4096, &bytes[5 * 4096..]).expect("as from the member before");
+    cluster.raise(&[Serving, Serving, Offline]);
+    eventually("the seal", || cluster.nodes[0].store().info(id(index)).is_some_and(|info| info.sealed));
+    let tail = [pattern(9, 1000), vec![0; BLOCK_SIZE - 1000]].concat();
+    cluster.overwrite(0, &[1], index, 1, &[(5, tail.clone())]).expect("done");
+    cluster.raise(&[Serving, Serving, Syncing]);
+    eventually("catching up", || cluster.nodes[2].report().is_some_and(|report| report.caught_up));
+    let length = |i: usize| cluster.nodes[i].store().info(id(index)).map(|info| info.length);
+    assert_eq!([length(0), length(2)], [Some(END as u64), Some(7 * 4096)], "nothing is cut off");
+    cluster.raise(&[Serving; 3]);
+    let found = cluster.read(2, index, 5 * 4096, 1000).expect("read").expect("intact");
+    assert!(found == pattern(9, 1000), "as it was before");
+    let behind = cluster.read(2, index, END as u64, bytes.len() - END).expect("read").expect("intact");
+    assert!(behind == bytes[END..], "nobody else has it");
+}
