@@ -25,6 +25,8 @@ use super::{OpenError, paths};
 /// member knows better.
 const FORGOTTEN: OverwriteNumber = OverwriteNumber { epoch: Epoch(0), count: 1 };
 
+const SECTOR: usize = 512;
+
 /// What became of the chunk.
 pub(super) enum Outcome {
     /// It is there. These blocks of it were promised, and are not.
@@ -170,7 +172,11 @@ fn take_over(
         }
     }
     let ChunkState { length, sealed, .. } = state;
-    let view = HomeView { length, sealed, punched: punched.clone(), overwrite, ..HomeView::default() };
+    let mut view = HomeView { length, sealed, punched: punched.clone(), overwrite, ..HomeView::default() };
+    if marks_lost {
+        // With the next state all of them go home, or what is freed from now on would be left out as well.
+        view.punched_sectors = (0..(PUNCHED_LEN / SECTOR) as u32).collect();
+    }
     let mut mem = memory(length, sealed, table, sums, punched, punched_blocks);
     (mem.follow.last, mem.marks_lost) = (overwrite, marks_lost);
     Ok(Outcome::Keep(Box::new(Chunk::with_state(header, mem, view)), Vec::new()))
@@ -181,11 +187,25 @@ fn leave_out_marks(disk: &dyn Disk, id: ChunkId) {
     tracing::warn!(disk = disk.name(), chunk = %id, "the marks of freed blocks are damaged and left out");
 }
 
-/// Whether the marks of freed blocks in the file are not those that its state tells of, and the journal has none that were being written
-/// there: a disk that forgot what it had synced leaves noise.
+/// Whether the marks of freed blocks in the file are not those that its state tells of, but for those that were being written there: a
+/// disk that forgot what it had synced leaves noise. Sectors of which the journal has none are as the state has them, or as an
+/// earlier one had: in these no more blocks were freed than it says.
 fn marks_are_damaged(state: &ChunkState, marks: &[u8], records: &[JournalRecord<'_>]) -> bool {
-    let journaled = records.iter().any(|record| matches!(record, JournalRecord::Punch { .. }));
-    !journaled && crc32c(marks) != state.punched_crc
+    if crc32c(marks) == state.punched_crc {
+        return false;
+    }
+    let mut others = marks.to_vec();
+    let mut journaled = false;
+    for record in records {
+        if let JournalRecord::Punch { first_sector, bits, .. } = record {
+            let at = *first_sector as usize * SECTOR;
+            others[at..at + bits.len()].fill(0);
+            journaled = true;
+        }
+    }
+    let others = PunchedBits::from_bytes(&others).expect("exactly the bytes of a chunk");
+    let freed = (0..blocks_of(state.length)).filter(|block| others.get(*block)).count();
+    !journaled || freed > state.punched_blocks as usize
 }
 
 fn forgotten(disk: &dyn Disk, id: ChunkId) -> OverwriteNumber {
@@ -195,16 +215,17 @@ fn forgotten(disk: &dyn Disk, id: ChunkId) -> OverwriteNumber {
 
 /// Whether the file is of before overwrites that came home, on a disk that forgot what it had synced: its table is not the one that its
 /// state tells of, or the journal goes on with a later overwrite than the next one; or an earlier start found that. A flush that was interrupted, or
-/// members that were made equal, may look the same; then nothing is lost but the time to compare them.
-fn has_forgotten(state: &ChunkState, table: &[u32], records: &[JournalRecord<'_>]) -> bool {
-    let here = state.overwrite;
+/// members that were made equal, may look the same; then nothing is lost but the time to compare them. Without a state, all but the first
+/// overwrite was at home.
+fn has_forgotten(state: Option<&ChunkState>, table: &[u32], records: &[JournalRecord<'_>]) -> bool {
+    let here = state.map_or(OverwriteNumber::NONE, |state| state.overwrite);
     let numbered = |record: &JournalRecord<'_>| match record {
         JournalRecord::Overwrite(overwrite) => Some(overwrite.number),
         _ => None,
     };
     let gap = records.iter().find_map(numbered).is_some_and(|next| next.count > here.count.saturating_add(1));
-    gap || here == FORGOTTEN
-        || here.is_some() && table_crc(&table[..blocks_of(state.length) as usize]) != state.table_crc
+    let differs = |state: &ChunkState| table_crc(&table[..blocks_of(state.length) as usize]) != state.table_crc;
+    gap || here == FORGOTTEN || here.is_some() && state.is_some_and(differs)
 }
 
 fn memory(
@@ -287,7 +308,7 @@ fn redo(
         }
     };
     let mut work = read_work(file.as_ref(), header, seen.state)?;
-    let forgot = seen.state.is_some_and(|state| has_forgotten(&state, &work.tables[0], records));
+    let forgot = has_forgotten(seen.state.as_ref(), &work.tables[0], records);
     if seen.state.is_some_and(|state| marks_are_damaged(&state, &work.bits, records)) {
         leave_out_marks(disk, id);
         work.bits.fill(0);
@@ -382,7 +403,7 @@ fn apply(disk: &dyn Disk, file: &dyn File, record: &JournalRecord<'_>, work: &mu
             work.overwrite = overwrite.number;
         }
         JournalRecord::Punch { first_sector, bits, .. } => {
-            let at = *first_sector as usize * 512;
+            let at = *first_sector as usize * SECTOR;
             work.bits[at..at + bits.len()].copy_from_slice(bits);
         }
     }

@@ -113,6 +113,58 @@ fn damaged_marks_of_freed_blocks_are_left_out_whatever_the_journal_has() {
     }
 }
 
+/// Noise in one part of the marks would count because the journal has frees in another part of them: live blocks would read as deleted,
+/// and nobody would copy them. Or what was freed since the noise was left out would be left out as well.
+#[test]
+fn damaged_marks_are_left_out_although_the_journal_frees_other_blocks() {
+    const MIB: usize = 1 << 20;
+    // In the second sector of the marks.
+    const FAR: usize = 4100;
+    let noise = |disk: &SimDisk| {
+        let file = disk.open(&paths::chunk(id(1)), OpenOptions::READ_WRITE).expect("there");
+        file.write_at(&[0xb9], PUNCHED_OFFSET).expect("written");
+    };
+    for (left_out_before, written_home) in [(false, false), (true, false), (true, true)] {
+        let disk = SimDisk::new(5);
+        let store = open(&disk).expect("an empty disk");
+        for at in 0..17 {
+            append(&store, append_op(id(1), (at * MIB) as u64, &[at as u8 + 1; MIB], true)).expect("durable");
+        }
+        store.checkpoint();
+        free(&store, id(1), FAR, 1);
+        store.journal.write_tail().expect("written");
+        let mut store = store;
+        if left_out_before {
+            drop(store);
+            disk.kill();
+            noise(&disk);
+            store = open(&disk).expect("opens");
+            assert_eq!(store.info(id(1)).expect("here").punched_blocks, 0, "left out");
+        }
+        let (freed, done) = slot();
+        store.punch(id(1), vec![((FAR + 7) as u64 * BLOCK_SIZE as u64, BLOCK_SIZE as u64)], done).expect("begun");
+        while store.step_strand() || store.step_sync() || store.step_journal() {}
+        freed.lock().take().expect("answered").expect("freed");
+        if written_home {
+            work(&store);
+            store.journal.write_tail().expect("written");
+        }
+        drop(store);
+        disk.kill();
+        if !left_out_before {
+            noise(&disk);
+        }
+        let store = open(&disk).expect("opens");
+        let what = format!("left out before: {left_out_before}, written home: {written_home}");
+        for block in [0, 3, 5] {
+            let found = read(&store, id(1), (block * BLOCK_SIZE) as u64, BLOCK_SIZE as u64);
+            assert!(found.is_ok_and(|found| found.data[..] == [1; BLOCK_SIZE]), "{what}: it lives");
+        }
+        let freed = read(&store, id(1), ((FAR + 7) * BLOCK_SIZE) as u64, 10).expect_err("freed");
+        assert_eq!(freed.code(), cairn_types::ErrorCode::ChunkDeleted, "{what}");
+    }
+}
+
 /// A later chunk of the same name would lose its bytes to a hole of the earlier one.
 #[test]
 fn holes_of_a_removed_chunk_spare_the_next_one_of_its_name() {

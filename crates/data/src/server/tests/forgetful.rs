@@ -81,13 +81,22 @@ fn a_table_of_before_is_not_taken_for_the_present_one() {
     }
 }
 
+/// Whose state a file has that is of before otherwise.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    Before,
+    Now,
+    /// Noise.
+    Nobody,
+}
+
 /// Old blocks would count as those of the last overwrite because the journal has that one, and the primary would give them to everybody.
 #[test]
 fn what_the_journal_kept_does_not_hide_what_was_forgotten() {
     // Behind all whose checksums a record of the first one has.
     const LATER: u32 = 200;
     let old = pattern(7, BLOCKS * BLOCK_SIZE);
-    for (kept_state, sealed) in [(false, true), (true, true), (true, false)] {
+    for (state, sealed) in [(Of::Before, true), (Of::Now, true), (Of::Now, false), (Of::Nobody, true)] {
         let mut cluster = start();
         let (index, before) = overwritten_of(&cluster, 300, sealed);
         let path = cluster.nodes[0].file(index);
@@ -95,17 +104,21 @@ fn what_the_journal_kept_does_not_hide_what_was_forgotten() {
         cluster.overwrite(0, &[1, 2], index, 2, &[(LATER, block(5))]).expect("done");
         let journal = std::fs::read(cluster.nodes[0].dir.path().join("journal")).expect("a journal");
         cluster.restart_with(0, |dir| {
-            let file = if kept_state { with_state_of(&home, &before) } else { before };
+            let file = match state {
+                Of::Before => before,
+                Of::Now => with_state_of(&home, &before),
+                Of::Nobody => with_state_of(&vec![0x5a; home.len()], &before),
+            };
             std::fs::write(&path, file).expect("written");
             std::fs::write(dir.join("journal"), journal).expect("written");
         });
         cluster.raise(&[Serving; 3]);
         overwrite_soon(&cluster, 0, &[1, 2], index, 3, 3, 3);
-        assert!(equal(&cluster, &[0, 1, 2], index), "kept: {kept_state}, sealed: {sealed}");
+        assert!(equal(&cluster, &[0, 1, 2], index), "state: {state:?}, sealed: {sealed}");
         for i in 0..3 {
             for (at, wanted) in [(1, &old[4096..8192]), (2, &block(9)), (3, &block(3)), (LATER, &block(5))] {
                 let found = cluster.read(i, index, u64::from(at) * 4096, 4096).expect("read").expect("intact");
-                assert!(found == wanted, "member {i}, block {at}, kept: {kept_state}, sealed: {sealed}");
+                assert!(found == wanted, "member {i}, block {at}, state: {state:?}, sealed: {sealed}");
             }
         }
     }
