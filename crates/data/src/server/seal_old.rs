@@ -24,6 +24,7 @@ use cairn_wire::error::WireError;
 use super::Inner;
 use super::copy::runs;
 use super::disk_calls::{on_control, wait};
+use super::fetch::is_about_bytes;
 use super::member::Member;
 use super::read::summary;
 use crate::disk::{AppendOp, Appended, Chunk};
@@ -129,8 +130,11 @@ impl Inner {
         let (Some(plan), Some(made)) = (plan_seal(&holdings), made) else { return Ok(()) };
         let SealPlan { source, length, copies, seals } = plan;
         tracing::info!(chunk = %id, epoch = %member.pg.epoch, %source, length, copies = copies.len(), "sealing a chunk of an earlier epoch");
+        // The source first, then whoever has as much as is wanted.
+        let mut sources: Vec<(DiskId, u64)> = holdings.iter().filter_map(|of| Some((of.disk, of.length?))).collect();
+        sources.sort_by_key(|(disk, _)| *disk != source);
         for (disk, has) in copies {
-            self.copy_up(member, id, made, source, disk, has..length).await?;
+            self.copy_up(member, id, made, &sources, disk, has..length).await?;
         }
         for disk in seals {
             self.seal_member(member, disk, id).await?;
@@ -146,11 +150,11 @@ impl Inner {
         member: &Member,
         id: ChunkId,
         made: (Epoch, SessionId),
-        source: DiskId,
+        sources: &[(DiskId, u64)],
         target: DiskId,
         range: Range<u64>,
     ) -> Result<(), WireError> {
-        let block = BLOCK_SIZE as u64;
+        let (block, source) = (BLOCK_SIZE as u64, sources[0].0);
         let (mut at, mut punched) = (range.start - range.start % block, None);
         while at < range.end {
             let mut end = (at + PIECE).min(range.end);
@@ -161,7 +165,7 @@ impl Inner {
             }
             let found = match is_freed {
                 true => Ok(fillers((end - at) as usize)),
-                false => self.piece(member, source, id, at, (end - at) as u32).await,
+                false => self.good_piece(member, sources, id, at, &mut end).await,
             };
             let (data, crcs) = match found {
                 Ok(piece) => piece,
@@ -198,6 +202,34 @@ impl Inner {
             at = end;
         }
         Ok(())
+    }
+
+    /// Verified blocks of the first of `sources`, or of another one that has as much; up to an earlier `end` if nobody has all of them good.
+    async fn good_piece(
+        self: &Arc<Self>,
+        member: &Member,
+        sources: &[(DiskId, u64)],
+        id: ChunkId,
+        at: u64,
+        end: &mut u64,
+    ) -> Result<(AlignedBuf, Vec<u32>), WireError> {
+        loop {
+            let mut first = None;
+            for (source, _) in sources.iter().filter(|(_, length)| *length >= *end) {
+                match self.piece(member, *source, id, at, (*end - at) as u32).await {
+                    Ok(piece) => return Ok(piece),
+                    // The first one decides what is freed.
+                    Err(error) if error.code == ErrorCode::ChunkDeleted && first.is_none() => return Err(error),
+                    Err(error) if is_about_bytes(&error) => drop(first.get_or_insert(error)),
+                    Err(error) => return Err(error),
+                }
+            }
+            let blocks = (*end - at).div_ceil(BLOCK_SIZE as u64);
+            if blocks == 1 {
+                return Err(first.expect("the first one has most"));
+            }
+            *end = at + blocks / 2 * BLOCK_SIZE as u64;
+        }
     }
 
     /// Blocks of an open or sealed chunk that a member has freed.
