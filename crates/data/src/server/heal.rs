@@ -284,7 +284,7 @@ impl Inner {
         {
             return Ok(None);
         }
-        if !unanswered && freer.is_none() && self.free_unmarked(asker, id, block).await? {
+        if !unanswered && self.free_unmarked(asker, id, block).await? {
             return Ok(None);
         }
         let behind = if unanswered || freer.is_some() { None } else { self.behind_ends(asker, id, block).await? };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cairn_chunk_core::fence;
 use cairn_env::AlignedBuf;
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, crc32c};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, ErrorCode, crc32c};
 use cairn_wire::error::WireError;
 
 use super::Inner;
@@ -16,6 +16,12 @@ use super::disk_calls::wait;
 use super::fetch::is_about_bytes;
 use super::member::Member;
 use crate::disk::GoodBlock;
+
+fn zeros() -> AlignedBuf {
+    let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
+    data.resize(BLOCK_SIZE);
+    data
+}
 
 impl Inner {
     /// A bad block in or behind which all other serving members end: what they have of it, and the rest of what is here. `None` if one
@@ -37,7 +43,12 @@ impl Inner {
             }
         }
         let Some(end) = ends.iter().map(|(end, _)| *end).max() else { return Ok(None) };
-        let own = wait(|done| asker.store.read(id, from, wanted - from, done)).await?.data;
+        let own = match wait(|done| asker.store.read(id, from, wanted - from, done)).await {
+            Ok(own) => own.data,
+            // The device cannot read it: then nobody has these bytes, which nobody was told of.
+            Err(error) if error.code == ErrorCode::Missing => zeros(),
+            Err(error) => return Err(error),
+        };
         let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
         if end > from {
             let Some(theirs) = self.part_of_block(asker, id, from, end, &ends).await? else { return Ok(None) };

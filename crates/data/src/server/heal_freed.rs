@@ -11,6 +11,7 @@ use cairn_wire::error::WireError;
 
 use super::Inner;
 use super::disk_calls::wait;
+use super::fetch::is_about_bytes;
 use super::member::Member;
 
 /// Bytes that a device writes, or gives back, at once.
@@ -40,7 +41,12 @@ impl Inner {
             others.push(other.state);
         }
         let length = here.length.saturating_sub(from).min(BLOCK_SIZE as u64);
-        let own = wait(|done| asker.store.read(id, from, length, done)).await?.data;
+        let own = match wait(|done| asker.store.read(id, from, length, done)).await {
+            Ok(own) => own.data,
+            // What the device cannot read is no hole.
+            Err(error) if is_about_bytes(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        };
         // Power that fails while a hole is punched leaves some sectors as they were, or torn.
         let is_hole =
             own[..own.len().min(length as usize)].chunks(SECTOR).any(|part| part.iter().all(|byte| *byte == 0));

@@ -1,6 +1,8 @@
 //! Idle chunks: a primary seals what got no append for a while, so that the space reserved for it comes back; of shards
 //! each member seals its own. The same for seals that a writer asked for and another member did not answer: a chunk that is
 //! sealed here is idle no more, and there it would keep its space, and be there without any block, until the next epoch.
+//!
+//! Invariant: a part of a copy that is being brought back is not closed as it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use cairn_types::{ChunkId, DiskId};
 use super::Inner;
 use super::allocate::others;
 use super::disk_calls::wait;
+use super::restore::is_part;
 use crate::disk::Chunk;
 
 /// Chunks whose sealing on other members failed and is repeated; a new epoch seals all others as well.
@@ -63,6 +66,10 @@ impl Inner {
             return Ok(());
         }
         if fence::primary(&member.pg) != Some(disk) || member.check_entered().is_err() {
+            return Ok(());
+        }
+        if is_part(&member, id) && self.is_longer_elsewhere(&member, id).await? {
+            self.restore_later(&member, id, Duration::ZERO);
             return Ok(());
         }
         // Here first: nothing is appended any more, so the others get no more either. It may have been dead, and be gone.

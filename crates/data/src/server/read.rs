@@ -62,11 +62,10 @@ impl Inner {
                         DataError::Unreadable { chunk, .. } => {
                             inner.heal_range(disk, pg, store.clone(), *chunk, asked.offset, asked.length);
                         }
-                        DataError::Missing { chunk, .. } => {
-                            if let Some(asker) = &striped {
-                                inner.note_missing(asker, *chunk);
-                            }
-                        }
+                        DataError::Missing { chunk, .. } => match &striped {
+                            Some(asker) => inner.note_missing(asker, *chunk),
+                            None => inner.note_part(disk, *chunk),
+                        },
                         _ => {}
                     }
                     reply.err(error.to_wire());

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use super::Inner;
 use super::catch_up_shards::stopping;
 use super::member::Member;
+use crate::disk::Chunk;
 use crate::disk::metrics::add;
 
 /// Chunks that wait or were tried lately; more are left to their next reader.
@@ -35,6 +36,14 @@ pub(super) struct Restores {
     /// When it was noted or tried last, and how often in vain.
     noted: BTreeMap<(DiskId, ChunkId), (Time, u32)>,
     running: bool,
+}
+
+#[cfg(test)]
+impl Restores {
+    /// How often a chunk was tried in vain.
+    pub(super) fn tries(&self, disk: DiskId, id: ChunkId) -> u32 {
+        self.noted.get(&(disk, id)).map_or(0, |(_, tries)| *tries)
+    }
 }
 
 /// Keeps a chunk from being brought twice, and from being freed half, as long as it lives.
@@ -71,6 +80,27 @@ impl Inner {
     /// Somebody asked for bytes of a chunk that are not here.
     pub(super) fn note_missing(self: &Arc<Self>, member: &Member, id: ChunkId) {
         self.restore_later(member, id, self.config.restore_delay);
+    }
+
+    /// The same of a copy; there mostly its writer has not come so far. One of an earlier epoch that is open was not brought back whole.
+    pub(super) fn note_part(self: &Arc<Self>, disk: DiskId, id: ChunkId) {
+        if let Ok(member) = self.member(disk.get(), id.pg.get(), 0)
+            && is_part(&member, id)
+        {
+            self.note_missing(&member, id);
+        }
+    }
+
+    /// Whether another serving member has more of a chunk, and sealed it.
+    pub(super) async fn is_longer_elsewhere(&self, member: &Member, id: ChunkId) -> Result<bool, WireError> {
+        let here = member.store.info(id).map_or(0, |here| here.length);
+        for other in fence::serving(&member.pg).filter(|other| *other != member.disk) {
+            let theirs = self.listed(&member.pg, other, id).await?;
+            if theirs.is_some_and(|theirs| theirs.sealed && theirs.length > here) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Has a chunk brought back after `pause`.
@@ -151,7 +181,8 @@ impl Inner {
         if member.is_striped() {
             let holders = self.holders(&member, id).await?;
             self.bring_shard(&member, id, holders).await?;
-        } else if before == 0 {
+        } else if !member.store.info(id).is_some_and(|here| here.sealed) {
+            // Nothing is here, or what an attempt brought that ended early.
             self.copy_back(&member, id).await?;
         }
         let restored = member.store.info(id).is_some_and(|info| info.length > before);
@@ -198,6 +229,12 @@ impl Inner {
         }
         outcome
     }
+}
+
+/// Whether a copy is here that can only be a part: at the beginning of an epoch all are closed.
+pub(super) fn is_part(member: &Member, id: ChunkId) -> bool {
+    let is_old = |chunk: &Arc<Chunk>| !chunk.is_sealed() && chunk.creation_epoch() < member.pg.epoch;
+    !member.is_striped() && member.check_entered().is_ok() && member.store.chunk(id).as_ref().is_some_and(is_old)
 }
 
 /// Whether the member serves and a chunk of that index was given out and not freed here.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cairn_format::chunk_header::PUNCHED_OFFSET;
 use cairn_rpc::Payload;
 use cairn_types::MemberState::{Offline, Serving, Syncing};
-use cairn_types::{ErrorCode, PgId, Scheme};
+use cairn_types::{CHUNK_SIZE_MAX, ErrorCode, PgId, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
@@ -91,6 +91,56 @@ fn one_copy_lost() -> (Cluster, u32, Vec<u8>) {
     (cluster, index, bytes)
 }
 
+/// A copy that ended in the middle would never be completed: the part of it that is here would count as what was asked for, and in the end
+/// be sealed as it is.
+#[test]
+fn bringing_back_goes_on_where_it_ended() {
+    // Tried again by itself, or, when that was given up, by its next reader.
+    for (lost_by, tries) in [(1, 3), (0, 3), (1, 9)] {
+        bringing_back_goes_on(lost_by, tries);
+    }
+}
+
+fn bringing_back_goes_on(lost_by: usize, in_vain: u32) {
+    const BYTES: usize = 3 << 20;
+    let mut cluster = Cluster::start_tuned(3, |config| {
+        soon(config);
+        config.idle_seal = Duration::from_millis(50);
+    });
+    let others = [1 - lost_by, 2];
+    let bytes = pattern(1, BYTES);
+    let index = cluster.allocate(0).expect("an index");
+    for at in (0..BYTES).step_by(1 << 20) {
+        cluster.append(0, &[1, 2], index, at as u64, &bytes[at..at + (1 << 20)]).expect("appended");
+    }
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    for i in others {
+        cluster.nodes[i].store().checkpoint();
+        damage(&cluster, i, index, 600);
+    }
+    cluster.restart_with(lost_by, |dir| remove(dir, index));
+    cluster.raise(&[Serving; 3]);
+    cluster.read(lost_by, index, 0, 100).expect_err("it is not there");
+    let length = |cluster: &Cluster| cluster.nodes[lost_by].store().info(id(index)).map_or(0, |info| info.length);
+    eventually("its beginning", || length(&cluster) == 2 << 20);
+    let tries = |cluster: &Cluster| {
+        let restores = cluster.nodes[lost_by].data.inner.restores.lock();
+        restores.tries(cairn_types::DiskId(cluster.nodes[lost_by].disk), id(index))
+    };
+    eventually("further attempts", || tries(&cluster) >= in_vain);
+    // One of them has it whole.
+    damage(&cluster, 2, index, 600);
+    eventually("all of it", || {
+        let _missing = (in_vain > 8).then(|| cluster.read(lost_by, index, BYTES as u64 - 10, 10));
+        cluster.nodes[lost_by].store().info(id(index)).is_some_and(|info| info.sealed)
+    });
+    assert_eq!(length(&cluster), BYTES as u64);
+    for at in (0..BYTES).step_by(1 << 20) {
+        let found = cluster.read(lost_by, index, at as u64, 1 << 20).expect("read").expect("intact");
+        assert!(found == bytes[at..at + (1 << 20)], "{at}");
+    }
+}
+
 /// A chunk that one member has lost would count as deleted there once a part of it is freed: it would never come back, and readers
 /// be told that it is gone.
 #[test]
@@ -133,6 +183,11 @@ fn a_bad_block_that_the_others_have_freed_is_freed() {
 /// The only one of three members that still has a chunk, all of which was freed: its disk forgot that, and the marks of what was freed
 /// before are damaged. One block is a hole, or holds something else.
 fn marks_damaged(hole: bool) -> (Cluster, u32, Vec<u8>) {
+    marks_damaged_of(hole, &[1, 2])
+}
+
+/// The same where only some of the others have freed it.
+fn marks_damaged_of(hole: bool, gone_from: &[usize]) -> (Cluster, u32, Vec<u8>) {
     use std::os::unix::fs::FileExt;
     let mut cluster = Cluster::start_tuned(3, soon);
     let index = cluster.allocate(0).expect("an index");
@@ -140,7 +195,7 @@ fn marks_damaged(hole: bool) -> (Cluster, u32, Vec<u8>) {
     cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
     cluster.seal(0, &[1, 2], index).expect("sealed");
     assert_eq!(free(&cluster, 0, index, 8192, 4096), [0]);
-    assert!([1, 2].iter().all(|i| free(&cluster, *i, index, 0, 1 << 20) == [0]));
+    assert!(gone_from.iter().all(|i| free(&cluster, *i, index, 0, 1 << 20) == [0]));
     cluster.nodes[0].store().checkpoint();
     let (path, at) = (cluster.nodes[0].file(index), cluster.nodes[0].store().chunk(id(index)).expect("here"));
     let at = at.header.data_offset() + 8192;
@@ -174,6 +229,32 @@ fn a_hole_whose_mark_was_lost_is_freed_when_nobody_else_has_the_chunk() {
     cluster.raise(&[Serving; 3]);
     report(&cluster, 0, index, 2).expect_err("nobody has it");
     assert_eq!(cluster.read(0, index, 8192, 10).expect("asked"), None, "its checksum does not match");
+}
+
+/// What may be in use would be freed because nobody has it good at this moment.
+#[test]
+fn a_hole_of_which_another_member_has_something_stays() {
+    let (mut cluster, index, bytes) = marks_damaged_of(true, &[2]);
+    cluster.nodes[1].store().checkpoint();
+    damage(&cluster, 1, index, 2);
+    cluster.raise(&[Serving; 3]);
+    report(&cluster, 0, index, 2).expect_err("another one has it, bad as it is");
+    assert_eq!(cluster.read(0, index, 8192, 10).expect("asked"), None, "its checksum does not match");
+    damage(&cluster, 1, index, 2);
+    report(&cluster, 0, index, 2).expect("healed");
+    assert_eq!(cluster.read(0, index, 8192, 100).expect("good").expect("intact"), bytes[8192..8292]);
+}
+
+/// The same where another member remembers that the whole chunk was deleted: that says no less than that it has nothing of it.
+#[test]
+fn a_hole_whose_mark_was_lost_is_freed_when_others_know_that_the_chunk_was_deleted() {
+    let (mut cluster, index, bytes) = marks_damaged(true);
+    cluster.raise(&[Serving; 3]);
+    assert_eq!(free(&cluster, 1, index, 0, CHUNK_SIZE_MAX), [0], "told once more");
+    assert_eq!(cluster.read(1, index, 8192, 10).expect_err("freed").code(), Some(ErrorCode::ChunkDeleted));
+    report(&cluster, 0, index, 2).expect("freed");
+    assert_eq!(cluster.read(0, index, 8192, 10).expect_err("freed").code(), Some(ErrorCode::ChunkDeleted));
+    assert_eq!(cluster.read(0, index, 12_288, 100).expect("good").expect("intact"), bytes[12_288..12_388]);
 }
 
 /// A file that was set aside as damaged would be missed only when somebody reads it.

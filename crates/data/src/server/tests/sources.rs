@@ -177,6 +177,33 @@ fn a_bad_block_in_which_all_others_end_is_healed() {
     }
 }
 
+/// The same where the device cannot read what is behind: nobody would ever catch up from that member.
+#[test]
+fn an_unreadable_block_behind_which_nobody_has_anything_is_healed() {
+    let bytes = pattern(4, 7 * 4096);
+    let mut cluster = Cluster::start(3);
+    let index = cluster.allocate(0).expect("an index");
+    cluster.append(0, &[1, 2], index, 0, &bytes[..5 * 4096]).expect("appended");
+    cluster.append(2, &[], index, 5 * 4096, &bytes[5 * 4096..]).expect("as from the member before");
+    for i in 0..3 {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    let header = cluster.nodes[2].store().chunk(id(index)).expect("here").header.data_offset();
+    let path = cluster.nodes[2].file(index);
+    cluster.restart_with(2, |_| {
+        let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+        file.set_len(header + 6 * 4096).expect("cut off");
+    });
+    cluster.raise(&[Serving; 3]);
+    cluster.read(2, index, 6 * 4096, 10).expect_err("it cannot be read");
+    report(&cluster, 2, index, 6).expect("healed");
+    cluster.restart_with(0, |dir| std::fs::remove_dir_all(dir.join("pg")).expect("removed"));
+    cluster.raise(&[Syncing, Offline, Serving]);
+    caught_up(&cluster, 0);
+    cluster.raise(&[Serving, Offline, Serving]);
+    assert_eq!(cluster.read(0, index, 0, 6 * 4096).expect("read").expect("intact"), bytes[..6 * 4096]);
+}
+
 fn but(members: usize, away: usize, state: MemberState) -> Vec<MemberState> {
     (0..members).map(|i| if i == away { state } else { Serving }).collect()
 }
