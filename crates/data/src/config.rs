@@ -53,6 +53,8 @@ pub struct DataConfig {
     pub report_sample: usize,
     /// Readers who want to be sure get copies while the manager's word is younger. The same on all servers.
     pub word_max: Duration,
+    /// For so long after the first word they get none, where others serve: copies are compared meanwhile.
+    pub compared_within: Duration,
     /// So long nothing is overwritten in place after a member left: longer than `word_max`, by any clock.
     pub quiet: Duration,
 }
@@ -81,6 +83,7 @@ impl DataConfig {
             heal_pause: Duration::from_secs(1),
             report_sample: 64,
             word_max: Duration::from_secs(5),
+            compared_within: Duration::from_secs(1),
             quiet: Duration::from_secs(6),
         }
     }

@@ -94,6 +94,7 @@ impl Inner {
         fence.map_err(|fence| self.refuse(fence))?;
         if asked.sure && !member.is_striped() {
             word?;
+            self.check_compared(&member)?;
         }
         if asked.length == 0 || asked.length > READ_MAX {
             return Err(bad_request(format!("a read has 1 byte to {READ_MAX}")));

@@ -89,7 +89,7 @@ impl Contributor for DataServer {
     }
 
     fn up_to_date(&self) {
-        self.inner.word.came();
+        self.inner.word.came(self.inner.clock.now());
     }
 }
 

@@ -85,6 +85,13 @@ fn copies_are_read_surely_only_from_who_has_heard_of_the_manager() {
     assert_eq!(refused(), Some(ErrorCode::Unavailable), "nothing came yet");
     data.up_to_date();
     read_surely(&cluster, 1, index).expect("it was told everything");
+    let compared = Cluster::start_tuned(3, |config| (config.word_max, config.compared_within) = (LONG, LONG));
+    let of_compared = chunk(&compared, 4096, true);
+    compared.nodes[1].data.heartbeat(&mut HeartbeatRequest::default());
+    compared.nodes[1].data.up_to_date();
+    let refused_still = read_surely(&compared, 1, of_compared).expect_err("it has just started").to_string();
+    assert!(refused_still.contains("are still being compared"), "{refused_still}");
+    assert!(compared.read(1, of_compared, 0, 4096).expect("as the last resort").is_some());
     assert!(cluster.read(2, index, 0, 4096).expect("as the last resort").is_some());
     let cluster = Cluster::start_tuned(3, |config| config.word_max = Duration::ZERO);
     let index = chunk(&cluster, 4096, true);
