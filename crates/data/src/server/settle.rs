@@ -27,6 +27,7 @@ use cairn_wire::error::WireError;
 
 use super::Inner;
 use super::allocate::others;
+use super::copy::Theirs;
 use super::disk_calls::{on_control, wait};
 use super::fetch::is_about_bytes;
 use super::heal::Copy;
@@ -178,11 +179,7 @@ impl Inner {
         let theirs = self.table_of(&member.pg, sources[0], id).await?;
         let store = member.store.clone();
         let ours = on_control(&member.store, move |_| store.tables(id)).await?;
-        let runs = differing_blocks(
-            (&ours.crcs, ours.info.length, &ours.punched),
-            (&theirs.crcs, theirs.summary.length, &theirs.punched),
-            ours.info.sealed && theirs.summary.sealed,
-        );
+        let runs = differing(member, &ours, &theirs);
         let (mut taken, mut lacking) = (0, 0);
         for block in runs.into_iter().flatten() {
             let crc = theirs.crcs[block as usize];
@@ -234,14 +231,8 @@ impl Inner {
         ours: &ChunkTables,
     ) -> Result<u32, WireError> {
         let theirs = self.table_of(&member.pg, disk, id).await?;
-        let tails = ours.info.sealed && theirs.summary.sealed;
-        let runs = differing_blocks(
-            (&ours.crcs, ours.info.length, &ours.punched),
-            (&theirs.crcs, theirs.summary.length, &theirs.punched),
-            tails,
-        );
         let mut copied = 0;
-        for run in runs {
+        for run in differing(member, ours, &theirs) {
             for start in run.clone().step_by(OVERWRITE_BLOCKS_MAX as usize) {
                 let blocks = start..(start + OVERWRITE_BLOCKS_MAX).min(run.end);
                 match self
@@ -381,6 +372,15 @@ impl Inner {
 fn sum_of(disk: DiskId, serving: bool, theirs: &ChunkSummary) -> OverwriteSum {
     let ChunkSummary { length, table_crc, .. } = *theirs;
     OverwriteSum { disk, serving, number: number_in(theirs), length, table_crc }
+}
+
+/// Blocks in which tables differ. Where both end within a block nobody adds to it if they are sealed, or of an earlier epoch: then one of
+/// them may have forgotten that it was sealed, and overwritten since.
+fn differing(member: &Member, ours: &ChunkTables, theirs: &Theirs) -> Vec<Range<u32>> {
+    let is_old = ours.info.creation_epoch < member.pg.epoch;
+    let (here, there) = (&ours.info, &theirs.summary);
+    let tails = is_old || here.sealed && there.sealed;
+    differing_blocks((&ours.crcs, here.length, &ours.punched), (&theirs.crcs, there.length, &theirs.punched), tails)
 }
 
 /// The number that a list names.

@@ -185,6 +185,37 @@ fn later_overwrites_of_others_count() {
     }
 }
 
+/// A chunk whose end this disk has forgotten is open there: its partial last block would not be compared with that of others, who have overwritten it
+/// since, and as primary's count for all of them in the next epoch.
+#[test]
+fn the_last_block_is_compared_although_the_end_was_forgotten() {
+    const LAST: u32 = BLOCKS as u32;
+    for leads in [true, false] {
+        let mut cluster = start();
+        let index = chunk(&cluster, BLOCKS * BLOCK_SIZE + 1000, false);
+        let (i, chain) = if leads { (0, [1, 2]) } else { (1, [1, 2]) };
+        at_rest(&cluster, i, index);
+        cluster.nodes[i].store().checkpoint();
+        let before = std::fs::read(cluster.nodes[i].file(index)).expect("at home");
+        cluster.seal(0, &chain, index).expect("sealed");
+        let tail = [pattern(9, 1000), vec![0; BLOCK_SIZE - 1000]].concat();
+        cluster.overwrite(0, &chain, index, 1, &[(LAST, tail)]).expect("done");
+        cluster.nodes[i].store().checkpoint();
+        let path = cluster.nodes[i].file(index);
+        cluster.restart_with(i, |_| std::fs::write(path, before).expect("written"));
+        assert!(!cluster.nodes[i].store().info(id(index)).expect("here").sealed, "it has forgotten it");
+        for _ in 0..2 {
+            cluster.raise(&[Serving; 3]);
+            overwrite_soon(&cluster, 0, &[1, 2], index, cluster.epoch, 3, 3);
+            eventually("the seal", || cluster.nodes[i].store().info(id(index)).is_some_and(|info| info.sealed));
+            for member in 0..3 {
+                let found = cluster.read(member, index, u64::from(LAST) * 4096, 1000).expect("read").expect("intact");
+                assert!(found == pattern(9, 1000), "member {member}, leads: {leads}");
+            }
+        }
+    }
+}
+
 /// Members that freed a block would wait for ever for the good bytes of one that forgot that it had freed it, and lost them.
 #[test]
 fn what_was_freed_here_is_not_waited_for() {
