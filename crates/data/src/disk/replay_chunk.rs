@@ -187,11 +187,20 @@ fn leave_out_marks(disk: &dyn Disk, id: ChunkId) {
     tracing::warn!(disk = disk.name(), chunk = %id, "the marks of freed blocks are damaged and left out");
 }
 
+/// The length that a record speaks of.
+fn length_in(record: &JournalRecord<'_>) -> u64 {
+    match record {
+        JournalRecord::Extent(extent) => extent.length,
+        JournalRecord::Overwrite(overwrite) => overwrite.length,
+        JournalRecord::Create(_) | JournalRecord::Punch { .. } | JournalRecord::Delete { .. } => 0,
+    }
+}
+
 /// Whether the marks of freed blocks in the file are not those that its state tells of, but for those that were being written there: a
 /// disk that forgot what it had synced leaves noise. Sectors of which the journal has none are as the state has them, or as an
-/// earlier one had: in these no more blocks were freed than it says.
-fn marks_are_damaged(state: &ChunkState, marks: &[u8], records: &[JournalRecord<'_>]) -> bool {
-    if crc32c(marks) == state.punched_crc {
+/// earlier one had: in these no more blocks were freed than it says, and without a state none behind the end.
+fn marks_are_damaged(state: Option<&ChunkState>, marks: &[u8], records: &[JournalRecord<'_>]) -> bool {
+    if state.is_some_and(|state| crc32c(marks) == state.punched_crc) {
         return false;
     }
     let mut others = marks.to_vec();
@@ -204,6 +213,10 @@ fn marks_are_damaged(state: &ChunkState, marks: &[u8], records: &[JournalRecord<
         }
     }
     let others = PunchedBits::from_bytes(&others).expect("exactly the bytes of a chunk");
+    let Some(state) = state else {
+        let end = blocks_of(records.iter().map(length_in).max().unwrap_or(0));
+        return (end..CHUNK_BLOCKS_MAX as u32).any(|block| others.get(block));
+    };
     let freed = (0..blocks_of(state.length)).filter(|block| others.get(*block)).count();
     !journaled || freed > state.punched_blocks as usize
 }
@@ -309,7 +322,7 @@ fn redo(
     };
     let mut work = read_work(file.as_ref(), header, seen.state)?;
     let forgot = has_forgotten(seen.state.as_ref(), &work.tables[0], records);
-    if seen.state.is_some_and(|state| marks_are_damaged(&state, &work.bits, records)) {
+    if marks_are_damaged(seen.state.as_ref(), &work.bits, records) {
         leave_out_marks(disk, id);
         work.bits.fill(0);
         work.marks_lost = true;

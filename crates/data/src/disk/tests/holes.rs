@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use cairn_env::{Disk, OpenOptions};
-use cairn_format::chunk_header::PUNCHED_OFFSET;
+use cairn_format::chunk_header::{PUNCHED_OFFSET, STATE_OFFSET};
+use cairn_format::chunk_state::CHUNK_STATE_LEN;
 use cairn_sim::{CrashPolicy, SimDisk};
 use cairn_types::{BLOCK_SIZE, ChunkId};
 
@@ -87,7 +88,7 @@ fn holes_that_were_not_punched_are_found_by_the_next_start() {
 /// Live blocks would read as deleted on a disk that forgot a sync, and nobody would copy them.
 #[test]
 fn damaged_marks_of_freed_blocks_are_left_out_whatever_the_journal_has() {
-    for damage in [false, true] {
+    for (damage, state_too) in [(false, false), (true, false), (true, true)] {
         let disk = SimDisk::new(4);
         let store = filled(&disk, id(1));
         free(&store, id(1), 3, 2);
@@ -101,7 +102,10 @@ fn damaged_marks_of_freed_blocks_are_left_out_whatever_the_journal_has() {
         disk.kill();
         if damage {
             let file = disk.open(&paths::chunk(id(1)), OpenOptions::READ_WRITE).expect("there");
-            file.write_at(&[0xb9], PUNCHED_OFFSET).expect("written");
+            file.write_at(&[0xb9; 512], PUNCHED_OFFSET).expect("written");
+            if state_too {
+                file.write_at(&[0x5a; CHUNK_STATE_LEN], STATE_OFFSET).expect("written");
+            }
         }
         let store = open(&disk).expect("opens");
         let info = store.info(id(1)).expect("here");
