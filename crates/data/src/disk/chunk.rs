@@ -342,7 +342,7 @@ impl Chunk {
         self.state.lock().deleted
     }
 
-    /// Whether blocks of it were freed, and which ones is not known any more.
+    /// Whether blocks of it were freed, and the last start found that which ones is not known any more.
     pub(crate) fn has_lost_marks(&self) -> bool {
         self.state.lock().marks_lost
     }

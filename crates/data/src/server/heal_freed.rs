@@ -1,7 +1,8 @@
 //! A bad block of a replicated chunk that was freed here, on a disk that lost the mark.
 //!
 //! Metadata told all members to free the chunk, and the others have nothing of it any more that could say so. Invariant: a block is freed
-//! only if the start found the marks of its chunk damaged, it is a hole here, in part at least, no member is away, and none has anything of the block.
+//! only if it is a hole here, no member is away, and none has anything of the block. Where the start found the marks of its chunk damaged, which
+//! the next start does not know any more, it may be a hole in part.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ impl Inner {
         block: u32,
     ) -> Result<bool, WireError> {
         let forgot = asker.store.chunk(id).is_some_and(|chunk| chunk.has_lost_marks());
-        let Some(here) = asker.store.info(id).filter(|here| forgot && here.sealed) else { return Ok(false) };
+        let Some(here) = asker.store.info(id).filter(|here| here.sealed) else { return Ok(false) };
         let is_there = |state: MemberState| matches!(state, MemberState::Serving | MemberState::Syncing);
         if !asker.pg.members.iter().all(|member| is_there(member.state)) {
             return Ok(false);
@@ -47,16 +48,17 @@ impl Inner {
             Err(error) if is_about_bytes(&error) => return Ok(false),
             Err(error) => return Err(error),
         };
+        let mut sectors = own[..own.len().min(length as usize)].chunks(SECTOR);
+        let is_empty = |part: &[u8]| part.iter().all(|byte| *byte == 0);
         // Power that fails while a hole is punched leaves some sectors as they were, or torn.
-        let is_hole =
-            own[..own.len().min(length as usize)].chunks(SECTOR).any(|part| part.iter().all(|byte| *byte == 0));
+        let is_hole = if forgot { sectors.any(is_empty) } else { sectors.all(is_empty) };
         if !others.contains(&MemberState::Serving) || !is_hole {
             return Ok(false);
         }
         let mut freed = PunchedBits::default();
         freed.set(block..block + 1);
         self.take_punched(asker, id, &freed, blocks_of(here.length)).await?;
-        tracing::warn!(disk = %asker.disk, chunk = %id, block, "a bad block is a hole, the marks of freed blocks were damaged, and no other member has it: it is freed");
+        tracing::warn!(disk = %asker.disk, chunk = %id, block, "a bad block is a hole, and no other member has anything of it: its mark was lost, and it is freed");
         Ok(true)
     }
 }

@@ -394,7 +394,8 @@ fn a_partial_block_that_is_whole_here_is_compared_too() {
     cluster.append(0, &[1, 2], index, 0, &bytes[..END]).expect("appended");
     cluster.append(2, &[], index, 5 * 4096, &bytes[5 * 4096..]).expect("as from the member before");
     cluster.raise(&[Serving, Serving, Offline]);
-    eventually("the seal", || cluster.nodes[0].store().info(id(index)).is_some_and(|info| info.sealed));
+    let sealed = |i: usize| cluster.nodes[i].store().info(id(index)).is_some_and(|info| info.sealed);
+    eventually("the seal", || sealed(0) && sealed(1));
     let tail = [pattern(9, 1000), vec![0; BLOCK_SIZE - 1000]].concat();
     cluster.overwrite(0, &[1], index, 1, &[(5, tail.clone())]).expect("done");
     cluster.raise(&[Serving, Serving, Syncing]);

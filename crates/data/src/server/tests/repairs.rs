@@ -14,6 +14,7 @@ use super::super::seal_old::freed_crc;
 use super::cluster::{Cluster, PG, eventually, pattern};
 use super::rebuilds::damage;
 use super::shards::RS32;
+use super::sources::at_rest;
 use super::stripes::Shards;
 use crate::disk::AppendOp;
 
@@ -90,7 +91,7 @@ fn the_longest_prefix_is_copied_from_whoever_has_it_good() {
     cluster.append(0, &[1, 2], index, 0, &bytes[..8192]).expect("appended");
     append_unsynced(&cluster, 0, index, 8192, &bytes[8192..]);
     append_unsynced(&cluster, 1, index, 8192, &bytes[8192..]);
-    [0, 1].iter().for_each(|i| cluster.nodes[*i].store().checkpoint());
+    [0, 1].iter().for_each(|i| at_rest(&cluster, *i, index));
     damage(&cluster, 0, index, 4);
     damage(&cluster, 1, index, 6);
     cluster.raise(&[Serving, Serving, Serving]);

@@ -199,14 +199,19 @@ fn marks_damaged_of(hole: bool, gone_from: &[usize]) -> (Cluster, u32, Vec<u8>) 
     cluster.nodes[0].store().checkpoint();
     let (path, at) = (cluster.nodes[0].file(index), cluster.nodes[0].store().chunk(id(index)).expect("here"));
     let at = at.header.data_offset() + 8192;
-    cluster.restart_with(0, |_| {
-        let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
-        file.write_all_at(&[0xe4], PUNCHED_OFFSET).expect("written");
-        file.write_all_at(&[7; 4096], at).expect("written");
-        // Not all of a hole was there before power failed.
-        file.write_all_at(&[if hole { 0 } else { 7 }; 512], at + 1024).expect("written");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("a file");
+    let mut found = [7; 4096];
+    eventually("the hole", || file.read_exact_at(&mut found, at).is_ok() && found == [0; 4096]);
+    // What was not home yet when the node ended would be written over the damage.
+    eventually("marks to be left out", || {
+        cluster.restart_with(0, |_| {
+            file.write_all_at(&[0xe4], PUNCHED_OFFSET).expect("written");
+            file.write_all_at(&[7; 4096], at).expect("written");
+            // Not all of a hole was there before power failed.
+            file.write_all_at(&[if hole { 0 } else { 7 }; 512], at + 1024).expect("written");
+        });
+        cluster.nodes[0].store().info(id(index)).expect("here").punched_blocks == 0
     });
-    assert_eq!(cluster.nodes[0].store().info(id(index)).expect("here").punched_blocks, 0, "left out");
     (cluster, index, bytes)
 }
 
@@ -229,6 +234,36 @@ fn a_hole_whose_mark_was_lost_is_freed_when_nobody_else_has_the_chunk() {
     cluster.raise(&[Serving; 3]);
     report(&cluster, 0, index, 2).expect_err("nobody has it");
     assert_eq!(cluster.read(0, index, 8192, 10).expect("asked"), None, "its checksum does not match");
+}
+
+/// The same after one more start, which no longer knows that marks were lost, if the whole block is a hole.
+#[test]
+fn a_whole_hole_is_freed_after_another_start_too() {
+    use std::os::unix::fs::FileExt;
+    for whole in [true, false] {
+        let (mut cluster, index, bytes) = marks_damaged(true);
+        cluster.nodes[0].store().checkpoint();
+        let store = cluster.nodes[0].store();
+        let at = store.chunk(id(index)).expect("here").header.data_offset() + 8192;
+        // Something else of the chunk goes home, and its state with it.
+        assert_eq!(free(&cluster, 0, index, 40_960, 4096), [0]);
+        store.checkpoint();
+        drop(store);
+        let path = cluster.nodes[0].file(index);
+        cluster.restart_with(0, |_| {
+            let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+            file.write_all_at(&[0; 4096][..if whole { 4096 } else { 3584 }], at).expect("written");
+        });
+        let here = cluster.nodes[0].store().chunk(id(index)).expect("here");
+        assert!(!here.has_lost_marks(), "it knows");
+        cluster.raise(&[Serving; 3]);
+        let freed = report(&cluster, 0, index, 2);
+        assert_eq!(freed.is_ok(), whole, "{freed:?}");
+        if whole {
+            assert_eq!(cluster.read(0, index, 8192, 10).expect_err("freed").code(), Some(ErrorCode::ChunkDeleted));
+        }
+        assert_eq!(cluster.read(0, index, 12_288, 100).expect("good").expect("intact"), bytes[12_288..12_388]);
+    }
 }
 
 /// What may be in use would be freed because nobody has it good at this moment.

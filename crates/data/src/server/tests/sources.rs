@@ -188,6 +188,7 @@ fn an_unreadable_block_behind_which_nobody_has_anything_is_healed() {
     for i in 0..3 {
         cluster.seal(i, &[], index).expect("sealed");
     }
+    at_rest(&cluster, 2, index);
     let header = cluster.nodes[2].store().chunk(id(index)).expect("here").header.data_offset();
     let path = cluster.nodes[2].file(index);
     cluster.restart_with(2, |_| {
