@@ -1,9 +1,10 @@
 //! CRC tables that are dropped from memory come back before anything needs them, however small the bound.
 
+use cairn_env::{Disk, OpenOptions};
 use cairn_sim::{FaultRule, SimDisk};
 
 use super::model::{PARITY, append, append_op, config, good_block, id, open_with, outcome, read, slot};
-use crate::disk::{AppendOp, DiskConfig};
+use crate::disk::{AppendOp, DiskConfig, paths};
 
 const BULK: usize = 60_000;
 
@@ -79,4 +80,30 @@ fn tables_that_were_read_wrong_are_read_again() {
         disk.heal_all();
         store.close();
     }
+}
+
+/// A chunk of a disk that forgot what it had synced could not be sealed, and so never be deleted, because its file ends before
+/// its tables.
+#[test]
+fn a_chunk_whose_file_ends_before_its_tables_is_sealed_and_deleted() {
+    let disk = SimDisk::new(1);
+    {
+        let store = open_with(&disk, config()).expect("an empty disk");
+        append(&store, append_op(id(1), 0, &[5; 8192], true)).expect("durable");
+        store.checkpoint();
+        store.close();
+    }
+    let path = paths::chunk(id(1));
+    disk.kill();
+    disk.open(&path, OpenOptions::READ_WRITE).expect("there").set_len(4096).expect("cut");
+    let store = open_with(&disk, config()).expect("opened");
+    read(&store, id(1), 0, 8192).expect_err("no byte of it is there");
+    let (sealed, done) = slot();
+    store.seal(id(1), done).expect("begun");
+    assert_eq!(outcome(&store, &sealed).expect("sealed"), 8192);
+    let (freed, done) = slot();
+    store.punch(id(1), vec![(0, 8192)], done).expect("begun");
+    outcome(&store, &freed).expect("freed");
+    store.checkpoint();
+    assert!(store.chunk(id(1)).is_none() && !disk.exists(&path).expect("listed"));
 }
