@@ -48,6 +48,7 @@ mod start;
 mod tests;
 mod told;
 mod unhealed;
+mod vanished;
 mod word;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

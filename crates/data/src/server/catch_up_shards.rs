@@ -32,10 +32,18 @@ use crate::disk::metrics::add;
 use crate::disk::{AppendOp, Appended};
 
 /// Chunks in one page of a list.
-const PAGE: u32 = 500;
+pub(super) const PAGE: u32 = 500;
 
 /// What serving members that answered have of one chunk.
 pub(super) type Holders = Vec<(DiskId, Option<ChunkSummary>)>;
+
+/// Chunks that somebody has, up to where every page reaches, and behind what to go on; `None`: these were the last.
+pub(super) fn listed_by_all(pages: &[(DiskId, ListChunksResponse)]) -> (BTreeSet<u32>, Option<u32>) {
+    let last = |page: &ListChunksResponse| page.chunks.last().filter(|_| !page.end).map(|chunk| chunk.index);
+    let limit = pages.iter().filter_map(|(_, page)| last(page)).min();
+    let indices = pages.iter().flat_map(|(_, page)| page.chunks.iter().map(|chunk| chunk.index));
+    (indices.filter(|index| limit.is_none_or(|limit| *index <= limit)).collect(), limit)
+}
 
 impl Inner {
     /// One pass over everything that serving members have; `true` when this member lacked nothing.
@@ -45,13 +53,8 @@ impl Inner {
             let pages = self.list_others(member, after, PAGE).await?;
             let mark = pages.iter().map(|(_, page)| page.high_water).max().unwrap_or(0);
             raise_mark(member.store.clone(), member.pg.clone(), mark).await?;
-            // Up to where every page reaches.
-            let last = |page: &ListChunksResponse| page.chunks.last().filter(|_| !page.end).map(|chunk| chunk.index);
-            let limit = pages.iter().filter_map(|(_, page)| last(page)).min();
-            let indices: BTreeSet<u32> =
-                pages.iter().flat_map(|(_, page)| page.chunks.iter().map(|chunk| chunk.index)).collect();
-            let indices = indices.into_iter().filter(|index| limit.is_none_or(|limit| *index <= limit));
-            let brings = indices.map(|index| {
+            let (indices, limit) = listed_by_all(&pages);
+            let brings = indices.into_iter().map(|index| {
                 let of = |page: &ListChunksResponse| page.chunks.iter().find(|chunk| chunk.index == index).cloned();
                 let holders = pages.iter().map(|(disk, page)| (*disk, of(page))).collect();
                 let id = ChunkId { pg: member.pg.pg, index };
@@ -67,7 +70,7 @@ impl Inner {
     }
 
     /// A page of each other serving member in this epoch; at least k of them.
-    async fn list_others(
+    pub(super) async fn list_others(
         self: &Arc<Self>,
         member: &Member,
         after: Option<u32>,

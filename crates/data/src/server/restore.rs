@@ -1,5 +1,5 @@
 //! Chunks that a serving member should have and lacks: its file was set aside as damaged, or vanished. A reader that gets
-//! Missing here, or the start that found the damage, has it brought back from the others in the background.
+//! Missing here, the start that found the damage, or the end of a scrub ([`super::vanished`]) has it brought back from the others in the background.
 //!
 //! Invariants: only a serving member, only below the high-water mark, never what was freed here in this epoch; one at a
 //! time, after a pause in which a deletion that is under way reaches everybody; a chunk is tried again only after
@@ -103,10 +103,10 @@ impl Inner {
         Ok(false)
     }
 
-    /// Has a chunk brought back after `pause`.
-    pub(super) fn restore_later(self: &Arc<Self>, member: &Member, id: ChunkId, pause: Duration) {
+    /// Has a chunk brought back after `pause`, if it was not tried lately; `false`: there is no room for it now.
+    pub(super) fn restore_later(self: &Arc<Self>, member: &Member, id: ChunkId, pause: Duration) -> bool {
         if !lacks(member, id) {
-            return;
+            return true;
         }
         let (now, again) = (self.clock.now(), self.config.restore_again + pause);
         let mut restores = self.restores.lock();
@@ -116,7 +116,7 @@ impl Inner {
         let key = (member.disk, id);
         let known = restores.noted.get(&key).is_some_and(|(at, _)| now.since(*at) < again);
         if known || restores.noted.len() >= RESTORES_MAX {
-            return;
+            return known;
         }
         // Mostly one whose writer was interrupted before it was acknowledged. What was damaged or vanished is told by the start.
         tracing::info!(disk = %member.disk, chunk = %id, "a chunk was asked for of which nothing, or less, is here; looking at the other members");
@@ -126,6 +126,7 @@ impl Inner {
             let inner = self.clone();
             self.tasks.spawn(async move { inner.restore_all().await });
         }
+        true
     }
 
     async fn restore_all(self: Arc<Self>) {

@@ -4,7 +4,7 @@
 //! One task a disk. It reads a piece, then rests so long that a pass takes nine tenths of the period, and never reads more
 //! than the highest rate, also when an operator asked for a pass. Pieces go through the disk's control thread, so they wait
 //! behind whatever waits there, and reads of clients do not wait behind them. How far it came is kept on the disk
-//! (`disk/scrub_file.rs`) and goes on after a restart.
+//! (`disk/scrub_file.rs`) and goes on after a restart. At its end it is looked for chunks that are not here at all (`vanished.rs`).
 //! Not here: how a block is verified (`disk/verify.rs`) and healed (`heal.rs`).
 
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl Inner {
         }
         let next = scrub.state.lock().kept.next;
         let Some(chunk) = store.next_chunk(next) else {
-            self.end_pass(&store, scrub).await;
+            self.end_pass(disk, &store, scrub).await;
             return Duration::ZERO;
         };
         let start = self.clock.now();
@@ -181,7 +181,15 @@ impl Inner {
     }
 
     /// The end of a pass is told when it is kept: else a pass that ended would begin anew after a restart.
-    async fn end_pass(&self, store: &Arc<DiskStore>, scrub: &Scrubbing) {
+    async fn end_pass(self: &Arc<Self>, disk: DiskId, store: &Arc<DiskStore>, scrub: &Scrubbing) {
+        let missing = self.look_for_vanished(disk, store).await;
+        if missing > 0 {
+            tracing::warn!(
+                disk = store.name(),
+                missing,
+                "chunks that other members have were not here; they are brought back"
+            );
+        }
         let before = scrub.state.lock().kept;
         let state = ScrubState { ended: self.clock.wall().0.max(1), asked: false, next: first(), ..before };
         let ScrubState { pass, bytes, bad, healed, .. } = state;

@@ -1,17 +1,21 @@
 //! Scrub: bad blocks that nobody reads are found and healed, and it goes on where it was after a restart.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cairn_node_agent::{Contributor, Settings};
 use cairn_rpc::Payload;
-use cairn_types::DiskId;
+use cairn_types::MemberState::Serving;
+use cairn_types::{CHUNK_SIZE_MAX, DiskId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ScrubReport, ScrubRequest, ScrubResponse};
 use cairn_wire::manager::ConfigItem;
 
 use super::cluster::{Cluster, eventually, pattern};
 use super::rebuilds::damage;
-use super::repairs::id;
+use super::repairs::{free, id};
+use super::restores::remove;
+use super::shards::{ALL, RS32, UNIT};
+use super::stripes::Shards;
 
 fn scrub(cluster: &Cluster, i: usize, start: bool) -> ScrubReport {
     let request = ScrubRequest { disk: cluster.nodes[i].disk, start };
@@ -126,4 +130,38 @@ fn passes_follow_each_other_with_the_period() {
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert_eq!(scrub(&cluster, 0, false).pass, report.pass, "the next one is in two hours");
     assert_eq!(DiskId(report.disk), DiskId(cluster.nodes[0].disk));
+}
+
+/// A file that vanished and that nobody reads would be missing until the others are lost as well; only fsck named it.
+#[test]
+fn chunks_that_vanished_unnoticed_are_brought_back() {
+    let mut cluster = Cluster::start_tuned(3, |config| config.restore_delay = Duration::from_millis(50));
+    let indices = chunks(&cluster, 3);
+    // What was deleted everywhere does not come back.
+    (0..3).for_each(|i| assert_eq!(free(&cluster, i, indices[2], 0, CHUNK_SIZE_MAX), [0]));
+    cluster.restart_with(1, |dir| {
+        remove(dir, indices[0]);
+        remove(dir, indices[1]);
+    });
+    cluster.raise(&[Serving; 3]);
+    scrub(&cluster, 1, true);
+    for (seed, index) in indices[..2].iter().enumerate() {
+        let is_back = || cluster.nodes[1].store().info(id(*index)).is_some_and(|info| info.sealed);
+        eventually("the chunk is back", is_back);
+        assert_eq!(cluster.read(1, *index, 0, 300_000).expect("read").expect("intact"), pattern(seed as u64, 300_000));
+    }
+    assert!(cluster.nodes[1].store().info(id(indices[2])).is_none());
+
+    let mut cluster = Cluster::start_scheme(RS32, |config| config.restore_delay = Duration::from_millis(50));
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, 1, 6 * UNIT);
+    shards.put(&cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    cluster.restart_with(2, |dir| remove(dir, index));
+    cluster.raise(&[Serving; 5]);
+    scrub(&cluster, 2, true);
+    eventually("the shard is back", || cluster.nodes[2].store().info(id(index)).is_some_and(|info| info.sealed));
+    shards.check_all(&cluster, 2, index);
 }
