@@ -5,6 +5,9 @@
 //! has every role in turn. Groups that lack members but may be written count (they are complete again soon), unless no
 //! group is complete: then some new ones are made, so that new chunks start with full redundancy.
 //!
+//! A disk that has none of them gets its share all the same, in groups beyond that number (up to [`BEYOND_TARGET`] times as many):
+//! a disk that came in the place of another one, or came back after others had replaced it, would stay empty until those are full.
+//!
 //! Where too few disks have room for an erasure group, up to m - 1 full ones are members that are offline from the beginning:
 //! writing goes on with at least k + 1 shards, and the rest is made when there is room. Not here: the log.
 use crate::apply::GROUPS_MAX;
@@ -16,6 +19,10 @@ use crate::state::State;
 use cairn_placement::{Chooser, DiskCandidate, Domains};
 use cairn_types::{ByteCount, DiskId, ErrorCode, Layout, MemberState, Scheme, VolumeId};
 use cairn_wire::error::WireError;
+use std::collections::BTreeSet;
+
+/// So many times the wanted number of groups there may be before disks without any are left as they are.
+const BEYOND_TARGET: usize = 4;
 
 /// Groups to make for a volume and scheme now: at most [`GROUPS_MAX`], none if there are enough.
 /// The error says why none can be made although the volume has none that may be written.
@@ -25,7 +32,8 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: 
         return Err(WireError::new(ErrorCode::UnknownVolume, text));
     }
     let Need { missing, writable } = need(state, volume, scheme);
-    if missing == 0 {
+    let idle = idle(state, soft, volume, scheme);
+    if missing == 0 && idle.is_empty() {
         return Ok(Vec::new());
     }
     let candidates = candidates(state, soft);
@@ -52,7 +60,51 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: 
             Err(few) => return Err(too_few(state, scheme, few.have)),
         }
     }
+    if missing == 0 {
+        groups.extend(on_idle(state, &mut chooser, scheme, &idle));
+    }
     Ok(groups)
+}
+
+/// Groups beyond the wanted number that give disks without any what they would have got as additional ones.
+fn on_idle(state: &State, chooser: &mut Chooser, scheme: Scheme, idle: &[DiskId]) -> Vec<Disks> {
+    let share = idle.len() * state.config().number(Key::PgsPerDisk) as usize;
+    let mut groups = Vec::new();
+    while groups.len() < share.div_ceil(scheme.members()).min(GROUPS_MAX) {
+        let chosen = match scheme {
+            Scheme::Replicated(copies) => chooser.choose(usize::from(copies)),
+            Scheme::Erasure { k, m } => chooser.choose_shards(usize::from(k), usize::from(m)),
+        };
+        match chosen {
+            Ok(disks) if disks.iter().any(|disk| idle.contains(disk)) => {
+                groups.push(Disks { disks: disks.into_iter().map(DiskId::get).collect(), full: Vec::new() });
+            }
+            _ => break,
+        }
+    }
+    groups
+}
+
+/// Disks with no group of this volume and scheme that have room for one: at least for as much as a group gets elsewhere.
+pub fn idle(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme) -> Vec<DiskId> {
+    let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme && !pg.retired);
+    let (wanted, most) = (target(state, scheme), state.config().number(Key::PgsPerVolumeMax) as usize);
+    let writable = ours().filter(|pg| pg.is_writable()).count();
+    // With the most groups that may be there are disks without one.
+    if writable == 0 || writable >= most.min(wanted * BEYOND_TARGET) || wanted >= most {
+        return Vec::new();
+    }
+    let used: BTreeSet<DiskId> = ours().flat_map(Pg::disks).collect();
+    // What is free is known from a heartbeat.
+    let able: Vec<DiskId> = state.disks().map(|disk| disk.id).filter(|disk| state.takes_more(*disk)).collect();
+    let free = |disk: DiskId| if soft.disks.contains_key(&disk) { state.free_above_reserve(disk, soft) } else { 0 };
+    let average = able.iter().map(|disk| free(*disk)).sum::<u64>() / able.len().max(1) as u64;
+    let enough = (average / state.config().number(Key::PgsPerDisk).max(1)).max(1);
+    let room = |disk: DiskId| {
+        let carried = state.pgs_of(disk).filter(|pg| !pg.retired).count() as u64;
+        free(disk) >= enough && carried < state.config().number(Key::PgsPerDiskMax)
+    };
+    able.into_iter().filter(|disk| !used.contains(disk) && room(*disk)).collect()
 }
 
 /// What a volume and scheme lack.

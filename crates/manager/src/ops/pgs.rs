@@ -108,8 +108,9 @@ impl Manager {
     /// Plans on a picture of the state, on another thread: in a large cluster it takes long.
     async fn plan(&self, volume: VolumeId, scheme: Scheme) -> Result<Vec<Disks>, WireError> {
         let picture = self.look_in_cluster(|state, leading| {
-            let enough =
-                state.volume(volume).is_some_and(|v| !v.deleted) && plan::need(state, volume, scheme).missing == 0;
+            let enough = state.volume(volume).is_some_and(|v| !v.deleted)
+                && plan::need(state, volume, scheme).missing == 0
+                && plan::idle(state, &leading.soft, volume, scheme).is_empty();
             Ok((!enough).then(|| leading.soft.clone()))
         })?;
         let Some(soft) = picture else { return Ok(Vec::new()) };
