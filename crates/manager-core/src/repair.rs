@@ -265,7 +265,14 @@ impl<'a> Planner<'a> {
 
     /// A disk for a vacancy, if one may be taken now; it counts as in flight from then on.
     pub(crate) fn choose(&mut self, vacancy: &Vacancy<'_>) -> Option<DiskId> {
+        self.choose_if(vacancy, |_| true)
+    }
+
+    fn choose_if(&mut self, vacancy: &Vacancy<'_>, fits: impl Fn(Seat) -> bool) -> Option<DiskId> {
         let new = if self.left > 0 { self.chooser.successor(vacancy).ok()? } else { return None };
+        if !fits(self.seat(new)) {
+            return None;
+        }
         self.left -= 1;
         let flights = self.flights.entry(new).or_default();
         *flights += 1;
@@ -275,13 +282,17 @@ impl<'a> Planner<'a> {
         Some(new)
     }
 
-    /// As [`choose`](Self::choose), with the reason if there is none.
-    pub(crate) fn find(&mut self, vacancy: &Vacancy<'_>) -> Found {
-        if let Some(new) = self.choose(vacancy) {
+    /// As [`choose`](Self::choose) where only some places will do, with the reason if there is none.
+    pub(crate) fn find(&mut self, vacancy: &Vacancy<'_>, fits: impl Fn(Seat) -> bool) -> Found {
+        if let Some(new) = self.choose_if(vacancy, &fits) {
             return Found::Disk(new);
         }
-        // Among all: a reason that does not pass by itself is told.
-        Chooser::new(self.all.clone(), 0).successor(vacancy).map_or_else(Found::None, |_| Found::Later)
+        // Among all: a reason that does not pass by itself is told. The best place comes first.
+        match Chooser::new(self.all.clone(), 0).successor(vacancy) {
+            Ok(new) if fits(self.seat(new)) => Found::Later,
+            Ok(_) => Found::None(NoSuccessor::Domain),
+            Err(why) => Found::None(why),
+        }
     }
 
     /// Who leaves one group and who comes.
@@ -298,7 +309,7 @@ impl<'a> Planner<'a> {
             }
             let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
             let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside: [0, 0] };
-            let new = match self.find(&vacancy) {
+            let new = match self.find(&vacancy, |_| true) {
                 Found::Disk(new) => new,
                 Found::Later => {
                     plan.queued += 1;

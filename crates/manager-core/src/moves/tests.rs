@@ -118,6 +118,26 @@ fn a_rack_is_emptied_one_member_of_a_group_at_a_time() {
     assert!(disks_of(&state, shards).iter().all(|disk| !state.is_drained(DiskId(*disk))), "{:?}", state.pg(shards));
 }
 
+/// Operators would be told to add disks although better places are just being filled, and a disk that takes nothing be counted busy.
+#[test]
+fn better_places_that_are_busy_are_waited_for() {
+    let mut state = cluster(9);
+    let item = ConfigValue { key: "repair_in_flight_per_disk".into(), value: "1".into() };
+    ok(&mut state, Command::SetConfig(SetConfig { items: vec![item] }));
+    // Two copies in the first rack each, none in the third one, which has d3, d6 and d9.
+    for disks in [[1, 4, 2], [1, 7, 2], [4, 7, 5], [1, 4, 8]] {
+        make_pg(&mut state, "r3", &disks);
+    }
+    let first = plan_at(&state, 0);
+    let new: std::collections::BTreeSet<u32> = first.groups.iter().map(|group| group.swaps[0].new).collect();
+    assert_eq!(new, [3, 6, 9].into());
+    assert_eq!((first.queued, first.blocked.len()), (1, 0), "{:?}", first.blocked);
+    carry_out(&mut state, first);
+    assert_eq!(plan_at(&state, 0).queued, 1, "they are being filled");
+    arrive(&mut state);
+    assert_eq!(plan_at(&state, 0).groups.len(), 1);
+}
+
 /// A drain taken back would go on; one that nobody asked for would seem to exist; or a disk that never comes hold up the rest.
 #[test]
 fn cancelled_and_stuck_moves_give_up() {
