@@ -3,6 +3,7 @@
 //! Each finding says what was seen, why that matters and what to do. Exit code: 0 nothing is wrong, 10 there are warnings, 1 something
 //! keeps a node from working or endangers data. Not here: what is wrong with the cluster (`cairn admin status`).
 mod cluster;
+mod labels;
 mod machine;
 
 use crate::config::{self, Config, ConfigErrors};
@@ -86,7 +87,9 @@ pub fn run(args: &DoctorArgs, global: &GlobalArgs) -> Result<Exit, ServeError> {
         (None, Some(managers)) => Some(managers),
         (None, None) => Some(parse(cairn_client::uri::DEFAULT_CLUSTER)?),
     };
-    findings.extend(cluster::look(&cluster.unwrap_or_default(), config.as_ref()));
+    let (identity, labels) = config.as_ref().map(labels::look).unwrap_or_default();
+    findings.extend(labels);
+    findings.extend(cluster::look(&cluster.unwrap_or_default(), config.as_ref(), &identity));
     findings.iter().for_each(|finding| finding.print(global.json));
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Good);
     let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();

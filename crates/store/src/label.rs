@@ -46,6 +46,17 @@ pub fn read_label(disk: &dyn Disk) -> Result<Option<Label>, StoreError> {
     })
 }
 
+/// The label of a directory that may be worked in as `kind`; none of an empty one. Takes no lock and changes nothing.
+pub fn inspect(disk: &dyn Disk, kind: LabelKind) -> Result<Option<Label>, StoreError> {
+    let Some(label) = read_label(disk)? else {
+        return refuse_foreign(disk).map(|()| None);
+    };
+    if label.kind != kind {
+        return Err(StoreError::OtherKind { dir: disk.name().into(), found: label.kind.name(), expected: kind.name() });
+    }
+    Ok(Some(label))
+}
+
 impl LabelledDir {
     /// Locks the directory and reads its label, or makes one in an empty directory. `cluster` is the cluster of
     /// this process, or none while it is not known.
@@ -61,10 +72,9 @@ impl LabelledDir {
             DiskError::Locked { holder, .. } => StoreError::InUse { dir: disk.name().into(), holder },
             other => other.into(),
         })?;
-        let label = match read_label(disk.as_ref())? {
+        let label = match inspect(disk.as_ref(), kind)? {
             Some(label) => label,
             None => {
-                refuse_foreign(disk.as_ref())?;
                 let mut uuid = [0; 16];
                 rng.fill(&mut uuid);
                 let uuid = DiskUuid(uuid);
@@ -73,13 +83,6 @@ impl LabelledDir {
                 label
             }
         };
-        if label.kind != kind {
-            return Err(StoreError::OtherKind {
-                dir: disk.name().into(),
-                found: label.kind.name(),
-                expected: kind.name(),
-            });
-        }
         let mut dir = Self { disk, label, _lock: lock };
         if !cluster.is_none() {
             dir.set_cluster(cluster)?;

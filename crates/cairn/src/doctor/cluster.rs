@@ -1,8 +1,11 @@
 //! What others can be reached from here, how far their clocks are off, and which versions they run.
 use super::Finding;
+use super::labels::Identity;
 use crate::config::Config;
 use cairn_client::{Client, ConnectOptions};
 use cairn_env::{Clock, RealClock};
+use cairn_format::label::{Label, LabelKind};
+use cairn_types::ClusterId;
 use cairn_wire::Opcode;
 use cairn_wire::common::{Empty, ProcessStatsResponse};
 use cairn_wire::manager::{ClusterMap, Node, StatusRequest, StatusResponse};
@@ -19,10 +22,10 @@ const ASKED_MAX: usize = 64;
 const REACH: &str = "a node that cannot reach the others serves nobody, and is taken for lost";
 
 /// Asks the managers, then everybody.
-pub fn look(managers: &[String], config: Option<&Config>) -> Vec<Finding> {
+pub fn look(managers: &[String], config: Option<&Config>, identity: &Identity) -> Vec<Finding> {
     let mut findings: Vec<Finding> = managers.iter().map(|address| reach("manager", address)).collect();
     if let Some(config) = config {
-        findings.push(listens(config));
+        findings.push(listens(config, identity.held));
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -36,7 +39,7 @@ pub fn look(managers: &[String], config: Option<&Config>) -> Vec<Finding> {
             return findings;
         }
     };
-    findings.extend(runtime.block_on(ask(managers)));
+    findings.extend(runtime.block_on(ask(managers, &identity.labels)));
     findings
 }
 
@@ -61,11 +64,17 @@ fn reach(check: &'static str, address: &str) -> Finding {
     }
 }
 
-/// Either the server of this configuration runs here, or its address is free.
-fn listens(config: &Config) -> Finding {
+/// Either the server of this configuration runs here (somebody works in its directory), or its address is free.
+pub(super) fn listens(config: &Config, held: bool) -> Finding {
     let listen = &config.node.listen;
     match TcpListener::bind(listen.as_str()) {
         Ok(_) => Finding::good("port", format!("{listen} is free: no server runs on it")),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && !held => Finding::bad(
+            "port",
+            format!("{listen} is taken, and not by this node: nobody works in {}", config.node.dir.display()),
+            "the server could not listen there",
+            "stop the process that has it (ss -ltnp shows it), or choose another node.listen",
+        ),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             let at = config.node.advertise.as_ref().unwrap_or(listen);
             reach("port", at)
@@ -79,7 +88,7 @@ fn listens(config: &Config) -> Finding {
     }
 }
 
-async fn ask(managers: &[String]) -> Vec<Finding> {
+async fn ask(managers: &[String], labels: &[(String, Label)]) -> Vec<Finding> {
     let options =
         ConnectOptions { patience: PATIENCE, connect_patience: PATIENCE, ..ConnectOptions::new(managers.to_vec()) };
     let asked = async {
@@ -105,6 +114,7 @@ async fn ask(managers: &[String]) -> Vec<Finding> {
         ),
     }];
     let map = status.map.unwrap_or_default();
+    findings.extend(labels.iter().filter_map(|(dir, label)| belongs(dir, label, &map)));
     let up: Vec<&Node> = map.nodes.iter().filter(|node| node.up && !node.removed && !node.address.is_empty()).collect();
     for node in up.iter().take(ASKED_MAX) {
         findings.push(peer(&client, node).await);
@@ -120,6 +130,23 @@ fn unanswered(error: String) -> Finding {
         "nodes cannot register, clients cannot begin",
         "start a majority of the managers, or name them with --cluster",
     )
+}
+
+/// Why the managers would refuse who has this directory, if so.
+pub(super) fn belongs(dir: &str, label: &Label, map: &ClusterMap) -> Option<Finding> {
+    let theirs = ClusterId::from_slice(&map.cluster)?;
+    let removed = |node: &Node| node.id == label.node.get() && node.removed;
+    let (what, todo) = if !label.cluster.is_none() && label.cluster != theirs {
+        let what = format!("{dir} is of cluster {}, the managers are of cluster {theirs}", label.cluster);
+        (what, "check the directories, and manager.members: some are another cluster's")
+    } else if map.nodes.iter().any(removed) {
+        let what = format!("{dir} is of {}, which was removed from this cluster", label.node);
+        (what, "to use this machine again, delete everything in its node directory and on its disks")
+    } else {
+        return None;
+    };
+    let check = if label.kind == LabelKind::Node { "node dir" } else { "disk" };
+    Some(Finding::bad(check, what, "the managers refuse it", todo))
 }
 
 /// Whether a node answers, and how far its clock is off.

@@ -126,6 +126,10 @@ fn read(path: &str) -> String {
 /// A directory of the configuration: is it there, has it room, does its file system do what is asked of it?
 fn place(what: &'static str, dir: &Path, is_disk: bool) -> Vec<Finding> {
     let name = dir.display();
+    if fs::metadata(dir).is_ok_and(|about| !about.is_dir()) {
+        // What it is is told with the labels.
+        return Vec::new();
+    }
     // What does not exist yet is made by the server, in the file system of what is above.
     let there = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_path_buf();
     let mut findings = Vec::new();
