@@ -71,6 +71,10 @@ impl Contributor for DataServer {
         self.inner.drop_retired();
         heartbeat.pgs.extend(self.inner.pg_reports());
         heartbeat.unhealed.extend(self.inner.unhealed_reports());
+        heartbeat.problem =
+            self.inner.left_out().into_iter().fold(std::mem::take(&mut heartbeat.problem), |said, more| {
+                if said.is_empty() { more } else { format!("{said}; {more}") }
+            });
         let mut suspects = self.inner.suspects.lock();
         suspects.sent = suspects.waiting.len();
         heartbeat.suspects.extend(suspects.waiting.iter().cloned());
@@ -94,6 +98,15 @@ impl Contributor for DataServer {
 }
 
 impl Inner {
+    /// Directories that are used for nothing and have no identity under which they could be reported: only the log would say it.
+    fn left_out(&self) -> Vec<String> {
+        let unnamed = self.slots.iter().filter(|slot| slot.uuid().is_none());
+        let problems = unnamed.filter_map(|slot| slot.problem());
+        problems
+            .map(|why| format!("it goes on without a disk of its configuration until it is restarted: {why}"))
+            .collect()
+    }
+
     /// Groups whose state changed or that caught up, and a sample of the rest in turn.
     fn pg_reports(&self) -> Vec<PgReport> {
         let slots: Vec<_> = self.by_id.read().iter().map(|(id, slot)| (*id, slot.clone())).collect();

@@ -60,7 +60,8 @@ impl Slot {
 
     fn quarantine(&self, why: &str) {
         tracing::error!(disk = self.disk.name(), why, "the disk is not used; the node goes on without it");
-        *self.problem.lock() = Some(format!("{}: {why}", self.disk.name()));
+        let named = why.starts_with(self.disk.name());
+        *self.problem.lock() = Some(if named { why.to_owned() } else { format!("{}: {why}", self.disk.name()) });
     }
 
     /// Its identity; none while it is not known.

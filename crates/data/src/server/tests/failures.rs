@@ -89,6 +89,11 @@ fn bad_disks_are_quarantined_by_name() {
     for (i, word) in [(0, "belongs to cluster"), (1, "in use"), (2, "photo.jpg")] {
         assert!(health.contains(word) && health.contains(dirs[i].path().to_str().expect("text")), "{health}");
     }
+    // The manager does not know them, and would call the cluster healthy.
+    let mut heartbeat = HeartbeatRequest { problem: "another".into(), ..HeartbeatRequest::default() };
+    server.heartbeat(&mut heartbeat);
+    let told = ["another; it goes on without", "belongs to cluster", "in use", "photo.jpg"];
+    assert!(told.iter().all(|word| heartbeat.problem.contains(word)), "{}", heartbeat.problem);
     assert!(!health.contains(dirs[3].path().to_str().expect("text")), "{health}");
     let good: Vec<_> =
         server.disks().into_iter().filter(|report| report.health == 0).map(|report| report.path).collect();
