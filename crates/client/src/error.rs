@@ -44,8 +44,8 @@ pub enum ClientError {
     NoWritableGroup { what: String, detail: String, full: bool },
     #[error(transparent)]
     Uri(#[from] UriError),
-    /// The file was changed or replaced while it was read.
-    #[error("{what} was changed while it was read; repeat the command for its new contents")]
+    /// The file was changed, replaced or removed for good while it was read.
+    #[error("{what} was changed, or removed, while it was read; repeat the command for what is there now")]
     Changed { what: String },
     /// An answer that a correct server never gives.
     #[error("{what}: the server's answer makes no sense: {detail}; the versions of client and server may not match")]

@@ -22,7 +22,7 @@ pub enum AgentError {
     #[error("cannot start the node's agent: {0}")]
     Thread(#[source] std::io::Error),
     /// The manager did not register the node in time.
-    #[error("this node was not registered within {waited:?}: {last}; check that the managers at {managers} run")]
+    #[error("this node was not registered within {waited:?}: {last}; the managers are {managers}")]
     NotRegistered {
         /// How long it was waited for.
         waited: Duration,

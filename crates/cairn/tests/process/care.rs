@@ -62,6 +62,13 @@ fn what_rm_removes_can_be_brought_back() {
     let now_at = items[1]["now_at"].as_str().expect("a path");
     assert_eq!(cluster.ok(&["fs", "cat", &format!("{now_at}/inner")]), "inner");
     assert!(items[0]["expires_ns"].as_u64() > items[0]["removed_ns"].as_u64());
+    // What went with a directory had no path of its own in the trash; it is told where it is, and how to get it.
+    let within = cluster.fails(&["fs", "trash", "restore", "/home/ann/deep/inner"], 3);
+    let take = format!("cairn fs mv {now_at}/inner PATH");
+    assert!(within.contains("/home/ann/deep was removed as a whole") && within.contains(&take), "{within}");
+    cluster.ok(&["fs", "mv", &format!("{now_at}/inner"), "/home/ann/inner"]);
+    cluster.ok(&["fs", "mv", "/home/ann/inner", &format!("{now_at}/inner")]);
+    assert!(!cluster.fails(&["fs", "trash", "restore", "/home/ann/deeper"], 3).contains("as a whole"));
 
     // Not over what is there by now.
     put(&cluster, "/home/ann/file", b"newer");

@@ -91,6 +91,7 @@ fn a_backup_brings_back_what_was_there_when_it_was_made() {
     lose(&cluster, "meta1");
     lose(&cluster, "manager1");
     let said = cluster.ok(&["admin", "restore", &backups, "--node", &node, "--dir", &meta]);
+    assert!(said.contains("is freed as garbage after garbage_grace"), "{said}");
     assert!(said.contains("entry") && said.contains("of backup 2"), "{said}");
     let manager = string(node_dir(&cluster, "manager1"));
     let at = format!("1@{}", cluster.address);

@@ -98,6 +98,11 @@ async fn cancel(context: &Context, target: Target) -> Result<()> {
 /// How far a drain is, in one line.
 pub fn sentence(drain: &DrainStatus) -> String {
     let name = drain.target.as_ref().map(target_name).unwrap_or_default();
+    if drain.disks == 0 {
+        return format!(
+            "{name} has no disks any more, and new ones there would get nothing: cairn admin drain cancel {name}"
+        );
+    }
     if drain.groups == 0 {
         return format!("{name} is empty: it may be taken away");
     }
@@ -168,6 +173,7 @@ async fn list(context: &Context) -> Result<()> {
 fn rows(status: &StatusResponse) -> Vec<(Value, Vec<String>)> {
     let row = |drain: &DrainStatus| {
         let waits = match (drain.groups, drain.blocked) {
+            _ if drain.disks == 0 => "nothing: its disks are gone; cancel it before new ones come".into(),
             (0, _) => "nothing: it is empty".into(),
             (_, 0) => "-".into(),
             _ => waits(drain),
@@ -220,6 +226,12 @@ mod tests {
         assert!(sentence(&all).ends_with(wanted), "{}", sentence(&all));
         let done = DrainStatus { groups: 0, ..drain.clone() };
         assert_eq!(sentence(&done), "node n17 is empty: it may be taken away");
+        // A rack whose nodes were removed is drained for ever, with whatever is put there in their place.
+        let gone = sentence(&DrainStatus { disks: 0, ..done.clone() });
+        assert!(
+            gone.starts_with("node n17 has no disks any more") && gone.ends_with("drain cancel node n17"),
+            "{gone}"
+        );
         assert_eq!((&drain_json(&drain)["empty"], &drain_json(&done)["empty"]), (&json!(false), &json!(true)));
         let rows = rows(&StatusResponse { drains: vec![drain, done], ..StatusResponse::default() });
         assert!(rows[0].1[7].starts_with("1 cannot leave") && rows[1].1[7].contains("empty"));

@@ -68,6 +68,10 @@ impl RestoreArgs {
         if context.out.is_json() {
             return Ok(());
         }
+        context.out.line(
+            "what was written since has no names any more and is freed as garbage after garbage_grace: if the newer state may be \
+             wanted back, cairn admin config set garbage_period=720h before the node starts, and keep a directory of before",
+        )?;
         context.out.line(format!(
             "next: if the managers are lost, too, cairn admin rebuild-map; then start {node}, cairn admin fsck VOLUME, and \
              give the partitions more members (cairn admin partition remove, then add)"

@@ -115,14 +115,34 @@ async fn list(context: &Context, volume: &Volume, at: &RemotePath, all: bool) ->
     if context.out.is_json() { Ok(()) } else { table.print(&context.out) }
 }
 
-/// What had a path, or is at it now (then also of other users, as far as it may be moved); oldest first.
+/// What had a path, or is at it now (then also of other users, as far as it may be moved); oldest first, never none.
 async fn of_path(trash: &Trash, at: &RemotePath) -> Result<Vec<Trashed>> {
     let all = trash.list(is_in_trash(&at.path)).await.map_err(|error| error.named_for(at))?;
-    Ok(all.into_iter().filter(|trashed| trashed.path == at.path || trashed.now_at == at.path).collect())
+    let had = |trashed: &&Trashed| trashed.path == at.path || trashed.now_at == at.path;
+    let found: Vec<Trashed> = all.iter().filter(had).cloned().collect();
+    if found.is_empty() { Err(not_in_trash(at, &all)) } else { Ok(found) }
 }
 
-fn not_in_trash(at: &RemotePath) -> CliError {
-    let text = format!("{at}: nothing in your trash had this path; cairn fs trash ls shows what there is");
+/// Where something is that went to the trash with a directory above it, the newest one.
+fn within(all: &[Trashed], path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    all.iter().rev().find_map(|trashed| {
+        let rest = path.strip_prefix(trashed.path.as_slice()).filter(|rest| rest.starts_with(b"/"))?;
+        Some((trashed.path.clone(), [trashed.now_at.as_slice(), rest].concat()))
+    })
+}
+
+fn not_in_trash(at: &RemotePath, all: &[Trashed]) -> CliError {
+    let text = match within(all, &at.path) {
+        None => format!("{at}: nothing in your trash had this path; cairn fs trash ls shows what there is"),
+        Some((directory, now_at)) => {
+            let named = |path| RemotePath { path, ..at.clone() };
+            format!(
+                "{at}: {} was removed as a whole: restore that, or take this out of it with cairn fs mv {} PATH, if it was there",
+                named(directory),
+                named(now_at)
+            )
+        }
+    };
     CliError::refused(Exit::NotFound, text)
 }
 
@@ -130,7 +150,7 @@ async fn restore(context: &Context, path: OsString, to: Option<OsString>) -> Res
     let at = context.remote(&path)?;
     let trash = trash_of(context, &at).await?;
     let found = of_path(&trash, &at).await?;
-    let newest = found.last().ok_or_else(|| not_in_trash(&at))?;
+    let newest = found.last().expect("there is one");
     let to = match to {
         Some(to) => context.remote(&to)?,
         None => RemotePath { path: newest.path.clone(), ..at.clone() },
@@ -163,9 +183,6 @@ async fn empty(context: &Context, path: OsString) -> Result<()> {
         b"/" => trash.list(false).await.map_err(|error| error.named_for(&at))?,
         _ => of_path(&trash, &at).await?,
     };
-    if found.is_empty() && at.path != b"/" {
-        return Err(not_in_trash(&at));
-    }
     let removed = trash.remove_all(&found).await.map_err(|error| error.named_for(&at))?;
     match context.out.is_json() {
         true => context.out.json(&json!({ "removed": removed, "volume": at.volume })),
