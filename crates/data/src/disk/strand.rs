@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_env::DiskError;
 use cairn_format::journal_record::{CreateRecord, JournalRecord};
 use cairn_format::overwrite_number::OverwriteNumber;
+use cairn_types::BLOCK_SIZE;
 
 use super::chunk::{AppendJob, Chunk, Done, GoodBlock, Job};
 use super::journal::{Effect, Item};
@@ -189,7 +191,8 @@ impl DiskStore {
         as_of: Option<OverwriteNumber>,
         done: Done<()>,
     ) {
-        let mut state = match self.check().and_then(|()| self.with_tables(chunk)) {
+        let ready = self.check().and_then(|()| self.reserve_block(chunk, block)).and_then(|()| self.with_tables(chunk));
+        let mut state = match ready {
             Ok(state) => state,
             Err(error) => return done(Err(error)),
         };
@@ -211,6 +214,16 @@ impl DiskStore {
         let rejected = self.journal_extent(chunk, &mut state, block, Some(data), Some(done)).1;
         drop(state);
         self.reject(rejected);
+    }
+
+    /// What stands for a bad block may be no more than a hole, or behind the end of its file: without room for it at home it is not taken.
+    fn reserve_block(&self, chunk: &Arc<Chunk>, block: u32) -> Result<(), DataError> {
+        let files = self.files.get(chunk.id);
+        match files.and_then(|files| files.cached.allocate(chunk.place_of(block), BLOCK_SIZE as u64)) {
+            Err(error @ DiskError::NoSpace { .. }) => Err(self.write_failed(chunk.id, &error)),
+            // Its file is not made yet, or gone; whatever else is wrong shows when it is written.
+            _ => Ok(()),
+        }
     }
 
     /// Waits while too much is on its way home. Only with threads; a store that is driven by hand does not wait.

@@ -166,6 +166,38 @@ fn what_finds_no_room_at_home_stays_in_the_journal() {
     }
 }
 
+/// A full disk would leave service because a block is healed of which it has nothing, not even the place.
+#[test]
+fn a_hole_is_not_healed_without_room_for_it() {
+    let disk = SimDisk::with_options(SimDiskOptions { capacity: 64 << 20, ..SimDiskOptions::seeded(1) });
+    let store = open(&disk).expect("an empty disk");
+    append(&store, append_op(id(1), 0, &bytes(1, BULK), true)).expect("durable");
+    let (sealed, done) = slot();
+    store.seal(id(1), done).expect("begun");
+    outcome(&store, &sealed).expect("sealed");
+    store.checkpoint();
+    drop(store);
+    disk.kill();
+    let file = disk.open(&paths::chunk(id(1)), OpenOptions::READ_WRITE).expect("there");
+    file.set_len(69_632 + 10 * 4096).expect("cut off");
+    let store = open(&disk).expect("opens");
+    let heal = |block: usize| {
+        let good = good_block(id(1), &bytes(1, BULK)[block * 4096..(block + 1) * 4096]);
+        let (healed, done) = slot();
+        store.heal(id(1), block as u32, good, done).expect("begun");
+        let outcome = outcome(&store, &healed);
+        store.checkpoint();
+        assert_eq!(store.failure(), None, "a full disk is not a broken one");
+        outcome.map_err(|error| error.code())
+    };
+    disk.set_capacity(0);
+    assert_eq!(heal(15), Err(ErrorCode::NoSpace));
+    assert_eq!(heal(5), Ok(()), "it has its place");
+    disk.set_capacity(64 << 20);
+    assert_eq!(heal(15), Ok(()));
+    assert_eq!(store.verify_block(id(1), 15), Ok(true));
+}
+
 /// A flipped bit would be served as good, or a block could not be healed.
 #[test]
 fn flipped_bits_are_found_and_healed() {

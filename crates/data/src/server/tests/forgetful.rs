@@ -7,7 +7,7 @@ use super::cluster::{Cluster, eventually, pattern};
 use super::overwrites::{block, chunk, equal, overwrite_soon, start};
 use super::rebuilds::damage;
 use super::repairs::{free, id};
-use super::sources::at_rest;
+use super::sources::at_home;
 
 const BLOCKS: usize = 40;
 
@@ -19,11 +19,10 @@ fn overwritten(cluster: &Cluster) -> (u32, Vec<u8>) {
 /// The same of so many blocks; it may still be open.
 fn overwritten_of(cluster: &Cluster, blocks: usize, sealed: bool) -> (u32, Vec<u8>) {
     let index = chunk(cluster, blocks * BLOCK_SIZE, sealed);
-    at_rest(cluster, 0, index);
-    cluster.nodes[0].store().checkpoint();
+    at_home(cluster, 0, index);
     let before = std::fs::read(cluster.nodes[0].file(index)).expect("at home");
     cluster.overwrite(0, &[1, 2], index, 1, &[(2, block(9))]).expect("done");
-    cluster.nodes[0].store().checkpoint();
+    at_home(cluster, 0, index);
     (index, before)
 }
 
@@ -194,13 +193,12 @@ fn the_last_block_is_compared_although_the_end_was_forgotten() {
         let mut cluster = start();
         let index = chunk(&cluster, BLOCKS * BLOCK_SIZE + 1000, false);
         let (i, chain) = if leads { (0, [1, 2]) } else { (1, [1, 2]) };
-        at_rest(&cluster, i, index);
-        cluster.nodes[i].store().checkpoint();
+        at_home(&cluster, i, index);
         let before = std::fs::read(cluster.nodes[i].file(index)).expect("at home");
         cluster.seal(0, &chain, index).expect("sealed");
         let tail = [pattern(9, 1000), vec![0; BLOCK_SIZE - 1000]].concat();
         cluster.overwrite(0, &chain, index, 1, &[(LAST, tail)]).expect("done");
-        cluster.nodes[i].store().checkpoint();
+        at_home(&cluster, i, index);
         let path = cluster.nodes[i].file(index);
         // What was not home yet when the node ended would be written over it.
         eventually("it to be forgotten", || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cairn_format::chunk_header::PUNCHED_OFFSET;
 use cairn_rpc::Payload;
 use cairn_types::MemberState::{Offline, Serving, Syncing};
-use cairn_types::{CHUNK_SIZE_MAX, ErrorCode, PgId, Scheme};
+use cairn_types::{CHUNK_SIZE_MAX, ErrorCode, PgId, Scheme, Time};
 use cairn_wire::Opcode;
 use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
@@ -105,17 +105,16 @@ fn bringing_back_goes_on(lost_by: usize, in_vain: u32) {
     const BYTES: usize = 3 << 20;
     let mut cluster = Cluster::start_tuned(3, |config| {
         soon(config);
-        config.idle_seal = Duration::from_millis(50);
+        config.idle_seal = Duration::from_secs(1);
     });
     let others = [1 - lost_by, 2];
     let bytes = pattern(1, BYTES);
-    // On a busy machine it may be sealed as idle between two appends.
-    let written = |index| {
-        let append = |at: usize| cluster.append(0, &[1, 2], index, at as u64, &bytes[at..at + (1 << 20)]).is_ok();
-        (0..BYTES).step_by(1 << 20).all(append)
-    };
-    let allocate = || cluster.allocate(0).expect("an index");
-    let index = std::iter::repeat_with(allocate).find(|index| written(*index)).expect("there is always one more");
+    let mut index = 0;
+    eventually("a chunk that is not idle in between", || {
+        index = cluster.allocate(0).expect("an index");
+        let piece = |at: usize| &bytes[at..at + (1 << 20)];
+        (0..BYTES).step_by(1 << 20).all(|at| cluster.append(0, &[1, 2], index, at as u64, piece(at)).is_ok())
+    });
     cluster.seal(0, &[1, 2], index).expect("sealed");
     for i in others {
         cluster.nodes[i].store().checkpoint();
@@ -131,6 +130,17 @@ fn bringing_back_goes_on(lost_by: usize, in_vain: u32) {
         restores.tries(cairn_types::DiskId(cluster.nodes[lost_by].disk), id(index))
     };
     eventually("further attempts", || tries(&cluster) >= in_vain);
+    if lost_by == 0 {
+        // What is idle is closed, but not this.
+        let idle = cluster.allocate(0).expect("an index");
+        cluster.append(0, &[1, 2], idle, 0, &bytes[..4096]).expect("appended");
+        let store = cluster.nodes[0].store();
+        for of in [index, idle] {
+            store.chunk(id(of)).expect("here").state.lock().last_append = Time::default();
+        }
+        eventually("a look at what is idle", || store.info(id(idle)).is_some_and(|info| info.sealed));
+        assert!(!store.info(id(index)).expect("here").sealed, "it would stay short");
+    }
     // One of them has it whole.
     damage(&cluster, 2, index, 600);
     eventually("all of it", || {

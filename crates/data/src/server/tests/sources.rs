@@ -46,6 +46,17 @@ pub(super) fn at_rest(cluster: &Cluster, i: usize, index: u32) {
     eventually("it is at rest", || store.chunk(id(index)).is_some_and(|chunk| chunk.state.lock().overlay.is_empty()));
 }
 
+/// The same with its tables and its state.
+pub(super) fn at_home(cluster: &Cluster, i: usize, index: u32) {
+    at_rest(cluster, i, index);
+    let store = cluster.nodes[i].store();
+    let chunk = store.chunk(id(index)).expect("here");
+    eventually("it is at home", || {
+        store.checkpoint();
+        chunk.state.lock().pending == 0
+    });
+}
+
 fn healed(cluster: &Cluster, i: usize, index: u32, block: u32) {
     let store = cluster.nodes[i].store();
     eventually(&format!("member {i} heals its block {block}"), || store.verify_block(id(index), block) == Ok(true));
