@@ -5,6 +5,7 @@
 //! | good | gray | its mean write took [`TIMES_PEERS`] times that of its peers, and at least [`SLOW_MIN_US`], for `gray_after` longer than it did not |
 //! | good | gray | [`BAD_BLOCKS`] blocks were found bad on it within [`BAD_WINDOW`] |
 //! | gray | good | it was heard for `gray_clear` without a slow write or another bad block |
+//! | gray | good | without it a scheme in use lacks disks, because others are away: new data on a slow disk is better than none |
 //! | gray | good | an operator says so |
 //!
 //! What is seen is the leader's memory: a new leader counts anew. What it comes to is in the log. A gray disk gets nothing new, and one
@@ -82,9 +83,14 @@ impl State {
     pub fn may_be_gray(&self, disk: DiskId) -> bool {
         let in_service = self.disks().filter(|d| self.is_able(d.id)).count();
         let marked = self.grays().filter(|(disk, _)| self.is_able(*disk)).count();
+        self.is_able(disk) && !self.is_gray(disk) && marked < (in_service / SHARE).max(1) && self.suffices_without(disk)
+    }
+
+    /// Whether the disks that take new data are enough for all schemes in use without this one.
+    fn suffices_without(&self, disk: DiskId) -> bool {
         let left = self.disks().filter(|d| d.id != disk && self.takes_more(d.id)).count();
         let wanted = self.pgs().filter(|pg| !pg.retired).map(|pg| pg.members.len()).max().unwrap_or(1);
-        self.is_able(disk) && !self.is_gray(disk) && marked < (in_service / SHARE).max(1) && left >= wanted
+        left >= wanted
     }
 
     pub(crate) fn set_gray(&mut self, time: WallTime, command: &SetGray) -> Result<Outcome, WireError> {
@@ -148,7 +154,7 @@ impl Grayness {
         let (after, clear) = (state.config().duration(Key::GrayAfter), state.config().duration(Key::GrayClear));
         // Who is filled in the place of another one is busy.
         let filled: BTreeSet<DiskId> = state.pgs().filter(|pg| !pg.retired).flat_map(Pg::filling).collect();
-        let mut verdicts = Vec::new();
+        let (mut verdicts, mut lifted) = (Vec::new(), false);
         for (disk, load) in loads() {
             let sight = self.disks.entry(*disk).or_insert_with(|| Sight { told: load.bad_blocks, ..Sight::default() });
             let peers = median_without(&writes, *disk);
@@ -165,7 +171,9 @@ impl Grayness {
             if state.is_gray(*disk) {
                 // Who says that it is good means what was seen so far.
                 (sight.slow, sight.found) = (Duration::ZERO, 0);
-                if sight.good >= clear {
+                let needed = !lifted && !state.suffices_without(*disk);
+                lifted |= needed;
+                if sight.good >= clear || needed {
                     *sight = Sight { told: load.bad_blocks, ..Sight::default() };
                     verdicts.push(Verdict::Good(*disk));
                 }

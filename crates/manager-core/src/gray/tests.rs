@@ -1,7 +1,7 @@
 //! Which disks are marked and when, with a model of time: one look each five seconds.
 use super::*;
 use crate::apply::tests::{cluster, ok};
-use crate::command::{Command, ConfigValue, CreatePgs, Disks, SetConfig};
+use crate::command::{Command, ConfigValue, CreatePgs, Disks, NodeAt, NodesDown, SetConfig};
 use crate::moves;
 use crate::soft::DiskLoad;
 
@@ -53,6 +53,30 @@ impl Model {
         let item = ConfigValue { key: key.into(), value: value.into() };
         ok(&mut self.state, Command::SetConfig(SetConfig { items: vec![item] }));
     }
+}
+
+/// With some nodes down nobody could write, although a disk is there that is only slow, or had some bad blocks.
+#[test]
+fn a_gray_disk_is_used_when_too_few_others_are_left() {
+    let mut model = Model::new(9);
+    model.latency(2, 400_000);
+    let found = model.pass(300);
+    assert!(matches!(found.as_slice(), [(_, Verdict::Gray(DiskId(2), _))]), "{found:?}");
+    let down = |model: &mut Model, disks: &[u32]| {
+        let at = |disk: &u32| {
+            let node = model.state.disk(DiskId(*disk)).expect("known").node;
+            let incarnation = model.state.node(node).expect("known").incarnation.get();
+            NodeAt { node: node.get(), incarnation }
+        };
+        let nodes = disks.iter().map(at).collect();
+        ok(&mut model.state, Command::NodesDown(NodesDown { nodes }));
+    };
+    down(&mut model, &[4, 5, 6, 7, 8]);
+    assert_eq!(model.pass(60), [], "three others are enough for three copies");
+    down(&mut model, &[9]);
+    assert!(matches!(model.pass(STEP).as_slice(), [(_, Verdict::Good(DiskId(2)))]));
+    assert!(model.state.takes_more(DiskId(2)));
+    assert_eq!(model.pass(600), [], "slow as it is, it is needed");
 }
 
 /// A disk that holds up all writers would stay until it dies; or one that had a bad minute be emptied.
