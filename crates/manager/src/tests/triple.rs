@@ -174,6 +174,13 @@ fn a_new_leader_asks_before_it_calls_others_dead() {
     use cairn_wire::data::NodeAddress;
     let managers = Managers::start(3, 1, 3);
     managers.cluster();
+    // On a busy machine managers register, and are heard, later than the cluster serves.
+    eventually("all managers to be known", || {
+        let status = managers.status();
+        let addresses = status.map.unwrap_or_default().nodes.into_iter().filter(|node| (1..=3).contains(&node.id));
+        let known = addresses.filter(|node| !node.address.is_empty()).count();
+        (known == 3 && status.manager_members.iter().filter(|member| member.answers).count() == 3).then_some(())
+    });
     let leader = managers.leader();
     let elsewhere = NodeAddress { node: leader as u32 + 1, address: "127.0.0.1:1".into() };
     let again = ChangeMembersRequest {
