@@ -311,7 +311,10 @@ fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
             let pgs = state.disks_of(node.id).flat_map(|d| state.pgs_of(d.id)).filter(|pg| !pg.retired).count();
             let mut means = match (node.roles.has(Roles::DATA), pgs) {
                 (true, 0) => "none of its disks holds data".to_string(),
-                (true, n) => format!("{} lack it; its copies catch up when it returns", groups(n)),
+                (true, n) => {
+                    let lack = if n == 1 { "lacks" } else { "lack" };
+                    format!("{} {lack} it; its copies catch up when it returns", groups(n))
+                }
                 (false, _) => String::new(),
             };
             let missed = missed(state, node);

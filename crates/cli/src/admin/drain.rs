@@ -109,10 +109,12 @@ pub fn sentence(drain: &DrainStatus) -> String {
     let left = left_ms(drain)
         .map_or_else(String::new, |ms| format!(", {} left at {}/s", age(ms), bytes(drain.bytes_per_second)));
     let mut text = format!(
-        "{name} still has members of {} placement groups, about {}; {} are being moved{left}",
+        "{name} still has members of {} placement {}, about {}; {} {} being moved{left}",
         drain.groups,
+        if drain.groups == 1 { "group" } else { "groups" },
         bytes(drain.bytes_left),
-        drain.moving
+        drain.moving,
+        if drain.moving == 1 { "is" } else { "are" }
     );
     if drain.blocked > 0 {
         text.push_str(&format!("; {}", waits(drain)));
@@ -224,6 +226,8 @@ mod tests {
         let wanted =
             "; 6 cannot leave: d3 in pg9 and 2 more: add a disk; d4 in pg2: others do not serve; 2 for other reasons";
         assert!(sentence(&all).ends_with(wanted), "{}", sentence(&all));
+        let one = sentence(&DrainStatus { groups: 1, moving: 1, blocked: 0, ..drain.clone() });
+        assert!(one.contains("of 1 placement group, about 3.0 GiB; 1 is being moved"), "{one}");
         let done = DrainStatus { groups: 0, ..drain.clone() };
         assert_eq!(sentence(&done), "node n17 is empty: it may be taken away");
         // A rack whose nodes were removed is drained for ever, with whatever is put there in their place.
