@@ -240,7 +240,7 @@ impl DiskStore {
     ) -> Result<ReadBlocks, DataError> {
         self.check()?;
         // Its file goes at any moment once it is deleted: then that is why it cannot be read.
-        self.read_present(chunk, offset, length, purpose).map_err(|error| match &error {
+        self.read_present(chunk, (offset, length), purpose).map_err(|error| match &error {
             DataError::Unreadable { chunk: id, .. } if chunk.is_deleted() => DataError::Deleted { chunk: *id },
             _ => error,
         })
@@ -249,8 +249,7 @@ impl DiskStore {
     fn read_present(
         &self,
         chunk: &Arc<Chunk>,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
         purpose: ReadPurpose,
     ) -> Result<ReadBlocks, DataError> {
         let blocks = self.checked_range(chunk, &*self.with_tables(chunk)?, offset, length)?;

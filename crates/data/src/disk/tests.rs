@@ -5,6 +5,7 @@ mod crash;
 mod faults;
 mod gone;
 mod holes;
+mod interrupted;
 mod lingers;
 mod model;
 mod overwrites;

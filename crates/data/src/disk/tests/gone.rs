@@ -3,75 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cairn_env::disk::DirEntry;
-use cairn_env::{Disk, DiskError, File, LockGuard, OpenOptions, Space};
-use cairn_sim::SimDisk;
+use cairn_env::{Disk, OpenOptions};
 use cairn_types::{BLOCK_SIZE, ErrorCode};
-use parking_lot::Mutex;
 
+use super::interrupted::Interrupted;
 use super::model::{append, append_op, config, id, open_on, outcome, read, slot};
 use crate::disk::files::FileCache;
 use crate::disk::{DiskConfig, DiskStore, paths};
-
-type Meanwhile = Box<dyn FnOnce() + Send>;
-
-/// A disk on which something happens just before or just behind the next time that a file is opened.
-struct Interrupted {
-    disk: SimDisk,
-    before: Mutex<Option<Meanwhile>>,
-    behind: Mutex<Option<Meanwhile>>,
-}
-
-impl Interrupted {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { disk: SimDisk::new(1), before: Mutex::default(), behind: Mutex::default() })
-    }
-    fn happen(moment: &Mutex<Option<Meanwhile>>) {
-        let meanwhile = moment.lock().take();
-        if let Some(meanwhile) = meanwhile {
-            meanwhile();
-        }
-    }
-}
-
-impl Disk for Interrupted {
-    fn open(&self, path: &str, options: OpenOptions) -> Result<Arc<dyn File>, DiskError> {
-        Self::happen(&self.before);
-        let file = self.disk.open(path, options);
-        Self::happen(&self.behind);
-        file
-    }
-    fn remove(&self, path: &str) -> Result<(), DiskError> {
-        self.disk.remove(path)
-    }
-    fn remove_dir(&self, path: &str) -> Result<(), DiskError> {
-        self.disk.remove_dir(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        self.disk.rename(from, to)
-    }
-    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
-        self.disk.sync_dir(dir)
-    }
-    fn create_dir_all(&self, dir: &str) -> Result<(), DiskError> {
-        self.disk.create_dir_all(dir)
-    }
-    fn list(&self, dir: &str) -> Result<Vec<DirEntry>, DiskError> {
-        self.disk.list(dir)
-    }
-    fn exists(&self, path: &str) -> Result<bool, DiskError> {
-        self.disk.exists(path)
-    }
-    fn space(&self) -> Result<Space, DiskError> {
-        self.disk.space()
-    }
-    fn lock(&self, path: &str) -> Result<Box<dyn LockGuard>, DiskError> {
-        self.disk.lock(path)
-    }
-    fn name(&self) -> &str {
-        self.disk.name()
-    }
-}
 
 /// Frees all of chunk 1; its file is gone when this returns.
 fn delete(store: &DiskStore) {

@@ -1,111 +1,16 @@
 //! A seal gives back what is reserved behind the end of a chunk while something else makes the chunk longer.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_env::disk::DirEntry;
-use cairn_env::{Disk, DiskError, File, LockGuard, OpenOptions, Space};
+use cairn_env::{Disk, OpenOptions};
 use cairn_sim::SimDisk;
 use cairn_types::{BLOCK_SIZE, ChunkId};
 use parking_lot::Mutex;
 
+use super::interrupted::Interrupted;
 use super::model::{append, append_op, config, id, open_on, outcome, read, slot};
 use crate::disk::{AppendOp, DataError, DiskStore, paths};
-
-type Meanwhile = Box<dyn FnOnce() + Send>;
-
-/// A disk on which something happens just behind the next time that a file is asked for its length.
-struct Measured {
-    disk: SimDisk,
-    meanwhile: Arc<Mutex<Option<Meanwhile>>>,
-}
-
-impl Disk for Measured {
-    fn open(&self, path: &str, options: OpenOptions) -> Result<Arc<dyn File>, DiskError> {
-        let file = self.disk.open(path, options)?;
-        Ok(Arc::new(MeasuredFile { file, meanwhile: self.meanwhile.clone() }))
-    }
-    fn remove(&self, path: &str) -> Result<(), DiskError> {
-        self.disk.remove(path)
-    }
-    fn remove_dir(&self, path: &str) -> Result<(), DiskError> {
-        self.disk.remove_dir(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        self.disk.rename(from, to)
-    }
-    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
-        self.disk.sync_dir(dir)
-    }
-    fn create_dir_all(&self, dir: &str) -> Result<(), DiskError> {
-        self.disk.create_dir_all(dir)
-    }
-    fn list(&self, dir: &str) -> Result<Vec<DirEntry>, DiskError> {
-        self.disk.list(dir)
-    }
-    fn exists(&self, path: &str) -> Result<bool, DiskError> {
-        self.disk.exists(path)
-    }
-    fn space(&self) -> Result<Space, DiskError> {
-        self.disk.space()
-    }
-    fn lock(&self, path: &str) -> Result<Box<dyn LockGuard>, DiskError> {
-        self.disk.lock(path)
-    }
-    fn name(&self) -> &str {
-        self.disk.name()
-    }
-}
-
-struct MeasuredFile {
-    file: Arc<dyn File>,
-    meanwhile: Arc<Mutex<Option<Meanwhile>>>,
-}
-
-impl File for MeasuredFile {
-    fn len(&self) -> Result<u64, DiskError> {
-        let len = self.file.len();
-        let meanwhile = self.meanwhile.lock().take();
-        if let Some(meanwhile) = meanwhile {
-            meanwhile();
-        }
-        len
-    }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
-        self.file.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
-        self.file.write_at(buf, offset)
-    }
-    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(), DiskError> {
-        self.file.write_vectored_at(bufs, offset)
-    }
-    fn sync_data(&self) -> Result<(), DiskError> {
-        self.file.sync_data()
-    }
-    fn sync_all(&self) -> Result<(), DiskError> {
-        self.file.sync_all()
-    }
-    fn set_len(&self, len: u64) -> Result<(), DiskError> {
-        self.file.set_len(len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
-        self.file.allocate(offset, len)
-    }
-    fn punch_hole(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
-        self.file.punch_hole(offset, len)
-    }
-    fn allocated_bytes(&self) -> Result<u64, DiskError> {
-        self.file.allocated_bytes()
-    }
-    fn is_direct(&self) -> bool {
-        self.file.is_direct()
-    }
-    fn path(&self) -> &str {
-        self.file.path()
-    }
-}
 
 /// How long the seal waits for what comes between: it comes at once, unless the store keeps it out.
 const BETWEEN: Duration = Duration::from_millis(100);
@@ -126,16 +31,15 @@ fn held(disk: &SimDisk, chunk: ChunkId) -> u64 {
 fn a_seal_cuts_off_nothing_that_comes_meanwhile() {
     const HEAD: usize = 8 * BLOCK_SIZE;
     for (way, bytes) in [("bulk", 16 * BLOCK_SIZE), ("journal", 2 * BLOCK_SIZE)] {
-        let (sim, meanwhile) = (SimDisk::new(1), Arc::default());
-        let disk = Arc::new(Measured { disk: sim.clone(), meanwhile: Arc::clone(&meanwhile) });
-        let store = open_on(disk, config()).expect("an empty disk");
+        let disk = Interrupted::new();
+        let store = open_on(disk.clone(), config()).expect("an empty disk");
         append(&store, append_op(id(1), 0, &[1; HEAD], true)).expect("durable");
         store.checkpoint();
 
         let (ended, end) = std::sync::mpsc::channel::<Result<(), DataError>>();
         let (others, threads) = (store.clone(), Arc::<Mutex<Vec<std::thread::JoinHandle<()>>>>::default());
         let started = threads.clone();
-        *meanwhile.lock() = Some(Box::new(move || {
+        *disk.measured.lock() = Some(Box::new(move || {
             let (between, came) = std::sync::mpsc::channel();
             let appends = std::thread::spawn(move || {
                 let outcome = others.append(
@@ -159,7 +63,7 @@ fn a_seal_cuts_off_nothing_that_comes_meanwhile() {
         end.recv().expect("ended").expect("appended");
         threads.lock().drain(..).for_each(|thread| thread.join().expect("ended well"));
         outcome(&store, &sealed).expect("sealed");
-        assert!(meanwhile.lock().is_none(), "the seal did not look at the length");
+        assert!(disk.measured.lock().is_none(), "the seal did not look at the length");
 
         let last = (HEAD + bytes) as u64;
         append(&store, repaired(id(1), last, &[3; 16 * BLOCK_SIZE])).expect("what follows");

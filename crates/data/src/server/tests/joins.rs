@@ -12,7 +12,7 @@ use super::cluster::{Cluster, PG, TestNode, eventually};
 use super::rebuilds::damage;
 use super::repairs::id;
 use super::shards::{ALL, RS32, UNIT};
-use super::sources::at_rest;
+use super::sources::{at_rest, put_sealed};
 use super::stripes::Shards;
 
 fn caught_up(cluster: &Cluster, i: usize) {
@@ -21,13 +21,8 @@ fn caught_up(cluster: &Cluster, i: usize) {
 
 /// A sealed chunk on all members, at rest.
 fn sealed(cluster: &Cluster, seed: u64, length: usize) -> (u32, Shards) {
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, seed, length);
-    shards.put(cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-        at_rest(cluster, i, index);
-    }
+    let (index, shards) = put_sealed(cluster, seed, length);
+    ALL.iter().for_each(|i| at_rest(cluster, *i, index));
     (index, shards)
 }
 

@@ -14,7 +14,7 @@ use super::cluster::{Cluster, PG, TestNode, eventually, pattern};
 use super::rebuilds::damage;
 use super::repairs::id;
 use super::shards::{ALL, RS32, UNIT};
-use super::sources::at_rest;
+use super::sources::{at_rest, sealed, sealed_at_rest};
 use super::stripes::{Shards, read_as, read_shard};
 
 fn caught_up(cluster: &Cluster, i: usize) {
@@ -105,14 +105,8 @@ fn waits_for(cluster: &Cluster, i: usize) -> String {
 /// A block that only a replaced disk still has would be given up, and the disk that has it would be told to delete it.
 #[test]
 fn nothing_is_given_up_while_a_replaced_disk_may_have_it() {
-    let mut cluster = Cluster::start_scheme(RS32, |config| config.lose_after = std::time::Duration::from_millis(100));
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 13, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-        at_rest(&cluster, i, index);
-    }
+    let (mut cluster, index, _) =
+        sealed_at_rest(|config| config.lose_after = std::time::Duration::from_millis(100), 13, 4 * UNIT);
     cluster.raise(&[Serving, Serving, Serving, Serving, Offline]);
     // With the shard of the replaced disk three of the row would be good.
     [0, 2].iter().for_each(|i| damage(&cluster, *i, index, 21));
@@ -181,13 +175,7 @@ fn what_the_primary_lost_comes_from_the_other_members() {
 /// A disk that was a member in another place would serve one shard's bytes as another's, under checksums that match.
 #[test]
 fn a_shard_of_another_place_is_not_believed() {
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 5, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-    }
+    let (mut cluster, index, shards) = sealed(|_| {}, 5, 4 * UNIT);
     cluster.nodes.swap(1, 2);
     cluster.raise(&[Serving, Syncing, Serving, Serving, Serving]);
     eventually("it says so", || waits_for(&cluster, 1).contains("is shard 2, but the disk is member 1"));

@@ -15,6 +15,7 @@ use super::cluster::{Cluster, PG, eventually, pattern};
 use super::rebuilds::{damage, report};
 use super::repairs::{free, id};
 use super::shards::{ALL, RS32, UNIT};
+use super::sources::sealed;
 use super::stripes::{Shards, read_shard};
 
 fn soon(config: &mut crate::DataConfig) {
@@ -29,13 +30,7 @@ pub(super) fn remove(dir: &std::path::Path, index: u32) {
 /// A chunk file that vanished would be missing until the member's next catch-up: with another loss it would be too late.
 #[test]
 fn a_missing_chunk_comes_back_when_it_is_read() {
-    let mut cluster = Cluster::start_scheme(RS32, soon);
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 1, 6 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-    }
+    let (mut cluster, index, shards) = sealed(soon, 1, 6 * UNIT);
     for i in [2, 3] {
         cluster.restart_with(i, |dir| remove(dir, index));
     }
@@ -61,13 +56,7 @@ fn a_missing_chunk_comes_back_when_it_is_read() {
 /// A shard would stay away until somebody reads it once more because its group went on to a new epoch while it was brought back.
 #[test]
 fn a_new_epoch_does_not_end_bringing_back() {
-    let mut cluster = Cluster::start_scheme(RS32, soon);
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 1, 128 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-    }
+    let (mut cluster, index, shards) = sealed(soon, 1, 128 * UNIT);
     cluster.restart_with(4, |dir| remove(dir, index));
     cluster.raise(&[Serving; 5]);
     let missing = read_shard(&cluster, 4, index, 0, UNIT).expect_err("it is not there");
@@ -308,13 +297,7 @@ fn a_hole_whose_mark_was_lost_is_freed_when_others_know_that_the_chunk_was_delet
 /// A file that was set aside as damaged would be missed only when somebody reads it.
 #[test]
 fn a_damaged_file_is_brought_back_at_once() {
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 1, 2 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-    }
+    let (mut cluster, index, shards) = sealed(|_| {}, 1, 2 * UNIT);
     cluster.restart_with(4, |dir| {
         let path = dir.join(format!("pg/{PG}/{index:010}.chunk"));
         std::fs::write(path, vec![0; 300_000]).expect("damaged");

@@ -14,8 +14,8 @@ use super::cluster::{Cluster, eventually, pattern};
 use super::rebuilds::damage;
 use super::repairs::{free, id};
 use super::restores::remove;
-use super::shards::{ALL, RS32, UNIT};
-use super::stripes::Shards;
+use super::shards::UNIT;
+use super::sources::sealed;
 
 fn scrub(cluster: &Cluster, i: usize, start: bool) -> ScrubReport {
     let request = ScrubRequest { disk: cluster.nodes[i].disk, start };
@@ -152,13 +152,7 @@ fn chunks_that_vanished_unnoticed_are_brought_back() {
     }
     assert!(cluster.nodes[1].store().info(id(indices[2])).is_none());
 
-    let mut cluster = Cluster::start_scheme(RS32, |config| config.restore_delay = Duration::from_millis(50));
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 1, 6 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-    }
+    let (mut cluster, index, shards) = sealed(|config| config.restore_delay = Duration::from_millis(50), 1, 6 * UNIT);
     cluster.restart_with(2, |dir| remove(dir, index));
     cluster.raise(&[Serving; 5]);
     scrub(&cluster, 2, true);

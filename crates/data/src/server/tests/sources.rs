@@ -11,7 +11,7 @@ use cairn_wire::Opcode;
 use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{ChunkHeader, FreeItem, FreeRequest, FreeResponse, ReadRequest, ReadResponse};
 
-use super::cluster::{Cluster, PG, eventually, pattern};
+use super::cluster::{Cluster, PG, Tune, eventually, pattern};
 use super::rebuilds::{damage, damage_at, report};
 use super::repairs::id;
 use super::shards::{ALL, RS32, UNIT};
@@ -38,6 +38,31 @@ fn copied(cluster: &Cluster, seed: u64) -> u32 {
         at_rest(cluster, i, index);
     }
     index
+}
+
+/// A sealed chunk on all members.
+pub(super) fn put_sealed(cluster: &Cluster, seed: u64, length: usize) -> (u32, Shards) {
+    let index = cluster.allocate(0).expect("an index");
+    let shards = Shards::new(RS32, seed, length);
+    shards.put(cluster, &ALL, index);
+    for i in ALL {
+        cluster.seal(i, &[], index).expect("sealed");
+    }
+    (index, shards)
+}
+
+/// A group with one.
+pub(super) fn sealed(tune: Tune, seed: u64, length: usize) -> (Cluster, u32, Shards) {
+    let cluster = Cluster::start_scheme(RS32, tune);
+    let (index, shards) = put_sealed(&cluster, seed, length);
+    (cluster, index, shards)
+}
+
+/// The same with all of it at rest, so that it can be damaged.
+pub(super) fn sealed_at_rest(tune: Tune, seed: u64, length: usize) -> (Cluster, u32, Shards) {
+    let (cluster, index, shards) = sealed(tune, seed, length);
+    ALL.iter().for_each(|i| at_rest(&cluster, *i, index));
+    (cluster, index, shards)
 }
 
 /// What is still on its way home would be written over the damage.
@@ -266,14 +291,7 @@ fn every_row_is_made_of_what_is_good_of_it() {
 /// The bad blocks of a row would be healed one by one only as readers find them, and each new loss be the one too many.
 #[test]
 fn a_row_with_several_bad_blocks_heals_as_a_whole() {
-    let cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 7, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-        at_rest(&cluster, i, index);
-    }
+    let (cluster, index, shards) = sealed_at_rest(|_| {}, 7, 4 * UNIT);
     damage(&cluster, 0, index, 20);
     damage(&cluster, 2, index, 20);
     report(&cluster, 0, index, 20).expect("healed from the other three");
@@ -295,13 +313,7 @@ fn a_row_with_several_bad_blocks_heals_as_a_whole() {
 #[test]
 fn row_checksums_are_mended_when_the_others_are_back() {
     use std::os::unix::fs::FileExt;
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 8, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-    }
+    let (mut cluster, index, shards) = sealed(|_| {}, 8, 4 * UNIT);
     // Parity 3 has a wrong checksum of block 7 of data shard 1, and hears nothing from that one.
     cluster.kill(1);
     cluster.restart_with(3, |dir| {
@@ -325,14 +337,7 @@ fn row_checksums_are_mended_when_the_others_are_back() {
 #[test]
 fn a_lost_row_does_not_keep_others_from_being_mended() {
     use std::os::unix::fs::FileExt;
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 8, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-        at_rest(&cluster, i, index);
-    }
+    let (mut cluster, index, shards) = sealed_at_rest(|_| {}, 8, 4 * UNIT);
     [0, 1, 4].iter().for_each(|i| damage(&cluster, *i, index, 3));
     cluster.restart_with(3, |dir| {
         let path = dir.join(format!("pg/{PG}/{index:010}.chunk"));
@@ -351,14 +356,7 @@ fn a_lost_row_does_not_keep_others_from_being_mended() {
 /// One block that nobody has would keep a whole range that a device cannot read from being healed.
 #[test]
 fn a_lost_block_does_not_keep_a_range_from_being_healed() {
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 8, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-        at_rest(&cluster, i, index);
-    }
+    let (mut cluster, index, shards) = sealed_at_rest(|_| {}, 8, 4 * UNIT);
     [1, 2, 3].iter().for_each(|i| damage(&cluster, *i, index, 40));
     let header = cluster.nodes[0].store().chunk(id(index)).expect("here").header.data_offset();
     cluster.restart_with(0, |dir| {
@@ -377,14 +375,7 @@ fn a_lost_block_does_not_keep_a_range_from_being_healed() {
 /// A bad block that was found while too few members answered would stay bad until somebody reads it again.
 #[test]
 fn a_bad_block_is_healed_when_the_others_are_back() {
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 9, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-        at_rest(&cluster, i, index);
-    }
+    let (mut cluster, index, shards) = sealed_at_rest(|_| {}, 9, 4 * UNIT);
     damage(&cluster, 2, index, 12);
     [0, 4].iter().for_each(|i| cluster.kill(*i));
     let error = report(&cluster, 2, index, 12).expect_err("two of four others answer");
@@ -398,14 +389,7 @@ fn a_bad_block_is_healed_when_the_others_are_back() {
 /// A row would be lost, and its member catch up for ever, although enough of it is on members that catch up themselves.
 #[test]
 fn members_that_catch_up_are_the_last_source() {
-    let mut cluster = Cluster::start_scheme(RS32, |_| {});
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 11, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-        at_rest(&cluster, i, index);
-    }
+    let (mut cluster, index, shards) = sealed_at_rest(|_| {}, 11, 4 * UNIT);
     // Two of three serving members are good in each of these rows.
     let bad = [(0, 5), (1, 22), (2, 63)];
     for (member, block) in bad {
@@ -457,14 +441,8 @@ fn a_member_that_does_not_serve_answers_only_for_the_epoch_of_the_chunk() {
 /// One row that is lost for good would keep its member out of the group for ever, and every other row of it a shard short.
 #[test]
 fn a_row_that_is_lost_keeps_nobody_out() {
-    let mut cluster = Cluster::start_scheme(RS32, |config| config.lose_after = std::time::Duration::from_millis(200));
-    let index = cluster.allocate(0).expect("an index");
-    let shards = Shards::new(RS32, 13, 4 * UNIT);
-    shards.put(&cluster, &ALL, index);
-    for i in ALL {
-        cluster.seal(i, &[], index).expect("sealed");
-        at_rest(&cluster, i, index);
-    }
+    let (mut cluster, index, shards) =
+        sealed_at_rest(|config| config.lose_after = std::time::Duration::from_millis(200), 13, 4 * UNIT);
     let (lost, at) = (21, 21 * 4096);
     [0, 2].iter().for_each(|i| damage(&cluster, *i, index, lost));
     cluster.restart_with(4, |dir| std::fs::remove_dir_all(dir.join("pg")).expect("removed"));
