@@ -7,13 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cairn_chunk_core::punch::{freed_blocks, is_dead};
-use cairn_format::crc_table::PUNCHED_SECTOR_BLOCKS;
+use cairn_format::crc_table::{PUNCHED_SECTOR_BLOCKS, blocks_of};
 use cairn_format::journal_record::JournalRecord;
 
-use super::DiskStore;
 use super::chunk::{Chunk, ChunkMem, Done};
 use super::journal::{Effect, Item};
 use super::metrics::add;
+use super::{DataError, DiskStore};
 
 const SECTOR: usize = 512;
 
@@ -22,7 +22,7 @@ impl DiskStore {
     pub(super) fn run_punch(&self, chunk: &Arc<Chunk>, ranges: &[(u64, u64)], done: Done<()>) {
         let mut state = match self.check().and_then(|()| self.with_tables(chunk)) {
             Ok(state) => state,
-            Err(error) => return done(Err(error)),
+            Err(error) => return self.punch_unread(chunk, ranges, error, done),
         };
         if state.deleted {
             drop(state);
@@ -46,6 +46,23 @@ impl DiskStore {
         self.delete_if_dead(chunk, &mut state);
         drop(state);
         rejected.into_iter().for_each(|item| self.reject(Some(item)));
+    }
+
+    /// A chunk whose tables cannot be read is deleted if it takes nothing more and all of it is freed at once: that takes no marks.
+    fn punch_unread(&self, chunk: &Arc<Chunk>, ranges: &[(u64, u64)], error: DataError, done: Done<()>) {
+        let mut state = chunk.state.lock();
+        let all = 0..blocks_of(state.written);
+        let whole = ranges.iter().any(|&(at, len)| freed_blocks(state.written, at, len) == all);
+        let ends = state.seal_journaled && state.accepted == state.written && !state.deleted;
+        if !matches!(error, DataError::Unreadable { .. }) || !whole || !ends {
+            drop(state);
+            return done(Err(error));
+        }
+        state.deleted = true;
+        self.journal_delete(chunk);
+        drop(state);
+        // Answered behind the record that deletes it.
+        self.reject(self.journal.queue.push(Item::barrier(done)).err());
     }
 
     fn journal_punch(

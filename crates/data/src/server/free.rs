@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::member::bad_request;
 use super::{Inner, Refused};
-use crate::disk::DiskStore;
+use crate::disk::{DataError, DiskStore};
 
 /// Items of one request.
 const ITEMS_MAX: usize = 4096;
@@ -101,7 +101,7 @@ impl Inner {
         let ends_here = whole || store.info(id).is_some();
         let done: crate::disk::Done<()> = Box::new(move |outcome| {
             let done = if short { u32::from(ErrorCode::Unavailable.code()) } else { 0 };
-            let code = outcome.map_or_else(|error| u32::from(error.code().code()), |()| done);
+            let code = outcome.map_or_else(|error| refusal(&error), |()| done);
             if ends_here && kept.info(id).is_none() {
                 inner.runtime(disk, pg).state.lock().note_deleted(id.index);
             }
@@ -111,9 +111,19 @@ impl Inner {
             // Deleted meanwhile: there is nothing left to free.
             let code = match error.code() {
                 ErrorCode::ChunkDeleted => 0,
-                code => u32::from(code.code()),
+                _ => refusal(&error),
             };
             join.done(number, code);
         }
     }
+}
+
+/// What is answered to a free that failed. To readers, what the device cannot read is missing, and that would say that nothing is
+/// left to free.
+fn refusal(error: &DataError) -> u32 {
+    let code = match error {
+        DataError::Unreadable { .. } => ErrorCode::Unavailable,
+        error => error.code(),
+    };
+    u32::from(code.code())
 }

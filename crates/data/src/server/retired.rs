@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cairn_types::{CHUNK_SIZE_MAX, ChunkId, ErrorCode, PgId};
+use cairn_types::{CHUNK_SIZE_MAX, ChunkId, PgId};
 use cairn_wire::error::WireError;
 
 use super::Inner;
@@ -59,13 +59,9 @@ impl Inner {
             for chunk in chunks.into_iter().take_while(|_| is_retired()) {
                 let id = chunk.info().id;
                 let outcome = drop_chunk(store, id).await;
-                let gone = |error: &WireError| matches!(error.code, ErrorCode::ChunkDeleted | ErrorCode::Missing);
-                if outcome.as_ref().is_err_and(gone) {
-                    // Its file goes at this moment, or went; the next heartbeat sees whether it did.
-                    return;
-                }
                 if let Err(error) = outcome {
-                    if !self.is_stopping() {
+                    // Else its file goes at this moment, or went; the next heartbeat sees whether it did.
+                    if !self.is_stopping() && store.info(id).is_some() {
                         tracing::warn!(disk = store.name(), chunk = %id, %error, "a chunk of a deleted volume stays for now");
                     }
                     return;
@@ -81,8 +77,11 @@ pub(super) fn has_dropped(member: &Member) -> bool {
     member.pg.retired && !is_member && member.store.list(member.pg.pg, 0, 1).is_empty()
 }
 
-/// A sealed chunk whose blocks are all free is removed by the store.
+/// A sealed chunk whose blocks are all free is removed by the store. One that is sealed already may have a table that the device
+/// cannot read, and is not sealed again.
 async fn drop_chunk(store: &Arc<DiskStore>, id: ChunkId) -> Result<(), WireError> {
-    let _length: u64 = wait(|done| store.seal(id, done)).await?;
+    if store.info(id).is_none_or(|info| !info.sealed) {
+        let _length: u64 = wait(|done| store.seal(id, done)).await?;
+    }
     wait(|done| store.punch(id, vec![(0, CHUNK_SIZE_MAX)], done)).await
 }

@@ -242,6 +242,42 @@ fn flipped_bits_are_found_and_healed() {
     assert!(store.heal(id(1), 900, good_block(id(1), &[0; 4096]), done).is_err() && beyond.lock().is_none());
 }
 
+/// A chunk whose table of checksums cannot be read would take its space for ever, though nobody needs any of it; or a part of it
+/// would count as freed that is still there.
+#[test]
+fn a_chunk_whose_table_cannot_be_read_is_deleted_whole() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk).expect("an empty disk");
+    append(&store, append_op(id(1), 0, &bytes(1, BULK), true)).expect("durable");
+    append(&store, append_op(id(2), 0, &bytes(2, BULK), true)).expect("durable");
+    let (sealed, done) = slot();
+    store.seal(id(1), done).expect("begun");
+    outcome(&store, &sealed).expect("sealed");
+    store.checkpoint();
+    drop(store);
+    disk.kill();
+    let store = open(&disk).expect("opens");
+    let rule = disk.inject(FaultRule::io(&[DiskOp::Read]).on_path("pg/*.chunk").on_range(4096..4097));
+    let punch = |chunk, ranges| {
+        let (freed, done) = slot();
+        store.punch(chunk, ranges, done).expect("begun");
+        outcome(&store, &freed)
+    };
+    let error = punch(id(1), vec![(0, 8192)]).expect_err("which of it was freed before is not known");
+    assert!(matches!(error, DataError::Unreadable { .. }), "{error}");
+    assert!(store.info(id(1)).is_some());
+    punch(id(1), vec![(0, 1 << 26)]).expect("all of it goes");
+    assert!(store.failure().is_none() && disk.hits(rule) >= 2 && store.info(id(1)).is_none());
+    drop(store);
+    disk.crash(CrashPolicy::LoseAll);
+    disk.heal_all();
+    let store = open(&disk).expect("opens");
+    assert!(store.info(id(1)).is_none(), "it was durable");
+    store.checkpoint();
+    assert!(!disk.exists(&paths::chunk(id(1))).expect("listed"));
+    assert_eq!(read(&store, id(2), 0, BULK as u64).expect("read").data[..BULK], bytes(2, BULK));
+}
+
 /// A parity shard would lose the checksums that decoded bytes are held against, or take bytes without them; one of 64 MiB
 /// has more of them than a record of the journal takes.
 #[test]

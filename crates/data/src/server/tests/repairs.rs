@@ -1,9 +1,14 @@
 //! Seals at an epoch's change, catching up, healing, freeing, restarts.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use cairn_env::AlignedBuf;
+use cairn_env::disk::DiskOp;
 use cairn_format::chunk_header::ChunkHeader;
 use cairn_format::journal_record::CreateRecord;
 use cairn_rpc::Payload;
+use cairn_sim::{FaultRule, SimDisk};
 use cairn_types::MemberState::{Offline, Serving, Syncing};
 use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, PgId, Scheme, crc32c};
 use cairn_wire::Opcode;
@@ -391,5 +396,64 @@ fn the_chunks_of_a_retired_group_go() {
         eventually("the files are gone", || {
             !cluster.nodes[i].file(sealed).exists() && !cluster.nodes[i].file(open).exists()
         });
+    }
+}
+
+thread_local! {
+    /// That of the node that this test started.
+    static DISK: RefCell<Option<SimDisk>> = const { RefCell::new(None) };
+}
+
+/// One chunk whose table the device cannot read would keep all others of a deleted volume, and the disk among those that have not
+/// deleted yet what they had. And a free of a part of it would count as done.
+#[test]
+fn a_chunk_that_cannot_be_read_keeps_no_other_one_of_a_retired_group() {
+    let mut cluster = Cluster::start_tuned(1, |config| {
+        let disk = SimDisk::new(1);
+        config.disks = vec![Arc::new(disk.clone())];
+        config.disk.tables_max = 1;
+        DISK.set(Some(disk));
+    });
+    let disk = DISK.take().expect("started");
+    let store = cluster.nodes[0].store();
+    let chunks: Vec<u32> = (0..3).map(|_| cluster.allocate(0).expect("an index")).collect();
+    for (seed, index) in chunks.iter().enumerate() {
+        cluster.append(0, &[], *index, 0, &pattern(seed as u64, 300_000)).expect("appended");
+        cluster.seal(0, &[], *index).expect("sealed");
+        store.checkpoint();
+    }
+    let path = format!("pg/{PG}/{:010}.chunk", chunks[0]);
+    let rule = disk.inject(FaultRule::io(&[DiskOp::Read]).on_path(&path).on_range(4096..4097));
+    assert_eq!(free(&cluster, 0, chunks[0], 0, 4096), [u32::from(ErrorCode::Unavailable.code())], "it is there");
+    assert!(disk.hits(rule) > 0, "no fault fired");
+    cluster.retire();
+    eventually("the chunks are gone", || {
+        cluster.nodes[0].report();
+        store.list(PgId(PG), 0, 100).is_empty()
+    });
+    assert!(store.failure().is_none());
+}
+
+/// Why metadata has to ask again under another epoch: what was freed here comes back from a member that has not freed it.
+#[test]
+fn what_was_freed_comes_back_with_a_new_epoch_until_all_freed_it() {
+    let mut cluster = Cluster::start(3);
+    let index = cluster.allocate(0).expect("an index");
+    cluster.append(0, &[1, 2], index, 0, &pattern(1, 100_000)).expect("appended");
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    for i in [0, 2] {
+        assert_eq!(free(&cluster, i, index, 0, 1 << 26), [0]);
+        eventually("it to go", || cluster.nodes[i].store().info(id(index)).is_none());
+    }
+    cluster.restart(2);
+    cluster.raise(&[Serving, Serving, Syncing]);
+    eventually("catching up", || cluster.nodes[2].report().is_some_and(|report| report.caught_up));
+    assert!(cluster.nodes[2].store().info(id(index)).is_some(), "the second member has it");
+    for i in [1, 2] {
+        assert_eq!(free(&cluster, i, index, 0, 1 << 26), [0]);
+    }
+    cluster.raise(&[Serving, Serving, Serving]);
+    for i in 0..3 {
+        eventually("it to go", || cluster.nodes[i].store().info(id(index)).is_none());
     }
 }
