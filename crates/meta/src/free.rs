@@ -12,14 +12,14 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use cairn_meta_core::FreeRecord;
 use cairn_rpc::{Call, CallOptions, Client};
-use cairn_types::{NodeId, Time};
+use cairn_types::{ErrorCode, NodeId, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{FreeRequest, FreeResponse};
 use cairn_wire::error::WireError;
@@ -29,9 +29,17 @@ use crate::config::MetaTimings;
 use crate::partition::Partition;
 use crate::stats::{add, count};
 use grace::Grace;
-use plan::{Batch, Plan, is_done};
+use plan::{Answered, Batch, Plan, is_done};
 
-/// A node that failed is left alone for a time.
+/// Who is left alone for a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Resting {
+    /// It failed.
+    Node(NodeId),
+    /// A disk that frees some chunks of this group later, as it is being filled: for the other groups of its node it is as good as before.
+    Member(u32, u32),
+}
+
 struct Backoff {
     until: Time,
     pause: Duration,
@@ -44,8 +52,8 @@ pub(crate) struct Freer {
     timings: MetaTimings,
     grace: Grace,
     /// Disks that have answered done, of records whose other members could not be reached.
-    partial: BTreeMap<u64, Vec<u32>>,
-    backoff: BTreeMap<NodeId, Backoff>,
+    partial: BTreeMap<u64, Answered>,
+    backoff: BTreeMap<Resting, Backoff>,
     term: u64,
 }
 
@@ -85,6 +93,9 @@ impl Freer {
             (self.term, self.grace) = (term, Grace::default());
             self.partial.clear();
         }
+        // Members of groups that are no more.
+        let (now, forget) = (self.partition.state.common.clock.now(), self.timings.free_retry_max * 4);
+        self.backoff.retain(|_, backoff| now.since(backoff.until) < forget);
         let before = self.grace.newest();
         let limit = self.settle();
         let mut sweep = Sweep { finished: false, is_new: self.grace.newest() > before };
@@ -118,7 +129,8 @@ impl Freer {
         let mut plan = {
             let map = self.partition.state.common.map.read();
             let now = self.partition.state.common.clock.now();
-            let resting = |node: NodeId| self.backoff.get(&node).is_some_and(|backoff| now < backoff.until);
+            let rests = |who| self.backoff.get(&who).is_some_and(|backoff| now < backoff.until);
+            let resting = |node, disk, pg| rests(Resting::Node(node)) || rests(Resting::Member(disk, pg));
             Plan::new(page, &map, &self.partial, resting)
         };
         let sent = self.send(&mut plan);
@@ -126,7 +138,7 @@ impl Freer {
             let outcome = call.await.and_then(|response| response.decode::<FreeResponse>());
             match outcome {
                 Ok(response) => self.judge(&mut plan, node, &batch, &response),
-                Err(error) => self.rest(node, &error.to_string()),
+                Err(error) => self.rest(Resting::Node(node), &error.to_string()),
             }
         }
         self.finish(plan).await
@@ -150,43 +162,53 @@ impl Freer {
     fn judge(&mut self, plan: &mut Plan, node: NodeId, batch: &Batch, response: &FreeResponse) {
         if response.codes.len() != batch.items.len() {
             let text = format!("{} answers to {} items", response.codes.len(), batch.items.len());
-            return self.rest(node, &text);
+            return self.rest(Resting::Node(node), &text);
         }
-        let mut refused = None;
+        let (mut refused, mut later) = (None, BTreeSet::new());
         for (at, code) in response.codes.iter().enumerate() {
+            let item = &batch.items[at];
             if is_done(*code) {
                 plan.answered(batch, at);
+            } else if *code == u32::from(ErrorCode::Unavailable.code()) {
+                later.insert(Resting::Member(item.disk, item.pg));
             } else {
                 refused = Some(*code);
             }
         }
+        for item in &batch.items {
+            let member = Resting::Member(item.disk, item.pg);
+            if !later.contains(&member) {
+                self.backoff.remove(&member);
+            }
+        }
+        later.into_iter().for_each(|member| self.rest(member, "some chunks are freed later"));
         match refused {
-            Some(code) => self.rest(node, &format!("error {code} for some of the chunks")),
-            None => drop(self.backoff.remove(&node)),
+            Some(code) => self.rest(Resting::Node(node), &format!("error {code} for some of the chunks")),
+            None => drop(self.backoff.remove(&Resting::Node(node))),
         }
     }
 
-    /// A node failed: it is left alone for a time that doubles.
-    fn rest(&mut self, node: NodeId, why: &str) {
+    /// Who failed is left alone for a time that doubles.
+    fn rest(&mut self, who: Resting, why: &str) {
         let (min, max) = (self.timings.free_retry_min, self.timings.free_retry_max);
         let now = self.partition.state.common.clock.now();
         count(&self.partition.state.common.stats.free_failures);
-        let backoff = self.backoff.entry(node).or_insert(Backoff { until: now, pause: Duration::ZERO });
+        let backoff = self.backoff.entry(who).or_insert(Backoff { until: now, pause: Duration::ZERO });
         // Several requests of one page fail together: that counts once.
         if backoff.until <= now {
             backoff.pause = (backoff.pause * 2).clamp(min, max);
             backoff.until = now + backoff.pause;
-            tracing::debug!(partition = %self.partition.state.id, %node, why, pause = ?backoff.pause,
-                "a node did not free chunks; will be repeated");
+            tracing::debug!(partition = %self.partition.state.id, ?who, why, pause = ?backoff.pause,
+                "chunks were not freed; will be repeated");
         }
     }
 
     /// Logs what all members have answered and remembers the rest.
     async fn finish(&mut self, plan: Plan) -> Result<bool, WireError> {
         let (done, partly) = plan.outcome();
-        for (id, disks) in partly {
+        for (id, answered) in partly {
             if self.partial.contains_key(&id) || self.partial.len() < self.timings.free_partial_max {
-                self.partial.insert(id, disks);
+                self.partial.insert(id, answered);
             }
         }
         if done.is_empty() {

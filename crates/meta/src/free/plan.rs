@@ -22,10 +22,18 @@ pub(crate) struct Batch {
     records: Vec<Vec<usize>>,
 }
 
+/// Disks that have answered done for a record, under an epoch of its group. In the next one it may have come to them again: from a
+/// member that has not freed it, to one that started anew and catches up.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Answered {
+    pub(crate) epoch: u64,
+    pub(crate) disks: Vec<u32>,
+}
+
 struct Slot {
     id: u64,
-    /// Disks that have answered done.
-    done: Vec<u32>,
+    /// Who has answered done.
+    done: Answered,
     /// Disks that are members now; `None`: the group is not known, the record waits.
     members: Option<Vec<u32>>,
 }
@@ -52,7 +60,8 @@ pub(crate) fn is_done(code: u32) -> bool {
 enum Members {
     Retired,
     Unknown,
-    Now(Vec<(u32, NodeId)>),
+    /// Under this epoch.
+    Now(u64, Vec<(u32, NodeId)>),
 }
 
 fn members_of(map: &MapView, pg: u32) -> Members {
@@ -61,7 +70,8 @@ fn members_of(map: &MapView, pg: u32) -> Members {
         Some(state) => {
             // A disk that is to have a member's place keeps nothing either that is freed meanwhile.
             let joining = state.joining.map(|j| (j.disk, NodeId(j.node)));
-            Members::Now(state.members.iter().map(|m| (m.disk, NodeId(m.node))).chain(joining).collect())
+            let members = state.members.iter().map(|m| (m.disk, NodeId(m.node)));
+            Members::Now(state.epoch, members.chain(joining).collect())
         }
         // Whole maps leave retired groups out, and ids ascend: one below a known one is not just too new for this map.
         None if map.pg_newest().is_some_and(|newest| pg < newest.get()) => Members::Retired,
@@ -74,22 +84,28 @@ fn reachable(map: &MapView, disk: u32, node: NodeId) -> bool {
 }
 
 impl Plan {
-    /// `partial` has the answers of earlier sweeps; `resting` nodes are not asked.
+    /// `partial` has the answers of earlier sweeps, which count under the epoch in which they were given; who is `resting` is not asked: a node, one of its disks, a group.
     pub(crate) fn new(
         page: &[FreeRecord],
         map: &MapView,
-        partial: &BTreeMap<u64, Vec<u32>>,
-        resting: impl Fn(NodeId) -> bool,
+        partial: &BTreeMap<u64, Answered>,
+        resting: impl Fn(NodeId, u32, u32) -> bool,
     ) -> Self {
         let mut plan = Self { slots: Vec::with_capacity(page.len()), asks: BTreeMap::new() };
         for record in page {
-            let done = partial.get(&record.id).cloned().unwrap_or_default();
+            let mut done = partial.get(&record.id).cloned().unwrap_or_default();
             let members = match members_of(map, record.pg) {
                 Members::Retired => Some(Vec::new()),
                 Members::Unknown => None,
-                Members::Now(members) => {
+                Members::Now(epoch, members) => {
+                    if done.epoch != epoch {
+                        done = Answered { epoch, disks: Vec::new() };
+                    }
                     for (disk, node) in &members {
-                        if !done.contains(disk) && reachable(map, *disk, *node) && !resting(*node) {
+                        if !done.disks.contains(disk)
+                            && reachable(map, *disk, *node)
+                            && !resting(*node, *disk, record.pg)
+                        {
                             plan.ask(*node, *disk, record);
                         }
                     }
@@ -132,7 +148,7 @@ impl Plan {
     pub(crate) fn answered(&mut self, batch: &Batch, item: usize) {
         let disk = batch.items[item].disk;
         for record in &batch.records[item] {
-            let done = &mut self.slots[*record].done;
+            let done = &mut self.slots[*record].done.disks;
             if !done.contains(&disk) {
                 done.push(disk);
             }
@@ -140,13 +156,13 @@ impl Plan {
     }
 
     /// Records that are done, and those of which some members answered, with these.
-    pub(crate) fn outcome(self) -> (Vec<u64>, Vec<(u64, Vec<u32>)>) {
+    pub(crate) fn outcome(self) -> (Vec<u64>, Vec<(u64, Answered)>) {
         let (mut finished, mut partly) = (Vec::new(), Vec::new());
         for slot in self.slots {
             let Slot { id, done, members } = slot;
-            if members.is_some_and(|members| members.iter().all(|disk| done.contains(disk))) {
+            if members.is_some_and(|members| members.iter().all(|disk| done.disks.contains(disk))) {
                 finished.push(id);
-            } else if !done.is_empty() {
+            } else if !done.disks.is_empty() {
                 partly.push((id, done));
             }
         }

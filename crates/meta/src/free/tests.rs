@@ -8,7 +8,7 @@ use cairn_types::NodeId;
 use cairn_wire::data::{PgMember, PgState};
 use cairn_wire::manager::{ClusterMap, Disk, Node, Pg};
 
-use super::plan::{Plan, is_done};
+use super::plan::{Answered, Plan, is_done};
 
 fn record(id: u64, pg: u32, index: u32) -> FreeRecord {
     FreeRecord { id, pg, index, first_block: id, blocks: 2 }
@@ -37,8 +37,13 @@ fn view(map: &ClusterMap) -> MapView {
     view
 }
 
-fn plan(records: &[FreeRecord], map: &ClusterMap, partial: &BTreeMap<u64, Vec<u32>>) -> Plan {
-    Plan::new(records, &view(map), partial, |_| false)
+/// Disks that answered under the map's epoch.
+fn answered(disks: &[u32]) -> Answered {
+    Answered { epoch: 1, disks: disks.to_vec() }
+}
+
+fn plan(records: &[FreeRecord], map: &ClusterMap, partial: &BTreeMap<u64, Answered>) -> Plan {
+    Plan::new(records, &view(map), partial, |_, _, _| false)
 }
 
 /// Space would be lost for ever on a member that was never told.
@@ -57,19 +62,33 @@ fn a_record_is_done_when_every_member_answered() {
             }
         }
     }
-    assert_eq!(plan.outcome(), (vec![3], vec![(1, vec![1, 2]), (2, vec![1, 2])]));
+    assert_eq!(plan.outcome(), (vec![3], vec![(1, answered(&[1, 2])), (2, answered(&[1, 2]))]));
 }
 
 /// Members that answered would be asked again at every sweep while another one is down.
 #[test]
 fn earlier_answers_count() {
-    let partial = BTreeMap::from([(1, vec![1, 2])]);
+    let partial = BTreeMap::from([(1, answered(&[1, 2]))]);
     let mut plan = plan(&[record(1, 5, 0)], &map(), &partial);
     let batches = plan.batches(512);
     assert_eq!(batches.len(), 1);
     assert_eq!(batches[0].0, NodeId(23));
     plan.answered(&batches[0].1, 0);
     assert_eq!(plan.outcome(), (vec![1], vec![]));
+}
+
+/// What a member freed comes to it again, when it starts anew and catches up with one that was away and has not freed it yet: it would
+/// stay there for as long as the session that wrote it lives.
+#[test]
+fn who_answered_is_asked_again_under_another_epoch() {
+    let mut later = map();
+    later.pgs[0].state.as_mut().expect("a state").epoch = 2;
+    let partial = BTreeMap::from([(1, answered(&[1, 2]))]);
+    let mut plan = plan(&[record(1, 5, 0)], &later, &partial);
+    let batches = plan.batches(512);
+    assert_eq!(batches.iter().map(|(node, _)| node.get()).collect::<Vec<_>>(), [21, 22, 23]);
+    plan.answered(&batches[2].1, 0);
+    assert_eq!(plan.outcome(), (vec![], vec![(1, Answered { epoch: 2, disks: vec![3] })]));
 }
 
 /// A record would be called done although a member that is down still has the blocks.
@@ -82,8 +101,8 @@ fn members_that_cannot_be_reached_keep_it_pending() {
     let batches = plan.batches(512);
     assert_eq!(batches.len(), 1);
     plan.answered(&batches[0].1, 0);
-    assert_eq!(plan.outcome(), (vec![], vec![(1, vec![1])]));
-    let mut resting = Plan::new(&[record(1, 5, 0)], &view(&map()), &BTreeMap::new(), |node| node == NodeId(22));
+    assert_eq!(plan.outcome(), (vec![], vec![(1, answered(&[1]))]));
+    let mut resting = Plan::new(&[record(1, 5, 0)], &view(&map()), &BTreeMap::new(), |node, _, _| node == NodeId(22));
     assert_eq!(resting.batches(512).len(), 2);
 }
 
@@ -92,7 +111,7 @@ fn members_that_cannot_be_reached_keep_it_pending() {
 fn only_present_members_count() {
     let mut moved = map();
     moved.pgs[0].state.as_mut().expect("a state").members.remove(2);
-    let partial = BTreeMap::from([(1, vec![1, 2])]);
+    let partial = BTreeMap::from([(1, answered(&[1, 2]))]);
     let mut plan = plan(&[record(1, 5, 0)], &moved, &partial);
     assert!(plan.batches(512).is_empty());
     assert_eq!(plan.outcome(), (vec![1], vec![]));
@@ -106,11 +125,11 @@ fn a_disk_that_joins_is_asked_as_well() {
     joined.disks.push(Disk { id: 4, node: 24, ..Disk::default() });
     let joining = cairn_wire::data::PgJoining { disk: 4, node: 24, state: 1, position: 2 };
     joined.pgs[0].state.as_mut().expect("a state").joining = Some(joining);
-    let partial = BTreeMap::from([(1, vec![1, 2, 3])]);
+    let partial = BTreeMap::from([(1, answered(&[1, 2, 3]))]);
     let mut plan = plan(&[record(1, 5, 0)], &joined, &partial);
     let batches = plan.batches(512);
     assert_eq!(batches.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [NodeId(24)]);
-    assert_eq!(plan.outcome(), (vec![], vec![(1, vec![1, 2, 3])]));
+    assert_eq!(plan.outcome(), (vec![], vec![(1, answered(&[1, 2, 3]))]));
 }
 
 /// Records of a deleted placement group would stay for ever; those of one that is too new for the map would be lost.

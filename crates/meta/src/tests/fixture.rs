@@ -1,7 +1,7 @@
 //! Nodes with the meta role in one process, a map made by hand, data nodes that record what they are asked to free.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,7 @@ pub(super) fn quick() -> MetaTimings {
         lease_tick: Duration::from_millis(20),
         reclaim_idle: Duration::from_millis(5),
         free_grace: Duration::from_millis(30),
+        free_page: 16,
         free_deadline: Duration::from_secs(2),
         free_retry_min: Duration::from_millis(20),
         free_retry_max: Duration::from_millis(100),
@@ -245,6 +246,14 @@ impl Cluster {
         self.share_map();
     }
 
+    /// Another group of the same members.
+    pub(super) fn add_pg_beside(&mut self, pg: u32) {
+        let mut beside = self.map.pgs[0].clone();
+        beside.state.as_mut().expect("a state").pg = pg;
+        self.map.pgs.push(beside);
+        self.share_map();
+    }
+
     pub(super) fn meta(&self, number: usize) -> &Arc<MetaServer> {
         &self.nodes[number].as_ref().expect("it runs").meta
     }
@@ -351,10 +360,14 @@ impl Caller {
 
     /// Creates a file with this many blocks of one chunk each.
     pub(super) fn create_with_chunks(&mut self, name: &str, chunks: u32) -> u64 {
+        self.create_in(PG, name, chunks)
+    }
+
+    pub(super) fn create_in(&mut self, pg: u32, name: &str, chunks: u32) -> u64 {
         let extent = |index: u32| Extent {
             file_offset: u64::from(index) * 4096,
             length: 4096,
-            pg: PG,
+            pg,
             index,
             chunk_offset: 0,
             flags: 0,
@@ -394,6 +407,8 @@ struct DataDesk {
     bad: Mutex<Vec<BadBlocks>>,
     lists: AtomicUsize,
     refuses: AtomicBool,
+    /// The group whose chunks it frees later; 0: none.
+    later: AtomicU32,
     compacted: Mutex<Vec<CompactRequest>>,
     defragmented: Mutex<Vec<DefragmentRequest>>,
 }
@@ -454,8 +469,10 @@ impl Service for DataService {
             let codes = vec![u32::from(ErrorCode::DiskFailed.code()); asked.items.len()];
             return reply.ok(&FreeResponse { codes }, ());
         }
-        let codes = vec![0; asked.items.len()];
-        self.0.freed.lock().extend(asked.items);
+        let later = self.0.later.load(Ordering::SeqCst);
+        let code = |item: &FreeItem| if item.pg == later { ErrorCode::Unavailable.code().into() } else { 0 };
+        let codes = asked.items.iter().map(code).collect();
+        self.0.freed.lock().extend(asked.items.into_iter().filter(|item| item.pg != later));
         reply.ok(&FreeResponse { codes }, ());
     }
 }
@@ -473,6 +490,11 @@ impl DataNode {
     /// Answers with an error from now on, or not any more.
     pub(super) fn refuse(&self, refuses: bool) {
         self.desk.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    /// It frees chunks of this group later, from now on; 0: of none.
+    pub(super) fn free_later(&self, pg: u32) {
+        self.desk.later.store(pg, Ordering::SeqCst);
     }
 
     /// What it lists from now on, ascending.

@@ -5,7 +5,7 @@ use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{RemoveTreeRequest, UnlinkRequest};
 
-use super::fixture::{Caller, Cluster, DataNode, PARTITION, eventually};
+use super::fixture::{Caller, Cluster, DataNode, PARTITION, PG, eventually};
 
 fn unlink(caller: &mut Caller, name: &str) {
     let request = UnlinkRequest { header: Some(caller.header()), parent: 1, name: name.as_bytes().to_vec() };
@@ -50,6 +50,28 @@ fn a_member_that_fails_keeps_records_pending_until_it_is_back() {
     eventually("the rest", || pending(&cluster, 0) == 0);
     assert_eq!(data[2].freed().len(), 8);
     assert_eq!(data[0].times(3), 1);
+}
+
+/// While a disk is filled its group frees some chunks later: with more of them than are looked at together, no other group of that
+/// node would get anything back until then, and its disks fill up.
+#[test]
+fn a_group_that_frees_later_holds_up_no_other_one() {
+    let data: Vec<DataNode> = (0..2).map(|_| DataNode::start()).collect();
+    let mut cluster = Cluster::start(1);
+    cluster.add_pg(&data.iter().collect::<Vec<_>>());
+    cluster.add_pg_beside(PG + 1);
+    data[1].free_later(PG);
+    let mut caller = cluster.caller(9);
+    caller.create_with_chunks("waits", 100);
+    unlink(&mut caller, "waits");
+    eventually("the other member", || data[0].freed().len() == 100 && pending(&cluster, 0) == 100);
+    caller.create_in(PG + 1, "goes", 8);
+    unlink(&mut caller, "goes");
+    eventually("the other group", || pending(&cluster, 0) == 100 && data[1].freed().len() == 8);
+    assert_eq!(cluster.meta(0).stats().frees_done(), 8);
+    data[1].free_later(0);
+    eventually("the rest", || pending(&cluster, 0) == 0);
+    assert_eq!(data[1].freed().len(), 100);
 }
 
 /// Records would be lost with the leader that had them in hand.
