@@ -388,13 +388,15 @@ impl Builder<'_> {
                 continue;
             }
             let place = record.members.iter().position(|member| member.0 == disk.id);
-            let Some(position) = place.filter(|place| *place < pg.members.len()) else {
+            let own = place.map(|place| record.members[place].2);
+            let position = place.and_then(|place| place_among(pg, place));
+            let (Some(position), Some(state)) = (position, own) else {
                 let text = format!("disk {} ({}) keeps something of {} that nobody uses", disk.id, disk.path, pg.id);
                 self.say(Weight::Note, text);
                 continue;
             };
             if pg.formers.len() < FORMERS_MAX {
-                let served = record.members[position].2 == MemberState::Serving;
+                let served = state == MemberState::Serving;
                 let position = position as u8;
                 pg.formers.push(Former { disk: disk.id, position, served, complete: false, drop: false });
             }
@@ -539,6 +541,14 @@ impl Builder<'_> {
             }
         }
     }
+}
+
+/// The place that a disk has given up. Behind the members of a group of copies is who joins, in whose place its state does not say:
+/// any will do, as all have the same. One that serves needs nobody.
+fn place_among(pg: &Pg, place: usize) -> Option<usize> {
+    let joined = place == pg.members.len() && pg.scheme.is_replicated();
+    let serves = || pg.members.iter().position(|member| member.state == MemberState::Serving);
+    if joined { serves().or(Some(0)) } else { Some(place).filter(|place| *place < pg.members.len()) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Losing the manager's state and making it anew from what the disks of a small cluster have.
 use super::*;
 use crate::apply::tests::{SECOND, cluster, ok, register, uuid};
-use crate::command::{Command, CreatePgs, Disks, NodeAt, NodesDown, Register, Remove};
+use crate::command::{Command, CreatePgs, Disks, NodeAt, NodesDown, Register, Remove, ReplaceIn, ReplaceMembers, Swap};
 use crate::items::{Disk, DiskState};
 use crate::maintenance::Target;
 use crate::{Outcome, Roles};
@@ -34,7 +34,11 @@ fn record(pg: &Pg, state: &State) -> FoundPg {
         creation_epoch: pg.creation_epoch,
         high_water: 7,
         retired: pg.retired,
-        members: pg.members.iter().map(|m| (m.disk, node(m.disk), m.state)).collect(),
+        // As disks are told of a group of copies: who joins is behind the members.
+        members: (pg.members.iter().map(|m| (m.disk, m.state)))
+            .chain(pg.joining.map(|j| (j.disk, j.state)))
+            .map(|(disk, state)| (disk, node(disk), state))
+            .collect(),
     }
 }
 
@@ -240,6 +244,27 @@ fn disks_that_are_no_members_any_more_are_former_ones() {
     let pg = new.pg(PgId(2)).expect("found");
     let former = Former { disk: DiskId(1), position: 0, served: true, complete: false, drop: false };
     assert_eq!(pg.formers, [former]);
+}
+
+/// A disk that was about to take a member's place would keep its copy for ever, and go on catching up with a group that does not
+/// know it.
+#[test]
+fn who_was_joining_is_told_to_delete_what_it_has() {
+    let mut old = cluster(4);
+    let groups = vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }];
+    ok(&mut old, Command::CreatePgs(CreatePgs { volume: 1, scheme: 3, groups }));
+    let swaps = vec![Swap { old: 1, new: 4 }];
+    let begin = ReplaceMembers { groups: vec![ReplaceIn { pg: 1, epoch: 1, swaps }] };
+    ok(&mut old, Command::BeginMoves(begin));
+    assert_eq!(old.pg(PgId(1)).and_then(Pg::leaving), Some(DiskId(1)));
+    let (new, remarks) = rebuild(None, &found(&old), &wanted());
+    let new = new.expect("a state");
+    new.check_invariants();
+    let mut pg = new.pg(PgId(1)).expect("found").clone();
+    let former = Former { disk: DiskId(4), position: 0, served: false, complete: false, drop: false };
+    assert_eq!((&pg.formers[..], pg.is_complete()), (&[former][..], true), "{remarks:?}");
+    assert!(pg.take_down(&[DiskId(1)]) && pg.rejoin(DiskId(1), |_| true) && pg.caught_up(&[DiskId(1)]));
+    assert!(pg.formers[0].drop, "all members serve");
 }
 
 /// Names, settings and nodes that were away would be lost although a backup has them.
