@@ -28,23 +28,27 @@ pub(crate) fn decode_recount(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(&[TAG]).filter(|name| name.len() <= 255)
 }
 
+const OF_VOLUME: [&str; 2] = [
+    "the quota of the volume on bytes is used up; remove files or ask for more",
+    "the quota of the volume on the number of files is used up; remove files or ask for more",
+];
+const OF_DIRECTORY: [&str; 2] = [
+    "the quota of a directory around it on bytes is used up; remove files or ask for more",
+    "the quota of a directory around it on the number of files is used up; remove files or ask for more",
+];
+
 impl QuotaRecord {
-    fn allows(&self, bytes: u64, inodes: u64) -> Result<()> {
+    /// `texts`: what to say when there are too many bytes, or too many files.
+    fn allows(&self, bytes: u64, inodes: u64, texts: [&'static str; 2]) -> Result<()> {
         if self.removed {
             return Ok(());
         }
         let over = |used: u64, more: u64, max: u64| max > 0 && more > 0 && used.saturating_add(more) > max;
         if over(self.bytes, bytes, self.bytes_max) {
-            return Err(OpError::new(
-                ErrorCode::QuotaExceeded,
-                "a quota on bytes is used up; remove files or ask for more",
-            ));
+            return Err(OpError::new(ErrorCode::QuotaExceeded, texts[0]));
         }
         if over(self.inodes, inodes, self.inodes_max) {
-            return Err(OpError::new(
-                ErrorCode::QuotaExceeded,
-                "a quota on the number of files is used up; remove files or ask for more",
-            ));
+            return Err(OpError::new(ErrorCode::QuotaExceeded, texts[1]));
         }
         Ok(())
     }
@@ -91,7 +95,7 @@ impl Namespace {
             return Ok(());
         }
         if let Some(volume) = self.volume_quota() {
-            volume.allows(bytes, inodes)?;
+            volume.allows(bytes, inodes, OF_VOLUME)?;
         }
         self.check_quotas_up_to(quota, &[], bytes, inodes)
     }
@@ -101,7 +105,7 @@ impl Namespace {
         let mut at = quota;
         while at != 0 && !counted.contains(&at) {
             let record = self.quota_record(at)?.ok_or(OpError::DAMAGED)?;
-            record.allows(bytes, inodes)?;
+            record.allows(bytes, inodes, OF_DIRECTORY)?;
             at = record.outer;
         }
         Ok(())
