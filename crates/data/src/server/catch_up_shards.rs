@@ -158,8 +158,7 @@ impl Inner {
             return Err(WireError::new(ErrorCode::Internal, text));
         }
         let missing = target.saturating_sub(here.as_ref().map_or(0, |here| here.length));
-        let sources = if Leaver::of(member).is_some() { 1 } else { member.pg.scheme.read_minimum() };
-        self.keep_pace(member, missing, sources).await;
+        self.keep_pace(member, missing, sources_of(member)).await;
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
         let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
         let complete = self.rebuild_chunk(member, id, &holders, first, target).await?;
@@ -283,6 +282,7 @@ impl Inner {
         let mut piece = piece_from(blocks.start);
         let mut made_of_piece = self.make_piece(&job, member, punched, piece.clone()).await?;
         while !piece.is_empty() {
+            let (begun, bytes) = (self.clock.now(), piece.len() * BLOCK_SIZE);
             let (filled, lost_here) = made_of_piece;
             lost.extend(lost_here);
             add(&member.store.metrics().catch_up_bytes, filled.data.len() as u64);
@@ -294,6 +294,7 @@ impl Inner {
             let (appended, next) = futures_util::future::join(append, make).await;
             let _appended: Appended = appended.map_err(failed)?;
             made_of_piece = next?;
+            self.rest(member, bytes, sources_of(member), begun).await;
         }
         let _durable: u64 = wait(|done| member.store.sync(id, done)).await.map_err(failed)?;
         // Should enough of their rows turn up after all, they are healed as other bad blocks.
@@ -304,6 +305,11 @@ impl Inner {
         tracing::info!(disk = %member.disk, chunk = %id, shard = member.shard(), ?range, "rebuilt a shard");
         Ok(())
     }
+}
+
+/// Of how many others each byte of a shard is made: of the one that leaves, if there is one, which is mostly the faster way.
+fn sources_of(member: &Member) -> usize {
+    if Leaver::of(member).is_some() { 1 } else { member.pg.scheme.read_minimum() }
 }
 
 /// Blocks on their way into a shard.

@@ -263,6 +263,7 @@ impl Inner {
             if !self.is_current(member) {
                 return Err(WireError::new(ErrorCode::StaleEpoch, "the epoch moved on"));
             }
+            let begun = self.clock.now();
             let piece = at..(at + PIECE_BLOCKS).min(end);
             let mut data = AlignedBuf::unpooled(piece.len() * BLOCK_SIZE);
             for run in runs(&theirs.punched, piece.clone()) {
@@ -294,6 +295,7 @@ impl Inner {
                 repair: true,
             };
             let _appended: Appended = wait(|done| member.store.append(op, done)).await?;
+            self.rest(member, piece.len() * BLOCK_SIZE, 1, begun).await;
             at = piece.end;
         }
         let _durable: u64 = wait(|done| member.store.sync(id, done)).await?;

@@ -2,7 +2,7 @@
 //! and on the node. What a member missed while it was away is copied as fast as it goes.
 //!
 //! Bytes are booked a chunk at a time, before the copy takes one of the node's places for copies: who waits here holds up
-//! nobody. Invariant: over any time, no more is begun than the rates allow plus one chunk; a rate counts from the moment in which it is
+//! nobody. Beside clients the parts of a chunk come evenly, as long as there are other places. Invariant: over any time, no more is begun than the rates allow plus one chunk; a rate counts from the moment in which it is
 //! told, also for what was booked before. Rates come from the manager
 //! (`repair_rate_per_disk`; this node's share of `repair_rate`); until then, and with 0, there are none. While clients read and
 //! write much on the node, it is a third of these for what is copied, and less for what is made of several others: so that disks have
@@ -120,19 +120,47 @@ impl Pace {
         due.node = Booked { at: now, fill };
         Ok(())
     }
+
+    /// How long a part of what was booked may take, so that all of it comes evenly beside clients; else it may come at once.
+    fn time_for(&self, fill: Fill, now: Time) -> Duration {
+        let beside = self.due.lock().look(self.clients.load(Ordering::Relaxed), now) && !fill.urgent;
+        let part = Booked { at: now, fill };
+        let until = |rate| if beside { part.until(rate, true) } else { now };
+        until(&self.per_disk).max(until(&self.node)).since(now)
+    }
+}
+
+impl Fill {
+    fn of(member: &Member, bytes: u64, sources: usize) -> Self {
+        let urgent = fence::serving(&member.pg).count() <= member.pg.scheme.read_minimum();
+        Self { bytes, sources: sources as u64, urgent }
+    }
 }
 
 impl Inner {
     /// Waits until so many bytes, each made of those of so many others, may be written to a member; a member that only missed
     /// something does not wait.
     pub(super) async fn keep_pace(self: &Arc<Self>, member: &Member, bytes: u64, sources: usize) {
-        let urgent = fence::serving(&member.pg).count() <= member.pg.scheme.read_minimum();
-        let fill = Fill { bytes, sources: sources as u64, urgent };
+        let fill = Fill::of(member, bytes, sources);
         while member.runtime.state.lock().filling && self.is_current(member) {
             match self.pace.book(member.disk, fill, self.clock.now()) {
                 Ok(()) => return,
                 Err(wait) => tokio::time::sleep(wait.min(NAP)).await,
             }
+        }
+    }
+
+    /// After a part of that, which was begun at a time: a chunk that comes as fast as it goes, and then none for seconds, takes all of the
+    /// disks from clients for a moment. Nobody who waits for a place for copies waits for this.
+    pub(super) async fn rest(&self, member: &Member, bytes: usize, sources: usize, begun: Time) {
+        if self.copies.available_permits() == 0 || !member.runtime.state.lock().filling {
+            return;
+        }
+        let now = self.clock.now();
+        let time = self.pace.time_for(Fill::of(member, bytes as u64, sources), now);
+        let rest = time.saturating_sub(now.since(begun));
+        if !rest.is_zero() {
+            tokio::time::sleep(rest.min(NAP)).await;
         }
     }
 }
@@ -197,6 +225,8 @@ mod tests {
         pace.clients_moved(100 << 20);
         assert_eq!(book(false, 1000), Ok(()));
         assert_eq!(book(false, 1000), Err(Duration::from_millis(300)), "a third");
+        assert_eq!(pace.time_for(fill(false), at(1000)), Duration::from_millis(300), "evenly");
+        assert_eq!(pace.time_for(fill(true), at(1000)), Duration::ZERO);
         let made = Fill { sources: 3, ..fill(false) };
         assert_eq!(pace.book(DiskId(2), made, at(1000)), Ok(()));
         let next = pace.book(DiskId(2), made, at(1000));
