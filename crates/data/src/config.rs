@@ -47,6 +47,8 @@ pub struct DataConfig {
     pub restore_delay: Duration,
     /// Pause before the same chunk is looked for again.
     pub restore_again: Duration,
+    /// So long after its start a member that serves looks for chunks that others have and it has not.
+    pub look_after: Duration,
     /// Pause after a bad block could not be healed; it doubles with each failure.
     pub heal_pause: Duration,
     /// Groups whose use is reported in one heartbeat, besides those that changed.
@@ -84,6 +86,7 @@ impl DataConfig {
             report_sample: 64,
             word_max: Duration::from_secs(5),
             compared_within: Duration::from_secs(1),
+            look_after: Duration::from_secs(5),
             quiet: Duration::from_secs(6),
         }
     }

@@ -76,6 +76,7 @@ fn config(disk: &SimDisk) -> DataConfig {
         restore_delay: Duration::from_millis(700),
         restore_again: Duration::from_secs(1),
         word_max: Duration::from_secs(1),
+        look_after: Duration::from_millis(500),
         quiet: Duration::from_millis(1200),
         ..DataConfig::new(vec![Arc::new(disk.clone()) as Arc<dyn Disk>])
     }

@@ -31,6 +31,8 @@ use crate::disk::LOST_MARK_SKIP;
 const PGS_MAX: usize = 65_536;
 /// How long an epoch may fail to begin before the primary reports the member that is in the way.
 const START_PATIENCE: Duration = Duration::from_secs(1);
+/// Longest pause before it is looked again for what others have.
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Who told a state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,18 +235,22 @@ impl Inner {
         let runtime = self.runtime(disk, pg.pg);
         let primary = fence::primary(&pg) == Some(disk);
         let state = fence::state_of(&pg, disk);
-        let (first, has_to_look) = {
+        let (first, has_to_look, started) = {
             let mut memory = runtime.state.lock();
             let was = memory.role;
             memory.move_to(pg.epoch);
             memory.role = state.as_ref().ok().copied();
-            let begins = was == Some(MemberState::Syncing) && memory.role == Some(MemberState::Serving);
+            // Also one whose process has just started, and who serves at once: its disk may have forgotten whole files.
+            let begins = was != Some(MemberState::Serving) && memory.role == Some(MemberState::Serving);
+            if begins {
+                memory.started_anew = was.is_none();
+            }
             // Epochs may follow each other before it has looked.
             memory.to_look = (memory.to_look || begins) && memory.role == Some(MemberState::Serving);
             let first = !std::mem::replace(&mut memory.started, true);
             // The primary waits for the others.
             memory.entered |= first && !primary && state.as_ref().is_ok_and(|state| state.receives_writes());
-            (first, memory.to_look)
+            (first, memory.to_look, memory.started_anew)
         };
         let Ok(store) = self.disk_store(disk) else { return };
         if !first {
@@ -253,14 +259,19 @@ impl Inner {
         tracing::debug!(%disk, pg = %pg.pg, epoch = %pg.epoch, primary, ?state, "entered an epoch");
         let member = Member { disk, store: store.clone(), pg, told: None, runtime };
         let inner = self.clone();
+        // While everything starts there is more to do.
+        let look_after = if started { self.config.look_after } else { Duration::ZERO };
         if member.is_striped() {
             let (inner, member) = (self.clone(), member.clone());
             self.tasks.spawn(async move {
                 inner.clone().seal_own(member.clone()).await;
                 if has_to_look {
-                    inner.look_again(member).await;
+                    inner.look_again(member, look_after).await;
                 }
             });
+        } else if has_to_look && member.pg.members.len() > 1 {
+            let (inner, member) = (self.clone(), member.clone());
+            self.tasks.spawn(async move { inner.look_again(member, look_after).await });
         }
         if state == Ok(MemberState::Serving) {
             for id in store.take_lost(member.pg.pg) {
@@ -279,21 +290,31 @@ impl Inner {
         self.heal_found(disk, store);
     }
 
-    /// A member that begins to serve looks once more at what was written while it caught up: nobody waited for it then.
-    async fn look_again(self: Arc<Self>, member: Member) {
+    /// A member that begins to serve looks once more at what was written while it caught up: nobody waited for it then. One that
+    /// has started looks for what vanished.
+    async fn look_again(self: Arc<Self>, member: Member, after: Duration) {
+        tokio::time::sleep(after).await;
+        let mut pause = self.config.retry_pause;
         while self.is_current(&member) {
-            match self.pass_shards(&member, &mut Waits::default()).await {
+            let looked = match member.is_striped() {
+                true => self.pass_shards(&member, &mut Waits::default()).await,
+                false => self.note_vanished(&member).await.map(|_| true),
+            };
+            match looked {
                 Ok(true) => {
                     let mut memory = member.runtime.state.lock();
-                    memory.to_look &= memory.epoch != member.pg.epoch;
+                    if memory.epoch == member.pg.epoch {
+                        (memory.to_look, memory.started_anew) = (false, false);
+                    }
                     return;
                 }
                 Ok(false) => {}
                 Err(error) => {
                     tracing::debug!(disk = %member.disk, pg = %member.pg.pg, %error, "looking for missing shards is repeated");
+                    pause = (pause * 2).min(LOOK_PAUSE_MAX);
                 }
             }
-            tokio::time::sleep(self.config.retry_pause).await;
+            tokio::time::sleep(pause).await;
         }
     }
 

@@ -56,8 +56,10 @@ pub(crate) struct PgMemory {
     pub(crate) no_formers: bool,
     /// As syncing member: verified equal to the primary.
     pub(crate) caught_up: bool,
-    /// As serving member of an erasure group: it caught up, and has not yet looked once more at what was written meanwhile.
+    /// As serving member: it caught up or has started, and has not yet looked once more at what others have.
     pub(crate) to_look: bool,
+    /// That is because its process has started.
+    pub(crate) started_anew: bool,
     /// As syncing member: what the others lack, so that it cannot go on.
     pub(crate) waits_for: String,
     /// Since when.
@@ -78,7 +80,8 @@ impl PgMemory {
             return false;
         }
         let waiting = std::mem::take(&mut self.waiting);
-        *self = Self { epoch, changed: true, to_look: self.to_look, ..Self::default() };
+        let (to_look, started_anew) = (self.to_look, self.started_anew);
+        *self = Self { epoch, changed: true, to_look, started_anew, ..Self::default() };
         let error = || WireError::stale_epoch(epoch, "the placement group moved on; refresh the cluster map");
         waiting.into_iter().for_each(|(_, reply)| reply.err(error()));
         true

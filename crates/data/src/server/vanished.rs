@@ -1,5 +1,5 @@
-//! Chunks that vanished from a serving member without anybody noticing: at the end of each scrub, what other serving members list
-//! is held against what is here, and what is missing is brought back as if a reader had asked for it.
+//! Chunks that vanished from a serving member without anybody noticing: some seconds after its start, where it serves at once, and at
+//! the end of each scrub, what other serving members list is held against what is here, and what is missing is brought back as if a reader had asked for it.
 //!
 //! Invariants: only what was sealed, and only if so many others have it that it can be brought; one page of each member at a time.
 
@@ -41,7 +41,7 @@ impl Inner {
         missing
     }
 
-    async fn note_vanished(self: &Arc<Self>, member: &Member) -> Result<u64, WireError> {
+    pub(super) async fn note_vanished(self: &Arc<Self>, member: &Member) -> Result<u64, WireError> {
         let (mut missing, mut after) = (0, None);
         let is_whole = |theirs: &ChunkSummary| {
             theirs.sealed && theirs.length > 0 && theirs.punched_blocks < u64::from(blocks_of(theirs.length))

@@ -100,7 +100,7 @@ pub(super) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
 impl TestNode {
     fn start(dir: tempfile::TempDir, node: u32, disk: u32, tune: Tune) -> Self {
         let mut config = config(&[dir.path()]);
-        config.compared_within = Duration::ZERO;
+        (config.compared_within, config.look_after) = (Duration::ZERO, Duration::from_secs(3600));
         tune(&mut config);
         let data = DataServer::start(config, env(CLUSTER).0).expect("a data server");
         let server = Self::listen("127.0.0.1:0", &data).expect("a free port");

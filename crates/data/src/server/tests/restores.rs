@@ -392,3 +392,27 @@ fn what_was_written_meanwhile_is_looked_for_when_it_serves() {
     });
     shards.check_all(&cluster, 3, index);
 }
+
+/// A disk that forgot a whole file, on a member that served at once after its start, lacked it until somebody read it (seed 802368).
+#[test]
+fn what_a_disk_forgot_is_looked_for_after_its_start() {
+    let tune: super::cluster::Tune = |config| config.look_after = Duration::from_millis(50);
+    let (mut cluster, index, shards) = sealed(tune, 1, 6 * UNIT);
+    cluster.restart_with(2, |dir| remove(dir, index));
+    cluster.raise(&[Serving; 5]);
+    eventually("the shard is back", || cluster.nodes[2].store().info(id(index)).is_some_and(|info| info.sealed));
+    shards.check_all(&cluster, 2, index);
+
+    let mut cluster = Cluster::start_tuned(3, |config| {
+        soon(config);
+        config.look_after = Duration::from_millis(50);
+    });
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, 300_000);
+    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
+    cluster.seal(0, &[1, 2], index).expect("sealed");
+    cluster.restart_with(1, |dir| remove(dir, index));
+    cluster.raise(&[Serving; 3]);
+    eventually("the copy is back", || cluster.nodes[1].store().info(id(index)).is_some_and(|info| info.sealed));
+    assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
+}
