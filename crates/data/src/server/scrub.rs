@@ -184,10 +184,11 @@ impl Inner {
     async fn end_pass(self: &Arc<Self>, disk: DiskId, store: &Arc<DiskStore>, scrub: &Scrubbing) {
         let missing = self.look_for_vanished(disk, store).await;
         if missing > 0 {
-            tracing::warn!(
+            // Mostly freed here and not yet there; what is really missing is told when it is back.
+            tracing::info!(
                 disk = store.name(),
                 missing,
-                "chunks that other members have were not here; they are brought back"
+                "other members list chunks that are not here; they are looked for"
             );
         }
         let before = scrub.state.lock().kept;
