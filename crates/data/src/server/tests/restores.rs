@@ -11,7 +11,7 @@ use cairn_wire::Opcode;
 use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
 
-use super::cluster::{Cluster, PG, eventually, pattern};
+use super::cluster::{Cluster, PG, Tune, eventually, pattern};
 use super::rebuilds::{damage, report};
 use super::repairs::{free, id};
 use super::shards::{ALL, RS32, UNIT};
@@ -47,7 +47,7 @@ fn a_missing_chunk_comes_back_when_it_is_read() {
         eventually("it is counted", || cluster.nodes[i].store().metrics().restored_chunks.load(Relaxed) == 1);
     }
     // Of a replicated group as well.
-    let (cluster, index, bytes) = one_copy_lost();
+    let (cluster, index, bytes) = one_copy_lost(soon);
     assert_eq!(cluster.read(1, index, 0, 100).expect_err("it is not there").code(), Some(ErrorCode::Missing));
     eventually("the chunk is back", || cluster.nodes[1].store().info(id(index)).is_some_and(|info| info.sealed));
     assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
@@ -69,8 +69,8 @@ fn a_new_epoch_does_not_end_bringing_back() {
 }
 
 /// A sealed chunk of which the second of three members has lost its copy.
-fn one_copy_lost() -> (Cluster, u32, Vec<u8>) {
-    let mut cluster = Cluster::start_tuned(3, soon);
+fn one_copy_lost(tune: Tune) -> (Cluster, u32, Vec<u8>) {
+    let mut cluster = Cluster::start_tuned(3, tune);
     let index = cluster.allocate(0).expect("an index");
     let bytes = pattern(1, 300_000);
     cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
@@ -147,7 +147,7 @@ fn bringing_back_goes_on(lost_by: usize, in_vain: u32) {
 /// be told that it is gone.
 #[test]
 fn a_part_that_is_freed_does_not_delete_what_is_missing() {
-    let (cluster, index, bytes) = one_copy_lost();
+    let (cluster, index, bytes) = one_copy_lost(soon);
     for i in 0..3 {
         // Right after its start a member may not know yet what it lacks; then it is told again.
         eventually("the free", || free(&cluster, i, index, 8192, 4096) == [0]);
@@ -396,23 +396,17 @@ fn what_was_written_meanwhile_is_looked_for_when_it_serves() {
 /// A disk that forgot a whole file, on a member that served at once after its start, lacked it until somebody read it (seed 802368).
 #[test]
 fn what_a_disk_forgot_is_looked_for_after_its_start() {
-    let tune: super::cluster::Tune = |config| config.look_after = Duration::from_millis(50);
+    let tune: Tune = |config| config.look_after = Duration::from_millis(50);
     let (mut cluster, index, shards) = sealed(tune, 1, 6 * UNIT);
     cluster.restart_with(2, |dir| remove(dir, index));
     cluster.raise(&[Serving; 5]);
     eventually("the shard is back", || cluster.nodes[2].store().info(id(index)).is_some_and(|info| info.sealed));
     shards.check_all(&cluster, 2, index);
 
-    let mut cluster = Cluster::start_tuned(3, |config| {
+    let (cluster, index, bytes) = one_copy_lost(|config| {
         soon(config);
         config.look_after = Duration::from_millis(50);
     });
-    let index = cluster.allocate(0).expect("an index");
-    let bytes = pattern(1, 300_000);
-    cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
-    cluster.seal(0, &[1, 2], index).expect("sealed");
-    cluster.restart_with(1, |dir| remove(dir, index));
-    cluster.raise(&[Serving; 3]);
     eventually("the copy is back", || cluster.nodes[1].store().info(id(index)).is_some_and(|info| info.sealed));
     assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
 }
