@@ -7,7 +7,7 @@ export CARGO_BUILD_JOBS := $(JOBS)
 CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
 
 .DEFAULT_GOAL := all
-.PHONY: all build release test test-apps chaos upgrade-test check demo bench fuzz-corpus miri clean help prepare
+.PHONY: all build release test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare
 
 all: build ## the same as build
 
@@ -28,6 +28,9 @@ test-apps: prepare ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a m
 chaos: prepare ## kill, stop and cut off real processes, fill and lose disks under checked clients (MINUTES=n, CAIRN_SEED=n)
 	@bash -c 'set -o pipefail; CAIRN_CHAOS_MINUTES=$(or $(MINUTES),2) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact chaos::chaos --nocapture | tee /dev/stderr | grep "^chaos: " > /dev/null'
+
+soak: prepare ## what is too long for `make test`: chaos, then seeds of whole clusters (SOAK_MINUTES=n, SOAK_SEEDS=n)
+	@CARGO='$(CARGO)' SOAK_MINUTES='$(or $(SOAK_MINUTES),10)' SOAK_SEEDS='$(or $(SOAK_SEEDS),300)' scripts/soak.sh
 
 upgrade-test: prepare ## upgrade a cluster of real processes from an earlier build (PREVIOUS=<git revision>)
 	@CARGO='$(CARGO)' PREVIOUS='$(PREVIOUS)' scripts/upgrade-from.sh

@@ -1,12 +1,16 @@
 //! Runs every test of the project and adds the results up: the last line is `N passed, N failed`.
 //!
-//! Tests are those of `cargo test` on the whole workspace, and then every `scripts/*-test.sh`, one test each, for what
-//! has to start from a shell. A run in which something ended without a result is a failed run, and so is an empty one.
+//! Tests are the test programs of the whole workspace, some of them side by side ([`programs`]), the examples in
+//! documentation where there are any, and then every `scripts/*-test.sh`, one test each, for what has to start from a shell.
+//! A run in which something ended without a result is a failed run, and so is an empty one.
+
+mod programs;
 
 use crate::cargo::cargo;
+use crate::files;
 use anyhow::{Context, Result};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,19 +20,23 @@ struct Tally {
     passed: usize,
     failed: usize,
     ignored: usize,
-    /// Test binaries and doc-test runs that were started, and those that reported a result.
-    started: usize,
-    finished: usize,
     failed_names: Vec<String>,
 }
 
-/// `Ok(true)`: something ran and nothing failed. `args` go to `cargo test`, such as a part of test names.
+/// `Ok(true)`: something ran and nothing failed. `args` go to every test program, such as a part of test names.
 pub fn run(args: &[&str]) -> Result<bool> {
     let mut tally = Tally::default();
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(args);
-    let clean_exit = run_and_tally(command, &mut std::io::stdout(), &mut tally)?;
-    tally.close(clean_exit);
+    match programs::build()? {
+        None => tally.fail("the build of the tests; see above"),
+        Some(programs) => programs::run(programs, args, &mut std::io::stdout(), &mut tally)?,
+    }
+    if args.is_empty() && has_examples(Path::new("."))? {
+        println!("\n     Running examples in documentation");
+        let mut examples = cargo();
+        examples.args(["test", "--workspace", "--locked", "--no-fail-fast", "--doc"]);
+        let (output, success) = output_of(examples, |line| print!("{line}"))?;
+        tally.program("examples in documentation", &output, success);
+    }
     if args.is_empty() {
         for script in scripts(Path::new("scripts"))? {
             run_script(&script, &mut tally)?;
@@ -45,22 +53,27 @@ pub fn run(args: &[&str]) -> Result<bool> {
     Ok(tally.failed == 0 && tally.passed > 0)
 }
 
-/// Runs the command, passes its output on line by line, and counts. Whether it exited with success.
-fn run_and_tally(mut command: Command, log: &mut dyn Write, tally: &mut Tally) -> Result<bool> {
-    // One pipe for both streams keeps "Running …" (stderr) before the results that belong to it (stdout).
-    let (reader, writer) = std::io::pipe().context("making a pipe")?;
-    command.stdout(writer.try_clone().context("sharing the pipe")?).stderr(writer);
-    let mut child = command.spawn().context("starting cargo test")?;
-    // The command holds our copies of the writing end; the pipe ends only when they are gone.
-    drop(command);
-    let mut reader = BufReader::new(reader);
-    let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).context("reading the tests' output")? > 0 {
-        log.write_all(&line).and_then(|()| log.flush()).context("writing the tests' output")?;
-        tally.count(&String::from_utf8_lossy(&line));
-        line.clear();
+/// Whether documentation has code that `cargo test --doc` would run: without any, looking at every crate takes a minute.
+fn has_examples(root: &Path) -> Result<bool> {
+    Ok(files::walk(root)?.iter().any(|file| file.is("rs") && text_has_examples(&file.text)))
+}
+
+fn text_has_examples(text: &str) -> bool {
+    let mut inside = false;
+    for line in text.lines() {
+        let line = line.trim_start();
+        let Some(doc) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else {
+            inside = false;
+            continue;
+        };
+        let Some(language) = doc.trim().strip_prefix("```") else { continue };
+        let runs = ["rust", "no_run", "should_panic", "compile_fail", "edition"];
+        if !inside && (language.is_empty() || runs.iter().any(|word| language.starts_with(word))) {
+            return true;
+        }
+        inside = !inside;
     }
-    Ok(child.wait().context("waiting for cargo test")?.success())
+    false
 }
 
 fn scripts(dir: &Path) -> Result<Vec<PathBuf>> {
@@ -84,45 +97,70 @@ fn run_script(script: &Path, tally: &mut Tally) -> Result<()> {
     if status.success() {
         tally.passed += 1;
     } else {
-        tally.failed += 1;
-        tally.failed_names.push(format!("{} ({status})", script.display()));
+        tally.fail(&format!("{} ({status})", script.display()));
     }
     Ok(())
 }
 
+/// Runs a command, both of its streams in one; `line` sees each line as it comes. All of the output, and whether it ended with success.
+fn output_of(mut command: Command, mut line: impl FnMut(&str)) -> Result<(Vec<u8>, bool)> {
+    let (reader, writer) = std::io::pipe().context("making a pipe")?;
+    command.stdout(writer.try_clone().context("sharing the pipe")?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
+    // The command holds our copies of the writing end; the pipe ends only when they are gone.
+    drop(command);
+    let mut reader = BufReader::new(reader);
+    let mut output = Vec::new();
+    loop {
+        let begin = output.len();
+        if reader.read_until(b'\n', &mut output).context("reading the tests' output")? == 0 {
+            break;
+        }
+        line(&String::from_utf8_lossy(&output[begin..]));
+    }
+    Ok((output, child.wait().context("waiting for a test program")?.success()))
+}
+
 impl Tally {
-    fn count(&mut self, line: &str) {
-        let line = line.trim();
-        if line.starts_with("Running ") && line.ends_with(')') || line.starts_with("Doc-tests ") {
-            self.started += 1;
-        } else if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-            self.failed_names.push(name.to_string());
-        } else if let Some(result) = line.strip_prefix("test result: ") {
-            self.finished += 1;
-            self.passed += number_before(result, " passed");
-            self.failed += number_before(result, " failed");
-            self.ignored += number_before(result, " ignored");
+    fn fail(&mut self, name: &str) {
+        self.failed += 1;
+        self.failed_names.push(name.to_string());
+    }
+
+    /// Adds what a program said. One that says no result, or ends with an error although all it said is good, has failed.
+    fn program(&mut self, name: &str, output: &[u8], success: bool) {
+        let (mut results, before) = (0, self.failed);
+        for line in String::from_utf8_lossy(output).lines() {
+            results += usize::from(self.count(line));
+        }
+        if results == 0 {
+            self.fail(&format!("{name}: it ended without a result; see above"));
+        } else if !success && self.failed == before {
+            self.fail(&format!("{name}: it ended with an error; see above"));
         }
     }
 
-    /// Counts as failed what ended without a result: a test binary that crashed, or a build that failed.
-    fn close(&mut self, clean_exit: bool) {
-        if clean_exit {
-            return;
+    /// Whether the line is a result.
+    fn count(&mut self, line: &str) -> bool {
+        let line = line.trim();
+        if let Some(name) = failed_test(line) {
+            self.failed_names.push(name.to_string());
         }
-        let without_result = self.started.saturating_sub(self.finished);
-        if without_result > 0 {
-            self.failed += without_result;
-            self.failed_names.push(format!("{without_result} test programs ended without a result; see above"));
-        } else if self.failed == 0 {
-            self.failed = 1;
-            self.failed_names.push("cargo test itself; see above".to_string());
-        }
+        let Some(result) = line.strip_prefix("test result: ") else { return false };
+        self.passed += number_before(result, " passed");
+        self.failed += number_before(result, " failed");
+        self.ignored += number_before(result, " ignored");
+        true
     }
 
     fn summary(&self) -> String {
         format!("{} passed, {} failed", self.passed, self.failed)
     }
+}
+
+/// `b::c` of `test b::c ... FAILED`.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
 }
 
 /// 12 for `number_before("ok. 12 passed; 0 failed", " passed")`; 0 if it is not there.
@@ -135,30 +173,27 @@ fn number_before(text: &str, unit: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn tally_of(log: &str, clean_exit: bool) -> Tally {
+    fn tally_of(log: &str, success: bool) -> Tally {
         let mut tally = Tally::default();
-        log.lines().for_each(|line| tally.count(line));
-        tally.close(clean_exit);
+        tally.program("a-1", log.as_bytes(), success);
         tally
     }
 
-    const TWO_BINARIES: &str = "
-     Running unittests src/lib.rs (target/debug/deps/a-1)
+    const GOOD: &str = "
 test one ... ok
 test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
-   Doc-tests a
-test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 ";
 
     #[test]
     fn results_are_added_up() {
-        let tally = tally_of(TWO_BINARIES, true);
+        let mut tally = tally_of(GOOD, true);
+        tally.program("b-1", b"test result: ok. 3 passed; 0 failed; 0 ignored", true);
         assert_eq!((tally.summary().as_str(), tally.ignored), ("15 passed, 0 failed", 1));
     }
 
     #[test]
     fn a_failed_test_is_counted_and_named() {
-        let log = "     Running tests/a.rs (target/debug/deps/a-1)\ntest b::c ... FAILED\n\
+        let log = "test b::c ... FAILED\n\
                    test result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
         let tally = tally_of(log, false);
         assert_eq!(
@@ -168,24 +203,33 @@ test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn a_binary_that_crashed_is_a_failure() {
-        let log = format!("{TWO_BINARIES}     Running tests/crash.rs (target/debug/deps/crash-1)\n");
-        assert_eq!(tally_of(&log, false).summary(), "15 passed, 1 failed");
-        assert_eq!(tally_of(&log, true).summary(), "15 passed, 0 failed", "a test that prints such a line");
+    fn a_program_that_crashed_is_a_failure() {
+        assert_eq!(tally_of("test one ... ok\n", false).summary(), "0 passed, 1 failed");
+        assert_eq!(tally_of("", true).summary(), "0 passed, 1 failed", "it said nothing");
+        assert_eq!(tally_of(GOOD, false).summary(), "12 passed, 1 failed", "it crashed behind its result");
     }
 
     #[test]
-    fn a_build_that_failed_is_a_failure() {
-        assert_eq!(tally_of("error: could not compile", false).summary(), "0 passed, 1 failed");
-    }
-
-    #[test]
-    fn a_crash_is_seen_where_the_run_goes_on() {
-        let mut tally = Tally::default();
+    fn output_and_end_of_a_program_are_seen() {
         let mut command = Command::new("bash");
-        command.args(["-c", "echo '     Running unittests src/lib.rs (x)' >&2; kill -ABRT $$"]);
-        let clean_exit = run_and_tally(command, &mut Vec::new(), &mut tally).expect("bash runs");
-        tally.close(clean_exit);
-        assert_eq!((clean_exit, tally.summary().as_str()), (false, "0 passed, 1 failed"));
+        command.args(["-c", "echo one >&2; echo two; kill -ABRT $$"]);
+        let mut seen = Vec::new();
+        let (output, success) = output_of(command, |line| seen.push(line.to_string())).expect("bash runs");
+        assert_eq!((output.as_slice(), success), (&b"one\ntwo\n"[..], false));
+        assert_eq!(seen, ["one\n", "two\n"]);
+    }
+
+    /// An example in documentation would never be run.
+    #[test]
+    fn examples_in_documentation_are_found() {
+        for (text, has) in [
+            ("/// ```\n/// f();\n/// ```", true),
+            ("//! ```rust,no_run\n", true),
+            ("/// ```text\n/// a table\n/// ```\nfn f() {}\n", false),
+            ("/// ```text\n/// ```\n/// ```\n/// f();", true),
+            ("let fence = \"```\";", false),
+        ] {
+            assert_eq!(text_has_examples(text), has, "{text}");
+        }
     }
 }

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# What is too long for `make test`: chaos with real processes for SOAK_MINUTES, then SOAK_SEEDS seeds of the proof. All parts run even if
+# one fails; the last line is their sum, and the exit status is not 0 if any failed. Where no networks can be made chaos says that it is
+# skipped.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+cargo=${CARGO:-cargo}
+minutes=${SOAK_MINUTES:-10}
+seeds=${SOAK_SEEDS:-300}
+passed=0
+failed=0
+
+part() {
+    local name=$1
+    shift
+    local begun=$SECONDS
+    printf '\n== %s\n' "$name"
+    if "$@"; then
+        passed=$((passed + 1)) outcome=ok
+    else
+        failed=$((failed + 1)) outcome=FAILED
+    fi
+    printf '== %s: %s (%s s)\n' "$name" "$outcome" "$((SECONDS - begun))"
+}
+
+# With the whole workspace, as `make test` builds it: else much would be compiled once more.
+part chaos env CAIRN_CHAOS_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" \
+    "$cargo" test --workspace --locked --test process -- --exact chaos::chaos --nocapture
+part seeds "$cargo" xtask sim --seeds "$seeds"
+
+printf '\nsoak: %s passed, %s failed (%s s)\n' "$passed" "$failed" "$SECONDS"
+[ "$failed" -eq 0 ]
