@@ -2,8 +2,9 @@
 //!
 //! Node 1 is manager and meta; every other node is a data node with its own directory, port and rack.
 use crate::config::CHECKPOINT_GENERATIONS;
+use crate::descriptors;
 use crate::node::{NodeProcess, NodeSpec};
-use crate::server::{ServeError, Signals, announce, http_runtime, raise_file_limit};
+use crate::server::{ServeError, Signals, announce, http_runtime};
 use anyhow::Context;
 use cairn_client::{Client, ConnectOptions};
 use cairn_manager::Bootstrap;
@@ -50,7 +51,7 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
     std::fs::create_dir_all(&args.data_dir)
         .with_context(|| format!("{} cannot be made; choose another --data-dir", args.data_dir.display()))?;
     refuse_foreign(&args.data_dir)?;
-    raise_file_limit();
+    descriptors::raise_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;
     let nodes = start_nodes(&args, &runtime)?;
@@ -122,6 +123,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
         replaced_disks: Vec::new(),
         direct_reads: false,
         compact: true,
+        open_files: open_files(args),
         rpc_threads: None,
         bootstrap: Some(Bootstrap {
             meta_nodes: 1,
@@ -153,9 +155,15 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         replaced_disks: Vec::new(),
         direct_reads: false,
         compact: true,
+        open_files: open_files(args),
         rpc_threads: Some(1),
         bootstrap: None,
     }
+}
+
+/// Of each of the nodes that are in this process. Where there are few, they share them as it comes.
+fn open_files(args: &DevArgs) -> u64 {
+    (descriptors::limit() / (args.nodes as u64 + 1)).max(1024)
 }
 
 fn rack(args: &DevArgs, index: usize) -> String {

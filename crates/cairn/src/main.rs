@@ -2,6 +2,7 @@
 //!
 //! Not here: what the commands do (`cli`, `bench`), what the roles do (`manager`, `meta`, `data`).
 mod config;
+mod descriptors;
 mod dev;
 mod doctor;
 mod mount;

@@ -2,26 +2,29 @@
 //!
 //! Order: directory and lock, port (roles not yet served answer "starting"), data role (its disks are part of the
 //! registration), Raft host and manager for members of the manager's group, registration, then what needs the node's id.
+use crate::descriptors::Descriptors;
 use crate::router::Router;
 use anyhow::Context;
 use cairn_data::{DataConfig, DataEnv, DataServer};
-use cairn_env::{BufPool, Clock, Disk, FastRng, OsRng, RealClock, RealDisk, Rng};
+use cairn_env::{BufPool, Clock, Disk, FastRng, OsRng, PatientDisk, RealClock, RealDisk, Rng};
 use cairn_jobs::{JobWorker, WorkerConfig};
 use cairn_manager::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
 use cairn_meta::{MetaConfig, MetaServer};
-use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
-use cairn_raft_host::{HostConfig, RaftHost, RaftService, RpcTransport};
+use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration, Settings};
+use cairn_raft_host::{HostConfig, MarkBook, RaftHost, RaftService, RpcTransport};
 use cairn_rpc::leader::LeaderClient;
 use cairn_rpc::{Client, ClientConfig, Identity, Server, ServerConfig};
 use cairn_store::{KnownDisks, LabelledDir};
-use cairn_telemetry::{HealthCheck, HttpServer, Registry, RequestRing, Samples};
-use cairn_types::{ClusterId, DiskUuid, NodeId};
+use cairn_telemetry::{HealthCheck, HttpLimits, HttpServer, Registry, RequestRing, Samples};
+use cairn_types::{ClusterId, DiskUuid, NodeId, WallTime};
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
+use marks::MarkKeeper;
 use parking_lot::Mutex;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A node that is new to the cluster waits so long for the managers before it logs that it still waits.
@@ -32,12 +35,18 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 const COMPACT_JOURNAL_BYTES: u64 = 16 << 20;
 /// Memory of reads of a data node.
 const READ_POOL_BYTES: usize = 128 << 20;
+/// A member of a Raft group that starts waits so long for what the manager, or other nodes, know of it.
+const WITNESS_WAIT: Duration = Duration::from_secs(5);
 /// Threads that carry the connections to other nodes.
 const CLIENT_THREADS: usize = 1;
 
+mod marks;
 mod request_log;
 #[cfg(test)]
 mod tests;
+mod watch;
+
+use watch::NodeWatch;
 
 /// What a node is.
 #[derive(Clone, Debug)]
@@ -68,6 +77,8 @@ pub struct NodeSpec {
     pub direct_reads: bool,
     /// One of many nodes in a process: fewer threads, a smaller journal.
     pub compact: bool,
+    /// File descriptors that it may use.
+    pub open_files: u64,
     /// None: as many as the machine suggests.
     pub rpc_threads: Option<usize>,
     pub bootstrap: Option<Bootstrap>,
@@ -101,6 +112,8 @@ pub struct NodeProcess {
     http: Option<HttpServer>,
     requests: Option<Arc<RequestRing>>,
     address: String,
+    /// Operations that wait for descriptors end.
+    ending: Arc<AtomicBool>,
     // Dropped last: the lock of the directory.
     _dir: Arc<Mutex<LabelledDir>>,
 }
@@ -113,6 +126,9 @@ struct Ground {
     client: Client,
     dir: Arc<Mutex<LabelledDir>>,
     addresses: Arc<AddressBook>,
+    marks: Arc<MarkBook>,
+    descriptors: Descriptors,
+    ending: Arc<AtomicBool>,
 }
 
 impl NodeProcess {
@@ -127,9 +143,10 @@ impl NodeProcess {
         let registry = Registry::new();
         let web = match &spec.http {
             Some(listen) => {
-                Some(http.block_on(HttpServer::start(listen, registry.clone(), vec![starting()])).with_context(
-                    || format!("the HTTP port {listen} cannot be opened; choose another node.http or stop what has it"),
-                )?)
+                let started = HttpServer::start(listen, registry.clone(), vec![starting()], http_limits(&ground));
+                Some(http.block_on(started).with_context(|| {
+                    format!("the HTTP port {listen} cannot be opened; choose another node.http or stop what has it")
+                })?)
             }
             None => None,
         };
@@ -161,8 +178,14 @@ impl NodeProcess {
         }
         show(&roles);
         if let Some(raft) = &roles.raft {
-            agent.join(Arc::new(LogWatch { raft: raft.clone() }));
+            agent.join(Arc::new(LogWatch { raft: raft.clone(), clock: ground.clock.clone() }));
         }
+        let (connections, descriptors) = (server.stats(), ground.descriptors);
+        // Those of many nodes in a process are nobody's concern.
+        let few = descriptors.problem().filter(|_| !spec.compact);
+        let told = AtomicBool::new(false);
+        agent.join(Arc::new(NodeWatch { descriptors, few, connections, told }));
+        registry.register(&[], Arc::new(move |samples| watch::sample(descriptors, samples)));
         let Roles { manager, meta, data, raft, jobs } = roles;
         Ok(NodeProcess {
             server,
@@ -175,6 +198,7 @@ impl NodeProcess {
             http: web,
             requests,
             address,
+            ending: ground.ending,
             _dir: ground.dir,
         })
     }
@@ -193,6 +217,8 @@ impl NodeProcess {
         }
         self.agent.stop();
         self.server.shutdown(STOP_GRACE);
+        // Its connections are closed: what is still lacking does not come from here.
+        self.ending.store(true, Ordering::Relaxed);
         if let Some(requests) = &self.requests {
             requests.stop();
         }
@@ -214,9 +240,12 @@ impl NodeProcess {
 impl Ground {
     fn lay(spec: &NodeSpec) -> anyhow::Result<Ground> {
         let clock: Arc<dyn Clock> = Arc::new(RealClock);
+        let descriptors = Descriptors::deal(spec.open_files, spec.disks.len())?;
+        let ending: Arc<AtomicBool> = Arc::default();
         let disk = RealDisk::create(&spec.dir)
             .with_context(|| format!("the node directory {} cannot be used", spec.dir.display()))?;
         let kind = cairn_format::label::LabelKind::Node;
+        let disk = PatientDisk::new(Arc::new(disk), ending.clone());
         let mut dir = LabelledDir::open(Arc::new(disk), kind, ClusterId::NONE, &OsRng, clock.wall())?;
         if let Some(member) = spec.manager {
             let known = dir.label().node;
@@ -235,7 +264,9 @@ impl Ground {
             transport.set_address(NodeId(*number), address.clone());
         }
         let addresses = Arc::new(AddressBook { transport });
-        Ok(Ground { clock, rng, identity, client, dir: Arc::new(Mutex::new(dir)), addresses })
+        let marks = Arc::new(MarkBook::open(dir.disk().clone(), clock.clone(), dir.label().uuid)?);
+        let dir = Arc::new(Mutex::new(dir));
+        Ok(Ground { marks, clock, rng, identity, client, dir, addresses, descriptors, ending })
     }
     fn managers(&self, spec: &NodeSpec) -> LeaderClient {
         let addresses = spec.managers.iter().map(|(_, address)| address.clone());
@@ -248,6 +279,9 @@ impl Ground {
             cluster,
             checkpoint_generations: spec.checkpoint_generations,
             feature_level: spec.feature_level,
+            // The nodes of one process are put back together, and the first one is started alone.
+            witness_wait: if spec.compact { Duration::ZERO } else { WITNESS_WAIT },
+            marks: Some(self.marks.clone()),
             ..HostConfig::new(node, dir.label().uuid)
         };
         let transport = self.addresses.transport.clone();
@@ -287,17 +321,35 @@ impl Contributor for LabelKeeper {
     }
 }
 
-/// Tells the manager when the node's log stands still.
+/// Tells the manager when the node's log stands still or its clock is wrong, and the Raft groups what the manager's clock says.
 struct LogWatch {
     raft: Arc<RaftHost>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Contributor for LogWatch {
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
-        if let Some(problem) = self.raft.problem() {
+        for problem in self.raft.problem().into_iter().chain(self.raft.clock_problem()) {
             let said = std::mem::take(&mut heartbeat.problem);
             heartbeat.problem = if said.is_empty() { problem } else { format!("{problem}; {said}") };
         }
+    }
+    fn settings(&self, settings: &Settings) {
+        if let Some(bound) = settings.duration("clock_difference_max") {
+            self.raft.clocks().set_bound(bound);
+        }
+    }
+    fn manager_clock(&self, manager: NodeId, wall: WallTime) {
+        self.raft.clocks().heard(manager, wall, self.clock.now());
+    }
+}
+
+/// Tells the manager what this node's clock says.
+struct ClockTeller(Arc<dyn Clock>);
+
+impl Contributor for ClockTeller {
+    fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
+        heartbeat.wall_ns = self.0.wall().0;
     }
 }
 
@@ -386,7 +438,8 @@ impl Roles {
     /// Of the node itself and the roles that run by now.
     fn health_checks(&self, agent: &Arc<NodeAgent>) -> Vec<HealthCheck> {
         let (agent, raft) = (agent.clone(), self.raft.clone());
-        let problem = move || raft.as_ref().and_then(|raft| raft.problem()).map_or(Ok(()), Err);
+        let log = move || raft.as_ref().and_then(|raft| raft.problem());
+        let problem = move || log().or_else(watch::shortage).map_or(Ok(()), Err);
         let node = move || ("node".to_owned(), problem().and_then(|()| agent.health()));
         let mut checks = vec![Arc::new(node) as HealthCheck];
         if let Some(manager) = self.manager.clone() {
@@ -413,7 +466,7 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
         // The disk is known by its path, which must not depend on where the process was started.
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
         match RealDisk::create(&dir) {
-            Ok(disk) => disks.push(Arc::new(disk)),
+            Ok(disk) => disks.push(Arc::new(PatientDisk::new(Arc::new(disk), ground.ending.clone()))),
             // The node starts without it, as without any other disk that cannot be used.
             Err(error) => tracing::error!(disk = %dir.display(), %error, "a disk cannot be opened and is left out"),
         }
@@ -422,6 +475,7 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
     let mut config = DataConfig::new(disks);
     config.known = Some(Arc::new(known_disks(spec, ground)?));
     config.disk.direct_reads = spec.direct_reads;
+    config.disk.open_files_max = ground.descriptors.disk_chunks;
     if spec.compact {
         config.disk.journal_bytes = COMPACT_JOURNAL_BYTES;
         config.disk.write_threads = 1;
@@ -474,8 +528,13 @@ fn bind(
         .with_context(|| format!("{:?} cannot be resolved; write an address of this machine", spec.listen))?;
     let mut config = ServerConfig::default();
     config.threads = spec.rpc_threads.unwrap_or(config.threads);
+    config.connections_max = ground.descriptors.rpc;
     config.request_log = requests.map(request_log::sink);
     Ok(Server::bind(address, config, ground.identity.clone(), router)?)
+}
+
+fn http_limits(ground: &Ground) -> HttpLimits {
+    HttpLimits { connections_max: ground.descriptors.http, ..HttpLimits::default() }
 }
 
 /// The listening address, with the port that the system picked.
@@ -506,7 +565,9 @@ fn start_agent(
         manager.set_addresses(vec![address.to_owned()]);
     }
     let keeper = Arc::new(LabelKeeper { dir: ground.dir.clone() });
-    let mut contributors: Vec<Arc<dyn Contributor>> = vec![keeper, ground.addresses.clone()];
+    let marks = Arc::new(MarkKeeper { book: ground.marks.clone() });
+    let teller = Arc::new(ClockTeller(ground.clock.clone()));
+    let mut contributors: Vec<Arc<dyn Contributor>> = vec![keeper, ground.addresses.clone(), marks, teller];
     if let Some(data) = &roles.data {
         contributors.push(Arc::new(data.clone()));
     }

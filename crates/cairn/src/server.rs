@@ -1,5 +1,6 @@
 //! `cairn server --config FILE`: one process with the roles that the file names, until SIGTERM or SIGINT.
 use crate::config::{self, Config, ConfigErrors};
+use crate::descriptors;
 use crate::node::{NodeProcess, NodeSpec};
 use cairn_cli::Exit;
 use cairn_store::StoreError;
@@ -80,7 +81,7 @@ pub fn run(args: &ServerArgs) -> Result<(), ServeError> {
     if let Err(why) = init_logging(&config.log) {
         return Err(ConfigErrors { file: path, mistakes: vec![(1, format!("log.filter: {why}"))] }.into());
     }
-    raise_file_limit();
+    descriptors::raise_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;
     let starting = Signals::new(&runtime)?.end_the_start(&runtime);
@@ -114,6 +115,7 @@ fn spec(config: &Config) -> NodeSpec {
         replaced_disks: config.data.as_ref().map(|d| d.replaced_disks.clone()).unwrap_or_default(),
         direct_reads: config.data.as_ref().is_some_and(|d| d.direct_reads),
         compact: false,
+        open_files: descriptors::limit(),
         rpc_threads: None,
         bootstrap: None,
     }
@@ -127,15 +129,6 @@ fn host_name() -> String {
 /// Runtime of the HTTP port and of signals; the roles have their own threads.
 pub fn http_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("http").enable_all().build()?)
-}
-
-/// Lets the process open as many files as it may: each chunk in use and each connection is one.
-pub fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        tracing::warn!(%error, ?limit, "the limit of open files cannot be raised");
-    }
 }
 
 /// The one line on standard output that says that the process serves.

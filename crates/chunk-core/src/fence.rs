@@ -98,6 +98,12 @@ pub enum Fence {
         /// How many are needed.
         minimum: usize,
     },
+    /// Nobody knows yet what its members have together.
+    #[error("all members of {pg} came back as older copies of themselves and are being compared; repeat in a moment")]
+    Comparing {
+        /// The group.
+        pg: PgId,
+    },
     /// It takes nothing new.
     #[error("{pg} is retired; choose another placement group")]
     Retired {
@@ -197,11 +203,17 @@ pub fn check_last_resort(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> 
     if pg.scheme.is_replicated() { check_read(pg, disk) } else { state_of(pg, disk).map(|_| ()) }
 }
 
+/// Checks that the members of a group were compared since all of them came back as older copies of themselves.
+pub fn check_compared(pg: &PgStateRecord) -> Result<(), Fence> {
+    if pg.comparing { Err(Fence::Comparing { pg: pg.pg }) } else { Ok(()) }
+}
+
 /// Checks that new data may be written at all.
 pub fn check_writable(pg: &PgStateRecord) -> Result<(), Fence> {
     if pg.retired {
         return Err(Fence::Retired { pg: pg.pg });
     }
+    check_compared(pg)?;
     let (serving, minimum) = (serving(pg).count(), pg.scheme.write_minimum());
     if serving < minimum { Err(Fence::BelowMinimum { pg: pg.pg, serving, minimum }) } else { Ok(()) }
 }
@@ -259,6 +271,8 @@ mod tests {
             term: 1,
             scheme: Scheme::Replicated(states.len() as u8),
             retired: false,
+            comparing: false,
+            older_epoch: Epoch(0),
             members: states.iter().enumerate().map(member).collect(),
         }
     }
@@ -278,6 +292,15 @@ mod tests {
             assert_eq!(check_read(&pg, DiskId(disk)).is_ok(), read, "d{disk}");
         }
         assert!(matches!(check_writable(&pg), Err(Fence::BelowMinimum { serving: 1, minimum: 2, .. })));
+    }
+
+    /// Clients would write to members that may differ, or read one of them.
+    #[test]
+    fn nothing_is_written_before_older_copies_were_compared() {
+        let pg = PgStateRecord { comparing: true, ..pg(&[Serving, Serving]) };
+        assert_eq!(check_writable(&pg), Err(Fence::Comparing { pg: PgId(1) }));
+        assert_eq!(check_compared(&pg), Err(Fence::Comparing { pg: PgId(1) }));
+        assert_eq!(check_writable(&PgStateRecord { comparing: false, ..pg }), Ok(()));
     }
 
     /// Shards that are whole would be out of reach while their group waits, or a copy be read as it was before an overwrite.

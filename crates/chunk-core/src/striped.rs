@@ -113,6 +113,8 @@ mod tests {
             term: 1,
             scheme,
             retired: false,
+            comparing: false,
+            older_epoch: Epoch(0),
             members: states.iter().enumerate().map(member).collect(),
         }
     }

@@ -43,6 +43,8 @@ pub enum Exit {
     NotEmpty = 19,
     /// A directory or an address that another process has.
     InUse = 20,
+    /// Bytes that servers which cannot be reached now may have.
+    Unavailable = 21,
     /// Ctrl-C or a request to end.
     Interrupted = 130,
     /// Whoever read the output is gone; said to nobody.
@@ -73,6 +75,7 @@ impl Exit {
         Exit::BadUri,
         Exit::NotEmpty,
         Exit::InUse,
+        Exit::Unavailable,
         Exit::Interrupted,
         Exit::BrokenPipe,
     ];
@@ -104,6 +107,7 @@ impl Exit {
             Self::BadUri => "bad_uri",
             Self::NotEmpty => "not_empty",
             Self::InUse => "in_use",
+            Self::Unavailable => "unavailable",
             Self::Interrupted => "interrupted",
             Self::BrokenPipe => "broken_pipe",
         }
@@ -123,7 +127,8 @@ impl Exit {
                 Exit::Unreachable
             }
             E::DeadlineExceeded | E::SessionEnded => Exit::OutcomeUnknown,
-            E::ChecksumMismatch | E::Missing | E::DiskFailed | E::OffsetMismatch => Exit::Damaged,
+            E::ChecksumMismatch | E::Missing | E::OffsetMismatch => Exit::Damaged,
+            E::DiskFailed => Exit::Unavailable,
             E::BadConfig => Exit::BadConfig,
             E::Conflict | E::WrongSession | E::Stale | E::ChunkDeleted | E::StaleEpoch | E::WrongIncarnation => {
                 Exit::Changed
@@ -158,6 +163,7 @@ impl Exit {
             ClientError::Unreachable { .. } | ClientError::NoLeader { .. } => Exit::Unreachable,
             ClientError::OutcomeUnknown { .. } => Exit::OutcomeUnknown,
             ClientError::Unreadable { .. } => Exit::Damaged,
+            ClientError::Unavailable { .. } => Exit::Unavailable,
             ClientError::NoWritableGroup { full: true, .. } => Exit::NoSpace,
             ClientError::NoWritableGroup { full: false, .. } => Exit::Unreachable,
             ClientError::Changed { .. } => Exit::Changed,
@@ -218,6 +224,7 @@ mod tests {
             (ErrorCode::QuotaExceeded, 6),
             (ErrorCode::SessionEnded, 8),
             (ErrorCode::ChecksumMismatch, 9),
+            (ErrorCode::DiskFailed, 21),
             (ErrorCode::BadConfig, 11),
             (ErrorCode::Conflict, 12),
             (ErrorCode::WrongCluster, 13),
@@ -240,12 +247,15 @@ mod tests {
             ClientError::Unreachable { what: what.clone(), tried: "h:1".into(), seconds: 1, last: last.clone() };
         let unknown = ClientError::OutcomeUnknown { what: what.clone(), seconds: 1, last };
         let unreadable = ClientError::Unreadable { what: what.clone(), offset: 0, length: 1, detail: "z".into() };
+        let (detail, away) = (String::from("z"), vec![String::from("disk d1")]);
+        let away = ClientError::Unavailable { what: what.clone(), offset: 0, length: 1, away, detail };
         let group = |full| ClientError::NoWritableGroup { what: what.clone(), detail: "z".into(), full };
         let (full, silent) = (group(true), group(false));
         let exits = [
             (unreachable, 7),
             (unknown, 8),
             (unreadable, 9),
+            (away, 21),
             (full, 6),
             (silent, 7),
             (ClientError::Changed { what }, 12),

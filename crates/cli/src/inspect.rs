@@ -105,6 +105,7 @@ impl InspectArgs {
             b"CAIRNBAD" => small::bad_blocks(&subject, &mut printer)?,
             b"CAIRNSCB" => small::scrub_state(&subject, &mut printer)?,
             b"CAIRNPTL" => small::partition_list(&subject, &mut printer)?,
+            b"CAIRNMRK" => small::marks(&subject, &mut printer)?,
             b"CAIRNDSK" => small::disk_list(&subject, &mut printer)?,
             b"CAIRNREQ" => requests::inspect(&subject, &mut printer)?,
             b"CAIRNBKP" => backup::manifest(&subject, &mut printer)?,

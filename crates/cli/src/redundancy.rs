@@ -1,7 +1,7 @@
 //! What is there of files and placement groups: copies and shards present and missing, losses that they survive, and how
 //! many members one failure domain has.
 //!
-//! A member counts as present while it serves and answers, and has no bad block where the file has bytes: what waits or catches
+//! A member counts as present while it serves and answers, lists the chunk, and has no bad block where the file has bytes: what waits or catches
 //! up answers no reads. Not here: any request; the callers bring the cluster map, the extents, and what the members said
 //! (`members`).
 pub mod members;
@@ -14,7 +14,7 @@ use cairn_types::{BLOCK_SIZE, ExtentKind, Layout, MemberState, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::manager::{StatusRequest, StatusResponse};
-use members::{Known, Members};
+use members::{Chunks, Known, Members};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -42,8 +42,11 @@ impl Look {
 
     /// What is there of a file with these extents, by what its data nodes say now.
     pub async fn of(&mut self, layout: u64, extents: &[Extent], sets: &[StripeSet]) -> Redundancy {
-        let groups = chunks_of(extents, sets).into_keys().map(|(pg, _)| pg).collect();
-        let known = self.members.ask(&self.view, &groups).await;
+        let mut chunks = Chunks::new();
+        for (pg, index) in chunks_of(extents, sets).into_keys() {
+            chunks.entry(pg).or_default().insert(index);
+        }
+        let known = self.members.ask(&self.view, &chunks).await;
         Redundancy::of(&self.view, layout, extents, sets, known)
     }
 }
@@ -78,6 +81,8 @@ pub struct Redundancy {
     pub weakest: Option<u32>,
     /// Bad blocks of the file that wait until they can be healed; their copies and shards count as missing.
     pub bad_blocks: u64,
+    /// Copies and shards that members in service have not got; they count as missing.
+    pub lacking: u64,
     /// Nodes that do not answer although the cluster does not know it yet.
     pub silent: BTreeSet<u32>,
     /// Bytes on all disks.
@@ -106,7 +111,14 @@ impl Redundancy {
             return;
         };
         self.has_shards |= !group.scheme.is_replicated();
-        let disks: Vec<u32> = group.serving().filter(|disk| !known.is_out(*disk)).collect();
+        // A copy is there up to its end. Of a shard the last rows may be nobody's.
+        let blocks = match group.scheme.is_replicated() {
+            true => ranges.iter().map(|range| range.end).max().unwrap_or(0),
+            false => ranges.iter().map(|range| range.start).min().unwrap_or(0).saturating_add(1),
+        };
+        let in_service = group.serving().filter(|disk| !known.is_out(*disk));
+        let (lacking, disks): (Vec<u32>, Vec<u32>) = in_service.partition(|disk| known.lacks(*disk, chunk, blocks));
+        self.lacking += lacking.len() as u64;
         self.silent.extend(group.serving().filter_map(|disk| known.silent.get(&disk)));
         let damage = Damage::of(known, chunk, &disks, ranges);
         let serving = disks.len();
@@ -130,6 +142,12 @@ impl Redundancy {
                          {are} needed",
                         chunk.1, group.scheme
                     ),
+                    _ if !lacking.is_empty() => format!(
+                        "pg{pg}/c{} ({}) is on {serving} of {} members in service, {needed} {are} needed",
+                        chunk.1,
+                        group.scheme,
+                        serving + lacking.len()
+                    ),
                     _ => format!(
                         "pg{pg} ({}) has {serving} of {of} members in service, {needed} {are} needed",
                         group.scheme
@@ -152,6 +170,9 @@ impl Redundancy {
             0 => String::new(),
             n => format!(", {n} missing"),
         };
+        if self.lacking > 0 {
+            missing.push_str(&format!(" ({} on members in service)", self.lacking));
+        }
         match self.bad_blocks {
             0 => {}
             1 => missing.push_str(" (1 bad block that waits to be healed)"),

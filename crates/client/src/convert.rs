@@ -127,7 +127,7 @@ impl Volume {
         control: &ConversionControl,
     ) -> Result<Conversion> {
         let shown_as_text = shown(shown_as);
-        let mut reader = FileReader::new(self, *found, &shown_as_text, 0, u64::MAX);
+        let mut reader = FileReader::new(self, *found, &shown_as_text, 0, u64::MAX).whole_holes();
         let mut body = Body::new(self, layout).await?;
         let mut part = segment_buffer();
         let mut bytes = 0;
@@ -140,7 +140,7 @@ impl Volume {
             if piece.hole {
                 self.push(&mut body, &mut part, &shown_as_text).await?;
                 body.flush().await.map_err(|e| e.named(&shown_as_text))?;
-                body.seek(piece.offset + piece.data.len() as u64);
+                body.seek(piece.offset + piece.length);
                 continue;
             }
             bytes += piece.data.len() as u64;

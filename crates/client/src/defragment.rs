@@ -152,7 +152,8 @@ impl Volume {
 /// What keeps this part from being moved now, and others perhaps not: a lease that is not given back in time (nobody else can
 /// say so than a call that was repeated in vain), or bytes that cannot be read.
 fn is_in_the_way(error: &ClientError) -> bool {
-    error.is_unknown() || matches!(error, ClientError::Unreachable { .. } | ClientError::Unreadable { .. })
+    let unread = matches!(error, ClientError::Unreadable { .. } | ClientError::Unavailable { .. });
+    error.is_unknown() || unread || matches!(error, ClientError::Unreachable { .. })
 }
 
 #[cfg(test)]

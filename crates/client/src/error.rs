@@ -31,11 +31,17 @@ pub enum ClientError {
         "{what}: no answer within {seconds} s, so it may or may not have been done ({last}); look at the result before repeating it"
     )]
     OutcomeUnknown { what: String, seconds: u64, last: String },
-    /// Bytes that should exist could be had from no member.
+    /// Bytes that should exist could be had from no member: those that answered have not got them intact.
     #[error(
         "{what}: {length} bytes at offset {offset} cannot be read from any copy: {detail}; cairn admin disk ls shows the disks"
     )]
     Unreadable { what: String, offset: u64, length: u64, detail: String },
+    /// The same, where members that cannot be reached now may have them.
+    #[error(
+        "{what}: {length} bytes at offset {offset} cannot be read now: {} cannot be reached: {detail}; they can be read when it is back: \
+         cairn admin status says what is down", away.join(", ")
+    )]
+    Unavailable { what: String, offset: u64, length: u64, away: Vec<String>, detail: String },
     /// Nothing in the cluster takes new data: there is no room (`full`), or nobody answers.
     #[error(
         "{what}: no placement group takes new data: {detail}; {}",
@@ -76,7 +82,8 @@ impl ClientError {
             Self::Uri(UriError::NameTooLong(_) | UriError::PathTooLong) => 36,
             Self::Uri(_) => 22,
             Self::Changed { .. } => 116,
-            Self::Unreadable { .. } | Self::Protocol { .. } => 5,
+            // It was waited for, as long as anybody waits.
+            Self::Unavailable { .. } | Self::Unreadable { .. } | Self::Protocol { .. } => 5,
         }
     }
     /// Whether the operation was done is not known.
@@ -101,10 +108,20 @@ impl ClientError {
             }
             Self::OutcomeUnknown { seconds, last, .. } => Self::OutcomeUnknown { what: name, seconds, last },
             Self::Unreadable { offset, length, detail, .. } => Self::Unreadable { what: name, offset, length, detail },
+            Self::Unavailable { offset, length, away, detail, .. } => {
+                Self::Unavailable { what: name, offset, length, away, detail }
+            }
             Self::NoWritableGroup { detail, full, .. } => Self::NoWritableGroup { what: name, detail, full },
             Self::Changed { .. } => Self::Changed { what: name },
             Self::Protocol { detail, .. } => Self::Protocol { what: name, detail },
             Self::Uri(error) => Self::Uri(error),
+        }
+    }
+    /// Bytes that nobody gave: damaged if nobody is away who could have them.
+    pub(crate) fn unread(what: String, (offset, length): (u64, u64), away: Vec<String>, detail: String) -> Self {
+        match away.is_empty() {
+            true => Self::Unreadable { what, offset, length, detail },
+            false => Self::Unavailable { what, offset, length, away, detail },
         }
     }
     pub(crate) fn remote(what: &str, code: ErrorCode, message: &str) -> Self {

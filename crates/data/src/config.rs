@@ -49,6 +49,8 @@ pub struct DataConfig {
     pub restore_again: Duration,
     /// So long after its start a member that serves looks for chunks that others have and it has not.
     pub look_after: Duration,
+    /// What members list is compared with what the others list once in this time, or in the scrub period if that is shorter.
+    pub compare_every: Duration,
     /// Pause after a bad block could not be healed; it doubles with each failure.
     pub heal_pause: Duration,
     /// Groups whose use is reported in one heartbeat, besides those that changed.
@@ -82,6 +84,7 @@ impl DataConfig {
             lose_after: Duration::from_secs(60),
             restore_delay: Duration::from_secs(10),
             restore_again: Duration::from_secs(30),
+            compare_every: Duration::from_secs(600),
             heal_pause: Duration::from_secs(1),
             report_sample: 64,
             word_max: Duration::from_secs(5),

@@ -17,6 +17,7 @@ pub mod chunk;
 pub mod config;
 pub mod error;
 mod files;
+mod generation_file;
 mod holes;
 mod home;
 mod journal;
@@ -41,6 +42,7 @@ mod tests;
 mod threads;
 mod used;
 pub mod verify;
+mod verify_tables;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -60,10 +62,12 @@ use parking_lot::{Mutex, RwLock};
 pub use chunk::{Appended, Chunk, ChunkInfo, Done, GoodBlock};
 pub use config::DiskConfig;
 pub use error::{DataError, OpenError};
+pub use generation_file::RISE_PAUSE;
 pub use metrics::DiskMetrics;
 pub use overwrite::{OverwriteOp, OverwriteOrder, OverwriteRun};
 pub use pg_files::{LOST_MARK_SKIP, PgFiles, PgTrouble};
 pub use read::{BlockData, ReadBlocks, ReadPurpose};
+pub use verify_tables::TablesAtRest;
 
 use chunk::{AppendJob, Job};
 use files::FileCache;
@@ -132,6 +136,7 @@ pub struct DiskStore {
     pub(crate) context: DiskContext,
     pub(crate) config: DiskConfig,
     watch: Arc<watch::IoWatch>,
+    generation: generation_file::GenerationFile,
     pub(crate) chunks: RwLock<BTreeMap<ChunkId, Arc<Chunk>>>,
     pub(crate) files: FileCache,
     pub(crate) pg_files: PgFiles,
@@ -194,9 +199,10 @@ impl DiskStore {
         self.failed.get().map(String::as_str)
     }
 
-    /// For how long operations are under way and the device has completed none.
+    /// For how long operations are under way and the device has completed none. It is not to blame while they wait for
+    /// descriptors or memory.
     pub fn still_for(&self) -> Duration {
-        self.watch.still_for()
+        if self.context.disk.is_waiting() { Duration::ZERO } else { self.watch.still_for() }
     }
 
     /// Refuses while the disk stands still: whoever asks goes to another member, instead of waiting here.
@@ -274,6 +280,32 @@ impl DiskStore {
     /// Chunks of a group whose files the start found gone or set aside; the caller has them brought back.
     pub fn take_lost(&self, pg: PgId) -> Vec<ChunkId> {
         self.lost.lock().extract_if(.., |id| id.pg == pg).collect()
+    }
+
+    /// How many of each group nobody has taken yet.
+    pub fn lost(&self) -> std::collections::BTreeMap<PgId, u64> {
+        let mut counts = std::collections::BTreeMap::new();
+        self.lost.lock().iter().for_each(|id| *counts.entry(id.pg).or_insert(0) += 1);
+        counts
+    }
+
+    /// The caller has no room for it now.
+    pub fn put_back_lost(&self, id: ChunkId) {
+        self.lost.lock().push(id);
+    }
+
+    /// A chunk that the start found gone or damaged is back, or nobody needs it any more: the next start does not look for it.
+    /// Blocks.
+    pub fn forget_lost(&self, id: ChunkId) {
+        let (disk, path) = (&self.context.disk, paths::lost_chunk(id));
+        let removed = match disk.exists(&path) {
+            Ok(true) => disk.remove(&path).and_then(|()| disk.sync_dir(&paths::pg_dir(id.pg))),
+            other => other.map(drop),
+        };
+        if let Err(error) = removed {
+            // Then it is looked for once more.
+            tracing::debug!(disk = self.name(), chunk = %id, %error, "the mark of a lost chunk stays");
+        }
     }
 
     /// Parity shards whose row CRCs were found damaged; the caller mends them.

@@ -12,6 +12,7 @@ mod append;
 mod catch_up;
 mod catch_up_shards;
 mod chain;
+mod compare;
 mod copy;
 mod disk_calls;
 mod epochs;
@@ -27,6 +28,7 @@ mod leaver;
 mod listed;
 mod member;
 mod mend_rows;
+mod missing;
 mod overwrite;
 mod overwrite_memory;
 mod pace;
@@ -35,6 +37,7 @@ mod ping;
 mod read;
 mod rebuild;
 mod rebuild_rows;
+mod refusals;
 mod report;
 mod restore;
 mod retired;
@@ -116,7 +119,9 @@ pub(crate) struct Inner {
     unmended: Mutex<later::Later<(DiskId, ChunkId)>>,
     /// Chunks that are copied or rebuilt at this moment.
     bringing: Mutex<BTreeSet<(DiskId, ChunkId)>>,
-    restores: Mutex<restore::Restores>,
+    /// Chunks that are looked for.
+    missing: Mutex<missing::Missing>,
+    refusals: refusals::Refusals,
     scrubs: scrub::Scrubs,
     word: word::Word,
     pace: pace::Pace,
@@ -155,6 +160,7 @@ impl DataServer {
             out.gauge("cairn_data_disk_failed", "1 when the disk left service.", &labels, failed);
         }
         self.inner.sample_unhealed(out);
+        self.inner.sample_missing(out);
     }
 
     /// What is wrong with the disks, for `/healthz`.
@@ -229,6 +235,7 @@ impl Inner {
             Some(Opcode::Overwrite) => self.overwrite(request, reply),
             Some(Opcode::Scrub) => self.scrub(&request, reply),
             Some(Opcode::BadBlocks) => self.bad_blocks(&request, reply),
+            Some(Opcode::ListDigests) => self.list_digests(&request, reply),
             Some(Opcode::ApplyPgs) => self.apply_pgs(&request, reply),
             _ => {
                 let text = format!("the data service does not know operation {:#06x}", request.opcode);
@@ -245,12 +252,13 @@ impl Inner {
 pub(crate) type Refused = (Reply, WireError);
 
 impl Service for DataServer {
-    fn call(&self, request: Request<'_>, reply: Reply) {
+    fn call(&self, request: Request<'_>, mut reply: Reply) {
         if self.inner.is_stopping() || self.inner.incarnation().get() == 0 {
             let text = "this data server is starting or stopping; ask another member";
             reply.err(WireError::new(ErrorCode::Unavailable, text));
             return;
         }
+        self.inner.watch_outcome(&request, &mut reply);
         self.inner.dispatch(request, reply);
     }
 }

@@ -20,5 +20,5 @@ mod shared;
 mod tests;
 
 pub use aligned::{AlignedBuf, BUF_ALIGN};
-pub use pool::{Acquire, BufError, BufPool, POOL_WAITERS_MAX};
+pub use pool::{Acquire, BufError, BufPool, POOL_TRIM_EVERY, POOL_WAITERS_MAX};
 pub use shared::SharedBuf;

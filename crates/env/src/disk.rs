@@ -18,6 +18,7 @@
 
 mod error;
 mod path;
+mod patient;
 mod real;
 mod real_file;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 pub use error::{DiskError, DiskOp};
 pub use path::{check_path, parent};
+pub use patient::{PatientDisk, short_of, waits_for_resources};
 pub use real::RealDisk;
 
 use crate::pipe::Pipe;
@@ -122,6 +124,10 @@ pub trait Disk: Send + Sync {
     /// Takes the exclusive lock kept in the file `path` (made when absent, holding the holder's process id), or
     /// says who has it.
     fn lock(&self, path: &str) -> Result<Box<dyn LockGuard>, DiskError>;
+    /// Whether operations wait for what has nothing to do with the disk ([`PatientDisk`]).
+    fn is_waiting(&self) -> bool {
+        false
+    }
     /// What a person calls this disk, for messages: the root directory.
     fn name(&self) -> &str;
 }

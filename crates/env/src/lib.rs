@@ -17,7 +17,7 @@ pub mod transport;
 
 pub use buf::{AlignedBuf, BUF_ALIGN, BufError, BufPool, SharedBuf};
 pub use clock::{Clock, RealClock};
-pub use disk::{DirEntry, Disk, DiskError, DiskOp, File, LockGuard, OpenOptions, RealDisk, Space};
+pub use disk::{DirEntry, Disk, DiskError, DiskOp, File, LockGuard, OpenOptions, PatientDisk, RealDisk, Space};
 pub use pipe::{PIPE_BYTES, Pipe, PipePool};
 pub use rng::{FastRng, OsRng, Rng};
 pub use transport::Transport;

@@ -10,12 +10,14 @@ use crate::chunk_header::{CHUNK_HEADER_LEN, ChunkHeader};
 use crate::chunk_state::{CHUNK_STATE_LEN, ChunkState};
 use crate::crc_table::{PunchedBits, decode_crcs, encode_crcs};
 use crate::disk_list::DiskList;
+use crate::generation::{GENERATION_LEN, GenerationRecord};
 use crate::journal_batch::{JOURNAL_BATCH_LEN, JournalBatch};
 use crate::journal_header::{JOURNAL_HEADER_LEN, JournalHeader};
 use crate::journal_record::decode_record;
 use crate::label::{LABEL_LEN, Label};
 use crate::le::u32_at;
 use crate::map_scan::MapScan;
+use crate::marks::MarkList;
 use crate::partition_list::PartitionList;
 use crate::pg_state::{PG_STATE_LEN, PgStateRecord};
 use crate::request_log::{
@@ -23,6 +25,7 @@ use crate::request_log::{
 };
 use crate::scrub_state::{SCRUB_STATE_LEN, ScrubState};
 use crate::wal_batch::{BATCH_HEADER_LEN, BatchHeader};
+use crate::wal_mark::{WAL_MARK_LEN, WalMark};
 use crate::wal_record::{RECORD_HEADER_LEN, RECORD_PAYLOAD_MAX, WalRecord};
 use crate::wal_segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use cairn_types::crc32c;
@@ -84,7 +87,7 @@ pub fn fuzz_chunk(data: &[u8]) -> usize {
     decoded
 }
 
-/// Segments, batches and records of the log.
+/// Segments, marks, batches and records of the log.
 #[doc(hidden)]
 pub fn fuzz_log(data: &[u8]) -> usize {
     let mut decoded = 0;
@@ -95,6 +98,14 @@ pub fn fuzz_log(data: &[u8]) -> usize {
             assert_eq!(found.encode(), segment);
         }
         put_crc_at_12(&mut segment);
+    }
+    let mut mark = block::<WAL_MARK_LEN>(data);
+    for _ in 0..2 {
+        if let Ok(found) = WalMark::decode(&mark) {
+            decoded += 1;
+            assert_eq!(found.encode(), mark);
+        }
+        put_crc_at_12(&mut mark);
     }
     decoded += wal_batch(data);
     let mut batch = data.to_vec();
@@ -232,13 +243,14 @@ fn requests(data: &[u8]) -> usize {
     decoded
 }
 
-/// Labels, states of placement groups and of scrubs, and the lists of a node's disks and partitions and of bad blocks.
+/// Labels, states of placement groups and of scrubs, generations of disks, and the lists of a node's disks and partitions and of bad blocks.
 #[doc(hidden)]
 pub fn fuzz_lists(data: &[u8]) -> usize {
     let mut decoded = requests(data);
     let mut label = block::<LABEL_LEN>(data);
     let mut state = block::<PG_STATE_LEN>(data);
     let mut scrub = block::<SCRUB_STATE_LEN>(data);
+    let mut generation = block::<GENERATION_LEN>(data);
     let mut list = data.to_vec();
     for _ in 0..2 {
         if let Ok(found) = Label::decode(&label) {
@@ -252,6 +264,10 @@ pub fn fuzz_lists(data: &[u8]) -> usize {
         if let Ok(found) = ScrubState::decode(&scrub) {
             decoded += 1;
             assert_eq!(found.encode(), scrub);
+        }
+        if let Ok(found) = GenerationRecord::decode(&generation) {
+            decoded += 1;
+            assert_eq!(found.encode(), generation);
         }
         if let Ok(found) = DiskList::decode(&list) {
             decoded += 1;
@@ -273,6 +289,10 @@ pub fn fuzz_lists(data: &[u8]) -> usize {
             decoded += 1;
             assert_eq!(found.encode(), list);
         }
+        if let Ok(found) = MarkList::decode(&list) {
+            decoded += 1;
+            assert_eq!(found.encode(), list);
+        }
         if let Ok(found) = PartitionList::decode(&list) {
             decoded += 1;
             assert_eq!(found.encode(), list);
@@ -280,6 +300,7 @@ pub fn fuzz_lists(data: &[u8]) -> usize {
         put_crc_at_12(&mut label);
         put_crc_at_12(&mut state);
         put_crc_at_12(&mut scrub);
+        put_crc_at_12(&mut generation);
         put_crc_at_12(&mut list);
     }
     decoded

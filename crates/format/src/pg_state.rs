@@ -14,12 +14,14 @@
 //! | 56 | 8 | epoch in which the group was made |
 //! | 64 | 8 | term of the manager that told |
 //! | 72 | 1 | scheme code |
-//! | 73 | 1 | flags: bit 0 retired |
+//! | 73 | 1 | flags: bit 0 retired, bit 1 comparing (from version 2 on) |
 //! | 74 | 1 | number of members |
-//! | 75 | 53 | zero |
+//! | 75 | 5 | zero |
+//! | 80 | 8 | epoch in which all that held everything were found to be older copies, 0: never (from version 2 on) |
+//! | 88 | 40 | zero |
 //! | 128 | 12 × 32 | members: disk `u32`, node `u32`, state `u8`, 3 zero bytes; unused ones zero |
 //!
-//! All numbers little-endian. Invariant: epoch and high-water mark of a disk's record never fall.
+//! All numbers little-endian. What needs no field of version 2 is written as version 1, which earlier programs read. Invariant: epoch and high-water mark of a disk's record never fall.
 
 use cairn_types::{ClusterId, DiskId, Epoch, MemberState, NodeId, PgId, Scheme, VolumeId, crc32c, crc32c_append};
 
@@ -28,7 +30,7 @@ use crate::le::{u32_at, u64_at};
 /// Bytes of the record.
 pub const PG_STATE_LEN: usize = 512;
 /// Newest version written and read.
-pub const PG_STATE_VERSION: u32 = 1;
+pub const PG_STATE_VERSION: u32 = 2;
 /// Most members of a group.
 pub const PG_MEMBERS_MAX: usize = 32;
 
@@ -71,6 +73,10 @@ pub struct PgStateRecord {
     pub scheme: Scheme,
     /// Takes nothing new for ever.
     pub retired: bool,
+    /// All that held everything came back as older copies of themselves: nobody serves clients before they were compared.
+    pub comparing: bool,
+    /// The epoch in which that was found last; 0: never.
+    pub older_epoch: Epoch,
     /// In order; the first serving one is the primary.
     pub members: Vec<PgStateMember>,
 }
@@ -105,7 +111,8 @@ impl PgStateRecord {
         assert!(self.members.len() <= PG_MEMBERS_MAX, "{} has too many members", self.pg);
         let mut out = [0; PG_STATE_LEN];
         out[..8].copy_from_slice(MAGIC);
-        out[8..12].copy_from_slice(&PG_STATE_VERSION.to_le_bytes());
+        let version = if self.comparing || self.older_epoch.get() != 0 { PG_STATE_VERSION } else { 1 };
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[16..32].copy_from_slice(&self.cluster.0);
         out[32..36].copy_from_slice(&self.pg.0.to_le_bytes());
         out[36..40].copy_from_slice(&self.volume.0.to_le_bytes());
@@ -115,8 +122,9 @@ impl PgStateRecord {
         out[56..64].copy_from_slice(&self.creation_epoch.0.to_le_bytes());
         out[64..72].copy_from_slice(&self.term.to_le_bytes());
         out[72] = self.scheme.code();
-        out[73] = u8::from(self.retired);
+        out[73] = u8::from(self.retired) | u8::from(self.comparing) << 1;
         out[74] = self.members.len() as u8;
+        out[80..88].copy_from_slice(&self.older_epoch.0.to_le_bytes());
         for (member, at) in self.members.iter().zip(out[MEMBERS_AT..].chunks_exact_mut(MEMBER_LEN)) {
             at[..4].copy_from_slice(&member.disk.0.to_le_bytes());
             at[4..8].copy_from_slice(&member.node.0.to_le_bytes());
@@ -136,12 +144,15 @@ impl PgStateRecord {
             return Err(PgStateError::Checksum);
         }
         let version = u32_at(block, 8);
-        if version != PG_STATE_VERSION {
+        if version == 0 || version > PG_STATE_VERSION {
             return Err(PgStateError::Version(version));
         }
         let count = usize::from(block[74]);
         let scheme = Scheme::from_code(block[72]).ok_or(PgStateError::Shape)?;
-        if block[73] > 1 || count > PG_MEMBERS_MAX || block[75..MEMBERS_AT].iter().any(|&b| b != 0) {
+        let (comparing, older_epoch) = (block[73] & 2 != 0, Epoch(u64_at(block, 80)));
+        let plain = !comparing && older_epoch.get() == 0;
+        let reserved = block[75..80].iter().chain(&block[88..MEMBERS_AT]);
+        if block[73] > 3 || plain != (version == 1) || count > PG_MEMBERS_MAX || reserved.into_iter().any(|&b| b != 0) {
             return Err(PgStateError::Shape);
         }
         let mut members = Vec::with_capacity(count);
@@ -165,7 +176,9 @@ impl PgStateRecord {
             creation_epoch: Epoch(u64_at(block, 56)),
             term: u64_at(block, 64),
             scheme,
-            retired: block[73] == 1,
+            retired: block[73] & 1 != 0,
+            comparing,
+            older_epoch,
             members,
         })
     }
@@ -178,6 +191,10 @@ impl std::fmt::Display for PgStateRecord {
         writeln!(f, "scheme          {}{}", self.scheme, if self.retired { ", retired" } else { "" })?;
         writeln!(f, "epoch           {} (made in {}, term {})", self.epoch, self.creation_epoch, self.term)?;
         write!(f, "high water      {}", self.high_water)?;
+        if self.older_epoch.get() != 0 {
+            let now = if self.comparing { ", being compared" } else { "" };
+            write!(f, "\nolder copies    all that held everything, found in {}{now}", self.older_epoch)?;
+        }
         for member in &self.members {
             write!(f, "\nmember          {} on {}: {}", member.disk, member.node, member.state)?;
         }
@@ -201,6 +218,8 @@ mod tests {
             term: 2,
             scheme: Scheme::Replicated(2),
             retired: false,
+            comparing: false,
+            older_epoch: Epoch(0),
             members: vec![
                 PgStateMember { disk: DiskId(20), node: NodeId(16), state: MemberState::Serving },
                 PgStateMember { disk: DiskId(21), node: NodeId(17), state: MemberState::Syncing },
@@ -218,6 +237,23 @@ mod tests {
         assert_eq!(u32_at(&block, 12), 0x8958_CCEF);
         assert_eq!(PgStateRecord::decode(&block), Ok(sample()));
         assert!(sample().to_string().contains("d21 on n17: syncing"));
+    }
+
+    /// A member would serve before it was compared, or an earlier program would not read what it could.
+    #[test]
+    fn version_2_is_written_only_where_it_is_needed() {
+        let older = PgStateRecord { comparing: true, older_epoch: Epoch(4), ..sample() };
+        let block = older.encode();
+        assert_eq!((&block[8..12], block[73], &block[80..88]), (&[2, 0, 0, 0][..], 2, &[4, 0, 0, 0, 0, 0, 0, 0][..]));
+        assert_eq!(PgStateRecord::decode(&block), Ok(older.clone()));
+        let later = PgStateRecord { comparing: false, retired: true, ..older };
+        assert_eq!(PgStateRecord::decode(&later.encode()), Ok(later.clone()));
+        assert!(later.to_string().contains("found in e4"), "{later}");
+        let mut claimed = block;
+        claimed[8] = 1;
+        let crc = checksum(&claimed);
+        claimed[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(PgStateRecord::decode(&claimed), Err(PgStateError::Shape));
     }
 
     /// A member could answer under a wrong epoch if a flipped bit went unnoticed.

@@ -10,12 +10,13 @@
 //! | 32 | 4 | length of the batch with header and padding, a multiple of 4096 |
 //! | 36 | 4 | bytes of records behind the header |
 //! | 40 | 4 | number of records |
-//! | 44 | 4 | zero |
+//! | 44 | 4 | bytes 8..12 of the batch before it; zero in the first batch of a log and in segments of version 1 |
 //! | 48 | 16 | id of the log |
 //!
 //! All numbers little-endian. A batch starts at a multiple of 4096 and is padded with zeros, so no write ever touches
 //! the bytes of an earlier one. Invariant: a batch is written only after the one before was synced. So only the last
-//! batch of a log can be torn, and a valid batch behind a bad one proves corruption.
+//! batch of a log can be torn, and a valid batch behind a bad one proves corruption. Bytes 8..12 cover the field at 44,
+//! so they stand for the whole log up to this batch: another history, or an older copy of a part, does not join.
 
 use cairn_types::{DiskUuid, crc32c};
 
@@ -45,6 +46,8 @@ pub struct BatchHeader {
     pub used: u32,
     /// Number of records.
     pub records: u32,
+    /// [`chain`](Self::chain) of the batch before it; 0: it does not say.
+    pub before: u32,
     /// Checksum of all behind the header.
     pub body_crc: u32,
 }
@@ -69,12 +72,12 @@ impl BatchHeader {
     ///
     /// # Panics
     /// When the batch is not a multiple of 4096 or longer than [`BATCH_LEN_MAX`].
-    pub fn seal(batch: &mut [u8], log: DiskUuid, segment: u64, number: u64, used: u32, records: u32) {
+    pub fn seal(batch: &mut [u8], log: DiskUuid, segment: u64, number: u64, used: u32, records: u32, before: u32) {
         assert!(batch.len().is_multiple_of(BATCH_ALIGN) && batch.len() <= BATCH_LEN_MAX);
         let length = u32::try_from(batch.len()).expect("checked against the limit above");
         assert!(used as usize <= batch.len() - BATCH_HEADER_LEN);
         let body_crc = crc32c(&batch[BATCH_HEADER_LEN..]);
-        let header = Self { log, segment, number, length, used, records, body_crc };
+        let header = Self { log, segment, number, length, used, records, before, body_crc };
         batch[..BATCH_HEADER_LEN].copy_from_slice(&header.encode());
     }
 
@@ -88,10 +91,16 @@ impl BatchHeader {
         out[32..36].copy_from_slice(&self.length.to_le_bytes());
         out[36..40].copy_from_slice(&self.used.to_le_bytes());
         out[40..44].copy_from_slice(&self.records.to_le_bytes());
+        out[44..48].copy_from_slice(&self.before.to_le_bytes());
         out[48..64].copy_from_slice(&self.log.0);
         let crc = crc32c(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
         out
+    }
+
+    /// What the next batch names: it stands for this batch and all before it.
+    pub fn chain(&self) -> u32 {
+        u32_at(&self.encode(), 8)
     }
 
     /// Reads a header; the body is not looked at.
@@ -107,13 +116,13 @@ impl BatchHeader {
             length: u32_at(bytes, 32),
             used: u32_at(bytes, 36),
             records: u32_at(bytes, 40),
+            before: u32_at(bytes, 44),
             body_crc: u32_at(bytes, 12),
         };
         let length = header.length as usize;
         let fits = length.is_multiple_of(BATCH_ALIGN)
             && (BATCH_ALIGN..=BATCH_LEN_MAX).contains(&length)
-            && header.used as usize <= length - BATCH_HEADER_LEN
-            && u32_at(bytes, 44) == 0;
+            && header.used as usize <= length - BATCH_HEADER_LEN;
         if fits { Ok(header) } else { Err(BatchError::Shape) }
     }
 
@@ -134,11 +143,15 @@ impl BatchHeader {
 mod tests {
     use super::*;
 
-    fn sample() -> Vec<u8> {
+    fn after(before: u32) -> Vec<u8> {
         let mut batch = vec![0; 4096];
         batch[64..67].copy_from_slice(b"abc");
-        BatchHeader::seal(&mut batch, DiskUuid([9; 16]), 5, 6, 3, 1);
+        BatchHeader::seal(&mut batch, DiskUuid([9; 16]), 5, 6, 3, 1, before);
         batch
+    }
+
+    fn sample() -> Vec<u8> {
+        after(0)
     }
 
     /// An old log could not be read any more if the bytes changed without a new version.
@@ -153,12 +166,18 @@ mod tests {
         );
         let header = BatchHeader::decode(&batch).unwrap();
         assert_eq!(header.body(&batch), Ok(&b"abc"[..]));
+        assert_eq!(header.chain(), 0x1BB5_4804);
+        let batch = after(0x0403_0201);
+        assert_eq!(batch[44..48], [1, 2, 3, 4]);
+        assert_eq!(u32_at(&batch, 8), 0x30A8_5176);
+        let header = BatchHeader::decode(&batch).unwrap();
+        assert_eq!((header.before, header.chain()), (0x0403_0201, u32_at(&batch, 8)));
     }
 
     /// A torn or rotten batch would be replayed if a flipped bit went unnoticed.
     #[test]
     fn any_flipped_bit_is_detected() {
-        let batch = sample();
+        let batch = after(7);
         for bit in 0..batch.len() * 8 {
             let mut bad = batch.clone();
             bad[bit / 8] ^= 1 << (bit % 8);

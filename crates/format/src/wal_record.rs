@@ -17,6 +17,7 @@
 //! | 4 reset | index u64, term u64: all entries are void, the log goes on behind it (a checkpoint was installed) |
 //! | 5 tombstone | nothing: this node has left the group |
 //! | 6 bootstrap | index u64, term u64, count u32, zero u32, then voters u64 each: the group began here |
+//! | 7 fetched | index u64, term u64: a checkpoint of that entry, made elsewhere, is about to be put here; a reset follows |
 //!
 //! All numbers little-endian. The table of kinds is closed: add, never edit. Entries of a record have consecutive
 //! indices; an entry at an index that the log already has replaces that one and voids what followed.
@@ -86,6 +87,14 @@ pub enum WalRecord<'a> {
         /// Who votes, ascending.
         voters: Vec<u64>,
     },
+    /// A checkpoint that was made elsewhere is about to be put here. Without this or a reset, one that the log does
+    /// not reach proves that the log lost its end.
+    Fetched {
+        /// The checkpoint's last entry.
+        index: u64,
+        /// Its term.
+        term: u64,
+    },
 }
 
 /// Why bytes are no record.
@@ -123,6 +132,7 @@ impl WalRecord<'_> {
             Self::Reset { .. } => 4,
             Self::Tombstone => 5,
             Self::Bootstrap { .. } => 6,
+            Self::Fetched { .. } => 7,
         }
     }
 
@@ -134,7 +144,7 @@ impl WalRecord<'_> {
                     out.extend_from_slice(&number.to_le_bytes());
                 }
             }
-            Self::Truncate { index, term } | Self::Reset { index, term } => {
+            Self::Truncate { index, term } | Self::Reset { index, term } | Self::Fetched { index, term } => {
                 out.extend_from_slice(&index.to_le_bytes());
                 out.extend_from_slice(&term.to_le_bytes());
             }
@@ -219,6 +229,7 @@ impl<'a> WalRecord<'a> {
             4 => sized(16).map(|()| Self::Reset { index: u64_at(payload, 0), term: u64_at(payload, 8) }),
             5 => sized(0).map(|()| Self::Tombstone),
             6 => take_bootstrap(payload),
+            7 => sized(16).map(|()| Self::Fetched { index: u64_at(payload, 0), term: u64_at(payload, 8) }),
             other => Err(RecordError::Kind(other)),
         }
     }
@@ -276,6 +287,7 @@ mod tests {
             WalRecord::Reset { index: 99, term: 4 },
             WalRecord::Tombstone,
             WalRecord::Bootstrap { index: 1, term: 1, voters: vec![1, 2, 3] },
+            WalRecord::Fetched { index: 98, term: 3 },
         ]
     }
 

@@ -70,10 +70,13 @@ pub fn mount(args: &MountArgs, front: &Front) -> Result<()> {
         };
         return upgrade(Path::new(dir), front);
     }
+    let options = MountOptions::parse(args.options.iter().map(String::as_str))?;
+    if options.remount {
+        return remount(args);
+    }
     let [uri, dir] = &args.operands[..] else {
         return Err(Failure::usage("name what to mount and where: cairn mount cairn://HOST:PORT/VOLUME DIR"));
     };
-    let options = MountOptions::parse(args.options.iter().map(String::as_str))?;
     let spec = MountSpec::new(uri.as_bytes(), &front.cluster, Path::new(dir), options)?;
     check_dir(&spec.dir)?;
     let shown = spec.dir.display().to_string();
@@ -90,6 +93,25 @@ pub fn mount(args: &MountArgs, front: &Front) -> Result<()> {
         println!("{}", serde_json::json!({ "dir": spec.dir, "supervisor": started.pid, "worker": started.worker }));
     }
     Ok(())
+}
+
+/// As mount(8) asks for it: with what was mounted, or with the directory alone.
+fn remount(args: &MountArgs) -> Result<()> {
+    let Some(dir) = args.operands.last().map(Path::new) else {
+        return Err(Failure::usage("name the mount point: cairn mount -o remount,ro DIR"));
+    };
+    let dir = std::fs::canonicalize(dir).map_err(|error| Failure::io(&dir.display().to_string(), &error))?;
+    let present = crate::mount::remount::present(&dir)?;
+    let lists = std::iter::once(present.as_str()).chain(args.options.iter().map(String::as_str));
+    let options = MountOptions::parse(lists)?;
+    let known = small_runtime()?.block_on(find(&dir));
+    if !options.read_only && known.is_ok_and(|(_, status)| status["options"]["read_only"] == Value::Bool(true)) {
+        let dir = dir.display();
+        return Err(Failure::usage(format!(
+            "{dir} was mounted read-only from the start; unmount it and mount it anew"
+        )));
+    }
+    crate::mount::remount::remount(&dir, &options)
 }
 
 fn check_dir(dir: &Path) -> Result<()> {

@@ -8,12 +8,14 @@ mod device;
 pub mod failure;
 mod lanes;
 mod link;
+mod memory;
 mod mount;
 mod open_table;
 pub mod options;
 mod session;
 mod spec;
 mod supervisor;
+mod suspects;
 mod virtual_dir;
 mod worker;
 

@@ -2,6 +2,7 @@
 pub mod direct;
 pub mod fusermount;
 pub mod mountinfo;
+pub mod remount;
 
 use crate::device::Device;
 use crate::failure::{Failure, Kind, Result};

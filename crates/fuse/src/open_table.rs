@@ -5,6 +5,7 @@
 //! what a dying process left half written is not taken; data that may be lost is told at the next sync of every handle
 //! that was open for writing then, however many workers die before, and of one opened later if nobody was told yet. Byte order and
 //! layout are those of one machine and one boot; the header's version tells workers of other releases.
+use crate::suspects::Suspects;
 use cairn_vfs::OpenState;
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -13,8 +14,13 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Handles that can be noted. More can be open; those are lost with their worker.
-pub const SLOTS: u32 = 1 << 20;
+/// Size of the table. The last slots are memory of [`Suspects`]. An older build uses them for handles, when so many are open.
+const SLOTS: u32 = 1 << 20;
+const SUSPECTS: u32 = 64;
+/// Handles that can be noted, and the header. More can be open; those are lost with their worker.
+pub const SLOTS_MAX: u32 = SLOTS - SUSPECTS;
+const _: () = assert!(size_of::<Suspects>() <= SUSPECTS as usize * size_of::<Slot>());
+const _: () = assert!((SLOTS_MAX as usize * size_of::<Slot>()).is_multiple_of(align_of::<Suspects>()));
 /// Supplementary groups that are kept.
 const GROUPS: usize = 16;
 const MAGIC: u32 = 0x4341_4f54;
@@ -150,6 +156,12 @@ impl OpenTable {
         // SAFETY: inside the mapping, aligned (a page plus a multiple of the size), and any bytes are a valid slot.
         unsafe { &*self.start.add(number as usize) }
     }
+    /// What workers were working on when they died. `None` if a worker of an older build had so many files open that it is
+    /// their place.
+    pub fn suspects(&self) -> Option<&Suspects> {
+        // SAFETY: inside the mapping and aligned (see the checks at the top); any bytes are valid atomic integers.
+        (self.used() <= SLOTS_MAX).then(|| unsafe { &*self.start.add(SLOTS_MAX as usize).cast::<Suspects>() })
+    }
     /// Number of slots that any worker used, kept in the header's body so that loading touches no others.
     fn set_used(&self, used: u32) {
         // SAFETY: the header's body is written only here, under the lock of `index`.
@@ -190,14 +202,14 @@ impl OpenTable {
         let mut index = self.index.lock();
         let number = match index.free.pop() {
             Some(number) => number,
-            None if index.used < SLOTS => {
+            None if index.used < SLOTS_MAX => {
                 index.used += 1;
                 self.set_used(index.used);
                 index.used - 1
             }
             None => {
                 if !std::mem::replace(&mut index.full, true) {
-                    tracing::warn!(SLOTS, "more files are open than can be handed to the mount's next process");
+                    tracing::warn!(SLOTS_MAX, "more files are open than can be handed to the mount's next process");
                 }
                 return;
             }

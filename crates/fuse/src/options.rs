@@ -83,6 +83,9 @@ pub struct MountOptions {
     /// Close makes files visible, not durable.
     #[serde(default)]
     pub close_visible: bool,
+    /// The mount is there, and its flags change.
+    #[serde(skip)]
+    pub remount: bool,
 }
 
 /// What a worker of an earlier build did not know.
@@ -114,6 +117,7 @@ impl Default for MountOptions {
             log_level: None,
             cairn_dir: true,
             close_visible: false,
+            remount: false,
         }
     }
 }
@@ -156,11 +160,7 @@ impl MountOptions {
             "sync" => self.sync = true,
             "async" => self.sync = false,
             "nocairndir" => self.cairn_dir = false,
-            "remount" => {
-                return Err(Failure::usage(
-                    "remount: options of a mount cannot be changed; unmount it and mount it anew",
-                ));
-            }
+            "remount" => self.remount = true,
             "allow_root" => return Err(Failure::usage("allow_root: use allow_other; permissions are always checked")),
             flag if NO_CHANGE.contains(&flag) => {}
             flag if FOR_OTHERS.contains(&flag) || flag.starts_with("x-") || flag.starts_with("X-") => {}
@@ -300,7 +300,6 @@ mod tests {
             ("close=never", "close=visible"),
             ("threads=0", "1 to 64"),
             ("uid=5", "chown"),
-            ("remount", "unmount"),
             ("attr_timeout=-1", "seconds"),
         ] {
             let error = MountOptions::parse([list]).expect_err(list);

@@ -20,6 +20,7 @@ pub(crate) mod reply;
 pub(crate) mod request;
 mod resent;
 pub mod stats;
+mod watchdog;
 
 use crate::device::Device;
 use crate::open_table::OpenTable;
@@ -33,6 +34,7 @@ use stats::Stats;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use watchdog::Pulse;
 
 pub use reader::Readers;
 
@@ -53,6 +55,7 @@ pub struct Session {
     pub table: OpenTable,
     pub stats: Stats,
     pub virtual_dir: Option<VirtualDir>,
+    pub(crate) pulse: Pulse,
     in_flight: InFlight,
     privileged: Privileged,
     stopping: AtomicBool,
@@ -78,6 +81,7 @@ impl Session {
             table,
             stats: Stats::default(),
             virtual_dir,
+            pulse: Pulse::default(),
             in_flight: InFlight::default(),
             privileged: Privileged::default(),
             stopping: AtomicBool::new(false),
@@ -121,3 +125,6 @@ impl Session {
         self.abandoned.load(Ordering::Acquire)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::failure::{Failure, Kind, Result};
 use crate::lanes::Lanes;
 use crate::link;
+use crate::memory;
 use crate::open_table::OpenTable;
 use crate::session::handshake::Agreed;
 use crate::session::{Readers, Session};
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -32,6 +34,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 /// Operations under way get this time to end before a mount is handed over; the next worker does the rest anew.
 const DRAIN: Duration = Duration::from_secs(2);
+/// A worker that hangs gets this time to write out.
+const HUNG_SYNC: Duration = Duration::from_secs(10);
 /// Connections of each lane to a data node.
 const BULK_CONNECTIONS: usize = 1;
 /// Threads of a mount that was not told how many.
@@ -43,6 +47,7 @@ pub fn main() -> Result<()> {
     let io = |error: std::io::Error| Failure::io("the socket to the supervisor", &error);
     let socket = StdStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(io)?);
     socket.set_nonblocking(true).map_err(io)?;
+    memory::begin();
     // Operations have runtimes of their own; this one is for what goes on behind them.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -71,6 +76,7 @@ async fn serve(reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Resul
         return Err(Failure::other("this command is started by the supervisor of a mount"));
     };
     start_log(&spec)?;
+    tokio::spawn(memory::give_back());
     let lanes = Lanes::start(spec.options.threads.unwrap_or_else(cores));
     let lanes = lanes.map_err(|error| Failure::io("starting threads", &error))?;
     let (client, volume, root) = reach(&spec, &lanes, first).await?;
@@ -123,6 +129,8 @@ struct Worker {
     session: Arc<Session>,
     readers: Option<Readers>,
     ended: watch::Receiver<bool>,
+    /// A thread stood still for longer than operations may take.
+    hangs: watch::Receiver<bool>,
     restored: usize,
     lost: usize,
     unsynced: usize,
@@ -137,6 +145,9 @@ impl Worker {
         vfs: Vfs,
         (root, lanes): (u64, &Lanes),
     ) -> Result<Worker> {
+        if let Some(suspects) = table.suspects() {
+            suspects.take_over();
+        }
         let left = table.load();
         let (count, unsynced) = (left.len(), left.iter().filter(|left| left.lost).count());
         for state in left.iter().filter(|left| left.lost).map(|left| &left.state) {
@@ -167,22 +178,30 @@ impl Worker {
         {
             tracing::warn!(%error, "requests of an earlier worker are not handed out again");
         }
+        let hangs = session.start_watchdog(lanes.handles()).map_err(io)?;
         let (readers, ended) = Readers::start(&session, lanes.handles()).map_err(io)?;
         let restored = count - lost.len();
-        Ok(Worker { session, readers: Some(readers), ended, restored, lost: lost.len(), unsynced })
+        Ok(Worker { session, readers: Some(readers), ended, hangs, restored, lost: lost.len(), unsynced })
     }
     fn serving(&self) -> FromWorker {
         FromWorker::Serving { restored: self.restored, lost: self.lost, unsynced: self.unsynced }
     }
 
     async fn go_on(mut self, reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result<()> {
-        let mut supervised = true;
+        let (mut supervised, mut is_hung, mut hangs) = (true, false, self.hangs.clone());
         loop {
             // Receiving is not dropped half way: the other branch ends the process.
             let message = tokio::select! {
                 Ok(_) = self.ended.wait_for(|ended| *ended) => None,
+                Ok(_) = hangs.wait_for(|hangs| *hangs), if supervised => {
+                    is_hung = true;
+                    None
+                }
                 message = link::receive::<ToWorker>(reader), if supervised => Some(message),
             };
+            if is_hung {
+                return Err(self.give_up().await);
+            }
             let Some(message) = message else { return self.unmounted(writer).await };
             match message {
                 Ok(Some(ToWorker::Ask { id, what })) => {
@@ -192,14 +211,30 @@ impl Worker {
                         return Ok(());
                     }
                     supervised = sent.is_ok();
+                    self.session.pulse.supervised.store(supervised, Ordering::Release);
                 }
                 Ok(Some(_)) => tracing::warn!("the supervisor said what does not belong here"),
                 Ok(None) | Err(_) => {
                     tracing::error!("the supervisor is gone; the mount goes on without one until it is unmounted");
                     supervised = false;
+                    self.session.pulse.supervised.store(false, Ordering::Release);
                 }
             }
         }
+    }
+    /// Threads hang, and will for ever: as much as still can be is written out before another process takes over.
+    async fn give_up(&mut self) -> Failure {
+        tracing::error!(
+            "a thread of the mount's worker hangs; what can be is written out, and another worker is started"
+        );
+        match tokio::time::timeout(HUNG_SYNC, self.sync()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "not everything is written out"),
+            Err(_) => tracing::error!("not everything is written out: the threads that would do it hang"),
+        }
+        self.session.abandon();
+        self.session.hung_ends();
+        Failure::other("a thread hung; the operations that waited for it were answered EIO")
     }
     async fn answer(&mut self, what: Ask) -> Result<Value> {
         match what {
@@ -231,6 +266,7 @@ impl Worker {
         }
         self.session.drain(DRAIN).await;
         self.session.abandon();
+        self.session.hung_ends();
         // This one ends its session itself, when the next one serves.
         self.session.table.note_session(0);
         let synced = self.sync().await;

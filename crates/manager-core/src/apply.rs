@@ -25,6 +25,11 @@ pub use volumes::unknown_volume;
 /// Most session ids of one block.
 pub const SESSION_BLOCK_MAX: u32 = 1 << 20;
 
+/// Feature level from which on sessions and incarnations begin with the time at which they are given.
+const NUMBERS_LEVEL: u32 = 5;
+/// Bits of counting within a second.
+const NUMBERS_SHIFT: u32 = 20;
+
 /// What a node gets at registration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Registered {
@@ -34,6 +39,8 @@ pub struct Registered {
     pub incarnation: Incarnation,
     /// Why disks were refused.
     pub problems: Vec<String>,
+    /// Disks that came back as older copies of themselves.
+    pub older: Vec<DiskId>,
 }
 
 /// What a command came to.
@@ -104,7 +111,7 @@ impl State {
             Command::SetDrain(c) => self.set_drain(time, c, raised),
             Command::Remove(c) => self.remove(time, c),
             Command::Hibernate(c) => self.hibernate(time, c),
-            Command::GrantSessions(c) => self.grant_sessions(c.count),
+            Command::GrantSessions(c) => self.grant_sessions(time, c.count),
             Command::SetConfig(c) => self.set_config(c),
             Command::SetVolume(c) => self.set_volume(c),
             Command::StartJob(c) => self.start_job(time, c),
@@ -117,6 +124,8 @@ impl State {
             }
             Command::Note(c) => Ok(self.note(time, c)),
             Command::SetGray(c) => self.set_gray(time, c),
+            Command::PartitionMarks(c) => self.partition_marks(c),
+            Command::DiskGenerations(c) => self.disk_generations(c),
         }
     }
 
@@ -131,11 +140,18 @@ impl State {
         Ok(Outcome::Cluster(id))
     }
 
-    fn grant_sessions(&mut self, count: u32) -> Result<Outcome, WireError> {
+    fn grant_sessions(&mut self, time: WallTime, count: u32) -> Result<Outcome, WireError> {
         let count = count.clamp(1, SESSION_BLOCK_MAX);
+        self.next.session = self.next.session.max(self.floor_at(time));
         let first = self.next.session;
         self.next.session += u64::from(count);
         Ok(Outcome::Sessions(SessionId(first), count))
+    }
+
+    /// Sessions and incarnations that are given now are higher than any that were given before, also by a state that was lost
+    /// when a copy of the manager's directory was put back: they begin with the second in which they are logged.
+    fn floor_at(&self, time: WallTime) -> u64 {
+        if self.level >= NUMBERS_LEVEL { (time.0 / 1_000_000_000) << NUMBERS_SHIFT } else { 0 }
     }
 
     fn set_config(&mut self, command: &crate::command::SetConfig) -> Result<Outcome, WireError> {

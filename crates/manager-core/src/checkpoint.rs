@@ -91,6 +91,7 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         .chain(state.grays().map(|(disk, gray)| {
             Body::Gray(GrayRecord { disk: disk.get(), since_ns: gray.since.0, why: gray.why.clone() })
         }))
+        .chain(state.marks().map(Body::Mark))
         .chain(state.events().map(|event| Body::Event(event.clone())));
     for body in bodies {
         records += 1;
@@ -226,6 +227,10 @@ impl Reader {
             Body::Gray(GrayRecord { disk, since_ns, why }) => {
                 let since = cairn_types::WallTime(since_ns);
                 state.grays.insert(cairn_types::DiskId(disk), crate::gray::Gray { since, why });
+            }
+            Body::Mark(mark) => {
+                let key = (cairn_types::PartitionId(mark.partition), cairn_types::NodeId(mark.node));
+                state.marks.insert(key, (mark.term, mark.index));
             }
             Body::Event(event) => state.events.push_back(Arc::new(event)),
             Body::Gone(node) => drop(state.gone.insert(cairn_types::NodeId(node))),

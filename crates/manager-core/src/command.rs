@@ -5,6 +5,7 @@
 //! members differ. Invariant: a command holds everything that `apply` needs; in particular what only the leader knows
 //! (who was heard, which disks are least used) is in it.
 use crate::config::Key;
+use cairn_types::generation::Generation;
 use prost::{Message, Oneof};
 
 /// Format of commands that this build writes and reads.
@@ -17,7 +18,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37"
     )]
     pub command: Option<Command>,
 }
@@ -93,6 +94,17 @@ pub enum Command {
     ActivateLevel(ActivateLevel),
     #[prost(message, tag = "35")]
     SetVolume(SetVolume),
+    #[prost(message, tag = "36")]
+    PartitionMarks(PartitionMarks),
+    #[prost(message, tag = "37")]
+    DiskGenerations(DiskGenerations),
+}
+
+/// How far members of meta partitions got, as they said.
+#[derive(Clone, PartialEq, Message)]
+pub struct PartitionMarks {
+    #[prost(message, repeated, tag = "1")]
+    pub marks: Vec<crate::marks::MarkOf>,
 }
 
 /// All members understand this feature level: commands of it may follow.
@@ -236,6 +248,54 @@ pub struct RegisterDisk {
     pub state: u32,
     #[prost(string, tag = "7")]
     pub problem: String,
+    /// Of its last starts, oldest first. Of feature level 5.
+    #[prost(message, repeated, tag = "8")]
+    pub generations: Vec<GenerationOf>,
+    /// The manager has logged that number.
+    #[prost(uint64, tag = "9")]
+    pub generation_confirmed: u64,
+    /// It keeps generations, or would if it could: what it tells of them counts. Of feature level 5.
+    #[prost(bool, tag = "10")]
+    pub tells_generations: bool,
+}
+
+/// A generation of a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct GenerationOf {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(fixed64, tag = "2")]
+    pub nonce: u64,
+}
+
+impl From<Generation> for GenerationOf {
+    fn from(generation: Generation) -> Self {
+        Self { number: generation.number, nonce: generation.nonce }
+    }
+}
+
+impl From<GenerationOf> for Generation {
+    fn from(generation: GenerationOf) -> Self {
+        Self { number: generation.number, nonce: generation.nonce }
+    }
+}
+
+/// Disks whose generations rose while their nodes ran.
+#[derive(Clone, PartialEq, Message)]
+pub struct DiskGenerations {
+    #[prost(message, repeated, tag = "1")]
+    pub disks: Vec<DiskGenerationAt>,
+}
+
+/// A disk's generation, valid for one start of its node.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct DiskGenerationAt {
+    #[prost(uint32, tag = "1")]
+    pub disk: u32,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+    #[prost(message, optional, tag = "3")]
+    pub generation: Option<GenerationOf>,
 }
 
 /// Nodes that fell silent and failed their probe, together.
@@ -467,6 +527,9 @@ pub struct SetPartitionMembers {
     pub partition: u32,
     #[prost(uint32, repeated, tag = "2")]
     pub members: Vec<u32>,
+    /// The members stay as they are, but this one loses its vote and gets it again when it has caught up; 0: nobody.
+    #[prost(uint32, tag = "3")]
+    pub renew: u32,
 }
 
 /// The partition's group has exactly the members that were wished for.
@@ -550,6 +613,11 @@ impl Command {
         match self {
             Self::Note(_) | Self::SetGray(_) => 1,
             Self::SetVolume(_) => 4,
+            Self::PartitionMarks(_) => 5,
+            Self::SetPartitionMembers(command) if command.renew != 0 => 5,
+            Self::DiskGenerations(_) => 5,
+            Self::Register(command) if command.disks.iter().any(|disk| disk.tells_generations) => 5,
+            Self::ForcePg(command) if command.lost.is_empty() => 5,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
                 let keys = command.items.iter().filter_map(|item| Key::from_name(&item.key));

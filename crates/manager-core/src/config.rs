@@ -43,6 +43,8 @@ macro_rules! keys {
 const HOUR: u64 = 3_600_000;
 
 keys! {
+    ClockDifferenceMax = "clock_difference_max", "10s", Kind::Millis(1_000, HOUR),
+        "difference of a node's clock from the others' from which on it is named, and what is logged is timed by theirs";
     DefaultLayout = "default_layout", "r3", Kind::Layout,
         "layout of a volume that is made without one";
     DefragmentExtent = "defragment_extent", "64k", Kind::Size(0, 128 << 10),
@@ -108,6 +110,7 @@ keys! {
 impl Key {
     /// Settings that nodes go by; they come with the answers to heartbeats.
     pub const OF_NODES: &'static [Key] = &[
+        Key::ClockDifferenceMax,
         Key::DefragmentExtent,
         Key::GarbageGrace,
         Key::GarbagePeriod,
@@ -122,6 +125,7 @@ impl Key {
         match self {
             Key::SpreadLeadersAfter => 1,
             Key::DefragmentExtent => 3,
+            Key::ClockDifferenceMax => 5,
             _ => 0,
         }
     }

@@ -71,6 +71,9 @@ kinds! {
     GivenUp = 28, "given-up", "an operator gave up disks that a placement group waited for: what only they had is lost";
     Members = 29, "members", "the members of a meta partition or of the managers change";
     FeatureLevel = 30, "feature-level", "all managers understand more than before: what needs it works from now on, and older builds cannot come back";
+    DiskOlder = 31, "disk-older", "a disk came back as an older copy of itself: it serves nothing before it was compared with others";
+    Compared = 32, "compared", "all disks that held everything of placement groups came back as older copies of themselves: what only they had and was written since is lost";
+    Known = 33, "loss-known", "an operator knows that a placement group may have lost what was acknowledged";
 }
 
 /// What has to be known from before a command.
@@ -216,6 +219,10 @@ impl State {
                         Some(_) => {}
                     }
                 }
+                for disk in registered.older.iter().filter_map(|disk| self.disk(*disk)) {
+                    let text = format!("{} ({} on {node}) is an older copy of itself", disk.id, disk.path);
+                    found.push((Kind::DiskOlder, of_disk(disk.id), text));
+                }
                 self.lost_disks(before, found);
             }
             Command::NodesDown(command) => {
@@ -352,8 +359,24 @@ impl State {
         raised: &[PgId],
         found: &mut Vec<(Kind, (NodeId, DiskId, PgId), String)>,
     ) {
+        if let Command::ForcePg(command) = command
+            && command.lost.is_empty()
+        {
+            let pg = PgId(command.pg);
+            let text =
+                format!("an operator knows that {pg} may have lost what was written after its disks were copied");
+            found.push((Kind::Known, (NodeId(0), DiskId(0), pg), text));
+            return;
+        }
         if raised.is_empty() {
             return;
+        }
+        let all_older = |pg: &&PgId| self.pg(**pg).is_some_and(|pg| pg.older.unconfirmed && pg.older.epoch == pg.epoch);
+        if matches!(command, Command::Register(_)) && raised.iter().any(|pg| all_older(&pg)) {
+            let which: Vec<String> = raised.iter().filter(all_older).map(PgId::to_string).collect();
+            let text =
+                format!("{} ({}): no disk was left that held everything for sure", groups(which.len()), named(which));
+            found.push((Kind::Compared, (NodeId(0), DiskId(0), raised[0]), text));
         }
         let first = raised.first().copied().unwrap_or_default();
         let about = (NodeId(0), DiskId(0), first);

@@ -159,7 +159,7 @@ mod tests {
         assert!(text.contains("p1 (volume v) keeps its names on n16 only"), "{text}");
         assert!(text.ends_with("`cairn admin partition add 1 n17 n18`"), "{text}");
         let members = vec![16, 17, 18];
-        ok(&mut state, Command::SetPartitionMembers(SetPartitionMembers { partition: 1, members }));
+        ok(&mut state, Command::SetPartitionMembers(SetPartitionMembers { partition: 1, members, renew: 0 }));
         assert_eq!(said(&state), "", "it is getting them: {:?}", state.node(NodeId(16)));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each item carries the map version of its last change.
 use crate::volume_settings::VolumeSettings;
+use cairn_types::generation::Generation;
 use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, Layout, NodeId, PartitionId, VolumeId, WallTime};
 
 /// Lowest id of a node that is no member of the manager's group.
@@ -129,6 +130,10 @@ pub struct Disk {
     /// When `state` last changed; zero: never since it was entered.
     pub since: WallTime,
     pub problem: String,
+    /// The last one that it told; none: it never told any.
+    pub generation: Option<Generation>,
+    /// At its last registration it knew of a later generation than this state does.
+    pub is_ahead: bool,
     pub version: u64,
 }
 

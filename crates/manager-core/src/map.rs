@@ -226,6 +226,8 @@ impl State {
             members: members.chain(more.map(|(_, member)| member)).collect(),
             retired: pg.retired,
             index_floor: pg.index_floor,
+            comparing: pg.older.comparing,
+            older_epoch: pg.older.epoch.get(),
             formers: formers.collect(),
             filling: {
                 let members = pg.members.iter().filter(|m| m.filling).map(|m| m.disk.get());

@@ -17,6 +17,12 @@
 //! | waiting | writes back | | offline |
 //! | offline | registered, rejoined | the group can be read | syncing |
 //! | offline | registered, rejoined | else | – |
+//! | serving, waiting | older | the group can be read | syncing |
+//! | serving, waiting | older | else, others that hold everything are enough to read | offline |
+//! | serving, waiting | older | else | – |
+//! | syncing | older | | syncing, new epoch |
+//! | offline | older | the group can be read | syncing |
+//! | offline | older | else | – |
 //! | offline | sources back | it is up | syncing |
 //! | offline | sources back | it is down | – |
 //! | any other | | | – |
@@ -28,6 +34,9 @@
 //! command fall together. *Failed*: somebody reported this member and a probe confirmed it; it leaves this group only.
 //! *Registered*: its process started anew. *Rejoined*: it had to leave, and answers again. *Writes back*: the group can
 //! be written, by a change of other members. *Sources back*: it can be read and could not before.
+//!
+//! *Older*: it registered as an older copy of itself ([`crate::generation`]); neither it nor others that came so with it are among
+//! those that serve or hold. Where too few are left, the group decides ([`crate::pg::Older`]).
 //!
 //! Why *waiting*: an acknowledgement needs every serving member. Who served until the group could no longer be written
 //! therefore holds all that was ever acknowledged, and misses nothing for as long as nothing can be written. So it
@@ -51,11 +60,12 @@ pub enum MemberEvent {
     Rejoined,
     WritesBack,
     SourcesBack,
+    Older,
 }
 
 impl MemberEvent {
     /// Every event.
-    pub const ALL: [MemberEvent; 7] = [
+    pub const ALL: [MemberEvent; 8] = [
         Self::Down,
         Self::Failed,
         Self::Registered,
@@ -63,6 +73,7 @@ impl MemberEvent {
         Self::Rejoined,
         Self::WritesBack,
         Self::SourcesBack,
+        Self::Older,
     ];
 }
 
@@ -73,6 +84,8 @@ pub struct Around {
     pub readable: bool,
     /// As many *other* members serve as writes need, not counting those that the same command takes down.
     pub writable: bool,
+    /// As many *other* members as reads need serve or are waited for.
+    pub held: bool,
     /// As many *other* members as writes need serve, and the leader has heard of their nodes.
     pub heard: bool,
     /// This member's node is up and its disk in service.
@@ -84,6 +97,11 @@ pub fn next(state: MemberState, event: MemberEvent, around: Around) -> Option<Me
     use MemberEvent as E;
     use MemberState as S;
     match (state, event) {
+        (S::Serving | S::Waiting | S::Offline, E::Older) if around.readable => Some(S::Syncing),
+        (S::Serving | S::Waiting, E::Older) => around.held.then_some(S::Offline),
+        (S::Syncing, E::Older) => Some(S::Syncing),
+        (S::Offline, E::Older) => None,
+
         (S::Serving, E::Down) => Some(if around.writable { S::Offline } else { S::Waiting }),
         (S::Serving, E::Failed) if around.writable => Some(S::Offline),
         (S::Serving, E::Failed) => around.readable.then_some(S::Waiting),
@@ -111,29 +129,38 @@ mod tests {
     use MemberEvent as E;
     use MemberState::{self as S, Offline, Serving, Syncing, Waiting};
 
-    /// (state, event, (readable, writable, heard, able), next): `None` in a condition = either.
-    type Row = (S, E, [Option<bool>; 4], Option<S>);
+    /// (state, event, (readable, writable, heard, able, held), next): `None` in a condition = either.
+    type Row = (S, E, [Option<bool>; 5], Option<S>);
     const YES: Option<bool> = Some(true);
     const NO: Option<bool> = Some(false);
-    const ANY: [Option<bool>; 4] = [None; 4];
-    const READABLE: [Option<bool>; 4] = [YES, None, None, None];
-    const UNREADABLE: [Option<bool>; 4] = [NO, None, None, None];
-    const WRITABLE: [Option<bool>; 4] = [None, YES, None, None];
-    const UNWRITABLE: [Option<bool>; 4] = [None, NO, None, None];
+    const ANY: [Option<bool>; 5] = [None; 5];
+    const READABLE: [Option<bool>; 5] = [YES, None, None, None, None];
+    const UNREADABLE: [Option<bool>; 5] = [NO, None, None, None, None];
+    const WRITABLE: [Option<bool>; 5] = [None, YES, None, None, None];
+    const UNWRITABLE: [Option<bool>; 5] = [None, NO, None, None, None];
 
     /// The whole table, row by row; written apart from the code on purpose.
     const ROWS: &[Row] = &[
         (Serving, E::Down, WRITABLE, Some(Offline)),
         (Serving, E::Down, UNWRITABLE, Some(Waiting)),
         (Serving, E::Failed, WRITABLE, Some(Offline)),
-        (Serving, E::Failed, [YES, NO, None, None], Some(Waiting)),
-        (Serving, E::Failed, [NO, NO, None, None], None),
-        (Serving, E::Registered, [None, None, YES, None], Some(Syncing)),
-        (Serving, E::Registered, [None, None, NO, None], Some(Serving)),
+        (Serving, E::Failed, [YES, NO, None, None, None], Some(Waiting)),
+        (Serving, E::Failed, [NO, NO, None, None, None], None),
+        (Serving, E::Registered, [None, None, YES, None, None], Some(Syncing)),
+        (Serving, E::Registered, [None, None, NO, None, None], Some(Serving)),
         (Serving, E::CaughtUp, ANY, None),
         (Serving, E::Rejoined, ANY, None),
         (Serving, E::WritesBack, ANY, None),
         (Serving, E::SourcesBack, ANY, None),
+        (Serving, E::Older, READABLE, Some(Syncing)),
+        (Serving, E::Older, [NO, None, None, None, YES], Some(Offline)),
+        (Serving, E::Older, [NO, None, None, None, NO], None),
+        (Syncing, E::Older, ANY, Some(Syncing)),
+        (Waiting, E::Older, READABLE, Some(Syncing)),
+        (Waiting, E::Older, [NO, None, None, None, YES], Some(Offline)),
+        (Waiting, E::Older, [NO, None, None, None, NO], None),
+        (Offline, E::Older, READABLE, Some(Syncing)),
+        (Offline, E::Older, UNREADABLE, None),
         (Syncing, E::Down, ANY, Some(Offline)),
         (Syncing, E::Failed, ANY, Some(Offline)),
         (Syncing, E::Registered, ANY, Some(Syncing)),
@@ -157,8 +184,8 @@ mod tests {
         (Offline, E::Rejoined, READABLE, Some(Syncing)),
         (Offline, E::Rejoined, UNREADABLE, None),
         (Offline, E::WritesBack, ANY, None),
-        (Offline, E::SourcesBack, [None, None, None, YES], Some(Syncing)),
-        (Offline, E::SourcesBack, [None, None, None, NO], None),
+        (Offline, E::SourcesBack, [None, None, None, YES, None], Some(Syncing)),
+        (Offline, E::SourcesBack, [None, None, None, NO, None], None),
     ];
 
     /// A member would serve what it does not hold, or a group would lose its last copy, if any row were wrong.
@@ -166,14 +193,14 @@ mod tests {
     fn every_case_is_exactly_one_row() {
         for state in [Serving, Syncing, Waiting, Offline] {
             for event in MemberEvent::ALL {
-                for bits in 0..16u8 {
-                    let is = [0, 1, 2, 3].map(|bit| bits >> bit & 1 != 0);
-                    let [readable, writable, heard, able] = is;
+                for bits in 0..32u8 {
+                    let is = [0, 1, 2, 3, 4].map(|bit| bits >> bit & 1 != 0);
+                    let [readable, writable, heard, able, held] = is;
                     // Writes need at least as many members as reads, and those that are heard serve.
-                    if (writable && !readable) || (heard && !writable) {
+                    if (writable && !readable) || (heard && !writable) || (readable && !held) {
                         continue;
                     }
-                    let around = Around { readable, writable, heard, able };
+                    let around = Around { readable, writable, held, heard, able };
                     let fits = |row: &&Row| {
                         let conditions = row.2.iter().zip(is).all(|(want, is)| want.is_none_or(|want| want == is));
                         row.0 == state && row.1 == event && conditions

@@ -7,9 +7,11 @@
 //! the group is complete without it.
 mod force;
 mod moving;
+mod older;
 mod replace;
 
 pub use moving::Joining;
+pub use older::Older;
 pub use replace::FORMERS_MAX;
 
 use crate::member_table::{Around, MemberEvent, next};
@@ -22,6 +24,8 @@ pub struct Member {
     pub state: MemberState,
     /// It was put here in the place of another one and has never been complete since.
     pub filling: bool,
+    /// It held everything until it came back as an older copy of itself, and has not been complete since.
+    pub older: bool,
 }
 
 /// A disk that was a member and whose place another one has.
@@ -58,6 +62,8 @@ pub struct Pg {
     pub retired: bool,
     /// Indices below are given no more: members that knew which were given are lost.
     pub index_floor: u32,
+    /// Whether all that held everything came back as older copies of themselves.
+    pub older: Older,
     pub created: WallTime,
     /// Map version of the last change.
     pub version: u64,
@@ -66,7 +72,7 @@ pub struct Pg {
 impl Pg {
     /// A new group: all members serve (nothing), epoch 1.
     pub fn new(id: PgId, volume: VolumeId, scheme: Scheme, disks: &[DiskId], created: WallTime) -> Self {
-        let serving = |disk: &DiskId| Member { disk: *disk, state: MemberState::Serving, filling: false };
+        let serving = |disk: &DiskId| Member { disk: *disk, state: MemberState::Serving, filling: false, older: false };
         let members = disks.iter().map(serving).collect();
         let (epoch, creation_epoch) = (Epoch(1), Epoch(1));
         Self {
@@ -81,6 +87,7 @@ impl Pg {
             open: true,
             retired: false,
             index_floor: 0,
+            older: Older::default(),
             created,
             version: 0,
         }
@@ -127,7 +134,7 @@ impl Pg {
 
     /// May be written: open, in use, and enough members serve.
     pub fn is_writable(&self) -> bool {
-        self.open && !self.retired && self.has_write_minimum()
+        self.open && !self.retired && self.has_write_minimum() && !self.older.comparing
     }
 
     /// The member on `disk` has parity shards.
@@ -168,20 +175,23 @@ impl Pg {
 
     /// These members verified that they hold their part of everything, under the present epoch. True if it rose.
     pub fn caught_up(&mut self, disks: &[DiskId]) -> bool {
-        let around = Around { readable: self.is_readable(), writable: false, heard: false, able: true };
+        let readable = self.is_readable();
+        let around = Around { readable, writable: false, held: readable, heard: false, able: true };
         let caught =
             |m: &Member| if disks.contains(&m.disk) { next(m.state, MemberEvent::CaughtUp, around) } else { None };
-        let raised = self.each(caught);
+        let compared = self.compared(disks);
+        let raised = self.each(caught) || compared;
         // Catching up needs sources, so none came back by it.
         let raised = self.settle(true, |_| false) || raised;
         self.raise(raised)
     }
 
-    /// The process of these disks started anew. `heard`: the leader knows that the disk's node lives; `able`: the
+    /// The process of these disks started anew; `older` ones among them are older copies of themselves. `heard`: the leader knows that the disk's node lives; `able`: the
     /// disk's node is up and the disk in service. True if the epoch rose.
     pub fn register(
         &mut self,
         disks: &[DiskId],
+        older: &[DiskId],
         heard: impl Fn(DiskId) -> bool,
         able: impl Fn(DiskId) -> bool,
     ) -> bool {
@@ -189,8 +199,8 @@ impl Pg {
         // Disks of one process start together: none of them speaks for another.
         let others = self.members.iter().filter(|m| m.state == MemberState::Serving && !disks.contains(&m.disk));
         let heard = others.filter(|m| heard(m.disk)).count() >= self.scheme.write_minimum();
-        let mut raised = false;
-        for disk in disks {
+        let mut raised = self.leave_older(older, &able);
+        for disk in disks.iter().filter(|disk| !older.contains(disk)) {
             let around = Around { heard, ..self.around(&[*disk], true) };
             raised |=
                 self.each(|m| if m.disk == *disk { next(m.state, MemberEvent::Registered, around) } else { None });
@@ -212,7 +222,7 @@ impl Pg {
         let others = self.members.iter().filter(|m| m.state == MemberState::Serving && !without.contains(&m.disk));
         let others = others.count();
         let (readable, writable) = (others >= self.scheme.read_minimum(), others >= self.scheme.write_minimum());
-        Around { readable, writable, heard: false, able }
+        Around { readable, writable, held: readable, heard: false, able }
     }
 
     fn one(&mut self, disk: DiskId, event: MemberEvent) -> bool {
@@ -222,7 +232,8 @@ impl Pg {
 
     /// What follows for the other members when more serve than before; `readable`: whether it could be read before.
     fn settle(&mut self, readable: bool, able: impl Fn(DiskId) -> bool) -> bool {
-        let around = |disk: DiskId| Around { readable: true, writable: true, heard: false, able: able(disk) };
+        let around =
+            |disk: DiskId| Around { readable: true, writable: true, held: true, heard: false, able: able(disk) };
         let mut changed = false;
         if self.has_write_minimum() {
             changed |= self.each(|m| next(m.state, MemberEvent::WritesBack, around(m.disk)));
@@ -240,10 +251,11 @@ impl Pg {
             if let Some(state) = decide(member) {
                 member.state = state;
                 member.filling &= state != MemberState::Serving;
+                member.older &= state != MemberState::Serving;
                 changed = true;
             }
         }
-        let joining = self.joining.map(|j| (j, Member { disk: j.disk, state: j.state, filling: true }));
+        let joining = self.joining.map(|j| (j, Member { disk: j.disk, state: j.state, filling: true, older: false }));
         if let Some((joining, state)) = joining.and_then(|(j, member)| Some((j, decide(&member)?))) {
             changed |= self.joining_becomes(joining, state);
         }

@@ -1,6 +1,8 @@
 //! What is wrong with the cluster, in words: what it is, what it means for data, what is being done.
 //!
 //! Most serious first. Empty means healthy. Not here: counts and tables (the status answer has the map).
+mod older;
+
 use crate::config::Key;
 use crate::items::{DiskState, Node, Partition, Roles};
 use crate::pg::Pg;
@@ -18,8 +20,13 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     out.extend(crate::first_volume::waits_for(state));
     waiting(state, &mut out);
     read_only(state, &mut out);
+    older::problems(state, &mut out);
     incomplete(state, soft, &mut out);
+    refused::ahead(state, soft, &mut out);
+    refused::refused(state, soft, &mut out);
+    chunks::lost(state, soft, &mut out);
     unhealed(state, soft, &mut out);
+    chunks::missing(state, soft, &mut out);
     partitions(state, soft, &mut out);
     nodes(state, soft, now, &mut out);
     disks(state, soft, &mut out);
@@ -300,6 +307,13 @@ fn missed(state: &State, node: &Node) -> String {
 fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
     for node in state.servers() {
         let name = describe(node);
+        if let Some((clone, _)) = soft.clones.get(&node.id) {
+            out.push(format!(
+                "{name} runs at {}, and a process at {clone} has the same identity: it is refused; one of their directories is a \
+                 copy of the other: stop the one that shall not be",
+                node.address
+            ));
+        }
         if node.up && soft.mute.get(&node.id) == Some(&true) {
             out.push(format!(
                 "{name} answers probes but sends no heartbeats: it keeps its data in service; look at its log"
@@ -418,5 +432,7 @@ fn volumes(state: &State, out: &mut Vec<String>) {
     }
 }
 
+mod chunks;
+mod refused;
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,13 @@ mod volume;
 
 pub(crate) use volume::VolumeRecord;
 
+use crate::command::GenerationOf;
 use crate::items::{Cluster, Disk, DiskState, Node, Partition, Roles};
 use crate::job::Job;
 use crate::maintenance::{Drain, Hibernation, Target};
-use crate::pg::{Former, Joining, Member, Pg};
+use crate::pg::{Former, Joining, Member, Older, Pg};
 use crate::state::Counters;
+use cairn_types::generation::Generation;
 use cairn_types::{
     ClusterId, DiskId, DiskUuid, Epoch, Incarnation, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId, WallTime,
 };
@@ -17,7 +19,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub body: Option<Body>,
 }
 
@@ -53,6 +55,8 @@ pub(crate) enum Body {
     Event(cairn_wire::manager::Event),
     #[prost(message, tag = "14")]
     Gray(crate::gray::GrayRecord),
+    #[prost(message, tag = "15")]
+    Mark(crate::marks::MarkOf),
 }
 
 /// What is away for a time.
@@ -220,6 +224,10 @@ pub(crate) struct DiskRecord {
     pub version: u64,
     #[prost(uint64, tag = "10")]
     pub since_ns: u64,
+    #[prost(message, optional, tag = "11")]
+    pub generation: Option<GenerationOf>,
+    #[prost(bool, tag = "12")]
+    pub is_ahead: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -285,6 +293,15 @@ pub(crate) struct PgRecord {
     pub formers: Vec<FormerRecord>,
     #[prost(message, optional, tag = "15")]
     pub joining: Option<JoiningRecord>,
+    /// Places of members that are older copies of themselves and were not complete since.
+    #[prost(uint32, repeated, tag = "16")]
+    pub older: Vec<u32>,
+    #[prost(uint64, tag = "17")]
+    pub older_epoch: u64,
+    #[prost(bool, tag = "18")]
+    pub comparing: bool,
+    #[prost(bool, tag = "19")]
+    pub older_unconfirmed: bool,
 }
 
 /// A disk that is to take the place of a member.
@@ -413,6 +430,8 @@ impl From<&Disk> for DiskRecord {
             problem: disk.problem.clone(),
             version: disk.version,
             since_ns: disk.since.0,
+            generation: disk.generation.map(GenerationOf::from),
+            is_ahead: disk.is_ahead,
         }
     }
 }
@@ -430,6 +449,8 @@ impl TryFrom<DiskRecord> for Disk {
             state: DiskState::from_code(record.state).ok_or("a disk's state")?,
             since: WallTime(record.since_ns),
             problem: record.problem,
+            generation: record.generation.map(Generation::from),
+            is_ahead: record.is_ahead,
             version: record.version,
         })
     }
@@ -486,6 +507,10 @@ impl From<&Pg> for PgRecord {
             filling: (0..).zip(&pg.members).filter(|(_, m)| m.filling).map(|(i, _)| i).collect(),
             formers: pg.formers.iter().map(FormerRecord::from).collect(),
             joining: pg.joining.map(JoiningRecord::from),
+            older: (0..).zip(&pg.members).filter(|(_, m)| m.older).map(|(i, _)| i).collect(),
+            older_epoch: pg.older.epoch.get(),
+            comparing: pg.older.comparing,
+            older_unconfirmed: pg.older.unconfirmed,
             open: pg.open,
             retired: pg.retired,
             index_floor: pg.index_floor,
@@ -539,7 +564,12 @@ impl TryFrom<PgRecord> for Pg {
         let states = states.ok_or("a member's state")?;
         let fills = |i: u32| record.filling.contains(&i);
         let members = (0..).zip(&record.disks).zip(states);
-        let members = members.map(|((i, disk), state)| Member { disk: DiskId(*disk), state, filling: fills(i) });
+        let older = |i: u32| record.older.contains(&i);
+        let member = |((i, disk), state): ((u32, &u32), MemberState)| {
+            let disk = DiskId(*disk);
+            Member { disk, state, filling: fills(i), older: older(i) }
+        };
+        let members = members.map(member);
         let formers = record.formers.iter().map(|f| Former::try_from(*f)).collect::<Result<_, _>>()?;
         Ok(Self {
             id: PgId(record.id),
@@ -553,6 +583,11 @@ impl TryFrom<PgRecord> for Pg {
             open: record.open,
             retired: record.retired,
             index_floor: record.index_floor,
+            older: Older {
+                epoch: Epoch(record.older_epoch),
+                comparing: record.comparing,
+                unconfirmed: record.older_unconfirmed,
+            },
             created: WallTime(record.created_ns),
             version: record.version,
         })

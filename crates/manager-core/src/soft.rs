@@ -4,9 +4,10 @@
 //! except through a command.
 use crate::items::DiskState;
 use crate::state::State;
-use cairn_types::{DiskId, NodeId, PartitionId, PgId, Time, WallTime};
+use cairn_types::{DiskId, Epoch, NodeId, PartitionId, PgId, Time, WallTime};
 use cairn_wire::manager::PartitionReport;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Load of a disk as last reported.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -28,6 +29,18 @@ pub struct PartitionLoad {
     pub report: PartitionReport,
 }
 
+/// What clients are refused for.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Refused {
+    pub count: u64,
+    /// From the first to the last.
+    pub seconds: u64,
+    /// What the last one was told.
+    pub text: String,
+    /// Of the group, as the member knows it.
+    pub epoch: Epoch,
+}
+
 /// Everything soft.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Soft {
@@ -40,6 +53,12 @@ pub struct Soft {
     pub unreplaced: BTreeMap<(PgId, DiskId), String>,
     /// Bad blocks of members that wait until they can be healed, and whether there are more on the node than it remembers.
     pub unhealed: BTreeMap<(PgId, DiskId), (u64, bool)>,
+    /// Chunks that serving members lack and look for, and how many of them nobody else has.
+    pub missing: BTreeMap<(PgId, DiskId), (u64, u64)>,
+    /// What clients are refused for, by group, member, whether it is writes, and code of the error.
+    pub refused: BTreeMap<(PgId, DiskId, bool, u32), Refused>,
+    /// Members with an epoch that this leader does not know.
+    pub ahead: BTreeMap<(PgId, DiskId), Epoch>,
     /// Disks that are lost: since when as it is logged, and when this leader saw it first, by its own clock.
     pub lost: BTreeMap<DiskId, (WallTime, Time)>,
     /// Lost members that are due and wait until fewer are being replaced.
@@ -51,6 +70,8 @@ pub struct Soft {
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
     /// What nodes say is wrong with themselves, in words.
     pub node_problems: BTreeMap<NodeId, String>,
+    /// Where a second process with a node's identity tried to register, and when last.
+    pub clones: BTreeMap<NodeId, (String, Time)>,
     /// How each change of a partition's members stands, in words.
     pub changes: BTreeMap<PartitionId, String>,
     /// Milliseconds since each node was heard.
@@ -59,7 +80,15 @@ pub struct Soft {
     pub mute: BTreeMap<NodeId, bool>,
 }
 
+/// A second process with the identity of a node, that was not heard for so long, is taken to be gone.
+const CLONE_SILENCE: Duration = Duration::from_secs(60);
+
 impl Soft {
+    /// Forgets second processes that have not been heard for a while.
+    pub fn forget_clones(&mut self, now: Time) {
+        self.clones.retain(|_, (_, at)| now.since(*at) < CLONE_SILENCE);
+    }
+
     /// What a node says is wrong with itself; empty: nothing.
     pub fn note_problem(&mut self, node: NodeId, problem: String) {
         if problem.is_empty() {

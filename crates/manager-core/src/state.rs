@@ -77,6 +77,8 @@ pub struct State {
     pub(crate) grays: BTreeMap<DiskId, crate::gray::Gray>,
     /// What happened, the oldest first.
     pub(crate) events: VecDeque<Arc<cairn_wire::manager::Event>>,
+    /// How far members of partitions got. Not part of the cluster map.
+    pub(crate) marks: crate::marks::Marks,
     /// Nodes that are no part of the cluster any more.
     pub(crate) gone: BTreeSet<NodeId>,
     // Derived from the items.
@@ -141,6 +143,11 @@ impl State {
     /// Whether a volume was ever made.
     pub fn had_volumes(&self) -> bool {
         self.next.volume > 1
+    }
+
+    /// Every session that was given has a smaller id.
+    pub fn next_session(&self) -> u64 {
+        self.next.session
     }
     /// The volume of this name that is not deleted.
     pub fn volume_by_name(&self, name: &str) -> Option<&Volume> {

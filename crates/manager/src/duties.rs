@@ -5,8 +5,10 @@
 //! hangs on a single attempt. Not here: what is done on request (`ops/`).
 mod begin;
 mod capacity;
+mod generations;
 mod leaders;
 mod level;
+mod marks;
 mod members;
 mod moves;
 mod notes;
@@ -26,6 +28,8 @@ use std::time::Duration;
 const SLOW_ROUND: Duration = Duration::from_secs(1);
 /// Between two looks at whether volumes have enough groups, and at the manager's own members.
 const SLOWER_ROUND: Duration = Duration::from_secs(3);
+/// Between two entries with generations of disks.
+const GENERATIONS_ROUND: Duration = Duration::from_secs(10);
 /// Between two looks at whether groups are where they should be: in a large cluster it takes long.
 const SLOWEST_ROUND: Duration = Duration::from_secs(5);
 
@@ -47,6 +51,8 @@ impl Manager {
     /// Runs until the runtime ends.
     pub(crate) async fn duties(self: Arc<Self>) {
         let (mut slow, mut slower, mut slowest) = (Every::default(), Every::default(), Every::default());
+        let mut marks = Every::default();
+        let mut generations = Every::default();
         loop {
             // Woken by a change of leadership, or time for another round.
             let _ = tokio::time::timeout(self.config.tick, self.wake.notified()).await;
@@ -72,6 +78,12 @@ impl Manager {
                 self.moves(further).await;
                 self.open_and_close().await;
                 self.promote().await;
+            }
+            if marks.is_due(self.now(), marks::LOG_PAUSE) {
+                self.log_marks().await;
+            }
+            if generations.is_due(self.now(), GENERATIONS_ROUND) {
+                self.log_generations().await;
             }
             if slower.is_due(self.now(), SLOWER_ROUND) {
                 self.top_up().await;

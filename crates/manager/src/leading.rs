@@ -47,10 +47,14 @@ pub(crate) struct Leading {
     /// When a node registered last.
     pub registered: Option<Time>,
     pub push: Push,
+    /// Generations of disks that the log does not have yet.
+    pub generations: BTreeMap<DiskId, (cairn_types::Incarnation, cairn_types::generation::Generation)>,
     pub found_full: crate::found_full::FoundFull,
     pub progress: crate::progress::Progress,
     /// When the server of a running job reported last, or got it.
     pub jobs_heard: BTreeMap<u64, Time>,
+    /// How far members of partitions got, as they said.
+    pub marks: cairn_manager_core::marks::Marks,
     /// Members of the manager's group: whether they answered the last ping.
     pub managers: BTreeMap<NodeId, bool>,
     /// Since when nodes that left partitions are known to have heard of it and to report nothing of them.
@@ -77,9 +81,11 @@ impl Leading {
             removals: BTreeMap::new(),
             registered: None,
             push: Push::default(),
+            generations: BTreeMap::new(),
             found_full: crate::found_full::FoundFull::default(),
             progress: crate::progress::Progress::default(),
             jobs_heard: BTreeMap::new(),
+            marks: cairn_manager_core::marks::Marks::default(),
             managers: BTreeMap::new(),
             dropped: BTreeMap::new(),
             changing: BTreeSet::new(),
@@ -186,7 +192,7 @@ mod tests {
         let id = state.partitions().next().expect("one").id;
         let before = state.version();
         let members = vec![nodes[0].get()];
-        apply(&mut state, Command::SetPartitionMembers(SetPartitionMembers { partition: id.get(), members }));
+        apply(&mut state, Command::SetPartitionMembers(SetPartitionMembers { partition: id.get(), members, renew: 0 }));
         let wish = state.partition(id).expect("known").wish;
         apply(&mut state, Command::PartitionSettled(PartitionSettled { partition: id.get(), wish }));
         let (left, version) = (nodes[1], state.version());

@@ -82,6 +82,10 @@ impl StateMachine for Machine {
         }
     }
 
+    fn level(&self) -> u32 {
+        self.replica.state.read().level()
+    }
+
     fn applied_batch(&mut self) {
         self.send_answers();
     }

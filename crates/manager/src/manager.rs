@@ -47,6 +47,8 @@ pub(crate) struct Manager {
     pub granting: tokio::sync::Mutex<()>,
     /// Probes of disks under way, shared by all who report the same one.
     pub probes: Mutex<crate::probe::Probes>,
+    /// What nodes said of how far the managers got.
+    pub witnesses: Mutex<crate::ops::marks::Witnesses>,
     /// The log belongs to another cluster than the process's label: nothing is served.
     pub foreign: AtomicBool,
     pub me: Weak<Manager>,

@@ -87,6 +87,7 @@ impl ManagerServer {
             planning: tokio::sync::Mutex::new(()),
             granting: tokio::sync::Mutex::new(()),
             probes: Mutex::default(),
+            witnesses: Mutex::default(),
             foreign: AtomicBool::new(false),
             me: me.clone(),
             config,
@@ -159,8 +160,8 @@ impl ManagerServer {
         }
         let status = self.manager.log.get().map(|log| log.status());
         match status {
-            Some(status) => match (status.failure, status.core.leader) {
-                (Some(failure), _) => Err(format!("the manager's group stopped: {failure}")),
+            Some(status) => match (status.trouble(GroupId::MANAGER, self.manager.config.member), status.core.leader) {
+                (Some(why), _) => Err(format!("the manager's group: {why}")),
                 (None, None) => Err("the manager's group has no leader: a majority of its members has to run".into()),
                 (None, Some(_)) => Ok(()),
             },

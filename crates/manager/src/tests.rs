@@ -2,6 +2,7 @@
 mod cluster;
 mod failures;
 mod jobs;
+mod marks;
 mod moves;
 mod node;
 mod repair;

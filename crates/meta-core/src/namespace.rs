@@ -283,7 +283,7 @@ impl Namespace {
             Opcode::FreeDone => self.free_done(request),
             Opcode::FreeGarbage => self.free_garbage(request),
             Opcode::MendNamespace => self.mend(request),
-            Opcode::ExpireTrash => self.expire_trash(),
+            Opcode::ExpireTrash => self.expire_trash(request),
             Opcode::SetFeatureLevel => {
                 let level = u16::try_from(SetFeatureLevel::decode(request)?.level);
                 let level = level.map_err(|_| OpError::new(ErrorCode::BadRequest, "a feature level above 65535"))?;
@@ -353,6 +353,14 @@ impl Namespace {
     /// What is known of a session here. One that has made no mutation yet is `Unknown`, which is no fault.
     pub fn session_state(&self, session: u64) -> SessionState {
         self.sessions.state(session)
+    }
+    /// Memory of sessions, their slots and kept answers.
+    pub fn session_bytes(&self) -> u64 {
+        self.sessions.memory_bytes()
+    }
+    /// Whether a slot of a session was used, so that a request in it needs no further memory.
+    pub fn has_slot(&self, session: u64, slot: u32) -> bool {
+        self.sessions.has_slot(session, slot)
     }
     /// Live sessions, ascending: what a new leader has to grant a full lease.
     pub fn live_sessions(&self) -> impl Iterator<Item = u64> + '_ {

@@ -1,7 +1,8 @@
 //! Sessions, slots and kept answers: each request of (session, slot, sequence) is executed once (NFSv4.1, RFC 8881
 //! §2.10.6).
 //!
-//! Sessions and slots arise on first use, slots with sequence 1. Ids ascend at the manager and are never repeated, so
+//! Sessions and slots arise on first use, slots with sequence 1; a slot that was never used costs nothing, whatever its
+//! number. Ids ascend at the manager and are never repeated, so
 //! ended sessions are remembered as a set that is cut to a floor when it grows: an unknown session at or below the
 //! floor counts as ended, which at worst makes an old client open a new session.
 //!
@@ -38,7 +39,8 @@ pub(crate) enum Gate<'a> {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Last executed; 0 before the first.
+    number: u32,
+    /// Last executed.
     sequence: u64,
     /// One byte of outcome, then the answer, or the error's code (u16) and text.
     answer: Vec<u8>,
@@ -46,7 +48,24 @@ pub(crate) struct Slot {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Session {
+    /// Those that were used, ascending.
     slots: Vec<Slot>,
+}
+
+impl Session {
+    /// Where a slot is, or would be.
+    #[inline]
+    fn place(&self, number: u32) -> std::result::Result<usize, usize> {
+        // Clients use the lowest numbers first, so that a slot stands at its number.
+        match self.slots.get(number as usize) {
+            Some(slot) if slot.number == number => Ok(number as usize),
+            _ => self.slots.binary_search_by_key(&number, |slot| slot.number),
+        }
+    }
+
+    fn slot(&self, number: u32) -> Option<&Slot> {
+        self.place(number).ok().map(|at| &self.slots[at])
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,8 +74,10 @@ pub(crate) struct SessionTable {
     ended: Arc<BTreeSet<u64>>,
     /// Every session up to this one that is not live has ended.
     floor: u64,
-    /// Slots of all live sessions.
+    /// Used slots of all live sessions.
     slots: u64,
+    /// Bytes of the answers that they keep.
+    answers: u64,
 }
 
 impl SessionTable {
@@ -91,11 +112,11 @@ impl SessionTable {
             ));
         }
         let slot = match self.live.get(&session) {
-            Some(live) => live.slots.get(slot as usize),
+            Some(live) => live.slot(slot),
             None => {
                 self.check_not_ended(session)?;
                 if self.live.len() >= SESSIONS_MAX {
-                    return Err(OpError::new(ErrorCode::Overloaded, "the partition has too many live sessions"));
+                    return Err(TOO_MANY);
                 }
                 None
             }
@@ -129,38 +150,49 @@ impl SessionTable {
     #[inline]
     pub fn keep_answer(&mut self, session: u64, slot: u32, sequence: u64, answer: &[u8]) {
         assert!(answer.len() < KEPT_ANSWER_MAX, "answers of mutations are attributes or empty");
-        let kept = self.slot(session, slot, sequence);
-        kept.push(KEPT_OK);
-        kept.extend_from_slice(answer);
+        self.keep(session, slot, sequence, |kept| {
+            kept.push(KEPT_OK);
+            kept.extend_from_slice(answer);
+        });
     }
 
     pub fn keep_error(&mut self, session: u64, slot: u32, sequence: u64, error: OpError) {
         let text = error.text.as_bytes();
-        let kept = self.slot(session, slot, sequence);
-        kept.push(KEPT_ERROR);
-        kept.extend_from_slice(&error.code.code().to_le_bytes());
-        kept.extend_from_slice(&text[..text.len().min(KEPT_ANSWER_MAX - 3)]);
+        self.keep(session, slot, sequence, |kept| {
+            kept.push(KEPT_ERROR);
+            kept.extend_from_slice(&error.code.code().to_le_bytes());
+            kept.extend_from_slice(&text[..text.len().min(KEPT_ANSWER_MAX - 3)]);
+        });
     }
 
-    /// Moves a slot on to `sequence` and gives its empty answer.
+    /// Moves a slot on to `sequence` and fills its empty answer.
     #[inline]
-    fn slot(&mut self, session: u64, slot: u32, sequence: u64) -> &mut Vec<u8> {
-        let slots = &mut Arc::make_mut(Arc::make_mut(&mut self.live).entry(session).or_default()).slots;
-        let at = slot as usize;
-        if slots.len() <= at {
-            self.slots += (at + 1 - slots.len()) as u64;
-            slots.resize_with(at + 1, Slot::default);
-        }
-        let slot = &mut slots[at];
+    fn keep(&mut self, session: u64, slot: u32, sequence: u64, fill: impl FnOnce(&mut Vec<u8>)) {
+        let session = Arc::make_mut(Arc::make_mut(&mut self.live).entry(session).or_default());
+        let at = session.place(slot).unwrap_or_else(|at| {
+            if session.slots.is_empty() {
+                // Most sessions use one.
+                session.slots.reserve_exact(1);
+            }
+            session.slots.insert(at, Slot { number: slot, ..Slot::default() });
+            self.slots += 1;
+            at
+        });
+        let slot = &mut session.slots[at];
         slot.sequence = sequence;
+        self.answers -= slot.answer.len() as u64;
         slot.answer.clear();
-        &mut slot.answer
+        fill(&mut slot.answer);
+        self.answers += slot.answer.len() as u64;
     }
 
     /// Ends a session, known or not. Returns false when it had ended before.
     pub fn end(&mut self, session: u64) -> bool {
         let removed = Arc::make_mut(&mut self.live).remove(&session);
-        self.slots -= removed.as_ref().map_or(0, |s| s.slots.len() as u64);
+        for slot in removed.iter().flat_map(|session| &session.slots) {
+            self.slots -= 1;
+            self.answers -= slot.answer.len() as u64;
+        }
         let was_live = removed.is_some();
         if session <= self.floor {
             return was_live;
@@ -176,11 +208,25 @@ impl SessionTable {
         was_live || is_new
     }
 
-    /// Estimate: table entries and kept answers.
+    /// What sessions, their slots and kept answers take, as if each buffer had just the length that it needs.
     pub fn memory_bytes(&self) -> u64 {
-        self.live.len() as u64 * 96 + self.ended.len() as u64 * 12 + self.slots * 192
+        // An entry of a B-tree that is filled in ascending order (half full), and what it points to with its counts.
+        let live = 2 * (size_of::<u64>() + size_of::<Arc<Session>>()) + size_of::<Session>() + 2 * size_of::<usize>();
+        let slots = self.slots * size_of::<Slot>() as u64;
+        self.live.len() as u64 * live as u64 + slots + self.answers + self.ended.len() as u64 * 16
+    }
+
+    /// Whether a slot was used, so that a request in it needs no further memory.
+    pub fn has_slot(&self, session: u64, slot: u32) -> bool {
+        self.live.get(&session).is_some_and(|session| session.place(slot).is_ok())
     }
 }
+
+const TOO_MANY: OpError = OpError::new(
+    ErrorCode::Overloaded,
+    "the partition has 1,048,576 live sessions and takes no more: end some (clients that nothing is heard of end after 20 s), \
+     then repeat",
+);
 
 const ENDED: OpError = OpError::new(
     ErrorCode::SessionEnded,

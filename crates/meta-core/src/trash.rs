@@ -5,10 +5,12 @@
 //! What is put there, and how it comes back, is the client's (`cairn-client`, `trash`): the namespace only makes the
 //! directory in the right way and removes buckets whose time is over.
 //!
-//! Invariant: a bucket is removed only when the logged time has reached its name.
+//! Invariant: a bucket is removed only when the logged time has reached its name, and the time that the clocks of a majority had
+//! reached when the removal was decided.
 use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
+use crate::message::request::ExpireTrash;
 use crate::namespace::{Context, Namespace};
 use cairn_types::{InodeId, WallTime};
 
@@ -83,8 +85,10 @@ impl Namespace {
     }
 
     /// Removes buckets whose time is over, a bounded number; what was in them is reclaimed behind.
-    pub(crate) fn expire_trash(&mut self) -> Result<()> {
-        for Due { user, name, dentry } in self.due_buckets(self.time, BUCKETS_ENTRY)? {
+    pub(crate) fn expire_trash(&mut self, request: &[u8]) -> Result<()> {
+        let request = ExpireTrash::decode(request)?;
+        let up_to = if request.up_to_ns == 0 { self.time } else { self.time.min(request.up_to_ns) };
+        for Due { user, name, dentry } in self.due_buckets(up_to, BUCKETS_ENTRY)? {
             let (mut directory, mut victim) = (self.inode(user)?, self.inode(dentry.inode)?);
             self.remove_dentry(user, &name);
             directory.size -= 1;

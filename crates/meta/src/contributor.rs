@@ -34,6 +34,8 @@ impl Contributor for MetaServer {
         *self.common().garbage.write() = GarbageSettings { period, grace };
         let extent_bytes = settings.number("defragment_extent").unwrap_or(u64::MAX);
         self.common().extent_bytes.store(extent_bytes, Ordering::Relaxed);
+        // Only up: what a manager of before says is known to be too little.
+        self.common().sessions_below.fetch_max(settings.number("sessions_below").unwrap_or(0), Ordering::Relaxed);
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {

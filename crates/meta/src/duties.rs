@@ -31,6 +31,8 @@ const BACKLOG_MANY: u64 = 8192;
 const BACKLOG_FACTOR: u32 = 4;
 /// Pause between two entries that take dead inodes apart, at least.
 const RECLAIM_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Feature level from which on members look at the time that the removal of trash names.
+const UP_TO_LEVEL: u32 = 5;
 /// Part of the time that sweeps over free records may take: one in this many.
 const SWEEP_SHARE: u32 = 5;
 
@@ -173,16 +175,29 @@ async fn raise_level(partition: &Partition, timings: &MetaTimings) {
     }
 }
 
-/// Removes buckets of the trash when their time is over.
+/// Removes buckets of the trash when their time is over, by the clocks of a majority of the members: one that is ahead removes
+/// nothing for good.
 async fn expire_trash(partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
     loop {
         sleep(timings.trash_tick).await;
-        let now = state.common.clock.wall();
-        if state.leading_term().is_none() || !state.namespace.read().is_trash_due(now) {
+        if state.leading_term().is_none() {
             continue;
         }
-        match partition.propose_own(Opcode::ExpireTrash, &ExpireTrash {}).await {
+        let (clock, voters) = (&state.common.clock, partition.handle.status().core.members.voters);
+        let Some(reached) = state.common.clocks.reached(&voters, clock.now(), clock.wall()) else {
+            tracing::debug!(partition = %state.id, "too few clocks are known to remove trash");
+            continue;
+        };
+        let level = {
+            let namespace = state.namespace.read();
+            if !namespace.is_trash_due(reached) {
+                continue;
+            }
+            namespace.feature_level()
+        };
+        let up_to_ns = if level >= UP_TO_LEVEL { reached.0 } else { 0 };
+        match partition.propose_own(Opcode::ExpireTrash, &ExpireTrash { up_to_ns }).await {
             Ok(()) => tracing::debug!(partition = %state.id, "trash whose time is over was removed"),
             Err(error) => {
                 tracing::debug!(partition = %state.id, %error, "trash could not be removed; will be repeated")

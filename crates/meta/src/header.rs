@@ -9,6 +9,7 @@ pub(crate) struct Head {
     pub(crate) volume: u32,
     pub(crate) partition: u32,
     pub(crate) session: u64,
+    pub(crate) slot: u32,
     /// Whether there are credentials.
     pub(crate) who: bool,
 }
@@ -33,6 +34,7 @@ impl Head {
                 1 => head.volume = value.number()? as u32,
                 2 => head.partition = value.number()? as u32,
                 3 => head.session = value.number()?,
+                4 => head.slot = value.number()? as u32,
                 6 => {
                     value.bytes()?;
                     head.who = true;
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn agrees_with_the_generated_code() {
         let bytes = lookup().encode_to_vec();
-        let head = Head { volume: 7, partition: 300, session: u64::MAX - 1, who: true };
+        let head = Head { volume: 7, partition: 300, session: u64::MAX - 1, slot: 3, who: true };
         assert_eq!(Head::find(&bytes), Some(head));
         let mut reordered = Vec::new();
         LookupRequest { header: None, ..lookup() }.encode(&mut reordered).expect("a Vec grows");

@@ -88,6 +88,7 @@ impl PartitionMachine {
             self.state.wanted_leases.note(&wanted);
         }
         self.state.grown.note(&namespace.take_grown());
+        self.state.session_bytes.store(namespace.session_bytes(), Ordering::Relaxed);
         namespace.take_released_locks()
     }
 
@@ -163,6 +164,10 @@ impl StateMachine for PartitionMachine {
         }
     }
 
+    fn level(&self) -> u32 {
+        self.state.namespace.read().feature_level()
+    }
+
     fn applied_batch(&mut self) {
         self.replies.flush();
     }
@@ -204,6 +209,7 @@ impl StateMachine for PartitionMachine {
             // Not damage: an older checkpoint would be followed by the same log.
             return Err(StoreError::State { group, index: namespace.applied_index(), what: too_new(needed, level) });
         }
+        self.state.session_bytes.store(namespace.session_bytes(), Ordering::Relaxed);
         let before = std::mem::replace(&mut *self.state.namespace.write(), namespace);
         drop(before);
         Ok(())

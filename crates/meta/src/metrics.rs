@@ -34,8 +34,8 @@ impl MetaServer {
     pub(crate) fn stopped(&self) -> Vec<String> {
         let mut wrong: Vec<String> = self.failures().into_iter().map(|(id, why)| format!("{id}: {why}")).collect();
         for (id, partition) in self.partitions().read().iter() {
-            if let Some(why) = partition.handle.status().failure {
-                wrong.push(format!("{id} has stopped: {why}; restart the process once the cause is mended"));
+            if let Some(why) = partition.handle.status().trouble((*id).into(), self.node()) {
+                wrong.push(format!("{id}: {why}"));
             }
         }
         wrong
@@ -45,7 +45,10 @@ impl MetaServer {
         let mut wrong = self.stopped();
         for (id, partition) in self.partitions().read().iter() {
             let status = partition.handle.status();
-            if status.failure.is_none() && !status.leads && partition.handle.leader().is_none() {
+            if status.trouble((*id).into(), self.node()).is_none()
+                && !status.leads
+                && partition.handle.leader().is_none()
+            {
                 wrong.push(format!("{id} has no leader; check that most of its members run"));
             }
         }

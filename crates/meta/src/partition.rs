@@ -12,7 +12,7 @@ use bytes::Bytes;
 use cairn_env::Clock;
 use cairn_meta_core::Namespace;
 use cairn_node_agent::MapView;
-use cairn_raft_host::GroupHandle;
+use cairn_raft_host::{Clocks, GroupHandle};
 use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, NodeId, PartitionId, Time, VolumeId};
 use cairn_wire::Opcode;
@@ -56,12 +56,16 @@ pub(crate) struct GarbageSettings {
 /// What all partitions of a role share.
 pub(crate) struct Common {
     pub(crate) clock: Arc<dyn Clock>,
+    /// What the clocks of others say.
+    pub(crate) clocks: Arc<Clocks>,
     pub(crate) stats: Arc<MetaStats>,
     pub(crate) map: RwLock<MapView>,
     /// Settings of the cluster about garbage collection.
     pub(crate) garbage: RwLock<GarbageSettings>,
     /// Length that extents of files may have on average; 0: any; `u64::MAX`: nothing was said yet.
     pub(crate) extent_bytes: AtomicU64,
+    /// No session from this one on has been given by the manager, as far as it has said; 0: it has said nothing.
+    pub(crate) sessions_below: AtomicU64,
     /// Highest feature level that this process says it understands.
     pub(crate) feature_level: u32,
     /// The monotonic clock at the last tick: exact enough for leases, and free to read.
@@ -69,14 +73,16 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    pub(crate) fn new(clock: Arc<dyn Clock>, feature_level: u32) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, clocks: Arc<Clocks>, feature_level: u32) -> Self {
         let coarse = AtomicU64::new(clock.now().0);
         Self {
             clock,
+            clocks,
             stats: Arc::default(),
             map: RwLock::default(),
             garbage: RwLock::default(),
             extent_bytes: AtomicU64::new(u64::MAX),
+            sessions_below: AtomicU64::new(0),
             feature_level,
             coarse,
         }
@@ -105,6 +111,8 @@ pub(crate) struct PartitionState {
     pub(crate) volume: VolumeId,
     pub(crate) namespace: StripedLock<Namespace>,
     pub(crate) leases: Leases,
+    /// Memory of sessions as of the last entry.
+    pub(crate) session_bytes: AtomicU64,
     pub(crate) openers: Openers,
     pub(crate) lock_waits: LockWaits,
     pub(crate) wanted_leases: WantedLeases,
@@ -127,6 +135,7 @@ impl PartitionState {
             volume: namespace.volume(),
             namespace: StripedLock::new(namespace),
             leases: Leases::default(),
+            session_bytes: AtomicU64::new(0),
             openers: Openers::default(),
             lock_waits: LockWaits::default(),
             wanted_leases: WantedLeases::default(),
@@ -223,6 +232,8 @@ impl Partition {
             inodes: counters.inodes,
             file_bytes: counters.file_bytes,
             memory_bytes,
+            mark_term: status.mark.term,
+            mark_index: status.mark.index,
         }
     }
 }

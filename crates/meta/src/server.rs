@@ -55,7 +55,7 @@ impl MetaServer {
             .enable_all()
             .build()
             .map_err(MetaError::Thread)?;
-        let common = Arc::new(Common::new(clock, host.feature_level()));
+        let common = Arc::new(Common::new(clock, host.clocks().clone(), host.feature_level()));
         let timings = config.timings;
         let parts = RosterParts {
             node,

@@ -5,6 +5,8 @@
 //! and never waits.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cairn_meta_core::SessionState;
@@ -16,11 +18,14 @@ use cairn_wire::meta::{FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveRes
 use prost::Message;
 
 use crate::header::Head;
+use crate::leases::{CLIENT_SESSIONS_MAX, Full, LEASES_MAX, SESSION_BYTES_MAX};
 use crate::partition::{Context, Partition};
 use crate::server::MetaServer;
 use crate::stale::read_stale;
 use crate::stats::count;
 
+/// Sessions beyond those of which the manager has said that they were given that are let in: it says so once a second.
+const SESSIONS_AHEAD: u64 = 64 << 10;
 /// A thread's buffer for answers is given back above this size.
 const KEEP_BYTES: usize = 128 << 10;
 
@@ -113,7 +118,7 @@ impl MetaServer {
             return self.refuse(reply, flaw);
         }
         if opcode == Opcode::KeepAlive {
-            return self.keep_alive(partition, head, request.message, reply);
+            return self.keep_alive(partition, head, &request, reply);
         }
         if partition.state.leading_term().is_none() {
             return reply.err(self.common().not_leader(partition.handle.leader()));
@@ -121,8 +126,8 @@ impl MetaServer {
         if let Some(error) = partition.not_understood(opcode) {
             return self.refuse(reply, error);
         }
-        if !partition.state.leases.hear(head.session, self.common().coarse_now()) {
-            return self.overloaded(reply, "the partition has too many sessions");
+        if let Err(text) = self.admit_session(partition, opcode, head, request.peer.addr.ip()) {
+            return self.overloaded(reply, &text);
         }
         let mut data = Vec::with_capacity(2 + request.message.len());
         data.extend_from_slice(&opcode.code().to_le_bytes());
@@ -133,6 +138,46 @@ impl MetaServer {
         }
     }
 
+    /// Notes that a session was heard; why it, or another slot of it, gets no room. Nothing is kept of what is refused.
+    fn admit_session(&self, partition: &Partition, opcode: Opcode, head: &Head, client: IpAddr) -> Result<(), String> {
+        let (state, session) = (&partition.state, head.session);
+        let below = self.common().sessions_below.load(Ordering::Relaxed);
+        if below != 0 && session >= below.saturating_add(SESSIONS_AHEAD) {
+            return Err(format!(
+                "session {session} was not given by the manager yet, as far as {} has heard (below {below}); open one there, \
+                 or repeat in a second",
+                state.id
+            ));
+        }
+        if opcode == Opcode::EndSession {
+            // It needs none, and makes room.
+            return Ok(());
+        }
+        let needs_room = state.session_bytes.load(Ordering::Relaxed) >= SESSION_BYTES_MAX;
+        if needs_room && !state.namespace.read().has_slot(session, head.slot) {
+            return Err(format!(
+                "the sessions of {} take {} MiB of memory, which is all they get; use fewer slots, or end sessions (those of \
+                 clients that are silent end after {:?}), then repeat",
+                state.id,
+                SESSION_BYTES_MAX >> 20,
+                self.timings().lease
+            ));
+        }
+        state.leases.hear(session, Some(client), self.common().coarse_now()).map_err(|full| match full {
+            Full::Client(client) => format!(
+                "{client} has {CLIENT_SESSIONS_MAX} sessions at {}, and one address gets no more; end some (those that are \
+                 silent end after {:?}), or spread clients over more machines, then repeat",
+                state.id,
+                self.timings().lease
+            ),
+            Full::Partition => format!(
+                "{} has {LEASES_MAX} sessions and takes no more; end some (those that are silent end after {:?}), then repeat",
+                state.id,
+                self.timings().lease
+            ),
+        })
+    }
+
     #[cold]
     fn overloaded(&self, reply: Reply, text: &str) {
         count(&self.common().stats.overloaded);
@@ -140,8 +185,9 @@ impl MetaServer {
     }
 
     /// Renews a session's lease. One that made no mutation here has none, which is no fault.
-    fn keep_alive(&self, partition: &Partition, head: &Head, message: &[u8], reply: Reply) {
-        let Ok(request) = KeepAliveRequest::decode(message) else {
+    fn keep_alive(&self, partition: &Partition, head: &Head, request: &Request<'_>, reply: Reply) {
+        let client = Some(request.peer.addr.ip());
+        let Ok(request) = KeepAliveRequest::decode(request.message) else {
             return self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded"));
         };
         if let Err(not_leader) = partition.handle.read_permit() {
@@ -154,7 +200,8 @@ impl MetaServer {
                 return self.refuse(reply, WireError::new(ErrorCode::SessionEnded, text));
             }
             SessionState::Live => {
-                partition.state.leases.hear(head.session, now);
+                // One that is live and gets no lease here is not ended for it.
+                let _ = partition.state.leases.hear(head.session, client, now);
             }
             SessionState::Unknown => {
                 partition.state.leases.touch(head.session, now);

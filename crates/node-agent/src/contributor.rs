@@ -1,7 +1,9 @@
 //! [`Contributor`]: a role's part in registration and heartbeats; [`Registration`]: what the manager gave the node.
 
-use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, NodeId};
-use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest};
+use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, NodeId, WallTime};
+use cairn_wire::manager::{
+    ClusterMap, DiskReport, HeartbeatRequest, HeartbeatResponse, RegisterRequest, RegisterResponse,
+};
 
 use crate::settings::Settings;
 
@@ -42,6 +44,21 @@ pub trait Contributor: Send + Sync + 'static {
         let _ = (change, term);
     }
 
+    /// Adds to a registration that is about to be sent. `disks` was filled from [`disks`](Self::disks).
+    fn register(&self, request: &mut RegisterRequest) {
+        let _ = request;
+    }
+
+    /// The manager's answer to it, before [`registered`](Self::registered) and the map.
+    fn register_answered(&self, answer: &RegisterResponse) {
+        let _ = answer;
+    }
+
+    /// The manager's answer to a heartbeat.
+    fn heartbeat_answered(&self, answer: &HeartbeatResponse) {
+        let _ = answer;
+    }
+
     /// Adds reports to a heartbeat that is about to be sent. `disks` was filled from [`disks`](Self::disks).
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         let _ = heartbeat;
@@ -50,6 +67,11 @@ pub trait Contributor: Send + Sync + 'static {
     /// Settings of the cluster that nodes go by, with the first answer to a heartbeat and when one changed.
     fn settings(&self, settings: &Settings) {
         let _ = settings;
+    }
+
+    /// What the clock of the manager that answered says.
+    fn manager_clock(&self, manager: NodeId, wall: WallTime) {
+        let _ = (manager, wall);
     }
 
     /// The manager has taken the heartbeat that was filled last. (When it failed, the next one is asked for instead.)

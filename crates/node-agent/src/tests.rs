@@ -42,7 +42,15 @@ impl Service for FakeManager {
                 let incarnation = desk.registrations.len() as u64;
                 let map = ClusterMap { base_version: 0, ..desk.map.clone() };
                 reply.ok(
-                    &RegisterResponse { node: 16, disks, incarnation, term: 1, map: Some(map), problems: Vec::new() },
+                    &RegisterResponse {
+                        node: 16,
+                        disks,
+                        incarnation,
+                        term: 1,
+                        map: Some(map),
+                        problems: Vec::new(),
+                        marks: Vec::new(),
+                    },
                     (),
                 );
             }
@@ -53,7 +61,16 @@ impl Service for FakeManager {
                 desk.heartbeats.push(asked);
                 let register_again = std::mem::take(&mut desk.forget);
                 let map = (asked_version != desk.map.version).then(|| ClusterMap { base_version, ..desk.map.clone() });
-                reply.ok(&HeartbeatResponse { map, term: 1, register_again, settings: desk.settings.clone() }, ());
+                reply.ok(
+                    &HeartbeatResponse {
+                        map,
+                        term: 1,
+                        register_again,
+                        settings: desk.settings.clone(),
+                        ..HeartbeatResponse::default()
+                    },
+                    (),
+                );
             }
             other => panic!("unexpected {other:?}"),
         }

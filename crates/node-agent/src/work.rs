@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_rpc::{Identity, LeaderClient, Repeat};
-use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, NodeId};
+use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, NodeId, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{
     ClusterMap, DiskReport, HeartbeatRequest, HeartbeatResponse, RegisterRequest, RegisterResponse,
@@ -189,7 +189,7 @@ impl Work {
         let disks = self.disks();
         let uuids: Vec<DiskUuid> =
             disks.iter().map(|disk| DiskUuid::from_slice(&disk.uuid).unwrap_or(DiskUuid::NONE)).collect();
-        let request = RegisterRequest {
+        let mut request = RegisterRequest {
             node_uuid: self.config.node_uuid.0.to_vec(),
             node: self.node.get(),
             roles: self.config.roles.clone(),
@@ -199,9 +199,12 @@ impl Work {
             host: self.config.host.clone(),
             disks,
             version: self.config.version.clone(),
+            managers: None,
         };
+        self.contributors.iter().for_each(|contributor| contributor.register(&mut request));
         let answer: RegisterResponse = self.call(Opcode::Register, &request).await?;
         self.check_term(answer.term)?;
+        self.contributors.iter().for_each(|contributor| contributor.register_answered(&answer));
         let map = answer.map.unwrap_or_default();
         let registration = self.judge(&uuids, &map, answer.node, answer.incarnation, &answer.disks, answer.problems)?;
         for contributor in &self.contributors {
@@ -264,11 +267,15 @@ impl Work {
         }
         let answer: HeartbeatResponse = self.call(Opcode::Heartbeat, &request).await?;
         self.check_term(answer.term)?;
+        for contributor in &self.contributors {
+            contributor.manager_clock(NodeId(answer.manager), WallTime(answer.wall_ns));
+        }
         if answer.register_again {
             tracing::warn!(incarnation = %registration.incarnation, "the manager asks this node to register again");
             return self.register().await.map(Some);
         }
         for contributor in &self.contributors {
+            contributor.heartbeat_answered(&answer);
             contributor.heartbeat_taken();
         }
         if let Some(map) = answer.map {

@@ -1,9 +1,12 @@
 //! [`HostConfig`]: timings and bounds of the groups on a node. Timings must be equal on all nodes of a cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_raft::CoreConfig;
 use cairn_types::{ClusterId, DiskUuid, GroupId, NodeId};
+
+use crate::book::MarkBook;
 
 /// Settings of a node's host.
 #[derive(Debug, Clone)]
@@ -51,6 +54,11 @@ pub struct HostConfig {
     pub fetch_part_bytes: u32,
     /// The feature level that this node announces to the other members of its groups.
     pub feature_level: u32,
+    /// How long a member that starts waits for what somebody outside of its group knows of it (the manager, or nodes),
+    /// before a majority of its group suffices for taking part in elections; zero: there is nobody.
+    pub witness_wait: Duration,
+    /// What the node remembers of members; `None`: the host opens it in its directory.
+    pub marks: Option<Arc<MarkBook>>,
     /// A panic in a group's thread ends the process: its state machine may hold half a change, which must neither be
     /// read nor written into a checkpoint. `false`: only the member stops (for tests).
     pub abort_on_panic: bool,
@@ -81,6 +89,8 @@ impl HostConfig {
             segment_bytes: 64 << 20,
             fetch_part_bytes: 1 << 20,
             feature_level: cairn_types::FEATURE_LEVEL,
+            witness_wait: Duration::ZERO,
+            marks: None,
             abort_on_panic: true,
         }
     }
@@ -99,6 +109,12 @@ impl HostConfig {
             lease_margin: self.lease_margin,
             feature_level: self.feature_level,
             seed,
+            witness_ticks: self
+                .witness_wait
+                .as_nanos()
+                .div_ceil(self.tick.as_nanos().max(1))
+                .try_into()
+                .unwrap_or(u32::MAX),
             ..CoreConfig::new(self.node, group)
         }
     }

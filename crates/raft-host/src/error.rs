@@ -35,6 +35,23 @@ pub enum HostError {
         /// The checkpoint's entry.
         index: u64,
     },
+    /// A checkpoint of this member's own has entries that the log should have and has not: its end is gone, and votes
+    /// may be forgotten with it.
+    #[error(
+        "{dir}: the log of group {group} ends at entry {last}, but this member has a checkpoint of entry {index}, which \
+         its log had reached: the end of the log is missing, and votes with it; restore the log from a copy of the \
+         device, or empty the directory and let the node join again"
+    )]
+    LogCut {
+        /// The node's directory.
+        dir: String,
+        /// The group.
+        group: GroupId,
+        /// The checkpoint's entry.
+        index: u64,
+        /// The last entry of the log.
+        last: u64,
+    },
     /// An entry of the log cannot be understood.
     #[error("{dir}: entry {index} of group {group} cannot be read: {what}")]
     BadEntry {

@@ -15,14 +15,17 @@ use cairn_types::{ClusterId, GroupId, NodeId, Time, crc32c};
 use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch, RaftMessage};
 use parking_lot::Mutex;
 
+use crate::book::MarkBook;
+use crate::clocks::Clocks;
 use crate::config::HostConfig;
 use crate::error::HostError;
 use crate::handle::GroupHandle;
 use crate::jobs::Checkpointer;
-use crate::mailbox::{Bounds, Event, Mailbox, MembersAnswer, TakeAnswer};
+use crate::mailbox::{Answer, Bounds, Event, Mailbox, MembersAnswer, TakeAnswer};
 use crate::members::MembersAsk;
 use crate::owner::{Generations, Owner, Parts};
 use crate::recovery::{Beginning, recover};
+use crate::scribe::Scribe;
 use crate::state_machine::StateMachine;
 use crate::status::{GroupStatus, Shared};
 use crate::transport::RaftTransport;
@@ -45,6 +48,8 @@ pub(crate) trait Port: Send + Sync {
     fn ask_members(&self, ask: MembersAsk, answer: MembersAnswer) -> bool;
     /// False: the group is closed.
     fn take(&self, any_member: bool, answer: TakeAnswer) -> bool;
+    /// False: the group is closed.
+    fn accept_loss(&self, answer: Answer) -> bool;
 }
 
 struct GroupPort<C> {
@@ -72,6 +77,10 @@ impl<C: Send + 'static> Port for GroupPort<C> {
 
     fn take(&self, any_member: bool, answer: TakeAnswer) -> bool {
         self.mailbox.post(Event::Take(any_member, answer))
+    }
+
+    fn accept_loss(&self, answer: Answer) -> bool {
+        self.mailbox.post(Event::AcceptLoss(answer))
     }
 }
 
@@ -101,8 +110,8 @@ impl<C> Drop for EndGuard<C> {
     }
 }
 
-struct OpenGroup {
-    port: Arc<dyn Port>,
+pub(crate) struct OpenGroup {
+    pub(crate) port: Arc<dyn Port>,
     thread: JoinHandle<()>,
 }
 
@@ -123,12 +132,15 @@ pub struct RaftHost {
     /// Empty while it is not known.
     cluster: Arc<OnceLock<ClusterId>>,
     recovered: Mutex<BTreeMap<GroupId, RecoveredGroup>>,
-    groups: Mutex<BTreeMap<GroupId, OpenGroup>>,
+    book: Arc<MarkBook>,
+    groups: Arc<Mutex<BTreeMap<GroupId, OpenGroup>>>,
     /// Groups opened in this process (or being opened): what the log had of them at the start is out of date, so they
     /// are not opened twice.
     opened: Mutex<BTreeSet<GroupId>>,
     checkpointer: Mutex<Checkpointer>,
     lent: Mutex<BTreeMap<(GroupId, u64), Lent>>,
+    scribe: Mutex<Option<Scribe>>,
+    clocks: Arc<Clocks>,
 }
 
 impl RaftHost {
@@ -141,10 +153,17 @@ impl RaftHost {
         transport: Arc<dyn RaftTransport>,
     ) -> Result<Self, StoreError> {
         let dir = disk.name().to_owned();
+        let clocks = Arc::new(Clocks::new(config.node));
         let wal_config = WalConfig { segment_bytes: config.segment(), ..WalConfig::new(LOG_DIR, config.log) };
         let started = clock.now();
         let (wal, recovered) = Wal::open(disk.clone(), wal_config)?;
         tracing::info!(dir, groups = recovered.len(), took = ?clock.now().since(started), "the log is open");
+        let book = match &config.marks {
+            Some(book) => book.clone(),
+            None => Arc::new(MarkBook::open(disk.clone(), clock.clone(), config.log)?),
+        };
+        let groups = Arc::default();
+        let scribe = Scribe::start(book.clone(), Arc::clone(&groups))?;
         let store = CheckpointStore::new(disk, CHECKPOINT_DIR, config.cluster).keeping(config.checkpoint_generations);
         let store = Arc::new(store);
         let cluster = Arc::new(OnceLock::new());
@@ -162,10 +181,13 @@ impl RaftHost {
             transport,
             cluster,
             recovered: Mutex::new(recovered),
-            groups: Mutex::default(),
+            book,
+            groups,
+            scribe: Mutex::new(Some(scribe)),
             opened: Mutex::default(),
             checkpointer: Mutex::new(checkpointer),
             lent: Mutex::default(),
+            clocks,
         })
     }
 
@@ -232,11 +254,12 @@ impl RaftHost {
     ) -> Result<GroupHandle<S::Context>, HostError> {
         let started = self.clock.now();
         let log = self.recovered.lock().get(&group).cloned();
-        let start = recover(&self.dir, group, log, &self.store, beginning, &mut sm)?;
+        let mut start = recover(&self.dir, group, log, &self.store, self.wal.is_chained(), beginning, &mut sm)?;
         if !start.records.is_empty() {
             self.wal.append(start.records)?;
         }
         let fresh = start.restored.fresh;
+        start.restored.marks = self.book.known(group).members;
         let kept = Generations::new(start.generations, start.restored.base.index, start.log_bytes);
         let first = start.restored.members.voters.first() == Some(&self.config.node);
         let mut log_clock = LogClock::default();
@@ -262,7 +285,9 @@ impl RaftHost {
             wal: self.wal.clone(),
             store: self.store.clone(),
             transport: self.transport.clone(),
+            clocks: self.clocks.clone(),
             jobs,
+            book: self.book.clone(),
             shared: shared.clone(),
         };
         let owner = Owner::new(parts, mailbox.clone(), core, sm, log_clock, kept, fresh && first);
@@ -280,6 +305,30 @@ impl RaftHost {
         self.recovered.lock().remove(&group);
         self.groups.lock().insert(group, OpenGroup { port, thread });
         Ok(GroupHandle::new(group, mailbox, shared, self.clock.clone()))
+    }
+
+    /// What this node remembers of how far members got.
+    pub fn marks(&self) -> &Arc<MarkBook> {
+        &self.book
+    }
+
+    /// A person accepts what a group's member on this node has forgotten: it takes part in elections from now on; `then`
+    /// runs on the group's thread.
+    pub(crate) fn accept_loss(&self, group: GroupId, then: Answer) {
+        let posted = self.port(group).is_some_and(|port| port.accept_loss(then));
+        if !posted {
+            tracing::debug!(%group, "somebody accepts the loss of a group that is not open");
+        }
+    }
+
+    /// What others' clocks say: roles tell it what they hear, and ask it before they delete by age.
+    pub fn clocks(&self) -> &Arc<Clocks> {
+        &self.clocks
+    }
+
+    /// What people are to know about this node's clock, if it differs from the others'.
+    pub fn clock_problem(&self) -> Option<String> {
+        self.clocks.problem(self.clock.now(), self.clock.wall())
     }
 
     /// The feature level that this node announces.
@@ -350,12 +399,14 @@ impl RaftHost {
         self.groups.lock().get(&group).map(|open| open.port.status())
     }
 
-    /// Why the log stands still, for people, if it does. What stops for good is told by each [group](Self::status).
+    /// Why the log stands still, or the member of the manager's group takes no part, for people. What concerns another group
+    /// is told by its [status](Self::status).
     pub fn problem(&self) -> Option<String> {
-        self.wal.is_full().then(|| {
+        let full = self.wal.is_full().then(|| {
             let dir = &self.dir;
             format!("no space in {dir} for its log: this member commits nothing and cannot lead; free space, it goes on by itself")
-        })
+        });
+        full.or_else(|| self.status(GroupId::MANAGER)?.trouble(GroupId::MANAGER, self.config.node))
     }
 
     /// Counters of the log.
@@ -369,6 +420,7 @@ impl RaftHost {
         self.wal.append(vec![Record::Tombstone { group }])?;
         self.store.drop_group(group)?;
         self.recovered.lock().remove(&group);
+        self.book.forget(group);
         self.opened.lock().remove(&group);
         Ok(())
     }
@@ -387,6 +439,7 @@ impl RaftHost {
         let groups = std::mem::take(&mut *self.groups.lock());
         groups.values().for_each(|open| open.port.close());
         groups.into_values().for_each(|open| join(open.thread));
+        drop(self.scribe.lock().take());
         self.checkpointer.lock().stop();
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cairn_env::Clock;
 use cairn_format::checkpoint::CheckpointHeader;
 use cairn_raft::{Position, SnapshotMeta};
-use cairn_store::{CheckpointSource, CheckpointStore, StoreError};
+use cairn_store::{CheckpointSource, CheckpointStore, Record, StoreError, Wal};
 use cairn_types::{GroupId, NodeId, crc32c};
 use cairn_wire::raft::FetchCheckpointRequest;
 
@@ -75,6 +75,7 @@ fn run(store: &CheckpointStore, clock: &dyn Clock, jobs: &Receiver<CheckpointJob
 /// What a fetch needs.
 pub(crate) struct Fetch<C> {
     pub store: Arc<CheckpointStore>,
+    pub wal: Arc<Wal>,
     pub transport: Arc<dyn RaftTransport>,
     pub mailbox: Arc<Mailbox<C>>,
     pub group: GroupId,
@@ -118,6 +119,11 @@ impl<C: Send + 'static> Fetch<C> {
             if incoming.len() == total {
                 break;
             }
+        }
+        // So that a start that finds it without the log's reset does not take the log for one that lost its end.
+        if self.wal.is_chained() {
+            let note = Record::Fetched { group: self.group, index, term };
+            self.wal.append(vec![note]).map_err(|error| error.to_string())?;
         }
         incoming.finish().map(drop).map_err(|error| error.to_string())
     }

@@ -2,6 +2,8 @@
 //!
 //! A role implements [`StateMachine`], opens its groups with [`RaftHost::open_group`] and talks to them through
 //! [`GroupHandle`]s. Not here: Raft itself (cairn-raft), file formats (cairn-format), what the items mean (the roles).
+pub mod book;
+mod clocks;
 pub mod config;
 mod era;
 pub mod error;
@@ -13,16 +15,20 @@ pub mod members;
 mod owner;
 mod recovery;
 pub mod rpc_transport;
+mod scribe;
 pub mod state_machine;
 pub mod status;
 mod take;
 pub mod transport;
 
-pub use cairn_raft::{MemberChange, Members, NotLeader};
+pub use book::{GroupMarks, MarkBook};
+pub use cairn_raft::{Mark, MemberChange, Members, NotLeader, Shut};
+pub use clocks::{Agreed, Clocks};
 pub use config::HostConfig;
 pub use error::HostError;
 pub use handle::GroupHandle;
 pub use host::RaftHost;
+pub use owner::told;
 pub use rpc_transport::{RaftService, RpcTransport};
 pub use state_machine::{AppliedAt, CheckpointWriter, DropReason, Item, Role, StateMachine};
 pub use status::GroupStatus;

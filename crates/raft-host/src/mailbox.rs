@@ -31,6 +31,8 @@ pub(crate) enum Event {
     ChangeMembers(Vec<MemberChange>, Answer),
     TransferLeader(NodeId, Answer),
     Members(MembersAsk, MembersAnswer),
+    /// A person accepts what this member has forgotten.
+    AcceptLoss(Answer),
     Checkpoint,
     /// A checkpoint of what is applied now; `true`: also if this member does not lead.
     Take(bool, TakeAnswer),

@@ -4,11 +4,14 @@
 //! for, so that real time between two of them is never shorter than a tick; proposals become one entry at a time, and
 //! none is proposed before all entries of earlier leaders were applied (so logged time never goes back).
 
+mod calendar;
 mod carry;
 mod checkpoints;
+mod gate;
 mod still_log;
 
 pub(crate) use checkpoints::Generations;
+pub use gate::told;
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -20,9 +23,11 @@ use bytes::Bytes;
 use cairn_env::Clock;
 use cairn_raft::{BatchBuilder, CoreStatus, GroupCore, Input, LogClock, MemberChange, Output, Position, Refused};
 use cairn_store::{CheckpointStore, Wal};
-use cairn_types::{ClusterId, GroupId, NodeId, Time, era_of};
+use cairn_types::{ClusterId, GroupId, NodeId, Time, WallTime, era_of};
 use cairn_wire::raft::{RaftBatch, RaftMessage};
 
+use crate::book::MarkBook;
+use crate::clocks::Clocks;
 use crate::config::HostConfig;
 use crate::era::{Verdict, judge};
 use crate::error::HostError;
@@ -31,6 +36,7 @@ use crate::mailbox::{Event, Inbox, Mailbox};
 use crate::state_machine::{DropReason, Role, StateMachine};
 use crate::status::Shared;
 use crate::transport::RaftTransport;
+use calendar::Calendar;
 use still_log::LogWait;
 
 /// Wire code of a heartbeat: the message by which a member of before hears of the present history.
@@ -53,7 +59,9 @@ pub(crate) struct Parts {
     pub wal: Arc<Wal>,
     pub store: Arc<CheckpointStore>,
     pub transport: Arc<dyn RaftTransport>,
+    pub clocks: Arc<Clocks>,
     pub jobs: Sender<CheckpointJob>,
+    pub book: Arc<MarkBook>,
     pub shared: Arc<Shared>,
 }
 
@@ -81,6 +89,8 @@ pub(crate) struct Owner<S: StateMachine> {
     era: u64,
     checkpoints: Generations,
     log_wait: LogWait,
+    gate: gate::GateWatch,
+    calendar: Calendar,
 }
 
 impl<S: StateMachine> Owner<S> {
@@ -94,10 +104,13 @@ impl<S: StateMachine> Owner<S> {
         eager: bool,
     ) -> Self {
         let applied = core.applied();
+        let calendar = Calendar::begin(parts.clock.now());
         parts.shared.set_logged(log_clock.last());
         let era = era_of(core.status().term).max(era_of(applied.term));
+        let gate = gate::GateWatch::new(&core);
         Self {
             parts,
+            gate,
             mailbox,
             core,
             sm,
@@ -116,11 +129,13 @@ impl<S: StateMachine> Owner<S> {
             era,
             checkpoints,
             log_wait: LogWait::default(),
+            calendar,
         }
     }
 
     /// Runs until the mailbox is closed.
     pub fn run(mut self) {
+        self.allow_chain();
         self.start();
         let mut inbox = Inbox::default();
         while !inbox.closed {
@@ -190,6 +205,9 @@ impl<S: StateMachine> Owner<S> {
 
     /// Messages of another history do not reach the core.
     fn message(&mut self, message: RaftMessage) {
+        if let Ok(from) = u32::try_from(message.from) {
+            self.parts.clocks.heard(NodeId(from), WallTime(message.wall_ns), self.parts.clock.now());
+        }
         if era_of(message.term) == self.era {
             return self.step_quietly(Input::Message(message));
         }
@@ -243,6 +261,7 @@ impl<S: StateMachine> Owner<S> {
         self.ticked = true;
         self.keep_moving(now);
         self.leave_a_still_log(now);
+        self.look_at_gate();
         self.parts.shared.set_core(self.core.status());
     }
 
@@ -268,6 +287,7 @@ impl<S: StateMachine> Owner<S> {
             Event::ChangeMembers(changes, answer) => answer(self.change_members(changes)),
             Event::TransferLeader(to, answer) => answer(self.transfer_leader(to)),
             Event::Members(ask, answer) => answer(self.members(ask)),
+            Event::AcceptLoss(answer) => answer(self.accept_loss()),
             Event::Checkpoint => self.checkpoint_wanted = true,
             Event::Take(any_member, answer) => self.take(any_member, answer),
         }
@@ -334,7 +354,7 @@ impl<S: StateMachine> Owner<S> {
             self.idle_entry_at = now + self.parts.config.idle_entry;
         } else if now >= self.idle_entry_at {
             self.idle_entry_at = now + self.parts.config.idle_entry;
-            let time = self.log_clock.next(now, self.parts.clock.wall());
+            let time = self.time_to_log(now);
             let empty = BatchBuilder::with_capacity(0, 0).finish(time);
             if let Err(error) = self.core.propose(now, empty, &mut self.outputs) {
                 tracing::debug!(group = %self.parts.group, %error, "no empty entry was put into the log");
@@ -360,7 +380,7 @@ impl<S: StateMachine> Owner<S> {
                 batch.push(data);
             }
             let now = self.parts.clock.now();
-            let time = self.log_clock.next(now, self.parts.clock.wall());
+            let time = self.time_to_log(now);
             match self.core.propose(now, batch.finish(time), &mut self.outputs) {
                 Ok(at) => {
                     let contexts = self.waiting.drain(..count).map(|(_, context)| context).collect();
@@ -438,7 +458,9 @@ impl<S: StateMachine> Owner<S> {
         let stopped = HostError::Stopped { group: self.parts.group, cause: "the host ends".into() };
         for event in rest.events {
             match event {
-                Event::ChangeMembers(_, answer) | Event::TransferLeader(_, answer) => answer(Err(stopped.clone())),
+                Event::ChangeMembers(_, answer) | Event::TransferLeader(_, answer) | Event::AcceptLoss(answer) => {
+                    answer(Err(stopped.clone()));
+                }
                 Event::Members(_, answer) => answer(Err(stopped.clone())),
                 Event::Take(_, answer) => answer(Err(stopped.clone())),
                 _ => {}

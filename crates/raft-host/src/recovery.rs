@@ -9,7 +9,8 @@
 //! | none | was truncated | error: gap |
 //! | C | nothing | error: the log was lost, and votes with it |
 //! | C | begins at or before C and reaches C with the same term | state C, then the log behind it |
-//! | C | has another entry at C, or ends before it | state C, log void (a fetched checkpoint that its record did not follow) |
+//! | C | has another entry at C, or ends before it, and says that C was fetched | state C, log void (the record that resets it did not follow) |
+//! | C | has another entry at C, or ends before it | error: a checkpoint of our own is written of what the log has, so its end was lost (a log without segments of version 2: as the line before) |
 //! | C | begins behind C + 1 | error: gap |
 //! | newest damaged | any | set aside and reported; the older one is C: the log is kept back to it |
 //!
@@ -52,11 +53,13 @@ pub(crate) struct Start {
 /// taken for one that has it.
 const BEGINNING: Position = Position { index: 1, term: 1 };
 
+/// `announced`: the log says of each checkpoint of elsewhere that it comes.
 pub(crate) fn recover<S: StateMachine>(
     dir: &str,
     group: GroupId,
     log: Option<RecoveredGroup>,
     checkpoints: &CheckpointStore,
+    announced: bool,
     beginning: Beginning<'_>,
     sm: &mut S,
 ) -> Result<Start, HostError> {
@@ -70,7 +73,7 @@ pub(crate) fn recover<S: StateMachine>(
         (None, None) => begin(dir, group, beginning),
         (Some(header), None) => Err(HostError::LogLost { dir: dir.into(), group, index: header.index }),
         (None, Some(log)) => without_checkpoint(dir, group, log),
-        (Some(header), Some(log)) => with_checkpoint(dir, group, &header, bytes, older, log),
+        (Some(header), Some(log)) => with_checkpoint(dir, group, &header, bytes, older, log, announced),
     }
 }
 
@@ -170,6 +173,7 @@ fn with_checkpoint(
     bytes: u64,
     older: Option<Position>,
     log: RecoveredGroup,
+    announced: bool,
 ) -> Result<Start, HostError> {
     let at = Position { index: header.index, term: header.term };
     let nodes = |ids: &[u64]| ids.iter().filter_map(|&id| u32::try_from(id).ok()).map(NodeId).collect();
@@ -189,6 +193,9 @@ fn with_checkpoint(
         log.entries.get(usize::try_from(slot).ok()?).map(|entry| entry.term)
     };
     let joins = last >= at.index && term_at(at.index).is_none_or(|term| term == at.term);
+    if !joins && announced && log.fetched != Some((at.index, at.term)) {
+        return Err(HostError::LogCut { dir: dir.into(), group, index: at.index, last });
+    }
     let mut kept = log.entries;
     // Entries from the log's base on are kept for followers that lag, if they reach back to it.
     let base = Position { index: log.base.0, term: log.base.1 };
@@ -205,7 +212,7 @@ fn with_checkpoint(
     let entries = entries(dir, group, kept)?;
     let snapshot = Some(SnapshotMeta { at, members: members.clone(), bytes });
     Ok(Start {
-        restored: Restored { hard, base, members, applied: at, entries, snapshot, fresh: false },
+        restored: Restored { hard, base, members, applied: at, entries, snapshot, ..Restored::default() },
         time: header.time,
         records,
         generations: std::iter::once(at).chain(older).collect(),

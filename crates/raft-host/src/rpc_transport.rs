@@ -17,7 +17,8 @@ use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::MESSAGE_MAX;
 use cairn_wire::raft::{
-    FetchCheckpointRequest, FetchCheckpointResponse, GroupMembersRequest, RaftBatch, TakeCheckpointRequest,
+    AcceptLossRequest, FetchCheckpointRequest, FetchCheckpointResponse, GroupMembersRequest, RaftBatch,
+    TakeCheckpointRequest,
 };
 use parking_lot::RwLock;
 use prost::Message;
@@ -183,6 +184,21 @@ impl RaftService {
     }
 }
 
+impl RaftService {
+    /// A group that is not open here: `NotFound`.
+    fn accept_loss(&self, request: AcceptLossRequest, reply: Reply) {
+        let group = GroupId(request.group);
+        if self.host.status(group).is_none() {
+            return reply.err(WireError::new(ErrorCode::NotFound, format!("group {group} is not open on this node")));
+        }
+        let then = Box::new(move |result: Result<(), HostError>| match result {
+            Ok(()) => reply.ok(&cairn_wire::common::Empty {}, ()),
+            Err(error) => reply.err(WireError::new(ErrorCode::Unavailable, error.to_string())),
+        });
+        self.host.accept_loss(group, then);
+    }
+}
+
 fn answer(host: &RaftHost, request: &FetchCheckpointRequest, reply: Reply) {
     match host.fetch_checkpoint(request) {
         Ok((message, part)) => {
@@ -224,6 +240,10 @@ impl Service for RaftService {
             },
             Some(Opcode::GroupMembers) => match request.decode::<GroupMembersRequest>() {
                 Ok(message) => self.group_members(&message, reply),
+                Err(error) => reply.err(error),
+            },
+            Some(Opcode::AcceptLoss) => match request.decode::<AcceptLossRequest>() {
+                Ok(message) => self.accept_loss(message, reply),
                 Err(error) => reply.err(error),
             },
             Some(Opcode::TakeCheckpoint) => match request.decode::<TakeCheckpointRequest>() {

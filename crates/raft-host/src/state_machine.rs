@@ -64,6 +64,10 @@ pub trait StateMachine: Send + 'static {
 
     /// Applies one entry's items in order. `items` may be empty (an entry that only carries time).
     fn apply(&mut self, at: AppliedAt, items: Vec<Item<Self::Context>>);
+    /// The feature level that the state has activated: below it, the program of before goes on with what this one wrote.
+    fn level(&self) -> u32 {
+        0
+    }
     /// Called when all entries known to be committed at this moment have been applied: publish a root, send the
     /// answers. Between two such calls readers may see the older state.
     fn applied_batch(&mut self) {}

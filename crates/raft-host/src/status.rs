@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cairn_raft::{CoreStatus, NotLeader};
-use cairn_types::{NodeId, Time, WallTime};
+use cairn_raft::{CoreStatus, NotLeader, Shut};
+use cairn_types::{GroupId, NodeId, Time, WallTime};
 use parking_lot::Mutex;
+
+use crate::owner::told;
 
 /// Buckets of the batch size: bucket i counts batches of up to 2^i proposals, the last one all larger ones.
 pub const BATCH_BUCKETS: usize = 16;
@@ -39,6 +41,14 @@ pub struct GroupStatus {
     pub restore_time: Duration,
     /// Why the group has stopped, if it has.
     pub failure: Option<String>,
+}
+
+impl GroupStatus {
+    /// For people: why the member does not take part as it should, and what is next.
+    pub fn trouble(&self, group: GroupId, node: NodeId) -> Option<String> {
+        let stopped = |why: &String| format!("it has stopped: {why}; restart the process once the cause is mended");
+        self.failure.as_ref().map(stopped).or_else(|| self.core.shut.and_then(|shut| told(group, node, &shut)))
+    }
 }
 
 /// What handles and the group's thread share.
@@ -133,7 +143,8 @@ impl Shared {
 
     /// How long ago the state had everything, at most.
     pub fn age(&self, now: Time, wall: WallTime) -> Option<Duration> {
-        if self.applied() == 0 {
+        // A former member answers nobody: those that are members do.
+        if self.applied() == 0 || matches!(self.core.lock().shut, Some(Shut::Left { .. })) {
             return None;
         }
         match (self.fresh.load(Ordering::Acquire), self.logged.load(Ordering::Acquire)) {

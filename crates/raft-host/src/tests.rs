@@ -1,9 +1,11 @@
 //! Tests of the host on real threads: a counter replicated on one and three members, restarts, snapshots, failures.
 
+mod clocks;
 mod damage;
 mod eras;
 mod fixture;
 mod full;
+mod older;
 mod panics;
 mod rpc;
 mod single;

@@ -31,6 +31,9 @@ pub struct CoreConfig {
     pub snapshot_retry_ticks: u32,
     /// The feature level that this member announces to the others.
     pub feature_level: u32,
+    /// Ticks after its start for which a member waits for what somebody outside of the group knows of it, before the
+    /// answers of a majority suffice for taking part in elections ([`crate::marks`]); 0: there is nobody outside.
+    pub witness_ticks: u32,
     /// Decides the election timeouts.
     pub seed: u64,
 }
@@ -51,6 +54,7 @@ impl CoreConfig {
             keep_bytes: 16 << 20,
             snapshot_retry_ticks: 40,
             feature_level: cairn_types::FEATURE_LEVEL,
+            witness_ticks: 0,
             seed: u64::from(node.0),
         }
     }

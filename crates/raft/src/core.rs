@@ -10,6 +10,7 @@
 //! Not here: files, threads, what entries mean.
 
 mod inputs;
+mod judging;
 mod ready;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use raft::{RawNode, StateRole};
 use crate::fresh::Freshness;
 use crate::lease::{Echoes, Promise};
 use crate::log_store::LogStore;
+use crate::marks::{Gate, Mark, Marks, Shut};
 use crate::translate::{entry_in, entry_out};
 use crate::{
     CoreConfig, HardState, Input, LogEntry, Members, NotLeader, Output, Position, Refused, Restored, RoleChange,
@@ -36,6 +38,8 @@ struct Outstanding {
     messages: Vec<Message>,
     /// Index of a snapshot that takes effect then.
     snapshot: Option<u64>,
+    /// How far this member has got then.
+    mark: Mark,
 }
 
 /// A snapshot that a leader offered and that is being fetched.
@@ -61,6 +65,11 @@ pub struct GroupCore {
     levels: BTreeMap<u64, u32>,
     /// No votes before this: promises of an earlier process life may still hold.
     quiet_until: Time,
+    /// How far this member got, durably.
+    mark: Mark,
+    /// How far the others did, as they or their leader said.
+    marks: Marks,
+    gate: Gate,
     offered: Option<Offered>,
     role: RoleChange,
     /// Leadership was to be handed over in this term, so leases are over.
@@ -101,6 +110,12 @@ pub struct CoreStatus {
     pub understanding: Understanding,
     /// Messages refused.
     pub refused: u64,
+    /// How far this member got, durably.
+    pub mark: Mark,
+    /// How far all members did, as far as this one knows.
+    pub marks: Vec<(NodeId, Mark)>,
+    /// Why this member neither votes nor leads, if so.
+    pub shut: Option<Shut>,
 }
 
 fn node_id(id: u64) -> Option<NodeId> {
@@ -113,7 +128,7 @@ impl GroupCore {
     /// # Panics
     /// When entries do not follow the base, or something was applied that is not there.
     pub fn new(config: CoreConfig, restored: Restored, now: Time) -> Self {
-        let Restored { hard, base, members, applied, entries, snapshot, fresh } = restored;
+        let Restored { hard, base, members, applied, entries, snapshot, fresh, marks } = restored;
         let entries: Vec<Entry> = entries
             .into_iter()
             .map(|entry| entry_in(entry).expect("the host verified entries when it read them"))
@@ -134,7 +149,13 @@ impl GroupCore {
         let node = RawNode::new(&raft_config(&config, applied.index), store, &logger)
             .expect("the configuration is sound and the storage in memory does not fail");
         let quiet_until = if fresh { now } else { now + config.promise() };
+        let own = marks.get(&config.node).copied().unwrap_or_default();
+        let others = marks.into_iter().filter(|(node, _)| *node != config.node);
+        let gate = Gate::new(fresh, config.witness_ticks, own);
         let mut core = Self {
+            mark: Mark::of(&start, Position { index: last, term: last_term }),
+            marks: others.map(|(node, mark)| (u64::from(node.0), mark)).collect(),
+            gate,
             config,
             node,
             hard: start,
@@ -166,6 +187,7 @@ impl GroupCore {
             Input::Message(message) => self.message(now, message, out),
             Input::Tick => {
                 self.tick();
+                self.ask_for_marks(true, out);
                 Ok(())
             }
             Input::Persisted(number) => {
@@ -190,10 +212,21 @@ impl GroupCore {
                 self.offered.take_if(|offered| offered.at == at);
                 Ok(())
             }
+            Input::Witnessed(testimony) => {
+                self.gate.witnessed(testimony);
+                self.look_at_gate();
+                Ok(())
+            }
+            Input::AcceptLoss => {
+                self.gate.accept();
+                self.look_at_gate();
+                Ok(())
+            }
         };
         if result.is_err() {
             self.refused += 1;
         }
+        self.ask_for_marks(false, out);
         self.drain(now, out);
         result
     }
@@ -236,6 +269,11 @@ impl GroupCore {
     /// The term.
     pub fn term(&self) -> u64 {
         self.node.raft.term
+    }
+
+    /// How far this member got, durably.
+    pub fn mark(&self) -> Mark {
+        self.mark
     }
 
     /// Last entry handed out for applying.
@@ -300,6 +338,9 @@ impl GroupCore {
             matched,
             understanding: self.understanding(),
             refused: self.refused,
+            mark: self.mark,
+            marks: self.known_marks().filter_map(|(id, mark)| Some((node_id(id)?, mark))).collect(),
+            shut: self.shut(),
         }
     }
 

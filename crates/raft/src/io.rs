@@ -1,10 +1,12 @@
 //! What goes into a core and what comes out of it.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use cairn_types::NodeId;
 use cairn_wire::raft::RaftMessage;
 
-use crate::{HardState, LogEntry, MemberChange, Members, Position};
+use crate::{HardState, LogEntry, Mark, MemberChange, Members, Position, Testimony};
 
 /// A checkpoint that a follower can be given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct Restored {
     pub snapshot: Option<SnapshotMeta>,
     /// The member never took part in anything, so it has promised nothing.
     pub fresh: bool,
+    /// Marks of members, this one too, that this node wrote down beside the log.
+    pub marks: BTreeMap<NodeId, Mark>,
 }
 
 /// What happened.
@@ -57,6 +61,10 @@ pub enum Input {
     SnapshotFetched(Position),
     /// It could not be had; the leader will offer one again.
     SnapshotFailed(Position),
+    /// Somebody outside of the group said what is known of this member.
+    Witnessed(Testimony),
+    /// A person accepts what this member has forgotten: it takes part in elections from now on.
+    AcceptLoss,
 }
 
 /// What to do, in this order.

@@ -30,6 +30,11 @@ impl LogClock {
         self.last
     }
 
+    /// A time was given in this leadership: the next one goes on from it.
+    pub fn is_running(&self) -> bool {
+        self.anchor.is_some()
+    }
+
     /// The time for a new entry.
     pub fn next(&mut self, now: Time, wall: WallTime) -> WallTime {
         let time = match self.anchor {

@@ -8,6 +8,7 @@
 //! | 6 / 7 | heartbeat / its answer |
 //! | 8 | start an election now |
 //! | 9 / 10 | pre-vote request / its answer |
+//! | 11 / 12 | a member that starts asks what is known of it / the answer ([`crate::marks`]); not the `raft` crate's |
 //!
 //! The table is closed: add, never edit. A vote request carries the context `CampaignTransfer` when leadership is
 //! handed over; no other context crosses the wire.
@@ -125,6 +126,9 @@ pub(crate) fn message_out(
         member_stamp: stamps.member,
         acknowledged: stamps.acknowledged,
         feature_level: stamps.feature_level,
+        marks: Vec::new(),
+        // The host, which has a calendar, puts it in.
+        wall_ns: 0,
     })
 }
 

@@ -121,9 +121,12 @@ impl NodeDir {
             voters: vec![u64::from(label.node.get())],
             learners: Vec::new(),
         };
+        let (index, term) = (place.index, place.term);
+        if self.wal.is_chained() {
+            self.wal.append(vec![Record::Fetched { group, index, term }])?;
+        }
         self.checkpoints.write(header, |sink| write(sink))?;
         let hard = HardState { term: place.term, vote: 0, commit: place.index };
-        let (index, term) = (place.index, place.term);
         self.wal.append(vec![Record::Reset { group, index, term }, Record::HardState { group, state: hard }])?;
         self.checkpoints.drop_before(group, place.index)?;
         Ok(place)

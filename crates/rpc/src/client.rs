@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cairn_env::buf::AlignedBuf;
+use cairn_env::buf::{AlignedBuf, BufPool, POOL_TRIM_EVERY};
 use cairn_wire::hello::Hello;
 use parking_lot::RwLock;
 use prost::Message;
@@ -221,6 +221,7 @@ impl Client {
     ) -> Self {
         assert!(config.pool.limit() >= POOL_BYTES_MIN, "the pool has to hold the largest payload: {POOL_BYTES_MIN}");
         assert!(config.small_connections > 0 && config.bulk_connections > 0 && config.in_flight_max > 0);
+        homes[0].runtime.spawn(trim(config.pool.clone(), homes[0].hub.clone()));
         let inner = Inner {
             config: Arc::new(config),
             identity,
@@ -292,6 +293,14 @@ impl Client {
             Arc::new(Links { small, bulk, near })
         });
         entry.clone()
+    }
+}
+
+/// Gives memory of payloads back that is not needed any more, as long as the client is there.
+async fn trim(pool: BufPool, hub: Arc<Hub>) {
+    while !hub.is_stopped() {
+        tokio::time::sleep(POOL_TRIM_EVERY).await;
+        pool.trim();
     }
 }
 

@@ -18,6 +18,21 @@ pub const SERVER_OUT_QUEUE_HARD: usize = 64 << 20;
 pub const SERVER_CONNECTIONS_MAX: usize = 16_384;
 /// Connections above the limit that are told why they are refused; further ones are closed without a word.
 pub const REFUSALS_MAX: usize = 64;
+/// One of so many connections is kept for the servers of the cluster: clients are refused before.
+pub const SERVERS_PART: usize = 16;
+/// Of so many connections, those that clients may have.
+pub fn connections_for_clients(connections_max: usize) -> usize {
+    connections_max - connections_max / SERVERS_PART
+}
+
+/// Of the connections at most one in so many has said no hello yet ([`GREETING_MIN`] to [`GREETING_MAX`]); with more, the oldest goes.
+pub const GREETING_PART: usize = 4;
+/// See [`GREETING_PART`].
+pub const GREETING_MAX: usize = 1024;
+/// So many may be without a hello at any rate: several clients connect at the same moment.
+pub const GREETING_MIN: usize = 16;
+/// A connection on which nothing happened for so long is closed when there is no room for others.
+pub const IDLE_MIN: Duration = Duration::from_secs(2);
 /// Received payloads of a server that gets no pool from its owner.
 pub const SERVER_POOL_BYTES: usize = 256 << 20;
 /// Threads of a server unless said otherwise: one a core, at most this many.
@@ -26,6 +41,10 @@ pub const SERVER_THREADS_MAX: usize = 4;
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time from the first to the last byte of a frame.
 pub const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time in which 512 KiB of a payload (or what is left of it) have to come, before its buffer is taken away.
+pub const PAYLOAD_STALL: Duration = Duration::from_secs(5);
+/// The same while others wait for a buffer.
+pub const PAYLOAD_STALL_CONTENDED: Duration = Duration::from_secs(2);
 /// Time without progress of a write, after which the peer counts as not reading.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -72,6 +91,12 @@ pub struct ServerConfig {
     pub hello_timeout: Duration,
     /// See [`FRAME_TIMEOUT`].
     pub frame_timeout: Duration,
+    /// See [`PAYLOAD_STALL`].
+    pub payload_stall: Duration,
+    /// See [`PAYLOAD_STALL_CONTENDED`].
+    pub payload_stall_contended: Duration,
+    /// See [`IDLE_MIN`].
+    pub idle_min: Duration,
     /// See [`WRITE_TIMEOUT`].
     pub write_timeout: Duration,
     /// Name of the threads, followed by a number.
@@ -92,6 +117,9 @@ impl Default for ServerConfig {
             pool: BufPool::new(SERVER_POOL_BYTES),
             hello_timeout: HELLO_TIMEOUT,
             frame_timeout: FRAME_TIMEOUT,
+            payload_stall: PAYLOAD_STALL,
+            payload_stall_contended: PAYLOAD_STALL_CONTENDED,
+            idle_min: IDLE_MIN,
             write_timeout: WRITE_TIMEOUT,
             thread_name: "rpc".to_owned(),
             request_log: None,

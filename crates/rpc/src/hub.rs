@@ -53,6 +53,11 @@ impl Hub {
         }
     }
 
+    /// Whether [`stop`](Self::stop) was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
     /// Ends [`run`](Self::run).
     pub(crate) fn stop(&self) {
         let task = {

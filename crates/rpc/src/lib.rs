@@ -23,13 +23,13 @@ mod trace;
 mod watch;
 
 pub use client::{Call, CallError, CallOptions, Client, Lane, NotSent, Peer, Response, SendError, Unknown};
-pub use config::{ClientConfig, ServerConfig};
+pub use config::{ClientConfig, ServerConfig, connections_for_clients};
 pub use connection::{Connection, ConnectionError, Incoming};
 pub use identity::Identity;
 pub use leader::{LeaderClient, LeaderError, Repeat};
 pub use payload::Payload;
 pub use server::{
-    CloseReason, PeerInfo, Reply, ReplyBatch, Request, RequestSink, Server, ServerError, ServerStats, Service,
+    CloseReason, Outcome, PeerInfo, Reply, ReplyBatch, Request, RequestSink, Server, ServerError, ServerStats, Service,
 };
 pub use trace::next_trace_id;
 

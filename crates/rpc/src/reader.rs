@@ -98,6 +98,14 @@ impl Reader {
         (!between).then_some(self.frames)
     }
 
+    /// Of the payload that is being received: frames before it, and its bytes that are here.
+    pub(crate) fn payload_received(&self) -> Option<(u64, usize)> {
+        match &self.state {
+            State::Payload(_, payload) => Some((self.frames, payload.len())),
+            _ => None,
+        }
+    }
+
     /// The next frame among the bytes received.
     pub(crate) fn next(&mut self) -> Result<Next<'_>, FrameError> {
         Ok(match self.advance()? {

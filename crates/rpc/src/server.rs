@@ -5,8 +5,11 @@
 //! Not here: what a connection does (`conn.rs`), how answers get back to it (`reply.rs`).
 
 mod conn;
+mod progress;
 mod recorder;
 mod reply;
+mod seats;
+mod shares;
 mod stats;
 mod thread;
 
@@ -25,11 +28,13 @@ use cairn_wire::hello::Hello;
 use parking_lot::Mutex;
 
 pub use recorder::RequestSink;
-pub use reply::{Reply, ReplyBatch};
+pub use reply::{Outcome, Reply, ReplyBatch};
+use seats::Seats;
+use shares::Shares;
 pub use stats::{CloseReason, ServerStats};
 use thread::ThreadHandle;
 
-use crate::config::{POOL_BYTES_MIN, ServerConfig};
+use crate::config::{GREETING_MAX, GREETING_MIN, GREETING_PART, POOL_BYTES_MIN, ServerConfig};
 use crate::identity::Identity;
 use crate::socket;
 
@@ -121,6 +126,8 @@ pub(crate) struct ServerShared {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) open: AtomicUsize,
+    pub(crate) seats: Arc<Seats>,
+    pub(crate) shares: Shares,
     /// Connections that were given a number.
     pub(crate) numbered: AtomicU64,
 }
@@ -146,7 +153,12 @@ impl Server {
         let listener = socket::listen(addr).map_err(bind)?;
         let local_addr = listener.local_addr().map_err(bind)?;
         let stats = Arc::new(ServerStats::default());
+        let greeting_max = (config.connections_max / GREETING_PART).clamp(GREETING_MIN, GREETING_MAX);
+        let seats = Seats::new(greeting_max, config.idle_min);
+        let shares = Shares::new(config.pool.limit());
         let shared = Arc::new(ServerShared {
+            seats,
+            shares,
             config,
             identity,
             service,

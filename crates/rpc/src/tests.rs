@@ -2,6 +2,7 @@
 
 mod basic;
 mod bounds;
+mod crowds;
 mod hostile;
 mod near;
 mod outage;

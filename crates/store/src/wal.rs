@@ -9,6 +9,10 @@
 //! - a completion says Ok only after the batch with its records was synced;
 //! - a batch is written only after the one before was synced, and never over bytes of an earlier one, so only the
 //!   last batch can be torn; a bad batch with a valid one behind it is reported, not cut off;
+//! - each batch names the one before it, each segment its length, and a mark outside of them how far the log was
+//!   durable at the latest a second ago: what ends before, or belongs to another history, is reported, not cut off;
+//! - as long as the program of before must be able to go on with the log, segments are made in version 1, which names
+//!   neither lengths nor what came before, and nothing is recorded that it does not know;
 //! - **after the first failed write or sync everything is refused for ever** (until the process starts anew);
 //! - the first batch of each segment repeats the small state of all groups, so older segments hold entries alone and
 //!   go as soon as all groups have truncated past them, oldest first.
@@ -18,6 +22,7 @@
 //! Not here: which entries may be truncated (the host's checkpoints decide), what entries mean.
 
 mod groups;
+mod mark;
 mod reader;
 mod record;
 mod recovery;
@@ -29,7 +34,9 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use cairn_env::Disk;
 use cairn_types::{DiskUuid, GroupId};
@@ -62,6 +69,11 @@ pub struct WalConfig {
     pub queue_bytes_max: usize,
     /// Whether the next segment is prepared by a thread of its own ahead of need.
     pub prepare_ahead: bool,
+    /// How often it is noted outside of the segments how far the log reaches, while anything is written. Besides, it
+    /// is noted with the first batch of each segment and when the log is closed.
+    pub mark_every: Duration,
+    /// New segments have version 2 from the start on; else from [`Wal::chain`] on.
+    pub chained: bool,
     /// Recycled files kept for later use.
     pub spares_max: usize,
 }
@@ -76,6 +88,8 @@ impl WalConfig {
             batch_bytes_max: 8 << 20,
             queue_bytes_max: 64 << 20,
             prepare_ahead: true,
+            mark_every: Duration::from_secs(1),
+            chained: false,
             spares_max: 2,
         }
     }
@@ -85,6 +99,8 @@ impl WalConfig {
 pub struct Wal {
     shared: Arc<Shared>,
     stats: Arc<WalStats>,
+    /// See [`Wal::is_chained`].
+    chained: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -99,9 +115,13 @@ impl Wal {
             "a segment needs a multiple of 4096 bytes, at least 64 KiB"
         );
         let recovered = recover(disk.as_ref(), &config)?;
+        let position = &recovered.position;
+        let chained = config.chained || position.segments.iter().chain(&position.prepared).any(|s| s.chained);
+        let chained = Arc::new(AtomicBool::new(chained));
         let stats = Arc::new(WalStats::default());
         let shared = Arc::new(Shared::new(&config));
-        let (writer, mut threads) = Writer::new(disk, config, recovered.position, shared.clone(), stats.clone())?;
+        let (writer, mut threads) =
+            Writer::new(disk, config, recovered.position, chained.clone(), shared.clone(), stats.clone())?;
         let spawned = std::thread::Builder::new().name("cairn-wal".into()).spawn(move || writer.run());
         match spawned {
             Ok(thread) => threads.push(thread),
@@ -109,7 +129,7 @@ impl Wal {
                 return Err(StoreError::LogStopped { dir: shared.dir().into(), cause: error.to_string() });
             }
         }
-        Ok((Self { shared, stats, threads: Mutex::new(threads) }, recovered.groups))
+        Ok((Self { shared, stats, chained, threads: Mutex::new(threads) }, recovered.groups))
     }
 
     /// Queues records; `done` is called when they are durable (or never will be known to be). Waits while the queue
@@ -127,6 +147,17 @@ impl Wal {
         });
         self.submit(records, Some(done))?;
         receiver.recv().unwrap_or_else(|_| Err(self.shared.stopped("the log's thread ended")))
+    }
+
+    /// Nobody goes back to the program of before any more: new segments have version 2, and everything may be recorded.
+    pub fn chain(&self) {
+        self.chained.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was said, now or before an earlier start. Only then [`Record::Fetched`] may be submitted, and its
+    /// absence says something.
+    pub fn is_chained(&self) -> bool {
+        self.chained.load(Ordering::Relaxed)
     }
 
     /// Bytes of the longest record that [`submit`](Self::submit) takes.

@@ -1,4 +1,5 @@
 //! The HTTP port of a process: `/metrics` (Prometheus) and `/healthz` (200 or 503 with a line a role).
+use crate::http_conns::{HttpLimits, HttpStats, serve};
 use crate::{ProcessUse, Registry};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -27,7 +28,12 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Binds `address` (port 0 picks one) and serves on the current tokio runtime.
-    pub async fn start(address: &str, registry: Registry, checks: Vec<HealthCheck>) -> std::io::Result<HttpServer> {
+    pub async fn start(
+        address: &str,
+        registry: Registry,
+        checks: Vec<HealthCheck>,
+        limits: HttpLimits,
+    ) -> std::io::Result<HttpServer> {
         let listener = tokio::net::TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         #[allow(clippy::disallowed_methods, reason = "the age of the process for people, not for decisions")]
@@ -43,16 +49,15 @@ impl HttpServer {
                 samples.gauge("cairn_process_uptime_seconds", "Age of the process.", &[], uptime);
             }),
         );
+        let stats = Arc::new(HttpStats::default());
+        let counted = stats.clone();
+        registry.register(&[], Arc::new(move |samples| counted.sample(samples)));
         let shared = Shared { registry, checks: Arc::new(Mutex::new(checks)) };
         let app = axum::Router::new()
             .route("/metrics", get(metrics))
             .route("/healthz", get(health))
             .with_state(shared.clone());
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
-                tracing::error!(%error, "the HTTP port stopped serving; metrics and health are not available until a restart");
-            }
-        });
+        let task = tokio::spawn(serve(listener, app, limits, stats));
         Ok(HttpServer { address, shared, task })
     }
     /// Replaces the lines of `/healthz`: roles that came to run.
@@ -103,6 +108,8 @@ async fn health(State(shared): State<Shared>) -> impl IntoResponse {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Duration;
 
     fn fetch(address: SocketAddr, path: &str) -> String {
         let mut stream = std::net::TcpStream::connect(address).expect("connect");
@@ -118,7 +125,8 @@ mod tests {
             Arc::new(|| ("meta".into(), Ok(()))),
             Arc::new(|| ("data".into(), Err("disk d1 left service after a failed sync; replace it".into()))),
         ];
-        let server = HttpServer::start("127.0.0.1:0", Registry::new(), checks).await.expect("bind");
+        let server =
+            HttpServer::start("127.0.0.1:0", Registry::new(), checks, HttpLimits::default()).await.expect("bind");
         let address = server.address();
         let (health, metrics) =
             tokio::task::spawn_blocking(move || (fetch(address, "/healthz"), fetch(address, "/metrics")))
@@ -126,5 +134,73 @@ mod tests {
                 .expect("join");
         assert!(health.starts_with("HTTP/1.1 503") && health.contains("d1 left service"), "{health}");
         assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("cairn_process_resident_bytes"), "{metrics}");
+    }
+
+    /// What the peer of a cut connection reads: nothing more, or that it was reset.
+    fn is_cut(mut stream: TcpStream) -> bool {
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+        let mut rest = Vec::new();
+        match stream.read_to_end(&mut rest) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    /// Requests that are never completed would stay open for ever, until the process has no descriptors left.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn requests_that_are_not_completed_end() {
+        let limits = HttpLimits { head_timeout: Duration::from_millis(200), ..HttpLimits::default() };
+        let server = HttpServer::start("127.0.0.1:0", Registry::new(), Vec::new(), limits).await.expect("bind");
+        let address = server.address();
+        let cut = tokio::task::spawn_blocking(move || {
+            let parts = ["", "GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n", "\x16\x03\x01"];
+            let streams = parts.map(|part| {
+                let mut stream = TcpStream::connect(address).expect("connect");
+                stream.write_all(part.as_bytes()).expect("send");
+                stream
+            });
+            streams.map(is_cut)
+        });
+        assert_eq!(cut.await.expect("join"), [true; 4]);
+    }
+
+    /// An answer that nobody reads would keep its connection for ever.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn answers_that_are_not_read_end() {
+        let limits = HttpLimits { whole_timeout: Duration::from_millis(300), ..HttpLimits::default() };
+        let large: HealthCheck = Arc::new(|| ("x".repeat(64 << 20), Ok(())));
+        let server = HttpServer::start("127.0.0.1:0", Registry::new(), vec![large], limits).await.expect("bind");
+        let address = server.address();
+        let received = tokio::task::spawn_blocking(move || {
+            let mut stream = TcpStream::connect(address).expect("connect");
+            write!(stream, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").expect("send");
+            std::thread::sleep(Duration::from_millis(1500));
+            let mut rest = Vec::new();
+            // Reset, or ended early: either way not all of it.
+            let _ended = stream.read_to_end(&mut rest);
+            rest.len()
+        });
+        assert!(received.await.expect("join") < 64 << 20);
+    }
+
+    /// Whoever opens many connections would keep everybody else from the metrics.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_oldest_of_too_many_connections_goes() {
+        let hour = Duration::from_secs(3600);
+        let limits = HttpLimits { connections_max: 8, head_timeout: hour, whole_timeout: hour };
+        let server = HttpServer::start("127.0.0.1:0", Registry::new(), Vec::new(), limits).await.expect("bind");
+        let address = server.address();
+        let (metrics, cut) = tokio::task::spawn_blocking(move || {
+            let mut silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address).expect("connect")).collect();
+            let metrics = fetch(address, "/metrics");
+            (metrics, is_cut(silent.remove(0)))
+        })
+        .await
+        .expect("join");
+        assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+        assert!(cut);
+        let made_room = metrics.lines().find(|line| line.starts_with("cairn_http_connections_made_room"));
+        let count = made_room.and_then(|line| line.rsplit(' ').next()).and_then(|count| count.parse::<f64>().ok());
+        assert!(count.is_some_and(|count| count >= 92.0), "{metrics}");
     }
 }

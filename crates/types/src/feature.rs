@@ -12,12 +12,13 @@
 //! | 2 | partitions: files closed before they are durable (`PublishVolatile`, `NoteDurable`, `EndVolatile`, and what they leave in the namespace) |
 //! | 3 | manager: settings of this level |
 //! | 4 | manager: settings of a volume (log command 35, and what it leaves in the checkpoint); partitions: `PublishAttributes` |
+//! | 5 | manager: generations of disks and marks of members (log commands from 36 on), settings of this level; partitions: requests of this level |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 4;
+pub const FEATURE_LEVEL: u32 = 5;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -5,6 +5,7 @@ pub mod checksum;
 pub mod era;
 pub mod error_code;
 pub mod feature;
+pub mod generation;
 pub mod ids;
 pub mod layout;
 pub mod member;

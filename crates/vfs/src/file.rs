@@ -17,6 +17,8 @@ pub(crate) struct File {
     state: Mutex<FileState>,
     /// Publishing in the background is under way.
     pub publishing: AtomicBool,
+    /// A kernel read parts of it into its pages since it was opened.
+    pub has_pages: AtomicBool,
     /// Attributes are being asked for in the background.
     pub refreshing: AtomicBool,
     /// Held while the locks of a closed handle are given back; no lock is asked for meanwhile.
@@ -64,6 +66,7 @@ impl File {
             data,
             state,
             publishing: AtomicBool::new(false),
+            has_pages: AtomicBool::new(false),
             refreshing: AtomicBool::new(false),
             unlocking: tokio::sync::Mutex::default(),
             asking_for_locks: Arc::default(),

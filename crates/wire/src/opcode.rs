@@ -40,6 +40,7 @@ opcodes! {
     FetchCheckpoint = 0x0102, raft::FetchCheckpointRequest => raft::FetchCheckpointResponse;
     GroupMembers = 0x0103, raft::GroupMembersRequest => raft::GroupMembersResponse;
     TakeCheckpoint = 0x0104, raft::TakeCheckpointRequest => raft::TakeCheckpointResponse;
+    AcceptLoss = 0x0105, raft::AcceptLossRequest => common::Empty;
 
     Register = 0x0201, manager::RegisterRequest => manager::RegisterResponse;
     Heartbeat = 0x0202, manager::HeartbeatRequest => manager::HeartbeatResponse;
@@ -81,6 +82,7 @@ opcodes! {
     Overwrite = 0x030c, data::OverwriteRequest => data::OverwriteResponse;
     Scrub = 0x030d, data::ScrubRequest => data::ScrubResponse;
     BadBlocks = 0x030e, data::BadBlocksRequest => data::BadBlocksResponse;
+    ListDigests = 0x030f, data::ListDigestsRequest => data::ListDigestsResponse;
 
     Lookup = 0x0401, meta::LookupRequest => meta::AttributesResponse;
     Resolve = 0x0402, meta::ResolveRequest => meta::ResolveResponse;

@@ -1,13 +1,12 @@
 //! Disks, limits, clock and kernel of this machine.
 use super::Finding;
 use crate::config::Config;
+use crate::descriptors::{self, Descriptors};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Open files that a data node with many chunks needs.
-const NOFILE_MIN: u64 = 65_536;
 /// A disk with less free can take little.
 const FREE_MIN: u64 = 2 << 30;
 /// Free inodes with which a disk soon takes no more chunks.
@@ -15,7 +14,8 @@ const INODES_MIN: u64 = 10_000;
 
 /// What can be seen without asking anybody.
 pub fn look(config: Option<&Config>) -> Vec<Finding> {
-    let mut findings = vec![kernel(), clock(), files()];
+    let disks = config.and_then(|config| config.data.as_ref()).map_or(0, |data| data.disks.len());
+    let mut findings = vec![kernel(), clock(), files(disks)];
     findings.extend(fuse());
     let Some(config) = config else { return findings };
     findings.extend(place("node dir", &config.node.dir, false));
@@ -88,19 +88,36 @@ fn unsynchronized() -> Option<bool> {
     }
 }
 
-fn files() -> Finding {
-    let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+/// How the descriptors would be dealt out to a server of this configuration.
+fn files(disks: usize) -> Finding {
+    let limit = descriptors::limit();
     let locked = getrlimit(Resource::Memlock).maximum;
     let locked = locked.map_or_else(|| "no limit".into(), |bytes| format!("{bytes} bytes"));
     let what = format!("{limit} open files at most, locked memory: {locked}");
-    if limit >= NOFILE_MIN {
+    let todo = format!("set LimitNOFILE={} in the unit, or ulimit -n", descriptors::RECOMMENDED);
+    let parts = match Descriptors::deal(limit, disks) {
+        Ok(parts) => parts,
+        Err(_) => {
+            return Finding::bad(
+                "limits",
+                what,
+                "too few for its disks and connections: a server does not start",
+                todo,
+            );
+        }
+    };
+    let what = format!(
+        "{what}; {} RPC connections, {} HTTP connections, {} chunks of each disk kept open",
+        parts.rpc, parts.http, parts.disk_chunks
+    );
+    if limit >= descriptors::RECOMMENDED {
         return Finding::good("limits", what);
     }
     Finding::warning(
         "limits",
         what,
-        "a data node has a file open for each chunk in use and a socket for each client",
-        format!("set LimitNOFILE={NOFILE_MIN} in the unit, or ulimit -n"),
+        "a data node has files open for each chunk in use and a socket for each client; with few, clients are refused sooner",
+        todo,
     )
 }
 

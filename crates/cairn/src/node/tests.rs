@@ -40,6 +40,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         replaced_disks: Vec::new(),
         direct_reads: false,
         compact: true,
+        open_files: 4096,
         rpc_threads: Some(1),
         bootstrap: None,
     };

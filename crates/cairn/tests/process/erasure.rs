@@ -201,7 +201,7 @@ fn after_force_whatever_decodes_is_read_and_the_rest_is_named() {
     assert!(fs::read(&back).expect("back") == content(0), "old shards decode to other bytes");
     let lost = cluster.cairn(&["--timeout", "10", "fs", "cat", "/d/late"]);
     let error = text(&lost.stderr);
-    assert_eq!(lost.status.code(), Some(9), "{error}");
+    assert_eq!(lost.status.code(), Some(21), "{error}");
     let whole = content(1);
     assert!(lost.stdout.len() < whole.len() && whole.starts_with(&lost.stdout), "what is lost gives bytes");
     assert!(error.contains("/d/late") && error.contains("shard"), "{error}");
@@ -315,7 +315,7 @@ fn a_member_that_waits_for_others_gives_the_shards_it_has() {
     eventually(&cluster, "two of three shards to be told", || {
         let output = cluster.cairn(&["--timeout", "5", "fs", "cat", "/d/f"]);
         assert!(!output.status.success(), "two shards of three decode to something");
-        output.status.code() == Some(9) && text(&output.stderr).contains("2 of 3 shards")
+        output.status.code() == Some(21) && text(&output.stderr).contains("2 of 3 shards")
     });
     cluster.restart("data5");
     let mut read = Vec::new();

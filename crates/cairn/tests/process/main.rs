@@ -21,6 +21,7 @@ mod garbage;
 mod gray;
 mod layouts;
 mod leaders;
+mod lists;
 mod managers;
 mod members;
 mod members_again;

@@ -1,9 +1,10 @@
-//! `cairn admin manager ls|add|remove`: members of the manager's own group.
-use super::members::{Wait, node_number};
+//! `cairn admin manager ls|add|remove|renew|accept-loss`: members of the manager's own group.
+use super::members::{Wait, accept_loss, node_number};
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::table::Align;
+use cairn_types::GroupId;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::NodeAddress;
@@ -29,6 +30,22 @@ enum Verb {
         #[command(flatten)]
         wait: Wait,
     },
+    /// Add a manager anew that is an older copy of itself: the others fill it
+    Renew {
+        /// Its number, such as 2
+        manager: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Let a manager that is an older copy of itself vote and lead as it is, when those that know more are lost for good:
+    /// what was decided since is gone
+    AcceptLoss {
+        /// Its address, such as 10.0.0.2:7400
+        address: String,
+        /// Yes, what it has forgotten is lost
+        #[arg(long)]
+        yes: bool,
+    },
     /// Take a manager out; it may be lost for good
     Remove {
         /// Its number, such as 2
@@ -43,6 +60,8 @@ impl ManagerArgs {
         match self.verb {
             Verb::Ls => list(context).await,
             Verb::Add { manager, wait } => add(context, &manager, &wait).await,
+            Verb::Renew { manager, wait } => renew(context, &manager, &wait).await,
+            Verb::AcceptLoss { address, yes } => accept_loss(context, GroupId::MANAGER, &address, yes).await,
             Verb::Remove { manager, wait } => remove(context, &manager, &wait).await,
         }
     }
@@ -98,6 +117,19 @@ async fn add(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
     let request = ChangeMembersRequest { add: vec![number], addresses, ..ChangeMembersRequest::default() };
     let client = context.client().await?;
     let _taken: Empty = client.manager("adding a manager", Opcode::ChangeMembers, &request).await?;
+    let voting = |status: &StatusResponse, _: &ClusterMap| match status.managers.contains(&number) {
+        true => None,
+        false => Some(format!("manager {number} catches up")),
+    };
+    let done = wait.until(context, voting).await?;
+    said(context, number, if done { "votes" } else { "catches up" }).await
+}
+
+async fn renew(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
+    let number = node_number(manager)?;
+    let request = ChangeMembersRequest { add: vec![number], remove: vec![number], ..ChangeMembersRequest::default() };
+    let client = context.client().await?;
+    let _taken: Empty = client.manager("adding a manager anew", Opcode::ChangeMembers, &request).await?;
     let voting = |status: &StatusResponse, _: &ClusterMap| match status.managers.contains(&number) {
         true => None,
         false => Some(format!("manager {number} catches up")),

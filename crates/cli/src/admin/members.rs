@@ -2,10 +2,19 @@
 use super::status;
 use crate::context::Context;
 use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use cairn_client::StaleReads;
+use cairn_types::GroupId;
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
 use cairn_wire::manager::{ClusterMap, StatusResponse};
+use cairn_wire::raft::AcceptLossRequest;
 use clap::Args;
+use serde_json::json;
 use std::time::Duration;
 
+/// For the member to answer.
+const ACCEPT_DEADLINE: Duration = Duration::from_secs(10);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -46,4 +55,23 @@ pub fn node_number(text: &str) -> Result<u32> {
     number.ok_or_else(|| {
         CliError::usage(format!("{text:?} is no node: write its number, such as n19; see admin node ls"))
     })
+}
+
+/// Tells a member that what it has forgotten is lost. It is asked itself: without it there may be nobody who leads.
+pub async fn accept_loss(context: &Context, group: GroupId, address: &str, yes: bool) -> Result<()> {
+    if !yes {
+        let text = "what this member has forgotten is lost for good then; start the members that know more instead if there \
+                    are any. If there are none, say --yes";
+        return Err(CliError::refused(Exit::Usage, text));
+    }
+    // There may be no manager that leads: that is why this is done.
+    context.allow_stale(StaleReads::default());
+    let client = context.client().await?;
+    let request = AcceptLossRequest { group: group.0 };
+    let what = "accepting what a member has forgotten";
+    let _done: Empty = client.call(what, address, Opcode::AcceptLoss, &request, ACCEPT_DEADLINE).await?;
+    if context.out.is_json() {
+        return context.out.json(&json!({ "group": group.0, "address": address, "accepted": true }));
+    }
+    context.out.line(format!("the member at {address} votes and leads as it is, until it starts anew"))
 }

@@ -1,14 +1,15 @@
-//! `cairn admin partition ls|add|remove|move`: meta partitions and their members.
+//! `cairn admin partition ls|add|remove|move|renew|accept-loss`: meta partitions and their members.
 //!
 //! A change is a wish that the manager keeps and carries out step by step; these commands wait until it is done, and
 //! it goes on without them.
-use super::members::{Wait, node_number};
+use super::members::{Wait, accept_loss, node_number};
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::human::size;
 use crate::table::Align;
+use cairn_types::PartitionId;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, Partition, StatusResponse};
@@ -46,6 +47,26 @@ enum Verb {
         #[command(flatten)]
         wait: Wait,
     },
+    /// Add a member anew that is an older copy of itself: the leader fills it
+    Renew {
+        /// Its number, such as 1, or all: every partition that the node has
+        partition: String,
+        /// The member, such as n18
+        node: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Let a member that is an older copy of itself vote and lead as it is, when those that know more are lost for good:
+    /// what was changed since is gone
+    AcceptLoss {
+        /// Its number, such as 1
+        partition: String,
+        /// The member, such as n18
+        node: String,
+        /// Yes, what it has forgotten is lost
+        #[arg(long)]
+        yes: bool,
+    },
     /// Put a meta node in the place of a member, which may be lost for good
     Move {
         /// Its number, such as 1, or all: every partition that the old node has
@@ -65,6 +86,11 @@ impl PartitionArgs {
             Verb::Ls => list(context).await,
             Verb::Add { partition, nodes, wait } => change(context, &partition, &nodes, &[], &wait).await,
             Verb::Remove { partition, nodes, wait } => change(context, &partition, &[], &nodes, &wait).await,
+            Verb::Renew { partition, node, wait } => {
+                let node = [node];
+                change(context, &partition, &node, &node, &wait).await
+            }
+            Verb::AcceptLoss { partition, node, yes } => accept(context, &partition, &node, yes).await,
             Verb::Move { partition, old, new, wait } => change(context, &partition, &[new], &[old], &wait).await,
         }
     }
@@ -129,11 +155,30 @@ fn members_text(partition: &Partition) -> String {
     partition.nodes.iter().map(mark).collect::<Vec<_>>().join(" ")
 }
 
+async fn accept(context: &Context, partition: &str, node: &str, yes: bool) -> Result<()> {
+    let number = node_number(node)?;
+    let (_, map) = status(context).await?;
+    let [id] = chosen(&map, partition, &[number])?[..] else {
+        return Err(CliError::usage("write the number of one partition: what is lost is looked at for each"));
+    };
+    let Some(found) = map.nodes.iter().find(|n| n.id == number && !n.address.is_empty()) else {
+        return Err(CliError::refused(
+            Exit::NotFound,
+            format!("there is no node {number}; cairn admin node ls shows all"),
+        ));
+    };
+    accept_loss(context, PartitionId(id).into(), &found.address, yes).await
+}
+
 async fn change(context: &Context, partition: &str, add: &[String], remove: &[String], wait: &Wait) -> Result<()> {
     let numbers = |nodes: &[String]| nodes.iter().map(|node| node_number(node)).collect::<Result<Vec<u32>>>();
     let (add, remove) = (numbers(add)?, numbers(remove)?);
     let (_, map) = status(context).await?;
-    let partitions = chosen(&map, partition, &remove)?;
+    let mut partitions = chosen(&map, partition, &remove)?;
+    if partition == "all" && add == remove {
+        // What it leads it has.
+        partitions.retain(|id| !map.partitions.iter().any(|p| p.id == *id && add.contains(&p.leader)));
+    }
     let client = context.client().await?;
     for id in &partitions {
         let request =

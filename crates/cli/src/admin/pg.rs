@@ -9,9 +9,12 @@ use crate::table::{Align, Table};
 use cairn_client::view::{ClusterView, PgView};
 use cairn_types::Scheme;
 use cairn_wire::Opcode;
+use cairn_wire::data::{ListDigestsRequest, ListDigestsResponse};
 use cairn_wire::manager::{ClusterMap, ForceCandidate, ForcePgRequest, ForcePgResponse, Pg};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
@@ -39,8 +42,11 @@ enum Verb {
         /// The placement group
         pg: String,
         /// Disks that are destroyed, such as d3; never one that may come back
-        #[arg(long = "lost", required = true, value_name = "DISK")]
+        #[arg(long = "lost", required_unless_present = "known_loss", value_name = "DISK")]
         lost: Vec<String>,
+        /// Its disks came back as older copies of themselves: what that lost is known, the status need not name it any more
+        #[arg(long, conflicts_with = "lost")]
+        known_loss: bool,
         /// Do it; without this only what would be lost is told
         #[arg(long)]
         yes_lose_data: bool,
@@ -51,8 +57,8 @@ impl PgArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         match (self.verb, self.pg) {
             (Some(Verb::Ls { volume, unhealthy }), _) => list(context, volume.as_deref(), unhealthy).await,
-            (Some(Verb::Force { pg, lost, yes_lose_data }), _) => {
-                force(context, pg_number(&pg)?, &lost, yes_lose_data).await
+            (Some(Verb::Force { pg, lost, known_loss, yes_lose_data }), _) => {
+                force(context, pg_number(&pg)?, &lost, yes_lose_data || known_loss).await
             }
             (None, Some(text)) => show(context, pg_number(&text)?).await,
             (None, None) => Err(CliError::usage("write ls, or the number of a placement group")),
@@ -223,6 +229,56 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
     listing::print(context, &columns, rows)
 }
 
+/// Time for a member to say what it lists.
+const LIST_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Sealed chunks that each serving member lists; who does not answer is left out.
+async fn listed(context: &Context, map: &ClusterMap, view: &PgView) -> Result<BTreeMap<u32, u64>> {
+    let client = context.client().await?;
+    let mut counts = BTreeMap::new();
+    for disk in view.serving() {
+        let node = map.disks.iter().find(|d| d.id == disk).map(|d| d.node);
+        let Some(node) = map.nodes.iter().find(|n| Some(n.id) == node && n.up) else { continue };
+        let (what, pg) = (format!("chunks of pg{} on d{disk}", view.id.0), view.id.0);
+        let (mut from_index, mut chunks) = (0, 0);
+        loop {
+            let request = ListDigestsRequest { disk, pg, from_index };
+            let answer: cairn_client::Result<ListDigestsResponse> =
+                client.call(&what, &node.address, Opcode::ListDigests, &request, LIST_DEADLINE).await;
+            let Ok(page) =
+                answer.inspect_err(|error| tracing::debug!(disk, %error, "a member does not list its chunks"))
+            else {
+                break;
+            };
+            chunks += page.ranges.iter().map(|range| u64::from(range.chunks)).sum::<u64>();
+            if page.next_index <= from_index {
+                counts.insert(disk, chunks);
+                break;
+            }
+            from_index = page.next_index;
+        }
+    }
+    Ok(counts)
+}
+
+/// Members that serve and list fewer chunks than another one.
+fn lacking(listed: &BTreeMap<u32, u64>) -> Vec<String> {
+    let most = listed.values().copied().max().unwrap_or(0);
+    let fewer = listed.iter().filter(|(_, chunks)| **chunks < most);
+    fewer.map(|(disk, chunks)| format!("d{disk} lists {chunks} of {most} chunks")).collect()
+}
+
+fn health_line(view: &PgView, lacking: &[String]) -> String {
+    let known = format!("health      {}: {}", health(view), meaning(view));
+    match lacking.is_empty() {
+        true => known,
+        false => format!(
+            "{known}; but {}: what is missing is brought back from the others, see cairn admin status",
+            lacking.join(", ")
+        ),
+    }
+}
+
 async fn show(context: &Context, id: u32) -> Result<()> {
     let (_, map) = status(context).await?;
     let found = map.pgs.iter().find_map(|pg| PgView::decode(pg).filter(|view| view.id.0 == id).map(|view| (pg, view)));
@@ -231,8 +287,14 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         return Err(CliError::refused(Exit::NotFound, text));
     };
     let whole = view_of(&map);
+    let listed = listed(context, &map, &view).await?;
     if context.out.is_json() {
-        return context.out.json(&pg_json(&map, &whole, pg, &view));
+        let mut value = pg_json(&map, &whole, pg, &view);
+        for member in value["members"].as_array_mut().into_iter().flatten() {
+            let disk = member["disk"].as_u64().and_then(|disk| u32::try_from(disk).ok());
+            member["chunks"] = json!(disk.and_then(|disk| listed.get(&disk)));
+        }
+        return context.out.json(&value);
     }
     let scheme: Scheme = view.scheme;
     let state = pg.state.clone().unwrap_or_default();
@@ -249,7 +311,7 @@ async fn show(context: &Context, id: u32) -> Result<()> {
             scheme.read_minimum()
         ),
         format!("epoch       {} (made in {})", view.epoch.0, state.creation_epoch),
-        format!("health      {}: {}", health(&view), meaning(&view)),
+        health_line(&view, &lacking(&listed)),
         format!("survives    {survives}"),
         format!("new chunks  {}", if pg.writable { "yes" } else { "no" }),
         format!("space       {} used, {} free", size(pg.used_bytes, true), size(pg.free_bytes, true)),
@@ -261,6 +323,7 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         ("DISK", Align::Right),
         ("KEEPS", Align::Left),
         ("STATE", Align::Left),
+        ("CHUNKS", Align::Right),
         ("NODE", Align::Right),
         ("UP", Align::Left),
         ("ADDRESS", Align::Left),
@@ -275,6 +338,7 @@ async fn show(context: &Context, id: u32) -> Result<()> {
             disk_id.to_string(),
             if position < scheme.members() { part(scheme, position) } else { "copy, joins".into() },
             format!("{state}{primary}"),
+            listed.get(disk_id).map_or_else(|| "-".into(), u64::to_string),
             node.map_or_else(|| "-".into(), |n| n.id.to_string()),
             node.map_or("-", |n| if n.up { "yes" } else { "no" }).into(),
             node.map_or_else(|| "-".into(), |n| n.address.clone()),
@@ -289,6 +353,13 @@ async fn show(context: &Context, id: u32) -> Result<()> {
 mod tests {
     use super::*;
     use cairn_types::{Epoch, MemberState, PgId};
+
+    /// A member that lost chunks would look like one that has them all.
+    #[test]
+    fn members_that_list_fewer_chunks_are_named() {
+        assert!(lacking(&[(1, 3), (2, 3)].into()).is_empty() && lacking(&BTreeMap::new()).is_empty());
+        assert_eq!(lacking(&[(1, 3), (2, 1), (3, 0)].into()), ["d2 lists 1 of 3 chunks", "d3 lists 0 of 3 chunks"]);
+    }
 
     /// A group that has lost its last copy would look as if only one copy were missing.
     #[test]

@@ -6,11 +6,14 @@ use crate::human::utc_time;
 use cairn_format::bad_blocks::{BAD_BLOCKS_LEN_MAX, BadBlocks};
 use cairn_format::disk_list::{DISK_LIST_LEN_MAX, DiskList};
 use cairn_format::label::{LABEL_LEN, Label};
+use cairn_format::marks::MarkList;
 use cairn_format::partition_list::PartitionList;
 use cairn_format::pg_state::{PG_STATE_LEN, PgStateRecord};
 use cairn_format::scrub_state::{SCRUB_STATE_LEN, ScrubState};
 use serde_json::{Value, json};
 
+/// A longer list of marks than any that is written (a million entries of 32 bytes) is no list.
+const MARK_LIST_MAX: u64 = 33 << 20;
 /// A longer list of partitions than any that is written (65,536 entries of 96 bytes) is no list.
 const PARTITION_LIST_MAX: u64 = 8 << 20;
 
@@ -102,6 +105,28 @@ pub fn bad_blocks(subject: &Subject, printer: &mut Printer) -> Result<()> {
     for (chunk, block) in &list.blocks {
         let fields = json!({ "pg": chunk.pg.0, "index": chunk.index, "block": block });
         printer.item("bad_block", &format!("block {block} of {chunk}"), fields)?;
+    }
+    Ok(())
+}
+
+pub fn marks(subject: &Subject, printer: &mut Printer) -> Result<()> {
+    if subject.length > MARK_LIST_MAX {
+        return printer.problem(0, "the list of marks is longer than any list is");
+    }
+    let list = match MarkList::decode(&subject.read(0, subject.length)?) {
+        Ok(list) => list,
+        Err(error) => return printer.problem(0, &error.to_string()),
+    };
+    let text =
+        format!("how far members of Raft groups got, by node directory {}, {} entries", list.node, list.entries.len());
+    printer.head("marks", &text, json!({ "node_uuid": list.node.to_string(), "entries": list.entries.len() }))?;
+    for entry in &list.entries {
+        let text = match entry.node.0 {
+            0 => format!("group {}: members as of entry {}", entry.group, entry.index),
+            _ => format!("group {}, {}: term {}, entry {}", entry.group, entry.node, entry.term, entry.index),
+        };
+        let fields = json!({ "group": entry.group.0, "node": entry.node.0, "term": entry.term, "index": entry.index });
+        printer.item("mark", &text, fields)?;
     }
     Ok(())
 }

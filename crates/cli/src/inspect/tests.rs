@@ -126,13 +126,13 @@ fn a_request_log_is_joined_and_summed_up() {
 /// A segment with batches of one record each.
 fn segment(batches: u64) -> Vec<u8> {
     let log = DiskUuid([9; 16]);
-    let mut bytes = SegmentHeader { log, number: 4 }.encode().to_vec();
+    let mut bytes = SegmentHeader { log, number: 4, length: None }.encode().to_vec();
     for number in 1..=batches {
         let mut records = Vec::new();
         WalRecord::HardState { term: number, vote: 1, commit: number }.encode(GroupId(3), &mut records);
         let mut batch = vec![0; 4096];
         batch[64..64 + records.len()].copy_from_slice(&records);
-        BatchHeader::seal(&mut batch, log, 4, number, records.len() as u32, 1);
+        BatchHeader::seal(&mut batch, log, 4, number, records.len() as u32, 1, 0);
         bytes.extend(batch);
     }
     bytes.resize(bytes.len() + 3 * 4096, 0);

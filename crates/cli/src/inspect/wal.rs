@@ -20,6 +20,12 @@ pub fn inspect(subject: &Subject, printer: &mut Printer) -> Result<()> {
     let text = format!("segment {} of write-ahead log {}, {} bytes", header.number, header.log, subject.length);
     let fields = json!({ "log": header.log.to_string(), "segment": header.number, "bytes": subject.length });
     printer.head("wal_segment", &text, fields)?;
+    if let Some(made) = header.length
+        && made != subject.length
+    {
+        let text = format!("the file has {} bytes and was made with {made}: its end is missing", subject.length);
+        printer.problem(subject.length.min(made), &text)?;
+    }
     let mut counts = BTreeMap::new();
     let mut offset = SEGMENT_HEADER_LEN as u64;
     let mut last = None;
@@ -137,6 +143,7 @@ fn kind(record: &WalRecord) -> &'static str {
         WalRecord::Reset { .. } => "reset",
         WalRecord::Tombstone => "tombstone",
         WalRecord::Bootstrap { .. } => "bootstrap",
+        WalRecord::Fetched { .. } => "fetched",
     }
 }
 
@@ -153,7 +160,7 @@ fn describe(record: &WalRecord) -> (String, Value) {
             format!("term {term}, voted for {vote}, committed {commit}"),
             json!({ "term": term, "vote": vote, "commit": commit }),
         ),
-        WalRecord::Truncate { index, term } | WalRecord::Reset { index, term } => {
+        WalRecord::Truncate { index, term } | WalRecord::Reset { index, term } | WalRecord::Fetched { index, term } => {
             (format!("at {index}, term {term}"), json!({ "index": index, "term": term }))
         }
         WalRecord::Tombstone => (String::new(), json!({})),

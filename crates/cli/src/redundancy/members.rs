@@ -1,12 +1,12 @@
-//! [`Members`]: data nodes asked whether they answer and which blocks of their disks are bad, so that what is said of a file
-//! holds at this moment and not as of the last change of the cluster map.
+//! [`Members`]: data nodes asked whether they answer, which blocks of their disks are bad and which chunks they have, so that what is
+//! said of a file holds at this moment and not as of the last change of the cluster map.
 //!
-//! Each node is asked once. One that does not answer counts as missing; one that is known to be down is not asked.
+//! Each node is asked once for its bad blocks, and each member of a group once for a chunk. One that does not answer counts as missing; one that is known to be down is not asked.
 use cairn_client::Client;
 use cairn_client::view::ClusterView;
-use cairn_types::ErrorCode;
+use cairn_types::{BLOCK_SIZE, ErrorCode};
 use cairn_wire::Opcode;
-use cairn_wire::data::{BadBlocksRequest, BadBlocksResponse};
+use cairn_wire::data::{BadBlocksRequest, BadBlocksResponse, ListChunksRequest, ListChunksResponse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -15,6 +15,13 @@ use tokio::task::JoinSet;
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Nodes that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
+/// Chunks in one page of a list.
+const PAGE: u32 = 1000;
+/// Chunks of members that are remembered; beyond it they are asked for anew.
+const LISTED_MAX: usize = 1 << 20;
+
+/// Chunks by group.
+pub type Chunks = BTreeMap<u32, BTreeSet<u32>>;
 
 /// What nodes said.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -25,12 +32,20 @@ pub struct Known {
     pub unsure: BTreeSet<u32>,
     /// Bad blocks of a chunk, by group and index, by disk.
     pub bad: BTreeMap<(u32, u32), BTreeMap<u32, Vec<u32>>>,
+    /// Blocks of chunks, by group and disk, of members that were asked for them; 0: the chunk is not there.
+    pub listed: BTreeMap<(u32, u32), BTreeMap<u32, u32>>,
 }
 
 impl Known {
     /// Nothing that is there is to be counted on.
     pub fn is_out(&self, disk: u32) -> bool {
         self.silent.contains_key(&disk) || self.unsure.contains(&disk)
+    }
+
+    /// Whether a member said that it has not got so many blocks of a chunk.
+    pub fn lacks(&self, disk: u32, (pg, index): (u32, u32), blocks: u32) -> bool {
+        let listed = self.listed.get(&(pg, disk)).and_then(|listed| listed.get(&index));
+        listed.is_some_and(|has| *has < blocks)
     }
 }
 
@@ -46,9 +61,46 @@ impl Members {
         Self { client, asked: BTreeSet::new(), known: Known::default() }
     }
 
-    /// Asks the nodes of these groups that were not asked yet; what all said so far.
-    pub async fn ask(&mut self, view: &ClusterView, groups: &BTreeSet<u32>) -> &Known {
-        let disks = groups.iter().filter_map(|pg| view.pgs.get(pg)).flat_map(|pg| pg.serving());
+    /// Asks the members of these chunks' groups that were not asked yet; what all said so far.
+    pub async fn ask(&mut self, view: &ClusterView, chunks: &Chunks) -> &Known {
+        self.ask_nodes(view, chunks).await;
+        self.ask_lists(view, chunks).await;
+        &self.known
+    }
+
+    /// Asks members for the chunks that they have.
+    async fn ask_lists(&mut self, view: &ClusterView, chunks: &Chunks) {
+        if self.known.listed.values().map(BTreeMap::len).sum::<usize>() > LISTED_MAX {
+            self.known.listed.clear();
+        }
+        let mut tasks = JoinSet::new();
+        for (pg, indices) in chunks {
+            let Some(group) = view.pgs.get(pg) else { continue };
+            let disks: Vec<u32> = group.serving().filter(|disk| !self.known.is_out(*disk)).collect();
+            for disk in disks {
+                let listed = self.known.listed.get(&(*pg, disk));
+                let new = |index: &u32| listed.is_none_or(|listed| !listed.contains_key(index));
+                let wanted: BTreeSet<u32> = indices.iter().copied().filter(new).collect();
+                let node = view.disks.get(&disk).and_then(|disk| view.nodes.get(&disk.node));
+                let Some(node) = node.filter(|node| node.up && !wanted.is_empty()) else { continue };
+                if tasks.len() >= ASKED_AT_ONCE
+                    && let Some(Ok((at, listed))) = tasks.join_next().await
+                {
+                    self.known.listed.entry(at).or_default().extend(listed);
+                }
+                let (client, address, pg) = (self.client.clone(), node.address.clone(), *pg);
+                tasks.spawn(async move { ((pg, disk), list(&client, &address, (pg, disk), wanted).await) });
+            }
+        }
+        while let Some(answer) = tasks.join_next().await {
+            if let Ok((at, listed)) = answer {
+                self.known.listed.entry(at).or_default().extend(listed);
+            }
+        }
+    }
+
+    async fn ask_nodes(&mut self, view: &ClusterView, chunks: &Chunks) {
+        let disks = chunks.keys().filter_map(|pg| view.pgs.get(pg)).flat_map(|pg| pg.serving());
         let nodes: BTreeSet<u32> = disks.filter_map(|disk| view.disks.get(&disk)).map(|disk| disk.node).collect();
         let mut tasks = JoinSet::new();
         for id in nodes {
@@ -72,7 +124,6 @@ impl Members {
                 self.take(view, node, answer);
             }
         }
-        &self.known
     }
 
     fn take(&mut self, view: &ClusterView, node: u32, answer: cairn_client::Result<BadBlocksResponse>) {
@@ -94,4 +145,30 @@ impl Members {
             }
         }
     }
+}
+
+/// What a member has of these chunks, in blocks; what it did not tell is not in it.
+async fn list(client: &Client, address: &str, (pg, disk): (u32, u32), mut wanted: BTreeSet<u32>) -> BTreeMap<u32, u32> {
+    let (mut listed, what) = (BTreeMap::new(), format!("chunks of pg{pg} on d{disk}"));
+    while let Some(first) = wanted.first().copied() {
+        let count_max = wanted.last().map_or(1, |last| (last - first).saturating_add(1)).min(PAGE);
+        let (after_index, from_start) = (first.saturating_sub(1), first == 0);
+        let request =
+            ListChunksRequest { disk, pg, after_index, from_start, count_max, ..ListChunksRequest::default() };
+        let answer: cairn_client::Result<ListChunksResponse> =
+            client.call(&what, address, Opcode::ListChunks, &request, DEADLINE).await;
+        let page = match answer {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::debug!(pg, disk, %error, "a member does not list its chunks");
+                return listed;
+            }
+        };
+        let end = page.chunks.last().filter(|_| !page.end).map_or(u32::MAX, |last| last.index);
+        let blocks = |length: u64| u32::try_from(length.div_ceil(BLOCK_SIZE as u64)).unwrap_or(u32::MAX);
+        let found: BTreeMap<u32, u32> = page.chunks.iter().map(|c| (c.index, blocks(c.length))).collect();
+        let told: Vec<u32> = wanted.extract_if(..=end, |_| true).collect();
+        listed.extend(told.into_iter().map(|index| (index, found.get(&index).copied().unwrap_or(0))));
+    }
+    listed
 }

@@ -42,6 +42,26 @@ fn fail(view: &mut ClusterView, pg: u32, members: usize) {
     group.members.iter_mut().take(members).for_each(|member| member.1 = MemberState::Offline);
 }
 
+/// A copy that a member lost would count as long as its member serves, and the last one be lost as one of several.
+#[test]
+fn copies_that_members_in_service_lack_are_missing() {
+    let ((layout, extents), view) = (file(), view());
+    let mut known = Known::default();
+    known.listed.insert((2, 1), [(3, 1)].into());
+    known.listed.insert((2, 2), [(3, 0)].into());
+    known.listed.insert((1, 4), [(7, 0)].into());
+    known.listed.insert((1, 5), [(8, 0)].into());
+    let found = Redundancy::of(&view, layout, &extents, &[], &known);
+    assert_eq!((found.present, found.missing, found.lacking, found.losses), (11, 2, 2, Some(2)));
+    assert!(found.text().contains("2 missing (2 on members in service); survives 2 more losses"), "{}", found.text());
+    for disk in 1..=4 {
+        known.listed.insert((2, disk), [(3, 0)].into());
+    }
+    let lost = Redundancy::of(&view, layout, &extents, &[], &known);
+    let why = "pg2/c3 (r4) is on 0 of 4 members in service, 1 is needed";
+    assert_eq!((lost.losses, lost.unreadable.as_deref()), (None, Some(why)));
+}
+
 /// An operator would believe that more may be lost, or less, than is so.
 #[test]
 fn losses_are_the_least_of_all_extents() {

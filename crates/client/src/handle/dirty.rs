@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 /// Writes shorter than this are copied, so that they do not keep the caller's buffer.
 const COPY_BELOW: usize = 64 << 10;
+/// What is left of a part that is cut is copied if it is shorter than this: it would keep all of the buffer that it is a part of.
+const REMNANT_MAX: usize = 256 << 10;
 /// Largest buffer that small writes are gathered in.
 const OWN_MAX: usize = 1 << 20;
 
@@ -58,6 +60,11 @@ impl Part {
             Self::Own(data) => SharedBuf::from_owner(data[from..to].to_vec()),
         }
     }
+}
+
+/// What is left of a part, without the memory of the rest.
+fn remnant(data: SharedBuf) -> Part {
+    if data.len() < REMNANT_MAX { Part::Shared(SharedBuf::from_owner(data.to_vec())) } else { Part::Shared(data) }
 }
 
 impl Dirty {
@@ -120,10 +127,10 @@ impl Dirty {
             let (start, stop) = (at.max(from), end.min(to));
             taken.insert(start, Part::Shared(data.slice((start - at) as usize..(stop - at) as usize)));
             if at < from {
-                self.insert(at, Part::Shared(data.slice(..(from - at) as usize)));
+                self.insert(at, remnant(data.slice(..(from - at) as usize)));
             }
             if end > to {
-                self.insert(to, Part::Shared(data.slice((to - at) as usize..)));
+                self.insert(to, remnant(data.slice((to - at) as usize..)));
             }
         }
         taken
@@ -170,6 +177,10 @@ impl Dirty {
     /// Whether something lies in `from..to`.
     pub(crate) fn overlaps(&self, from: u64, to: u64) -> bool {
         self.overlapping(from, to).next().is_some()
+    }
+    /// Begin and end of the first part that ends behind that byte.
+    pub(crate) fn next_part(&self, at: u64) -> Option<(u64, u64)> {
+        self.overlapping(at, u64::MAX).next().map(|(begin, part)| (begin, begin + part.len() as u64))
     }
     /// Whether all of `from..to` is here, and nothing right behind it.
     pub(crate) fn ends_with(&self, from: u64, to: u64) -> bool {
@@ -300,6 +311,31 @@ mod tests {
             }
             prop_assert!(flat(&rest, SIZE) == model);
         }
+    }
+
+    /// A mount would hold megabytes for a few bytes that were not written over yet.
+    #[test]
+    fn what_is_written_over_is_not_kept() {
+        struct Counted(Vec<u8>, std::sync::Arc<()>);
+        impl AsRef<[u8]> for Counted {
+            fn as_ref(&self) -> &[u8] {
+                assert!(std::sync::Arc::strong_count(&self.1) > 1, "the test counts along");
+                &self.0
+            }
+        }
+        let alive = std::sync::Arc::new(());
+        let mut dirty = Dirty::default();
+        let large = 1 << 20;
+        for i in 0..50u64 {
+            // All but the first bytes of each are covered by the next one.
+            dirty.write(i * 100, SharedBuf::from_owner(Counted(vec![i as u8; large], alive.clone())));
+        }
+        assert_eq!(dirty.bytes(), 49 * 100 + large);
+        assert_eq!(std::sync::Arc::strong_count(&alive), 2, "buffers are kept for what is left of them");
+        assert_eq!(
+            flat(&dirty, 49 * 100 + large)[..4900],
+            (0..49).flat_map(|i| [Some(i); 100]).collect::<Vec<_>>()[..]
+        );
     }
 
     /// A program that writes a few bytes at a time would cost a buffer each.

@@ -48,6 +48,16 @@ impl ExtentCache {
         let at = known.map_or(from, |(_, end)| *end);
         (at < to).then_some(at)
     }
+    /// End of what is known without a gap from that byte on, if something is.
+    pub(crate) fn known_end(&self, at: u64) -> Option<u64> {
+        self.known.range(..=at).next_back().map(|(_, end)| *end).filter(|end| *end > at)
+    }
+    /// Begin and end of the first known extent that ends behind that byte.
+    pub(crate) fn next_extent(&self, at: u64) -> Option<(u64, u64)> {
+        let before = self.extents.range(..=at).next_back().filter(|(_, e)| end_of(e) > at);
+        let next = before.or_else(|| self.extents.range(at..).next());
+        next.map(|(begin, extent)| (*begin, end_of(extent)))
+    }
     /// All of `from..to` is as these extents say, which may reach beyond.
     pub(crate) fn learn(&mut self, from: u64, to: u64, extents: &[Extent], sets: &[StripeSet]) {
         if self.extents.len() + extents.len() > EXTENTS_MAX {

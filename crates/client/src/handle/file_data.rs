@@ -16,6 +16,7 @@ mod later;
 mod publish;
 mod read;
 mod rows;
+mod seek;
 mod show;
 
 pub use clone::CLONE_MIN;
@@ -61,8 +62,8 @@ pub struct FileData {
 
 struct State {
     attributes: Attributes,
-    /// When they were answered.
-    fresh: Time,
+    /// When they were answered; none: they are known to be old.
+    fresh: Option<Time>,
     layout: Layout,
     extents: ExtentCache,
     blocks: Blocks,
@@ -142,7 +143,7 @@ impl State {
             self.attributes = of_contents(self.attributes, new);
             return false;
         }
-        self.fresh = now;
+        self.fresh = Some(now);
         let same = new.data_version == known || by == By::Own && new.data_version == known + 1;
         if new.data_version < known {
             self.forget_contents();
@@ -196,7 +197,7 @@ impl State {
     }
     /// Somebody else made the file longer: what was appended here goes behind that.
     fn relocate(&mut self, from: u64, by: u64) {
-        self.recall(self.fresh);
+        self.recall(self.fresh.unwrap_or_default());
         self.dirty.shift(from, by);
         self.blocks.cut(from, u64::MAX);
         self.appended_from = Some(from + by);
@@ -246,7 +247,7 @@ impl FileData {
         }
         let state = State {
             attributes,
-            fresh: volume.cluster().clock.now(),
+            fresh: Some(volume.cluster().clock.now()),
             layout,
             extents,
             blocks: Blocks::new(budget.clone()),
@@ -318,14 +319,14 @@ impl FileData {
         attributes.stored_bytes += state.held() as u64;
         attributes
     }
-    /// How long ago the attributes were answered.
+    /// How long ago the attributes were answered; longer than any limit if they are known to be old.
     pub fn age(&self) -> Duration {
         let fresh = self.state.lock().fresh;
-        self.now().since(fresh)
+        fresh.map_or(Duration::MAX, |fresh| self.now().since(fresh))
     }
     /// Somebody changed attributes by a name: the next question goes to the servers.
     pub fn make_old(&self) {
-        self.state.lock().fresh = Time(0);
+        self.state.lock().fresh = None;
     }
     /// It has no name any more, and is kept because it is open.
     pub fn lost_name(&self) {

@@ -34,6 +34,8 @@ static ZEROS: LazyLock<SharedBuf> = LazyLock::new(|| SharedBuf::from_owner(vec![
 #[derive(Clone, Debug)]
 pub struct FilePiece {
     pub offset: u64,
+    /// That many bytes of the file; `data` has them, but for a hole that was asked for as a whole.
+    pub length: u64,
     pub data: SharedBuf,
     /// No extent covers it: it reads as zeros.
     pub hole: bool,
@@ -64,6 +66,8 @@ pub struct FileReader {
     failed: Option<ClientError>,
     /// How often it goes on where its bytes were moved.
     moves_left: u32,
+    /// A hole is one piece without bytes.
+    whole_holes: bool,
 }
 
 /// Bytes that are being read: the parts of a piece or row group.
@@ -102,7 +106,13 @@ impl FileReader {
             ready: VecDeque::new(),
             failed: None,
             moves_left: MOVES_MAX,
+            whole_holes: false,
         }
+    }
+    /// Holes come as one piece each, whatever their size, without bytes.
+    pub fn whole_holes(mut self) -> FileReader {
+        self.whole_holes = true;
+        self
     }
     /// Reads a run of which the places are known, whatever else of the file changes meanwhile.
     pub(crate) fn of_run(volume: &Volume, attributes: Attributes, shown_as: &str, run: &Run) -> FileReader {
@@ -135,6 +145,9 @@ impl FileReader {
             }
             let Some(Ahead { mut offset, length, hole, task }) = self.ahead.pop_front() else { return Ok(None) };
             self.ahead_bytes -= length;
+            if hole && self.whole_holes {
+                return Ok(Some(FilePiece { offset, length, data: SharedBuf::empty(), hole }));
+            }
             let got = match task.await {
                 Ok(got) => got,
                 Err(join) => {
@@ -143,12 +156,14 @@ impl FileReader {
             };
             for data in got.data.into_iter().filter(|data| !data.is_empty()) {
                 let next = offset + data.len() as u64;
-                self.ready.push_back(FilePiece { offset, data, hole });
+                self.ready.push_back(FilePiece { offset, length: data.len() as u64, data, hole });
                 offset = next;
             }
             if let Some(mut error) = got.failed {
                 // The members know offsets in the chunk.
-                if let ClientError::Unreadable { offset: at, .. } = &mut error {
+                if let ClientError::Unreadable { offset: at, .. } | ClientError::Unavailable { offset: at, .. } =
+                    &mut error
+                {
                     *at = offset;
                 }
                 if self.follows_a_move().await {
@@ -166,7 +181,7 @@ impl FileReader {
             let cluster = self.volume.cluster().clone();
             let (length, hole, task) = match self.plan().await? {
                 Plan::Hole(length) => {
-                    let zeros = ZEROS.slice(..length as usize);
+                    let zeros = ZEROS.slice(..length.min(PIECE_MAX) as usize);
                     (length, true, tokio::spawn(std::future::ready(Got { data: vec![zeros], failed: None })))
                 }
                 Plan::Data(piece) => {
@@ -225,6 +240,10 @@ impl FileReader {
         (self.at, self.planned_extents_to, self.ahead_bytes, self.extents_end) = (offset, offset, 0, false);
     }
 
+    fn hole_max(&self) -> u64 {
+        if self.whole_holes { u64::MAX } else { PIECE_MAX }
+    }
+
     async fn plan(&mut self) -> Result<Plan> {
         loop {
             while self.extents.front().is_some_and(|e| e.file_offset + e.length <= self.at) {
@@ -233,7 +252,7 @@ impl FileReader {
             if let Some(extent) = self.extents.front() {
                 let extent = *extent;
                 if extent.file_offset > self.at {
-                    return Ok(Plan::Hole((extent.file_offset.min(self.end) - self.at).min(PIECE_MAX)));
+                    return Ok(Plan::Hole((extent.file_offset.min(self.end) - self.at).min(self.hole_max())));
                 }
                 let epoch = match &self.epochs {
                     Some(epochs) => epochs.of(self.volume.cluster(), PgId(extent.pg)).await?.0,
@@ -242,7 +261,7 @@ impl FileReader {
                 return self.plan_extent(&extent, epoch);
             }
             if self.extents_end {
-                return Ok(Plan::Hole((self.end - self.at).min(PIECE_MAX)));
+                return Ok(Plan::Hole((self.end - self.at).min(self.hole_max())));
             }
             self.fetch_extents().await?;
         }

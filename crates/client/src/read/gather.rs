@@ -38,6 +38,15 @@ pub(super) struct Torn {
     pub detail: String,
     /// Members that were away or silent would not be enough either.
     pub hopeless: bool,
+    /// Members that gave no answer about it, if it takes no more than these.
+    pub away: Vec<String>,
+}
+
+/// Why a block cannot be had.
+struct Lost {
+    detail: String,
+    hopeless: bool,
+    away: Vec<String>,
 }
 
 /// What one member gave of a window.
@@ -81,8 +90,8 @@ struct Gather<'a> {
     bad: BTreeMap<At, String>,
     /// Blocks that do not match their checksums where they lie.
     rotten: BTreeSet<At>,
-    /// By offset in the logical space: what cannot be had, why, and whether there is no hope in anybody else.
-    lost: BTreeMap<u64, (String, bool)>,
+    /// By offset in the logical space: what cannot be had.
+    lost: BTreeMap<u64, Lost>,
 }
 
 impl Gather<'_> {
@@ -127,9 +136,9 @@ impl Gather<'_> {
         let until = |to: u64| in_file_order(stripe, from, to, |column| &columns[&usize::from(column)]);
         match self.lost.pop_first() {
             None => Ok(until(to)),
-            Some((lost, (detail, hopeless))) => {
+            Some((lost, Lost { detail, hopeless, away })) => {
                 let start = lost.max(from);
-                Err(Torn { data: until(start), from: start, to: (lost + BLOCK).min(to), detail, hopeless })
+                Err(Torn { data: until(start), from: start, to: (lost + BLOCK).min(to), detail, hopeless, away })
             }
         }
     }
@@ -232,6 +241,11 @@ impl Gather<'_> {
             format!("shard {shard} on {}: {text}", self.cluster.disk_name(self.pg.members[*shard].0))
         };
         let hopeless = shards.clone().filter(|shard| !self.rotten.contains(&(*shard, block))).count() < self.codec.k();
+        let silent = lacking.iter().filter(|shard| !self.bad.contains_key(&(**shard, block)));
+        let mut away: Vec<String> = silent.map(|shard| self.cluster.disk_name(self.pg.members[*shard].0)).collect();
+        if shards.len() - lacking.len() + away.len() < self.codec.k() {
+            away.clear();
+        }
         let mut detail = format!(
             "row {}, block {block} of each shard: {} of {} shards needed are there; {}",
             block * BLOCK / stripe.unit(),
@@ -242,7 +256,7 @@ impl Gather<'_> {
         if let Some(trouble) = rows.trouble((column, block)) {
             detail.push_str(&format!("; the others do not belong together: {trouble}"));
         }
-        self.lost.insert(stripe.logical(column as u16, block * BLOCK), (detail, hopeless));
+        self.lost.insert(stripe.logical(column as u16, block * BLOCK), Lost { detail, hopeless, away });
     }
 }
 

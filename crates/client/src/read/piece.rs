@@ -144,6 +144,17 @@ fn epoch_of(cluster: &Cluster, chunk: ChunkId) -> u64 {
     cluster.view().pgs.get(&chunk.pg.0).map_or(0, |pg| pg.epoch.0)
 }
 
+/// Members that may have it intact, and do not serve or gave no answer about their copy.
+fn away(cluster: &Cluster, chunk: ChunkId, failures: &[(u32, Refusal)]) -> Vec<String> {
+    let answered = |refusal: &Refusal| {
+        refusal.damaged || matches!(&refusal.error, NetError::Remote(error) if error.code == ErrorCode::ChunkDeleted)
+    };
+    let view = cluster.view();
+    let members = view.pgs.get(&chunk.pg.0).map(|pg| pg.members.clone()).unwrap_or_default();
+    let is_away = |disk: &u32| !failures.iter().any(|(of, refusal)| of == disk && answered(refusal));
+    members.iter().map(|(disk, _)| *disk).filter(is_away).map(|disk| cluster.disk_name(disk)).collect()
+}
+
 fn unreadable(cluster: &Cluster, salvage: &Salvage, failures: &[(u32, Refusal)]) -> ClientError {
     let chunk = salvage.piece().chunk;
     let mut detail = match failures {
@@ -164,7 +175,7 @@ fn unreadable(cluster: &Cluster, salvage: &Salvage, failures: &[(u32, Refusal)])
         ));
     }
     let (offset, length) = missing.first().copied().unwrap_or((salvage.piece().offset, salvage.piece().length));
-    ClientError::Unreadable { what: chunk.to_string(), offset, length, detail }
+    ClientError::unread(chunk.to_string(), (offset, length), away(cluster, chunk, failures), detail)
 }
 
 /// Asks the first member; the next one as soon as one fails or is slow. The first good answer wins.

@@ -19,6 +19,7 @@ use crate::view::{ClusterView, PgView};
 use cairn_env::buf::{AlignedBuf, BufPool, SharedBuf};
 use cairn_erasure::Codec;
 use cairn_types::{ChunkId, ErrorCode, MemberState, Stripe};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -62,6 +63,8 @@ struct Failure {
     deleted: bool,
     /// Some shard is bad in some of the range, and may be good in the rest; or a member that catches up may have it.
     in_parts: bool,
+    /// Members that do not serve or gave no answer about their shard.
+    away: Vec<String>,
 }
 
 /// Reads it; tries until the cluster's patience ends, all members say that the chunk was deleted, or it is certain that it is
@@ -91,9 +94,10 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
             let hopeless = torn.as_ref().is_some_and(|torn| torn.hopeless);
             if verdict.is_final(hopeless, cluster.clock.now()) || is_over() {
                 let (from, to) = (rows.from, rows.to);
-                let whole = || Torn { data: Vec::new(), from, to, detail: failure.detail, hopeless };
-                let Torn { data, from, to, detail, .. } = torn.unwrap_or_else(whole);
-                let failed = ClientError::Unreadable { what, offset: from, length: to - from, detail };
+                let Failure { detail, away, .. } = failure;
+                let whole = || Torn { data: Vec::new(), from, to, detail, hopeless, away };
+                let Torn { data, from, to, detail, away, .. } = torn.unwrap_or_else(whole);
+                let failed = ClientError::unread(what, (from, to - from), away, detail);
                 return Got { data, failed: Some(failed) };
             }
             gather_next = cluster.clock.now() + gather_pause;
@@ -113,7 +117,7 @@ async fn gather_rows(cluster: &Arc<Cluster>, rows: Rows) -> std::result::Result<
 }
 
 fn failed(detail: impl Into<String>) -> Failure {
-    Failure { detail: detail.into(), deleted: false, in_parts: false }
+    Failure { detail: detail.into(), deleted: false, in_parts: false, away: Vec::new() }
 }
 
 /// The group of a chunk, and its code.
@@ -130,7 +134,19 @@ fn group(view: &ClusterView, rows: Rows) -> std::result::Result<(&PgView, Codec)
 async fn attempt(cluster: &Arc<Cluster>, rows: Rows) -> std::result::Result<Vec<SharedBuf>, Failure> {
     let view = cluster.view();
     let (pg, codec) = group(&view, rows)?;
-    Attempt { cluster, rows, pg, codec, running: JoinSet::new(), deleted: 0, refused: 0, damaged: false }.run().await
+    Attempt {
+        cluster,
+        rows,
+        pg,
+        codec,
+        running: JoinSet::new(),
+        deleted: 0,
+        refused: 0,
+        damaged: false,
+        silent: BTreeSet::new(),
+    }
+    .run()
+    .await
 }
 
 type ShardAnswer = std::result::Result<ShardBytes, ShardError>;
@@ -146,6 +162,8 @@ struct Attempt<'a> {
     refused: usize,
     /// A member has the chunk, but not all of the range.
     damaged: bool,
+    /// Members that said nothing about their shard.
+    silent: BTreeSet<usize>,
 }
 
 impl Attempt<'_> {
@@ -219,6 +237,11 @@ impl Attempt<'_> {
         let answer = answer.map_err(|error| {
             self.refused += 1;
             self.damaged |= error.is_damage();
+            let told =
+                matches!(&error, ShardError::Net(NetError::Remote(remote)) if remote.code == ErrorCode::ChunkDeleted);
+            if !told && !error.is_damage() {
+                self.silent.insert(shard);
+            }
             match &error {
                 ShardError::Net(NetError::Remote(remote)) => {
                     self.deleted += usize::from(remote.code == ErrorCode::ChunkDeleted);
@@ -275,7 +298,10 @@ impl Attempt<'_> {
         let detail = format!("{} of {} shards needed are there; {}", have, self.codec.k(), missing.join("; "));
         let deleted = self.refused > 0 && self.deleted == self.refused;
         let others = self.pg.members.iter().any(|(_, state)| *state != MemberState::Serving);
-        Failure { detail, deleted, in_parts: self.damaged || others }
+        let members = self.pg.members.iter().enumerate();
+        let away = members.filter(|(shard, (_, state))| *state != MemberState::Serving || self.silent.contains(shard));
+        let away = away.map(|(_, (disk, _))| self.cluster.disk_name(*disk)).collect();
+        Failure { detail, deleted, in_parts: self.damaged || others, away }
     }
 }
 

@@ -199,6 +199,26 @@ async fn a_read_that_waits_hears_of_other_members() {
     }
 }
 
+/// A file whose members are all down for a moment would be called damaged; or one that is lost only away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_reached_is_not_damaged() {
+    let mut cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]);
+    let volume = written(&cluster, "r3").await;
+    let members = cluster.members(1);
+    (0..3).for_each(|shard| cluster.damage(members[shard], 5, shard > 0));
+    let (_, error) = read(&volume, 0, LENGTH).await;
+    assert!(matches!(error, Some(ClientError::Unreadable { .. })), "{error:?}");
+    cluster.kill(members[1]);
+    let (_, error) = read(&volume, 0, LENGTH).await;
+    let text = error.as_ref().map(|error| error.to_string()).unwrap_or_default();
+    let Some(ClientError::Unavailable { away, .. }) = &error else { panic!("{error:?}") };
+    assert!(away.len() == 1 && away[0].contains(&format!("disk d{}", members[1])), "{away:?}");
+    assert!(text.contains("cannot be read now") && text.contains("cairn admin status"), "{text}");
+    [0, 2].into_iter().for_each(|shard| cluster.kill(members[shard]));
+    let (_, error) = read(&volume, 0, LENGTH).await;
+    assert!(matches!(&error, Some(ClientError::Unavailable { away, .. }) if away.len() == 3), "{error:?}");
+}
+
 /// A file of which one member is away for a moment would be called lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_are_away_are_waited_for() {
@@ -211,6 +231,7 @@ async fn members_that_are_away_are_waited_for() {
     let volume = patient(&cluster, Duration::from_secs(4)).await;
     let begun = std::time::Instant::now();
     let (_, error) = read(&volume, 0, LENGTH).await;
-    assert!(matches!(error, Some(ClientError::Unreadable { .. })), "{error:?}");
+    let Some(ClientError::Unavailable { away, .. }) = error else { panic!("{error:?}") };
+    assert!(away.len() == 1 && away[0].contains(&format!("disk d{}", members[2])), "{away:?}");
     assert!(begun.elapsed() >= Duration::from_secs(4), "it gave up after {:?}", begun.elapsed());
 }

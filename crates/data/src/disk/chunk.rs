@@ -230,6 +230,13 @@ impl ChunkMem {
         }
     }
 
+    /// Puts in what a block matches.
+    pub(super) fn set_crc(&mut self, block: u32, crc: u32) {
+        if let Some(entry) = self.table.as_mut().and_then(|table| table.get_mut(block as usize)) {
+            *entry = crc;
+        }
+    }
+
     /// The CRCs of the data blocks of the rows of `blocks`, block by block; none but in parity shards, `None` if a block
     /// has none.
     pub(crate) fn row_crcs(&self, blocks: std::ops::Range<u32>) -> Option<Vec<u32>> {

@@ -257,6 +257,11 @@ impl DiskStore {
         Ok(())
     }
 
+    /// The next flush brings home what the chunk has in memory.
+    pub(super) fn note_dirty(&self, chunk: &Arc<Chunk>) {
+        self.home.lock().dirty.insert(chunk.id, chunk.clone());
+    }
+
     /// Brings home what the chunk has in memory; for want of room it stays there.
     fn flush_chunk(&self, chunk: &Arc<Chunk>) -> Result<(), DiskError> {
         let (mut view, punched) = {

@@ -18,6 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use super::chunk::Chunk;
 use super::config::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN};
 use super::files::FileCache;
+use super::generation_file::GenerationFile;
 use super::journal::Journal;
 use super::pg_files::list_or_none;
 use super::queue::WorkQueue;
@@ -43,6 +44,8 @@ impl DiskStore {
     /// Opens the store in a directory whose label and lock the caller has.
     pub fn open(context: DiskContext, config: DiskConfig) -> Result<Arc<Self>, OpenError> {
         check_config(&context, &config)?;
+        // Past the watch: a rise is no write that the next one is for.
+        let generation = GenerationFile::start(&context)?;
         let watch = IoWatch::new(context.clock.clone());
         let watched = WatchedDisk { disk: context.disk, watch: watch.clone() };
         let context = DiskContext { disk: Arc::new(watched), ..context };
@@ -70,10 +73,11 @@ impl DiskStore {
             let records = records.remove(&id).unwrap_or_default();
             keep(replay_chunk(disk.as_ref(), context.cluster, id, &records, &mut dirs)?);
         }
+        still_lost(disk.as_ref(), &chunks, &mut lost, &mut dirs)?;
         for dir in dirs {
             disk.sync_dir(&dir)?;
         }
-        let store = Arc::new(Self::assemble((context, watch), config, found, chunks, pg_files));
+        let store = Arc::new(Self::assemble((context, watch, generation), config, found, chunks, pg_files));
         (*store.lost.lock(), *store.bad_blocks.lock()) = (lost, bad);
         store.journal.write_tail()?;
         store.re_read_if_suspect()?;
@@ -83,7 +87,7 @@ impl DiskStore {
     }
 
     fn assemble(
-        (context, watch): (DiskContext, Arc<IoWatch>),
+        (context, watch, generation): (DiskContext, Arc<IoWatch>, GenerationFile),
         config: DiskConfig,
         found: Found,
         chunks: BTreeMap<ChunkId, Arc<Chunk>>,
@@ -99,6 +103,7 @@ impl DiskStore {
             context,
             config,
             watch,
+            generation,
             chunks: RwLock::new(chunks),
             files,
             pg_files,
@@ -157,6 +162,28 @@ impl DiskStore {
         self.context.disk.sync_dir("")?;
         Ok(())
     }
+}
+
+/// What an earlier start found gone or damaged, and is not back.
+fn still_lost(
+    disk: &dyn Disk,
+    chunks: &BTreeMap<ChunkId, Arc<Chunk>>,
+    lost: &mut Vec<ChunkId>,
+    dirs: &mut BTreeSet<String>,
+) -> Result<(), OpenError> {
+    for dir in list_or_none(disk, paths::PGS)? {
+        let Some(pg) = dir.name.parse().ok().map(PgId).filter(|_| dir.is_dir) else { continue };
+        for entry in disk.list(&paths::pg_dir(pg))? {
+            let Some(id) = paths::lost_index(&entry.name).map(|index| ChunkId { pg, index }) else { continue };
+            if chunks.get(&id).is_some_and(|chunk| chunk.is_sealed()) {
+                disk.remove(&paths::lost_chunk(id))?;
+                dirs.insert(paths::pg_dir(pg));
+            } else if !lost.contains(&id) {
+                lost.push(id);
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_config(context: &DiskContext, config: &DiskConfig) -> Result<(), OpenError> {

@@ -1,4 +1,4 @@
-//! Names of files on a disk: `journal`, `scrub`, `pg/<pg>/state`, `pg/<pg>/<index>.chunk`.
+//! Names of files on a disk: `journal`, `generation`, `scrub`, `pg/<pg>/state`, `pg/<pg>/<index>.chunk`.
 
 use cairn_types::{ChunkId, PgId};
 
@@ -20,6 +20,11 @@ pub const SCRUB_TEMP: &str = "scrub.tmp";
 pub const BAD_BLOCKS: &str = "bad-blocks";
 /// The same in the making.
 pub const BAD_BLOCKS_TEMP: &str = "bad-blocks.tmp";
+
+/// The disk's generation.
+pub const GENERATION: &str = "generation";
+/// The same in the making.
+pub const GENERATION_TEMP: &str = "generation.tmp";
 
 /// Directory of a placement group.
 pub fn pg_dir(pg: PgId) -> String {
@@ -46,6 +51,16 @@ pub fn bad_chunk(chunk: ChunkId) -> String {
     format!("{PGS}/{}/{:010}.bad", chunk.pg.0, chunk.index)
 }
 
+/// Empty; there as long as a chunk that a start found gone or damaged is looked for on other members.
+pub fn lost_chunk(chunk: ChunkId) -> String {
+    format!("{PGS}/{}/{:010}.lost", chunk.pg.0, chunk.index)
+}
+
+/// The index in the name of such a file.
+pub fn lost_index(name: &str) -> Option<u32> {
+    name.strip_suffix(".lost").filter(|digits| digits.len() == 10)?.parse().ok()
+}
+
 /// The index in the name of a chunk file.
 pub fn chunk_index(name: &str) -> Option<u32> {
     name.strip_suffix(".chunk").filter(|digits| digits.len() == 10)?.parse().ok()
@@ -63,5 +78,7 @@ mod tests {
         assert_eq!(chunk_index("0000000042.chunk"), Some(42));
         assert_eq!(chunk_index("0000000042.bad"), None);
         assert_eq!(chunk_index("42.chunk"), None);
+        assert_eq!(lost_chunk(id), "pg/7/0000000042.lost");
+        assert_eq!((lost_index("0000000042.lost"), lost_index("0000000042.chunk")), (Some(42), None));
     }
 }

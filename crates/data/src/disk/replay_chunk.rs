@@ -62,6 +62,7 @@ pub(super) fn replay_chunk(
         ReplayPlan::Nothing => Ok(Outcome::Gone),
         ReplayPlan::Lost => {
             tracing::error!(disk = disk.name(), chunk = %id, "a chunk's file is gone; it is copied from other members");
+            mark_lost(disk, id, dirs)?;
             Ok(Outcome::Lost)
         }
         ReplayPlan::Remove => remove(disk, id, dirs),
@@ -75,6 +76,8 @@ pub(super) fn replay_chunk(
                 kept_as = bad,
                 "a chunk's file is damaged; it is copied from other members"
             );
+            // First: what was set aside would be forgotten at the next start.
+            mark_lost(disk, id, dirs)?;
             disk.rename(&path, &bad)?;
             dirs.insert(paths::pg_dir(id.pg));
             Ok(Outcome::Lost)
@@ -87,6 +90,15 @@ pub(super) fn replay_chunk(
             take_over(disk, header, state, dirs)
         }
     }
+}
+
+/// So that the next start knows it too, as long as the chunk is not back.
+fn mark_lost(disk: &dyn Disk, id: ChunkId, dirs: &mut BTreeSet<String>) -> Result<(), DiskError> {
+    let dir = paths::pg_dir(id.pg);
+    disk.create_dir_all(&dir)?;
+    disk.open(&paths::lost_chunk(id), OpenOptions::CREATE)?.sync_all()?;
+    dirs.insert(dir);
+    Ok(())
 }
 
 fn look(disk: &dyn Disk, cluster: ClusterId, id: ChunkId, path: &str) -> Result<Seen, OpenError> {

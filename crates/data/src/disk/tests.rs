@@ -3,6 +3,7 @@
 mod at_once;
 mod crash;
 mod faults;
+mod generations;
 mod gone;
 mod holes;
 mod interrupted;

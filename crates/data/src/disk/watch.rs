@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cairn_env::disk::DirEntry;
@@ -24,6 +25,8 @@ const FROM_MEMORY: Duration = Duration::from_micros(700);
 pub(crate) struct IoWatch {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    /// Something was changed since that was forgotten.
+    written: AtomicBool,
 }
 
 #[derive(Default)]
@@ -44,7 +47,7 @@ enum Proof {
 
 impl IoWatch {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { clock, state: Mutex::default() })
+        Arc::new(Self { clock, state: Mutex::default(), written: AtomicBool::new(false) })
     }
 
     /// For how long something is under way and nothing was completed.
@@ -52,6 +55,22 @@ impl IoWatch {
         let now = self.clock.now();
         let state = self.state.lock();
         state.running.first_key_value().map_or(Duration::ZERO, |(_, began)| now.since((*began).max(state.completed)))
+    }
+
+    /// Whether anything was written, made, cut or removed.
+    pub(super) fn has_written(&self) -> bool {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn forget_written(&self) {
+        self.written.store(false, Ordering::Relaxed);
+    }
+
+    fn note_written(&self) {
+        // Mostly it is noted already: no write to memory that others read.
+        if !self.has_written() {
+            self.written.store(true, Ordering::Relaxed);
+        }
     }
 
     fn during<T>(&self, proof: Proof, operation: impl FnOnce() -> T) -> T {
@@ -93,12 +112,14 @@ impl Disk for WatchedDisk {
         Ok(Arc::new(WatchedFile { file, watch: self.watch.clone(), direct }))
     }
     fn remove(&self, path: &str) -> Result<(), DiskError> {
+        self.watch.note_written();
         self.see(|disk| disk.remove(path))
     }
     fn remove_dir(&self, path: &str) -> Result<(), DiskError> {
         self.see(|disk| disk.remove_dir(path))
     }
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.watch.note_written();
         self.see(|disk| disk.rename(from, to))
     }
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
@@ -118,6 +139,9 @@ impl Disk for WatchedDisk {
     }
     fn lock(&self, path: &str) -> Result<Box<dyn LockGuard>, DiskError> {
         self.see(|disk| disk.lock(path))
+    }
+    fn is_waiting(&self) -> bool {
+        self.disk.is_waiting()
     }
     fn name(&self) -> &str {
         self.disk.name()
@@ -162,9 +186,11 @@ impl File for WatchedFile {
         self.see(|file| file.will_need(offset, len));
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
+        self.watch.note_written();
         self.transfer(|file| file.write_at(buf, offset))
     }
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(), DiskError> {
+        self.watch.note_written();
         self.transfer(|file| file.write_vectored_at(bufs, offset))
     }
     fn sync_data(&self) -> Result<(), DiskError> {
@@ -177,12 +203,14 @@ impl File for WatchedFile {
         self.see(|file| file.len())
     }
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.watch.note_written();
         self.see(|file| file.set_len(len))
     }
     fn allocate(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
         self.see(|file| file.allocate(offset, len))
     }
     fn punch_hole(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
+        self.watch.note_written();
         self.see(|file| file.punch_hole(offset, len))
     }
     fn allocated_bytes(&self) -> Result<u64, DiskError> {

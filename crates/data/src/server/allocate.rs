@@ -101,6 +101,23 @@ impl Inner {
         }
     }
 
+    /// As primary of members that all are older copies of themselves: goes on above the highest mark that one of them has.
+    pub(super) async fn raise_to_highest(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
+        let question = |disk: DiskId| ReserveIndicesRequest {
+            disk: disk.get(),
+            pg: member.pg.pg.get(),
+            epoch: member.pg.epoch.get(),
+            high_water: 0,
+        };
+        let questions = others(&member.pg, member.disk).into_iter().map(|disk| (disk, question(disk))).collect();
+        let mut highest = 0;
+        for (_, answer) in self.ask_each(&member.pg, Opcode::ReserveIndices, questions).await {
+            let answer: ReserveIndicesResponse = answer?;
+            highest = highest.max(answer.high_water);
+        }
+        raise_mark(member.store.clone(), member.pg.clone(), highest).await.map(drop)
+    }
+
     async fn reserve(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
         let mark = {
             let state = member.runtime.state.lock();

@@ -174,10 +174,13 @@ impl Inner {
         let applied = files.update(pg, |present| match present {
             Some(present) if present.epoch >= new.epoch => None,
             Some(present) => {
-                Some(PgStateRecord { high_water: present.high_water.max(last).max(new.high_water), ..new })
+                // What its mark was before it became older than itself, nobody knows.
+                let skip = if new.older_epoch > present.epoch { LOST_MARK_SKIP } else { 0 };
+                let known = present.high_water.max(last).saturating_add(skip);
+                Some(PgStateRecord { high_water: known.max(new.high_water), ..new })
             }
             None => {
-                let skip = if troubled { LOST_MARK_SKIP } else { 0 };
+                let skip = if troubled || new.older_epoch == new.epoch { LOST_MARK_SKIP } else { 0 };
                 Some(PgStateRecord { high_water: last.saturating_add(skip).max(new.high_water), ..new })
             }
         });
@@ -246,7 +249,9 @@ impl Inner {
                 memory.started_anew = was.is_none();
             }
             // Epochs may follow each other before it has looked.
-            memory.to_look = (memory.to_look || begins) && memory.role == Some(MemberState::Serving);
+            // And where older copies were put together, for what one has that began to serve only now.
+            let put_together = pg.older_epoch != Epoch(0);
+            memory.to_look = (memory.to_look || begins || put_together) && memory.role == Some(MemberState::Serving);
             let first = !std::mem::replace(&mut memory.started, true);
             // The primary waits for the others.
             memory.entered |= first && !primary && state.as_ref().is_ok_and(|state| state.receives_writes());
@@ -274,9 +279,7 @@ impl Inner {
             self.tasks.spawn(async move { inner.look_again(member, look_after).await });
         }
         if state == Ok(MemberState::Serving) {
-            for id in store.take_lost(member.pg.pg) {
-                self.restore_later(&member, id, Duration::ZERO);
-            }
+            self.restore_lost(&member);
         }
         match state {
             Ok(MemberState::Serving) if primary => {
@@ -298,7 +301,7 @@ impl Inner {
         while self.is_current(&member) {
             let looked = match member.is_striped() {
                 true => self.pass_shards(&member, &mut Waits::default()).await,
-                false => self.note_vanished(&member).await.map(|_| true),
+                false => self.note_vanished(&member, 0..=u32::MAX).await.map(|_| true),
             };
             match looked {
                 Ok(true) => {
@@ -357,7 +360,10 @@ impl Inner {
                 Err(error) => Err(error),
             };
             match outcome {
-                Ok(()) => return,
+                Ok(()) => {
+                    self.note_compared(&member);
+                    return;
+                }
                 Err(error) => {
                     tracing::debug!(pg = %member.pg.pg, epoch = %member.pg.epoch, entered, %error, "an epoch's start is repeated");
                     // A member that starts at the same time gets a moment to open its disks.
@@ -370,10 +376,27 @@ impl Inner {
         }
     }
 
+    /// As primary of members that all are older copies of themselves: what is open is as long as on any of them, and what was overwritten is as the latest
+    /// has it. The manager lets them serve; what one lacks altogether it gets then.
+    fn note_compared(&self, member: &Member) {
+        if !member.pg.comparing || !self.is_current(member) {
+            return;
+        }
+        {
+            let mut state = member.runtime.state.lock();
+            if state.epoch == member.pg.epoch {
+                (state.caught_up, state.changed) = (true, true);
+            }
+        }
+        tracing::warn!(pg = %member.pg.pg, epoch = %member.pg.epoch, "all members are older copies of themselves: what each has was compared");
+        self.poke();
+    }
+
     /// What earlier epochs left: overwrites that not all have, open chunks.
     async fn end_earlier(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
         self.settle_epoch(member).await?;
-        self.seal_old(member).await
+        self.seal_old(member).await?;
+        if member.pg.comparing { self.raise_to_highest(member).await } else { Ok(()) }
     }
 
     /// Whether the disk is still in the member's epoch.
@@ -461,6 +484,8 @@ fn decode_state(
         term,
         scheme,
         retired: state.retired || drops,
+        comparing: state.comparing,
+        older_epoch: Epoch(state.older_epoch),
         members,
     })
 }

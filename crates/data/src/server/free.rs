@@ -107,6 +107,13 @@ impl Inner {
             }
             join_done.done(number, code);
         });
+        if self.missing.lock().freed((disk, id)) {
+            let lost = id;
+            // Nobody has it, and a file that named it is gone: whatever else named it is for the check of the volume to say.
+            if let Err(error) = store.control(move |store| store.forget_lost(lost)) {
+                tracing::debug!(%disk, chunk = %id, %error, "the next start looks for the chunk once more");
+            }
+        }
         if let Err(error) = store.punch(id, ranges, done) {
             // Deleted meanwhile: there is nothing left to free.
             let code = match error.code() {

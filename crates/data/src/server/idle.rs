@@ -13,6 +13,7 @@ use cairn_types::{ChunkId, DiskId};
 use super::Inner;
 use super::allocate::others;
 use super::disk_calls::wait;
+use super::missing::Found;
 use super::restore::is_part;
 use crate::disk::Chunk;
 
@@ -69,7 +70,7 @@ impl Inner {
             return Ok(());
         }
         if is_part(&member, id) && self.is_longer_elsewhere(&member, id).await? {
-            self.restore_later(&member, id, Duration::ZERO);
+            self.restore_later(&member, id, Found::Reader, Duration::ZERO);
             return Ok(());
         }
         // Here first: nothing is appended any more, so the others get no more either. It may have been dead, and be gone.

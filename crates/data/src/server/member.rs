@@ -181,6 +181,7 @@ impl Inner {
                 WireError::new(ErrorCode::NotServing, text)
             }
             Fence::NotPrimary { .. } => WireError::new(ErrorCode::NotPrimary, text),
+            Fence::Comparing { .. } => WireError::new(ErrorCode::Overloaded, text),
             Fence::BelowMinimum { .. } => WireError::new(ErrorCode::BelowMinimum, text),
             Fence::Retired { .. } => WireError::new(ErrorCode::PgFull, text),
             Fence::Over { .. } => WireError::new(ErrorCode::ChunkSealed, text),

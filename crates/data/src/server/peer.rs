@@ -117,6 +117,7 @@ pub(crate) fn hop_error(disk: DiskId, error: CallError) -> WireError {
             | ErrorCode::UnknownPg
             | ErrorCode::Missing
             | ErrorCode::NotInPlace
+            | ErrorCode::UnknownOperation
             | ErrorCode::BadRequest => error,
             _ => WireError::chain_failed(disk.get(), format!("{disk} failed: {error}")),
         },
@@ -146,6 +147,8 @@ pub(crate) fn state_message(pg: &PgStateRecord) -> PgState {
         retired: pg.retired,
         // What the primary may have given, nobody gives again.
         index_floor: pg.high_water,
+        comparing: pg.comparing,
+        older_epoch: pg.older_epoch.get(),
         ..PgState::default()
     }
 }

@@ -26,7 +26,7 @@ const LIST_RUNS_MAX: usize = 32 << 10;
 
 impl Inner {
     pub(super) fn read(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
-        let checked = request.decode().and_then(|asked: ReadRequest| Ok((self.check_read(&asked)?, asked)));
+        let checked = request.decode().and_then(|asked: ReadRequest| Ok((self.check_read(&asked, request)?, asked)));
         let ((member, id), asked) = match checked {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
@@ -80,7 +80,7 @@ impl Inner {
         Ok(())
     }
 
-    fn check_read(&self, asked: &ReadRequest) -> Result<(Member, ChunkId), WireError> {
+    fn check_read(&self, asked: &ReadRequest, request: &Request<'_>) -> Result<(Member, ChunkId), WireError> {
         // Before everything else: what came with it has been told by now.
         let word = self.check_word();
         let (member, id) = self.chunk_member(asked.chunk.as_ref(), true)?;
@@ -92,6 +92,10 @@ impl Inner {
             false => fence::check_read(pg, member.disk),
         };
         fence.map_err(|fence| self.refuse(fence))?;
+        if request.peer.hello.kind != PeerKind::Server {
+            // Those that compare read from each other.
+            fence::check_compared(pg).map_err(|fence| WireError::new(ErrorCode::Unavailable, fence.to_string()))?;
+        }
         if asked.sure && !member.is_striped() {
             word?;
             self.check_compared(&member)?;

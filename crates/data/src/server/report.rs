@@ -43,6 +43,7 @@ impl Contributor for DataServer {
             let found = registration.disks.iter().find(|(of, id)| *of == uuid && !uuid.is_none() && id.get() != 0);
             let Some((_, id)) = found else { continue };
             slot.register(registration.cluster, registration.node, *id, &inner.parts)?;
+            slot.generation_confirmed();
             if let Some(store) = slot.store() {
                 inner.by_id.write().insert(*id, slot.clone());
                 inner.start_scrub(*id, &store);
@@ -69,8 +70,19 @@ impl Contributor for DataServer {
         self.inner.word.asked(self.inner.clock.now());
         self.inner.store_told();
         self.inner.drop_retired();
+        self.inner.parts.pool.trim();
+        for store in self.inner.slots.iter().filter_map(|slot| slot.store()) {
+            store.rise_later();
+        }
+        for disk in &mut heartbeat.disks {
+            // Where it came from was told with the registration.
+            let before = disk.generations.len().saturating_sub(1);
+            disk.generations.drain(..before);
+        }
         heartbeat.pgs.extend(self.inner.pg_reports());
         heartbeat.unhealed.extend(self.inner.unhealed_reports());
+        heartbeat.missing.extend(self.inner.missing_reports());
+        heartbeat.refused.extend(self.inner.refused_reports());
         heartbeat.problem =
             self.inner.left_out().into_iter().fold(std::mem::take(&mut heartbeat.problem), |said, more| {
                 if said.is_empty() { more } else { format!("{said}; {more}") }
@@ -173,7 +185,7 @@ fn report(member: &Member) -> PgReport {
         used_bytes: used,
         open_chunks: open,
         high_water: member.pg.high_water,
-        caught_up: caught_up && syncing,
+        caught_up: caught_up && (syncing || member.pg.comparing),
         waits_for: if syncing { waits_for } else { String::new() },
         dropped: has_dropped(member),
     }

@@ -1,50 +1,31 @@
-//! Chunks that a serving member should have and lacks: its file was set aside as damaged, or vanished. A reader that gets
-//! Missing here, the start that found the damage, or the end of a scrub ([`super::vanished`]) has it brought back from the others in the background.
+//! Chunks that a serving member should have and lacks: its file was set aside as damaged, or vanished, or ends early. A reader that gets
+//! Missing here, the start that found the damage, or the comparison of lists ([`super::vanished`]) has it brought back from the others in the background.
 //!
 //! Invariants: only a serving member, only below the high-water mark, never what was freed here in this epoch; one at a
-//! time, after a pause in which a deletion that is under way reaches everybody; a chunk is tried again only after
-//! `restore_again`. What is remembered is bounded by [`RESTORES_MAX`].
+//! time, after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it. What is remembered,
+//! and what is told of it, is in [`super::missing`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_chunk_core::fence;
 use cairn_format::crc_table::blocks_of;
-use cairn_types::{ChunkId, DiskId, ErrorCode, MemberState, Time};
+use cairn_types::{ChunkId, DiskId, ErrorCode, MemberState};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 
 use super::Inner;
 use super::catch_up_shards::stopping;
 use super::member::Member;
+use super::missing::{Found, Noted, Restored};
 use crate::disk::Chunk;
 use crate::disk::metrics::add;
 
-/// Chunks that wait or were tried lately; more are left to their next reader.
-const RESTORES_MAX: usize = 1024;
-
-/// Attempts that follow a failed one without anybody asking.
-const TRIES_MAX: u32 = 8;
+/// So many attempts in vain are told at WARN.
+const TRIES_TOLD: u32 = 8;
 /// Longest sleep before looking whether something else is due earlier.
 const NAP: Duration = Duration::from_millis(250);
-
-/// What waits, and what was tried.
-#[derive(Default)]
-pub(super) struct Restores {
-    due: BTreeSet<(Time, DiskId, ChunkId)>,
-    /// When it was noted or tried last, and how often in vain.
-    noted: BTreeMap<(DiskId, ChunkId), (Time, u32)>,
-    running: bool,
-}
-
-#[cfg(test)]
-impl Restores {
-    /// How often a chunk was tried in vain.
-    pub(super) fn tries(&self, disk: DiskId, id: ChunkId) -> u32 {
-        self.noted.get(&(disk, id)).map_or(0, |(_, tries)| *tries)
-    }
-}
 
 /// Keeps a chunk from being brought twice, and from being freed half, as long as it lives.
 pub(super) struct Bringing<'a> {
@@ -79,7 +60,7 @@ impl Inner {
 
     /// Somebody asked for bytes of a chunk that are not here.
     pub(super) fn note_missing(self: &Arc<Self>, member: &Member, id: ChunkId) {
-        self.restore_later(member, id, self.config.restore_delay);
+        self.restore_later(member, id, Found::Reader, self.config.restore_delay);
     }
 
     /// The same of a copy; there mostly its writer has not come so far. One of an earlier epoch that is open was not brought back whole.
@@ -103,46 +84,40 @@ impl Inner {
         Ok(false)
     }
 
-    /// Has a chunk brought back after `pause`, if it was not tried lately; `false`: there is no room for it now.
-    pub(super) fn restore_later(self: &Arc<Self>, member: &Member, id: ChunkId, pause: Duration) -> bool {
+    /// Has a chunk brought back after `pause`; `false`: there is no room for it now.
+    pub(super) fn restore_later(self: &Arc<Self>, member: &Member, id: ChunkId, found: Found, pause: Duration) -> bool {
         if !lacks(member, id) {
+            if found == Found::Start {
+                self.forget_lost(member, id);
+            }
             return true;
         }
-        let (now, again) = (self.clock.now(), self.config.restore_again + pause);
-        let mut restores = self.restores.lock();
-        if restores.noted.len() >= RESTORES_MAX {
-            restores.noted.retain(|_, (at, _)| now.since(*at) < again);
-        }
-        let key = (member.disk, id);
-        let known = restores.noted.get(&key).is_some_and(|(at, _)| now.since(*at) < again);
-        if known || restores.noted.len() >= RESTORES_MAX {
-            return known;
-        }
-        // Mostly one whose writer was interrupted before it was acknowledged. What was damaged or vanished is told by the start.
-        tracing::info!(disk = %member.disk, chunk = %id, "a chunk was asked for of which nothing, or less, is here; looking at the other members");
-        restores.noted.insert(key, (now, 0));
-        restores.due.insert((now + pause, member.disk, id));
-        if !std::mem::replace(&mut restores.running, true) {
+        let again = self.config.restore_again + pause;
+        let noted = self.missing.lock().note((member.disk, id), found, self.clock.now(), pause, again);
+        if noted == Noted::Begin {
             let inner = self.clone();
             self.tasks.spawn(async move { inner.restore_all().await });
         }
-        true
+        noted != Noted::Full
+    }
+
+    /// Chunks that the start found gone or damaged; those for which there is no room come at the next comparison.
+    pub(super) fn restore_lost(self: &Arc<Self>, member: &Member) {
+        for id in member.store.take_lost(member.pg.pg) {
+            if !self.restore_later(member, id, Found::Start, Duration::ZERO) {
+                member.store.put_back_lost(id);
+            }
+        }
     }
 
     async fn restore_all(self: Arc<Self>) {
         loop {
             let now = self.clock.now();
-            let (due, disk, id) = {
-                let mut restores = self.restores.lock();
-                let Some(first) = restores.due.first().copied().filter(|_| !self.is_stopping()) else {
-                    restores.running = false;
-                    return;
-                };
-                if first.0 <= now {
-                    restores.due.pop_first();
-                }
-                first
-            };
+            if self.is_stopping() {
+                self.missing.lock().stop();
+                return;
+            }
+            let Some((due, disk, id)) = self.missing.lock().take_first(now) else { return };
             if due > now {
                 tokio::time::sleep(due.since(now).min(NAP)).await;
                 continue;
@@ -152,40 +127,57 @@ impl Inner {
         }
     }
 
-    fn note_outcome(&self, disk: DiskId, id: ChunkId, outcome: Result<bool, WireError>) {
-        let now = self.clock.now();
-        let mut restores = self.restores.lock();
-        let tries = restores.noted.get(&(disk, id)).map_or(0, |(_, tries)| *tries);
-        let tries = if outcome.is_err() { tries + 1 } else { 0 };
-        restores.noted.insert((disk, id), (now, tries));
+    fn note_outcome(&self, disk: DiskId, id: ChunkId, outcome: Result<Restored, WireError>) {
+        let restored = outcome.as_ref().ok().copied();
+        let tries = self.missing.lock().ended((disk, id), restored, self.clock.now());
         match outcome {
-            Ok(true) => tracing::info!(%disk, chunk = %id, "a chunk that was missing is back"),
-            Ok(false) => tracing::debug!(%disk, chunk = %id, "nothing to bring back"),
-            Err(error) if tries <= TRIES_MAX => {
+            Ok(Restored::Back) => tracing::info!(%disk, chunk = %id, "a chunk that was missing is back"),
+            Ok(Restored::Nowhere) if tries == 1 => {
+                tracing::error!(%disk, chunk = %id, "no other member has anything of a chunk whose file was damaged or gone; cairn admin fsck names the files that lost bytes, if any did");
+            }
+            Ok(Restored::Settled | Restored::Nowhere) => tracing::debug!(%disk, chunk = %id, "nothing to bring back"),
+            Ok(Restored::Unsure) => {
+                tracing::debug!(%disk, chunk = %id, tries, "who has a missing chunk is asked again")
+            }
+            Err(error) if tries != TRIES_TOLD => {
                 tracing::debug!(%disk, chunk = %id, %error, tries, "a missing chunk is tried again");
-                let pause = self.config.retry_pause * (1 << tries);
-                restores.due.insert((now + pause.min(self.config.restore_again), disk, id));
             }
             Err(error) => {
-                tracing::warn!(%disk, chunk = %id, %error, "a chunk that is missing was not brought back; its next reader has it tried again");
+                tracing::warn!(%disk, chunk = %id, %error, "a chunk that is missing could not be brought back so far; it is tried again");
             }
+        }
+        if matches!(restored, Some(Restored::Back | Restored::Settled))
+            && let Ok(member) = self.member(disk.get(), id.pg.get(), 0)
+        {
+            self.forget_lost(&member, id);
         }
     }
 
-    /// Brings one chunk back; `false` when it is here, or nobody has it.
-    async fn restore(self: &Arc<Self>, disk: DiskId, id: ChunkId) -> Result<bool, WireError> {
+    /// The next start does not look for it.
+    pub(super) fn forget_lost(&self, member: &Member, id: ChunkId) {
+        let begun = member.store.control(move |store| store.forget_lost(id));
+        if let Err(error) = begun {
+            tracing::debug!(disk = %member.disk, chunk = %id, %error, "the next start looks for the chunk once more");
+        }
+    }
+
+    /// Brings one chunk back.
+    async fn restore(self: &Arc<Self>, disk: DiskId, id: ChunkId) -> Result<Restored, WireError> {
+        if self.slot(disk).is_none() {
+            return Ok(Restored::Settled);
+        }
         let member = self.member(disk.get(), id.pg.get(), 0)?;
         if !lacks(&member, id) {
-            return Ok(false);
+            // One that catches up is brought everything, and looks for what is left when it serves.
+            let syncs = fence::state_of(&member.pg, disk).is_ok_and(|state| state != MemberState::Serving);
+            let needed = syncs && !member.pg.retired && !member.runtime.state.lock().was_deleted(id.index);
+            return Ok(if needed { Restored::Unsure } else { Restored::Settled });
         }
         let before = member.store.info(id).map_or(0, |info| info.length);
-        if member.is_striped() {
-            let holders = self.holders(&member, id).await?;
-            self.bring_shard(&member, id, holders).await?;
-        } else if !member.store.info(id).is_some_and(|here| here.sealed) {
-            // Nothing is here, or what an attempt brought that ended early.
-            self.copy_back(&member, id).await?;
-        }
+        let outcome = match member.is_striped() {
+            true => self.rebuild_back(&member, id).await?,
+            false => self.copy_back(&member, id).await?,
+        };
         let restored = member.store.info(id).is_some_and(|info| info.length > before);
         if restored {
             add(&member.store.metrics().restored_chunks, 1);
@@ -195,34 +187,61 @@ impl Inner {
             let text = format!("{id}: a new epoch of its group began while it was brought back");
             return Err(WireError::new(ErrorCode::Unavailable, text));
         }
-        Ok(restored)
+        Ok(if restored && outcome == Restored::Settled { Restored::Back } else { outcome })
+    }
+
+    /// Rebuilds a shard from those of the other members.
+    async fn rebuild_back(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<Restored, WireError> {
+        let holders = self.holders(member, id).await?;
+        let asked = holders.len();
+        if holders.iter().filter(|(_, theirs)| theirs.is_some()).count() >= member.pg.scheme.read_minimum() {
+            self.missing.lock().is_elsewhere((member.disk, id));
+        }
+        let same = self.bring_shard(member, id, holders).await?;
+        Ok(match member.store.info(id) {
+            // Or its writer is at it.
+            Some(here) if here.sealed || here.creation_epoch >= member.pg.epoch => Restored::Settled,
+            None if same && asked + 1 == member.pg.scheme.members() => Restored::Nowhere,
+            _ => Restored::Unsure,
+        })
     }
 
     /// Copies a replicated chunk from the member that has most of it.
-    async fn copy_back(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<(), WireError> {
-        let mut sources = Vec::new();
+    async fn copy_back(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<Restored, WireError> {
+        let here = member.store.info(id);
+        let written = here.as_ref().is_some_and(|here| here.creation_epoch >= member.pg.epoch);
+        let enough = here.as_ref().filter(|here| here.sealed).map(|here| here.length);
+        let (mut sources, mut problem, mut open, mut freed) = (Vec::new(), None, false, false);
         let others: Vec<DiskId> = fence::serving(&member.pg).filter(|other| *other != member.disk).collect();
-        let mut problem = None;
+        let all = others.len() + 1 == member.pg.scheme.members();
         for other in others {
             match self.look_up(member, other, id).await {
                 // An open one comes through the chain, or its primary is about to seal it.
-                Ok(Some(theirs)) if theirs.sealed => sources.push((theirs.length, other, theirs.punched_blocks)),
-                Ok(_) => {}
+                Ok(Some(theirs)) if !theirs.sealed => open = true,
+                Ok(Some(theirs)) if theirs.punched_blocks >= u64::from(blocks_of(theirs.length)) => freed = true,
+                Ok(Some(theirs)) => sources.push((theirs.length, other)),
+                Ok(None) => {}
                 Err(error) => problem = Some(error),
             }
         }
-        sources.retain(|(length, _, punched)| *punched < u64::from(blocks_of(*length)));
+        sources.retain(|(length, _)| enough.is_none_or(|enough| *length > enough));
         sources.sort_unstable_by(|a, b| b.cmp(a));
         if sources.is_empty() {
-            return problem.map_or(Ok(()), Err);
+            return match problem {
+                Some(error) => Err(error),
+                None if enough.is_some() || written || freed => Ok(Restored::Settled),
+                None if open || !all || here.is_some() => Ok(Restored::Unsure),
+                None => Ok(Restored::Nowhere),
+            };
         }
+        self.missing.lock().is_elsewhere((member.disk, id));
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
-        let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(()) };
-        let mut sources: Vec<DiskId> = sources.into_iter().map(|(_, source, _)| source).collect();
-        let mut outcome = Ok(());
+        let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(Restored::Unsure) };
+        let mut sources: Vec<DiskId> = sources.into_iter().map(|(_, source)| source).collect();
+        let mut outcome = Ok(Restored::Settled);
         for _ in 0..sources.len() {
             match self.copy_chunk(member, &sources, id, member.store.info(id)).await {
-                Ok(_was_same) => return Ok(()),
+                Ok(_was_same) => return Ok(Restored::Settled),
                 Err(error) => outcome = Err(error),
             }
             // By the table of another one.

@@ -21,9 +21,10 @@ use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use super::disk_calls::on_control;
 use super::{Inner, Refused};
 use crate::disk::metrics::add;
-use crate::disk::{Chunk, DataError, DiskStore};
+use crate::disk::{Chunk, DataError, DiskStore, TablesAtRest};
 
 /// Blocks read at a time.
 const PIECE_BLOCKS: u32 = 256;
@@ -84,6 +85,11 @@ impl Scrubs {
         now.rate_max = settings.number("scrub_rate_max").unwrap_or(now.rate_max);
         drop(now);
         self.disks.lock().values().for_each(|scrub| scrub.wake.notify_one());
+    }
+
+    /// In which everything is read once.
+    pub(super) fn period(&self) -> Duration {
+        self.settings.lock().period
     }
 }
 
@@ -216,6 +222,8 @@ impl Inner {
             // It is sealed soon; the next pass meets it.
             return 0;
         }
+        let sum_off = tables_at_rest(disk, store, chunk).await == Some(TablesAtRest::SumOff);
+        let mut all_good = true;
         let blocks = u32::try_from(info.length.div_ceil(BLOCK_SIZE as u64)).unwrap_or(u32::MAX);
         let mut at = 0;
         while at < blocks && !chunk.is_deleted() && !self.is_stopping() {
@@ -233,10 +241,12 @@ impl Inner {
                 }
                 Err(error) => {
                     tracing::warn!(%disk, chunk = %info.id, %error, "a chunk cannot be scrubbed");
+                    all_good = false;
                     break;
                 }
             };
             read += bytes;
+            all_good &= bad.is_empty();
             let healed = self.heal_scrubbed(disk, store, info.id, &bad).await;
             let rate = {
                 let mut progress = scrub.state.lock();
@@ -249,6 +259,9 @@ impl Inner {
             add(&store.metrics().scrub_bad, bad.len() as u64);
             tokio::time::sleep(Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)).await;
             self.let_others_first(store).await;
+        }
+        if sum_off && all_good && at >= blocks {
+            mend_sum(disk, store, chunk).await;
         }
         read
     }
@@ -344,6 +357,22 @@ async fn verify(store: &Arc<DiskStore>, chunk: &Arc<Chunk>, piece: Range<u32>) -
         let _gone = sender.send(store.verify_blocks(&chunk, piece));
     })?;
     receiver.await.unwrap_or_else(|_| Err(DataError::Stopping { disk: store.name().into() }))
+}
+
+/// How the chunk's tables are at rest; `None`: that could not be seen now.
+async fn tables_at_rest(disk: DiskId, store: &Arc<DiskStore>, chunk: &Arc<Chunk>) -> Option<TablesAtRest> {
+    let (of, id) = (chunk.clone(), chunk.info().id);
+    let found = on_control(store, move |store| store.verify_tables(&of)).await;
+    found
+        .inspect_err(|error| tracing::debug!(%disk, chunk = %id, %error, "the tables of a chunk cannot be looked at"))
+        .ok()
+}
+
+async fn mend_sum(disk: DiskId, store: &Arc<DiskStore>, chunk: &Arc<Chunk>) {
+    let (of, id) = (chunk.clone(), chunk.info().id);
+    if let Err(error) = on_control(store, move |store| store.mend_sum(&of)).await {
+        tracing::debug!(%disk, chunk = %id, %error, "the sum of a chunk's tables stays as it is");
+    }
 }
 
 /// On the control thread as well: a sync may take its time. Returns when it is kept, or cannot be.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use cairn_env::{BufPool, Clock, Disk, Rng};
 use cairn_format::label::LabelKind;
 use cairn_store::{KnownDisks, LabelledDir};
+use cairn_types::generation::Lineage;
 use cairn_types::{ClusterId, DiskId, DiskUuid, NodeId};
-use cairn_wire::manager::DiskReport;
+use cairn_wire::manager::{DiskGeneration, DiskReport};
 use parking_lot::{Mutex, RwLock};
 
 use crate::disk::{DiskConfig, DiskContext, DiskStore};
@@ -24,6 +25,8 @@ pub(crate) struct Slot {
     dir: Mutex<Option<LabelledDir>>,
     store: RwLock<Option<Arc<DiskStore>>>,
     problem: Mutex<Option<String>>,
+    /// What was told of its generations last.
+    told: Mutex<Lineage>,
 }
 
 /// What stores are made with.
@@ -43,7 +46,13 @@ impl Slot {
             Some(known) => LabelledDir::open_disk(at, known, cluster, rng, now),
             None => LabelledDir::open(at, LabelKind::Disk, cluster, rng, now),
         };
-        let slot = Self { disk, dir: Mutex::default(), store: RwLock::default(), problem: Mutex::default() };
+        let slot = Self {
+            disk,
+            dir: Mutex::default(),
+            store: RwLock::default(),
+            problem: Mutex::default(),
+            told: Mutex::default(),
+        };
         match dir {
             Ok(dir) => {
                 let known = dir.label().cluster;
@@ -87,6 +96,13 @@ impl Slot {
     /// Its chunks, if it is in use.
     pub(crate) fn store(&self) -> Option<Arc<DiskStore>> {
         self.store.read().clone()
+    }
+
+    /// The manager knows what it was told last.
+    pub(crate) fn generation_confirmed(&self) {
+        if let Some(store) = self.store() {
+            store.generation_confirmed(&self.told.lock());
+        }
     }
 
     /// What is wrong with it.
@@ -155,6 +171,10 @@ impl Slot {
             (Some(_), false) => QUARANTINED,
             (None, false) => GOOD,
         };
+        let lineage = store.as_ref().map(|store| store.lineage()).unwrap_or_default();
+        let runs = lineage.runs.iter().map(|run| DiskGeneration { number: run.number, nonce: run.nonce });
+        let (generations, generation_confirmed) = (runs.collect(), lineage.confirmed);
+        *self.told.lock() = lineage;
         let space = if store.is_some() { space } else { self.disk.space().unwrap_or_default() };
         DiskReport {
             disk: self.id().get(),
@@ -168,6 +188,9 @@ impl Slot {
             health,
             problem: problem.unwrap_or_default(),
             chunks: store.as_ref().map_or(0, |store| store.chunk_count() as u64),
+            generations,
+            generation_confirmed,
+            tells_generations: store.is_some(),
             bad_blocks: store
                 .as_ref()
                 .map_or(0, |store| store.metrics().bad_blocks.load(std::sync::atomic::Ordering::Relaxed)),

@@ -13,6 +13,8 @@ use tokio::sync::oneshot;
 use super::fetch::TELL_AGAIN;
 use super::heal_log::{AGAIN_AFTER, HealLog};
 use super::later::Later;
+use super::missing::Missing;
+use super::refusals::Refusals;
 use super::slot::{Slot, StoreParts};
 use super::unhealed::Unhealed;
 use super::{DataServer, Inner};
@@ -116,7 +118,8 @@ impl DataServer {
             unhealed: Mutex::new(Unhealed::new(config.heal_pause)),
             unmended: Mutex::new(Later::new(config.heal_pause)),
             bringing: Mutex::default(),
-            restores: Mutex::default(),
+            refusals: Refusals::default(),
+            missing: Mutex::new(Missing::new(config.retry_pause, config.restore_again)),
             scrubs: super::scrub::Scrubs::default(),
             pace: super::pace::Pace::default(),
             word: super::word::Word::default(),
@@ -129,6 +132,7 @@ impl DataServer {
         });
         inner.start_idle_seals();
         inner.start_healing_again();
+        inner.start_comparing();
         Ok(Self { inner })
     }
 }

@@ -2,9 +2,11 @@
 
 mod appends;
 mod cluster;
+mod compared;
 mod failures;
 mod forgetful;
 mod joins;
+mod older;
 mod overwrite_lives;
 mod overwrites;
 mod rebuilds;

@@ -1,7 +1,8 @@
 //! [`AlignedBuf`]: one growable-to-capacity, page-aligned buffer.
 //!
 //! Invariants: the start is aligned to [`BUF_ALIGN`], the capacity never changes, `len <= capacity`, and the whole
-//! capacity is initialised. Not here: who bounds the number of buffers (`pool.rs`).
+//! capacity is initialised. The memory of a large buffer goes back to the system when it is freed, whatever the
+//! allocator keeps. Not here: who bounds the number of buffers (`pool.rs`).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -15,6 +16,10 @@ use super::shared::SharedBuf;
 /// Alignment, in bytes, of every buffer's start and capacity: the page size, and enough for direct I/O on any disk
 /// with logical blocks of up to 4 KiB.
 pub const BUF_ALIGN: usize = 4096;
+
+/// From this size on memory comes from the system and goes back there: an allocator keeps what it was given, at least
+/// what lies below something in use.
+const FROM_SYSTEM: usize = 128 << 10;
 
 /// Owned aligned memory without a length; freed on drop. Whole of it is initialised.
 pub(super) struct RawBuf {
@@ -31,6 +36,14 @@ impl RawBuf {
     /// Allocates zeroed memory. `capacity` must be a positive multiple of [`BUF_ALIGN`].
     pub(super) fn new(capacity: usize) -> Self {
         let layout = Self::layout(capacity);
+        if capacity >= FROM_SYSTEM {
+            let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: a new private mapping at a place of the kernel's choice touches no memory that is in use.
+            let raw = unsafe { libc::mmap(std::ptr::null_mut(), capacity, rights, flags, -1, 0) };
+            let start = if raw == libc::MAP_FAILED { None } else { NonNull::new(raw.cast()) };
+            let Some(start) = start else { handle_alloc_error(layout) };
+            return Self { start, capacity };
+        }
         // SAFETY: `layout` has a non-zero size (checked in `layout`).
         let raw = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(raw) else { handle_alloc_error(layout) };
@@ -52,6 +65,12 @@ impl RawBuf {
 
 impl Drop for RawBuf {
     fn drop(&mut self) {
+        if self.capacity >= FROM_SYSTEM {
+            // SAFETY: `start` was mapped by `new` with this very length and is unmapped once.
+            let failed = unsafe { libc::munmap(self.start.as_ptr().cast(), self.capacity) };
+            debug_assert_eq!(failed, 0, "a mapping of our own can be unmapped");
+            return;
+        }
         // SAFETY: `start` was allocated by `new` with this very layout and is freed once.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
     }

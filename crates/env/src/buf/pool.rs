@@ -5,7 +5,8 @@
 //!
 //! Capacities are rounded up to a size class (powers of two with quarter steps, at least [`BUF_ALIGN`]), so at most
 //! a quarter of what is asked is lost and buffers fit one another's place. The most recently returned buffer of a
-//! class is handed out first: it is the one still in the processor's cache.
+//! class is handed out first: it is the one still in the processor's cache. Buffers that nobody needs any more are freed
+//! by whoever has a timer ([`BufPool::trim`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -20,6 +21,8 @@ use crate::clock::monotonic_now;
 
 /// Requests that may wait at one pool; further ones are refused as exhausted.
 pub const POOL_WAITERS_MAX: usize = 65_536;
+/// How often owners of pools call [`BufPool::trim`].
+pub const POOL_TRIM_EVERY: Duration = Duration::from_secs(2);
 
 /// Why a pool gave no buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +64,8 @@ pub(super) struct PoolShared {
 struct State {
     in_use: usize,
     idle: usize,
+    /// The least that was idle since the last trim: nobody needed these bytes meanwhile.
+    idle_least: usize,
     /// Size class → returned buffers, the last returned at the end.
     free: BTreeMap<usize, Vec<RawBuf>>,
     waiters: VecDeque<Waiter>,
@@ -97,7 +102,21 @@ impl State {
             self.free.remove(&class);
         }
         self.idle -= raw.as_ref().map_or(0, RawBuf::capacity);
+        self.idle_least = self.idle_least.min(self.idle);
         raw
+    }
+
+    /// Takes out what nobody needed since the last time.
+    fn trim(&mut self) -> Vec<RawBuf> {
+        let mut unneeded = Vec::new();
+        let mut least = self.idle_least;
+        // The large ones first: few calls give much back.
+        while let Some(&class) = self.free.range(..=least).next_back().map(|(class, _)| class) {
+            least -= class;
+            unneeded.extend(self.pop_free(class));
+        }
+        self.idle_least = self.idle;
+        unneeded
     }
 
     fn front_waker(&self) -> Option<Waker> {
@@ -167,6 +186,17 @@ impl BufPool {
     pub fn held(&self) -> usize {
         let state = self.shared.lock();
         state.in_use + state.idle
+    }
+
+    /// Whether somebody waits for a buffer.
+    pub fn is_contended(&self) -> bool {
+        !self.shared.lock().waiters.is_empty()
+    }
+
+    /// Frees what was idle all the time since the last call. To be called every [`POOL_TRIM_EVERY`] by whoever has a timer.
+    pub fn trim(&self) {
+        let unneeded = self.shared.lock().trim();
+        drop(unneeded);
     }
 
     fn class_for(&self, capacity: usize) -> Result<usize, BufError> {

@@ -43,6 +43,36 @@ fn returned_memory_is_reused() {
     assert_eq!(pool.try_take(60_000).unwrap().as_ptr(), address);
 }
 
+/// What a burst took would stay with the process for ever, also when nobody needs it any more.
+#[test]
+fn idle_memory_goes_back_when_nobody_needs_it() {
+    let pool = BufPool::new(16 << 20);
+    let burst: Vec<_> = (0..4).map(|_| pool.try_take(4 << 20).unwrap()).collect();
+    drop(burst);
+    pool.trim();
+    assert_eq!(pool.idle(), 16 << 20, "all of it was in use a moment ago");
+    drop(pool.try_take(4 << 20).unwrap());
+    pool.trim();
+    assert_eq!(pool.idle(), 4 << 20, "one was needed meanwhile, three were not");
+    let resident = || {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    drop(pool);
+    // The allocator must not keep it instead: with something small in use above, it would.
+    let before = resident();
+    let pool = BufPool::new(512 << 20);
+    let mut burst: Vec<_> = (0..100).map(|_| (pool.try_take(4 << 20).unwrap(), vec![1u8; 100_000])).collect();
+    burst.iter_mut().for_each(|(buf, _)| buf.resize(4 << 20));
+    let small: Vec<_> = burst.into_iter().map(|(_, small)| small).collect();
+    pool.trim();
+    pool.trim();
+    assert_eq!(pool.held(), 0);
+    let kept = resident().saturating_sub(before);
+    assert!(kept < 100 << 20, "{kept} bytes are still resident");
+    drop(small);
+}
+
 /// A wrong length arithmetic would expose stale bytes or write past the end.
 #[test]
 fn lengths_and_padding() {

@@ -141,6 +141,17 @@ pub enum DiskError {
         /// What needed the space.
         op: DiskOp,
     },
+    /// The process or the machine lacks descriptors or memory: nothing is known of the disk, and it is to be repeated. Some
+    /// of a write may have been done.
+    #[error("{path}: {op} failed for want of {}", wanted(*.errno))]
+    Shortage {
+        /// The path of the file.
+        path: String,
+        /// What was tried.
+        op: DiskOp,
+        /// The system's error number.
+        errno: i32,
+    },
     /// The file ends before the bytes asked for.
     #[error("{path}: ends before {wanted} bytes at offset {offset} ({got} found)")]
     UnexpectedEnd {
@@ -177,6 +188,15 @@ pub enum DiskError {
     },
 }
 
+/// What is lacking, and what to do about it.
+fn wanted(errno: i32) -> &'static str {
+    match errno {
+        libc::EMFILE => "file descriptors (EMFILE): the process has opened all that it may; raise LimitNOFILE",
+        libc::ENFILE => "file descriptors (ENFILE): the machine has no more; raise fs.file-max",
+        _ => "memory of the kernel (ENOMEM): end something on the machine, or give it more memory",
+    }
+}
+
 /// The system's own words.
 fn message(kind: ErrorKind, errno: Option<i32>) -> String {
     match errno {
@@ -196,6 +216,11 @@ impl DiskError {
             Some(libc::EISDIR) => Self::IsDirectory { path },
             Some(libc::ENOTDIR) => Self::NotDirectory { path },
             Some(libc::ENOSPC | libc::EDQUOT) => Self::NoSpace { path, op },
+            Some(errno @ (libc::EMFILE | libc::ENFILE)) => Self::Shortage { path, op, errno },
+            // A sync that failed is final, for want of what it may be.
+            Some(errno @ libc::ENOMEM) if !matches!(op, DiskOp::Sync | DiskOp::SyncDir) => {
+                Self::Shortage { path, op, errno }
+            }
             Some(libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN) => Self::Gone { path, op },
             errno => Self::Io { path, op, kind: error.kind(), errno },
         }
@@ -214,6 +239,7 @@ impl DiskError {
             | Self::Misaligned { path, .. }
             | Self::Locked { path, .. }
             | Self::NoSpace { path, .. }
+            | Self::Shortage { path, .. }
             | Self::UnexpectedEnd { path, .. }
             | Self::Gone { path, .. }
             | Self::Io { path, .. } => path,
@@ -222,7 +248,12 @@ impl DiskError {
 
     /// Whether the disk refused and certainly did nothing. Otherwise the outcome is unknown.
     pub fn is_refusal(&self) -> bool {
-        !matches!(self, Self::NoSpace { .. } | Self::Gone { .. } | Self::Io { .. })
+        !matches!(self, Self::NoSpace { .. } | Self::Shortage { .. } | Self::Gone { .. } | Self::Io { .. })
+    }
+
+    /// Whether descriptors or memory were lacking, which says nothing of the disk ([`super::PatientDisk`] waits for them).
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, Self::Shortage { .. })
     }
 
     /// Whether the disk itself failed (the owner counts it against the disk's health).

@@ -109,7 +109,8 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
-        let fd = self.open_dir(dir, DiskOp::SyncDir)?;
+        // To open it is not the sync yet: what fails here can be repeated.
+        let fd = self.open_dir(dir, DiskOp::Open)?;
         retry(|| rustix::fs::fsync(&fd)).map_err(failed(DiskOp::SyncDir, dir))
     }
 

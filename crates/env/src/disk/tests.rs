@@ -122,6 +122,12 @@ fn errors_are_classed_by_what_to_do() {
     let eio = class(DiskOp::Sync, libc::EIO);
     assert!(eio.is_disk_fault() && !eio.is_refusal());
     assert!(eio.to_string().starts_with("p: sync failed: "), "{eio}");
+    for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
+        let short = class(DiskOp::Open, errno);
+        assert!(short.is_shortage() && !short.is_disk_fault() && !short.is_refusal(), "{short}");
+    }
+    assert!(class(DiskOp::Open, libc::EMFILE).to_string().contains("LimitNOFILE"));
+    assert!(class(DiskOp::Sync, libc::ENOMEM).is_disk_fault(), "a sync that failed is final, whatever the reason");
     assert!(class(DiskOp::Open, libc::ENOENT).is_refusal());
     assert_eq!(class(DiskOp::Open, libc::ENOENT).path(), "p");
     let missing = RealDisk::open(std::path::Path::new("/nonexistent-directory")).err().unwrap();

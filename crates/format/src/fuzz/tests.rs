@@ -68,7 +68,11 @@ fn chunk_corpus_and_its_mutations() {
 /// A log whose last bytes are anything must not stop what replays it.
 #[test]
 fn log_corpus_and_its_mutations() {
-    mutations(fuzz_log, &SegmentHeader { log: DiskUuid([2; 16]), number: 7 }.encode());
+    for length in [None, Some(64 << 20)] {
+        mutations(fuzz_log, &SegmentHeader { log: DiskUuid([2; 16]), number: 7, length }.encode());
+    }
+    let mark = WalMark { log: DiskUuid([2; 16]), sequence: 9, segment: 7, batch: 8, end: 8192, chain: 3 };
+    mutations(fuzz_log, &mark.encode());
     let entry = |index, data| WalEntry { term: 2, index, kind: 1, data };
     let records = [
         WalRecord::Entries(vec![entry(5, b"one"), entry(6, b"")]),
@@ -77,6 +81,7 @@ fn log_corpus_and_its_mutations() {
         WalRecord::Reset { index: 1, term: 2 },
         WalRecord::Tombstone,
         WalRecord::Bootstrap { index: 1, term: 1, voters: vec![1, 2, 3] },
+        WalRecord::Fetched { index: 1, term: 2 },
     ];
     let mut all = vec![0; BATCH_HEADER_LEN];
     for record in &records {
@@ -87,7 +92,7 @@ fn log_corpus_and_its_mutations() {
     }
     let used = (all.len() - BATCH_HEADER_LEN) as u32;
     all.resize(all.len().next_multiple_of(4096), 0);
-    BatchHeader::seal(&mut all, DiskUuid([2; 16]), 7, 8, used, records.len() as u32);
+    BatchHeader::seal(&mut all, DiskUuid([2; 16]), 7, 8, used, records.len() as u32, 0);
     mutations(fuzz_log, &all);
 }
 
@@ -184,13 +189,20 @@ fn label_and_list_corpus_and_its_mutations() {
         term: 3,
         scheme: Scheme::Replicated(3),
         retired: false,
+        comparing: false,
+        older_epoch: Epoch(0),
         members: (1..=3).map(member).collect(),
     };
     mutations(fuzz_lists, &state.encode());
     mutations(fuzz_lists, &ScrubState { pass: 3, ..ScrubState::new(DiskUuid([5; 16])) }.encode());
+    let mut lineage = cairn_types::generation::Lineage { runs: Vec::new(), confirmed: 2 };
+    (0..3).for_each(|nonce| lineage.start(nonce));
+    mutations(fuzz_lists, &GenerationRecord { disk: DiskUuid([5; 16]), lineage }.encode());
     let blocks = (0..3).map(|block| (cairn_types::ChunkId { pg: PgId(2), index: 4 }, block)).collect();
     mutations(fuzz_lists, &BadBlocks { disk: DiskUuid([5; 16]), blocks }.encode());
     let disks = [("/a".to_owned(), DiskUuid([5; 16])), ("/b/c".to_owned(), DiskUuid([6; 16]))];
     mutations(fuzz_lists, &DiskList { node: DiskUuid([1; 16]), disks: disks.into() }.encode());
     mutations(fuzz_lists, &PartitionList { node: DiskUuid([1; 16]), entries: Vec::new() }.encode());
+    let mark = crate::marks::MarkEntry { group: GroupId(7), node: NodeId(1), term: 3, index: 9 };
+    mutations(fuzz_lists, &MarkList { node: DiskUuid([1; 16]), entries: vec![mark] }.encode());
 }

@@ -147,6 +147,9 @@ pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 /// Pages that were changed some time ago, through a mapping, by any handle of the file that may write.
 pub const WRITE_CACHE: u32 = 1 << 0;
+/// The read or write goes past the kernel's pages: it names whose it is.
+pub const READ_LOCKOWNER: u32 = 1 << 1;
+pub const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// The write takes setuid and setgid away.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `lock_owner` of a release is that of flock(2) locks to end.

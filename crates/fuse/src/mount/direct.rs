@@ -2,6 +2,7 @@
 use super::TYPE;
 use crate::device::Device;
 use crate::failure::{Failure, Kind, Result};
+use crate::options::MountOptions;
 use crate::session::handshake::IO_MAX;
 use crate::spec::MountSpec;
 use rustix::io::Errno;
@@ -23,13 +24,7 @@ pub fn mount(spec: &MountSpec) -> Result<Device> {
         device.as_fd().as_raw_fd()
     );
     let data = CString::new(data).expect("numbers and words contain no zero byte");
-    let flag = |set: bool, flag: MountFlags| if set { flag } else { MountFlags::empty() };
-    let flags = flag(options.read_only, MountFlags::RDONLY)
-        | flag(options.nosuid, MountFlags::NOSUID)
-        | flag(options.nodev, MountFlags::NODEV)
-        | flag(options.noexec, MountFlags::NOEXEC)
-        | flag(options.sync, MountFlags::SYNCHRONOUS);
-    match rustix::mount::mount(spec.source(), &spec.dir, TYPE, flags, data.as_c_str()) {
+    match rustix::mount::mount(spec.source(), &spec.dir, TYPE, flags(options), data.as_c_str()) {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => Err(Failure::new(
             Kind::Permission,
@@ -37,6 +32,16 @@ pub fn mount(spec: &MountSpec) -> Result<Device> {
         )),
         Err(error) => Err(Failure::io(&format!("mounting at {}", spec.dir.display()), &error.into())),
     }
+}
+
+/// Flags of mount(2).
+pub(super) fn flags(options: &MountOptions) -> MountFlags {
+    let flag = |set: bool, flag: MountFlags| if set { flag } else { MountFlags::empty() };
+    flag(options.read_only, MountFlags::RDONLY)
+        | flag(options.nosuid, MountFlags::NOSUID)
+        | flag(options.nodev, MountFlags::NODEV)
+        | flag(options.noexec, MountFlags::NOEXEC)
+        | flag(options.sync, MountFlags::SYNCHRONOUS)
 }
 
 pub fn unmount(dir: &Path, lazy: bool) -> Result<()> {

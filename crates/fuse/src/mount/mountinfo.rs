@@ -10,6 +10,8 @@ pub struct Mounted {
     pub device: String,
     pub kind: String,
     pub source: String,
+    /// Flags of the mount and of its file system, separated by commas.
+    pub flags: String,
 }
 
 /// What is mounted at a directory; of several the one on top.
@@ -26,7 +28,8 @@ fn search(table: &[u8], dir: &[u8]) -> Option<Mounted> {
         }
         let dash = fields.iter().position(|field| *field == b"-")?;
         let text = |at: usize| fields.get(at).map(|field| String::from_utf8_lossy(&unescape(field)).into_owned());
-        Some(Mounted { device: text(2)?, kind: text(dash + 1)?, source: text(dash + 2)? })
+        let flags = [text(5)?, text(dash + 3).unwrap_or_default()].join(",");
+        Some(Mounted { device: text(2)?, kind: text(dash + 1)?, source: text(dash + 2)?, flags })
     })
 }
 
@@ -55,7 +58,7 @@ mod tests {
             37 35 0:44 / /mnt\\0402 rw - fuse.cairn cairn://h:1/v rw,user_id=0\n";
         let found = search(table, b"/mnt 2").expect("mounted");
         assert_eq!((found.device.as_str(), found.kind.as_str()), ("0:44", "fuse.cairn"));
-        assert_eq!(found.source, "cairn://h:1/v");
+        assert_eq!((found.source.as_str(), found.flags.as_str()), ("cairn://h:1/v", "rw,rw,user_id=0"));
         assert!(search(table, b"/mnt").is_none());
         assert!(search(b"", b"/").is_none());
     }

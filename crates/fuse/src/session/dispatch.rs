@@ -34,7 +34,10 @@ impl Owed {
         self.answered = true;
         let (device, unique) = (&self.session.device, self.unique);
         // The entry goes before the answer: the kernel may use the number again as soon as it has it.
-        self.session.in_flight.end(unique);
+        if !self.session.in_flight.end(unique) {
+            // The watchdog answered it: this thread stood still.
+            return;
+        }
         self.session.stats.note(self.opcode, self.started.elapsed(), reply.is_error());
         if self.session.is_abandoned() {
             return;
@@ -98,20 +101,48 @@ impl Session {
     }
 
     fn start(self: &Arc<Self>, request: Request) {
-        let (unique, opcode) = (request.header.unique, request.header.opcode);
+        if self.is_given_up(&request) {
+            return;
+        }
+        let (unique, opcode, number) = (request.header.unique, request.header.opcode, request.number());
         self.in_flight.begin(unique, opcode, request.header.pid);
         let owed = Owed { session: self.clone(), unique, opcode, started: Instant::now(), answered: false };
         let session = self.clone();
         let mut work: Work = Box::pin(async move { session.serve(&request).await });
         let mut context = Context::from_waker(Waker::noop());
-        let first = std::panic::AssertUnwindSafe(|| work.as_mut().poll(&mut context));
+        let first = std::panic::AssertUnwindSafe(|| {
+            let _noted = self.polls(number);
+            work.as_mut().poll(&mut context)
+        });
         match std::panic::catch_unwind(first) {
             Ok(Poll::Ready(reply)) => owed.answer(&reply),
-            Ok(Poll::Pending) => self.go_on(owed, work),
+            Ok(Poll::Pending) => self.go_on(owed, number, work),
             Err(_) => drop(owed),
         }
     }
-    fn go_on(&self, owed: Owed, work: Work) {
+    /// A request that ended several workers ends no other one.
+    fn is_given_up(&self, request: &Request) -> bool {
+        let number = request.number();
+        let guilty = request.is_resent() && self.table.suspects().is_some_and(|suspects| suspects.is_guilty(number));
+        if guilty {
+            let operation = request.opcode().map(Opcode::name).unwrap_or_default();
+            let (inode, pid) = (request.header.nodeid, request.header.pid);
+            tracing::error!(
+                operation,
+                inode,
+                pid,
+                "a request ended several workers of the mount; it is answered EIO and not tried again"
+            );
+            self.device.answer_error(request.header.unique, libc::EIO);
+        }
+        guilty
+    }
+    fn go_on(&self, owed: Owed, number: u64, mut work: Work) {
+        let session = owed.session.clone();
+        let work = std::future::poll_fn(move |context| {
+            let _noted = session.polls(number);
+            work.as_mut().poll(context)
+        });
         let cancelled = self.in_flight.make_cancellable(owed.unique);
         let (deadline, waits) = (self.deadline(), owed.opcode == Opcode::Setlkw as u32);
         tokio::spawn(async move {

@@ -2,10 +2,10 @@
 //!
 //! Invariants owned here: each is in the table from before its operation starts until its answer is sent; a reader waits
 //! when [`IN_FLIGHT_MAX`](super::IN_FLIGHT_MAX) are there.
-use super::IN_FLIGHT_MAX;
+use super::{IN_FLIGHT_MAX, watchdog};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -18,6 +18,9 @@ struct Entry {
     opcode: u32,
     /// Thread that asked.
     pid: u32,
+    /// The lane that serves it, and the look of the watchdog before which it began.
+    lane: usize,
+    since: u32,
     interrupted: bool,
     /// Hears of an interrupt.
     heard_by: Option<oneshot::Sender<()>>,
@@ -31,10 +34,21 @@ pub struct Found {
     pub pid: u32,
 }
 
+/// A request that has been there for some looks of the watchdog.
+#[derive(Clone, Copy, Debug)]
+pub struct Old {
+    pub unique: u64,
+    pub opcode: u32,
+    pub pid: u32,
+    pub lane: usize,
+    pub looks: u32,
+}
+
 #[derive(Default)]
 pub struct InFlight {
     shards: [Mutex<HashMap<u64, Entry>>; SHARDS],
     count: AtomicUsize,
+    looks: AtomicU32,
     full: Mutex<()>,
     room: Condvar,
 }
@@ -56,14 +70,38 @@ impl InFlight {
     }
     pub fn begin(&self, unique: u64, opcode: u32, pid: u32) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { opcode, pid, interrupted: false, heard_by: None, cancel: None };
+        let since = self.looks.load(Ordering::Relaxed);
+        let entry =
+            Entry { opcode, pid, lane: watchdog::lane(), since, interrupted: false, heard_by: None, cancel: None };
         self.shard(unique).lock().insert(unique, entry);
     }
-    pub fn end(&self, unique: u64) {
-        self.shard(unique).lock().remove(&unique);
-        if self.count.fetch_sub(1, Ordering::Relaxed) >= IN_FLIGHT_MAX {
+    /// Whoever ends it answers it: false if somebody else did.
+    pub fn end(&self, unique: u64) -> bool {
+        let ended = self.shard(unique).lock().remove(&unique).is_some();
+        if ended && self.count.fetch_sub(1, Ordering::Relaxed) >= IN_FLIGHT_MAX {
             self.room.notify_all();
         }
+        ended
+    }
+    /// The watchdog looks again.
+    pub fn next_look(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Requests that have been there for at least so many looks.
+    pub fn older_than(&self, looks: u32) -> Vec<Old> {
+        let now = self.looks.load(Ordering::Relaxed);
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let old = |(unique, entry): (&u64, &Entry)| Old {
+                unique: *unique,
+                opcode: entry.opcode,
+                pid: entry.pid,
+                lane: entry.lane,
+                looks: now.wrapping_sub(entry.since),
+            };
+            found.extend(shard.lock().iter().map(old).filter(|old| old.looks >= looks));
+        }
+        found
     }
     /// Its operation goes on as a task, which ends when the receiver hears.
     pub fn make_cancellable(&self, unique: u64) -> oneshot::Receiver<()> {
@@ -123,7 +161,7 @@ mod tests {
         let mut heard = table.make_cancellable(4);
         assert!(table.cancel(4));
         assert!(heard.try_recv().is_ok());
-        table.end(4);
+        assert!(table.end(4) && !table.end(4), "it is answered once");
         assert!(!table.contains(4) && table.contains(6));
         assert_eq!(table.count(), 1);
     }

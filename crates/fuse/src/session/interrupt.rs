@@ -43,7 +43,7 @@ impl Session {
 }
 
 /// Whether a thread has SIGKILL pending, or is gone.
-fn is_killed(pid: u32) -> bool {
+pub(super) fn is_killed(pid: u32) -> bool {
     if pid == 0 {
         return false;
     }

@@ -12,9 +12,9 @@ use crate::abi::header::InHeader;
 use crate::abi::opcode::Opcode;
 use crate::device::{Device, Received};
 use bytes::Bytes;
-use cairn_env::buf::{AlignedBuf, BufPool};
+use cairn_env::buf::{AlignedBuf, BufPool, POOL_TRIM_EVERY};
 use std::os::unix::thread::JoinHandleExt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -23,8 +23,11 @@ use zerocopy::FromBytes;
 
 /// Header and structure of a write.
 const HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
-/// Writes of at least this keep the buffer that they were read into; smaller ones are copied into one of their size.
-const KEEP_MIN: usize = 64 << 10;
+/// Writes of at least this keep the buffer that they were read into. Smaller ones are copied into one of their size: `vfs` counts
+/// bytes that were written, and the buffers that it keeps must not be much larger.
+const KEEP_MIN: usize = IO_MAX / 4 * 3;
+/// Smaller ones than this are not aligned either: `vfs` copies them together.
+const ALIGN_MIN: usize = 64 << 10;
 /// Idle buffers that are kept for the next requests; more are allocated as needed, since `vfs` bounds what it keeps.
 const POOL: usize = 64 << 20;
 /// Ends a thread's wait. Not used by anything else of the process.
@@ -44,12 +47,14 @@ impl Readers {
         install_wake_handler()?;
         let (ended, hears) = watch::channel(false);
         let pool = BufPool::new(POOL);
+        tokio::spawn(trim(pool.clone(), Arc::downgrade(session)));
         let mut threads = Vec::with_capacity(lanes.len());
         for (number, lane) in lanes.iter().cloned().enumerate() {
             let device = device_of_thread(session, number);
             let (session, pool, ended) = (session.clone(), pool.clone(), ended.clone());
             let body = move || {
                 cairn_client::belong_to(number);
+                super::watchdog::reads_for(number);
                 let _inside = lane.enter();
                 read_requests(&session, &device, &pool);
                 if !session.is_stopping() {
@@ -97,6 +102,14 @@ fn install_wake_handler() -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// Gives back buffers that nobody needs any more, as long as requests are served.
+async fn trim(pool: BufPool, session: Weak<Session>) {
+    while session.strong_count() > 0 {
+        tokio::time::sleep(POOL_TRIM_EVERY).await;
+        pool.trim();
+    }
+}
+
 fn take_buffer(pool: &BufPool) -> AlignedBuf {
     pool.try_take(IO_MAX).unwrap_or_else(|_| AlignedBuf::unpooled(IO_MAX))
 }
@@ -134,9 +147,40 @@ fn take(head: &[u8; HEAD], body: &mut AlignedBuf, count: usize, pool: &BufPool) 
         return Some(Request { header, args: Bytes::from(args), data: Bytes::new() });
     }
     let args = Bytes::copy_from_slice(first);
-    let data = match in_body >= KEEP_MIN {
-        true => Bytes::from_owner(std::mem::replace(body, take_buffer(pool))),
+    let data = match in_body >= ALIGN_MIN {
+        true => Bytes::from_owner(kept(body, pool)),
         false => Bytes::copy_from_slice(body),
     };
     Some(Request { header, args, data })
+}
+
+/// What was read, in a buffer about as large.
+fn kept(body: &mut AlignedBuf, pool: &BufPool) -> AlignedBuf {
+    if body.len() >= KEEP_MIN {
+        return std::mem::replace(body, take_buffer(pool));
+    }
+    let mut own = pool.try_take(body.len()).unwrap_or_else(|_| AlignedBuf::unpooled(body.len()));
+    own.extend_from_slice(body);
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mount that is told to use 512 MiB would use 8 GiB: each write of 64 KiB would keep a buffer for 1 MiB.
+    #[test]
+    fn writes_keep_about_as_much_as_is_counted() {
+        let pool = BufPool::new(POOL);
+        let mut body = take_buffer(&pool);
+        for length in [ALIGN_MIN, ALIGN_MIN + 1, 100_000, 128 << 10, 300_001, 512 << 10, KEEP_MIN - 1, KEEP_MIN, IO_MAX]
+        {
+            body.clear();
+            body.spare_mut()[..length].fill(length as u8);
+            body.advance(length);
+            let kept = kept(&mut body, &pool);
+            assert!(kept.len() == length && kept.iter().all(|byte| *byte == length as u8));
+            assert!(kept.capacity() * 3 <= (length + 4096) * 4, "{length} bytes keep {}", kept.capacity());
+        }
+    }
 }

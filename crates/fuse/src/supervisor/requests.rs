@@ -15,6 +15,8 @@ const STATUS: Duration = Duration::from_secs(5);
 const READY: Duration = Duration::from_secs(60);
 /// An ended worker closes its session within this.
 const ENDING: Duration = Duration::from_secs(30);
+/// A mount that is in use is tried again for so long.
+const STILL_IN_USE: Duration = Duration::from_secs(1);
 /// More than the worker's own limits for writing everything out.
 const SYNC_SLACK: Duration = Duration::from_secs(15);
 
@@ -65,7 +67,7 @@ impl Supervisor {
         }
         let dir = self.spec.dir.clone();
         if !self.detached {
-            blocking(move || mount::unmount(&dir, lazy)).await?;
+            self.take_away(dir, lazy).await?;
         }
         self.detached = lazy;
         match &mut self.serving {
@@ -79,6 +81,19 @@ impl Supervisor {
                 }
             }
             Serving::Nobody(_) => Ok(!lazy),
+        }
+    }
+    /// Files of programs that have just ended, and what these still had under way, are in use for a moment longer.
+    async fn take_away(&self, dir: PathBuf, lazy: bool) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let own = dir.clone();
+            match blocking(move || mount::unmount(&own, lazy)).await {
+                Err(failure) if failure.kind == Kind::InUse && began.elapsed() < STILL_IN_USE => {
+                    tokio::time::sleep(STILL_IN_USE / 10).await;
+                }
+                outcome => return outcome,
+            }
         }
     }
     /// By a signal: as clean as possible, and gone in the end.

@@ -22,6 +22,10 @@ impl State {
             return changed();
         }
         let mut forced = pg.clone();
+        if lost.is_empty() && promoted.is_empty() && forced.confirm_older() {
+            self.put_pg(forced);
+            return Ok(Outcome::Done);
+        }
         if !forced.force(&lost, &promoted, command.index_floor, |disk| self.is_able(disk)) {
             return changed();
         }

@@ -32,7 +32,7 @@ impl State {
         members.extend(target.iter().filter(|node| !partition.members.contains(node)));
         // What is there and wanted is left in peace; without a wish the group has exactly its members.
         let same = partition.members.len() == target.len() && members.len() == target.len();
-        let as_it_is = partition.target.is_empty() && same;
+        let as_it_is = partition.target.is_empty() && same && command.renew == 0;
         if as_it_is || partition.target == target {
             return Ok(Outcome::Done);
         }
@@ -64,6 +64,8 @@ impl State {
         partition.begun.retain(|node| members.contains(node));
         partition.members = members;
         self.touch(ItemKey::Partition(id));
+        // Who comes back begins anew.
+        self.forget_marks();
         Ok(Outcome::Done)
     }
 

@@ -5,10 +5,12 @@
 //! another cluster and is refused: accepting it would mix two clusters' data.
 use super::{Outcome, Registered};
 use crate::change::ItemKey;
-use crate::command::{Register, RegisterDisk};
+use crate::command::{DiskGenerations, Register, RegisterDisk};
+use crate::generation::{Standing, standing};
 use crate::items::{Disk, DiskState, NODE_ID_FIRST, Node, Roles, clip};
 use crate::rebuild::is_unseen;
 use crate::state::State;
+use cairn_types::generation::{Generation, Lineage};
 use cairn_types::{DiskId, DiskUuid, ErrorCode, Incarnation, NodeId, PgId, WallTime};
 use cairn_wire::error::WireError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,12 +38,13 @@ impl State {
             );
             return Err(WireError::new(ErrorCode::WrongCluster, text));
         }
+        self.next.incarnation = self.next.incarnation.max(self.floor_at(time));
         let incarnation = Incarnation(self.next.incarnation);
         self.next.incarnation += 1;
         self.enter_node(time, id, uuid, incarnation, command);
 
         let mut registered = Registered { node: id, incarnation, ..Registered::default() };
-        let mut good = BTreeSet::new();
+        let (mut good, mut older) = (BTreeSet::new(), Vec::new());
         let mut fallen = Vec::new();
         for disk in &command.disks {
             match self.enter_disk(time, id, disk) {
@@ -49,6 +52,9 @@ impl State {
                     registered.disks.push(disk_id);
                     if state == DiskState::InService {
                         good.insert(disk_id);
+                        if self.take_generation(disk_id, disk) == Standing::Older {
+                            older.push(disk_id);
+                        }
                     } else if left {
                         fallen.push(disk_id);
                     }
@@ -66,7 +72,8 @@ impl State {
             }
         }
         self.take_down(&fallen, raised);
-        self.restart_members(&good, &command.silent, raised);
+        self.restart_members(&good, &older, &command.silent, raised);
+        registered.older = older;
         Ok(Outcome::Registered(registered))
     }
 
@@ -182,6 +189,8 @@ impl State {
             state,
             since: old.as_ref().map_or(WallTime(0), |old| if old.state == state { old.since } else { time }),
             problem: clip(&report.problem),
+            generation: old.as_ref().and_then(|old| old.generation),
+            is_ahead: old.as_ref().is_some_and(|old| old.is_ahead),
             version: old.as_ref().map_or(0, |old| old.version),
         };
         let left = old.as_ref().is_some_and(|old| old.state == DiskState::InService) && state != DiskState::InService;
@@ -198,6 +207,37 @@ impl State {
         Ok((id, state, left))
     }
 
+    /// What its generations say of a disk that is in service; the one that it tells is known from now on.
+    fn take_generation(&mut self, id: DiskId, report: &RegisterDisk) -> Standing {
+        // Of a build of before it nothing is known.
+        let Some(disk) = self.disks.get_mut(&id).filter(|_| report.tells_generations) else { return Standing::New };
+        let runs: Vec<Generation> = report.generations.iter().map(|run| Generation::from(*run)).collect();
+        let came = Lineage { runs, confirmed: report.generation_confirmed };
+        let standing = standing(disk.generation, &came);
+        let disk = Arc::make_mut(disk);
+        disk.generation = came.present().or(disk.generation);
+        disk.is_ahead = standing == Standing::ManagerIsOlder;
+        standing
+    }
+
+    /// Generations that rose since a registration. What is not newer, or of another start, changes nothing.
+    pub(super) fn disk_generations(&mut self, command: &DiskGenerations) -> Result<Outcome, WireError> {
+        for at in &command.disks {
+            let (id, Some(came)) = (DiskId(at.disk), at.generation.map(Generation::from)) else { continue };
+            let Some(node) = self.disk(id).and_then(|disk| self.node(disk.node)) else { continue };
+            let current = node.incarnation == Incarnation(at.incarnation);
+            let Some(disk) = self.disks.get_mut(&id).filter(|disk| current && disk.state == DiskState::InService)
+            else {
+                continue;
+            };
+            if disk.generation.is_none_or(|known| known.nonce == came.nonce && known.number < came.number) {
+                // No part of the map: nobody is told.
+                Arc::make_mut(disk).generation = Some(came);
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
     /// A disk that was not found when the state was rebuilt tells its uuid.
     fn meet_unseen_disk(&mut self, id: DiskId, uuid: DiskUuid) {
         if self.disk_by_uuid(uuid).is_some() {
@@ -209,8 +249,12 @@ impl State {
         self.disk_by_uuid.insert(uuid, id);
     }
 
-    fn restart_members(&mut self, disks: &BTreeSet<DiskId>, silent: &[u32], raised: &mut Vec<PgId>) {
+    fn restart_members(&mut self, disks: &BTreeSet<DiskId>, older: &[DiskId], silent: &[u32], raised: &mut Vec<PgId>) {
         let mut groups: BTreeMap<PgId, Vec<DiskId>> = BTreeMap::new();
+        for id in older.iter().flat_map(|disk| self.former_pgs_of(*disk).map(|pg| pg.id).collect::<Vec<_>>()) {
+            // Who was replaced while it was waited for: it misses something after all.
+            groups.entry(id).or_default();
+        }
         for disk in disks {
             for pg in self.pgs_of(*disk).filter(|pg| !pg.retired) {
                 groups.entry(pg.id).or_default().push(*disk);
@@ -220,10 +264,12 @@ impl State {
             let mut pg = self.pg(id).expect("it is in the index").clone();
             let node_of = |disk: DiskId| self.disk(disk).map_or(NodeId(0), |d| d.node);
             let heard = |disk: DiskId| self.is_able(disk) && !silent.contains(&node_of(disk).get());
-            if pg.register(&disks, heard, |disk| self.is_able(disk)) {
+            let rose = pg.register(&disks, older, heard, |disk| self.is_able(disk));
+            // What is known of a former member may change without a new epoch.
+            if self.pg(id) != Some(&pg) {
                 self.put_pg(pg);
-                raised.push(id);
             }
+            raised.extend(rose.then_some(id));
         }
     }
 }

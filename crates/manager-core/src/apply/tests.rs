@@ -1,6 +1,8 @@
 //! Scenes of the whole state machine, and properties of random sequences of commands.
+mod generations;
 mod members;
 mod properties;
+mod restored;
 
 use super::*;
 use crate::command::*;

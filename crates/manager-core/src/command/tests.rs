@@ -60,6 +60,12 @@ fn golden() -> Vec<(Command, &'static str)> {
         (Command::PartitionSettled(PartitionSettled { partition: 1, wish: 300 }), "08019201050801"),
         (Command::ActivateLevel(ActivateLevel { level: 3 }), "080192020208"),
         (
+            Command::PartitionMarks(PartitionMarks {
+                marks: vec![crate::marks::MarkOf { partition: 1, node: 16, term: 3, index: 9 }],
+            }),
+            "0801a2020a0a080801101018032009",
+        ),
+        (
             Command::SetVolume(SetVolume {
                 name: "v".into(),
                 items: vec![ConfigValue { key: "k".into(), value: "8".into() }],
@@ -94,6 +100,7 @@ fn each_command_says_its_level() {
         (Command::SetGray(SetGray::default()), 1),
         (Command::ActivateLevel(ActivateLevel { level: 7 }), 7),
         (Command::SetVolume(SetVolume::default()), 4),
+        (Command::PartitionMarks(PartitionMarks::default()), 5),
         (set("probe_deadline"), 0),
         (set("spread_leaders_after"), 1),
         (set("no such key"), 0),

@@ -81,7 +81,7 @@ fn nothing_moves_while_something_is_wrong() {
     let mut changing = state.clone();
     let spare = (16..20).find(|node| !p1.contains(&NodeId(*node))).expect("a fourth node");
     let wish = vec![leader, p1[1].get(), spare];
-    ok(&mut changing, Command::SetPartitionMembers(SetPartitionMembers { partition: 1, members: wish }));
+    ok(&mut changing, Command::SetPartitionMembers(SetPartitionMembers { partition: 1, members: wish, renew: 0 }));
     assert_eq!(next_transfer(&changing, &piled_on(leader)), None, "members change");
 }
 

@@ -52,7 +52,10 @@ impl Pg {
         for disk in promoted {
             let position = self.position_of(*disk).expect("it can stand in");
             if self.members[position].disk != *disk {
-                self.seat(position, super::Member { disk: *disk, state: MemberState::Offline, filling: false });
+                self.seat(
+                    position,
+                    super::Member { disk: *disk, state: MemberState::Offline, filling: false, older: false },
+                );
             }
         }
         let raised = self.each(|m| match m.state {

@@ -64,9 +64,9 @@ impl Pg {
         }
         self.joining = None;
         match self.scheme.is_replicated() {
-            true => self.seat(place, Member { disk, state, filling: false }),
+            true => self.seat(place, Member { disk, state, filling: false, older: false }),
             // It gets what is written from now on, and what was written while it joined.
-            false => self.seat(place, Member { disk, state: MemberState::Syncing, filling: true }),
+            false => self.seat(place, Member { disk, state: MemberState::Syncing, filling: true, older: false }),
         }
         true
     }

@@ -61,7 +61,7 @@ impl Pg {
         }
         for (old, new) in swaps {
             let position = self.members.iter().position(|m| m.disk == *old).expect("it is a member");
-            self.seat(position, Member { disk: *new, state: MemberState::Syncing, filling: true });
+            self.seat(position, Member { disk: *new, state: MemberState::Syncing, filling: true, older: false });
         }
         self.raise(true)
     }
@@ -82,7 +82,7 @@ impl Pg {
             return false;
         }
         let state = if former.complete { MemberState::Serving } else { MemberState::Syncing };
-        self.seat(position, Member { disk, state, filling: !former.served });
+        self.seat(position, Member { disk, state, filling: !former.served, older: false });
         self.settle(readable, able);
         self.raise(true)
     }
@@ -109,7 +109,7 @@ impl Pg {
         if self.has_write_minimum() {
             self.formers.iter_mut().for_each(|f| f.complete = false);
         }
-        if self.is_complete() {
+        if self.is_complete() && !self.older.comparing {
             self.formers.iter_mut().for_each(|f| f.drop = true);
         }
     }

@@ -26,7 +26,7 @@ fn down_register_catch_up() {
     assert!(pg.take_down(&[A]));
     assert_eq!(states(&pg), [Offline, Serving, Serving]);
     assert_eq!((pg.epoch, pg.primary(), pg.is_writable()), (Epoch(2), Some(B), true));
-    assert!(pg.register(&[A], ALL, ALL));
+    assert!(pg.register(&[A], &[], ALL, ALL));
     assert_eq!(states(&pg), [Syncing, Serving, Serving]);
     assert!(pg.caught_up(&[A]));
     assert_eq!(states(&pg), [Serving, Serving, Serving]);
@@ -45,12 +45,12 @@ fn complete_members_are_waited_for() {
     assert!(!pg.is_writable(), "one of three is below the minimum");
     pg.take_down(&[C]);
     assert_eq!(states(&pg), [Offline, Waiting, Waiting]);
-    assert!(!pg.register(&[A], ALL, ALL), "a stale copy alone changes nothing");
-    assert!(pg.register(&[B], ALL, |disk| disk != C));
+    assert!(!pg.register(&[A], &[], ALL, ALL), "a stale copy alone changes nothing");
+    assert!(pg.register(&[B], &[], ALL, |disk| disk != C));
     assert_eq!(states(&pg), [Syncing, Serving, Waiting], "what is up catches up from it");
     assert!(pg.caught_up(&[A]));
     assert_eq!(states(&pg), [Serving, Serving, Offline], "writes go on: from now on the third misses them");
-    assert!(pg.register(&[C], ALL, ALL));
+    assert!(pg.register(&[C], &[], ALL, ALL));
     assert_eq!(states(&pg), [Serving, Serving, Syncing]);
 }
 
@@ -61,9 +61,9 @@ fn those_that_fall_together_wait_together() {
     pg.take_down(&[B]);
     assert!(pg.take_down(&[A, C]));
     assert_eq!(states(&pg), [Waiting, Offline, Waiting]);
-    assert!(pg.register(&[C], ALL, |disk| disk == C));
+    assert!(pg.register(&[C], &[], ALL, |disk| disk == C));
     assert_eq!(states(&pg), [Waiting, Offline, Serving], "nothing is written yet, so the other misses nothing");
-    assert!(pg.register(&[A], ALL, |disk| disk != B));
+    assert!(pg.register(&[A], &[], ALL, |disk| disk != B));
     assert_eq!(states(&pg), [Serving, Offline, Serving]);
 }
 
@@ -77,9 +77,9 @@ fn erasure_groups_wait_for_enough_shards() {
     }
     assert_eq!(states(&pg)[..5], [Offline, Offline, Waiting, Waiting, Waiting]);
     assert!(!pg.is_readable(), "four of six");
-    assert!(!pg.register(&[DiskId(1)], ALL, ALL), "too few sources to catch up from");
-    assert!(pg.register(&[DiskId(4)], ALL, ALL));
-    assert!(pg.register(&[DiskId(3)], ALL, |disk| disk != DiskId(2) && disk != DiskId(5)));
+    assert!(!pg.register(&[DiskId(1)], &[], ALL, ALL), "too few sources to catch up from");
+    assert!(pg.register(&[DiskId(4)], &[], ALL, ALL));
+    assert!(pg.register(&[DiskId(3)], &[], ALL, |disk| disk != DiskId(2) && disk != DiskId(5)));
     assert!(pg.is_readable() && !pg.has_write_minimum());
     assert_eq!(states(&pg)[..5], [Syncing, Offline, Serving, Serving, Waiting], "the first can catch up now");
     assert!(pg.caught_up(&[DiskId(1)]));
@@ -107,10 +107,10 @@ fn reports_below_the_minimum() {
 #[test]
 fn restart_of_everybody() {
     let mut pg = pg(3);
-    assert!(pg.register(&[A], |d| d == A, ALL), "the epoch fences the old incarnation");
-    assert!(pg.register(&[B], |d| d != C, ALL));
+    assert!(pg.register(&[A], &[], |d| d == A, ALL), "the epoch fences the old incarnation");
+    assert!(pg.register(&[B], &[], |d| d != C, ALL));
     assert_eq!(states(&pg), [Serving, Serving, Serving]);
-    assert!(pg.register(&[C], ALL, ALL));
+    assert!(pg.register(&[C], &[], ALL, ALL));
     assert_eq!(states(&pg), [Serving, Serving, Syncing], "with the minimum alive it catches up first");
     assert!(pg.take_down(&[A, B]));
     assert_eq!(states(&pg), [Waiting, Waiting, Syncing]);
@@ -120,12 +120,12 @@ fn restart_of_everybody() {
 #[test]
 fn single_restart_syncs() {
     let mut pg = pg(3);
-    assert!(pg.register(&[B], ALL, ALL));
+    assert!(pg.register(&[B], &[], ALL, ALL));
     assert_eq!(states(&pg), [Serving, Syncing, Serving]);
-    assert!(pg.register(&[B], ALL, ALL), "again: its old catch-up is void");
+    assert!(pg.register(&[B], &[], ALL, ALL), "again: its old catch-up is void");
     assert_eq!(pg.epoch, Epoch(3));
     let mut single = self::pg(1);
-    assert!(single.register(&[A], ALL, ALL));
+    assert!(single.register(&[A], &[], ALL, ALL));
     assert_eq!((states(&single), single.epoch), (vec![Serving], Epoch(2)));
 }
 
@@ -133,7 +133,7 @@ fn single_restart_syncs() {
 #[test]
 fn two_disks_of_one_process() {
     let mut pg = pg(2);
-    assert!(pg.register(&[A, B], ALL, ALL));
+    assert!(pg.register(&[A, B], &[], ALL, ALL));
     assert_eq!(states(&pg), [Serving, Serving]);
     assert_eq!(pg.epoch, Epoch(2), "one command, one epoch");
 }
@@ -183,7 +183,7 @@ fn destroyed_disks_are_given_up_by_word_only() {
     assert!(pg.force(&[A, C], &[B], 77, b));
     assert_eq!((states(&pg), pg.primary(), pg.index_floor), (vec![Offline, Serving, Offline], Some(B), 77));
     // What comes back after all copies from who serves.
-    assert!(pg.register(&[A], ALL, ALL));
+    assert!(pg.register(&[A], &[], ALL, ALL));
     assert_eq!(states(&pg), [Syncing, Serving, Offline]);
 }
 
@@ -232,6 +232,72 @@ fn a_replaced_disk_serves_for_a_complete_one_that_is_away() {
     assert!(pg.take_back(C, |disk| disk == C));
     assert_eq!((pg.members[2].disk, pg.primary()), (C, Some(C)));
     assert!(!pg.take_back(fresh, ALL), "nobody takes the place of one that serves");
-    assert!(pg.register(&[d, e], ALL, ALL));
+    assert!(pg.register(&[d, e], &[], ALL, ALL));
     assert!(pg.is_writable() && pg.formers.iter().all(|f| !f.complete), "from now on the other one misses something");
+}
+
+/// A copy of a disk as it was before would serve what it lacks, and the only one that has it would copy that.
+#[test]
+fn older_copies_catch_up_from_who_holds_everything() {
+    let mut pg = pg(3);
+    assert!(pg.register(&[A], &[A], ALL, ALL));
+    assert_eq!(states(&pg), [Syncing, Serving, Serving]);
+    assert!(pg.register(&[B], &[B], |_| false, ALL), "whether the third one was heard or not");
+    assert_eq!(states(&pg), [Syncing, Syncing, Serving]);
+    assert!(pg.members[0].older && pg.members[1].older && pg.older == Older::default());
+    assert!(pg.caught_up(&[A, B]));
+    assert!(pg.is_complete() && pg.members.iter().all(|m| !m.older));
+}
+
+/// A group would go on from older copies although the disk that it waits for has everything.
+#[test]
+fn older_copies_wait_for_who_holds_everything() {
+    let mut pg = pg(3);
+    pg.take_down(&[A, B, C]);
+    assert!(pg.register(&[A, B], &[A, B], ALL, ALL));
+    assert_eq!(states(&pg), [Offline, Offline, Waiting]);
+    assert!(!pg.is_readable() && pg.older == Older::default());
+    assert!(pg.register(&[C], &[], ALL, ALL));
+    assert_eq!(states(&pg), [Syncing, Syncing, Serving]);
+}
+
+/// Nobody would ever serve again, or the loss would be named nowhere, or clients would read one of the copies before they were compared.
+#[test]
+fn when_all_are_older_copies_they_serve_together_once_compared() {
+    let mut pg = pg(3);
+    pg.take_down(&[A, B, C]);
+    assert!(pg.register(&[A], &[A], ALL, |disk| disk == A));
+    assert!(pg.register(&[B], &[B], ALL, |disk| disk != C));
+    let epoch = pg.epoch;
+    assert!(pg.register(&[C], &[C], ALL, ALL));
+    assert_eq!(states(&pg), [Serving, Serving, Serving]);
+    assert_eq!(pg.older, Older { epoch: Epoch(epoch.get() + 1), comparing: true, unconfirmed: true });
+    assert!(!pg.is_writable() && pg.members.iter().all(|m| !m.older));
+    assert!(!pg.caught_up(&[B, C]), "only the primary compares");
+    assert!(pg.caught_up(&[A]));
+    assert!(pg.is_writable() && pg.older.unconfirmed && pg.epoch.get() == epoch.get() + 2);
+    assert!(pg.confirm_older() && !pg.confirm_older());
+}
+
+/// Shards would be given up for lost while k of them are sure, or a disk that never was complete would count as one of the last.
+#[test]
+fn of_shards_k_are_enough() {
+    let disks: Vec<DiskId> = (1..=5).map(DiskId).collect();
+    let mut pg = Pg::new(PgId(1), VolumeId(1), Scheme::Erasure { k: 3, m: 2 }, &disks, WallTime(0));
+    assert!(pg.register(&disks[..2], &disks[..2], ALL, ALL));
+    assert_eq!(states(&pg), [Syncing, Syncing, Serving, Serving, Serving]);
+    assert!(pg.register(&disks[..1], &disks[..1], ALL, ALL), "once more");
+    assert_eq!(pg.older, Older::default());
+    assert!(pg.register(&disks[2..3], &disks[2..3], ALL, ALL));
+    assert_eq!(states(&pg), [Serving; 5]);
+    assert!(pg.older.unconfirmed && !pg.older.comparing);
+}
+
+/// A copy alone in its group has nobody to be compared with, but indices go on far above and the loss is named.
+#[test]
+fn a_single_copy_serves_and_is_named() {
+    let mut pg = pg(1);
+    assert!(pg.register(&[A], &[A], ALL, ALL));
+    assert_eq!(states(&pg), [Serving]);
+    assert_eq!(pg.older, Older { epoch: Epoch(2), comparing: false, unconfirmed: true });
 }

@@ -5,8 +5,8 @@ use crate::command::{
     Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, Hibernate, NodeAt, NodesDown, SetDrain,
 };
 use crate::maintenance::Target;
-use crate::soft::PartitionLoad;
-use cairn_types::{NodeId, PartitionId, PgId};
+use crate::soft::{PartitionLoad, Refused};
+use cairn_types::{Epoch, NodeId, PartitionId, PgId};
 
 fn healthy() -> (State, Soft) {
     let mut state = cluster(3);
@@ -80,6 +80,58 @@ fn blocks_that_cannot_be_healed_are_named() {
     );
     soft.unhealed.insert((PgId(3), DiskId(1)), (1, true));
     assert!(problems(&state, &soft, WallTime(0))[0].starts_with("at least 58 blocks are bad"));
+}
+
+/// A cluster would be called healthy while members that serve lack chunks, or while nobody has them any more.
+#[test]
+fn chunks_that_are_missing_or_lost_are_named() {
+    let (state, mut soft) = healthy();
+    soft.missing.insert((PgId(1), DiskId(2)), (3, 1));
+    soft.missing.insert((PgId(2), DiskId(3)), (5, 0));
+    let said = problems(&state, &soft, WallTime(0));
+    assert_eq!(said.len(), 2, "d3 is no member of pg2: {said:#?}");
+    assert!(said[0].starts_with("1 chunk is lost: damaged or gone"), "{}", said[0]);
+    assert!(
+        said[0].contains("1 of pg1 on d2 (/data1/0 on n17)") && said[0].contains("cairn admin fsck"),
+        "{}",
+        said[0]
+    );
+    assert!(said[1].starts_with("2 chunks are missing on members that serve: 2 of pg1 on d2"), "{}", said[1]);
+    soft.missing.insert((PgId(3), DiskId(1)), (1, 0));
+    assert!(problems(&state, &soft, WallTime(0))[1].starts_with("3 chunks are missing"));
+}
+
+/// A group would refuse what clients write while the status says that nothing is wrong.
+#[test]
+fn what_clients_are_refused_for_is_named_with_a_next_step() {
+    let (mut state, mut soft) = healthy();
+    let refused = |count| Refused { count, seconds: 4, text: "pg1 is at e9".into(), epoch: Epoch(9) };
+    soft.refused.insert((PgId(1), DiskId(2), true, 63), refused(40));
+    soft.refused.insert((PgId(3), DiskId(2), true, 63), refused(7));
+    soft.refused.insert((PgId(1), DiskId(1), false, 65), refused(3));
+    let said = problems(&state, &soft, WallTime(0));
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(
+        said[0].starts_with("writes of clients are refused in 2 placement groups (pg1, pg3): d2 (/data1/0 on n17)")
+    );
+    assert!(said[0].contains("answered 40 times in 4 s of pg1: pg1 is at e9 (NotServing); the member"), "{}", said[0]);
+    assert!(said[1].starts_with("reads of clients") && said[1].contains("check the device"), "{}", said[1]);
+    // An epoch of which the manager knows nothing.
+    soft.refused.clear();
+    let known = state.pg(PgId(1)).expect("made").epoch;
+    soft.ahead.insert((PgId(1), DiskId(2)), known);
+    assert!(problems(&state, &soft, WallTime(0)).is_empty(), "it is known");
+    soft.ahead.insert((PgId(1), DiskId(2)), Epoch(known.get() + 3));
+    let said = problems(&state, &soft, WallTime(0));
+    assert!(said.len() == 1 && said[0].contains("d2 has e4 of pg1, the manager knows e1"), "{said:#?}");
+    assert!(said[0].starts_with("1 placement group (pg1) cannot be written") && said[0].contains("recover.md"));
+    // What the state tells is told once.
+    soft.ahead.clear();
+    soft.refused.insert((PgId(2), DiskId(1), true, 63), refused(40));
+    soft.refused.insert((PgId(1), DiskId(1), true, 63), refused(40));
+    assert!(problems(&state, &soft, WallTime(0)).join("\n").contains("2 placement groups (pg1, pg2)"));
+    down(&mut state, &[16]);
+    assert!(!problems(&state, &soft, WallTime(0)).join("\n").contains("writes of clients"), "nor by who is down");
 }
 
 /// A failed disk, a partition without leader, a mute node must be named.

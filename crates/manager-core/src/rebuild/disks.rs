@@ -29,6 +29,9 @@ impl Builder<'_> {
             state,
             since: self.wanted.now,
             problem: String::new(),
+            // Its first registration tells it.
+            generation: None,
+            is_ahead: false,
             version: self.state.version,
         };
         self.state.disks.insert(id, Arc::new(disk));

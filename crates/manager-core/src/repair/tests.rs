@@ -149,7 +149,10 @@ fn a_replaced_disk_comes_back_or_goes() {
     let new = first.groups[0].swaps[0].new;
     carry_out(&mut state, first);
     let now = |state: &State| state.pg(pg).expect("known").clone();
-    assert_eq!(now(&state).members[0], Member { disk: DiskId(new), state: MemberState::Syncing, filling: true });
+    assert_eq!(
+        now(&state).members[0],
+        Member { disk: DiskId(new), state: MemberState::Syncing, filling: true, older: false }
+    );
     assert!(returns(&state, &now(&state)).is_empty(), "it is still away");
     let scope = crate::map::Scope::Node(state.disk(DiskId(1)).expect("known").node);
     ok(&mut state, Command::Register(register(0, Roles::DATA, 1)));
@@ -161,7 +164,10 @@ fn a_replaced_disk_comes_back_or_goes() {
     ok(&mut state, Command::TakeBack(MemberAt { epoch: 1, ..back.clone() }));
     assert_eq!(now(&state).members[0].disk, DiskId(new), "decided under another epoch");
     ok(&mut state, Command::TakeBack(back));
-    assert_eq!(now(&state).members[0], Member { disk: DiskId(1), state: MemberState::Syncing, filling: false });
+    assert_eq!(
+        now(&state).members[0],
+        Member { disk: DiskId(1), state: MemberState::Syncing, filling: false, older: false }
+    );
     assert!(returns(&state, &now(&state)).is_empty(), "the one that was being filled does not push it out again");
     let gone =
         |disk: u32| Command::FormersGone(FormersGone { members: vec![MemberAt { pg: pg.get(), disk, epoch: 9 }] });
@@ -226,7 +232,8 @@ fn all_that_the_code_bears_at_once() {
     ok(&mut state, Command::TakeBack(back));
     let now = state.pg(pg).expect("known");
     assert!(
-        now.is_readable() && now.members[0] == Member { disk: DiskId(1), state: MemberState::Serving, filling: false }
+        now.is_readable()
+            && now.members[0] == Member { disk: DiskId(1), state: MemberState::Serving, filling: false, older: false }
     );
     caught_up(&mut state, pg, new[1]);
     let now = state.pg(pg).expect("known");

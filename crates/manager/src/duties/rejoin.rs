@@ -29,7 +29,7 @@ impl Manager {
                     MemberState::Offline => pg.is_readable(),
                     MemberState::Serving | MemberState::Syncing => false,
                 };
-                let joining = pg.joining.map(|j| Member { disk: j.disk, state: j.state, filling: true });
+                let joining = pg.joining.map(|j| Member { disk: j.disk, state: j.state, filling: true, older: false });
                 for member in pg.members.iter().chain(&joining).filter(gone) {
                     let Some(node) = state.disk(member.disk).map(|d| d.node) else { continue };
                     let heard = leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN;

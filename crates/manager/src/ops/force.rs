@@ -32,6 +32,9 @@ struct Case {
 
 impl Manager {
     pub(crate) async fn force_pg(&self, request: ForcePgRequest) -> Result<ForcePgResponse, WireError> {
+        if let Some(epoch) = self.look_in_cluster(|state, _| Ok(is_known_loss(state, &request)))? {
+            return self.confirm_older(request.pg, epoch).await;
+        }
         let case = self.look_in_cluster(|state, _| open_case(state, &request))?;
         let mut found = Vec::new();
         for (disk, address) in &case.candidates {
@@ -86,6 +89,18 @@ impl Manager {
         })
     }
 
+    /// An operator knows that a group was put together of older copies.
+    async fn confirm_older(&self, pg: u32, epoch: u64) -> Result<ForcePgResponse, WireError> {
+        self.execute(Command::ForcePg(ForcePg { pg, epoch, ..ForcePg::default() })).await?;
+        let meaning =
+            "that its disks came back as older copies of themselves is known, and is no problem of the status any more";
+        self.look(|state, _| ForcePgResponse {
+            state: state.pg(PgId(pg)).map(|pg| state.pg_state(pg)),
+            meaning: meaning.into(),
+            ..ForcePgResponse::default()
+        })
+    }
+
     async fn count_chunks(&self, address: &str, pg: PgId, disk: DiskId) -> Result<ForceCandidate, WireError> {
         let mut counted = ForceCandidate { disk: disk.get(), ..ForceCandidate::default() };
         let mut after = None;
@@ -112,6 +127,12 @@ impl Manager {
             }
         }
     }
+}
+
+/// The epoch of a group of which nobody has said yet that he knows what was lost; that is said by naming no disk.
+fn is_known_loss(state: &State, request: &ForcePgRequest) -> Option<u64> {
+    let pg = state.pg(PgId(request.pg)).filter(|pg| !pg.retired && pg.older.unconfirmed)?;
+    (request.lost_disks.is_empty() && request.confirmed).then(|| pg.epoch.get())
 }
 
 fn open_case(state: &State, request: &ForcePgRequest) -> Result<Case, WireError> {

@@ -9,11 +9,14 @@ use cairn_manager_core::command::{
     CaughtUp, Command, DiskAt, DiskStates, FormersGone, MemberAt, PartitionAt, PartitionsBegun,
 };
 use cairn_manager_core::items::clip;
-use cairn_manager_core::soft::PartitionLoad;
-use cairn_manager_core::{DiskState, Key, Scope, State, repair};
-use cairn_types::{DiskId, DiskUuid, Incarnation, MemberState, NodeId, PartitionId, PgId, Time};
+use cairn_manager_core::soft::{PartitionLoad, Refused};
+use cairn_manager_core::{Disk, DiskState, Key, Scope, State, repair};
+use cairn_types::generation::Generation;
+use cairn_types::{DiskId, DiskUuid, Epoch, Incarnation, MemberState, NodeId, PartitionId, PgId, Time, WallTime};
 use cairn_wire::error::WireError;
-use cairn_wire::manager::{ConfigItem, DiskReport, HeartbeatRequest, HeartbeatResponse, ReportMemberRequest};
+use cairn_wire::manager::{
+    ConfigItem, DiskReport, HeartbeatRequest, HeartbeatResponse, RefusedRequests, ReportMemberRequest, SuspectReport,
+};
 use std::sync::Arc;
 
 /// What a heartbeat makes the leader do beside answering.
@@ -29,21 +32,35 @@ struct Work {
 impl Manager {
     pub(crate) async fn heartbeat(self: Arc<Self>, request: HeartbeatRequest) -> Result<HeartbeatResponse, WireError> {
         let node = NodeId(request.node);
+        self.told_of_managers(request.node, request.managers.as_ref());
+        self.raft.clocks().heard(node, WallTime(request.wall_ns), self.now());
+        let clock = HeartbeatResponse {
+            wall_ns: self.clock.wall().0,
+            manager: self.config.member.get(),
+            ..HeartbeatResponse::default()
+        };
         let (response, work) = self.look_in_cluster(|state, leading| {
             let known = state.node(node).filter(|n| n.up && n.incarnation == Incarnation(request.incarnation));
             if known.is_none() {
-                return Ok((
-                    HeartbeatResponse { term: leading.term, register_again: true, ..Default::default() },
-                    Work::default(),
-                ));
+                return Ok((HeartbeatResponse { term: leading.term, register_again: true, ..clock }, Work::default()));
             }
             let now = self.now();
             leading.liveness.heard(node, now);
+            if let Some(disk) = went_back(state, &request) {
+                tracing::error!(%disk, %node, "a disk went back to an older generation while its node runs: it registers anew");
+                let again = HeartbeatResponse { term: leading.term, register_again: true, ..Default::default() };
+                return Ok((again, Work::default()));
+            }
             let work = take(state, leading, &request, now);
+            take_marks(state, leading, node, &request);
             let news = request.map_version != state.version();
             let map = news.then(|| state.map(request.map_version, Scope::Node(node), &leading.soft));
             let settings = node_settings(state, node);
-            Ok((HeartbeatResponse { map, term: leading.term, register_again: false, settings }, work))
+            let managers = Some(self.marks_of_managers());
+            Ok((
+                HeartbeatResponse { map, term: leading.term, register_again: false, settings, managers, ..clock },
+                work,
+            ))
         })?;
         self.metrics.heartbeats.add(1);
         self.follow_up(node, work);
@@ -97,22 +114,13 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
     let mut work = Work::default();
     let node = NodeId(request.node);
     leading.soft.note_problem(node, clip(&request.problem));
-    for report in &request.disks {
-        let Some(disk) = disk_of(state, report).and_then(|id| state.disk(id)).filter(|d| d.node == node) else {
-            continue;
-        };
-        leading.soft.disks.insert(disk.id, load(report));
-        let health = DiskState::from_health(report.health);
-        if health != DiskState::InService && disk.state == DiskState::InService {
-            let (state, problem) = (health.code(), clip(&report.problem));
-            work.disks.push(DiskAt { disk: disk.id.get(), incarnation: request.incarnation, state, problem });
-        }
-    }
+    work.disks = take_disks(state, leading, node, request);
     for report in &request.pgs {
         let (Some(pg), disk) = (state.pg(PgId(report.pg)), DiskId(report.disk)) else { continue };
         if state.disk(disk).is_none_or(|d| d.node != node) {
             continue;
         }
+        note_epoch(leading, (pg.id, disk), pg.epoch, Epoch(report.epoch));
         if pg.primary() == Some(disk) {
             leading.soft.pg_used.insert(pg.id, report.used_bytes);
         }
@@ -129,11 +137,13 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
         if report.dropped && pg.epoch.get() >= report.epoch && pg.formers.iter().any(gone) {
             work.gone.push(MemberAt { pg: report.pg, disk: report.disk, epoch: report.epoch });
         }
-        if report.caught_up && current {
+        // Who leads a group whose members are all older copies of themselves says so when it has compared them.
+        let compared = pg.older.comparing && pg.primary() == Some(disk) && pg.epoch.get() == report.epoch;
+        if report.caught_up && (current || compared) {
             work.caught_up.push(MemberAt { pg: report.pg, disk: report.disk, epoch: report.epoch });
         }
     }
-    take_unhealed(state, leading, node, request);
+    take_lists(state, leading, node, request);
     let has: Vec<PartitionId> = request.partitions.iter().map(|report| PartitionId(report.partition)).collect();
     leading.note_left(state, node, request.map_version, &has, now);
     for report in &request.partitions {
@@ -152,18 +162,84 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
             leading.partition_heard.insert(id, now);
         }
     }
-    work.suspects = request
-        .suspects
-        .iter()
-        .map(|suspect| ReportMemberRequest {
-            pg: suspect.pg,
-            epoch: suspect.epoch,
-            disk: suspect.disk,
-            why: suspect.why.clone(),
-            session: 0,
-        })
-        .collect();
+    work.suspects = suspects(request);
     work
+}
+
+/// How far the node's members of partitions got.
+fn take_marks(state: &State, leading: &mut Leading, node: NodeId, request: &HeartbeatRequest) {
+    for report in &request.partitions {
+        let id = PartitionId(report.partition);
+        if state.partition(id).is_some_and(|p| !p.removed && p.members.contains(&node)) {
+            let known = leading.marks.entry((id, node)).or_default();
+            *known = (*known).max((report.mark_term, report.mark_index));
+        }
+    }
+}
+
+fn suspects(request: &HeartbeatRequest) -> Vec<ReportMemberRequest> {
+    let report = |suspect: &SuspectReport| ReportMemberRequest {
+        pg: suspect.pg,
+        epoch: suspect.epoch,
+        disk: suspect.disk,
+        why: suspect.why.clone(),
+        session: 0,
+    };
+    request.suspects.iter().map(report).collect()
+}
+
+/// A member may have an epoch that this leader never gave.
+fn note_epoch(leading: &mut Leading, at: (PgId, DiskId), known: Epoch, theirs: Epoch) {
+    if theirs > known {
+        leading.soft.ahead.insert(at, theirs);
+    } else {
+        leading.soft.ahead.remove(&at);
+    }
+}
+
+/// The whole-node lists of a heartbeat: each replaces what the node told before.
+fn take_lists(state: &State, leading: &mut Leading, node: NodeId, request: &HeartbeatRequest) {
+    take_unhealed(state, leading, node, request);
+    take_missing(state, leading, node, request);
+    take_refused(state, leading, node, request);
+}
+
+/// Loads and generations of disks; those that left service.
+fn take_disks(state: &State, leading: &mut Leading, node: NodeId, request: &HeartbeatRequest) -> Vec<DiskAt> {
+    let mut left = Vec::new();
+    for report in &request.disks {
+        let Some(disk) = disk_of(state, report).and_then(|id| state.disk(id)).filter(|d| d.node == node) else {
+            continue;
+        };
+        leading.soft.disks.insert(disk.id, load(report));
+        if let Some(generation) = risen(disk, report).filter(|_| state.level() >= 5) {
+            leading.generations.insert(disk.id, (Incarnation(request.incarnation), generation));
+        }
+        let health = DiskState::from_health(report.health);
+        if health != DiskState::InService && disk.state == DiskState::InService {
+            let (state, problem) = (health.code(), clip(&report.problem));
+            left.push(DiskAt { disk: disk.id.get(), incarnation: request.incarnation, state, problem });
+        }
+    }
+    left
+}
+
+/// The generation that a disk has and the log does not.
+fn risen(disk: &Disk, report: &DiskReport) -> Option<Generation> {
+    let told = report.generations.last()?;
+    let told = Generation { number: told.number, nonce: told.nonce };
+    let newer = |known: Generation| known.nonce == told.nonce && known.number < told.number;
+    disk.generation.is_none_or(newer).then_some(told)
+}
+
+/// A disk that has fewer generations than it told before, under the same start: its machine was set back with all that ran on it.
+fn went_back(state: &State, request: &HeartbeatRequest) -> Option<DiskId> {
+    let back = |report: &&DiskReport| {
+        let known = disk_of(state, report).and_then(|id| state.disk(id)).and_then(|disk| disk.generation);
+        let told = report.generations.last();
+        known.zip(told).is_some_and(|(known, told)| known.nonce == told.nonce && known.number > told.number)
+    };
+    request.disks.iter().find(back).and_then(|report| disk_of(state, report))
 }
 
 /// A node tells all its bad blocks each time.
@@ -178,6 +254,32 @@ fn take_unhealed(state: &State, leading: &mut Leading, node: NodeId, request: &H
     }
 }
 
+/// It tells all the chunks that it looks for each time, too.
+fn take_missing(state: &State, leading: &mut Leading, node: NodeId, request: &HeartbeatRequest) {
+    let is_here = |disk: DiskId| state.disk(disk).is_some_and(|d| d.node == node);
+    leading.soft.missing.retain(|(_, disk), _| !is_here(*disk));
+    for report in &request.missing {
+        let (pg, disk) = (PgId(report.pg), DiskId(report.disk));
+        if is_here(disk) && state.pg(pg).is_some() {
+            leading.soft.missing.insert((pg, disk), (report.chunks, report.lost));
+        }
+    }
+}
+
+/// And what clients were refused for.
+fn take_refused(state: &State, leading: &mut Leading, node: NodeId, request: &HeartbeatRequest) {
+    let is_here = |disk: DiskId| state.disk(disk).is_some_and(|d| d.node == node);
+    leading.soft.refused.retain(|(_, disk, ..), _| !is_here(*disk));
+    for report in &request.refused {
+        let (pg, disk) = (PgId(report.pg), DiskId(report.disk));
+        if is_here(disk) && state.pg(pg).is_some() {
+            let RefusedRequests { count, seconds, .. } = *report;
+            let refused = Refused { count, seconds, text: clip(&report.text), epoch: Epoch(report.epoch) };
+            leading.soft.refused.insert((pg, disk, report.writes, report.code), refused);
+        }
+    }
+}
+
 /// Settings that nodes go by, as they are in force.
 fn node_settings(state: &State, node: NodeId) -> Vec<ConfigItem> {
     let value = |key: Key| match key {
@@ -185,7 +287,10 @@ fn node_settings(state: &State, node: NodeId) -> Vec<ConfigItem> {
         key => state.config().text(key).into(),
     };
     let item = |key: &Key| ConfigItem { key: key.name().into(), value: value(*key), ..ConfigItem::default() };
-    Key::OF_NODES.iter().map(item).collect()
+    // No setting, but told in the same way: nobody has a session from this one on.
+    let sessions_below =
+        ConfigItem { key: "sessions_below".into(), value: state.next_session().to_string(), ..ConfigItem::default() };
+    Key::OF_NODES.iter().map(item).chain([sessions_below]).collect()
 }
 
 fn disk_of(state: &State, report: &DiskReport) -> Option<DiskId> {

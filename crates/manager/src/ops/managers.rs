@@ -27,6 +27,7 @@ impl Manager {
                 self.add_manager(NodeId(*node), address.unwrap_or_default()).await
             }
             ([], [node]) => self.remove_manager(NodeId(*node)).await,
+            ([node], [same]) if node == same => self.renew_manager(NodeId(*node)).await,
             _ => Err(refused("managers are added and removed one at a time, each when the one before is done".into())),
         }?;
         Ok(Empty {})
@@ -76,18 +77,8 @@ impl Manager {
             return Err(refused(format!("{node} is no manager; they are {}", names(&members.voters))));
         }
         let left: Vec<NodeId> = members.voters.iter().copied().filter(|voter| *voter != node).collect();
-        self.ask_unasked(&left).await?;
-        let alive = self.look(|_, leading| {
-            let answers = |id: &&NodeId| **id == self.config.member || leading.managers.get(id) == Some(&true);
-            left.iter().filter(answers).count()
-        })?;
-        if members.voters.contains(&node) && alive <= left.len() / 2 {
-            return Err(refused(format!(
-                "without {node} only {alive} of the {} managers {} would answer, too few to go on: start the others, or \
-                 add one, first",
-                left.len(),
-                names(&left)
-            )));
+        if members.voters.contains(&node) {
+            self.majority_answers(node, &left).await?;
         }
         if node == self.config.member {
             return Err(self.hand_over(&left).await);
@@ -98,6 +89,24 @@ impl Manager {
         let put = PutManager { node: node.get(), removed: true, ..PutManager::default() };
         self.execute(Command::PutManager(put)).await?;
         tracing::warn!(%node, "a manager was removed");
+        Ok(())
+    }
+
+    /// Whether those that stay could go on without it.
+    pub(super) async fn majority_answers(&self, node: NodeId, left: &[NodeId]) -> Result<(), WireError> {
+        self.ask_unasked(left).await?;
+        let alive = self.look(|_, leading| {
+            let answers = |id: &&NodeId| **id == self.config.member || leading.managers.get(id) == Some(&true);
+            left.iter().filter(answers).count()
+        })?;
+        if alive <= left.len() / 2 {
+            return Err(refused(format!(
+                "without {node} only {alive} of the {} managers {} would answer, too few to go on: start the others, or \
+                 add one, first",
+                left.len(),
+                names(left)
+            )));
+        }
         Ok(())
     }
 
@@ -129,7 +138,7 @@ impl Manager {
         self.not_leader(heir)
     }
 
-    async fn change_log(&self, change: MemberChange) -> Result<(), WireError> {
+    pub(super) async fn change_log(&self, change: MemberChange) -> Result<(), WireError> {
         let log = self.group_log()?;
         match tokio::task::spawn_blocking(move || log.change_members(vec![change])).await {
             Ok(Ok(())) => Ok(()),
@@ -143,7 +152,7 @@ impl Manager {
         self.log.get().cloned().ok_or_else(|| self.not_leader(None))
     }
 
-    fn manager_members(&self) -> Result<Members, WireError> {
+    pub(super) fn manager_members(&self) -> Result<Members, WireError> {
         Ok(self.group_log()?.status().core.members)
     }
 

@@ -22,6 +22,10 @@ impl Manager {
     /// Logs who shall be a member; the duties do the rest (`duties/members.rs`).
     async fn change_partition(&self, request: ChangeMembersRequest) -> Result<Empty, WireError> {
         let id = PartitionId(request.group);
+        if let ([node], true) = (&request.add[..], request.add == request.remove) {
+            self.renew_member(id, NodeId(*node)).await?;
+            return Ok(Empty {});
+        }
         let (target, group) = self.look_in_cluster(|state, leading| {
             let leader = leading.soft.partitions.get(&id).map(|load| load.leader);
             let target = wanted_members(state, id, &request)?;
@@ -36,7 +40,8 @@ impl Manager {
             return Err(self.look_in_cluster(|state, _| Ok(leaderless(state, id, &why)))?);
         }
         let members: Vec<u32> = target.iter().map(|node| node.get()).collect();
-        self.execute(Command::SetPartitionMembers(SetPartitionMembers { partition: id.get(), members })).await?;
+        self.execute(Command::SetPartitionMembers(SetPartitionMembers { partition: id.get(), members, renew: 0 }))
+            .await?;
         tracing::warn!(partition = %id, ?target, "somebody wants other members for a partition");
         self.wake.notify_one();
         Ok(Empty {})

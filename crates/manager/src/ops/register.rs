@@ -1,10 +1,13 @@
 //! Register: a node starts and gets its ids, an incarnation, and its map.
+use super::marks;
 use crate::leading::Leading;
 use crate::manager::Manager;
-use cairn_manager_core::command::{Command, Register, RegisterDisk};
+use cairn_manager_core::command::{Command, GenerationOf, Register, RegisterDisk};
 use cairn_manager_core::items::clip;
+use cairn_manager_core::liveness::ProbeOutcome;
 use cairn_manager_core::soft::DiskLoad;
-use cairn_manager_core::{DiskState, Outcome, Registered, Roles, Scope, State};
+use cairn_manager_core::{DiskState, Key, Outcome, Registered, Roles, Scope, State};
+use cairn_types::generation::LINEAGE_MAX;
 use cairn_types::{DiskUuid, ErrorCode, MemberState, NodeId, Time};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{DiskReport, RegisterRequest, RegisterResponse};
@@ -20,8 +23,12 @@ impl Manager {
             let text = "a registration needs the address under which the node is reached";
             return Err(WireError::new(ErrorCode::BadRequest, text));
         }
-        let silent = self.look_in_cluster(|state, leading| Ok(silent_fellows(state, leading, &request, self.now())))?;
-        let outcome = self.execute(Command::Register(to_command(&request, silent))).await?;
+        self.told_of_managers(request.node, request.managers.as_ref());
+        let (silent, level) = self.look_in_cluster(|state, leading| {
+            Ok((silent_fellows(state, leading, &request, self.now()), state.level()))
+        })?;
+        self.refuse_clone(&request).await?;
+        let outcome = self.execute(Command::Register(to_command(&request, silent, level))).await?;
         let Outcome::Registered(registered) = outcome else {
             return Err(WireError::new(ErrorCode::Internal, "a registration came to something else"));
         };
@@ -35,8 +42,40 @@ impl Manager {
             }
             tracing::info!(node = %registered.node, incarnation = %registered.incarnation, address = %request.address,
                 disks = registered.disks.len(), refused = registered.problems.len(), "a node registered");
+            for disk in &registered.older {
+                tracing::error!(%disk, node = %registered.node, "a disk came back as an older copy of itself: it serves nothing \
+                    before it was compared with the other members of its groups; look at how its directory was restored");
+            }
             answer(state, leading, registered)
         })
+    }
+}
+
+impl Manager {
+    /// Two processes with copies of one directory would take the node from each other with each registration: whoever is
+    /// there and heard stays. One that moved to another address is let in as soon as nobody answers at the old one.
+    async fn refuse_clone(&self, request: &RegisterRequest) -> Result<(), WireError> {
+        let now = self.now();
+        let present = self.look_in_cluster(|state, leading| {
+            let node = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
+            let other = node.filter(|n| n.up && !n.address.is_empty() && n.address != request.address);
+            let heard = other.filter(|n| is_heard(leading, n.id, now));
+            let deadline = state.config().duration(Key::ProbeDeadline);
+            Ok(heard.map(|n| (n.id, n.address.clone(), deadline)))
+        })?;
+        let Some((node, address, deadline)) = present else { return Ok(()) };
+        if self.probe_node(&address, deadline).await != ProbeOutcome::Alive {
+            return Ok(());
+        }
+        let clone = clip(&request.address);
+        let text = format!(
+            "{node} runs at {address}, and a process at {clone} has the same identity: one of their directories is a copy of the \
+             other. {clone} is refused as long as {address} answers; stop the one that shall not be, and do not start it again: two \
+             machines must never use copies of one directory"
+        );
+        tracing::error!(%node, present = %address, refused = %clone, "two processes have the identity of one node");
+        self.look(|_, leading| leading.soft.clones.insert(node, (clone, now)))?;
+        Err(WireError::new(ErrorCode::Conflict, text))
     }
 }
 
@@ -48,6 +87,7 @@ fn answer(state: &State, leading: &Leading, registered: Registered) -> RegisterR
         term: leading.term,
         map: Some(state.map(0, Scope::Node(registered.node), &leading.soft)),
         problems: registered.problems,
+        marks: marks::known_of(state, leading, registered.node),
     }
 }
 
@@ -72,7 +112,9 @@ fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {
     leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN
 }
 
-fn to_command(request: &RegisterRequest, silent: Vec<u32>) -> Register {
+fn to_command(request: &RegisterRequest, silent: Vec<u32>, level: u32) -> Register {
+    // Managers of before cannot apply them.
+    let generations = level >= 5;
     let disk = |report: &DiskReport| RegisterDisk {
         uuid: report.uuid.clone(),
         disk: report.disk,
@@ -81,6 +123,9 @@ fn to_command(request: &RegisterRequest, silent: Vec<u32>) -> Register {
         free_bytes: report.free_bytes,
         state: DiskState::from_health(report.health).code(),
         problem: clip(&report.problem),
+        generations: if generations { generations_of(report) } else { Vec::new() },
+        generation_confirmed: if generations { report.generation_confirmed } else { 0 },
+        tells_generations: generations && report.tells_generations,
     };
     Register {
         uuid: request.node_uuid.clone(),
@@ -94,6 +139,11 @@ fn to_command(request: &RegisterRequest, silent: Vec<u32>) -> Register {
         disks: request.disks.iter().map(disk).collect(),
         silent,
     }
+}
+
+fn generations_of(report: &DiskReport) -> Vec<GenerationOf> {
+    let runs = report.generations.iter().take(LINEAGE_MAX);
+    runs.map(|run| GenerationOf { number: run.number, nonce: run.nonce }).collect()
 }
 
 /// What a report says about a disk's load.

@@ -36,6 +36,7 @@ impl Manager {
         self.look(|state, leading| {
             leading.forget_silent_leaders(now);
             let silence = |node: NodeId| leading.liveness.silence(node, now).as_millis() as u64;
+            leading.soft.forget_clones(self.now());
             leading.soft.silence_ms = state.servers().map(|n| (n.id, silence(n.id))).collect();
             leading.soft.mute = state.servers().map(|n| (n.id, leading.liveness.is_mute(n.id))).collect();
             let mut problems = problems::problems(state, &leading.soft, self.clock.wall());

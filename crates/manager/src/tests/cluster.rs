@@ -138,6 +138,8 @@ pub struct Managers {
     pub client: LeaderClient,
     /// Members from this one on are started to join.
     pub joining: usize,
+    /// How long members that start wait for what nodes know of them.
+    pub witness_wait: Duration,
     book: Addresses,
     clients: Mutex<Vec<Client>>,
 }
@@ -164,6 +166,7 @@ impl Managers {
             bootstrap,
             client,
             joining: usize::MAX,
+            witness_wait: Duration::ZERO,
             book: Addresses::default(),
             clients: Mutex::default(),
         };
@@ -188,6 +191,7 @@ impl Managers {
         let host = HostConfig {
             segment_bytes: 1 << 20,
             cluster: identity.cluster(),
+            witness_wait: self.witness_wait,
             ..HostConfig::new(member, DiskUuid([i as u8 + 1; 16]))
         };
         let (clock, rng) = (Arc::new(RealClock), Arc::new(FastRng::from_os()));
@@ -237,6 +241,20 @@ impl Managers {
     pub fn empty(&mut self, i: usize) {
         assert!(self.running[i].is_none(), "it must not run");
         self.dirs[i] = TempDir::new().expect("a directory");
+    }
+
+    /// A copy of what a killed member has.
+    pub fn copy_of(&self, i: usize) -> TempDir {
+        assert!(self.running[i].is_none(), "it must not run");
+        let copy = TempDir::new().expect("a directory");
+        copy_all(self.dirs[i].path(), copy.path());
+        copy
+    }
+
+    /// A killed member gets the directory of an earlier moment.
+    pub fn put_back(&mut self, i: usize, copy: TempDir) {
+        self.empty(i);
+        self.dirs[i] = copy;
     }
 
     pub fn try_restart(&self, i: usize, cluster: ClusterId) -> Result<Running, ManagerError> {
@@ -294,6 +312,18 @@ impl Drop for Managers {
             if self.running[i].is_some() {
                 self.kill(i);
             }
+        }
+    }
+}
+
+fn copy_all(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).expect("made");
+    for entry in std::fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy_all(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).expect("copied")),
         }
     }
 }

@@ -187,6 +187,7 @@ impl Node {
             host: format!("host{}", self.number),
             disks: self.disks.clone(),
             version: "test".into(),
+            managers: None,
         }
     }
 

@@ -147,6 +147,11 @@ fn sessions_and_maps_for_clients() {
     };
     let sessions: BTreeSet<u64> = (0..50).map(|_| open().session).collect();
     assert_eq!(sessions.len(), 50);
+    // Partitions are told, and refuse what nobody was given.
+    let told = nodes[0].heartbeat().settings.into_iter().find(|item| item.key == "sessions_below").expect("told");
+    let below: u64 = told.value.parse().expect("a number");
+    let largest = *sessions.last().expect("some");
+    assert!((largest + 1..largest + 2 * 4096).contains(&below), "{largest} was given, {below} told");
     let version = open().map.expect("a map").version;
     let full: Vec<u32> = managers.map().pgs.iter().filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg).take(1).collect();
     let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.clone() };

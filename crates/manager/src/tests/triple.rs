@@ -230,7 +230,7 @@ fn a_member_that_lost_its_log_gets_no_vote_by_itself() {
 }
 
 /// What a manager's node says when it starts.
-fn register_manager(managers: &Managers, number: u32, uuid: u8) -> Result<RegisterResponse, LeaderError> {
+pub(super) fn register_manager(managers: &Managers, number: u32, uuid: u8) -> Result<RegisterResponse, LeaderError> {
     let address = managers.addresses[number as usize - 1].clone();
     let roles = vec!["manager".to_owned()];
     let request =

@@ -5,8 +5,8 @@
 //! | field | |
 //! |---|---|
 //! | session | |
-//! | number of slots | at most 256 |
-//! | for each slot: sequence, length of the kept answer, kept answer | at most 512 bytes: 0 and the answer, or 1, the error's code (u16 little-endian) and text |
+//! | number of slots | at most 256: one more than the highest that was used |
+//! | for each slot: sequence (0: it was never used), length of the kept answer, kept answer | at most 512 bytes: 0 and the answer, or 1, the error's code (u16 little-endian) and text |
 //!
 //! A page of ended sessions is a sequence of numbers: the first id, then the distance to the one before. The floor is in
 //! the checkpoint's header.
@@ -38,8 +38,12 @@ impl SessionTable {
         let mut last = None;
         for (id, session) in self.live.range((low, Bound::Unbounded)) {
             put_varint(out, *id);
-            put_varint(out, session.slots.len() as u64);
+            put_varint(out, session.slots.last().map_or(0, |slot| u64::from(slot.number) + 1));
+            let mut next = 0;
             for slot in &session.slots {
+                // Neither a sequence nor an answer.
+                out.extend(std::iter::repeat_n(0, 2 * (slot.number - next) as usize));
+                next = slot.number + 1;
                 put_varint(out, slot.sequence);
                 put_varint(out, slot.answer.len() as u64);
                 out.extend_from_slice(&slot.answer);
@@ -70,12 +74,17 @@ impl SessionTable {
             let id = cursor.varint()?;
             let count = cursor.varint().filter(|count| *count <= u64::from(SLOTS_MAX))?;
             let mut session = Session::default();
-            for _ in 0..count {
+            for number in 0..count as u32 {
                 let sequence = cursor.varint()?;
                 let answer = cursor.block().filter(|answer| answer.len() <= KEPT_ANSWER_MAX)?.to_vec();
-                session.slots.push(Slot { sequence, answer });
+                if sequence == 0 && answer.is_empty() {
+                    continue;
+                }
+                self.slots += 1;
+                self.answers += answer.len() as u64;
+                session.slots.push(Slot { number, sequence, answer });
             }
-            self.slots += count;
+            session.slots.shrink_to_fit();
             if live.last_key_value().is_some_and(|(last, _)| *last >= id) {
                 return None;
             }

@@ -51,13 +51,36 @@ fn ended_sessions_stay_ended_in_bounded_memory() {
     assert!(is_execute(&table, newest, 0, 1));
 }
 
+/// What the table says it takes is what bounds it: slots that were never used count as nothing, and what ends is given back.
+#[test]
+fn a_slot_costs_what_it_holds() {
+    let mut table = SessionTable::default();
+    assert_eq!(table.memory_bytes(), 0);
+    table.keep_answer(1, 255, 1, &[7; 99]);
+    let one = table.memory_bytes();
+    assert!((100..300).contains(&one), "{one}");
+    table.keep_answer(1, 0, 1, b"");
+    table.keep_answer(1, 100, 1, b"");
+    assert_eq!(table.memory_bytes(), one + 2 * (size_of::<Slot>() as u64 + 1));
+    table.keep_error(1, 255, 2, OpError::EXISTS);
+    assert!(table.memory_bytes() < one + 2 * 64);
+    assert!(is_execute(&table, 1, 255, 3) && is_execute(&table, 1, 100, 2) && is_execute(&table, 1, 99, 1));
+
+    assert!(table.has_slot(1, 100) && !table.has_slot(1, 99) && !table.has_slot(2, 100));
+    let before = table.memory_bytes();
+    (2..1002).for_each(|session| table.keep_answer(session, 3, 1, &[7; 99]));
+    assert_eq!(table.memory_bytes(), before + 1000 * one);
+    (1..1002).for_each(|session| _ = table.end(session));
+    assert_eq!(table.memory_bytes(), 1001 * 16, "what is remembered of ended ones");
+}
+
 /// Sessions that a restart forgets.
 #[test]
 fn the_table_survives_its_image() {
     let mut table = SessionTable::default();
     for session in 1..300 {
         for sequence in 1..1 + session % 4 {
-            table.keep_answer(session, (session % 7) as u32, sequence, &session.to_le_bytes());
+            table.keep_answer(session, (session * 37 % 256) as u32, sequence, &session.to_le_bytes());
         }
     }
     (1..300).step_by(5).for_each(|session| {

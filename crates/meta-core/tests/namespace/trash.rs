@@ -8,7 +8,7 @@ use cairn_wire::meta::{ExpireTrash, SetattrRequest};
 const SECOND: u64 = 1_000_000_000;
 
 fn expire(d: &mut Driver) {
-    d.mutate::<Empty>(Opcode::ExpireTrash, &ExpireTrash {}).unwrap();
+    d.mutate::<Empty>(Opcode::ExpireTrash, &ExpireTrash { up_to_ns: 0 }).unwrap();
     d.check();
 }
 
@@ -32,6 +32,25 @@ fn whoever_makes_it_it_is_roots() {
     assert_eq!(d.rmdir(trash.inode, "1000"), Err(E::NotPermitted), "sticky");
     assert_eq!(d.mkdir(own.inode, "mine", 0o700).unwrap_err(), E::PermissionDenied);
     d.check();
+}
+
+/// Trash of three days would go for good because logged time, which never falls, followed a clock that was five days ahead.
+#[test]
+fn logged_time_alone_removes_nothing() {
+    let mut d = Driver::new();
+    d.now = 1_000 * SECOND;
+    let trash = d.mkdir(ROOT, ".trash", 0o700).unwrap().inode;
+    let own = d.mkdir(trash, "0", 0o700).unwrap().inode;
+    for time in [1_500, 2_000] {
+        d.mkdir(own, &format!("{time:012}"), 0o700).unwrap();
+    }
+    d.now = 9_000 * SECOND;
+    let up_to = |seconds: u64| ExpireTrash { up_to_ns: seconds * SECOND };
+    for (reached, left) in [(1_499, 2), (1_700, 1), (1_999, 1), (8_000, 0)] {
+        d.mutate::<Empty>(Opcode::ExpireTrash, &up_to(reached)).unwrap();
+        d.check();
+        assert_eq!(d.names(own).len(), left, "by the clocks of a majority it is {reached}");
+    }
 }
 
 /// Space of trashed files would never come back, or they would go before their time.

@@ -1,7 +1,7 @@
 //! Nodes with the meta role in one process, a map made by hand, data nodes that record what they are asked to free.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use cairn_rpc::{
     Service,
 };
 use cairn_store::StoreError;
-use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId};
+use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId, Time, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{
@@ -76,7 +76,7 @@ impl RaftTransport for Port {
 pub(super) struct Running {
     pub(super) meta: Arc<MetaServer>,
     pub(super) server: Server,
-    host: Arc<RaftHost>,
+    pub(super) host: Arc<RaftHost>,
 }
 
 /// Nodes, by number from 0; node ids from 16.
@@ -89,6 +89,20 @@ pub(super) struct Cluster {
     pub(super) host_config: fn(HostConfig) -> HostConfig,
     pub(super) map: ClusterMap,
     pub(super) client: Client,
+    /// By how many nanoseconds the calendars of the nodes are ahead.
+    pub(super) skews: Vec<Arc<AtomicI64>>,
+}
+
+/// The real clocks, with a calendar that may be wrong.
+struct Skewed(Arc<AtomicI64>);
+
+impl Clock for Skewed {
+    fn now(&self) -> Time {
+        RealClock.now()
+    }
+    fn wall(&self) -> WallTime {
+        WallTime(RealClock.wall().0.saturating_add_signed(self.0.load(Ordering::SeqCst)))
+    }
 }
 
 /// Quick duties for tests.
@@ -153,6 +167,7 @@ impl Cluster {
             host_config,
             map,
             client,
+            skews: (0..count).map(|_| Arc::default()).collect(),
         }
     }
 
@@ -171,7 +186,7 @@ impl Cluster {
             ..HostConfig::new(node, uuid)
         };
         let config = (self.host_config)(config);
-        let clock: Arc<dyn Clock> = Arc::new(RealClock);
+        let clock: Arc<dyn Clock> = Arc::new(Skewed(self.skews[number].clone()));
         let disk = Arc::new(RealDisk::open(self.dirs[number].path()).expect("a disk"));
         let rng = Arc::new(FastRng::from_os());
         let port = Arc::new(Port(self.switch.clone()));

@@ -17,9 +17,13 @@ fn set_lock(caller: &mut Caller, inode: u64, lock_type: u32) -> Result<(), Error
 }
 
 fn wait_lock(caller: &Caller, inode: u64, wait_ms: u32) -> bool {
+    wait(caller, inode, wait_ms).free
+}
+
+fn wait(caller: &Caller, inode: u64, wait_ms: u32) -> WaitLockResponse {
     let header = Some(caller.read_header());
     let request = WaitLockRequest { header, inode, owner: 1, r#type: 2, end: 9, wait_ms, ..Default::default() };
-    caller.call::<WaitLockResponse>(Opcode::WaitLock, &request).expect("answered").free
+    caller.call::<WaitLockResponse>(Opcode::WaitLock, &request).expect("answered")
 }
 
 /// Two clients would both have the lock, or the second one would poll or never hear of its release.
@@ -63,4 +67,42 @@ fn locks_outlive_a_leader_and_go_with_their_session() {
     // The second session is heard meanwhile; the first one is not.
     eventually("the end of the silent session", || wait_lock(&second, inode, 300));
     set_lock(&mut second, inode, 2).expect("free");
+}
+
+/// Programs on two machines that wait for each other's locks would wait for ever; or one that only waits long would be told that it
+/// never gets the lock.
+#[test]
+fn who_waits_in_a_ring_is_told() {
+    let cluster = Cluster::with(1, quick(), |config| config);
+    let (mut first, mut second) = (cluster.caller(1), cluster.caller(2));
+    let (a, b) = (first.create("a").expect("created"), first.create("b").expect("created"));
+    set_lock(&mut first, a, 2).expect("locked");
+    set_lock(&mut second, b, 2).expect("locked");
+    for _ in 0..4 {
+        let told = wait(&second, a, 50);
+        assert!(!told.free && !told.deadlock, "the other one does not wait");
+    }
+    let waits = |number: u64, inode: u64| {
+        let caller = cluster.caller(number);
+        std::thread::spawn(move || {
+            loop {
+                let told = wait(&caller, inode, 1000);
+                if told.free || told.deadlock {
+                    return told.deadlock;
+                }
+            }
+        })
+    };
+    let (one, other) = (waits(1, b), waits(2, a));
+    eventually("one is told", || one.is_finished() || other.is_finished());
+    // He gives up what he has, as programs do that are told.
+    if one.is_finished() {
+        assert!(one.join().expect("no panic"));
+        set_lock(&mut first, a, 0).expect("released");
+        assert!(!other.join().expect("no panic"), "one is told, not both");
+    } else {
+        assert!(other.join().expect("no panic"));
+        set_lock(&mut second, b, 0).expect("released");
+        assert!(!one.join().expect("no panic"), "one is told, not both");
+    }
 }

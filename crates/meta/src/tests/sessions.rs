@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use cairn_meta_core::SessionState;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
     AttributesResponse, CreateRequest, EndSessionRequest, GetattrRequest, KeepAliveRequest, KeepAliveResponse,
-    RemovedResponse, UnlinkRequest,
+    MetaHeader, RemovedResponse, UnlinkRequest,
 };
 
 use super::fixture::{Caller, Cluster, eventually, quick};
 use crate::MetaTimings;
+use crate::leases::{CLIENT_SESSIONS_MAX, SESSION_BYTES_MAX};
 
 fn short_lease() -> MetaTimings {
     MetaTimings { lease: Duration::from_millis(400), ..quick() }
@@ -85,4 +87,72 @@ fn ending_a_session_releases_at_once() {
     let other = cluster.caller(2);
     eventually("the end of its file", || getattr(&other, inode).is_err());
     assert_eq!(caller.create("x"), Err(ErrorCode::SessionEnded));
+}
+
+/// A cluster's leader, asked directly: a client would repeat what is refused for want of room.
+struct Direct<'a> {
+    caller: &'a Caller,
+    address: String,
+}
+
+impl Direct<'_> {
+    /// Makes a mutation that fails.
+    fn fail(&self, session: u64, slot: u32) -> ErrorCode {
+        let header = MetaHeader { session, slot, sequence: 1, ..self.caller.read_header() };
+        let request = UnlinkRequest { header: Some(header), parent: 1, name: b"none".to_vec() };
+        let answer = self.caller.call_at::<RemovedResponse>(&self.address, Opcode::Unlink.code(), &request);
+        answer.expect_err("there is no such name").code
+    }
+
+    fn end(&self, session: u64) -> Result<Empty, ErrorCode> {
+        let header = MetaHeader { session, ..self.caller.read_header() };
+        let request = EndSessionRequest { header: Some(header) };
+        self.caller.call_at(&self.address, Opcode::EndSession.code(), &request).map_err(|error| error.code)
+    }
+}
+
+/// Anybody could fill every member's memory with sessions, and keep others out.
+#[test]
+fn sessions_are_bounded_for_an_address_and_in_memory() {
+    let cluster = Cluster::start(1);
+    let leader = cluster.leader();
+    let caller = cluster.caller(1);
+    let direct = Direct { caller: &caller, address: cluster.address(leader).to_owned() };
+    let state = cluster.meta(leader).partitions().read().values().next().expect("open").state.clone();
+    let many = u64::from(CLIENT_SESSIONS_MAX);
+    for session in 10..10 + many {
+        assert_eq!(direct.fail(session, 255), ErrorCode::NotFound);
+    }
+    assert_eq!(direct.fail(9, 0), ErrorCode::Overloaded, "one more than an address has");
+    assert_eq!(state.namespace.read().session_state(9), SessionState::Unknown, "nothing is kept of it");
+    direct.end(10).expect("ended");
+    assert_eq!(direct.fail(9, 0), ErrorCode::NotFound);
+
+    // Slots of one session until the memory of all is used up.
+    let used = (1..250).take_while(|slot| direct.fail(9, *slot) != ErrorCode::Overloaded).count();
+    assert!((10..200).contains(&used), "{used} slots");
+    let bytes = state.namespace.read().session_bytes();
+    assert!((SESSION_BYTES_MAX..SESSION_BYTES_MAX + 1024).contains(&bytes), "{bytes}");
+    assert_eq!(direct.fail(9, 1), ErrorCode::NotFound, "slots that are there go on");
+    assert_eq!(direct.fail(11, 255), ErrorCode::NotFound);
+    direct.end(9).expect("ended");
+    assert_eq!(direct.fail(11, 0), ErrorCode::NotFound, "and there is room again");
+}
+
+/// Numbers that nobody was given would make sessions at the partition, and push those that were given to the ended ones.
+#[test]
+fn a_session_that_the_manager_never_gave_is_refused() {
+    let cluster = Cluster::start(1);
+    let leader = cluster.leader();
+    let caller = cluster.caller(1);
+    let direct = Direct { caller: &caller, address: cluster.address(leader).to_owned() };
+    let state = cluster.meta(leader).partitions().read().values().next().expect("open").state.clone();
+    cluster.meta(leader).common().sessions_below.store(4097, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(direct.fail(4000, 0), ErrorCode::NotFound);
+    assert_eq!(direct.fail(4097 + 1000, 0), ErrorCode::NotFound, "given since it was told");
+    for session in [1 << 20, u64::MAX] {
+        assert_eq!(direct.fail(session, 0), ErrorCode::Overloaded);
+        assert_eq!(direct.end(session), Err(ErrorCode::Overloaded));
+        assert_eq!(state.namespace.read().session_state(session), SessionState::Unknown);
+    }
 }

@@ -16,6 +16,8 @@ use crate::state_machine::{AppliedAt, DropReason, Item, Role, StateMachine};
 
 /// Bytes of entries put into one record of the log (a single larger entry goes alone).
 const RECORD_BYTES: usize = 1 << 20;
+/// The feature level whose builds read segments of version 2 and all records.
+const CHAIN_LEVEL: u32 = 5;
 
 /// What goes to the log in one submission.
 #[derive(Default)]
@@ -45,7 +47,8 @@ impl<S: StateMachine> Owner<S> {
                     writes.number = number;
                     self.record(&mut writes.records, reset, hard, entries);
                 }
-                Output::Send(message) => {
+                Output::Send(mut message) => {
+                    message.wall_ns = self.parts.clock.wall().0;
                     if let Ok(to) = u32::try_from(message.to) {
                         messages.entry(NodeId(to)).or_default().push(message);
                     }
@@ -66,9 +69,18 @@ impl<S: StateMachine> Owner<S> {
         }
         if applied && !self.failed {
             self.sm.applied_batch();
+            self.allow_chain();
             self.parts.shared.set_applied(self.core.applied().index);
         }
         self.publish_freshness();
+    }
+
+    /// The log keeps to what the program of before understands until the group has left that behind.
+    pub(super) fn allow_chain(&self) {
+        let wal = &self.parts.wal;
+        if !wal.is_chained() && self.sm.level() >= CHAIN_LEVEL {
+            wal.chain();
+        }
     }
 
     /// What the core has handed out is applied now.
@@ -232,6 +244,7 @@ impl<S: StateMachine> Owner<S> {
     fn fetch(&mut self, from: NodeId, meta: SnapshotMeta) {
         tracing::info!(group = %self.parts.group, %from, index = meta.at.index, bytes = meta.bytes, "fetching a checkpoint");
         let fetch = Fetch {
+            wal: self.parts.wal.clone(),
             store: self.parts.store.clone(),
             transport: self.parts.transport.clone(),
             mailbox: self.mailbox.clone(),

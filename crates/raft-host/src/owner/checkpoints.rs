@@ -219,6 +219,7 @@ impl<S: StateMachine> Owner<S> {
         });
         match restored {
             Ok(time) => {
+                self.allow_chain();
                 self.log_clock.observe(time);
                 self.parts.shared.set_logged(time);
                 self.applied = at;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use cairn_env::{Clock, DiskOp, FastRng, RealClock};
 use cairn_sim::{FaultRule, FaultWhen, SimDisk};
-use cairn_types::NodeId;
+use cairn_store::{CheckpointStore, Record, Wal, WalConfig};
+use cairn_types::{ClusterId, NodeId};
 
 use super::fixture::{Adder, Fate, GROUP, Port, Switch, config, wait_for};
 use crate::error::HostError;
@@ -119,6 +120,53 @@ fn missing_parts_are_refused_by_name() {
     let error = fresh.open_existing(GROUP, Adder::new(&Arc::default())).err().unwrap();
     assert!(matches!(error, HostError::Missing { .. }), "{error}");
     assert!(!fresh.knows_group(GROUP).unwrap());
+}
+
+/// Removes the end of the log in files that are sound, and whatever notes how far it reached: the batches of the last
+/// segment become zeros.
+fn without_end(disk: &SimDisk) {
+    use cairn_env::{Disk, OpenOptions};
+    let mut names: Vec<String> = disk.list("log").unwrap().into_iter().map(|entry| entry.name).collect();
+    names.retain(|name| name.starts_with("seg-"));
+    let open_segment = |name: &String| disk.open(&format!("log/{name}"), OpenOptions::READ_WRITE).unwrap();
+    let is_used = |name: &String| {
+        let mut magic = [0; 8];
+        open_segment(name).read_exact_at(&mut magic, 4096).unwrap();
+        &magic == b"CAIRNBAT"
+    };
+    names.retain(is_used);
+    assert!(names.len() > 1, "{names:?}");
+    let last = open_segment(names.iter().max().unwrap());
+    let len = usize::try_from(last.len().unwrap()).unwrap();
+    last.write_at(&vec![0; len - 4096], 4096).unwrap();
+    last.sync_all().unwrap();
+    disk.remove("log/mark").unwrap();
+}
+
+/// A member that lost the end of its log lost votes with it: its own checkpoint, which reaches further, proves it. One
+/// that was fetched proves nothing, because it gets its name before the log begins anew behind it.
+#[test]
+fn a_log_that_ends_before_a_checkpoint_of_its_own_is_refused() {
+    let (disk, _) = prepared();
+    without_end(&disk);
+    let error = open(&disk).err().unwrap();
+    assert!(matches!(error, HostError::LogCut { .. }), "{error}");
+    assert!(error.to_string().contains("let the node join again"), "{error}");
+    let HostError::LogCut { index, last, .. } = error else { unreachable!("matched above") };
+    assert!(last < index);
+    let solo = open(&disk);
+    assert!(matches!(solo.err(), Some(HostError::LogCut { .. })), "nothing was changed");
+
+    let store = CheckpointStore::new(Arc::new(disk.clone()), crate::host::CHECKPOINT_DIR, ClusterId::NONE);
+    let term = store.open(GROUP, index).unwrap().header().term;
+    drop(store);
+    let wal = WalConfig { segment_bytes: settings().segment(), ..WalConfig::new(crate::host::LOG_DIR, settings().log) };
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), wal).unwrap();
+    wal.append(vec![Record::Fetched { group: GROUP, index, term }]).unwrap();
+    drop(wal);
+    let solo = open(&disk).unwrap();
+    assert_eq!(solo.sum.lock().sum, 90, "the state of the checkpoint");
+    assert_eq!(solo.add(), Fate::Done(91));
 }
 
 /// After a failed sync the member must acknowledge nothing any more; after a restart all it acknowledged is there.

@@ -1,6 +1,7 @@
 //! A state machine that tests can look into, and nodes in one process.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cairn_env::{Clock, Disk, FastRng, RealClock, RealDisk};
 use cairn_store::{CheckpointSink, CheckpointSource, StoreError};
-use cairn_types::{DiskUuid, GroupId, NodeId, WallTime};
+use cairn_types::{DiskUuid, GroupId, NodeId, Time, WallTime};
 use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch};
 use parking_lot::Mutex;
 
@@ -50,6 +51,10 @@ impl Adder {
 
 impl StateMachine for Adder {
     type Context = Sender<Fate>;
+
+    fn level(&self) -> u32 {
+        cairn_types::FEATURE_LEVEL
+    }
 
     fn apply(&mut self, at: AppliedAt, items: Vec<Item<Self::Context>>) {
         let mut state = self.state.lock();
@@ -191,8 +196,32 @@ pub(super) fn start_on(
     members: &[u32],
     padding: usize,
 ) -> Node {
+    start_with(disk, Arc::new(RealClock), switch, config, members, padding)
+}
+
+/// The real clocks, with a calendar that is so many nanoseconds ahead.
+#[derive(Default)]
+pub(super) struct Skewed(pub AtomicI64);
+
+impl Clock for Skewed {
+    fn now(&self) -> Time {
+        RealClock.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(RealClock.wall().0.saturating_add_signed(self.0.load(Ordering::SeqCst)))
+    }
+}
+
+pub(super) fn start_with(
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    switch: &Arc<Switch>,
+    config: HostConfig,
+    members: &[u32],
+    padding: usize,
+) -> Node {
     let node = config.node;
-    let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let port = Arc::new(Port { node, switch: switch.clone() });
     let rng = Arc::new(FastRng::from_os());
     let host = Arc::new(RaftHost::start(config, clock, rng, disk, port).unwrap());

@@ -8,6 +8,7 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{ProgressState, SnapshotStatus, StateRole};
 
 use super::{GroupCore, Offered};
+use crate::marks::{ASK, TELL};
 use crate::members::{encode_changes, to_conf_change};
 use crate::translate::{TRANSFER, message_in, snapshot_in};
 use crate::validate::{Own, check};
@@ -30,6 +31,10 @@ impl GroupCore {
         if wire.group != self.config.group.0 {
             return Err(Refused::Message("it is for another group"));
         }
+        self.note_marks(&wire);
+        if matches!(wire.kind, ASK | TELL) {
+            return self.about_marks(&wire, out);
+        }
         let stamp = wire.lease_stamp;
         let (member_stamp, acknowledged) = (wire.member_stamp, wire.acknowledged);
         let feature_level = wire.feature_level;
@@ -44,9 +49,12 @@ impl GroupCore {
                 let silent = now < self.quiet_until || self.promise.forbids(from, now);
                 // A member that waits to be filled does not know of which group it is, or was.
                 let blank = self.node.store().conf().voters.is_empty();
-                if blank || (silent && !forced) {
+                if blank || (silent && !forced) || self.shut().is_some() {
                     return Ok(());
                 }
+            }
+            MessageType::MsgTimeoutNow if self.shut().is_some() => {
+                return Err(Refused::Message("this member does not stand for election now"));
             }
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse => {
                 self.echoes.note(from, term, stamp, now);
@@ -150,6 +158,13 @@ impl GroupCore {
             // A member whose disk hangs does not stand for election (and the raft crate relies on it).
             return;
         }
+        if self.shut().is_some() {
+            if self.is_leader() {
+                let term = self.node.raft.term;
+                self.node.raft.become_follower(term, raft::INVALID_ID);
+            }
+            return;
+        }
         let before = self.node.raft.state;
         self.node.tick();
         if self.node.raft.state != before || before == StateRole::PreCandidate {
@@ -194,7 +209,7 @@ impl GroupCore {
     }
 
     pub(super) fn campaign(&mut self) {
-        if !self.is_leader() && self.outstanding.is_empty() && self.node.raft.promotable() {
+        if !self.is_leader() && self.outstanding.is_empty() && self.node.raft.promotable() && self.shut().is_none() {
             self.elections += 1;
             // Refused while a change of members waits to be applied; the timer tries again.
             let _ = self.node.campaign();

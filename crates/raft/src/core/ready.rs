@@ -1,6 +1,7 @@
 //! Draws outputs from the `raft` crate after each input.
 
 use cairn_types::Time;
+use cairn_wire::raft::RaftMessage;
 use raft::eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType, Snapshot};
 
 use super::{GroupCore, Outstanding};
@@ -49,7 +50,8 @@ impl GroupCore {
                 entries: entries.iter().map(entry_out).collect(),
             });
             let snapshot = restored.as_ref().map(|meta| meta.at.index);
-            self.outstanding.push_back(Outstanding { number, messages, snapshot });
+            let mark = self.mark_of_log();
+            self.outstanding.push_back(Outstanding { number, messages, snapshot, mark });
         } else if let Some(last) = self.outstanding.back_mut() {
             last.messages.extend(messages);
         } else {
@@ -101,6 +103,8 @@ impl GroupCore {
         self.node.mut_store().set_conf(conf);
         self.members_at = entry.index;
         let members = self.members();
+        // Who joins again begins anew.
+        self.marks.retain(|&id, _| super::node_id(id).is_some_and(|node| members.contains(node)));
         let raft = &mut self.node.raft;
         if raft.state == raft::StateRole::Leader && !members.voters.contains(&self.config.node) {
             let term = raft.term;
@@ -116,6 +120,7 @@ impl GroupCore {
             }
             let Some(done) = self.outstanding.pop_front() else { break };
             self.node.on_persist_ready(done.number);
+            self.mark = self.mark.max(done.mark);
             if let Some(index) = done.snapshot
                 && index > self.node.raft.raft_log.applied
             {
@@ -146,8 +151,10 @@ impl GroupCore {
             _ => Stamps::default(),
         };
         let stamps = Stamps { feature_level: self.config.feature_level, ..stamps };
+        let all = message.get_msg_type() == MessageType::MsgHeartbeat;
         if let Some(wire) = message_out(self.config.group, message, stamps, self.snapshot_bytes) {
-            out.push(Output::Send(wire));
+            let marks = self.marks_for(all);
+            out.push(Output::Send(RaftMessage { marks, ..wire }));
         }
     }
 

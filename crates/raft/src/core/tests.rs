@@ -3,4 +3,5 @@
 mod cluster;
 mod hostile;
 mod member;
+mod older;
 mod scenarios;

@@ -11,8 +11,9 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cairn_env::buf::{Acquire, BufError};
 use cairn_types::ErrorCode;
@@ -21,8 +22,11 @@ use cairn_wire::frame::{CallHeader, Flags, FrameHeader, OPCODE_HELLO};
 use cairn_wire::hello::{Hello, HelloError, PeerKind};
 use tokio::net::TcpStream;
 
+use super::progress::Progress;
 use super::recorder::wall;
 use super::reply::{Reply, ReplySink, encode};
+use super::seats::Seat;
+use super::shares::{Held, Share, Taking};
 use super::stats::{CloseReason, add};
 use super::{PeerInfo, Request, ServerShared};
 use crate::out::Writer;
@@ -34,9 +38,9 @@ use crate::watch::Watch;
 const ROUNDS_MAX: usize = 8;
 
 enum Phase {
-    /// The hello has not come yet; `refuse`: it is answered with an error, for there are too many connections.
+    /// The hello has not come yet; `full`: that of a client is answered with an error, for there are too many connections.
     Hello {
-        refuse: bool,
+        full: bool,
     },
     Serving(Arc<PeerInfo>),
     /// Only what is queued is still written.
@@ -55,6 +59,12 @@ pub(crate) struct Conn {
     reader: Reader,
     writer: Writer,
     watch: Watch,
+    /// Its place among all connections, and the share of its address of the memory for payloads.
+    seat: Seat,
+    share: Arc<Share>,
+    /// Of the share, while a payload is being received; and the wait for it.
+    held: Option<Held>,
+    sharing: Option<Taking>,
     /// The wait for a payload buffer.
     acquiring: Option<Acquire>,
     /// Requests handed to the service, and those of them that were finished when last looked.
@@ -63,10 +73,12 @@ pub(crate) struct Conn {
     /// Reading waits for requests to be finished or answers to be written.
     blocked: bool,
     stopping: bool,
+    evicted: bool,
     opened: Instant,
     received: Instant,
     /// Since when which frame is incomplete.
     partial: Option<(u64, Instant)>,
+    progress: Progress,
     /// Since when the socket has taken nothing.
     write_stalled: Option<Instant>,
     /// Why a `Closing` connection closes.
@@ -82,26 +94,33 @@ impl Conn {
         sink: Arc<ReplySink>,
         stream: TcpStream,
         addr: SocketAddr,
-        refuse: bool,
+        full: bool,
     ) -> Self {
         let now = Instant::now();
+        let (seat, share) = (shared.seats.enter(addr.ip(), &sink), shared.shares.of(addr.ip()));
         Self {
             shared,
             sink,
             stream,
             addr,
-            phase: Phase::Hello { refuse },
+            phase: Phase::Hello { full },
             reader: Reader::new(),
             writer: Writer::default(),
             watch: Watch::default(),
+            seat,
+            share,
+            held: None,
+            sharing: None,
             acquiring: None,
             dispatched: 0,
             finished: 0,
             blocked: false,
             stopping: false,
+            evicted: false,
             opened: now,
             received: now,
             partial: None,
+            progress: Progress::default(),
             write_stalled: None,
             text: String::new(),
             records: Vec::new(),
@@ -149,6 +168,7 @@ impl Conn {
             queue.waker = Some(cx.waker().clone());
         }
         self.stopping = queue.stopping;
+        self.evicted |= std::mem::take(&mut queue.evicted);
         self.finished = queue.finished;
     }
 
@@ -171,7 +191,30 @@ impl Conn {
         if self.stopping && drained && self.in_flight() == 0 {
             return Err(Closed(CloseReason::Shutdown, "the server stops".to_owned()));
         }
+        if read || wrote {
+            self.seat.used();
+        }
+        self.make_room(drained)?;
         Ok(read || wrote)
+    }
+
+    /// Goes if it was told to and has nothing to do.
+    fn make_room(&mut self, drained: bool) -> Result<(), Closed> {
+        let idle = drained && self.in_flight() == 0 && self.reader.partial().is_none();
+        self.seat.set_idle(idle);
+        if !std::mem::take(&mut self.evicted) {
+            return Ok(());
+        }
+        if matches!(self.phase, Phase::Hello { .. }) {
+            let text = "it has said no hello yet, and newer connections do the same";
+            return Err(Closed(CloseReason::MadeRoom, text.to_owned()));
+        }
+        if idle {
+            let text = "it asks nothing, and the server has its number of connections";
+            return Err(Closed(CloseReason::MadeRoom, text.to_owned()));
+        }
+        self.seat.stay(self.addr.ip(), &self.sink);
+        Ok(())
     }
 
     fn hand_on_records(&mut self) {
@@ -198,6 +241,7 @@ impl Conn {
             match self.reader.next().map_err(|e| Closed(CloseReason::BadFrame, e.to_string()))? {
                 Next::Frame(header, message, payload) => {
                     progress = true;
+                    self.held = None;
                     let Phase::Serving(peer) = &self.phase else {
                         let message = message.to_vec();
                         self.hello(&header, &message);
@@ -245,6 +289,9 @@ impl Conn {
     /// Gives the reader a buffer for a payload. `false`: the pool is empty, the task is woken when it is not.
     fn payload_buffer(&mut self, header: &FrameHeader, cx: &mut Context<'_>) -> Result<bool, Closed> {
         let len = header.payload_len as usize;
+        if !self.take_share(len, cx) {
+            return Ok(false);
+        }
         let result = match &mut self.acquiring {
             None => match self.shared.config.pool.try_take(len) {
                 Err(BufError::Exhausted { .. }) => {
@@ -266,12 +313,31 @@ impl Conn {
         }
     }
 
+    /// The payload's part of what its address may hold. `false`: the task is woken when there is room.
+    fn take_share(&mut self, len: usize, cx: &mut Context<'_>) -> bool {
+        if self.held.is_none() && self.sharing.is_none() {
+            self.held = self.share.try_take(len);
+        }
+        if self.held.is_some() {
+            return true;
+        }
+        let share = &self.share;
+        match self.sharing.get_or_insert_with(|| share.take(len)).poll(cx) {
+            Poll::Ready(held) => {
+                (self.sharing, self.held) = (None, Some(held));
+                true
+            }
+            Poll::Pending => false,
+        }
+    }
+
     /// Takes the first frame and answers it; on an error the connection closes when the answer is written.
     fn hello(&mut self, header: &FrameHeader, message: &[u8]) {
-        let refuse = matches!(self.phase, Phase::Hello { refuse: true });
-        match self.judge_hello(header, message, refuse) {
+        let full = matches!(self.phase, Phase::Hello { full: true });
+        match self.judge_hello(header, message, full) {
             Ok(peer) => {
                 self.reader.hello_done();
+                self.seat.greeted();
                 if let Some(recorder) = &self.sink.recorder {
                     recorder.connected(&peer, &mut self.records);
                 }
@@ -302,14 +368,17 @@ impl Conn {
         &self,
         header: &FrameHeader,
         message: &[u8],
-        refuse: bool,
+        full: bool,
     ) -> Result<PeerInfo, (CloseReason, WireError)> {
         let bad = |text: String| (CloseReason::BadHello, WireError::new(ErrorCode::BadRequest, text));
         if header.opcode != OPCODE_HELLO || header.flags != Flags::REQUEST {
             return Err(bad(format!("operation {:#06x} came before the hello", header.opcode)));
         }
         let theirs = Hello::decode(message).map_err(|e| bad(e.to_string()))?;
-        if refuse {
+        // Nodes of the cluster get in as long as there is any room at all.
+        let room =
+            theirs.kind == PeerKind::Server && self.shared.open.load(Relaxed) <= self.shared.config.connections_max;
+        if full && !room {
             let text = format!(
                 "this server has its {} connections; close some or raise its limit",
                 self.shared.config.connections_max
@@ -360,11 +429,13 @@ impl Conn {
 
     /// Arms the timer for whatever can time out, and says what has.
     fn timed_out(&mut self, cx: &mut Context<'_>) -> Option<Closed> {
-        let waiting_for_us = self.acquiring.is_some() || self.blocked;
+        let now = Instant::now();
+        let waiting_for_us = self.acquiring.is_some() || self.sharing.is_some() || self.blocked;
+        self.progress.note(if waiting_for_us { None } else { self.reader.payload_received() }, now);
         match self.reader.partial() {
             Some(frame) if !waiting_for_us => {
                 if self.partial.is_none_or(|(of, _)| of != frame) {
-                    self.partial = Some((frame, Instant::now()));
+                    self.partial = Some((frame, now));
                 }
             }
             _ => self.partial = None,
@@ -374,9 +445,12 @@ impl Conn {
             if !self.watch.poll(cx, Some(next)) {
                 return None;
             }
-            if Instant::now() >= next {
+            if let Some(reason) = reason
+                && Instant::now() >= next
+            {
                 let text = match reason {
                     CloseReason::WriteTimeout => "the peer does not read its answers",
+                    CloseReason::PayloadStalled => "the payload came too slowly to keep its buffer",
                     _ => "the peer did not send the rest in time",
                 };
                 return Some(Closed(reason, text.to_owned()));
@@ -384,13 +458,19 @@ impl Conn {
         }
     }
 
-    fn next_timeout(&self) -> Option<(Instant, CloseReason)> {
+    /// `None` as a reason: then is the time to look again, for others may have come to wait meanwhile.
+    fn next_timeout(&self) -> Option<(Instant, Option<CloseReason>)> {
         let config = &self.shared.config;
         let hello = matches!(self.phase, Phase::Hello { .. })
-            .then_some((self.opened + config.hello_timeout, CloseReason::HelloTimeout));
-        let frame = self.partial.map(|(_, since)| (since + config.frame_timeout, CloseReason::FrameTimeout));
-        let write = self.write_stalled.map(|since| (since + config.write_timeout, CloseReason::WriteTimeout));
-        [hello, frame, write].into_iter().flatten().min_by_key(|(at, _)| *at)
+            .then_some((self.opened + config.hello_timeout, Some(CloseReason::HelloTimeout)));
+        let frame = self.partial.map(|(_, since)| (since + config.frame_timeout, Some(CloseReason::FrameTimeout)));
+        let write = self.write_stalled.map(|since| (since + config.write_timeout, Some(CloseReason::WriteTimeout)));
+        let contended =
+            self.progress.ends(Duration::ZERO).is_some() && (self.share.is_contended() || config.pool.is_contended());
+        let span = if contended { config.payload_stall_contended } else { config.payload_stall };
+        let payload = self.progress.ends(span).map(|at| (at, Some(CloseReason::PayloadStalled)));
+        let look = payload.map(|_| (Instant::now() + config.payload_stall_contended, None));
+        [hello, frame, write, payload, look].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// Whether the task may sleep; from then on an answer wakes it, unless it waits for the socket to take more.
@@ -399,6 +479,7 @@ impl Conn {
         let mut queue = self.sink.lock();
         let counting = self.blocked || self.stopping;
         let news = queue.stopping != self.stopping
+            || queue.evicted
             || queue.overflow
             || (!writing && !queue.out.is_empty())
             || (counting && queue.finished != self.finished);

@@ -43,6 +43,8 @@ pub(crate) struct Queue {
     /// More waits than the peer may leave unread.
     pub(crate) overflow: bool,
     pub(crate) stopping: bool,
+    /// The connection is to make room for others unless it has something to do.
+    pub(crate) evicted: bool,
     /// The sleeping task waits for requests to be finished, answered or not.
     pub(crate) counting: bool,
     pub(crate) waker: Option<Waker>,
@@ -64,6 +66,7 @@ impl ReplySink {
             closed: false,
             overflow: false,
             stopping: false,
+            evicted: false,
             counting: false,
             waker: None,
             records: Vec::new(),
@@ -88,9 +91,18 @@ impl ReplySink {
 
     /// Tells the connection to finish what is in the works and to close.
     pub(crate) fn stop(&self) {
+        self.tell(|queue| queue.stopping = true);
+    }
+
+    /// Asks the connection to make room for others, if it has nothing to do.
+    pub(crate) fn evict(&self) {
+        self.tell(|queue| queue.evicted = true);
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut Queue)) {
         let waker = {
             let mut queue = self.queue.lock();
-            queue.stopping = true;
+            what(&mut queue);
             queue.awake = true;
             queue.waker.clone()
         };
@@ -172,17 +184,27 @@ struct RequestId {
     trace_id: u64,
 }
 
+/// Hears how a request was answered, before the answer is on its way. Must not block.
+pub type Outcome = Box<dyn FnOnce(Result<(), &WireError>) + Send>;
+
 /// The right and the duty to answer one request. Dropped unanswered, it answers with an internal error (of a one-way
 /// request, dropping it is how it is finished).
 pub struct Reply {
     /// `None` once answered.
     sink: Option<Arc<ReplySink>>,
     id: RequestId,
+    /// One pointer: a handle is handed back with an error where a request is refused.
+    outcome: Option<Box<Outcome>>,
 }
 
 impl Reply {
     pub(crate) fn new(sink: Arc<ReplySink>, request_id: u64, opcode: u16, oneway: bool, trace_id: u64) -> Self {
-        Self { sink: Some(sink), id: RequestId { request_id, opcode, oneway, trace_id } }
+        Self { sink: Some(sink), id: RequestId { request_id, opcode, oneway, trace_id }, outcome: None }
+    }
+
+    /// Has `outcome` told how the request is answered, whoever does it.
+    pub fn on_outcome(&mut self, outcome: Outcome) {
+        self.outcome = Some(Box::new(outcome));
     }
 
     /// Answers with a message and a payload.
@@ -208,7 +230,10 @@ impl Reply {
         }
     }
 
-    fn err_in(self, error: WireError, batch: Option<&mut ReplyBatch>) {
+    fn err_in(mut self, error: WireError, batch: Option<&mut ReplyBatch>) {
+        if let Some(outcome) = self.outcome.take() {
+            outcome(Err(&error));
+        }
         let name = Opcode::from_code(self.id.opcode).map_or("unknown", Opcode::name);
         let trace = format_args!("{:016x}", self.id.trace_id);
         tracing::debug!(%trace, operation = name, %error, "answered with an error");
@@ -225,6 +250,9 @@ impl Reply {
         batch: Option<&mut ReplyBatch>,
     ) {
         let sink = self.sink.take().expect("a reply is consumed by its answer");
+        if let Some(outcome) = self.outcome.take() {
+            outcome(Ok(()));
+        }
         if flags.is_error() {
             sink.stats.error_answers.fetch_add(1, Relaxed);
         }
@@ -246,7 +274,11 @@ impl Drop for Reply {
             return;
         }
         let text = format!("operation {:#06x} was dropped by the server without an answer", self.id.opcode);
-        let info = WireError::new(ErrorCode::Internal, text).to_info();
+        let error = WireError::new(ErrorCode::Internal, text);
+        if let Some(outcome) = self.outcome.take() {
+            outcome(Err(&error));
+        }
+        let info = error.to_info();
         sink.stats.error_answers.fetch_add(1, Relaxed);
         let code = ErrorCode::Internal.code();
         if let Some(waker) = sink.finish(&self.id, Flags::ERROR, code, Payload::None, |out| encode(&info, out)) {

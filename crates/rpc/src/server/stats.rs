@@ -32,6 +32,10 @@ pub enum CloseReason {
     OutQueueFull,
     /// Over the number of connections.
     TooManyConnections,
+    /// It asked nothing, or said no hello, and others needed the place.
+    MadeRoom,
+    /// A payload came too slowly to keep its buffer.
+    PayloadStalled,
     /// No memory for payloads was to be had.
     NoBuffers,
     /// The server stopped.
@@ -40,7 +44,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason.
-    pub const ALL: [CloseReason; 14] = [
+    pub const ALL: [CloseReason; 16] = [
         Self::PeerClosed,
         Self::Io,
         Self::BadFrame,
@@ -53,6 +57,8 @@ impl CloseReason {
         Self::WriteTimeout,
         Self::OutQueueFull,
         Self::TooManyConnections,
+        Self::MadeRoom,
+        Self::PayloadStalled,
         Self::NoBuffers,
         Self::Shutdown,
     ];
@@ -72,6 +78,8 @@ impl CloseReason {
             Self::WriteTimeout => "write_timeout",
             Self::OutQueueFull => "out_queue_full",
             Self::TooManyConnections => "too_many_connections",
+            Self::MadeRoom => "made_room",
+            Self::PayloadStalled => "payload_stalled",
             Self::NoBuffers => "no_buffers",
             Self::Shutdown => "shutdown",
         }

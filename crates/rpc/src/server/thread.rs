@@ -7,17 +7,19 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cairn_env::buf::POOL_TRIM_EVERY;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use super::ServerShared;
 use super::conn::Conn;
 use super::recorder::Recorder;
 use super::reply::ReplySink;
 use super::stats::{CloseReason, add};
-use crate::config::REFUSALS_MAX;
+use crate::config::{REFUSALS_MAX, connections_for_clients};
 use crate::hub::Hub;
 use crate::log_limit::LogLimit;
 
@@ -29,7 +31,7 @@ struct Accepted {
     stream: std::net::TcpStream,
     addr: SocketAddr,
     place: Place,
-    refuse: bool,
+    full: bool,
 }
 
 /// Counts a connection as open as long as it lives.
@@ -145,6 +147,8 @@ async fn run(
     let accepting = acceptor.map(|(listener, threads)| tokio::spawn(accept(shared.clone(), listener, threads)));
     let registry = Registry::default();
     let mut conns = JoinSet::new();
+    let mut trim = tokio::time::interval(POOL_TRIM_EVERY);
+    trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let grace = loop {
         tokio::select! {
             changed = stopped.changed() => {
@@ -158,6 +162,7 @@ async fn run(
                 serve(&shared, &hub, &registry, &mut conns, accepted);
             }
             Some(ended) = conns.join_next() => report_panic(ended),
+            _ = trim.tick(), if accepting.is_some() => shared.config.pool.trim(),
         }
     };
     if let Some(accepting) = accepting {
@@ -186,7 +191,7 @@ fn report_panic(ended: Result<(), tokio::task::JoinError>) {
 }
 
 fn serve(shared: &Arc<ServerShared>, hub: &Arc<Hub>, registry: &Registry, conns: &mut JoinSet<()>, accepted: Accepted) {
-    let Accepted { stream, addr, place, refuse } = accepted;
+    let Accepted { stream, addr, place, full } = accepted;
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(e) => {
@@ -201,7 +206,7 @@ fn serve(shared: &Arc<ServerShared>, hub: &Arc<Hub>, registry: &Registry, conns:
     });
     let sink = ReplySink::new(hub.clone(), shared.stats.clone(), shared.config.out_queue_hard, recorder);
     registry.add(&sink);
-    let conn = Conn::new(shared.clone(), sink, stream, addr, refuse);
+    let conn = Conn::new(shared.clone(), sink, stream, addr, full);
     conns.spawn(async move {
         conn.run().await;
         drop(place);
@@ -241,7 +246,8 @@ async fn accept(
             shared.stats.count_closed(CloseReason::TooManyConnections);
             continue;
         }
-        let refuse = open > shared.config.connections_max;
+        let for_clients = connections_for_clients(shared.config.connections_max);
+        let full = open > for_clients && shared.seats.make_room() == 0;
         let Ok(stream) = crate::socket::prepare(&stream).and_then(|()| stream.into_std()) else {
             shared.stats.count_closed(CloseReason::Io);
             continue;
@@ -249,6 +255,6 @@ async fn accept(
         let to = turn % threads.len();
         turn = turn.wrapping_add(1);
         // A thread that has stopped takes no more; the server is about to be gone.
-        let _ = threads[to].send(Accepted { stream, addr, place, refuse });
+        let _ = threads[to].send(Accepted { stream, addr, place, full });
     }
 }

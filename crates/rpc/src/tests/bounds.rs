@@ -214,17 +214,16 @@ fn held_answers_to_a_peer_that_does_not_read() {
 /// Connections beyond the limit must be refused with the reason, and places must become free again.
 #[test]
 fn too_many_connections() {
-    let (server, _) = serve_with(ServerConfig { connections_max: 3, ..config() });
+    let (server, told) = serve_with(ServerConfig { connections_max: 3, ..config() });
     let addr = addr(&server);
     let clients: Vec<_> = (0..3).map(|_| client()).collect();
-    for client in &clients {
-        wait(client.call(&addr, ECHO, &note(1), (), long())).unwrap();
-    }
+    let calls: Vec<_> = clients.iter().map(|client| client.call(&addr, HOLD, &note(1), (), long())).collect();
+    until(|| told.held() == 3);
     let error = wait(client().call(&addr, ECHO, &note(1), (), long())).unwrap_err();
     let CallError::NotSent { cause: NotSent::Refused(refusal), .. } = &error else { panic!("{error}") };
     assert_eq!(refusal.code, ErrorCode::Overloaded);
     until(|| closed(&server, CloseReason::TooManyConnections) >= 1);
-    drop(clients);
+    drop((calls, clients));
     let stats = server.stats();
     until(|| stats.connections_open.load(Ordering::Relaxed) == 0);
     wait(client().call(&addr, ECHO, &note(1), (), long())).unwrap();

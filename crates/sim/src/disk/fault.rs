@@ -16,6 +16,8 @@ pub enum FaultEffect {
     Io,
     /// ENOSPC, on operations that need space; a write may have written any prefix.
     NoSpace,
+    /// EMFILE: the process has no descriptor left.
+    NoDescriptors,
     /// A sync says that it is done, and is not: all stays as volatile as it was.
     Forgets,
     /// A read answers with one bit flipped; what is at rest is right.
@@ -54,6 +56,11 @@ impl FaultRule {
     /// ENOSPC on these operations.
     pub fn no_space(ops: &[DiskOp]) -> Self {
         Self { effect: FaultEffect::NoSpace, ..Self::io(ops) }
+    }
+
+    /// EMFILE on these operations.
+    pub fn no_descriptors(ops: &[DiskOp]) -> Self {
+        Self { effect: FaultEffect::NoDescriptors, ..Self::io(ops) }
     }
 
     /// Syncs of files and directories that do nothing and say that they did: outside of what software can stand on one disk.
@@ -174,6 +181,8 @@ pub struct FaultCounts {
     pub sectors_dropped_by_failed_sync: u64,
     /// Operations that failed with ENOSPC, by a rule or the capacity.
     pub no_space: u64,
+    /// Operations that failed with EMFILE.
+    pub no_descriptors: u64,
     /// Bits flipped at rest.
     pub bits_flipped: u64,
     /// Syncs that did nothing and said that they did.
@@ -197,6 +206,7 @@ impl FaultCounts {
             io_errors,
             sectors_dropped_by_failed_sync,
             no_space,
+            no_descriptors,
             bits_flipped,
             syncs_forgotten,
             reads_flipped,
@@ -210,6 +220,7 @@ impl FaultCounts {
             + io_errors
             + sectors_dropped_by_failed_sync
             + no_space
+            + no_descriptors
             + bits_flipped
             + syncs_forgotten
             + reads_flipped

@@ -63,6 +63,8 @@ pub(super) enum Kind {
 
 /// EIO.
 const EIO: i32 = 5;
+/// EMFILE.
+const EMFILE: i32 = 24;
 
 impl World {
     pub(super) fn new(options: SimDiskOptions) -> Self {
@@ -112,6 +114,7 @@ impl World {
         match effect {
             FaultEffect::Io => self.counts.io_errors += 1,
             FaultEffect::NoSpace => self.counts.no_space += 1,
+            FaultEffect::NoDescriptors => self.counts.no_descriptors += 1,
             FaultEffect::Forgets => self.counts.syncs_forgotten += 1,
             FaultEffect::Flips => self.counts.reads_flipped += 1,
         }
@@ -122,6 +125,7 @@ impl World {
         match effect {
             FaultEffect::Io => DiskError::from_io(op, path, &std::io::Error::from_raw_os_error(EIO)),
             FaultEffect::NoSpace => DiskError::NoSpace { path: path.into(), op },
+            FaultEffect::NoDescriptors => DiskError::from_io(op, path, &std::io::Error::from_raw_os_error(EMFILE)),
             FaultEffect::Forgets | FaultEffect::Flips => unreachable!("these faults are no errors"),
         }
     }

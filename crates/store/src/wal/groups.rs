@@ -20,6 +20,9 @@ pub struct RecoveredGroup {
     pub base: (u64, u64),
     /// Index, term and voters of the group's beginning, while the log still reaches back to it.
     pub bootstrap: Option<(u64, u64, Vec<u64>)>,
+    /// Index and term of a checkpoint that was made elsewhere and put here, or was about to be, without the log having
+    /// been reset to it.
+    pub fetched: Option<(u64, u64)>,
     /// Entries behind the base, consecutive. The first one may lie further behind than base + 1; then the log has a
     /// gap and only a checkpoint can close it.
     pub entries: Vec<LogEntry>,
@@ -33,6 +36,7 @@ struct Live {
     hard: Option<HardState>,
     base: (u64, u64),
     bootstrap: Option<(u64, u64, Vec<u64>)>,
+    fetched: Option<(u64, u64)>,
     removed: bool,
     /// Highest entry index per segment.
     spans: BTreeMap<u64, u64>,
@@ -68,6 +72,7 @@ impl Groups {
             Record::Reset { index, term, .. } => {
                 live.base = (*index, *term);
                 live.bootstrap = None;
+                live.fetched = None;
                 live.removed = false;
                 live.spans.clear();
             }
@@ -75,6 +80,10 @@ impl Groups {
             Record::Bootstrap { index, term, voters, .. } => {
                 live.base = (*index, *term);
                 live.bootstrap = Some((*index, *term, voters.clone()));
+                live.removed = false;
+            }
+            Record::Fetched { index, term, .. } => {
+                live.fetched = Some((*index, *term));
                 live.removed = false;
             }
         }
@@ -100,6 +109,9 @@ impl Groups {
                 }
                 None => {}
             }
+            if let Some((index, term)) = live.fetched {
+                records.push(Record::Fetched { group, index, term });
+            }
         }
         records
     }
@@ -124,6 +136,7 @@ impl Live {
             self.base = (index, term);
             self.bootstrap = None;
         }
+        self.fetched = self.fetched.filter(|fetched| fetched.0 > index);
     }
 }
 
@@ -158,6 +171,7 @@ impl Replay {
                 Record::Reset { index, term, .. } => {
                     state.base = (*index, *term);
                     state.bootstrap = None;
+                    state.fetched = None;
                     state.entries.clear();
                     state.removed = false;
                 }
@@ -165,6 +179,10 @@ impl Replay {
                 Record::Bootstrap { index, term, voters, .. } => {
                     state.base = (*index, *term);
                     state.bootstrap = Some((*index, *term, voters.clone()));
+                    state.removed = false;
+                }
+                Record::Fetched { index, term, .. } => {
+                    state.fetched = Some((*index, *term));
                     state.removed = false;
                 }
             }
@@ -202,6 +220,7 @@ impl RecoveredGroup {
             self.base = (index, term);
             self.bootstrap = None;
         }
+        self.fetched = self.fetched.filter(|fetched| fetched.0 > index);
         let base = self.base.0;
         self.entries.retain(|entry| entry.index > base);
     }
@@ -221,6 +240,7 @@ fn owned(group: GroupId, record: &WalRecord<'_>, body: &Bytes) -> Record {
         }
         WalRecord::Truncate { index, term } => Record::Truncate { group, index: *index, term: *term },
         WalRecord::Reset { index, term } => Record::Reset { group, index: *index, term: *term },
+        WalRecord::Fetched { index, term } => Record::Fetched { group, index: *index, term: *term },
         WalRecord::Tombstone => Record::Tombstone { group },
         WalRecord::Bootstrap { index, term, voters } => {
             Record::Bootstrap { group, index: *index, term: *term, voters: voters.clone() }

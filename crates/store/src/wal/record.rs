@@ -79,6 +79,15 @@ pub enum Record {
         /// Who votes, ascending.
         voters: Vec<u64>,
     },
+    /// A checkpoint that was made elsewhere gets its name after this is durable.
+    Fetched {
+        /// The group.
+        group: GroupId,
+        /// The checkpoint's last entry.
+        index: u64,
+        /// Its term.
+        term: u64,
+    },
 }
 
 impl Record {
@@ -90,7 +99,8 @@ impl Record {
             | Self::Truncate { group, .. }
             | Self::Reset { group, .. }
             | Self::Tombstone { group }
-            | Self::Bootstrap { group, .. } => *group,
+            | Self::Bootstrap { group, .. }
+            | Self::Fetched { group, .. } => *group,
         }
     }
 
@@ -101,7 +111,7 @@ impl Record {
                 entries_record_len(entries.len(), entries.iter().map(|entry| entry.data.len()).sum())
             }
             Self::HardState { .. } => RECORD_HEADER_LEN + 24,
-            Self::Truncate { .. } | Self::Reset { .. } => RECORD_HEADER_LEN + 16,
+            Self::Truncate { .. } | Self::Reset { .. } | Self::Fetched { .. } => RECORD_HEADER_LEN + 16,
             Self::Tombstone { .. } => RECORD_HEADER_LEN,
             Self::Bootstrap { voters, .. } => RECORD_HEADER_LEN + 24 + 8 * voters.len(),
         }
@@ -122,6 +132,7 @@ impl Record {
             }
             Self::Truncate { index, term, .. } => WalRecord::Truncate { index: *index, term: *term },
             Self::Reset { index, term, .. } => WalRecord::Reset { index: *index, term: *term },
+            Self::Fetched { index, term, .. } => WalRecord::Fetched { index: *index, term: *term },
             Self::Tombstone { .. } => WalRecord::Tombstone,
             Self::Bootstrap { index, term, voters, .. } => {
                 WalRecord::Bootstrap { index: *index, term: *term, voters: voters.clone() }

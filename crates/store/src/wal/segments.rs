@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cairn_env::{AlignedBuf, Disk, DiskError, File, OpenOptions};
 use cairn_format::wal_segment::SegmentHeader;
 use cairn_types::DiskUuid;
 
+use super::WalConfig;
 use crate::StoreError;
 
 /// Bytes of zeros written at a time when a new file is made.
@@ -22,6 +24,8 @@ pub(super) struct Segment {
     pub file: Arc<dyn File>,
     /// Bytes of the file.
     pub len: u64,
+    /// Its batches name the ones before them (format version 2).
+    pub chained: bool,
 }
 
 /// Names in the log's directory.
@@ -60,6 +64,8 @@ pub(super) struct Factory {
     dir: String,
     log: DiskUuid,
     bytes: u64,
+    /// Segments are made in version 2.
+    chained: Arc<AtomicBool>,
     spares_max: usize,
     spares: Vec<u64>,
     /// Segments to be given up, oldest first.
@@ -67,15 +73,10 @@ pub(super) struct Factory {
 }
 
 impl Factory {
-    pub(super) fn new(
-        disk: Arc<dyn Disk>,
-        dir: String,
-        log: DiskUuid,
-        bytes: u64,
-        spares_max: usize,
-        spares: Vec<u64>,
-    ) -> Self {
-        Self { disk, dir, log, bytes, spares_max, spares, retiring: VecDeque::new() }
+    pub(super) fn new(disk: Arc<dyn Disk>, config: &WalConfig, chained: Arc<AtomicBool>, spares: Vec<u64>) -> Self {
+        let WalConfig { log, segment_bytes: bytes, spares_max, .. } = *config;
+        let dir = config.dir.clone();
+        Self { disk, dir, log, bytes, chained, spares_max, spares, retiring: VecDeque::new() }
     }
 
     /// Makes the segment of that number, empty, durable and open.
@@ -94,8 +95,10 @@ impl Factory {
             self.spares.retain(|&s| s != spare);
             return self.prepare(number);
         }
+        let chained = self.chained.load(Ordering::Relaxed);
+        let header = SegmentHeader { log: self.log, number, length: chained.then_some(len) };
         let mut block = AlignedBuf::unpooled(4096);
-        block.extend_from_slice(&SegmentHeader { log: self.log, number }.encode());
+        block.extend_from_slice(&header.encode());
         file.write_at(&block, 0)?;
         file.sync_data()?;
         drop(file);
@@ -104,7 +107,7 @@ impl Factory {
         self.disk.sync_dir(&self.dir)?;
         self.spares.retain(|&s| s != spare);
         let file = self.disk.open(&name, OpenOptions::READ_WRITE.direct())?;
-        Ok(Segment { number, file, len })
+        Ok(Segment { number, file, len, chained })
     }
 
     /// A new file of zeros: blocks that were written once need no change of metadata when they are synced later.

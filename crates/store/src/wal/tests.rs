@@ -3,4 +3,5 @@
 mod crash;
 mod damage;
 mod fixture;
+mod lost_ends;
 mod plain;

@@ -14,6 +14,7 @@ use cairn_types::{DiskUuid, GroupId};
 use parking_lot::{Condvar, Mutex};
 
 use super::groups::Groups;
+use super::mark::Marks;
 use super::recovery::Position;
 use super::segments::{Factory, Segment};
 use super::stats::WalStats;
@@ -123,14 +124,19 @@ impl Shared {
         self.space.notify_all();
     }
 
-    /// Everything that waits; `None` when the log is closed and nothing waits.
-    fn take(&self) -> Option<VecDeque<Submission>> {
+    /// Everything that waits; nothing when there was nothing for so long; `None` when the log is closed and nothing
+    /// waits.
+    fn take(&self, patience: Option<Duration>) -> Option<VecDeque<Submission>> {
         let mut queue = self.queue.lock();
         while queue.waiting.is_empty() {
             if queue.closing {
                 return None;
             }
-            self.work.wait(&mut queue);
+            match patience {
+                Some(patience) if self.work.wait_for(&mut queue, patience).timed_out() => break,
+                Some(_) => {}
+                None => self.work.wait(&mut queue),
+            }
         }
         queue.bytes = 0;
         let taken = std::mem::take(&mut queue.waiting);
@@ -197,6 +203,9 @@ pub(super) struct Writer {
     current: Segment,
     offset: u64,
     next_batch: u64,
+    /// What the next batch names as the one before it.
+    chain: u32,
+    marks: Marks,
     next_segment: u64,
     prepared: VecDeque<Segment>,
     source: Source,
@@ -218,12 +227,15 @@ impl Writer {
         disk: Arc<dyn Disk>,
         config: WalConfig,
         position: Position,
+        chained: Arc<AtomicBool>,
         shared: Arc<Shared>,
         stats: Arc<WalStats>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), StoreError> {
-        let Position { mut segments, prepared, offset, next_batch, mut next_segment, spares, groups } = position;
-        let (dir, bytes) = (config.dir.clone(), config.segment_bytes);
-        let mut factory = Factory::new(disk, dir, config.log, bytes, config.spares_max, spares);
+        let Position { mut segments, prepared, offset, next_batch, chain, mark, mut next_segment, spares, groups } =
+            position;
+        let marks = Marks::new(disk.clone(), &config, mark)?;
+        let bytes = config.segment_bytes;
+        let mut factory = Factory::new(disk, &config, chained, spares);
         let current = match segments.pop() {
             Some(segment) => segment,
             None => {
@@ -254,6 +266,8 @@ impl Writer {
             current,
             offset,
             next_batch,
+            chain,
+            marks,
             next_segment,
             prepared: prepared.into(),
             source,
@@ -268,13 +282,31 @@ impl Writer {
     /// Runs until the log is closed or fails.
     pub(super) fn run(mut self) {
         self.order_ahead();
-        while let Some(taken) = self.shared.take() {
+        while let Some(taken) = self.shared.take(self.marks.patience(self.next_batch - 1)) {
             if let Err((failure, left)) = self.commit_all(taken) {
                 self.give_up(&failure, left);
                 return;
             }
             self.release();
+            if self.marks.is_due(self.next_batch - 1)
+                && let Err(failure) = self.mark()
+            {
+                self.give_up(&failure, Vec::new());
+                return;
+            }
         }
+        // An error is said; the mark of before stands.
+        if let Err(error) = self.mark() {
+            tracing::warn!(dir = self.shared.dir(), %error, "how far the log reaches could not be noted at its end");
+        }
+    }
+
+    /// Notes outside of the segments how far the log is durable.
+    fn mark(&mut self) -> Result<(), StoreError> {
+        if self.next_batch == 1 {
+            return Ok(());
+        }
+        self.marks.write(self.current.number, self.next_batch - 1, self.offset, self.chain)
     }
 
     fn give_up(&mut self, failure: &StoreError, left: Vec<Completion>) {
@@ -343,14 +375,18 @@ impl Writer {
         let used = u32::try_from(self.scratch.len()).expect("batches are far shorter than 4 GiB");
         let preamble = if self.offset == SEGMENT_HEADER_LEN as u64 { self.groups.preamble().len() } else { 0 };
         let records = u32::try_from(batch.records.len() + preamble).expect("fewer records than bytes");
-        BatchHeader::seal(&mut self.buffer, self.log, segment, number, used, records);
+        let before = if self.current.chained { self.chain } else { 0 };
+        BatchHeader::seal(&mut self.buffer, self.log, segment, number, used, records, before);
         let started = Instant::now();
         self.current.file.write_at(&self.buffer, self.offset)?;
         self.current.file.sync_data()?;
         self.stats.batch(batch.records.len() as u64, self.buffer.len() as u64, started.elapsed());
+        let first = self.offset == SEGMENT_HEADER_LEN as u64;
         self.offset += self.buffer.len() as u64;
         self.next_batch += 1;
-        Ok(())
+        self.chain = BatchHeader::decode(&self.buffer).expect("it was sealed above").chain();
+        // Before anything in a new segment is acknowledged, so that its loss is noticed.
+        if first { self.mark() } else { Ok(()) }
     }
 
     /// Puts the records into the buffer, behind room for the header, padded.

@@ -51,6 +51,15 @@ impl Vfs {
         inner.was_read(&open);
         Ok(parts.into_iter().map(Bytes::from_owner).collect())
     }
+    /// What is read through the handle next goes into a kernel's pages.
+    pub fn fills_pages(&self, handle: Handle) -> Result<()> {
+        self.inner.handles.file(handle)?.file.has_pages.store(true, Ordering::Release);
+        Ok(())
+    }
+    /// Whether a kernel may have parts of the file in its pages that were read since it was opened.
+    pub fn may_have_pages(&self, handle: Handle) -> bool {
+        self.inner.handles.file(handle).is_ok_and(|open| open.file.has_pages.load(Ordering::Acquire))
+    }
     /// Writes all of `data`; behind the end if the handle was opened with O_APPEND. Returns its length.
     pub async fn write(&self, handle: Handle, offset: u64, data: Bytes) -> Result<u32> {
         let appends = self.inner.handles.file(handle)?.flags.append;

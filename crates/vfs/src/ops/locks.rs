@@ -10,7 +10,7 @@ use crate::error::{Result, VfsError};
 use crate::file::Held;
 use crate::lock::{Interrupted, Lock, LockKind, LockRange};
 use crate::vfs::{Handle, Vfs};
-use cairn_client::ClientError;
+use cairn_client::{ClientError, LockWait};
 use cairn_types::ErrorCode;
 use cairn_wire::meta::SetLockRequest;
 use std::sync::Arc;
@@ -131,7 +131,12 @@ impl Vfs {
             tokio::select! {
                 biased;
                 () = &mut interrupted => return Err(VfsError::new(libc::EINTR, "a signal came")),
-                waited = open.volume.wait_lock(open.ino(), &request, WAIT_STEP) => { waited?; }
+                waited = open.volume.wait_lock(open.ino(), &request, WAIT_STEP) => {
+                    if waited? == LockWait::Deadlock {
+                        let text = format!("{}: who has it waits for this lock's owner", open.what());
+                        return Err(VfsError::new(libc::EDEADLK, text));
+                    }
+                }
             }
         }
         self.inner.limited("lock", async { Ok(file.data.refresh().await?) }).await?;

@@ -25,9 +25,11 @@ impl Vfs {
     /// with ESTALE: another machine may have replaced it, and the kernel looks its name up again. Whoever asks a second time means
     /// this one, which he has open.
     pub async fn open(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
+        let was_open = self.inner.files.get(ino).is_some();
         let opened = self.open_any(caller, ino, flags).await?;
         let nameless = self.inner.files.get(ino).is_some_and(|file| file.data.attributes().nlink == 0);
-        if !nameless || self.inner.nameless.is_meant(ino, caller.pid) {
+        // Whoever does not come through an open file has a handle of the file as it was (open_by_handle_at).
+        if !nameless || was_open && self.inner.nameless.is_meant(ino, caller.pid) {
             return Ok(opened);
         }
         self.release(opened.handle, None).await?;

@@ -16,7 +16,7 @@ fn counts(cluster: &FakeCluster) -> BTreeMap<&'static str, u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_file_is_three_calls_and_two_to_read() {
     let cluster = cluster();
-    let vfs = mount(&cluster).await;
+    let vfs = still_mount(&cluster).await;
     let (_, first) = create(&vfs, "first", RDWR).await;
     write(&vfs, first, 0, b"opens the session and a chunk").await;
     close(&vfs, first).await;
@@ -25,7 +25,7 @@ async fn a_small_file_is_three_calls_and_two_to_read() {
     write(&vfs, handle, 0, &[7; 4096]).await;
     close(&vfs, handle).await;
     assert_eq!(counts(&cluster), BTreeMap::from([("Create", 1), ("Append", 1), ("Publish", 1)]));
-    let other = mount(&cluster).await;
+    let other = still_mount(&cluster).await;
     other.statfs(&[]).await.expect("connected");
     open(&other, ROOT + 1, RDONLY).await;
     counts(&cluster);
@@ -173,7 +173,7 @@ async fn what_does_not_exist_is_remembered_for_its_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_may_be_refused_is_asked_at_once() {
     let cluster = cluster();
-    let vfs = mount(&cluster).await;
+    let vfs = still_mount(&cluster).await;
     let user = Caller { uid: 9, gid: 9, ..root() };
     vfs.setattr(&root(), ROOT, None, SetAttr { mode: Some(0o777), ..SetAttr::default() }).await.expect("set");
     let (entry, opened) = vfs.create(&user, ROOT, b"f", 0o644, WRONLY).await.expect("created");
@@ -195,7 +195,7 @@ async fn what_may_be_refused_is_asked_at_once() {
     // Root's change comes after the user's, which waits, and after what he wrote, which would take the bit away.
     vfs.setattr(&root(), ino, handle, SetAttr { mode: Some(0o4755), ..SetAttr::default() }).await.expect("set");
     close(&vfs, opened.handle).await;
-    assert_eq!(mount(&cluster).await.getattr(&root(), ino, None).await.expect("there").0.mode & 0o7777, 0o4755);
+    assert_eq!(still_mount(&cluster).await.getattr(&root(), ino, None).await.expect("there").0.mode & 0o7777, 0o4755);
 }
 
 /// The kernel asks for the capability of each file that is written, which nearly no file has: a round trip for each small file;
@@ -204,8 +204,7 @@ async fn what_may_be_refused_is_asked_at_once() {
 async fn new_files_have_no_capability() {
     const NAME: &[u8] = b"security.capability";
     let cluster = cluster();
-    let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
-    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    let vfs = still_mount(&cluster).await;
     let (ino, handle) = create(&vfs, "small", WRONLY).await;
     counts(&cluster);
     for _ in 0..2 {
@@ -236,8 +235,7 @@ async fn new_files_have_no_capability() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn directories_are_known_while_files_are_made_in_them() {
     let cluster = cluster();
-    let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
-    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    let vfs = still_mount(&cluster).await;
     let mut handles = vec![create(&vfs, "first", WRONLY).await.1];
     vfs.getattr(&root(), ROOT, None).await.expect("asked");
     counts(&cluster);
@@ -266,9 +264,8 @@ async fn directories_are_known_while_files_are_made_in_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_is_known_after_something_was_made_removed_or_moved_in_it() {
     let cluster = cluster();
-    let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
     let asks = VfsOptions { attr_ttl: Duration::ZERO, ..options() };
-    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    let vfs = still_mount(&cluster).await;
     let other = mount_with(&cluster, Duration::from_secs(8), asks).await;
     for number in 0..10 {
         close(&vfs, create(&vfs, &format!("f{number}"), WRONLY).await.1).await;
@@ -301,14 +298,14 @@ async fn a_directory_is_known_after_something_was_made_removed_or_moved_in_it() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_random_page_is_one_read() {
     let cluster = cluster();
-    let vfs = mount(&cluster).await;
+    let vfs = still_mount(&cluster).await;
     let (ino, handle) = create(&vfs, "f", RDWR).await;
     let data: Vec<u8> = (0..3_000_000u32).map(|i| (i / 4096) as u8).collect();
     for (i, part) in data.chunks(1 << 20).enumerate() {
         write(&vfs, handle, (i << 20) as u64, part).await;
     }
     close(&vfs, handle).await;
-    let other = mount(&cluster).await;
+    let other = still_mount(&cluster).await;
     let handle = open(&other, ino, RDONLY).await;
     counts(&cluster);
     for page in [500u64, 3, 77, 600, 12] {
@@ -323,7 +320,7 @@ async fn a_random_page_is_one_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scattered_writes_go_out_as_vectors() {
     let cluster = cluster();
-    let vfs = mount(&cluster).await;
+    let vfs = still_mount(&cluster).await;
     let (ino, handle) = create(&vfs, "f", RDWR).await;
     write(&vfs, handle, 0, &vec![1; 4 << 20]).await;
     vfs.fsync(handle, false).await.expect("synced");
@@ -335,7 +332,7 @@ async fn scattered_writes_go_out_as_vectors() {
     vfs.fsync(handle, false).await.expect("synced");
     let calls = counts(&cluster);
     assert!(calls["Append"] <= 4 && calls["Publish"] == 1 && calls.get("Sync").is_none_or(|n| *n <= 2), "{calls:?}");
-    let other = mount(&cluster).await;
+    let other = still_mount(&cluster).await;
     let all = contents(&other, ino).await;
     let expected = |at: usize| if (at / 4096).is_multiple_of(2) && at / 8192 < 400 { 2 } else { 1 };
     assert!(all.len() == 4 << 20 && all.iter().enumerate().all(|(at, byte)| *byte == expected(at)));

@@ -18,7 +18,7 @@ async fn shared_bytes(vfs: &Vfs, ino: u64) -> u64 {
 /// A copy would cost what writing the bytes again costs, or a later write to one of the files would change the other.
 async fn a_copy_shares(layout: u64) {
     let cluster = cluster();
-    let vfs = mount(&cluster).await;
+    let vfs = still_mount(&cluster).await;
     let mut open_both = Vec::new();
     for name in ["a", "b"] {
         let (ino, handle) = create(&vfs, name, RDWR).await;

@@ -106,7 +106,7 @@ async fn large_directories_are_listed_once_and_can_be_emptied() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listings_fill_the_cache_and_know_what_was_written() {
     let cluster = cluster();
-    let vfs = mount(&cluster).await;
+    let vfs = still_mount(&cluster).await;
     let (ino, handle) = create(&vfs, "f", RDWR).await;
     write(&vfs, handle, 0, &[1; 777]).await;
     let (other, closed) = create(&vfs, "g", RDWR).await;

@@ -168,7 +168,7 @@ async fn a_capability_goes_with_later_writes_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attributes_and_contents_go_together_or_apart() {
     let cluster = cluster();
-    let vfs = mount(&cluster).await;
+    let vfs = still_mount(&cluster).await;
     for (name, older) in [("new", false), ("old", true), ("older", true)] {
         cluster.set_older_build(older);
         let (ino, handle) = create(&vfs, name, WRONLY).await;
@@ -226,7 +226,7 @@ async fn what_is_set_while_the_last_handle_is_closed_stays() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_that_are_taken_away_are_gone_at_once() {
     let cluster = cluster();
-    let (vfs, other) = (mount(&cluster).await, mount(&cluster).await);
+    let (vfs, other) = (still_mount(&cluster).await, mount(&cluster).await);
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     let group = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
     for (name, made, change, who) in
@@ -307,8 +307,9 @@ async fn what_is_looked_at_and_set_while_contents_are_stored() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_set_here_does_not_make_the_rest_newer() {
     let cluster = cluster();
-    let long = VfsOptions { attr_ttl: Duration::from_secs(3600), ..options() };
-    let vfs = mount_with(&cluster, Duration::from_secs(8), long).await;
+    // Longer than any machine has been up: what is known to be old is old on a machine that has just started, too.
+    let ten_years = Duration::from_secs(10 * 365 * 86_400);
+    let vfs = mount_with(&cluster, Duration::from_secs(8), VfsOptions { attr_ttl: ten_years, ..options() }).await;
     for removes in [false, true] {
         let (ino, handle) = create(&vfs, "f", WRONLY).await;
         vfs.link(&root(), ino, ROOT, b"g").await.expect("linked");

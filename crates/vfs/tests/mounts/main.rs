@@ -4,6 +4,7 @@ mod calls;
 mod clones;
 mod directories;
 mod faults;
+mod huge;
 mod in_place;
 mod later;
 mod random;
@@ -28,6 +29,15 @@ pub fn cluster() -> FakeCluster {
 }
 pub fn options() -> VfsOptions {
     VfsOptions { timeout: Duration::from_secs(20), ..VfsOptions::default() }
+}
+/// Nothing expires and nothing is written by itself, however slow the machine is: for tests that count calls.
+pub fn still() -> VfsOptions {
+    let never = Duration::from_secs(24 * 3600);
+    let ttls = VfsOptions { attr_ttl: never, entry_ttl: never, negative_ttl: never, ..options() };
+    VfsOptions { write_after: never, publish_after: never, ..ttls }
+}
+pub async fn still_mount(cluster: &FakeCluster) -> Vfs {
+    mount_with(cluster, Duration::from_secs(8), still()).await
 }
 pub async fn mount_with(cluster: &FakeCluster, patience: Duration, options: VfsOptions) -> Vfs {
     let client = cluster.connect_for(patience).await;

@@ -59,7 +59,7 @@ impl Beside {
                 let (offset, length) = self.range(200_000);
                 let keep = self.below(2) == 0;
                 let mode = if keep { PUNCH_KEEP } else { ZERO };
-                vfs.fallocate(handle, mode, offset, length).await.expect("punched");
+                vfs.fallocate(handle, mode, (offset, length), &[]).await.expect("punched");
                 let end = (offset + length) as usize;
                 if !keep && self.model.len() < end {
                     self.model.resize(end, 0);

@@ -237,7 +237,7 @@ impl Renamer {
 
 /// Panics if servers said that bytes are lost. Who only waited in vain for them said nothing.
 pub fn check_not_lost(name: &str, error: &ClientError, took: Duration) {
-    let lost = matches!(error, ClientError::Unreadable { .. }) && took < PATIENCE;
+    let lost = matches!(error, ClientError::Unreadable { .. } | ClientError::Unavailable { .. }) && took < PATIENCE;
     assert!(!lost, "{name} is told to be lost: {error}");
 }
 

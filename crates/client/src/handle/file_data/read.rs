@@ -16,8 +16,6 @@ const SLACK: u64 = 512 << 10;
 const STREAK: u32 = 2;
 /// Reads of this size are a sequence from the second on.
 const LARGE: u64 = 256 << 10;
-/// Part of a file of which extents are known at a time while something is looked for.
-const SEEK_STEP: u64 = 16 << 20;
 /// Blocks of replicated chunks, and of those of which a block asks several disks.
 const BLOCK: u64 = 1 << 20;
 const BLOCK_STRIPED: u64 = 4 << 20;
@@ -102,15 +100,22 @@ impl FileData {
             }
             let ahead_to = ahead_to.min(published);
             self.know_extents(offset, end.max(ahead_to)).await?;
-            let mut state = self.state.lock();
-            if state.attributes.size != published || state.extents.unknown(offset, end.min(published)).is_some() {
-                continue;
+            let planned = {
+                let mut state = self.state.lock();
+                let known = state.extents.unknown(offset, end.min(published)).is_none();
+                (state.attributes.size == published && known).then(|| {
+                    if ahead_to > end {
+                        state.blocks.passed(offset);
+                        self.read_ahead(&mut state, offset, ahead_to);
+                    }
+                    plan(&state, offset, end)
+                })
+            };
+            match planned {
+                Some(parts) => break parts,
+                // It was changed meanwhile.
+                None => tokio::task::yield_now().await,
             }
-            if ahead_to > end {
-                state.blocks.passed(offset);
-                self.read_ahead(&mut state, offset, ahead_to);
-            }
-            break plan(&state, offset, end);
         };
         let mut data = Vec::new();
         for part in parts {
@@ -153,51 +158,6 @@ impl FileData {
             at = end;
         }
     }
-
-    /// The next data (or hole) from `offset` on, if it begins before `until`; `None` behind the last.
-    pub async fn seek(&self, offset: u64, data: bool, until: u64) -> Result<Option<u64>> {
-        let mut at = offset;
-        loop {
-            let size = self.state.lock().size();
-            if at >= size.min(until) {
-                // Behind the last byte there is a hole, as POSIX has it.
-                return Ok((!data && at == size && offset < size).then_some(size));
-            }
-            // A part at a time: all extents of a large file would not be kept.
-            let end = at.saturating_add(SEEK_STEP).min(size);
-            self.know_extents(at, end).await?;
-            let state = self.state.lock();
-            if state.size() != size || state.extents.unknown(at, end.min(state.attributes.size)).is_some() {
-                continue;
-            }
-            match seek_within(&state, at, end, data) {
-                Some(found) => return Ok(Some(found)),
-                None => at = end,
-            }
-        }
-    }
-}
-
-/// The next data (or hole) of a range of which all is known.
-fn seek_within(state: &State, from: u64, to: u64, data: bool) -> Option<u64> {
-    let published = state.attributes.size;
-    let memory = in_memory(state, from, to);
-    let stored = |from: u64, to: u64| {
-        let to_known = to.min(published).max(from);
-        let stretches = state.extents.stretches(from, to_known).into_iter().map(|s| (s.from, s.extent.is_some()));
-        stretches.chain((to_known < to).then_some((to_known, false)))
-    };
-    let mut at = from;
-    for (start, end) in memory.spans().into_iter().chain([(to, to)]) {
-        if let Some((found, _)) = stored(at, start).find(|(_, is_data)| *is_data == data) {
-            return Some(found);
-        }
-        if data && start < end {
-            return Some(start);
-        }
-        at = end;
-    }
-    None
 }
 
 /// What of the range is not published: the newest of each byte.

@@ -20,6 +20,17 @@ const OPEN_ATTEMPTS: u32 = 16;
 /// A wait for a lock is parked so long at a time.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// What a wait for a lock ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockWait {
+    /// It might be free: ask for it.
+    Free,
+    /// It is not: wait again.
+    Held,
+    /// Who is in the way waits, directly or through others, for a lock of who asks.
+    Deadlock,
+}
+
 impl Volume {
     /// The number of the session that calls are made under; it changes when a session ended and another was opened.
     pub async fn session_number(&self) -> Result<u64> {
@@ -227,8 +238,8 @@ impl Volume {
         Ok((answer.r#type != 0).then_some(answer))
     }
 
-    /// Waits a while (at most 2 s) for a lock to become free; true if it might be. Dropping the future ends the wait.
-    pub async fn wait_lock(&self, inode: u64, request: &SetLockRequest, at_most: Duration) -> Result<bool> {
+    /// Waits a while (at most 2 s) for a lock to become free. Dropping the future ends the wait.
+    pub async fn wait_lock(&self, inode: u64, request: &SetLockRequest, at_most: Duration) -> Result<LockWait> {
         let partition = self.caller.partition_of(inode).await?;
         let session = self.caller.session().await?.id.0;
         let header = Some(MetaHeader { session, ..self.caller.read_header(partition) });
@@ -237,7 +248,11 @@ impl Volume {
         let request = WaitLockRequest { header, inode, owner, kind, r#type, start, end, wait_ms };
         let answer: WaitLockResponse =
             self.caller.read(&format!("inode {inode}"), partition, Opcode::WaitLock, request).await?;
-        Ok(answer.free)
+        Ok(match (answer.free, answer.deadlock) {
+            (true, _) => LockWait::Free,
+            (false, true) => LockWait::Deadlock,
+            (false, false) => LockWait::Held,
+        })
     }
 
     /// Limits of a directory with all below it, or of the volume (inode 0); both 0: none.

@@ -94,7 +94,8 @@ async fn a_row_with_too_few_good_blocks_is_named_and_the_others_are_read() {
         let lost = 3 * ROW + 4096;
         let (before, error) = read(&volume, 0, LENGTH).await;
         assert!(before == data()[..lost], "{} bytes before {lost}: {error:?}", before.len());
-        let Some(ClientError::Unreadable { what, offset, length, detail }) = error else { panic!("{error:?}") };
+        let Some(ClientError::Unavailable { what, offset, length, detail, away }) = error else { panic!("{error:?}") };
+        assert_eq!(away.len(), AWAY.len(), "{away:?}");
         assert_eq!((what.as_str(), offset, length), ("/f", lost as u64, 4096));
         assert!(detail.contains("row 3, block 13 of each shard: 5 of 6"), "{detail}");
         for shard in [0, 2, 4, 6] {
@@ -142,6 +143,6 @@ async fn other_chunks_of_the_same_number_are_not_read() {
     [5, AWAY[1]].into_iter().for_each(|shard| cluster.replace_chunks(members[shard]));
     let (before, error) = read(&volume, 0, LENGTH).await;
     assert!(data().starts_with(&before), "other bytes came");
-    let Some(ClientError::Unreadable { detail, .. }) = error else { panic!("{error:?}") };
+    let Some(ClientError::Unavailable { detail, .. }) = error else { panic!("{error:?}") };
     assert!(detail.contains("another chunk has its index"), "{detail}");
 }

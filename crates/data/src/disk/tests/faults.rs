@@ -1,15 +1,16 @@
 //! Failing devices, full disks, damage at rest. Each test counts the faults that fired.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cairn_env::disk::DiskOp;
-use cairn_env::{Disk, OpenOptions};
+use cairn_env::{Disk, OpenOptions, PatientDisk};
 use cairn_format::pg_state::{PgStateMember, PgStateRecord};
 use cairn_sim::{CrashPolicy, FaultRule, FaultWhen, SimDisk, SimDiskOptions};
 use cairn_types::{DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId, Scheme, VolumeId, crc32c};
 
 use super::model::{
-    CLUSTER, PARITY, append, append_op, config, good_block, id, open, open_with, outcome, read, rows_of, slot,
+    CLUSTER, PARITY, append, append_op, config, good_block, id, open, open_on, open_with, outcome, read, rows_of, slot,
 };
 use crate::disk::{AppendOp, DataError, DiskStore, OpenError, paths};
 
@@ -87,6 +88,36 @@ fn any_failed_write_or_sync_is_final() {
     }
     println!("{fired} faults");
     assert!(fired > 12, "only {fired} faults fired");
+}
+
+/// A process without descriptors would mark its disks failed until the next start, though they are sound.
+#[test]
+fn a_disk_waits_for_descriptors() {
+    let mut fired = 0;
+    for nth in 1..=6 {
+        let disk = SimDisk::new(nth);
+        let ending = Arc::new(AtomicBool::new(false));
+        let patient = PatientDisk::new(Arc::new(disk.clone()), ending.clone());
+        let store = open_on(Arc::new(patient), config()).expect("an empty disk");
+        append(&store, append_op(id(1), 0, &bytes(1, 5000), true)).expect("durable");
+        let ops = [DiskOp::Open, DiskOp::List, DiskOp::Space, DiskOp::Write, DiskOp::SetLen];
+        let rule = disk.inject(FaultRule::no_descriptors(&ops).when(FaultWhen::From(nth)).times(3));
+        append(&store, append_op(id(2), 0, &bytes(3, BULK), true)).expect("it waits");
+        append(&store, append_op(id(2), 102_400, &bytes(4, 50), true)).expect("it waits");
+        store.checkpoint();
+        assert_eq!(read(&store, id(2), 0, BULK as u64).expect("read").data[..BULK], bytes(3, BULK));
+        fired += disk.hits(rule);
+        assert_eq!(store.failure(), None, "nothing is known of the disk");
+        drop(store);
+        // Nobody waits for ever for what does not come.
+        disk.inject(FaultRule::no_descriptors(&[DiskOp::Open]));
+        ending.store(true, Relaxed);
+        let patient = PatientDisk::new(Arc::new(disk.clone()), ending);
+        let error = open_on(Arc::new(patient), config()).expect_err("no descriptors");
+        assert!(matches!(&error, OpenError::Disk(error) if error.is_shortage()), "{error}");
+    }
+    println!("{fired} faults");
+    assert!(fired >= 12, "only {fired} faults fired");
 }
 
 /// A full disk would keep half of an append, lose what was there, or be taken for a broken one.
@@ -402,6 +433,8 @@ fn record(epoch: u64, high_water: u32) -> PgStateRecord {
         term: 1,
         scheme: Scheme::Replicated(1),
         retired: false,
+        comparing: false,
+        older_epoch: Epoch(0),
         members: vec![member],
     }
 }

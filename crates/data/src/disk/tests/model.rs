@@ -42,15 +42,18 @@ pub(super) fn open_with(disk: &SimDisk, config: DiskConfig) -> Result<Arc<DiskSt
 }
 
 pub(super) fn open_on(disk: Arc<dyn Disk>, config: DiskConfig) -> Result<Arc<DiskStore>, OpenError> {
-    let context = DiskContext {
+    DiskStore::open(context(disk), config)
+}
+
+pub(super) fn context(disk: Arc<dyn Disk>) -> DiskContext {
+    DiskContext {
         disk,
         uuid: UUID,
         cluster: CLUSTER,
         clock: Arc::new(RealClock),
         rng: Arc::new(SimRng::seeded(5)),
         pool: BufPool::new(64 << 20),
-    };
-    DiskStore::open(context, config)
+    }
 }
 
 pub(super) fn open(disk: &SimDisk) -> Result<Arc<DiskStore>, OpenError> {

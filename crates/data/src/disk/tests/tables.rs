@@ -1,10 +1,13 @@
 //! CRC tables that are dropped from memory come back before anything needs them, however small the bound.
 
 use cairn_env::{Disk, OpenOptions};
+use cairn_format::chunk_header::table_offset;
 use cairn_sim::{FaultRule, SimDisk};
+use cairn_types::ChunkId;
+use std::sync::Arc;
 
 use super::model::{PARITY, append, append_op, config, good_block, id, open_with, outcome, read, slot};
-use crate::disk::{AppendOp, DiskConfig, paths};
+use crate::disk::{AppendOp, DiskConfig, DiskStore, TablesAtRest, paths};
 
 const BULK: usize = 60_000;
 
@@ -106,4 +109,92 @@ fn a_chunk_whose_file_ends_before_its_tables_is_sealed_and_deleted() {
     outcome(&store, &freed).expect("freed");
     store.checkpoint();
     assert!(store.chunk(id(1)).is_none() && !disk.exists(&path).expect("listed"));
+}
+
+/// A sealed chunk, all of it at home.
+fn sealed_at_home(disk: &SimDisk, chunk: ChunkId) -> Arc<DiskStore> {
+    let store = open_with(disk, config()).expect("an empty disk");
+    append(&store, append_op(chunk, 0, &[5; BULK], true)).expect("durable");
+    let (sealed, done) = slot();
+    store.seal(chunk, done).expect("begun");
+    outcome(&store, &sealed).expect("sealed");
+    store.checkpoint();
+    store
+}
+
+/// Changes an entry of a table on the disk, as rot does.
+fn rot(disk: &SimDisk, chunk: ChunkId, table: usize, block: u64) {
+    let file = disk.open(&paths::chunk(chunk), OpenOptions::READ_WRITE).expect("there");
+    file.write_at(&[0xa5; 4], table_offset(table) + block * 4).expect("written");
+    file.sync_all().expect("synced");
+}
+
+fn tables_at_rest(store: &DiskStore, chunk: ChunkId) -> TablesAtRest {
+    store.verify_tables(&store.chunk(chunk).expect("there")).expect("read")
+}
+
+/// A disk whose tables rot would be found only at the next start, when nothing knows what was in them: where there is no other copy, good
+/// blocks would be bad for ever.
+#[test]
+fn tables_that_rot_under_a_running_server_are_written_again() {
+    for (chunk, table) in [(id(1), 0), (id(PARITY), 0), (id(PARITY), 1)] {
+        let disk = SimDisk::new(1);
+        let store = sealed_at_home(&disk, chunk);
+        assert_eq!(tables_at_rest(&store, chunk), TablesAtRest::Good);
+        rot(&disk, chunk, table, 3);
+        rot(&disk, chunk, table, 7);
+        assert_eq!(tables_at_rest(&store, chunk), TablesAtRest::Mended(2), "{chunk}");
+        store.checkpoint();
+        assert_eq!(tables_at_rest(&store, chunk), TablesAtRest::Good);
+        store.close();
+        drop(store);
+        disk.kill();
+        let store = open_with(&disk, config()).expect("opened");
+        assert_eq!(store.verify_chunk(&store.chunk(chunk).expect("there")), Ok(vec![]));
+        assert_eq!(tables_at_rest(&store, chunk), TablesAtRest::Good);
+        assert!(store.take_bad_rows().is_empty(), "sums of rows are right as well");
+        store.close();
+    }
+}
+
+/// A bit that flips in memory would be written over what is right on the disk.
+#[test]
+fn blocks_tell_which_of_two_tables_is_right() {
+    let disk = SimDisk::new(1);
+    let store = sealed_at_home(&disk, id(1));
+    store.chunk(id(1)).expect("there").state.lock().table.as_mut().expect("in memory")[4] ^= 16;
+    assert_eq!(tables_at_rest(&store, id(1)), TablesAtRest::Mended(1));
+    store.checkpoint();
+    assert_eq!(tables_at_rest(&store, id(1)), TablesAtRest::Good);
+    assert!(read(&store, id(1), 0, BULK as u64).expect("read").data[..BULK].iter().all(|b| *b == 5));
+    assert_eq!(store.verify_chunk(&store.chunk(id(1)).expect("there")), Ok(vec![]));
+    store.close();
+}
+
+/// A sum that is off because of a block that nobody needs any more would be told at each start, for ever, and hide what rots later.
+#[test]
+fn a_sum_that_is_off_where_all_blocks_are_good_is_mended() {
+    let disk = SimDisk::new(1);
+    let store = sealed_at_home(&disk, id(1));
+    let (freed, done) = slot();
+    store.punch(id(1), vec![(8192, 4096)], done).expect("begun");
+    outcome(&store, &freed).expect("freed");
+    store.checkpoint();
+    store.close();
+    drop(store);
+    rot(&disk, id(1), 0, 2);
+    disk.kill();
+    let store = open_with(&disk, config()).expect("opened");
+    assert_eq!(tables_at_rest(&store, id(1)), TablesAtRest::SumOff);
+    let chunk = store.chunk(id(1)).expect("there");
+    assert_eq!(store.verify_chunk(&chunk), Ok(vec![]), "the block is a hole");
+    store.mend_sum(&chunk).expect("begun");
+    store.checkpoint();
+    assert_eq!(tables_at_rest(&store, id(1)), TablesAtRest::Good);
+    store.close();
+    drop((store, chunk));
+    disk.kill();
+    let store = open_with(&disk, config()).expect("opened");
+    assert_eq!(tables_at_rest(&store, id(1)), TablesAtRest::Good);
+    store.close();
 }

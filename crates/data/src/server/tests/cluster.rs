@@ -270,7 +270,7 @@ impl Cluster {
         self.tell_state(PgState { retired: true, ..self.state(&states) });
     }
 
-    fn tell_state(&self, state: PgState) {
+    pub(super) fn tell_state(&self, state: PgState) {
         let node = |node: &TestNode| Node { id: node.node, address: node.address.clone(), ..Node::default() };
         let map = ClusterMap {
             version: self.epoch,

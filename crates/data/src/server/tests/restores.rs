@@ -115,7 +115,7 @@ fn bringing_back_goes_on(lost_by: usize, in_vain: u32) {
     let length = |cluster: &Cluster| cluster.nodes[lost_by].store().info(id(index)).map_or(0, |info| info.length);
     eventually("its beginning", || length(&cluster) == 2 << 20);
     let tries = |cluster: &Cluster| {
-        let restores = cluster.nodes[lost_by].data.inner.restores.lock();
+        let restores = cluster.nodes[lost_by].data.inner.missing.lock();
         restores.tries(cairn_types::DiskId(cluster.nodes[lost_by].disk), id(index))
     };
     eventually("further attempts", || tries(&cluster) >= in_vain);

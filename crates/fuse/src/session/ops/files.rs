@@ -1,8 +1,8 @@
 //! Open files: opening, reading, writing, syncing, closing.
 use crate::abi::file::{
     CreateIn, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FlushIn, FsyncIn,
-    OPEN_KILL_SUIDGID, OpenIn, OpenOut, RELEASE_FLOCK_UNLOCK, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID,
-    WriteIn, WriteOut,
+    OPEN_KILL_SUIDGID, OpenIn, OpenOut, READ_LOCKOWNER, RELEASE_FLOCK_UNLOCK, ReadIn, ReleaseIn, WRITE_CACHE,
+    WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut,
 };
 use crate::abi::opcode::Opcode;
 use crate::open_table::{Record, Unsynced};
@@ -10,6 +10,7 @@ use crate::session::reply::{Outcome, Reply};
 use crate::session::request::Request;
 use crate::session::{Session, caller};
 use cairn_vfs::{Caller, Entry, Handle, Opened, Place, VfsError};
+use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 impl Session {
@@ -90,6 +91,9 @@ impl Session {
 
     pub(in crate::session) async fn read(&self, request: &Request) -> Outcome {
         let asked: ReadIn = request.arg()?;
+        if asked.read_flags & READ_LOCKOWNER == 0 {
+            self.vfs.fills_pages(Handle(asked.fh))?;
+        }
         let parts = self.vfs.read(Handle(asked.fh), asked.offset, asked.size).await?;
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if length > asked.size as usize {
@@ -113,9 +117,33 @@ impl Session {
             self.kill_privileges(request, handle).await?;
         }
         self.table.mark_dirty(asked.fh);
-        let size = self.vfs.write_to(handle, place(&asked), request.data.clone()).await?;
+        let written = self.vfs.write_to(handle, place(&asked), request.data.clone()).await;
+        if asked.write_flags & (WRITE_CACHE | WRITE_LOCKOWNER) == WRITE_LOCKOWNER {
+            self.drop_pages(request, &asked).await;
+        }
+        let size = written?;
         self.stats.written_bytes.fetch_add(u64::from(size), Ordering::Relaxed);
         Ok(Reply::of(&WriteOut { size, padding: 0 }))
+    }
+
+    /// A write past the kernel's pages is under way. The kernel dropped them before it sent it, and does so again behind it only
+    /// if the program waited (not with `io_submit` and `io_uring`, nor with `FOPEN_DIRECT_IO`): a read in between has filled them
+    /// with old bytes. Waits for reads of these pages, so it is done where nobody is answered.
+    async fn drop_pages(&self, request: &Request, asked: &WriteIn) {
+        // What a worker that died had answered is not known.
+        if !request.is_resent() && !self.vfs.may_have_pages(Handle(asked.fh)) {
+            return;
+        }
+        // Whoever appends may have written elsewhere; the page at the end of the file is another one now, too.
+        let to_the_end = matches!(place(asked), Place::End(_));
+        let length = if to_the_end { 0 } else { i64::from(asked.size) };
+        let (device, node, offset) = (self.device.clone(), request.header.nodeid, asked.offset as i64);
+        let told = tokio::task::spawn_blocking(move || device.invalidate_inode(node, offset, length)).await;
+        match told {
+            Ok(Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, node, "pages were not dropped behind a direct write"),
+            Err(error) => tracing::warn!(%error, node, "pages were not dropped behind a direct write"),
+        }
     }
 
     pub(in crate::session) async fn closes(&self, opcode: Opcode, request: &Request) -> Outcome {

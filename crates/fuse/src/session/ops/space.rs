@@ -15,7 +15,8 @@ impl Session {
             Opcode::Fallocate => {
                 let asked: FallocateIn = request.arg()?;
                 self.table.mark_dirty(asked.fh);
-                self.vfs.fallocate(Handle(asked.fh), asked.mode as i32, asked.offset, asked.length).await?;
+                let range = (asked.offset, asked.length);
+                self.vfs.fallocate(Handle(asked.fh), asked.mode as i32, range, &[self.root]).await?;
                 Ok(Reply::Done)
             }
             Opcode::Lseek => {

@@ -22,7 +22,7 @@ fn nodes(ids: &[u32]) -> Vec<NodeId> {
 }
 
 fn wish(members: &[u32]) -> Command {
-    Command::SetPartitionMembers(SetPartitionMembers { partition: 1, members: members.to_vec() })
+    Command::SetPartitionMembers(SetPartitionMembers { partition: 1, members: members.to_vec(), renew: 0 })
 }
 
 fn settle(state: &mut State) {
@@ -100,9 +100,38 @@ fn members_that_make_no_sense_are_refused() {
         let error = refused(&mut state, wish(members));
         assert!(error.message.contains("1, 3 or 5 distinct meta nodes"), "{}", error.message);
     }
-    let none = Command::SetPartitionMembers(SetPartitionMembers { partition: 7, members: vec![16] });
+    let none = Command::SetPartitionMembers(SetPartitionMembers { partition: 7, members: vec![16], renew: 0 });
     assert_eq!(refused(&mut state, none).code, ErrorCode::UnknownPartition);
     ok(&mut state, wish(&[16, 19, 20]));
     ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "default".into() }));
     assert!(state.partition(P).expect("told").target.is_empty(), "nobody works for a deleted volume");
+}
+
+/// An older copy of a member would pass for the newest one, or a member that comes anew for an old copy.
+#[test]
+fn marks_of_members_only_grow_and_go_with_them() {
+    use crate::command::PartitionMarks;
+    use crate::marks::MarkOf;
+    let mut state = metas();
+    let (nodes, stranger) = ([16, 17, 18], 19);
+    let version = state.version();
+    let mark = |node, term, index| MarkOf { partition: 1, node, term, index };
+    let tell = |state: &mut State, marks: Vec<MarkOf>| ok(state, Command::PartitionMarks(PartitionMarks { marks }));
+    tell(&mut state, vec![mark(nodes[0], 3, 9), mark(nodes[1], 3, 8), mark(stranger, 3, 9)]);
+    tell(&mut state, vec![mark(nodes[0], 3, 7), mark(nodes[1], 4, 1), MarkOf { partition: 9, ..mark(nodes[0], 3, 9) }]);
+    assert_eq!(state.marks().collect::<Vec<_>>(), vec![mark(nodes[0], 3, 9), mark(nodes[1], 4, 1)]);
+    assert_eq!(state.version(), version, "no part of the map");
+    let mut bytes = Vec::new();
+    crate::checkpoint::write(&state, |piece| {
+        bytes.extend_from_slice(piece);
+        Ok::<(), std::convert::Infallible>(())
+    })
+    .expect("memory");
+    let mut reader = crate::checkpoint::Reader::new();
+    reader.feed(&bytes).expect("sound");
+    assert_eq!(reader.finish().expect("whole").marks().collect::<Vec<_>>(), state.marks().collect::<Vec<_>>());
+    ok(&mut state, wish(&[stranger, nodes[1], nodes[2]]));
+    assert_eq!(state.marks().count(), 2, "it may still vote");
+    settle(&mut state);
+    assert_eq!(state.marks().collect::<Vec<_>>(), vec![mark(nodes[1], 4, 1)]);
 }

@@ -79,7 +79,7 @@ fn command() -> impl Strategy<Value = Command> {
         3 => name.clone().prop_map(|name| Command::CreateVolume(CreateVolume { name, layout: 0 })),
         1 => name.clone().prop_map(|name| Command::DeleteVolume(DeleteVolume { name })),
         1 => (1u32..4, prop::collection::vec(16u32..22, 0..4)).prop_map(|(partition, members)| {
-            Command::SetPartitionMembers(SetPartitionMembers { partition, members })
+            Command::SetPartitionMembers(SetPartitionMembers { partition, members, renew: 0 })
         }),
         1 => (1u32..4, 0u64..40).prop_map(|(partition, wish)| {
             Command::PartitionSettled(PartitionSettled { partition, wish })

@@ -20,6 +20,8 @@ enum Happens {
     Failed(u8),
     /// Processes start, and the leader has heard of those in the mask.
     Registered(Vec<u8>, u16),
+    /// Processes start on older copies of their disks; some of others start beside them.
+    Older(Vec<u8>, Vec<u8>, u16),
     /// A member goes on catching up, and reports.
     CaughtUp(u8),
     /// A member that had to leave answers again.
@@ -55,6 +57,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         4 => some().prop_map(Happens::Down),
         3 => any::<u8>().prop_map(Happens::Failed),
         8 => (some(), any::<u16>()).prop_map(|(disks, heard)| Happens::Registered(disks, heard)),
+        3 => (some(), prop::collection::vec(any::<u8>(), 0..3), any::<u16>())
+            .prop_map(|(older, others, heard)| Happens::Older(older, others, heard)),
         8 => any::<u8>().prop_map(Happens::CaughtUp),
         4 => any::<u8>().prop_map(Happens::Rejoined),
         4 => prop::collection::vec(any::<u8>(), 1..3).prop_map(Happens::Replaced),
@@ -89,6 +93,7 @@ struct Model {
     replaced: usize,
     taken_back: usize,
     moved: usize,
+    put_together: usize,
 }
 
 impl Model {
@@ -96,7 +101,7 @@ impl Model {
         let disks: Vec<DiskId> = (0..scheme.members() as u32).map(|n| DiskId(n + 1)).collect();
         let pg = Pg::new(PgId(1), VolumeId(1), scheme, &disks, WallTime(0));
         let disks = vec![Disk { alive: true, marked: false, complete: true }; disks.len()];
-        Self { pg, disks, acknowledged: 0, replaced: 0, taken_back: 0, moved: 0 }
+        Self { pg, disks, acknowledged: 0, replaced: 0, taken_back: 0, moved: 0, put_together: 0 }
     }
 
     fn member(&self, pick: u8) -> usize {
@@ -161,7 +166,36 @@ impl Model {
             (disk.alive, disk.marked) = (true, false);
         }
         let able = self.able();
-        self.pg.register(&disks, |disk| able(disk) && heard >> (disk.get() % 16) & 1 != 0, &able);
+        self.pg.register(&disks, &[], |disk| able(disk) && heard >> (disk.get() % 16) & 1 != 0, &able);
+    }
+
+    fn older(&mut self, older: &BTreeSet<usize>, others: &BTreeSet<usize>, heard: u16) {
+        let before = self.pg.clone();
+        let mut all = self.disks(older);
+        all.iter().for_each(|disk| self.disk(*disk).complete = false);
+        let older = all.clone();
+        all.extend(self.disks(others).into_iter().filter(|disk| !older.contains(disk)));
+        for disk in &all {
+            let disk = self.disk(*disk);
+            (disk.alive, disk.marked) = (true, false);
+        }
+        let able = self.able();
+        self.pg.register(&all, &older, |disk| able(disk) && heard >> (disk.get() % 16) & 1 != 0, &able);
+        let holds = |m: &&Member| matches!(m.state, Serving | Waiting) && !older.contains(&m.disk);
+        let sure = before.members.iter().filter(holds).count();
+        let hit = before.members.iter().any(|m| matches!(m.state, Serving | Waiting) && older.contains(&m.disk));
+        let put_together = self.pg.older.epoch != before.older.epoch;
+        assert_eq!(put_together, hit && sure < self.pg.scheme.read_minimum(), "{before:?} {:?}", self.pg);
+        if put_together {
+            // What they have together is all there is.
+            let serving = self.pg.members.iter().filter(|m| m.state == Serving).map(|m| m.disk).collect::<Vec<_>>();
+            serving.into_iter().for_each(|disk| self.disk(disk).complete = true);
+            self.put_together += 1;
+            assert!(!self.pg.is_writable() || !self.pg.older.comparing);
+            return;
+        }
+        let serves = |m: &Member| m.state == Serving && older.contains(&m.disk);
+        assert!(!self.pg.members.iter().any(serves), "an older copy serves: {:?}", self.pg);
     }
 
     fn catch_up(&mut self, i: usize) {
@@ -235,7 +269,7 @@ impl Model {
             Joins::Registered => {
                 (self.disk(disk).alive, self.disk(disk).marked) = (true, false);
                 let able = self.able();
-                self.pg.register(&[disk], &able, &able);
+                self.pg.register(&[disk], &[], &able, &able);
             }
             Joins::Rejoined if self.disk(disk).alive && able(disk) => drop(self.pg.rejoin(disk, &able)),
             Joins::Rejoined => {}
@@ -288,6 +322,9 @@ impl Model {
             Happens::Down(picks) => self.down(&self.members(picks)),
             Happens::Failed(pick) => drop(self.pg.fail(self.pg.members[self.member(*pick)].disk)),
             Happens::Registered(picks, heard) => self.register(&self.members(picks), *heard),
+            Happens::Older(older, others, heard) => {
+                self.older(&self.members(older), &self.members(others), *heard);
+            }
             Happens::CaughtUp(pick) => self.catch_up(self.member(*pick)),
             Happens::Rejoined(pick) => {
                 let i = self.member(*pick);

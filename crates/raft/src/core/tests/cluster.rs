@@ -10,7 +10,7 @@ use cairn_types::NodeId;
 use cairn_wire::raft::RaftMessage;
 
 use super::member::{Durable, Member, Running, State, Write};
-use crate::{Input, MemberChange, Output, Position, RoleChange, SnapshotMeta};
+use crate::{Input, Mark, MemberChange, Output, Position, RoleChange, Shut, SnapshotMeta, Testimony};
 
 const MS: u64 = 1_000_000;
 
@@ -38,6 +38,9 @@ pub(super) struct Counts {
     pub young: u64,
     pub changes: u64,
     pub transfers: u64,
+    pub rollbacks: u64,
+    /// Looks at members that were shut because they are older than themselves.
+    pub older: u64,
 }
 
 enum Event {
@@ -45,6 +48,8 @@ enum Event {
     Deliver(RaftMessage),
     Written(usize, u64, u64),
     Fetched(usize, u64, NodeId, SnapshotMeta),
+    /// Somebody outside answers what was known of it when it started.
+    Witness(usize, u64),
 }
 
 pub(super) struct Cluster {
@@ -65,6 +70,8 @@ pub(super) struct Cluster {
     /// True times at which it rose, and to what.
     history: Vec<(u64, u64)>,
     commands: u64,
+    /// Members that are taken out to be added anew.
+    leaving: Vec<NodeId>,
     pub counts: Counts,
 }
 
@@ -86,6 +93,9 @@ impl Cluster {
                 clock_start: rng.range(0..1 << 40),
                 clock_ppm: rng.range(0..40_000) as i64 - 20_000,
                 feature_level: 1,
+                history: Vec::new(),
+                witnessed: Mark::default(),
+                witness_ticks: 0,
             })
             .collect();
         let mut cluster = Self {
@@ -102,6 +112,7 @@ impl Cluster {
             acknowledged: 0,
             history: Vec::new(),
             commands: 0,
+            leaving: Vec::new(),
             counts: Counts::default(),
         };
         (0..cluster.members.len()).for_each(|at| cluster.start(at));
@@ -123,6 +134,10 @@ impl Cluster {
         let life = self.members[at].lives;
         let first = self.rng.range(0..50 * MS);
         self.after(first, Event::Tick(at, life));
+        if self.members[at].witness_ticks > 0 {
+            let delay = self.rng.range(0..400 * MS);
+            self.after(delay, Event::Witness(at, life));
+        }
         // What was committed comes out.
         self.step(at, Input::SnapshotFailed(Position::default()));
     }
@@ -136,6 +151,68 @@ impl Cluster {
             self.members[at].durable.write(write);
         }
         self.counts.writes_lost += (running.writes.len() - kept) as u64;
+    }
+
+    /// Keeps a copy of what each disk has now.
+    pub fn remember(&mut self) {
+        for member in &mut self.members {
+            member.history.push(member.durable.clone());
+            if member.history.len() > 12 {
+                member.history.remove(0);
+            }
+        }
+    }
+
+    /// The member ends, and starts with what its disk had at an earlier moment.
+    pub fn roll_back(&mut self, at: usize, to: usize) {
+        self.crash(at);
+        self.members[at].durable = self.members[at].history[to].clone();
+        self.counts.rollbacks += 1;
+        self.start(at);
+    }
+
+    /// What was applied is given up: another history begins.
+    pub fn forget_log(&mut self) {
+        self.log.clear();
+        self.history.clear();
+        self.acknowledged = 0;
+    }
+
+    pub fn shut(&self, at: usize) -> Option<Shut> {
+        self.members[at].running.as_ref().and_then(|running| running.core.shut())
+    }
+
+    /// Whether some disk is not what it was.
+    pub fn somebody_is_older(&self) -> bool {
+        let older = |at| matches!(self.shut(at), Some(Shut::Older { .. } | Shut::Checking));
+        let down = self.members.iter().any(|member| member.running.is_none());
+        down || !self.leaving.is_empty() || (0..self.members.len()).any(older)
+    }
+
+    /// Takes members that are older than themselves out of the group and adds them anew, a step at a time.
+    pub fn renew(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        let older: Vec<NodeId> = (0..self.members.len())
+            .filter(|&at| matches!(self.shut(at), Some(Shut::Older { .. })))
+            .map(|at| self.members[at].node)
+            .filter(|node| !self.leaving.contains(node))
+            .collect();
+        self.leaving.extend(older);
+        let Some(&node) = self.leaving.first() else { return };
+        let Some(running) = &self.members[leader].running else { return };
+        let members = running.core.members();
+        let at = self.at(node);
+        let older = matches!(self.shut(at), Some(Shut::Older { .. }));
+        let change = match () {
+            () if members.voters.contains(&node) && older => MemberChange::Remove(node),
+            () if members.voters.contains(&node) => {
+                self.leaving.remove(0);
+                return;
+            }
+            () if members.learners.contains(&node) => MemberChange::Voter(node),
+            () => MemberChange::Learner(node),
+        };
+        self.step(leader, Input::ChangeMembers(vec![change]));
     }
 
     /// Runs for a virtual time.
@@ -178,6 +255,12 @@ impl Cluster {
                 }
             }
             Event::Fetched(at, life, from, meta) => self.fetched(at, life, from, &meta),
+            Event::Witness(at, life) => {
+                if self.running(at, life).is_some() {
+                    let testimony = Testimony { mark: self.members[at].witnessed, left_before: 0 };
+                    self.step(at, Input::Witnessed(testimony));
+                }
+            }
         }
     }
 
@@ -188,6 +271,9 @@ impl Cluster {
             self.members[at].durable.write(&write);
         }
         self.step(at, Input::Persisted(number));
+        let member = &mut self.members[at];
+        let mark = member.running.as_ref().map(|running| running.core.mark());
+        member.witnessed = member.witnessed.max(mark.unwrap_or_default());
     }
 
     fn fetched(&mut self, at: usize, life: u64, from: NodeId, meta: &SnapshotMeta) {
@@ -352,6 +438,7 @@ impl Cluster {
     fn check(&mut self, at: usize) {
         if let Some(running) = &self.members[at].running {
             running.core.check_invariants();
+            self.counts.older += u64::from(matches!(running.core.shut(), Some(Shut::Older { .. })));
         }
         self.check_age(at);
         for member in &self.members {
@@ -422,8 +509,9 @@ impl Cluster {
         for _ in 0..40 {
             self.run(500);
             self.propose();
+            self.renew();
             self.run(500);
-            if self.agreed().is_some() {
+            if self.agreed().is_some() && !self.somebody_is_older() {
                 break;
             }
         }

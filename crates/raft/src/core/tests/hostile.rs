@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use cairn_sim::SimRng;
-use cairn_wire::raft::{Entry, RaftMessage, SnapshotMeta as WireMeta};
+use cairn_wire::raft::{Entry, MemberMark, RaftMessage, SnapshotMeta as WireMeta};
 
 use super::cluster::Cluster;
 use crate::Input;
@@ -54,6 +54,10 @@ fn message(rng: &SimRng, members: u64) -> RaftMessage {
         member_stamp: number(rng),
         acknowledged: number(rng),
         feature_level: number(rng) as u32,
+        marks: (0..rng.range(0..3))
+            .map(|_| MemberMark { node: rng.range(0..members + 2), term: number(rng), index: number(rng) })
+            .collect(),
+        wall_ns: number(rng),
     }
 }
 

@@ -1,10 +1,10 @@
 //! One simulated member: a core, what its disk has, and a counter as its state machine.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use cairn_types::{GroupId, NodeId, Time};
 
-use crate::{CoreConfig, GroupCore, HardState, LogEntry, Members, Position, Restored, SnapshotMeta};
+use crate::{CoreConfig, GroupCore, HardState, LogEntry, Mark, Members, Position, Restored, SnapshotMeta};
 
 pub(super) const GROUP: GroupId = GroupId(1);
 
@@ -99,6 +99,7 @@ impl Durable {
                 entries: self.entries.clone(),
                 snapshot: None,
                 fresh: self.fresh,
+                marks: BTreeMap::new(),
             };
             return (restored, State::default());
         };
@@ -114,6 +115,7 @@ impl Durable {
             entries,
             snapshot: Some(meta.clone()),
             fresh: false,
+            marks: BTreeMap::new(),
         };
         (restored, *state)
     }
@@ -142,6 +144,12 @@ pub(super) struct Member {
     pub clock_ppm: i64,
     /// What its build understands from the next start on.
     pub feature_level: u32,
+    /// What its disk had at earlier moments, oldest first.
+    pub history: Vec<Durable>,
+    /// How far somebody outside of the group knows that it got.
+    pub witnessed: Mark,
+    /// Ticks for which it waits for that at its start; 0: there is nobody outside.
+    pub witness_ticks: u32,
 }
 
 impl Member {
@@ -169,6 +177,7 @@ impl Member {
             keep_bytes: 2000,
             snapshot_retry_ticks: 20,
             feature_level: self.feature_level,
+            witness_ticks: self.witness_ticks,
             ..CoreConfig::new(self.node, GROUP)
         };
         let core = GroupCore::new(config, restored, self.clock(now));

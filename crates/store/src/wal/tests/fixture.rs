@@ -15,6 +15,8 @@ pub(super) fn config() -> WalConfig {
     WalConfig {
         segment_bytes: 64 << 10,
         prepare_ahead: false,
+        mark_every: std::time::Duration::MAX,
+        chained: true,
         spares_max: 1,
         ..WalConfig::new("log", DiskUuid([5; 16]))
     }
@@ -51,10 +53,12 @@ impl Model {
                         group.bootstrap = None;
                     }
                     group.entries.retain(|entry| entry.index > group.base.0);
+                    group.fetched = group.fetched.filter(|fetched| fetched.0 > *index);
                 }
                 Record::Reset { index, term, .. } => {
                     group.base = (*index, *term);
                     group.bootstrap = None;
+                    group.fetched = None;
                     group.removed = false;
                     group.entries.clear();
                 }
@@ -63,6 +67,10 @@ impl Model {
                     group.base = (*index, *term);
                     group.bootstrap = Some((*index, *term, voters.clone()));
                     group.removed = false;
+                }
+                Record::Fetched { index, term, .. } => {
+                    group.removed = false;
+                    group.fetched = Some((*index, *term));
                 }
             }
         }
@@ -113,6 +121,7 @@ impl Script {
         for _ in 0..=self.rng.range(0..2) {
             let at = self.rng.index(3);
             let (base, last, term) = &mut self.groups[at];
+            let group_base = *base;
             let group = at as u32 + 1;
             match self.rng.range(0..20) {
                 0..11 => {
@@ -136,6 +145,13 @@ impl Script {
                     *last += 100;
                     *base = *last;
                     *term += 1;
+                    out.push(Record::Fetched { group: GroupId(group), index: *base, term: *term });
+                    if self.rng.chance(0.3) {
+                        // It was not used.
+                        *last -= 100;
+                        *base = group_base;
+                        continue;
+                    }
                     out.push(Record::Reset { group: GroupId(group), index: *base, term: *term });
                     out.push(hard(group, *term, *base));
                 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use cairn_sim::SimDisk;
+use cairn_env::PatientDisk;
+use cairn_env::disk::DiskOp;
+use cairn_sim::{FaultRule, SimDisk};
 use cairn_types::GroupId;
 
 use super::fixture::{Model, Script, config, entries, hard, open};
@@ -26,6 +28,24 @@ fn reads_back_over_many_segments() {
     let (wal, groups) = open(&disk).unwrap();
     assert_eq!(groups, model.0);
     assert!(wal.stats().segments() < 60, "{} segments", wal.stats().segments());
+}
+
+/// A log would stop until the next start because the process had no descriptor left when a segment was full.
+#[test]
+fn a_log_waits_for_descriptors() {
+    let disk = SimDisk::new(7);
+    let patient = PatientDisk::new(Arc::new(disk.clone()), Arc::default());
+    let (wal, _) = Wal::open(Arc::new(patient), config()).unwrap();
+    let rule = disk.inject(FaultRule::no_descriptors(&[DiskOp::Open]).times(4));
+    let mut index = 1;
+    while disk.hits(rule) < 4 {
+        wal.append(vec![entries(1, index, 1, 1, 5000)]).unwrap();
+        index += 1;
+    }
+    wal.append(vec![entries(1, index, 1, 1, 10)]).unwrap();
+    drop(wal);
+    let (_, groups) = open(&disk).unwrap();
+    assert_eq!(groups[&GroupId(1)].entries.len() as u64, index);
 }
 
 /// A group that is never truncated keeps its entries although others move on; once it is, segments go.

@@ -181,7 +181,8 @@ async fn thousands_of_refused_blocks_go_to_new_space() {
         side.model[block * B..(block + 1) * B].fill(block as u8);
     }
     handle.sync().await.expect("synced");
-    assert_eq!(publishes(&side) - before, 2, "at most 2,048 in one");
+    // A publish that names more than 2,048 is refused; the writer may publish in between by itself.
+    assert!(publishes(&side) - before >= 2, "{} publishes", publishes(&side) - before);
     side.check("refused").await;
     handle.close().await.expect("closed");
     side.cluster.check_namespace();

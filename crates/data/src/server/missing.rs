@@ -1,0 +1,311 @@
+//! [`Missing`]: chunks that this node's members lack, or may lack, and look for: what is due when, how often it was tried in
+//! vain, what the manager is told.
+//!
+//! Invariants: what is here is looked for until it is back, freed, or, where only a reader or a list had named it, known to be nowhere;
+//! pauses double up to a bound. What a start found gone or damaged and nobody has stays, counted as lost, until
+//! it is freed. No more than [`MISSING_MAX`] are remembered. Not here: how a chunk is brought back (`restore.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cairn_telemetry::Samples;
+use cairn_types::{ChunkId, DiskId, PgId, Time};
+use cairn_wire::manager::MissingChunks;
+
+use super::Inner;
+
+/// Chunks that wait or were tried lately; more are left to the next comparison, or their next reader.
+const MISSING_MAX: usize = 1024;
+
+type Key = (DiskId, ChunkId);
+
+/// Who found that a chunk is not here.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Found {
+    /// A reader: it may be what a writer began and was never told of.
+    Reader,
+    /// Other members list it whole.
+    List,
+    /// The start: its file was damaged, or gone.
+    Start,
+}
+
+/// What an attempt came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Restored {
+    /// It is back.
+    Back,
+    /// It is here, or nobody needs it any more.
+    Settled,
+    /// Every other member said that it has nothing of it.
+    Nowhere,
+    /// Nobody can say now.
+    Unsure,
+}
+
+struct Note {
+    /// When it was noted or tried last.
+    at: Time,
+    /// How often in vain.
+    tries: u32,
+    found: Found,
+    /// When it is tried; `None`: settled, and remembered so that readers do not have it tried all the time.
+    due: Option<Time>,
+    /// Another member was seen to have it.
+    elsewhere: bool,
+    nowhere: bool,
+}
+
+/// The list of a node.
+pub(super) struct Missing {
+    notes: BTreeMap<Key, Note>,
+    due: BTreeSet<(Time, DiskId, ChunkId)>,
+    running: bool,
+    pause_min: Duration,
+    pause_max: Duration,
+}
+
+/// What became of a wish to have a chunk looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Noted {
+    /// It is due, and nobody works on what is due yet: the caller begins.
+    Begin,
+    /// It is due, or was settled lately.
+    Known,
+    /// There is no room now.
+    Full,
+}
+
+impl Missing {
+    /// An empty one, with the first and the longest pause after an attempt in vain.
+    pub(super) fn new(pause_min: Duration, pause_max: Duration) -> Self {
+        Self { notes: BTreeMap::new(), due: BTreeSet::new(), running: false, pause_min, pause_max }
+    }
+
+    /// Has a chunk tried after `pause`. A reader's wish counts again only after `again`.
+    pub(super) fn note(&mut self, key: Key, found: Found, now: Time, pause: Duration, again: Duration) -> Noted {
+        if let Some(note) = self.notes.get_mut(&key) {
+            note.found = note.found.max(found);
+            let lately = note.found == Found::Reader && now.since(note.at) < again;
+            if note.due.is_some() || lately {
+                return Noted::Known;
+            }
+        }
+        if self.notes.len() >= MISSING_MAX {
+            self.notes.retain(|_, note| note.due.is_some() || now.since(note.at) < again);
+        }
+        if self.notes.len() >= MISSING_MAX && !self.notes.contains_key(&key) {
+            return Noted::Full;
+        }
+        let due = now + pause;
+        let elsewhere = found == Found::List;
+        self.notes.insert(key, Note { at: now, tries: 0, found, due: Some(due), elsewhere, nowhere: false });
+        self.due.insert((due, key.0, key.1));
+        if std::mem::replace(&mut self.running, true) { Noted::Known } else { Noted::Begin }
+    }
+
+    /// What is due first, and taken if that is now; `None`: nothing waits, and whoever comes next begins.
+    pub(super) fn take_first(&mut self, now: Time) -> Option<(Time, DiskId, ChunkId)> {
+        let Some(first) = self.due.first().copied() else {
+            self.running = false;
+            return None;
+        };
+        if first.0 <= now {
+            self.due.pop_first();
+        }
+        Some(first)
+    }
+
+    /// Nobody works on it any more.
+    pub(super) fn stop(&mut self) {
+        self.running = false;
+    }
+
+    /// Another member was seen to have it.
+    pub(super) fn is_elsewhere(&mut self, key: Key) {
+        if let Some(note) = self.notes.get_mut(&key) {
+            note.elsewhere = true;
+        }
+    }
+
+    /// An attempt ended; `None`: it failed. Returns how often it did.
+    pub(super) fn ended(&mut self, key: Key, outcome: Option<Restored>, now: Time) -> u32 {
+        let Some(note) = self.notes.get_mut(&key) else { return 0 };
+        note.due.take().map(|due| self.due.remove(&(due, key.0, key.1)));
+        (note.at, note.nowhere) = (now, outcome == Some(Restored::Nowhere));
+        let settled = match outcome {
+            Some(Restored::Back | Restored::Settled) => true,
+            // What nobody acknowledged, or all have freed, looks like this.
+            Some(Restored::Nowhere) => note.found != Found::Start,
+            Some(Restored::Unsure) | None => false,
+        };
+        if settled {
+            (note.tries, note.elsewhere) = (0, false);
+            return 0;
+        }
+        note.tries = note.tries.saturating_add(1);
+        let pause = (self.pause_min * (1 << note.tries.min(16))).min(self.pause_max);
+        note.due = Some(now + pause);
+        self.due.insert((now + pause, key.0, key.1));
+        note.tries
+    }
+
+    /// Metadata freed a part of it, or all: returns whether it was lost, of which nothing more is to be said.
+    pub(super) fn freed(&mut self, key: Key) -> bool {
+        let lost = self.notes.get(&key).is_some_and(|note| note.nowhere && note.due.is_some());
+        if lost && let Some(note) = self.notes.remove(&key) {
+            note.due.map(|due| self.due.remove(&(due, key.0, key.1)));
+        }
+        lost
+    }
+
+    /// Of each member: how many are missing, and how many of them nobody has.
+    fn counts(&self) -> BTreeMap<(DiskId, PgId), (u64, u64)> {
+        let mut counts = BTreeMap::new();
+        for ((disk, chunk), note) in &self.notes {
+            let sure = note.found == Found::Start || note.elsewhere && note.tries > 0;
+            if note.due.is_some() && sure {
+                let (missing, lost) = counts.entry((*disk, chunk.pg)).or_insert((0, 0));
+                *missing += 1;
+                *lost += u64::from(note.nowhere);
+            }
+        }
+        counts
+    }
+
+    /// How often a chunk was tried in vain.
+    #[cfg(test)]
+    pub(super) fn tries(&self, disk: DiskId, id: ChunkId) -> u32 {
+        self.notes.get(&(disk, id)).map_or(0, |note| note.tries)
+    }
+}
+
+impl Inner {
+    /// Of each member in service: how many chunks it lacks, and how many of them nobody has.
+    fn missing_counts(&self) -> BTreeMap<(DiskId, PgId), (u64, u64)> {
+        let mut counts = self.missing.lock().counts();
+        for (disk, slot) in self.by_id.read().iter() {
+            let store = slot.store().filter(|store| store.failure().is_none());
+            let Some(store) = store else {
+                counts.retain(|(of, _), _| of != disk);
+                continue;
+            };
+            // Also those that nobody has taken up yet: the member catches up, or the manager was not heard yet.
+            for (pg, lost) in store.lost() {
+                counts.entry((*disk, pg)).or_insert((0, 0)).0 += lost;
+            }
+        }
+        counts
+    }
+
+    /// For the manager, with each heartbeat.
+    pub(super) fn missing_reports(&self) -> Vec<MissingChunks> {
+        let report = |((disk, pg), (chunks, lost)): ((DiskId, PgId), (u64, u64))| MissingChunks {
+            disk: disk.get(),
+            pg: pg.get(),
+            chunks,
+            lost,
+        };
+        self.missing_counts().into_iter().map(report).collect()
+    }
+
+    /// How many are missing on each disk.
+    pub(super) fn sample_missing(&self, out: &mut Samples) {
+        let counts = self.missing_counts();
+        for (disk, slot) in self.by_id.read().iter() {
+            let Some(store) = slot.store() else { continue };
+            let chunks: u64 = counts.iter().filter(|((on, _), _)| on == disk).map(|(_, (chunks, _))| chunks).sum();
+            out.gauge("cairn_data_missing_chunks", MISSING_HELP, &[("disk", store.name())], chunks as f64);
+        }
+    }
+}
+
+const MISSING_HELP: &str = "Chunks that the disk should have and has not, and that are looked for on other members.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIN: Duration = Duration::from_millis(200);
+    const MAX: Duration = Duration::from_secs(30);
+
+    fn key(index: u32) -> Key {
+        (DiskId(1), ChunkId { pg: PgId(2), index })
+    }
+
+    fn missing(found: Found) -> Missing {
+        let mut missing = Missing::new(MIN, MAX);
+        assert_eq!(missing.note(key(1), found, Time::default(), Duration::ZERO, MAX), Noted::Begin);
+        missing
+    }
+
+    /// A chunk of which one copy is left would be tried while nobody is ready, and never again.
+    #[test]
+    fn what_is_missing_is_tried_until_it_is_back() {
+        for found in [Found::Reader, Found::List, Found::Start] {
+            let (mut missing, mut now) = (missing(found), Time::default());
+            for attempt in 1..=100 {
+                let (due, disk, id) = missing.take_first(now).expect("it waits");
+                assert!(due.since(now) <= MAX, "{found:?}: attempt {attempt}");
+                if due > now {
+                    now = due;
+                    missing.take_first(now).expect("now it is due");
+                }
+                let outcome = if attempt % 2 == 0 { None } else { Some(Restored::Unsure) };
+                assert_eq!(missing.ended((disk, id), outcome, now), attempt);
+            }
+            assert_eq!(missing.ended(key(1), Some(Restored::Back), now), 0);
+            assert!(missing.counts().is_empty());
+        }
+    }
+
+    /// The status would be healthy while a member lacks what others have, or never again after a writer gave up.
+    #[test]
+    fn what_is_told_is_what_is_known_to_be_missing() {
+        let (now, at) = (Time::default(), (DiskId(1), PgId(2)));
+        let mut started = missing(Found::Start);
+        assert_eq!(started.counts(), BTreeMap::from([(at, (1, 0))]), "at once");
+        started.ended(key(1), Some(Restored::Nowhere), now);
+        assert_eq!(started.counts(), BTreeMap::from([(at, (1, 1))]), "it is lost");
+        assert!(started.freed(key(1)) && started.counts().is_empty() && started.due.is_empty());
+
+        let mut listed = missing(Found::List);
+        assert!(listed.counts().is_empty(), "mostly it is freed at this moment");
+        listed.ended(key(1), None, now);
+        assert_eq!(listed.counts(), BTreeMap::from([(at, (1, 0))]));
+        listed.ended(key(1), Some(Restored::Nowhere), now);
+        assert!(listed.counts().is_empty(), "it was freed everywhere");
+
+        let mut read = missing(Found::Reader);
+        read.ended(key(1), Some(Restored::Unsure), now);
+        assert!(read.counts().is_empty(), "nobody was seen to have it");
+        read.is_elsewhere(key(1));
+        assert_eq!(read.counts(), BTreeMap::from([(at, (1, 0))]));
+    }
+
+    /// Readers that do not give up would have the same chunk tried all the time; or what a list names would wait for that.
+    #[test]
+    fn a_reader_is_heard_again_after_a_while_and_a_list_at_once() {
+        let (mut missing, now) = (missing(Found::Reader), Time::default());
+        missing.take_first(now).expect("due");
+        missing.ended(key(1), Some(Restored::Nowhere), now);
+        assert!(missing.take_first(now).is_none());
+        let note = |missing: &mut Missing, found| missing.note(key(1), found, now, Duration::ZERO, MAX);
+        assert_eq!(note(&mut missing, Found::Reader), Noted::Known);
+        assert!(missing.take_first(now).is_none());
+        assert_eq!(note(&mut missing, Found::List), Noted::Begin);
+        assert!(missing.take_first(now).is_some());
+    }
+
+    /// Memory would grow with the damage.
+    #[test]
+    fn no_more_than_the_bound_are_remembered() {
+        let (mut missing, now) = (Missing::new(MIN, MAX), Time::default());
+        let note = |missing: &mut Missing, index, now| missing.note(key(index), Found::List, now, MIN, MAX);
+        assert_eq!(note(&mut missing, 0, now), Noted::Begin);
+        assert!((1..MISSING_MAX as u32).all(|index| note(&mut missing, index, now) == Noted::Known));
+        assert_eq!(note(&mut missing, 5000, now + MAX * 2), Noted::Full);
+        missing.ended(key(7), Some(Restored::Back), now);
+        assert_eq!(note(&mut missing, 5000, now + MAX * 2), Noted::Known);
+    }
+}

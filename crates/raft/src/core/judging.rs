@@ -1,0 +1,135 @@
+//! Comparing a member that starts with what others know of it ([`crate::marks`]): questions, answers, consequences.
+
+use cairn_wire::raft::{MemberMark, RaftMessage};
+
+use super::{GroupCore, node_id};
+use crate::marks::{ASK, Mark, Shut, TELL, Teller, note};
+use crate::validate::NUMBER_MAX;
+use crate::{HardState, Output, Position, Refused};
+
+/// Wire code of a leader's heartbeat.
+const HEARTBEAT: u32 = 6;
+
+impl GroupCore {
+    /// The mark of what is in memory; it counts once that is durable.
+    pub(super) fn mark_of_log(&self) -> Mark {
+        let log = &self.node.raft.raft_log;
+        let hard = HardState { term: self.hard.term, vote: self.hard.vote, commit: self.hard.commit };
+        Mark::of(&hard, Position { index: log.last_index(), term: log.last_term() })
+    }
+
+    /// Why this member neither votes nor leads, if so.
+    pub fn shut(&self) -> Option<Shut> {
+        self.gate.shut(self.mark, self.node.raft.raft_log.last_index())
+    }
+
+    pub(super) fn known_marks(&self) -> impl Iterator<Item = (u64, Mark)> {
+        let own = (self.node.raft.id, self.mark);
+        std::iter::once(own).chain(self.marks.iter().map(|(&id, &mark)| (id, mark)))
+    }
+
+    /// What goes along with a message.
+    pub(super) fn marks_for(&self, all: bool) -> Vec<MemberMark> {
+        let count = if all { usize::MAX } else { 1 };
+        self.known_marks().take(count).map(|(id, mark)| mark.wire(id)).collect()
+    }
+
+    fn voters(&self) -> impl Iterator<Item = u64> {
+        let conf = self.node.store().conf();
+        conf.voters.iter().chain(&conf.voters_outgoing).copied()
+    }
+
+    fn is_member(&self, id: u64) -> bool {
+        let conf = self.node.store().conf();
+        [&conf.voters, &conf.voters_outgoing, &conf.learners, &conf.learners_next].iter().any(|set| set.contains(&id))
+    }
+
+    /// Puts the question to the voters that have not answered.
+    pub(super) fn ask_for_marks(&mut self, tick: bool, out: &mut Vec<Output>) {
+        if self.gate.asks(tick) {
+            let own = self.node.raft.id;
+            let others: Vec<u64> = self.gate.unheard(self.voters()).filter(|id| *id != own).collect();
+            out.extend(others.into_iter().map(|to| Output::Send(self.question(to, ASK))));
+        }
+        if tick {
+            self.look_at_gate();
+        }
+    }
+
+    fn question(&self, to: u64, kind: u32) -> RaftMessage {
+        let raft = &self.node.raft;
+        RaftMessage {
+            group: self.config.group.0,
+            kind,
+            to,
+            from: raft.id,
+            term: raft.term,
+            marks: self.marks_for(kind == TELL),
+            feature_level: self.config.feature_level,
+            ..RaftMessage::default()
+        }
+    }
+
+    /// A question or an answer.
+    pub(super) fn about_marks(&mut self, wire: &RaftMessage, out: &mut Vec<Output>) -> Result<(), Refused> {
+        if wire.to != self.node.raft.id || wire.index > NUMBER_MAX {
+            return Err(Refused::Message("it is for another member, or a number in it is absurd"));
+        }
+        let Some(from) = node_id(wire.from) else { return Err(Refused::Message("it comes from nobody")) };
+        if wire.kind == ASK {
+            let index = self.applied.index;
+            // One that has no members yet does not know who is one.
+            let reject = !self.is_member(wire.from) && !self.node.store().conf().voters.is_empty();
+            out.push(Output::Send(RaftMessage { index, reject, ..self.question(wire.from, TELL) }));
+            return Ok(());
+        }
+        let by = Teller::Member(from);
+        if let Some(mark) = self.mark_of_own(wire) {
+            self.gate.known(mark, by);
+        }
+        if wire.reject {
+            self.gate.left(wire.index, by);
+        }
+        self.gate.heard(wire.from);
+        self.look_at_gate();
+        Ok(())
+    }
+
+    fn mark_of_own(&self, wire: &RaftMessage) -> Option<Mark> {
+        let own = self.node.raft.id;
+        wire.marks.iter().filter_map(Mark::read).find(|(id, _)| *id == own).map(|(_, mark)| mark)
+    }
+
+    /// What any message says of marks: its sender's own, and a leader's heartbeat those of all.
+    pub(super) fn note_marks(&mut self, wire: &RaftMessage) {
+        if wire.to != self.node.raft.id || !self.is_member(wire.from) {
+            return;
+        }
+        if wire.marks.is_empty() {
+            // A build from before there were marks.
+            self.gate.heard(wire.from);
+            return self.look_at_gate();
+        }
+        let leads = wire.kind == HEARTBEAT && wire.term >= self.node.raft.term;
+        for (id, mark) in wire.marks.iter().filter_map(Mark::read) {
+            if id == self.node.raft.id {
+                if leads && let Some(from) = node_id(wire.from) {
+                    self.gate.known(mark, Teller::Member(from));
+                }
+            } else if id == wire.from || (leads && self.is_member(id)) {
+                note(&mut self.marks, id, mark);
+            }
+        }
+    }
+
+    /// Takes part in elections as soon as it may.
+    pub(super) fn look_at_gate(&mut self) {
+        let own = self.node.raft.id;
+        let conf = self.node.store().conf();
+        self.gate.settle(own, [&conf.voters, &conf.voters_outgoing]);
+        let alone = conf.voters == [own] && conf.voters_outgoing.is_empty();
+        if alone && !self.is_leader() && self.shut().is_none() {
+            self.campaign();
+        }
+    }
+}

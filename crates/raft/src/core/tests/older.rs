@@ -1,0 +1,209 @@
+//! Members that are older copies of themselves.
+
+use cairn_types::NodeId;
+
+use super::cluster::{Cluster, Counts, Faults};
+use crate::{Input, Shut, Teller};
+
+/// Long enough that none gives up waiting for the witness.
+const PATIENT: u32 = 10_000;
+
+/// A group of three in which the third member hears nothing from the leader, and a command is acknowledged by leader and
+/// second member after a copy of their disks was kept. Leader, second and third.
+fn one_lags(seed: u64, witness_ticks: u32) -> (Cluster, [usize; 3]) {
+    let mut cluster = Cluster::new(seed, 3, 0);
+    cluster.members.iter_mut().for_each(|member| member.witness_ticks = witness_ticks);
+    cluster.run(2500);
+    cluster.propose();
+    cluster.run(500);
+    let leader = cluster.leader().expect("a leader");
+    let (second, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let node = |at: usize| NodeId(at as u32 + 1);
+    for other in [leader, second] {
+        cluster.cuts.extend([(node(other), node(third)), (node(third), node(other))]);
+    }
+    cluster.remember();
+    let before = cluster.counts.acknowledged;
+    cluster.propose();
+    cluster.run(300);
+    assert!(cluster.counts.acknowledged > before, "seed {seed}: leader and second member are a majority");
+    (cluster, [leader, second, third])
+}
+
+/// The second member is rolled back, the leader dies: second and third are a majority that lacks an acknowledged command.
+/// If the second voted, the third would lead, and the command would be gone.
+#[test]
+fn an_older_copy_does_not_elect_one_that_lacks_what_was_acknowledged() {
+    for seed in 0..40 {
+        let (mut cluster, [leader, second, _]) = one_lags(seed, PATIENT);
+        cluster.crash(leader);
+        cluster.roll_back(second, 0);
+        cluster.cuts.clear();
+        cluster.run(8000);
+        assert_eq!(cluster.leader(), None, "seed {seed}: nobody who is there has everything");
+        let shut = cluster.shut(second);
+        assert!(matches!(shut, Some(Shut::Older { by: Teller::Witness, .. })), "seed {seed}: {shut:?}");
+        cluster.settle();
+    }
+}
+
+/// The same where nobody outside the group can be asked, but the leader lives as long as it takes to ask it.
+#[test]
+fn a_member_is_told_by_another_one_that_it_is_older() {
+    for seed in 0..40 {
+        let (mut cluster, [leader, second, _]) = one_lags(seed, 0);
+        cluster.roll_back(second, 0);
+        cluster.run(400);
+        let shut = cluster.shut(second);
+        assert!(matches!(shut, Some(Shut::Older { by: Teller::Member(_), .. })), "seed {seed}: {shut:?}");
+        cluster.crash(leader);
+        cluster.cuts.clear();
+        cluster.run(8000);
+        assert_eq!(cluster.leader(), None, "seed {seed}: nobody who is there has everything");
+        cluster.settle();
+    }
+}
+
+/// A group that lost its power everywhere would wait for ever.
+#[test]
+fn members_that_start_together_agree() {
+    for (voters, away) in [(1, 0), (2, 0), (3, 0), (5, 0), (3, 1), (5, 2)] {
+        let mut cluster = Cluster::new(77 + u64::from(voters), voters, 0);
+        cluster.run(2500);
+        cluster.propose();
+        cluster.run(500);
+        (0..voters as usize).for_each(|at| cluster.crash(at));
+        cluster.members.iter_mut().for_each(|member| member.witness_ticks = 40);
+        // The witness knows nothing: it has lost its memory too.
+        (away..voters as usize).for_each(|at| cluster.start(at));
+        cluster.run(4500);
+        assert!(cluster.leader().is_some(), "{voters} voters, {away} of them away");
+        cluster.settle();
+    }
+}
+
+/// The only member was rolled back: it has lost what was acknowledged, and only a person can say that this is accepted.
+#[test]
+fn the_only_member_waits_for_a_person() {
+    let mut cluster = Cluster::new(3, 1, 0);
+    cluster.members[0].witness_ticks = PATIENT;
+    cluster.run(2500);
+    cluster.remember();
+    cluster.propose();
+    cluster.run(500);
+    cluster.roll_back(0, 0);
+    cluster.run(5000);
+    assert!(matches!(cluster.shut(0), Some(Shut::Older { .. })), "{:?}", cluster.shut(0));
+    assert_eq!(cluster.leader(), None);
+    cluster.forget_log();
+    cluster.step(0, Input::AcceptLoss);
+    cluster.run(3000);
+    assert_eq!((cluster.leader(), cluster.shut(0)), (Some(0), None));
+}
+
+/// A removed member that starts with its old directory would vote and lead in a majority of such members.
+#[test]
+fn removed_members_do_not_lead() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, 3, 2);
+        cluster.run(2500);
+        cluster.propose();
+        cluster.run(300);
+        cluster.remember();
+        let leader = cluster.leader().expect("a leader");
+        let old: Vec<usize> = (0..3).filter(|&at| at != leader).collect();
+        let node = |at: usize| NodeId(at as u32 + 1);
+        for (out, new) in [(old[0], 3), (old[1], 4)] {
+            cluster.crash(out);
+            use crate::MemberChange::{Learner, Remove, Voter};
+            for change in [Learner(node(new)), Voter(node(new)), Remove(node(out))] {
+                cluster.step(leader, Input::ChangeMembers(vec![change]));
+                cluster.run(3000);
+            }
+        }
+        // With it the leader writes down that the changes are committed.
+        cluster.propose();
+        cluster.run(500);
+        let members = cluster.members[leader].running.as_ref().expect("it runs").core.members();
+        assert!(old.iter().all(|&at| !members.contains(node(at))), "seed {seed}: {members:?}");
+        cluster.crash(leader);
+        cluster.crash(3);
+        cluster.crash(4);
+        // The old majority comes back while one present member can be reached.
+        cluster.start(leader);
+        old.iter().for_each(|&at| cluster.roll_back(at, 0));
+        cluster.run(8000);
+        assert_eq!(cluster.leader(), None, "seed {seed}");
+        for &at in &old {
+            assert!(matches!(cluster.shut(at), Some(Shut::Left { .. })), "seed {seed}: {:?}", cluster.shut(at));
+        }
+        cluster.start(3);
+        cluster.start(4);
+        cluster.run(4000);
+        assert!(cluster.leader().is_some_and(|at| !old.contains(&at)), "seed {seed}");
+    }
+}
+
+/// Any one member at a time is rolled back, to any moment, among losses, crashes and cuts: nothing acknowledged is lost.
+#[test]
+fn random_faults_and_rollbacks() {
+    let mut total = Counts::default();
+    for seed in 3000..3150 {
+        let mut cluster = Cluster::new(seed, if seed % 3 == 0 { 5 } else { 3 }, 0);
+        cluster.members.iter_mut().for_each(|member| member.witness_ticks = PATIENT);
+        cluster.run(2500);
+        for _ in 0..50 {
+            let rng = &cluster.rng;
+            cluster.faults = Faults {
+                loss: if rng.chance(0.5) { 0.1 } else { 0.0 },
+                repeat: if rng.chance(0.5) { 0.1 } else { 0.0 },
+                delay_ms: if rng.chance(0.2) { 100 } else { 5 },
+                disk_ms: if rng.chance(0.2) { 100 } else { 3 },
+            };
+            let count = cluster.members.len();
+            let at = cluster.rng.index(count);
+            let other = NodeId(1 + cluster.rng.index(count) as u32);
+            match cluster.rng.range(0..6) {
+                0 => cluster.crash(at),
+                1 => cluster.cuts.push((NodeId(at as u32 + 1), other)),
+                2 => cluster.cuts.clear(),
+                3 if !cluster.somebody_is_older() && !cluster.members[at].history.is_empty() => {
+                    let to = cluster.rng.index(cluster.members[at].history.len());
+                    // In the middle of something, and sometimes the leader is gone as well.
+                    (0..3).for_each(|_| cluster.propose());
+                    let ms = cluster.rng.range(0..20);
+                    cluster.run(ms);
+                    if let Some(leader) = cluster.leader().filter(|leader| *leader != at && cluster.rng.chance(0.5)) {
+                        cluster.crash(leader);
+                    }
+                    cluster.roll_back(at, to);
+                }
+                4 => cluster.checkpoint(at),
+                _ => {}
+            }
+            for at in 0..cluster.members.len() {
+                if cluster.members[at].running.is_none() && cluster.rng.chance(0.3) {
+                    cluster.start(at);
+                }
+            }
+            if cluster.rng.chance(0.3) {
+                cluster.renew();
+            }
+            cluster.remember();
+            for _ in 0..10 {
+                cluster.propose();
+                cluster.run(40);
+            }
+        }
+        cluster.settle();
+        let counts = cluster.counts;
+        total.rollbacks += counts.rollbacks;
+        total.older += counts.older;
+        total.crashes += counts.crashes;
+        total.acknowledged += counts.acknowledged;
+        total.elections += counts.elections;
+    }
+    println!("{total:?}");
+    assert!(total.rollbacks > 300 && total.older > 1_000 && total.crashes > 300, "{total:?}");
+    assert!(total.acknowledged > 5_000 && total.elections > 300, "{total:?}");
+}

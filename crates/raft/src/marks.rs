@@ -1,0 +1,316 @@
+//! [`Mark`] and [`Gate`]: how a member that is an older copy of itself is kept from voting and leading.
+//!
+//! A directory that was put back from a copy, or rolled back with its machine, has forgotten votes and entries that it
+//! acknowledged: its vote could elect a leader that lacks what is committed. So each member tells how far it got (its
+//! *mark*), others keep that, and a member that starts asks for it before it takes part in elections.
+//!
+//! A mark is term and index. The index is the last entry if that is of the term, else 1 if a vote was given in the term,
+//! else 0. Within a term a member's log grows only behind the first entry of its leader, so the marks of one member never
+//! go back, and a state with a lower mark than a known one is an older one. Entries of earlier terms are not in it:
+//! nothing is committed by acknowledging those alone (Ongaro, *Consensus*, section 3.6.2).
+//!
+//! | known | votes and leads |
+//! |---|---|
+//! | it takes part for the first time | yes |
+//! | nobody was asked yet | no |
+//! | all other voters answered, none knows a higher mark | yes |
+//! | a majority answered (itself included), and a witness outside the group or its time is over; none knows a higher mark | yes |
+//! | somebody knows a higher mark | no, until it has got so far again from a leader, or a person accepts the loss |
+//! | a member that has applied more of the log than it has says that it is none | no, until it has got so far |
+//!
+//! An older member may take entries and acknowledge them: what a leader gives it is there from then on, and a leader was
+//! elected without its vote. Once it has reached the mark it is whole again.
+//!
+//! Not here: where marks are kept (raft-host), and who the witness is (the roles).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cairn_types::NodeId;
+use cairn_wire::raft::MemberMark;
+
+use crate::validate::NUMBER_MAX;
+use crate::{HardState, Position};
+
+/// Wire code of the question for what is known of the sender.
+pub(crate) const ASK: u32 = 11;
+/// Wire code of its answer.
+pub(crate) const TELL: u32 = 12;
+/// Ticks between two questions.
+pub(crate) const ASK_TICKS: u32 = 2;
+/// The index of a mark without an entry of its term, but a vote.
+const VOTED: u64 = 1;
+
+/// How far a member got, durably.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Mark {
+    /// Term.
+    pub term: u64,
+    /// Last entry of that term; 1: it voted in the term; 0: neither.
+    pub index: u64,
+}
+
+impl Mark {
+    /// The mark of a state.
+    pub fn of(hard: &HardState, last: Position) -> Self {
+        let index = match last.term == hard.term {
+            true => last.index,
+            false => u64::from(hard.vote != 0) * VOTED,
+        };
+        Self { term: hard.term, index }
+    }
+
+    pub(crate) fn wire(self, node: u64) -> MemberMark {
+        MemberMark { node, term: self.term, index: self.index }
+    }
+
+    pub(crate) fn read(mark: &MemberMark) -> Option<(u64, Self)> {
+        let node = u32::try_from(mark.node).ok().filter(|node| *node != 0)?;
+        let sound = mark.term <= NUMBER_MAX && mark.index <= NUMBER_MAX;
+        sound.then_some((u64::from(node), Self { term: mark.term, index: mark.index }))
+    }
+}
+
+impl std::fmt::Display for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.index {
+            0 | VOTED => write!(f, "term {}", self.term),
+            index => write!(f, "entry {index} of term {}", self.term),
+        }
+    }
+}
+
+/// Who knows what of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Teller {
+    /// Another member of the group.
+    Member(NodeId),
+    /// Somebody outside the group: the manager, or the nodes.
+    Witness,
+    /// What this node wrote down beside its log.
+    Itself,
+}
+
+/// What somebody outside the group knows of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Testimony {
+    /// The highest mark that it was told; zeros: none.
+    pub mark: Mark,
+    /// The last entry that it knows to be applied somewhere, if the member was none then; 0: it is a member, as far as it knows.
+    pub left_before: u64,
+}
+
+/// Why a member neither votes nor leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shut {
+    /// It has started and was not compared with what others know of it.
+    Checking,
+    /// Others know that it got further than it is.
+    Older {
+        /// So far.
+        known: Mark,
+        /// What it has.
+        have: Mark,
+        /// Who knows.
+        by: Teller,
+    },
+    /// The group has gone on without it.
+    Left {
+        /// At this entry it was no member.
+        at: u64,
+        /// Who said so.
+        by: Teller,
+    },
+}
+
+/// What a member found out about itself.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    checked: bool,
+    asked: bool,
+    ticks: u32,
+    witness_ticks: u32,
+    witnessed: bool,
+    heard: BTreeSet<u64>,
+    known: (Mark, Teller),
+    left: (u64, Teller),
+    accepted: bool,
+}
+
+impl Gate {
+    /// `fresh`: it takes part for the first time. `own`: what this node wrote down of itself.
+    pub fn new(fresh: bool, witness_ticks: u32, own: Mark) -> Self {
+        Self {
+            checked: fresh,
+            asked: false,
+            ticks: 0,
+            witness_ticks,
+            witnessed: false,
+            heard: BTreeSet::new(),
+            known: (own, Teller::Itself),
+            left: (0, Teller::Itself),
+            accepted: false,
+        }
+    }
+
+    /// Why it is shut, for a member that has this much durably and in its log.
+    pub fn shut(&self, have: Mark, last: u64) -> Option<Shut> {
+        let ((known, by), (left, left_by)) = (self.known, self.left);
+        match () {
+            () if self.accepted => None,
+            () if left > last => Some(Shut::Left { at: left, by: left_by }),
+            () if known > have => Some(Shut::Older { known, have, by }),
+            () if !self.checked => Some(Shut::Checking),
+            () => None,
+        }
+    }
+
+    /// Whether the question is to be put (again).
+    pub fn asks(&mut self, tick: bool) -> bool {
+        if self.checked {
+            return false;
+        }
+        self.ticks = self.ticks.saturating_add(u32::from(tick));
+        if tick { self.ticks.is_multiple_of(ASK_TICKS) } else { !std::mem::replace(&mut self.asked, true) }
+    }
+
+    /// A member answered, or cannot because it is of an earlier build.
+    pub fn heard(&mut self, from: u64) {
+        if !self.checked {
+            self.heard.insert(from);
+        }
+    }
+
+    /// Somebody knows a mark of this member.
+    pub fn known(&mut self, mark: Mark, by: Teller) {
+        if mark > self.known.0 {
+            self.known = (mark, by);
+        }
+    }
+
+    /// Somebody knows that it was no member at an entry.
+    pub fn left(&mut self, at: u64, by: Teller) {
+        if at > self.left.0 {
+            self.left = (at, by);
+        }
+    }
+
+    /// The witness answered.
+    pub fn witnessed(&mut self, testimony: Testimony) {
+        self.witnessed = true;
+        self.known(testimony.mark, Teller::Witness);
+        self.left(testimony.left_before, Teller::Witness);
+    }
+
+    /// A person accepts what is lost.
+    pub fn accept(&mut self) {
+        self.accepted = true;
+        self.checked = true;
+    }
+
+    /// Whom it still has to hear.
+    pub fn unheard<'a>(&'a self, voters: impl Iterator<Item = u64> + 'a) -> impl Iterator<Item = u64> + 'a {
+        voters.filter(|voter| !self.heard.contains(voter))
+    }
+
+    /// Looks whether enough was heard. `sets`: the voters, in a joint configuration both sets.
+    pub fn settle(&mut self, own: u64, sets: [&[u64]; 2]) {
+        if self.checked || sets[0].is_empty() {
+            return;
+        }
+        let has = |voter: &u64| *voter == own || self.heard.contains(voter);
+        let quorum = |set: &[u64]| set.is_empty() || set.iter().filter(|voter| has(voter)).count() > set.len() / 2;
+        let others = sets.iter().any(|set| set.iter().any(|voter| *voter != own));
+        let all = others && sets.iter().all(|set| set.iter().all(has));
+        let waited = self.witnessed || self.ticks >= self.witness_ticks;
+        self.checked = all || (waited && sets.iter().all(|set| quorum(set)));
+    }
+}
+
+/// Marks of the other members.
+pub(crate) type Marks = BTreeMap<u64, Mark>;
+
+/// Remembers a mark if it is higher than the known one.
+pub(crate) fn note(marks: &mut Marks, node: u64, mark: Mark) {
+    let known = marks.entry(node).or_default();
+    *known = (*known).max(mark);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(term: u64, index: u64) -> Mark {
+        Mark { term, index }
+    }
+
+    /// A state that forgot a vote or an acknowledged entry would pass for the newest one; or one that only took another
+    /// leader's entries for an older one.
+    #[test]
+    fn marks_only_grow() {
+        let hard = |term, vote| HardState { term, vote, commit: 0 };
+        let at = |term, index| Position { index, term };
+        let life = [
+            Mark::of(&hard(1, 0), at(1, 1)),
+            Mark::of(&hard(2, 0), at(1, 1)),
+            Mark::of(&hard(2, 3), at(1, 1)),
+            Mark::of(&hard(2, 3), at(2, 9)),
+            Mark::of(&hard(2, 3), at(2, 12)),
+            // The next leader's log is shorter at first.
+            Mark::of(&hard(4, 1), at(2, 10)),
+            Mark::of(&hard(4, 1), at(4, 11)),
+        ];
+        assert!(life.windows(2).all(|pair| pair[0] < pair[1]), "{life:?}");
+        assert_eq!(Mark::of(&hard(4, 1), at(3, 15)), mark(4, 1), "what another leader will overwrite does not count");
+    }
+
+    /// A member would vote before it was compared, or never.
+    #[test]
+    fn opens_when_enough_was_heard() {
+        let gate = || Gate::new(false, 10, Mark::default());
+        let mut all = gate();
+        all.settle(1, [&[1, 2, 3], &[]]);
+        all.heard(2);
+        all.settle(1, [&[1, 2, 3], &[]]);
+        assert_eq!(all.shut(mark(1, 1), 1), Some(Shut::Checking), "the witness was not heard");
+        all.heard(3);
+        all.settle(1, [&[1, 2, 3], &[]]);
+        assert_eq!(all.shut(mark(1, 1), 1), None);
+        let mut joint = gate();
+        (2..=3).for_each(|node| joint.heard(node));
+        joint.witnessed(Testimony::default());
+        joint.settle(1, [&[1, 2, 3], &[1, 4, 5]]);
+        assert!(joint.shut(mark(1, 1), 1).is_some(), "no majority of the other set");
+        joint.heard(4);
+        joint.settle(1, [&[1, 2, 3], &[1, 4, 5]]);
+        assert_eq!(joint.shut(mark(1, 1), 1), None);
+        let mut alone = gate();
+        let _asked: Vec<bool> = (0..9).map(|_| alone.asks(true)).collect();
+        alone.settle(1, [&[1], &[]]);
+        assert_eq!(alone.shut(mark(1, 1), 1), Some(Shut::Checking));
+        alone.asks(true);
+        alone.settle(1, [&[1], &[]]);
+        assert_eq!(alone.shut(mark(1, 1), 1), None, "nobody can be asked");
+    }
+
+    /// An old copy would vote because some do not know it; or stay shut when it has everything again.
+    #[test]
+    fn stays_shut_until_it_is_where_it_was() {
+        let mut gate = Gate::new(false, 0, mark(3, 7));
+        gate.heard(2);
+        gate.settle(1, [&[1, 2, 3], &[]]);
+        let by = Teller::Itself;
+        assert_eq!(gate.shut(mark(3, 6), 6), Some(Shut::Older { known: mark(3, 7), have: mark(3, 6), by }));
+        gate.known(mark(3, 9), Teller::Member(NodeId(2)));
+        gate.known(mark(3, 8), Teller::Witness);
+        let by = Teller::Member(NodeId(2));
+        assert_eq!(gate.shut(mark(3, 8), 8), Some(Shut::Older { known: mark(3, 9), have: mark(3, 8), by }));
+        assert_eq!(gate.shut(mark(4, 1), 8), None);
+        gate.witnessed(Testimony { mark: Mark::default(), left_before: 20 });
+        assert_eq!(gate.shut(mark(9, 19), 19), Some(Shut::Left { at: 20, by: Teller::Witness }));
+        assert_eq!(gate.shut(mark(9, 20), 20), None);
+        gate.known(mark(99, 0), Teller::Witness);
+        assert!(gate.shut(mark(9, 20), 20).is_some());
+        gate.accept();
+        assert_eq!(gate.shut(mark(9, 20), 20), None, "a person said so");
+    }
+}
