@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use raft::eraftpb::{ConfState, Entry, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 
-use crate::{HardState, Position, SnapshotMeta};
+use crate::{HardState, Members, Position, SnapshotMeta};
 
 /// Memory that an entry takes beside its bytes, roughly.
 const ENTRY_OVERHEAD: u64 = 160;
@@ -181,10 +181,13 @@ impl Storage for LogStore {
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
-        // A checkpoint that does not know the receiver as a member would be refused by it.
+        // One of before the receiver was added would be refused by it; or, if it was a member then too, it would go by
+        // members that are none any more, and could elect itself with votes that count no longer.
+        let members = Members::from_conf(&self.conf);
         let usable = |meta: &&SnapshotMeta| {
             meta.at.index >= request_index.max(self.base.index)
-                && u32::try_from(to).is_ok_and(|to| meta.members.contains(cairn_types::NodeId(to)))
+                && meta.members == members
+                && u32::try_from(to).is_ok_and(|to| members.contains(cairn_types::NodeId(to)))
         };
         let Some(meta) = self.snapshot.as_ref().filter(usable) else {
             self.wanted.set(true);

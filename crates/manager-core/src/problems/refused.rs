@@ -58,7 +58,9 @@ pub(super) fn refused(state: &State, soft: &Soft, out: &mut Vec<String>) {
     let mut causes = Causes::new();
     for ((pg, disk, writes, code), refused) in &soft.refused {
         let explained = |pg: &&crate::pg::Pg| pg.retired || !pg.is_readable() || *writes && !pg.has_write_minimum();
-        if is_up(state, *disk) && state.pg(*pg).filter(|pg| !explained(pg)).is_some() {
+        // Whoever is no member any more sends clients to the map: that refuses them nothing.
+        let serves = |pg: &&crate::pg::Pg| pg.state_of(*disk).is_some() && !explained(pg);
+        if is_up(state, *disk) && state.pg(*pg).filter(serves).is_some() {
             causes.entry((*code, *writes)).or_default().push((*pg, *disk, refused));
         }
     }

@@ -109,8 +109,9 @@ fn what_clients_are_refused_for_is_named_with_a_next_step() {
     soft.refused.insert((PgId(1), DiskId(2), true, 63), refused(40));
     soft.refused.insert((PgId(3), DiskId(2), true, 63), refused(7));
     soft.refused.insert((PgId(1), DiskId(1), false, 65), refused(3));
+    soft.refused.insert((PgId(2), DiskId(3), false, 63), refused(3));
     let said = problems(&state, &soft, WallTime(0));
-    assert_eq!(said.len(), 2, "{said:#?}");
+    assert_eq!(said.len(), 2, "d3 is no member of pg2: {said:#?}");
     assert!(
         said[0].starts_with("writes of clients are refused in 2 placement groups (pg1, pg3): d2 (/data1/0 on n17)")
     );

@@ -128,7 +128,7 @@ impl GroupCore {
         let conf = self.node.store().conf();
         self.gate.settle(own, [&conf.voters, &conf.voters_outgoing]);
         let alone = conf.voters == [own] && conf.voters_outgoing.is_empty();
-        if alone && !self.is_leader() && self.shut().is_none() {
+        if alone && self.leader().is_none() && self.shut().is_none() {
             self.campaign();
         }
     }

@@ -207,3 +207,38 @@ fn random_faults_and_rollbacks() {
     assert!(total.rollbacks > 300 && total.older > 1_000 && total.crashes > 300, "{total:?}");
     assert!(total.acknowledged > 5_000 && total.elections > 300, "{total:?}");
 }
+
+/// A founder that comes back with an empty directory would be given a checkpoint of the time when it was the only voter,
+/// elect itself by it, and lead a second group beside the one that added it.
+#[test]
+fn a_founder_that_comes_back_empty_goes_by_the_members_of_today() {
+    use crate::MemberChange::{Learner, Remove, Voter};
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, 1, 2);
+        let node = |at: usize| NodeId(at as u32 + 1);
+        cluster.run(2500);
+        cluster.propose();
+        cluster.run(300);
+        let changes = [(0, Learner(node(1))), (0, Voter(node(1))), (0, Learner(node(2))), (0, Voter(node(2)))];
+        for (leader, change) in changes {
+            cluster.step(leader, Input::ChangeMembers(vec![change]));
+            cluster.run(1000);
+        }
+        cluster.crash(0);
+        cluster.members[0].durable = super::member::Durable { fresh: true, ..Default::default() };
+        cluster.run(6000);
+        let leader = cluster.leader().expect("two of three elect one");
+        cluster.step(leader, Input::ChangeMembers(vec![Remove(node(0))]));
+        cluster.run(1000);
+        cluster.start(0);
+        cluster.step(leader, Input::ChangeMembers(vec![Learner(node(0))]));
+        for _ in 0..300 {
+            cluster.run(10);
+            let running = cluster.members[0].running.as_ref().expect("it runs");
+            assert!(!running.leads, "seed {seed}: it leads by itself");
+            let members = running.core.members();
+            assert!(members.voters.len() != 1, "seed {seed}: members of long ago: {members:?}");
+        }
+        cluster.settle();
+    }
+}
