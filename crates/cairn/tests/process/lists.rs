@@ -77,7 +77,8 @@ fn what_two_of_three_lost_comes_back_and_the_status_says_so_meanwhile() {
     cluster.check_logs();
 }
 
-fn copy_dir(from: &Path, to: &Path) {
+/// Makes a copy of all that is below a directory.
+pub fn copy_dir(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("directory");
     for entry in fs::read_dir(from).expect("listed") {
         let entry = entry.expect("listed");

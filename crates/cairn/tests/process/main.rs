@@ -32,6 +32,7 @@ mod mount_posix;
 mod namespace;
 mod namespaces;
 mod net;
+mod older;
 mod refusals;
 mod repair;
 mod requests;
