@@ -121,7 +121,7 @@ impl Roster {
             match self.open_one(&mut list, entry, join) {
                 Ok(()) => drop(self.failures.lock().remove(&id)),
                 Err(error) => {
-                    let error = told(id, error);
+                    let error = told(id, self.node, error);
                     tracing::error!(partition = %id, %error, "a partition cannot be opened; will be repeated");
                     self.failures.lock().insert(id, error);
                 }
@@ -221,12 +221,14 @@ impl Roster {
 }
 
 /// For people: what a partition's failure means and what is next.
-fn told(id: PartitionId, error: HostError) -> String {
+fn told(id: PartitionId, node: NodeId, error: HostError) -> String {
     match error {
         HostError::Missing { dir, .. } => format!(
-            "the log of partition {id} is missing in {dir} though the partition has begun; restore the directory, or put \
-             another meta node in the place of this one: `cairn admin partition move {} THIS OTHER`",
-            id.get()
+            "the log of partition {id} is missing in {dir} though the partition has begun: restore the directory, which may be an older copy \
+             of itself; or, as long as most of the other members run, have this one added anew: `cairn admin partition renew {0} n{1}`, \
+             or put another meta node in its place: `cairn admin partition move {0} n{1} OTHER`",
+            id.get(),
+            node.get()
         ),
         other => other.to_string(),
     }
