@@ -8,9 +8,10 @@ use cairn_env::{BufPool, Disk, OsRng};
 use cairn_jobs::{JobWorker, WorkerConfig};
 use cairn_node_agent::{Contributor, NodeAgent};
 use cairn_rpc::Server;
-use cairn_sim::{CrashPolicy, FaultCounts, SimDisk};
+use cairn_sim::{CrashPolicy, DiskImage, FaultCounts, SimDisk, SimRng};
 use cairn_store::KnownDisks;
 
+use crate::copies::{Copies, lineage};
 use crate::ground::{Ground, Router, new_disk, serve};
 use crate::links::host_of;
 use crate::plug::Plug;
@@ -18,6 +19,14 @@ use crate::roster::Roster;
 
 /// Size of a data disk.
 pub const DISK_BYTES: u64 = 512 << 20;
+
+/// What a node had at an earlier moment.
+struct Copy {
+    disk: DiskImage,
+    home: DiskImage,
+    /// Of its disk.
+    generation: u64,
+}
 
 struct Running {
     server: Server,
@@ -50,6 +59,9 @@ pub struct DataNode {
     jobs: bool,
     /// What disks that were lost have gone through.
     lost: Vec<FaultCounts>,
+    copies: Copies<Copy>,
+    /// The generation of its disk at the last start.
+    started: u64,
     running: Option<Running>,
 }
 
@@ -87,7 +99,8 @@ impl DataNode {
     pub fn new(seed: u64, place: usize, plug: Arc<Plug>, roster: Arc<Roster>, jobs: bool) -> Self {
         let disk = new_disk(seed ^ (place as u64) << 32, format!("disk{place}"), DISK_BYTES);
         let home = new_disk(seed ^ (place as u64) << 40, format!("home{place}"), 16 << 20);
-        Self { seed, place, disk, home, plug, roster, jobs, lost: Vec::new(), running: None }
+        let copies = Copies::default();
+        Self { seed, place, disk, home, plug, roster, jobs, lost: Vec::new(), copies, started: 0, running: None }
     }
 
     /// An empty disk is in the place of the one that there was, under another path; `all`: the node has lost its own
@@ -95,12 +108,55 @@ impl DataNode {
     pub fn lose(&mut self, all: bool) {
         assert!(self.running.is_none(), "it runs");
         self.lost.push(self.disk.counts());
+        self.copies.clear();
         let (place, times) = (self.place, self.lost.len());
         let seed = self.seed ^ (place as u64) << 32 ^ (times as u64) << 56;
         self.disk = new_disk(seed, format!("disk{place}-{times}"), DISK_BYTES);
         if all {
             self.home = new_disk(seed ^ 1 << 40, format!("home{place}"), 16 << 20);
         }
+    }
+
+    /// Keeps what it has now.
+    pub fn keep_copy(&mut self, rng: &SimRng) {
+        if self.running.is_none() || self.disk.is_down() {
+            return;
+        }
+        let Some(now) = lineage(&self.disk).and_then(|lineage| lineage.present()) else { return };
+        let copy = Copy { disk: self.disk.snapshot(), home: self.home.snapshot(), generation: now.number };
+        self.copies.keep(copy, rng);
+    }
+
+    /// A generation of its disk that the manager has logged for certain.
+    fn logged(&self) -> u64 {
+        if self.disk.is_down() {
+            return 0;
+        }
+        let confirmed = lineage(&self.disk).map_or(0, |lineage| lineage.confirmed);
+        confirmed.max(if self.is_registered() { self.started } else { 0 })
+    }
+
+    /// Whether an earlier state is known that has to be noticed: the disk has risen since, and the manager knows.
+    pub fn can_go_back(&self) -> bool {
+        let logged = self.logged();
+        self.copies.has(|copy| copy.generation < logged)
+    }
+
+    /// Its process ends, and its disk has again what it had at an earlier moment, as if power had gone then; `home`: so has its own
+    /// directory. False: no such moment is known.
+    pub fn go_back(&mut self, rng: &SimRng, home: bool, policy: CrashPolicy) -> bool {
+        let logged = self.logged();
+        self.end(End::Power(policy));
+        let Some(copy) = self.copies.pick(rng, |copy| copy.generation < logged) else { return false };
+        let generation = copy.generation;
+        tracing::info!(place = self.place, generation, logged, home, "a disk goes back to an earlier moment");
+        self.disk.restore(&copy.disk);
+        self.disk.crash(policy);
+        if home {
+            self.home.restore(&copy.home);
+            self.home.crash(policy);
+        }
+        true
     }
 
     /// What its disks have gone through.
@@ -150,6 +206,7 @@ impl DataNode {
             cluster: ground.identity.cluster(),
         };
         let data = DataServer::start(config, env).map_err(|error| error.to_string())?;
+        self.started = lineage(&self.disk).and_then(|lineage| lineage.present()).map_or(0, |present| present.number);
         serve(&router.data, Arc::new(data.clone()));
         let mut contributors: Vec<Arc<dyn Contributor>> = vec![Arc::new(data.clone())];
         let jobs = match self.jobs {

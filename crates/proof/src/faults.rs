@@ -1,6 +1,8 @@
 //! [`Chaos`]: which faults are in force, how they begin and how they end. A seed decides which and when; never more places
 //! than the redundancy allows are faulty, coming back or damaged at the same time.
 
+mod kind;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,48 +16,7 @@ use crate::links::{self, Effect, host_of};
 use crate::members::Part;
 use crate::sleep::Sleep;
 
-/// What can happen to a place.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
-    /// Power goes now.
-    Power,
-    /// Power goes during the n-th change of the disk from now.
-    PowerAt(u64),
-    /// The process ends, the machine lives.
-    Kill,
-    /// Nothing reaches the place, and no answer comes from it.
-    Stall,
-    /// The same, and what it asks others is not heard either.
-    Isolate,
-    /// All of its threads stand still; time goes on.
-    Pause,
-    /// One end cannot reach it, one way or both.
-    Cut(links::End, Effect),
-    /// Connections to it are slow, break, or change bits.
-    Net(Effect),
-    /// Bits of chunks flip at rest.
-    Rot,
-    /// Power goes, and bits flip anywhere in chunk files while it is off.
-    PowerAndRot,
-    /// The n-th write or sync fails.
-    DiskFails(DiskOp, u64),
-    /// Reads of chunk files fail now and then.
-    ReadsFail,
-    /// The disk is full.
-    Full,
-    /// Reads of chunk files come back with flipped bits now and then.
-    Corrupts,
-    /// Syncs are forgotten now and then; at the end power goes.
-    Forgets,
-    /// The disk is lost with all that it had; an empty one comes in its place.
-    DiskLost,
-    /// The machine is lost; a new one comes in its place.
-    NodeLost,
-    /// Power goes everywhere, in the middle of what is under way.
-    Blackout,
-    /// It is taken down for a time of which the manager knows.
-    Hibernates(Duration),
-}
+pub use kind::Kind;
 
 /// A fault that is to begin.
 #[derive(Debug, Clone)]
@@ -100,42 +61,38 @@ pub struct Chaos {
     pub rotten: BTreeSet<usize>,
     /// Numbers of nodes that are lost, and their places: they count until the manager has noticed.
     lost: Vec<(u32, usize)>,
+    /// Data nodes that came back as older copies of themselves, and may lack something.
+    pub behind: BTreeSet<usize>,
+    /// The same of heads.
+    pub old_heads: BTreeSet<usize>,
+    /// Disks that went back so far.
+    pub went_back: u64,
+    /// Decides when copies are made.
+    copying: SimRng,
     /// What did not come back.
     broken: Option<String>,
     /// How often each kind was begun.
     pub begun: BTreeMap<&'static str, u64>,
 }
 
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Power => "power",
-        Kind::PowerAt(_) => "power-mid-write",
-        Kind::Kill => "kill",
-        Kind::Stall => "stall",
-        Kind::Isolate => "isolate",
-        Kind::Pause => "pause",
-        Kind::Cut(..) => "cut",
-        Kind::Net(_) => "net",
-        Kind::Rot => "rot",
-        Kind::PowerAndRot => "power+rot",
-        Kind::DiskFails(..) => "disk-fails",
-        Kind::ReadsFail => "reads-fail",
-        Kind::Full => "full",
-        Kind::Corrupts => "corrupts",
-        Kind::Forgets => "forgets-syncs",
-        Kind::DiskLost => "disk-lost",
-        Kind::NodeLost => "node-lost",
-        Kind::Blackout => "blackout-beside",
-        Kind::Hibernates(_) => "hibernates",
-    }
-}
-
 impl Chaos {
     /// No faults yet; `budget`: places that may be faulty at the same time.
     pub fn new(seed: u64, cluster: Arc<Cluster>, budget: usize) -> Self {
         let rng = SimRng::derived(seed, "chaos");
-        let (active, lost) = (Vec::new(), Vec::new());
-        Self { cluster, rng, budget, active, rotten: BTreeSet::new(), lost, broken: None, begun: BTreeMap::new() }
+        Self {
+            cluster,
+            rng,
+            budget,
+            active: Vec::new(),
+            rotten: BTreeSet::new(),
+            lost: Vec::new(),
+            behind: BTreeSet::new(),
+            old_heads: BTreeSet::new(),
+            went_back: 0,
+            copying: SimRng::derived(seed, "copies"),
+            broken: None,
+            begun: BTreeMap::new(),
+        }
     }
 
     /// Places that count against the budget now; `None` while nobody knows.
@@ -147,6 +104,7 @@ impl Chaos {
             self.active.iter().map(|active| active.planned.place).filter(|place| !self.cluster.is_head(*place)),
         );
         exposed.extend(&self.rotten);
+        exposed.extend(&self.behind);
         if !self.lost.is_empty() {
             let is_up = |number: u32| map.nodes.iter().any(|node| node.id == number && node.up);
             exposed.extend(self.lost.iter().filter(|(number, _)| is_up(*number)).map(|(_, place)| *place));
@@ -159,9 +117,9 @@ impl Chaos {
         self.active.iter().map(|active| active.planned.place).chain(self.rotten.iter().copied()).collect()
     }
 
-    /// Whether a fault of a head is in force.
+    /// Whether a fault of a head is in force, or one lacks what it had.
     pub fn head_is_faulty(&self) -> bool {
-        self.active.iter().any(|active| self.cluster.is_head(active.planned.place))
+        !self.old_heads.is_empty() || self.active.iter().any(|active| self.cluster.is_head(active.planned.place))
     }
 
     /// Whether the namespace may be out of reach: a fault of the only head is in force, or clients alone are cut off from
@@ -172,6 +130,26 @@ impl Chaos {
             let Planned { place, kind, .. } = active.planned;
             self.cluster.is_head(place) && (only || matches!(kind, Kind::Cut(links::End::Client, _)))
         })
+    }
+
+    /// Keeps a copy of what each place has now.
+    pub fn keep_all_copies(&mut self) {
+        self.cluster.nodes.iter().for_each(|node| node.lock().keep_copy(&self.copying));
+        if !self.cluster.only_head {
+            self.cluster.heads.iter().for_each(|head| head.lock().keep_copy(&self.copying));
+        }
+    }
+
+    /// Keeps copies of what two places have now, to which they may go back later.
+    pub fn keep_copies(&mut self) {
+        let places: Vec<usize> = self.cluster.data_places().collect();
+        let place = *self.copying.pick(&places);
+        self.cluster.node(place).lock().keep_copy(&self.copying);
+        if !self.cluster.only_head {
+            let heads = self.cluster.head_places();
+            let head = *self.copying.pick(&heads);
+            self.cluster.heads[head].lock().keep_copy(&self.copying);
+        }
     }
 
     /// Perhaps a fault for this step. `live`: what the files that exist have on members.
@@ -195,8 +173,16 @@ impl Chaos {
             return None;
         }
         let free: Vec<usize> = self.cluster.data_places().filter(|place| !exposed.contains(place)).collect();
-        let place = *self.rng.pick(&free);
-        let kind = self.pick_kind();
+        let mut place = *self.rng.pick(&free);
+        let mut kind = self.pick_kind();
+        if kind == Kind::GoesBack {
+            let can: Vec<usize> =
+                free.into_iter().filter(|place| self.cluster.node(*place).lock().can_go_back()).collect();
+            match can.is_empty() {
+                true => kind = Kind::Kill,
+                false => place = *self.rng.pick(&can),
+            }
+        }
         let spots = if matches!(kind, Kind::Rot | Kind::PowerAndRot) { self.spots(place, live) } else { Vec::new() };
         Some(Planned { place, kind, after, until, spots })
     }
@@ -215,7 +201,7 @@ impl Chaos {
     fn pick_for_head(&self) -> Kind {
         let rng = &self.rng;
         let effects = [Effect::Refuse, Effect::HoldThere, Effect::HoldBack, Effect::HoldBoth];
-        match rng.index(12) {
+        match rng.index(15) {
             0 | 1 => Kind::Power,
             2 => Kind::Kill,
             3 | 4 => Kind::Pause,
@@ -224,14 +210,15 @@ impl Chaos {
             7 | 8 => Kind::Cut(links::End::Place(rng.index(self.cluster.heads.len())), *rng.pick(&effects)),
             9 => Kind::Cut(links::End::Client, *rng.pick(&effects)),
             10 => Kind::Net(Effect::Delay(60)),
-            _ => Kind::Net(Effect::Break(0.05)),
+            11 => Kind::Net(Effect::Break(0.05)),
+            _ => Kind::GoesBack,
         }
     }
 
     fn pick_kind(&self) -> Kind {
         let rng = &self.rng;
         let others = self.cluster.data_places();
-        match rng.index(33) {
+        match rng.index(39) {
             0 | 1 => Kind::Power,
             2..=4 => Kind::PowerAt(1 + rng.range(0..60)),
             5 | 6 => Kind::Kill,
@@ -258,7 +245,8 @@ impl Chaos {
             25 | 26 => Kind::Corrupts,
             27 | 28 => Kind::Forgets,
             29 | 30 => Kind::Hibernates(Duration::from_millis(1000 + rng.range(0..60_000))),
-            _ => Kind::Blackout,
+            31 | 32 => Kind::Blackout,
+            _ => Kind::GoesBack,
         }
     }
 
@@ -280,7 +268,7 @@ impl Chaos {
     /// Begins a fault. Blocks while a process ends.
     pub fn begin(&mut self, planned: Planned) {
         std::thread::sleep(planned.after);
-        *self.begun.entry(name(planned.kind)).or_default() += 1;
+        *self.begun.entry(planned.kind.name()).or_default() += 1;
         let (place, kind) = (planned.place, planned.kind);
         tracing::info!(place, ?kind, until = planned.until, "a fault begins");
         let mut sleep = None;
@@ -329,11 +317,16 @@ impl Chaos {
         vec![self.cut(None, place, Effect::HoldBoth), links::cut(from, None, Effect::HoldBoth)]
     }
 
-    fn end_head(&self, place: usize, kind: Kind) {
-        let mut head = self.cluster.heads[place].lock();
+    fn end_head(&mut self, place: usize, kind: Kind) {
+        let cluster = self.cluster.clone();
+        let mut head = cluster.heads[place].lock();
         match kind {
             Kind::Kill => head.kill(),
             _ => head.crash(self.policy()),
+        }
+        if kind == Kind::GoesBack && head.go_back(&self.rng, self.policy()) {
+            self.old_heads.insert(place);
+            *self.begun.entry("heads that went back").or_default() += 1;
         }
     }
 
@@ -347,7 +340,8 @@ impl Chaos {
 
     fn begin_on_disk(&mut self, planned: &Planned) {
         let place = planned.place;
-        let mut node = self.cluster.node(place).lock();
+        let cluster = self.cluster.clone();
+        let mut node = cluster.node(place).lock();
         let disk = node.disk.clone();
         match planned.kind {
             Kind::Power => node.end(End::Power(self.policy())),
@@ -390,6 +384,13 @@ impl Chaos {
                     .extend(node.number().filter(|_| planned.kind == Kind::NodeLost).map(|number| (number, place)));
                 node.end(End::Power(self.policy()));
                 node.lose(planned.kind == Kind::NodeLost);
+            }
+            Kind::GoesBack => {
+                if node.go_back(&self.rng, self.rng.chance(0.5), self.policy()) {
+                    self.behind.insert(place);
+                    self.went_back += 1;
+                    *self.begun.entry("disks that went back").or_default() += 1;
+                }
             }
             Kind::Stall
             | Kind::Isolate
@@ -443,7 +444,7 @@ impl Chaos {
             let started = self.cluster.heads[place].lock().start();
             return started.map_err(|why| format!("the head in place {place} does not start again: {why}"));
         }
-        if lies(planned.kind) {
+        if planned.kind.lies() {
             self.rotten.insert(place);
         }
         if let Some(sleep) = sleep {
@@ -506,7 +507,7 @@ impl Chaos {
             if planned.kind == Kind::Pause {
                 cairn_dst::host::pause(host_of(planned.place), false);
             }
-            if lies(planned.kind) {
+            if planned.kind.lies() {
                 self.rotten.insert(planned.place);
             }
         }
@@ -544,11 +545,6 @@ impl Chaos {
         let begun: Vec<String> = self.begun.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         (total, format!("{}; {sectors} sectors lost or torn; {net}", begun.join(", ")))
     }
-}
-
-/// Whether a disk says something that is not so: what it has is in doubt until it was looked at.
-fn lies(kind: Kind) -> bool {
-    matches!(kind, Kind::Corrupts | Kind::Forgets)
 }
 
 /// A disk that forgot what it had synced may be found corrupt, and stay out of service: then somebody puts an empty one in its

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cairn_env::{BufPool, Clock, OsRng, RealClock};
 use cairn_format::label::LabelKind;
 use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
-use cairn_raft_host::RpcTransport;
+use cairn_raft_host::{MarkBook, RaftHost, RpcTransport};
 use cairn_rpc::{Client, ClientConfig, Identity, LeaderClient, Reply, Request, Server, ServerConfig, Service};
 use cairn_sim::{SimDisk, SimDiskOptions, SimRng};
 use cairn_store::LabelledDir;
@@ -19,6 +19,7 @@ use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::ClusterMap;
 use parking_lot::Mutex;
 
+use crate::marks::MarkKeeper;
 use crate::plug::Plug;
 
 /// Received payloads of one process.
@@ -38,6 +39,10 @@ pub struct Ground {
     pub client: Client,
     pub clock: Arc<dyn Clock>,
     pub transport: Arc<RpcTransport>,
+    /// How far members of Raft groups got.
+    pub marks: Arc<MarkBook>,
+    /// Of a head, once it has one.
+    pub raft: Arc<OnceLock<Arc<RaftHost>>>,
 }
 
 impl Ground {
@@ -58,7 +63,10 @@ impl Ground {
         };
         let client = Client::with_threads(1, config, identity.clone()).map_err(|error| error.to_string())?;
         let transport = Arc::new(RpcTransport::new(client.clone()));
-        Ok(Self { dir: Arc::new(Mutex::new(dir)), identity, client, clock, transport })
+        let marks = MarkBook::open(dir.disk().clone(), clock.clone(), dir.label().uuid);
+        let marks = Arc::new(marks.map_err(|error| error.to_string())?);
+        let dir = Arc::new(Mutex::new(dir));
+        Ok(Self { dir, identity, client, clock, transport, marks, raft: Arc::default() })
     }
 
     /// The one port. From now on the process is on the network.
@@ -87,7 +95,8 @@ impl Ground {
         config.register_pause = Duration::from_millis(100);
         let manager = LeaderClient::new(self.client.clone(), "the manager", managers);
         let keeper = Keeper { dir: self.dir.clone(), transport: self.transport.clone() };
-        let mut contributors: Vec<Arc<dyn Contributor>> = vec![Arc::new(keeper)];
+        let marks = MarkKeeper { book: self.marks.clone(), raft: self.raft.clone() };
+        let mut contributors: Vec<Arc<dyn Contributor>> = vec![Arc::new(keeper), Arc::new(marks)];
         contributors.extend(more);
         let agent = NodeAgent::start(config, manager, self.identity.clone(), contributors);
         agent.map(Arc::new).map_err(|error| error.to_string())

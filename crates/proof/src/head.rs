@@ -11,15 +11,18 @@ use cairn_meta::{MetaConfig, MetaServer, StateDigest};
 use cairn_node_agent::NodeAgent;
 use cairn_raft_host::{HostConfig, RaftHost, RaftService};
 use cairn_rpc::Server;
-use cairn_sim::{CrashPolicy, SimDisk};
+use cairn_sim::{CrashPolicy, DiskImage, SimDisk, SimRng};
 use cairn_types::{DiskUuid, NodeId, PartitionId};
 
+use crate::copies::Copies;
 use crate::ground::{Ground, Router, serve};
 use crate::links::host_of;
 use crate::plug::Plug;
 use crate::roster::{Roster, manager_number};
 
 const REGISTER_PATIENCE: Duration = Duration::from_secs(60);
+/// Time that one of three waits at its start for somebody outside its group to say how far it got.
+const WITNESS_WAIT: Duration = Duration::from_secs(5);
 
 struct Running {
     server: Server,
@@ -56,6 +59,8 @@ pub struct Head {
     roster: Arc<Roster>,
     /// Meta and data nodes that there are at the beginning.
     nodes: (usize, usize),
+    /// What its directory had, and for which roles.
+    copies: Copies<(DiskImage, Roles)>,
     running: Option<Running>,
 }
 
@@ -69,7 +74,7 @@ impl Head {
         roster: Arc<Roster>,
         nodes: (usize, usize),
     ) -> Self {
-        Self { place, disk, roles, plug, roster, nodes, running: None }
+        Self { place, disk, roles, plug, roster, nodes, copies: Copies::default(), running: None }
     }
 
     /// Its number in the manager's group and as a node, if the configuration says it.
@@ -116,11 +121,14 @@ impl Head {
             checkpoint_log_bytes: 256 << 10,
             // Half as often as usual: most of what a seed costs is what goes on anyway.
             tick: Duration::from_millis(100),
+            witness_wait: if self.nodes.0 == 1 { Duration::ZERO } else { WITNESS_WAIT },
+            marks: Some(ground.marks.clone()),
             ..HostConfig::new(node, uuid)
         };
         let (rng, disk) = (Arc::new(FastRng::from_os()), Arc::new(self.disk.clone()));
         let raft = RaftHost::start(host, ground.clock.clone(), rng, disk, ground.transport.clone());
-        raft.map(Arc::new).map_err(|error| error.to_string())
+        let raft = raft.map(Arc::new).map_err(|error| error.to_string())?;
+        Ok(ground.raft.get_or_init(|| raft).clone())
     }
 
     /// Starts the manager, if it is to have one, which asks the others first.
@@ -224,10 +232,32 @@ impl Head {
         self.disk.kill();
     }
 
+    /// Keeps what its directory has now.
+    pub fn keep_copy(&mut self, rng: &SimRng) {
+        if self.running.is_some() && !self.disk.is_down() {
+            self.copies.keep((self.disk.snapshot(), self.roles), rng);
+        }
+    }
+
+    /// Whether an earlier state of its directory is known.
+    pub fn can_go_back(&self) -> bool {
+        self.copies.has(|(_, roles)| *roles == self.roles)
+    }
+
+    /// Its directory has again what it had at an earlier moment, as if power had gone then. It must not run. False: none is known.
+    pub fn go_back(&mut self, rng: &SimRng, policy: CrashPolicy) -> bool {
+        assert!(self.running.is_none(), "it runs");
+        let Some((image, _)) = self.copies.pick(rng, |(_, roles)| *roles == self.roles) else { return false };
+        self.disk.restore(image);
+        self.disk.crash(policy);
+        true
+    }
+
     /// An empty disk is in the place of the one that there was. It must not run.
     pub fn wipe(&mut self, disk: SimDisk) {
         assert!(self.running.is_none(), "it runs");
         (self.disk, self.roles) = (disk, Roles::None);
+        self.copies.clear();
     }
 
     /// Ends it where it stands.

@@ -8,6 +8,7 @@
 //!
 //! Not here: disks (`sim`), the scheduler (`dst`), real processes and kernels (tests of the binary).
 pub mod cluster;
+pub mod copies;
 pub mod data_node;
 pub mod faults;
 pub mod file;
@@ -16,8 +17,10 @@ pub mod ground;
 pub mod head;
 pub mod links;
 pub mod managers;
+mod marks;
 pub mod members;
 pub mod plug;
+mod renewal;
 pub mod replicas;
 pub mod roster;
 pub mod run_log;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cairn_types::MemberState;
 use cairn_wire::Opcode;
-use cairn_wire::manager::{HibernateRequest, StatusRequest, StatusResponse, Target};
+use cairn_wire::manager::{HibernateRequest, Target};
 
 use crate::cluster::Cluster;
 use crate::data_node::End;
@@ -86,11 +86,6 @@ impl Cluster {
             tracing::info!(place = sleep.place, ?ended, "a hibernation ends");
         }
         Ok(())
-    }
-
-    fn status(&self) -> Option<StatusResponse> {
-        let answer = self.runtime.block_on(self.ask_manager(Opcode::Status, &StatusRequest {}));
-        answer.ok().and_then(|answer| answer.decode().ok())
     }
 
     /// Whether a node is drained, or nobody can say.

@@ -103,6 +103,7 @@ impl Workload {
             workload.replace(i, None)?;
             workload.reopen(i)?;
         }
+        workload.chaos.keep_all_copies();
         Ok(workload)
     }
 
@@ -128,6 +129,8 @@ impl Workload {
     pub fn step(&mut self, step: usize) -> Result<(), String> {
         self.chaos.end_due(step)?;
         self.mend_rotten()?;
+        self.mend_heads();
+        self.chaos.keep_copies();
         let calm = !self.chaos.head_is_faulty();
         self.upkeep.step(step, calm)?;
         let live = self.live_parts();
@@ -189,8 +192,10 @@ impl Workload {
     /// Places whose damage is gone count no more.
     fn mend_rotten(&mut self) -> Result<(), String> {
         let Some(map) = self.cluster.map() else { return Ok(()) };
-        let rotten: Vec<usize> = self.chaos.rotten.iter().copied().collect();
-        for place in rotten {
+        let here = |place: &usize| self.cluster.node(*place).lock().is_registered();
+        let behind = self.chaos.behind.iter().copied().filter(here);
+        let doubted: Vec<usize> = self.chaos.rotten.iter().copied().chain(behind).collect();
+        for place in doubted {
             let live = self.live();
             let whole = live.len() == self.live_count();
             let lacking = self.cluster.runtime.block_on(self.cluster.lacking(&map, &live, place));
@@ -198,9 +203,22 @@ impl Workload {
             let healed = || self.cluster.runtime.block_on(self.cluster.is_intact(&map, place));
             if whole && lacking.is_empty() && healed() {
                 self.chaos.rotten.remove(&place);
+                self.chaos.behind.remove(&place);
             }
         }
         Ok(())
+    }
+
+    /// Heads that are older copies of themselves are added anew, by somebody who reads the status; those that are whole count no more.
+    fn mend_heads(&mut self) {
+        if self.chaos.old_heads.is_empty() {
+            return;
+        }
+        *self.counts.entry("members added anew").or_default() += self.cluster.renew_older();
+        let cluster = self.cluster.clone();
+        self.chaos
+            .old_heads
+            .retain(|place| !cluster.heads[*place].lock().is_up() || cluster.lacks_something(*place).is_some());
     }
 
     /// After a refusal: one fault less, a moment to recover.

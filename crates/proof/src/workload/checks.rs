@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_client::{ClientError, Volume};
+use cairn_wire::Opcode;
+use cairn_wire::manager::{ListEventsRequest, ListEventsResponse};
 
 use super::{ATTEMPTS, OLD_MAX, Workload, beside};
 use crate::faults::Planned;
@@ -167,8 +169,11 @@ impl Workload {
         }
         // What is lacking here would be mended by a restart.
         self.chaos.end_all()?;
+        let old_heads = std::mem::take(&mut self.chaos.old_heads);
+        *self.counts.entry("members added anew").or_default() += self.cluster.renew_heads(old_heads.into_iter())?;
         self.upkeep.end()?;
         self.converge()?;
+        self.check_older_were_noticed()?;
         self.chaos.blackout()?;
         self.converge()?;
         self.upkeep.settled()?;
@@ -190,6 +195,21 @@ impl Workload {
         self.check_replicas()?;
         self.check_small()?;
         (0..self.files.len()).try_for_each(|i| self.check_file(i))
+    }
+
+    /// Each disk that came back as an older copy of itself was noticed.
+    fn check_older_were_noticed(&mut self) -> Result<(), String> {
+        if self.chaos.went_back == 0 {
+            return Ok(());
+        }
+        let request = ListEventsRequest { kinds: vec!["disk-older".into()], ..ListEventsRequest::default() };
+        let answer = self.cluster.runtime.block_on(self.cluster.ask_manager(Opcode::ListEvents, &request))?;
+        let noticed = answer.decode::<ListEventsResponse>().map_err(|error| error.to_string())?.events.len() as u64;
+        *self.counts.entry("older copies noticed").or_default() += noticed;
+        match noticed >= self.chaos.went_back {
+            true => Ok(()),
+            false => Err(format!("{} disks went back, and {noticed} were noticed", self.chaos.went_back)),
+        }
     }
 
     /// What should be the same in several places is.
