@@ -1,8 +1,9 @@
 //! What is done to a cluster and its network, from the beginning of a fault to its end.
 //!
-//! Invariant: never more at a time than redundancy has to survive. Bytes are taken away from one data node only, and only
-//! while all groups have all their members; all else comes back with what it had.
+//! Invariant: never more at a time than redundancy has to survive. Bytes are taken away from one data node only, or put back to
+//! what they were some time before, and only while all groups have all their members; all else comes back with what it had.
 use crate::absent_disk::uuid_of;
+use crate::disks::chunks;
 use crate::mount::seeds::Rng;
 use crate::namespaces::SmallDisk;
 use crate::net::{Cut, Net};
@@ -10,6 +11,9 @@ use crate::support::Cluster;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +31,14 @@ pub enum Fault {
     Full,
     /// Everything on a disk is deleted.
     Lost,
+    /// A disk has again what was copied from it some time before.
+    Back,
     /// Every process is ended and started again, one after the other.
     Rolling,
 }
 
 /// Each is taken as often as it is here before it is taken again.
-const DECK: [Fault; 16] = [
+const DECK: [Fault; 18] = [
     Fault::Kill,
     Fault::Kill,
     Fault::Kill,
@@ -48,11 +54,18 @@ const DECK: [Fault; 16] = [
     Fault::Full,
     Fault::Full,
     Fault::Lost,
+    Fault::Back,
+    Fault::Back,
     Fault::Rolling,
 ];
 
 /// Bytes that a full disk has left: less than what a data node keeps free for its own use.
 const LEFT: u64 = 64 << 20;
+
+/// Disks of more bytes are not copied.
+const COPIED_MAX: u64 = 3 << 30;
+/// Free bytes that have to be left where they are copied to.
+const FREE_MIN: u64 = 12 << 30;
 
 /// Those that may come while another one lasts.
 const SECOND: [Fault; 6] = [Fault::Kill, Fault::Stop, Fault::Cut, Fault::Mute, Fault::Deaf, Fault::Slow];
@@ -70,6 +83,8 @@ pub struct Chaos {
     /// Links can be made slow.
     pub can_be_slow: bool,
     deck: Vec<Fault>,
+    /// Whose disk was copied.
+    copied: Option<String>,
     pub fired: BTreeMap<Fault, u64>,
 }
 
@@ -84,6 +99,7 @@ impl Chaos {
             began: Instant::now(),
             can_be_slow: false,
             deck: Vec::new(),
+            copied: None,
             fired: BTreeMap::new(),
         }
     }
@@ -103,6 +119,10 @@ impl Chaos {
             Fault::Cut | Fault::Mute | Fault::Deaf | Fault::Slow => names.extend(self.clients.iter().cloned()),
             Fault::Full => names = self.small.keys().cloned().collect(),
             Fault::Lost => names.retain(|name| name.starts_with("data") && !self.small.contains_key(name)),
+            Fault::Back => match &self.copied {
+                Some(name) => names = vec![name.clone()],
+                None => names.retain(|name| name.starts_with("data") && !self.small.contains_key(name)),
+            },
             Fault::Kill | Fault::Stop | Fault::Power | Fault::Rolling => {}
         }
         names[self.rng.index(names.len())].clone()
@@ -139,8 +159,11 @@ impl Chaos {
         self.end(fault, &victim);
     }
     fn begin(&mut self, fault: Fault, victim: &str) {
-        if fault == Fault::Lost {
+        if matches!(fault, Fault::Lost | Fault::Back) {
             self.cluster.wait_healthy();
+        }
+        if fault == Fault::Back && self.copied.is_none() {
+            return self.copy(victim);
         }
         self.tell(fault, victim);
         match fault {
@@ -156,6 +179,7 @@ impl Chaos {
             Fault::Power => self.cluster.kill_all(),
             Fault::Full => assert!(self.small[victim].fill(LEFT) > 0, "the disk of {victim} was full before"),
             Fault::Lost => self.lose(victim),
+            Fault::Back => self.put_back(victim),
             Fault::Rolling => {
                 for name in self.cluster.names() {
                     self.cluster.stop(&name);
@@ -166,7 +190,7 @@ impl Chaos {
     }
     fn end(&mut self, fault: Fault, victim: &str) {
         match fault {
-            Fault::Kill | Fault::Power | Fault::Lost => self.cluster.start_all(),
+            Fault::Kill | Fault::Power | Fault::Lost | Fault::Back => self.cluster.start_all(),
             Fault::Stop => self.signal(victim, Signal::CONT),
             Fault::Cut => self.net.heal(victim, Cut::Whole),
             Fault::Mute => self.net.heal(victim, Cut::Mute),
@@ -177,10 +201,46 @@ impl Chaos {
         }
     }
 
+    fn copy_of(&self, victim: &str) -> PathBuf {
+        self.cluster.path("copies").join(victim)
+    }
+
+    /// A data node is killed, and its disk copied as it is then, for another time.
+    fn copy(&mut self, victim: &str) {
+        self.tell(Fault::Kill, victim);
+        self.cluster.kill(victim);
+        let (disk, copy) = (self.cluster.disk(victim), self.copy_of(victim));
+        let used: u64 =
+            chunks(&disk).iter().filter_map(|path| fs::metadata(path).ok()).map(|at| at.blocks() * 512).sum();
+        let free = rustix::fs::statvfs(self.cluster.dir.path()).map_or(0, |at| at.f_bavail * at.f_frsize);
+        if used > COPIED_MAX || free < FREE_MIN + used {
+            return println!("       its disk is not copied: {used} bytes, {free} are free");
+        }
+        fs::create_dir_all(copy.parent().expect("a directory")).expect("a directory");
+        let (from, to) = (disk.to_str().expect("utf-8"), copy.to_str().expect("utf-8"));
+        let copied = Command::new("cp").args(["-a", "--sparse=always", from, to]).status();
+        assert!(copied.is_ok_and(|status| status.success()), "{from} cannot be copied");
+        self.copied = Some(victim.to_owned());
+    }
+
+    /// It dies, and comes back with what its disk had then.
+    fn put_back(&mut self, victim: &str) {
+        self.cluster.kill(victim);
+        let disk = self.cluster.disk(victim);
+        fs::remove_dir_all(&disk).expect("deleted");
+        fs::rename(self.copy_of(victim), &disk).expect("put back");
+        self.copied = None;
+    }
+
     /// A data node dies and all that is on its disk is gone; it is told so, and comes back with a new disk.
     fn lose(&mut self, victim: &str) {
         let uuid = uuid_of(&self.cluster, victim);
         self.cluster.kill(victim);
+        // A copy would be of another disk from now on.
+        if self.copied.as_deref() == Some(victim) {
+            fs::remove_dir_all(self.copy_of(victim)).expect("deleted");
+            self.copied = None;
+        }
         let disk = self.cluster.disk(victim);
         fs::remove_dir_all(&disk).expect("deleted");
         fs::create_dir(&disk).expect("an empty one");

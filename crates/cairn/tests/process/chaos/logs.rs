@@ -25,6 +25,7 @@ pub const EXPECTED: &[Expected] = &[
     line("a node refused states of placement groups", "disks fill up"),
     line("disks that are lost for long are replaced", "disks are lost, or away for longer than the repair delay"),
     line("a disk that was to take a member's place gives up", "it dies while it is filled"),
+    line("a disk came back as an older copy of itself", "a disk is put back to what it had before"),
     line("the disk that is being filled in the place of another one is full", "disks fill up"),
     // Of nodes.
     line("the manager cannot be reached; will be repeated", "managers die, links are cut"),
