@@ -19,6 +19,7 @@ mod faults;
 mod force;
 mod garbage;
 mod gray;
+mod hostile;
 mod layouts;
 mod leaders;
 mod lists;
