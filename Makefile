@@ -29,7 +29,7 @@ chaos: prepare ## kill, stop and cut off real processes, fill and lose disks und
 	@bash -c 'set -o pipefail; CAIRN_CHAOS_MINUTES=$(or $(MINUTES),2) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact chaos::chaos --nocapture | tee /dev/stderr | grep "^chaos: " > /dev/null'
 
-soak: prepare ## what is too long for `make test`: chaos, then seeds of whole clusters (SOAK_MINUTES=n, SOAK_SEEDS=n)
+soak: prepare ## what is too long for `make test`: chaos, changed frames, then seeds of whole clusters (SOAK_MINUTES=n, SOAK_SEEDS=n)
 	@CARGO='$(CARGO)' SOAK_MINUTES='$(or $(SOAK_MINUTES),10)' SOAK_SEEDS='$(or $(SOAK_SEEDS),300)' scripts/soak.sh
 
 upgrade-test: prepare ## upgrade a cluster of real processes from an earlier build (PREVIOUS=<git revision>)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is too long for `make test`: chaos with real processes for SOAK_MINUTES, then SOAK_SEEDS seeds of the proof. All parts run even if
-# one fails; the last line is their sum, and the exit status is not 0 if any failed. Where no networks can be made chaos says that it is
+# What is too long for `make test`: chaos with real processes for SOAK_MINUTES, proxies that change frames for as long, then SOAK_SEEDS
+# seeds of the proof. All parts run even if one fails; the last line is their sum, and the exit status is not 0 if any failed. Where no networks can be made chaos says that it is
 # skipped.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -26,6 +26,8 @@ part() {
 # With the whole workspace, as `make test` builds it: else much would be compiled once more.
 part chaos env CAIRN_CHAOS_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" \
     "$cargo" test --workspace --locked --test process -- --exact chaos::chaos --nocapture
+part mutations env CAIRN_MUTATION_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" \
+    "$cargo" test --workspace --locked --test process -- --exact mutated::mutations --nocapture
 part seeds "$cargo" xtask sim --seeds "$seeds"
 
 printf '\nsoak: %s passed, %s failed (%s s)\n' "$passed" "$failed" "$SECONDS"
