@@ -150,6 +150,8 @@ impl<S: StateMachine> Owner<S> {
     fn start(&mut self) {
         let now = self.parts.clock.now();
         self.next_tick = now + self.parts.config.tick;
+        // What the witness said before counts from the first message on.
+        self.look_at_gate();
         self.sm.role_changed(Role::Follower { leader: None });
         if self.eager > 0 || self.core.members().voters == [self.parts.config.node] {
             self.step_quietly(Input::Campaign);

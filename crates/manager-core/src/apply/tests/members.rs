@@ -65,6 +65,21 @@ fn a_member_is_replaced() {
     assert!(map.partitions[0].changed && map.partitions[0].target == [16, 18, 19]);
 }
 
+/// A member whose directory is of before it had the partition would be told for ever that its log is missing.
+#[test]
+fn a_member_that_is_added_anew_may_begin_with_nothing() {
+    let mut state = metas();
+    (16..=18).for_each(|node| begun(&mut state, node));
+    let members = vec![16, 17, 18];
+    ok(&mut state, Command::SetPartitionMembers(SetPartitionMembers { partition: 1, members, renew: 17 }));
+    let p = state.partition(P).expect("there").clone();
+    assert_eq!((p.members, p.target, p.begun), (nodes(&[16, 17, 18]), nodes(&[16, 17, 18]), nodes(&[16, 18])));
+    assert!(p.changed, "it joins and begins no second group");
+    begun(&mut state, 17);
+    settle(&mut state);
+    assert_eq!(state.partition(P).expect("there").begun, nodes(&[16, 17, 18]));
+}
+
 /// A settlement that was seen for an older wish would drop the state of a member that votes.
 #[test]
 fn what_was_seen_for_an_older_wish_is_void() {
