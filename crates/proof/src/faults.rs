@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cairn_env::disk::{Disk, DiskOp, OpenOptions};
 use cairn_sim::{CrashPolicy, FaultRule, FaultWhen, SimDisk, SimRng};
+use cairn_types::FEATURE_LEVEL;
 
 use crate::cluster::Cluster;
 use crate::data_node::{DISK_BYTES, DataNode, End};
@@ -67,7 +68,9 @@ pub struct Chaos {
     pub old_heads: BTreeSet<usize>,
     /// Disks that went back so far.
     pub went_back: u64,
-    /// Decides when copies are made.
+    /// Copies are made.
+    copies: bool,
+    /// Decides which.
     copying: SimRng,
     /// What did not come back.
     broken: Option<String>,
@@ -89,6 +92,7 @@ impl Chaos {
             behind: BTreeSet::new(),
             old_heads: BTreeSet::new(),
             went_back: 0,
+            copies: false,
             copying: SimRng::derived(seed, "copies"),
             broken: None,
             begun: BTreeMap::new(),
@@ -132,8 +136,12 @@ impl Chaos {
         })
     }
 
-    /// Keeps a copy of what each place has now.
-    pub fn keep_all_copies(&mut self) {
+    /// Keeps a copy of what each place has now, once the managers log generations: not before all of them know that all understand them.
+    fn keep_all_copies(&mut self) {
+        self.copies = self.cluster.status().is_some_and(|status| status.feature_level == FEATURE_LEVEL);
+        if !self.copies {
+            return;
+        }
         self.cluster.nodes.iter().for_each(|node| node.lock().keep_copy(&self.copying));
         if !self.cluster.only_head {
             self.cluster.heads.iter().for_each(|head| head.lock().keep_copy(&self.copying));
@@ -142,6 +150,9 @@ impl Chaos {
 
     /// Keeps copies of what two places have now, to which they may go back later.
     pub fn keep_copies(&mut self) {
+        if !self.copies {
+            return self.keep_all_copies();
+        }
         let places: Vec<usize> = self.cluster.data_places().collect();
         let place = *self.copying.pick(&places);
         self.cluster.node(place).lock().keep_copy(&self.copying);

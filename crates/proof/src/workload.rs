@@ -103,7 +103,6 @@ impl Workload {
             workload.replace(i, None)?;
             workload.reopen(i)?;
         }
-        workload.chaos.keep_all_copies();
         Ok(workload)
     }
 

@@ -68,8 +68,8 @@ fn stopped(address: &str) -> TcpStream {
     stream
 }
 
-/// The other side closes it.
-fn is_closed(mut stream: TcpStream) {
+/// Waits until the other side closes it.
+fn expect_closed(mut stream: TcpStream) {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
         Ok(_) => {}
@@ -124,7 +124,7 @@ fn strangers_hold_up_nobody_and_their_memory_comes_back() {
         store_and_read(&cluster, &format!("/beside{i}"), &bytes);
     }
     // All of them are closed by the server, but for those that said hello and are idle, for which there is room.
-    half.into_iter().chain(silent).chain(stopped).for_each(is_closed);
+    half.into_iter().chain(silent).chain(stopped).for_each(expect_closed);
     store_and_read(&cluster, "/behind", &bytes);
     let now = || memory(&cluster, "data1");
     until_told("the memory of strangers", || now() < before + SLACK, || format!("{before} before, {}", now()));
