@@ -5,7 +5,7 @@
 //! one disk, and nobody would know. Not here: making it (the `manager` crate).
 use crate::config::Key;
 use crate::items::{Node, Roles};
-use crate::problems::names_up_to;
+use crate::problems::{Problems, names_up_to};
 use crate::state::State;
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ pub fn too_few_metas(state: &State) -> Option<String> {
 }
 
 /// Partitions that have fewer members than they should although there are nodes for more.
-pub(crate) fn thin_partitions(state: &State, out: &mut Vec<String>) {
+pub(crate) fn thin_partitions(state: &State, out: &mut Problems) {
     let wanted = state.config().number(Key::MetaMembers) as usize;
     for partition in state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.len() < wanted) {
         let free = state.servers().filter(|node| node.up && node.roles.has(Roles::META));
@@ -69,7 +69,7 @@ pub(crate) fn thin_partitions(state: &State, out: &mut Vec<String>) {
         }
         let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
         let members = names_up_to(NAMED_MAX, partition.members.iter().map(|node| node.to_string()));
-        out.push(format!(
+        out.warning(format!(
             "{} (volume {volume}) keeps its names on {members} only, and there are nodes for {wanted} members (meta_members): fewer losses \
              than that make the volume unusable or lost; `cairn admin partition add {} {}`",
             partition.id,
@@ -148,9 +148,9 @@ mod tests {
         add(&mut state, 0..1, Roles::META);
         ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0 }));
         let said = |state: &State| {
-            let mut out = Vec::new();
+            let mut out = Problems::default();
             thin_partitions(state, &mut out);
-            out.join("\n")
+            out.texts().join("\n")
         };
         add(&mut state, 1..2, Roles::META);
         assert_eq!(said(&state), "", "there are no nodes for three");

@@ -1,23 +1,31 @@
 //! What is wrong with the cluster, in words: what it is, what it means for data, what is being done.
 //!
 //! Most serious first. Empty means healthy. Not here: counts and tables (the status answer has the map).
+mod chunks;
+mod nodes;
 mod older;
+mod problem;
+mod refused;
+
+pub use problem::{Problem, Problems, Severity};
 
 use crate::config::Key;
-use crate::items::{DiskState, Node, Partition, Roles};
+use crate::items::DiskState;
 use crate::pg::Pg;
 use crate::repair::delay_of;
 use crate::soft::Soft;
 use crate::state::State;
-use cairn_types::{DiskId, MemberState, NodeId, PgId, WallTime};
+use cairn_types::{DiskId, MemberState, PgId, WallTime};
 
 /// Things named in one line.
 const NAMED_MAX: usize = 4;
 
 /// Every problem that state and heartbeats show.
-pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
-    let mut out = Vec::new();
-    out.extend(crate::first_volume::waits_for(state));
+pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
+    let mut out = Problems::default();
+    if let Some(why) = crate::first_volume::waits_for(state) {
+        out.warning(why);
+    }
     waiting(state, &mut out);
     read_only(state, &mut out);
     older::problems(state, &mut out);
@@ -28,7 +36,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
     unhealed(state, soft, &mut out);
     chunks::missing(state, soft, &mut out);
     partitions(state, soft, &mut out);
-    nodes(state, soft, now, &mut out);
+    nodes::problems(state, soft, now, &mut out);
     disks(state, soft, &mut out);
     gray(state, soft, &mut out);
     unreplaced(state, soft, &mut out);
@@ -77,7 +85,7 @@ fn and_catching_up(pgs: &[&Pg]) -> String {
     if members.is_empty() { members } else { format!("; catching up now: {members}") }
 }
 
-fn waiting(state: &State, out: &mut Vec<String>) {
+fn waiting(state: &State, out: &mut Problems) {
     let pgs: Vec<&Pg> = in_use(state).filter(|pg| !pg.is_readable()).collect();
     if pgs.is_empty() {
         return;
@@ -91,7 +99,7 @@ fn waiting(state: &State, out: &mut Vec<String>) {
         let host = state.node(disk.node).map_or("?", |n| n.host.as_str());
         format!("{} ({} on {}, host {host})", disk.id, disk.path, disk.node)
     });
-    out.push(format!(
+    out.critical(format!(
         "{} ({}) cannot be read or written: too few complete copies or shards are in service, the others are on {}; \
          start these nodes, the data comes back with them; only if a disk is destroyed, `cairn admin pg force` gives it up{}",
         groups(pgs.len()),
@@ -101,11 +109,11 @@ fn waiting(state: &State, out: &mut Vec<String>) {
     ));
 }
 
-fn read_only(state: &State, out: &mut Vec<String>) {
+fn read_only(state: &State, out: &mut Problems) {
     let few = |pg: &&Pg| pg.is_readable() && !pg.has_write_minimum();
     let pgs: Vec<&Pg> = in_use(state).filter(few).collect();
     if !pgs.is_empty() {
-        out.push(format!(
+        out.critical(format!(
             "{} ({}) can be read but not written: fewer members serve than the minimum for writes; one more loss can \
              make data unreachable; new data goes to other groups, missing members catch up when they return{}",
             groups(pgs.len()),
@@ -116,13 +124,13 @@ fn read_only(state: &State, out: &mut Vec<String>) {
 }
 
 /// Members that cannot catch up because nobody has all that they lack.
-fn incomplete(state: &State, soft: &Soft, out: &mut Vec<String>) {
+fn incomplete(state: &State, soft: &Soft, out: &mut Problems) {
     let syncing = |(pg, disk): &(PgId, DiskId)| {
         state.pg(*pg).is_some_and(|pg| !pg.retired && pg.state_of(*disk) == Some(MemberState::Syncing))
     };
     let waits: Vec<_> = soft.pg_waits.iter().filter(|(at, _)| syncing(at)).collect();
     let Some(((pg, disk), first)) = waits.first() else { return };
-    out.push(format!(
+    out.critical(format!(
         "{} cannot catch up: no member in service has all that they lack ({}); {disk} in {pg}: {first}; bring missing \
          disks back, or delete the files concerned: reading them names what is lost",
         if waits.len() == 1 { "1 member".into() } else { format!("{} members", waits.len()) },
@@ -131,7 +139,7 @@ fn incomplete(state: &State, soft: &Soft, out: &mut Vec<String>) {
 }
 
 /// Blocks that are bad and of which too little is intact elsewhere, for now or for good.
-fn unhealed(state: &State, soft: &Soft, out: &mut Vec<String>) {
+fn unhealed(state: &State, soft: &Soft, out: &mut Problems) {
     let is_member = |pg: PgId, disk: DiskId| state.pg(pg).is_some_and(|pg| !pg.retired && pg.state_of(disk).is_some());
     let all: Vec<_> = soft.unhealed.iter().filter(|((pg, disk), _)| is_member(*pg, *disk)).collect();
     let blocks: u64 = all.iter().map(|(_, (blocks, _))| blocks).sum();
@@ -143,7 +151,7 @@ fn unhealed(state: &State, soft: &Soft, out: &mut Vec<String>) {
         let at = state.disk(*disk).map_or_else(String::new, |d| format!(" ({} on {})", d.path, d.node));
         format!("{blocks} of {pg} on {disk}{at}")
     };
-    out.push(format!(
+    out.critical(format!(
         "{least}{} bad and cannot be healed now: {}; too few other copies or shards of them are intact and in service; they \
          are tried again by themselves; bring missing members back; `cairn fs du -r` shows files that cannot be read, \
          `cairn fs stat` says what one lacks; what is lost for good leaves this list when the file is written anew, or removed and out of the trash",
@@ -153,13 +161,13 @@ fn unhealed(state: &State, soft: &Soft, out: &mut Vec<String>) {
 }
 
 /// Members that are lost for long and that no other disk can replace.
-fn unreplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
+fn unreplaced(state: &State, soft: &Soft, out: &mut Problems) {
     let lost = |(pg, disk): &(PgId, DiskId)| {
         state.pg(*pg).is_some_and(|pg| !pg.retired && pg.state_of(*disk) == Some(MemberState::Offline))
     };
     let all: Vec<_> = soft.unreplaced.iter().filter(|(at, _)| lost(at)).collect();
     let Some(((pg, disk), first)) = all.first() else { return };
-    out.push(format!(
+    out.warning(format!(
         "{} cannot be replaced ({}): {disk} in {pg}: {first}",
         if all.len() == 1 { "1 lost member".into() } else { format!("{} lost members", all.len()) },
         names(all.iter().map(|((pg, disk), _)| format!("{disk} in {pg}"))),
@@ -167,7 +175,7 @@ fn unreplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
 }
 
 /// Drains that stand: members have nowhere to go. Groups that lack a member are told as such, and go on when they are complete.
-fn drains(state: &State, soft: &Soft, out: &mut Vec<String>) {
+fn drains(state: &State, soft: &Soft, out: &mut Problems) {
     for (target, _) in state.drains() {
         let stays = |(pg, disk): &(PgId, DiskId)| {
             state.is_in(target, *disk)
@@ -178,7 +186,7 @@ fn drains(state: &State, soft: &Soft, out: &mut Vec<String>) {
         };
         let all: Vec<_> = soft.unmoved.iter().filter(|(at, _)| stays(at)).collect();
         let Some(((pg, disk), first)) = all.first() else { continue };
-        out.push(format!(
+        out.warning(format!(
             "the drain of {target} does not go on: {} cannot leave ({}): {disk} in {pg}: {first}",
             if all.len() == 1 { "1 member".into() } else { format!("{} members", all.len()) },
             names(all.iter().map(|((pg, disk), _)| format!("{disk} in {pg}"))),
@@ -197,7 +205,7 @@ fn delays(state: &State, pgs: &[&Pg]) -> String {
     }
 }
 
-fn degraded(state: &State, out: &mut Vec<String>) {
+fn degraded(state: &State, out: &mut Problems) {
     let fewer = |pg: &&Pg| !pg.is_complete() && pg.has_write_minimum();
     let pgs: Vec<&Pg> = in_use(state).filter(fewer).collect();
     if pgs.is_empty() {
@@ -228,15 +236,18 @@ fn degraded(state: &State, out: &mut Vec<String>) {
     if filling > 0 {
         doing.push_str(&format!("; in {filling} another disk is being filled in the place of a lost one"));
     }
-    out.push(format!(
+    // As it was announced.
+    let severity = if sleep && syncing == 0 { Severity::Notice } else { Severity::Warning };
+    let text = format!(
         "{} ({}) have fewer copies or shards than they should, all data can be read and written; {doing}",
         groups(pgs.len()),
         names(pgs.iter().map(|pg| pg.id.to_string())),
-    ));
+    );
+    out.push(severity, text);
 }
 
 /// Groups that a rack or host may take down although the cluster has better places.
-fn misplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
+fn misplaced(state: &State, soft: &Soft, out: &mut Problems) {
     let found = crate::moves::misplaced(state);
     if found.is_empty() {
         return;
@@ -244,7 +255,7 @@ fn misplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
     let why = found.iter().find_map(|(pg, at)| soft.unmoved.get(&(pg.id, pg.members[*at].disk)));
     let doing = why
         .map_or_else(|| "they are moved to better places".into(), |why| format!("a better place is not free: {why}"));
-    out.push(format!(
+    out.warning(format!(
         "{} ({}) have more members in one rack or on one host than they need to, and are less safe than their layout \
          says if it is lost; {doing}",
         groups(found.len()),
@@ -252,11 +263,11 @@ fn misplaced(state: &State, soft: &Soft, out: &mut Vec<String>) {
     ));
 }
 
-fn partitions(state: &State, soft: &Soft, out: &mut Vec<String>) {
+fn partitions(state: &State, soft: &Soft, out: &mut Problems) {
     for partition in state.partitions().filter(|p| !p.removed && !soft.partitions.contains_key(&p.id)) {
         let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
         let members = names(partition.members.iter().map(|n| n.to_string()));
-        out.push(format!(
+        out.critical(format!(
             "{} (volume {volume}) reports no leader: its names cannot be read or changed; a majority of its members \
              {members} has to run",
             partition.id
@@ -266,7 +277,7 @@ fn partitions(state: &State, soft: &Soft, out: &mut Vec<String>) {
         let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
         let goes = partition.members.iter().filter(|node| !partition.target.contains(node));
         let how = soft.changes.get(&partition.id).map_or("it begins", String::as_str);
-        out.push(format!(
+        out.notice(format!(
             "{} (volume {volume}) is getting the members {}; {} leave when that is done: {how}; `cairn admin partition` \
              takes another wish at any time",
             partition.id,
@@ -276,97 +287,11 @@ fn partitions(state: &State, soft: &Soft, out: &mut Vec<String>) {
     }
 }
 
-/// What its partitions lack while a node is down, and what to do if it never comes back.
-fn missed(state: &State, node: &Node) -> String {
-    let mine = state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.contains(&node.id));
-    let mine: Vec<_> = mine.collect();
-    let alone = mine.iter().any(|p| p.members.len() == 1);
-    let runs = |id: &NodeId| state.node(*id).is_some_and(|node| node.up);
-    let stands = |p: &&&Partition| p.members.iter().filter(|id| runs(id)).count() <= p.members.len() / 2;
-    let standing = || mine.iter().filter(stands);
-    match mine.len() {
-        0 => String::new(),
-        _ if alone => format!(
-            "{} cannot be used without it, it is the only member",
-            names(mine.iter().filter(|p| p.members.len() == 1).map(|p| p.id.to_string()))
-        ),
-        _ if standing().next().is_some() => format!(
-            "{} cannot be used: most members are down, and nobody else can take their places before a majority runs; \
-             what the others have is read with --stale-ok",
-            names(standing().map(|p| p.id.to_string()))
-        ),
-        _ => format!(
-            "{} run on their other members; if it never comes back, put another meta node in its place: \
-             `cairn admin partition move all {} NODE`",
-            names(mine.iter().map(|p| p.id.to_string())),
-            node.id
-        ),
-    }
-}
-
-fn nodes(state: &State, soft: &Soft, now: WallTime, out: &mut Vec<String>) {
-    for node in state.servers() {
-        let name = describe(node);
-        if let Some((clone, _)) = soft.clones.get(&node.id) {
-            out.push(format!(
-                "{name} runs at {}, and a process at {clone} has the same identity: it is refused; one of their directories is a \
-                 copy of the other: stop the one that shall not be",
-                node.address
-            ));
-        }
-        if node.up && soft.mute.get(&node.id) == Some(&true) {
-            out.push(format!(
-                "{name} answers probes but sends no heartbeats: it keeps its data in service; look at its log"
-            ));
-        } else if let Some(problem) = soft.node_problems.get(&node.id).filter(|_| node.up) {
-            out.push(format!("{name}: {problem}"));
-        } else if !node.up {
-            let seconds = now.0.saturating_sub(node.since.0) / 1_000_000_000;
-            let pgs = state.disks_of(node.id).flat_map(|d| state.pgs_of(d.id)).filter(|pg| !pg.retired).count();
-            let mut means = match (node.roles.has(Roles::DATA), pgs) {
-                (true, 0) => "none of its disks holds data".to_string(),
-                (true, n) => {
-                    let lack = if n == 1 { "lacks" } else { "lack" };
-                    format!("{} {lack} it; its copies catch up when it returns", groups(n))
-                }
-                (false, _) => String::new(),
-            };
-            let missed = missed(state, node);
-            if pgs == 0 && missed.is_empty() {
-                // Nothing needs it: a node that is gone for good must not look like a problem for ever.
-                continue;
-            }
-            if !missed.is_empty() && !means.is_empty() {
-                means.push_str("; ");
-            }
-            means.push_str(&missed);
-            let hibernates =
-                state.hibernations().any(|(target, _)| state.disks_of(node.id).any(|d| state.is_in(target, d.id)));
-            let next = if hibernates {
-                "it hibernates, so nothing is repaired for it meanwhile; start `cairn server` there"
-            } else {
-                "start `cairn server` there"
-            };
-            out.push(format!("{name} is down for {seconds} s: {means}; {next}"));
-        }
-    }
-}
-
-fn describe(node: &Node) -> String {
-    format!(
-        "{} ({}, {}, rack {:?}, host {:?})",
-        node.id,
-        node.roles.names().join("+"),
-        node.address,
-        node.rack,
-        node.host
-    )
-}
-
-fn disks(state: &State, soft: &Soft, out: &mut Vec<String>) {
+fn disks(state: &State, soft: &Soft, out: &mut Problems) {
     for disk in state.disks().filter(|d| d.state != DiskState::InService) {
         let pgs = state.pgs_of(disk.id).filter(|pg| !pg.retired).count();
-        if disk.state == DiskState::Removed || disk.state == DiskState::Absent && pgs == 0 {
+        let sleeps = state.hibernates(disk.id);
+        if disk.state == DiskState::Removed || disk.state == DiskState::Absent && pgs == 0 && sleeps {
             continue;
         }
         let problem = if disk.problem.is_empty() { "no reason told" } else { disk.problem.as_str() };
@@ -375,13 +300,15 @@ fn disks(state: &State, soft: &Soft, out: &mut Vec<String>) {
             1 => "1 placement group lacks it and goes on without".into(),
             n => format!("{} lack it and go on without", groups(n)),
         };
-        out.push(format!(
+        let severity = if sleeps { Severity::Notice } else { Severity::Warning };
+        let text = format!(
             "{} ({} on {}) is {}: {problem}; {means}; check the device, then restart its node",
             disk.id,
             disk.path,
             disk.node,
             disk.state.name(),
-        ));
+        );
+        out.push(severity, text);
     }
     let full: Vec<String> = state
         .disks()
@@ -390,16 +317,20 @@ fn disks(state: &State, soft: &Soft, out: &mut Vec<String>) {
         .collect();
     if !full.is_empty() {
         let (count, all) = (full.len(), state.disks_in_service());
-        let means = if count < all { "they take no new chunks, others are used" } else { "nothing more can be stored" };
-        out.push(format!(
+        let (severity, means) = match count < all {
+            true => (Severity::Warning, "they take no new chunks, others are used"),
+            false => (Severity::Critical, "nothing more can be stored"),
+        };
+        let text = format!(
             "{count} of {all} disks in service ({}) are full up to the reserve (disk_reserve): {means}; add disks or delete files",
             names(full.into_iter()),
-        ));
+        );
+        out.push(severity, text);
     }
 }
 
 /// Disks that work, for now.
-fn gray(state: &State, soft: &Soft, out: &mut Vec<String>) {
+fn gray(state: &State, soft: &Soft, out: &mut Problems) {
     let leaving = state.gray_leaving();
     for (id, gray) in state.grays() {
         let Some(disk) = state.disk(id) else { continue };
@@ -411,7 +342,7 @@ fn gray(state: &State, soft: &Soft, out: &mut Vec<String>) {
             (_, true, Some(why)) => format!("{} leave it, and one cannot: {why}", groups(left)),
             _ => format!("{} stay for now (drain_gray_disks, one disk at a time)", groups(left)),
         };
-        out.push(format!(
+        out.warning(format!(
             "{id} ({} on {}) is gray: {}; it serves and gets nothing new; {doing}; check the device: replace it and `cairn admin \
              disk remove {id}` when it is empty, or `cairn admin disk clear {id}` if it is good",
             disk.path, disk.node, gray.why
@@ -419,11 +350,11 @@ fn gray(state: &State, soft: &Soft, out: &mut Vec<String>) {
     }
 }
 
-fn volumes(state: &State, out: &mut Vec<String>) {
+fn volumes(state: &State, out: &mut Problems) {
     for volume in state.volumes().filter(|v| !v.deleted) {
         let pgs: Vec<&Pg> = in_use(state).filter(|pg| pg.volume == volume.id).collect();
         if !pgs.is_empty() && !pgs.iter().any(|pg| pg.is_writable()) {
-            out.push(format!(
+            out.critical(format!(
                 "volume {} has no placement group that can be written: writes to it wait or fail until members return, \
                  disks are added or, where they are full, files are deleted",
                 volume.name
@@ -432,7 +363,5 @@ fn volumes(state: &State, out: &mut Vec<String>) {
     }
 }
 
-mod chunks;
-mod refused;
 #[cfg(test)]
 mod tests;

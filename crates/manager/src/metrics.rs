@@ -70,6 +70,10 @@ impl Manager {
         }
         let leads = self.permit().is_ok();
         out.gauge("cairn_manager_leads", "1 on the member that leads.", &[], f64::from(u8::from(leads)));
+        for (severity, count) in self.problem_counts().into_iter().flatten() {
+            let help = "Things that are wrong with the cluster, by how bad they are.";
+            out.gauge("cairn_manager_problems", help, &[("severity", severity.name())], count as f64);
+        }
         let state = self.replica.read();
         out.gauge("cairn_manager_map_version", "Version of the cluster map.", &[], state.version() as f64);
         if !leads {

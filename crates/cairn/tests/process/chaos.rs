@@ -180,10 +180,10 @@ fn run(mut chaos: Chaos, seed: u64, length: Duration) {
             // One fault meets what the one before it has left.
             0 => chaos.pause(1, 500),
             1 => chaos.pause(500, 6000),
-            _ => chaos.cluster.wait_healthy(),
+            _ => chaos.cluster.wait_repaired(),
         }
     }
-    chaos.cluster.wait_healthy();
+    chaos.cluster.wait_repaired();
     work.end();
     let met = |thread: JoinHandle<()>| thread.join().expect("a client met what may not be");
     clients.threads.into_iter().for_each(met);

@@ -185,7 +185,7 @@ fn a_node_that_hibernates_is_not_repaired() {
     cluster.kill("data4");
     eventually(&cluster, "its groups to have other members", || groups_of(&cluster, node).is_empty());
     assert_eq!(cluster.ok(&["admin", "hibernate", "ls"]), "nothing hibernates\n");
-    cluster.wait_healthy();
+    cluster.wait_repaired();
     check_trees_with(&cluster, &tree, "in the end", &local);
     assert_eq!(cluster.kills, 2, "every fault fired");
 }

@@ -8,7 +8,8 @@ use crate::wait::{LIMIT, PATIENT, until_told};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -237,6 +238,17 @@ impl Cluster {
         };
         until_told("a healthy cluster", healthy, || text(&status().stdout) + &text(&status().stderr));
     }
+    /// Waits until nothing is wrong but that nodes or disks are away that nothing needs any more.
+    pub fn wait_repaired(&self) {
+        let status = || self.cairn(&["admin", "status", "--json"]);
+        let away = |problem: &serde_json::Value| problem.as_str().is_some_and(|p| p.contains("needs it any more"));
+        let repaired = || {
+            let said = status();
+            let told = serde_json::from_slice::<serde_json::Value>(&said.stdout).unwrap_or_default();
+            said.status.success() && told["problems"].as_array().is_some_and(|problems| problems.iter().all(away))
+        };
+        until_told("a repaired cluster", repaired, || text(&status().stdout) + &text(&status().stderr));
+    }
     /// SIGKILL.
     pub fn kill(&mut self, name: &str) {
         let mut child = self.processes.get_mut(name).and_then(|p| p.child.take()).expect("running process");
@@ -335,6 +347,17 @@ impl Cluster {
     }
     pub fn read_log(&self, name: &str) -> String {
         fs::read_to_string(self.log(name)).unwrap_or_default()
+    }
+    /// The value of a sample of a process: the first whose line begins so.
+    pub fn metric(&self, name: &str, begins: &str) -> Option<f64> {
+        let ready = fs::read_to_string(self.out(name)).expect("out");
+        let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect("the HTTP port");
+        let mut stream = TcpStream::connect(http).expect("the HTTP port");
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: cairn\r\nconnection: close\r\n\r\n").expect("request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answer");
+        let line = answer.lines().find(|line| line.starts_with(begins))?;
+        line.rsplit(' ').next()?.parse().ok()
     }
 
     /// A command against this cluster that is not started yet. One that has to succeed may take as long as it takes: unless

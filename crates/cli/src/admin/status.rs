@@ -104,14 +104,40 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     lines.extend(status.hibernations.iter().map(|h| format!("hibernates  {}", super::hibernate::sentence(h))));
     lines.extend(status.drains.iter().map(|drain| format!("drained     {}", super::drain::sentence(drain))));
     lines.push(String::new());
-    match status.problems.is_empty() {
-        true => lines.push("healthy: nothing is wrong".into()),
-        false => {
-            lines.push(format!("{} to look at:", status.problems.len()));
-            lines.extend(status.problems.iter().map(|problem| format!("  - {problem}")));
-        }
-    }
+    lines.extend(problems(status));
     lines
+}
+
+/// What is wrong, or that nothing is.
+fn problems(status: &StatusResponse) -> Vec<String> {
+    if status.problems.is_empty() {
+        return vec!["healthy: nothing is wrong".into()];
+    }
+    let named = status.problems.iter().enumerate().map(|(at, problem)| match severity(status, at) {
+        // What cannot wait stands out.
+        "critical" => format!("  - CRITICAL: {problem}"),
+        "notice" => format!("  - (notice) {problem}"),
+        _ => format!("  - {problem}"),
+    });
+    std::iter::once(format!("{} to look at:", status.problems.len())).chain(named).collect()
+}
+
+/// How bad the problem with this number is. What a manager of before does not tell is a warning.
+fn severity(status: &StatusResponse, at: usize) -> &'static str {
+    match status.problem_severities.get(at) {
+        Some(3) => "critical",
+        Some(1) => "notice",
+        _ => "warning",
+    }
+}
+
+/// The texts of each severity.
+fn by_severity(status: &StatusResponse) -> Value {
+    let of = |wanted: &str| -> Vec<&String> {
+        let mine = status.problems.iter().enumerate().filter(|(at, _)| severity(status, *at) == wanted);
+        mine.map(|(_, problem)| problem).collect()
+    };
+    json!({ "critical": of("critical"), "warning": of("warning"), "notice": of("notice") })
 }
 
 /// How many partitions each meta node leads.
@@ -173,6 +199,7 @@ fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
         "inodes": status.partitions.iter().map(|p| p.inodes).sum::<u64>(),
         "file_bytes": status.partitions.iter().map(|p| p.file_bytes).sum::<u64>(),
         "healthy": status.problems.is_empty(), "problems": status.problems,
+        "problems_by_severity": by_severity(status),
     })
 }
 
@@ -204,7 +231,8 @@ mod tests {
         let status = StatusResponse {
             leader_node: 1,
             pgs: Some(PgCounts { complete: 3, degraded: 2, ..PgCounts::default() }),
-            problems: vec!["node n17 is down; its groups go on with the others".into()],
+            problems: vec!["p1 has no leader".into(), "node n17 is down; its groups go on with the others".into()],
+            problem_severities: vec![3, 2],
             ..StatusResponse::default()
         };
         let text = lines(&status, &map).join("\n");
@@ -214,11 +242,14 @@ mod tests {
             "75 % used",
             "3 of 5 complete, 2 degraded",
             "n17 (h17:1, last heard 75 s ago)",
-            "- node n17 is down",
+            "2 to look at:\n  - CRITICAL: p1 has no leader\n  - node n17 is down",
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
         assert!(!text.contains("n2 (h2:1"), "a manager that was removed is not missed:\n{text}");
-        assert_eq!(status_json(&status, &map)["healthy"], false);
+        let told = status_json(&status, &map);
+        assert_eq!(told["healthy"], false);
+        let wanted = json!({ "critical": [status.problems[0]], "warning": [status.problems[1]], "notice": [] });
+        assert_eq!(told["problems_by_severity"], wanted);
     }
 }

@@ -206,7 +206,7 @@ fn it_is_emptied_like_a_drained_disk() {
     model.set("drain_gray_disks", "on");
     ok(&mut model.state, gray(3, true));
     assert!(!model.state.is_gray(DiskId(3)), "one of eight");
-    let text = crate::problems::problems(&model.state, &model.soft, WallTime(0)).join("\n");
+    let text = crate::problems::problems(&model.state, &model.soft, WallTime(0)).texts().join("\n");
     assert!(text.contains("d2") && text.contains("gray: slow") && text.contains("cairn admin disk clear d2"), "{text}");
     // The checkpoint keeps it.
     let mut bytes = Vec::new();

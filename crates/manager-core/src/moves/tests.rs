@@ -210,7 +210,7 @@ fn a_node_in_another_rack_is_audited() {
     move_to_rack(&mut state, 1, "rack0");
     let found: Vec<(PgId, usize)> = misplaced(&state).into_iter().map(|(pg, at)| (pg.id, at)).collect();
     assert_eq!(found.iter().map(|(pg, _)| *pg).collect::<Vec<_>>(), [copies, shards], "{found:?}");
-    let text = crate::problems::problems(&state, &Soft::default(), WallTime(SECOND)).join("\n");
+    let text = crate::problems::problems(&state, &Soft::default(), WallTime(SECOND)).texts().join("\n");
     assert!(text.contains("2 placement groups (pg1, pg2) have more members in one rack or on one host"), "{text}");
     for _ in 0..4 {
         let plan = plan_at(&state, 0);

@@ -1,5 +1,5 @@
 //! Chunks that members should have and have not: those that are brought back, and those that nobody has.
-use super::names;
+use super::{Problems, names};
 use crate::pg::Pg;
 use crate::soft::Soft;
 use crate::state::State;
@@ -24,11 +24,11 @@ fn lacking_at(state: &State, ((pg, disk), chunks): ((PgId, DiskId), u64)) -> Str
 }
 
 /// Chunks whose files were damaged or gone, and of which no other member has anything.
-pub(super) fn lost(state: &State, soft: &Soft, out: &mut Vec<String>) {
+pub(super) fn lost(state: &State, soft: &Soft, out: &mut Problems) {
     let lost = || lacking(state, soft, |(_, lost)| *lost);
     let chunks: u64 = lost().map(|(_, chunks)| chunks).sum();
     if chunks > 0 {
-        out.push(format!(
+        out.critical(format!(
             "{} lost: damaged or gone, and no other member has anything of them: {}; `cairn admin fsck` names the files that lost \
              bytes; restore these from elsewhere, or remove them; if it names none, nothing was lost: remove the file \
              pg/GROUP/CHUNK.lost from the disk and restart its node",
@@ -39,11 +39,11 @@ pub(super) fn lost(state: &State, soft: &Soft, out: &mut Vec<String>) {
 }
 
 /// Chunks that others have.
-pub(super) fn missing(state: &State, soft: &Soft, out: &mut Vec<String>) {
+pub(super) fn missing(state: &State, soft: &Soft, out: &mut Problems) {
     let missing = || lacking(state, soft, |(all, lost)| all.saturating_sub(*lost));
     let chunks: u64 = missing().map(|(_, chunks)| chunks).sum();
     if chunks > 0 {
-        out.push(format!(
+        out.warning(format!(
             "{} missing on members that serve: {}; they are brought back from the other members, and tried again by \
              themselves until they are there; meanwhile they have fewer copies or shards than they should; bring missing members back",
             if chunks == 1 { "1 chunk is".into() } else { format!("{chunks} chunks are") },

@@ -1,11 +1,11 @@
 //! What is to be said of disks that are older copies of themselves, and of a manager that is one.
-use super::{groups, in_use, names};
+use super::{Problems, groups, in_use, names};
 use crate::pg::Pg;
 use crate::state::State;
 use cairn_types::DiskId;
 use std::collections::BTreeSet;
 
-pub(super) fn problems(state: &State, out: &mut Vec<String>) {
+pub(super) fn problems(state: &State, out: &mut Problems) {
     lost(state, out);
     comparing(state, out);
     disks(state, out);
@@ -13,10 +13,10 @@ pub(super) fn problems(state: &State, out: &mut Vec<String>) {
 }
 
 /// Until somebody says that he knows.
-fn lost(state: &State, out: &mut Vec<String>) {
+fn lost(state: &State, out: &mut Problems) {
     let pgs: Vec<&Pg> = in_use(state).filter(|pg| pg.older.unconfirmed).collect();
     let Some(first) = pgs.first() else { return };
-    out.push(format!(
+    out.critical(format!(
         "{} ({}) may have lost what was acknowledged: all disks that held everything of them came back as older copies of \
          themselves; what is left of each was put together; `cairn admin fsck` names files that lack bytes; when you know \
          what is lost, `cairn admin pg force {} --known-loss` ends this message",
@@ -26,10 +26,10 @@ fn lost(state: &State, out: &mut Vec<String>) {
     ));
 }
 
-fn comparing(state: &State, out: &mut Vec<String>) {
+fn comparing(state: &State, out: &mut Problems) {
     let pgs: Vec<&Pg> = in_use(state).filter(|pg| pg.older.comparing).collect();
     if !pgs.is_empty() {
-        out.push(format!(
+        out.critical(format!(
             "{} ({}) cannot be read or written yet: their members are older copies of themselves and are being compared",
             groups(pgs.len()),
             names(pgs.iter().map(|pg| pg.id.to_string())),
@@ -37,7 +37,7 @@ fn comparing(state: &State, out: &mut Vec<String>) {
     }
 }
 
-fn disks(state: &State, out: &mut Vec<String>) {
+fn disks(state: &State, out: &mut Problems) {
     let older = in_use(state).flat_map(|pg| pg.members.iter().filter(|m| m.older).map(|m| m.disk));
     let older: BTreeSet<DiskId> = older.collect();
     if older.is_empty() {
@@ -47,7 +47,7 @@ fn disks(state: &State, out: &mut Vec<String>) {
         let disk = state.disk(*disk)?;
         Some(format!("{} ({} on {})", disk.id, disk.path, disk.node))
     };
-    out.push(format!(
+    out.warning(format!(
         "{} came back as {} (a restored snapshot or image?): what is there was not complete when it came, serves nothing, and \
          is brought up to what the other members have; do not restore the directories of disks from copies",
         names(older.iter().filter_map(place)),
@@ -55,10 +55,10 @@ fn disks(state: &State, out: &mut Vec<String>) {
     ));
 }
 
-fn manager(state: &State, out: &mut Vec<String>) {
+fn manager(state: &State, out: &mut Problems) {
     let ahead: Vec<_> = state.disks().filter(|disk| disk.is_ahead).collect();
     if !ahead.is_empty() {
-        out.push(format!(
+        out.critical(format!(
             "the managers' state is older than what was once logged: {} know of later generations than it does; if the managers \
              were restored from a copy, look at what is missing since then (`cairn admin fsck`)",
             names(ahead.iter().map(|disk| format!("{} ({} on {})", disk.id, disk.path, disk.node))),

@@ -1,5 +1,5 @@
 //! What clients are refused for, with its cause and what to do; and members that know more than the manager.
-use super::{groups, names};
+use super::{Problems, groups, names};
 use crate::soft::{Refused, Soft};
 use crate::state::State;
 use cairn_types::{DiskId, Epoch, ErrorCode, PgId};
@@ -11,7 +11,7 @@ fn is_up(state: &State, disk: DiskId) -> bool {
 }
 
 /// Members with an epoch that this manager never gave: it was restored from an older copy, or its disks are another cluster's past.
-pub(super) fn ahead(state: &State, soft: &Soft, out: &mut Vec<String>) {
+pub(super) fn ahead(state: &State, soft: &Soft, out: &mut Problems) {
     let newer = |((pg, disk), epoch): (&(PgId, DiskId), &Epoch)| {
         let pg = state.pg(*pg).filter(|pg| !pg.retired && pg.epoch < *epoch && pg.state_of(*disk).is_some())?;
         Some((pg.id, (*disk, pg.epoch, *epoch)))
@@ -19,7 +19,7 @@ pub(super) fn ahead(state: &State, soft: &Soft, out: &mut Vec<String>) {
     let ahead = soft.ahead.iter().filter(|((_, disk), _)| is_up(state, *disk));
     let all: BTreeMap<PgId, (DiskId, Epoch, Epoch)> = ahead.filter_map(newer).collect();
     let Some((pg, (disk, known, epoch))) = all.first_key_value() else { return };
-    out.push(format!(
+    out.critical(format!(
         "{} ({}) cannot be written: members have epochs that the manager never gave ({disk} has {epoch} of {pg}, the manager knows \
          {known}): the manager's state is older than the disks, as after it was restored from a copy; stop all managers and \
          start them with their newest state, or, if that is lost, follow docs/guides/recover.md",
@@ -53,7 +53,7 @@ fn next_step(code: Option<ErrorCode>) -> &'static str {
 }
 
 /// Groups that refuse what clients ask for, and are in order as far as the state tells: others are told as such.
-pub(super) fn refused(state: &State, soft: &Soft, out: &mut Vec<String>) {
+pub(super) fn refused(state: &State, soft: &Soft, out: &mut Problems) {
     type Causes<'a> = BTreeMap<(u32, bool), Vec<(PgId, DiskId, &'a Refused)>>;
     let mut causes = Causes::new();
     for ((pg, disk, writes, code), refused) in &soft.refused {
@@ -70,7 +70,7 @@ pub(super) fn refused(state: &State, soft: &Soft, out: &mut Vec<String>) {
         let mut pgs: Vec<PgId> = members.iter().map(|(pg, ..)| *pg).collect();
         pgs.dedup();
         let at = state.disk(*disk).map_or_else(String::new, |d| format!(" ({} on {})", d.path, d.node));
-        out.push(format!(
+        out.critical(format!(
             "{} of clients are refused in {} ({}): {disk}{at} answered {} times in {} s of {pg}: {} ({}); {}",
             if writes { "writes" } else { "reads" },
             groups(pgs.len()),

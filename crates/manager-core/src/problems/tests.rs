@@ -1,12 +1,16 @@
 //! What is said about a damaged cluster.
-use super::*;
+use super::{problems as found, *};
 use crate::apply::tests::{SECOND, cluster, ok, register};
 use crate::command::{
-    Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, Hibernate, NodeAt, NodesDown, SetDrain,
+    Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, Hibernate, NodeAt, NodesDown, Remove, SetDrain,
 };
 use crate::maintenance::Target;
 use crate::soft::{PartitionLoad, Refused};
 use cairn_types::{Epoch, NodeId, PartitionId, PgId};
+
+fn problems(state: &State, soft: &Soft, now: WallTime) -> Vec<String> {
+    found(state, soft, now).texts()
+}
 
 fn healthy() -> (State, Soft) {
     let mut state = cluster(3);
@@ -152,20 +156,55 @@ fn disks_partitions_and_mute_nodes() {
     assert!(said.contains("n18 (") && said.contains("): no space in /x for its log"), "{said}");
 }
 
-/// A node that is gone for good and held nothing would keep the cluster from ever being healthy again.
+/// A cluster whose dead nodes were replaced would be called healthy, and nobody would ever look at them.
 #[test]
-fn a_lost_node_that_held_nothing_is_no_problem() {
+fn a_lost_node_is_named_until_it_is_removed_or_hibernates() {
     let (mut state, soft) = healthy();
     for (number, roles) in [(8, Roles::DATA), (9, Roles::META)] {
         let disks = u32::from(roles == Roles::DATA);
         ok(&mut state, Command::Register(register(number, roles, disks)));
     }
     down(&mut state, &[20, 21]);
+    let said = problems(&state, &soft, WallTime(0));
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(said[0].contains("nothing needs it any more") && said[0].ends_with("`cairn admin node remove n20`"));
+    assert!(said[1].ends_with("`cairn admin node remove n21`"), "{said:#?}");
+    let target = Some((&Target::Node(NodeId(20))).into());
+    let mut asleep = state.clone();
+    ok(&mut asleep, Command::Hibernate(Hibernate { target, until_ns: 99 * SECOND, end: false }));
+    assert_eq!(problems(&asleep, &soft, WallTime(0)), said[1..], "who hibernates is down as announced");
+    for node in [20, 21] {
+        let target = Some((&Target::Node(NodeId(node))).into());
+        ok(&mut state, Command::Remove(Remove { target }));
+    }
     assert_eq!(problems(&state, &soft, WallTime(0)), Vec::<String>::new());
     // The only member of a partition is one.
     down(&mut state, &[19]);
     let said = problems(&state, &soft, WallTime(26 * SECOND));
     assert!(said.len() == 1 && said[0].contains("p1 cannot be used without it"), "{said:#?}");
+}
+
+/// An alarm would ring for what was announced, or be silent when files cannot be read.
+#[test]
+fn severities() {
+    let (mut state, soft) = healthy();
+    let severities = |state: &State| -> Vec<Severity> {
+        found(state, &soft, WallTime(26 * SECOND)).in_order().into_iter().map(|problem| problem.severity).collect()
+    };
+    ok(&mut state, Command::Register(register(8, Roles::DATA, 1)));
+    down(&mut state, &[20]);
+    assert_eq!(severities(&state), [Severity::Warning], "it holds nothing");
+    down(&mut state, &[18]);
+    // The node, and the group that lacks it.
+    assert_eq!(severities(&state), [Severity::Warning; 3]);
+    let target = Some((&Target::Node(NodeId(18))).into());
+    ok(&mut state, Command::Hibernate(Hibernate { target, until_ns: 99 * SECOND, end: false }));
+    assert_eq!(severities(&state), [Severity::Warning, Severity::Notice, Severity::Notice]);
+    // The only copy of a group.
+    down(&mut state, &[16]);
+    assert_eq!(severities(&state)[0], Severity::Critical);
+    down(&mut state, &[19]);
+    assert_eq!(severities(&state)[..2], [Severity::Critical; 2], "the only member of a partition");
 }
 
 /// "It runs on its other members" of a partition without a majority would let people wait for nothing.

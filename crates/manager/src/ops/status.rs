@@ -1,7 +1,9 @@
 //! Status: the whole cluster on one screen.
+use crate::leading::Leading;
 use crate::manager::Manager;
 use crate::progress::{drains, repairs};
-use cairn_manager_core::{Scope, problems};
+use cairn_manager_core::problems::{self, Problem, Severity};
+use cairn_manager_core::{Scope, State};
 use cairn_types::NodeId;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::StatusResponse;
@@ -28,29 +30,51 @@ impl Manager {
         self.status_now()
     }
 
+    /// What is wrong as far as this leader has heard, the worst first.
+    fn problems(&self, state: &State, leading: &mut Leading, managers: &[NodeId]) -> Vec<Problem> {
+        let now = self.now();
+        leading.forget_silent_leaders(now);
+        leading.soft.forget_clones(now);
+        let silence = |node: NodeId| leading.liveness.silence(node, now).as_millis() as u64;
+        leading.soft.silence_ms = state.servers().map(|n| (n.id, silence(n.id))).collect();
+        leading.soft.mute = state.servers().map(|n| (n.id, leading.liveness.is_mute(n.id))).collect();
+        let mut problems = problems::problems(state, &leading.soft, self.clock.wall());
+        let silent = leading.managers.iter().filter(|(node, answers)| !**answers && managers.contains(node));
+        for (node, _) in silent {
+            let majority = managers.len() / 2 + 1;
+            let text = format!(
+                "manager {node} does not answer: the cluster goes on as long as {majority} of {} managers run; \
+                 start it again, or, when its directory is lost, `cairn admin manager remove {}` and add it anew",
+                managers.len(),
+                node.get()
+            );
+            problems.push(Severity::Warning, text);
+        }
+        problems.in_order()
+    }
+
+    fn voters(&self) -> Vec<NodeId> {
+        self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default()
+    }
+
+    /// How many things of each severity are wrong. `None` where another manager leads, or all have not reported yet.
+    pub(crate) fn problem_counts(&self) -> Option<[(Severity, usize); Severity::ALL.len()]> {
+        let managers = self.voters();
+        let problems = self.look(|state, leading| {
+            let heard = leading.soft.is_complete(state) || self.now().since(leading.since) > REPORT_PATIENCE;
+            heard.then(|| self.problems(state, leading, &managers))
+        });
+        let problems = problems.ok().flatten()?;
+        Some(Severity::ALL.map(|severity| (severity, problems.iter().filter(|p| p.severity == severity).count())))
+    }
+
     fn status_now(&self) -> Result<StatusResponse, WireError> {
         let now = self.now();
-        let managers = self.log.get().map(|log| log.status().core.members.voters).unwrap_or_default();
+        let managers = self.voters();
         let understanding = self.understanding();
         let lags = understanding.common.is_none_or(|common| common < self.raft.feature_level());
         self.look(|state, leading| {
-            leading.forget_silent_leaders(now);
-            let silence = |node: NodeId| leading.liveness.silence(node, now).as_millis() as u64;
-            leading.soft.forget_clones(self.now());
-            leading.soft.silence_ms = state.servers().map(|n| (n.id, silence(n.id))).collect();
-            leading.soft.mute = state.servers().map(|n| (n.id, leading.liveness.is_mute(n.id))).collect();
-            let mut problems = problems::problems(state, &leading.soft, self.clock.wall());
-            for (node, answers) in leading.managers.iter().filter(|(node, _)| managers.contains(node)) {
-                if !answers {
-                    let majority = managers.len() / 2 + 1;
-                    problems.push(format!(
-                        "manager {node} does not answer: the cluster goes on as long as {majority} of {} managers run; \
-                         start it again, or, when its directory is lost, `cairn admin manager remove {}` and add it anew",
-                        managers.len(),
-                        node.get()
-                    ));
-                }
-            }
+            let problems = self.problems(state, leading, &managers);
             let repairs = repairs(state, leading, now);
             StatusResponse {
                 drains: drains(state, leading),
@@ -63,7 +87,8 @@ impl Manager {
                 leader_node: self.config.member.get(),
                 term: leading.term,
                 partitions: leading.soft.partitions.values().map(|load| load.report).collect(),
-                problems,
+                problem_severities: problems.iter().map(|problem| problem.severity.number()).collect(),
+                problems: problems.into_iter().map(|problem| problem.text).collect(),
                 pgs: Some(state.pg_counts()),
                 managers: managers.iter().map(|node| node.get()).collect(),
                 manager_members: self.manager_table(|node| leading.managers.get(&node) == Some(&true)),

@@ -160,7 +160,7 @@ impl Chaos {
     }
     fn begin(&mut self, fault: Fault, victim: &str) {
         if matches!(fault, Fault::Lost | Fault::Back) {
-            self.cluster.wait_healthy();
+            self.cluster.wait_repaired();
         }
         if fault == Fault::Back && self.copied.is_none() {
             return self.copy(victim);

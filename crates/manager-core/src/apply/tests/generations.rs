@@ -60,12 +60,12 @@ fn older_copies_are_found_at_their_registration() {
     assert_eq!(start(&mut state, 0, &older(0)), [DiskId(1)]);
     assert_eq!(start(&mut state, 1, &older(1)), [DiskId(2)]);
     assert_eq!(states(&state, pg), [MemberState::Syncing, MemberState::Syncing, MemberState::Serving]);
-    let said = crate::problems::problems(&state, &Soft::default(), WallTime(0)).join("\n");
+    let said = crate::problems::problems(&state, &Soft::default(), WallTime(0)).texts().join("\n");
     assert!(said.contains("d1 (/data0/0 on n16)") && said.contains("older copies of themselves"), "{said}");
     assert!(!said.contains("may have lost"), "{said}");
     assert_eq!(start(&mut state, 2, &older(2)), [DiskId(3)]);
     assert_eq!(states(&state, pg), [MemberState::Serving; 3]);
-    let said = crate::problems::problems(&state, &Soft::default(), WallTime(0)).join("\n");
+    let said = crate::problems::problems(&state, &Soft::default(), WallTime(0)).texts().join("\n");
     assert!(said.contains("1 placement group (pg1) may have lost what was acknowledged"), "{said}");
     assert!(state.events().any(|event| event.text.contains("d3 (/data2/0 on n18) is an older copy of itself")));
     assert!(state.events().any(|event| event.text.contains("no disk was left")));
@@ -81,7 +81,7 @@ fn older_copies_are_found_at_their_registration() {
     let command = ForcePg { pg: 1, epoch: pg_now.epoch.get(), ..ForcePg::default() };
     assert_eq!(Command::ForcePg(command.clone()).level(), 5);
     ok(&mut state, Command::ForcePg(command));
-    let said = crate::problems::problems(&state, &Soft::default(), WallTime(0)).join("\n");
+    let said = crate::problems::problems(&state, &Soft::default(), WallTime(0)).texts().join("\n");
     assert!(!said.contains("older"), "{said}");
 }
 
@@ -103,7 +103,7 @@ fn clones_and_old_managers_are_told_apart() {
     let mut state = old;
     assert!(start(&mut state, 0, &disk).is_empty());
     assert!(state.disk(DiskId(1)).expect("known").is_ahead);
-    let said = crate::problems::problems(&state, &Soft::default(), WallTime(0)).join("\n");
+    let said = crate::problems::problems(&state, &Soft::default(), WallTime(0)).texts().join("\n");
     assert!(said.contains("the managers' state is older"), "{said}");
     // What is late, or of another start, changes nothing.
     let present = known(&state, 1).expect("told");

@@ -1,0 +1,121 @@
+//! Nodes that are down, mute, copied, or say what they lack.
+//!
+//! Invariant: whoever is down is named until it is back, was removed, or is announced to hibernate and nothing lacks it.
+use super::{Problems, Severity, groups, names};
+use crate::items::{Node, Partition, Roles};
+use crate::soft::Soft;
+use crate::state::State;
+use cairn_types::{NodeId, WallTime};
+
+/// What partitions lack without a node.
+struct Missed {
+    /// Some cannot be used.
+    stands: bool,
+    text: String,
+}
+
+/// What its partitions lack while a node is down, and what to do if it never comes back.
+fn missed(state: &State, node: &Node) -> Missed {
+    let mine = state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.contains(&node.id));
+    let mine: Vec<_> = mine.collect();
+    let alone = mine.iter().any(|p| p.members.len() == 1);
+    let runs = |id: &NodeId| state.node(*id).is_some_and(|node| node.up);
+    let stands = |p: &&&Partition| p.members.iter().filter(|id| runs(id)).count() <= p.members.len() / 2;
+    let standing = || mine.iter().filter(stands);
+    let text = match mine.len() {
+        0 => String::new(),
+        _ if alone => format!(
+            "{} cannot be used without it, it is the only member",
+            names(mine.iter().filter(|p| p.members.len() == 1).map(|p| p.id.to_string()))
+        ),
+        _ if standing().next().is_some() => format!(
+            "{} cannot be used: most members are down, and nobody else can take their places before a majority runs; \
+             what the others have is read with --stale-ok",
+            names(standing().map(|p| p.id.to_string()))
+        ),
+        _ => format!(
+            "{} run on their other members; if it never comes back, put another meta node in its place: \
+             `cairn admin partition move all {} NODE`",
+            names(mine.iter().map(|p| p.id.to_string())),
+            node.id
+        ),
+    };
+    Missed { stands: alone || standing().next().is_some(), text }
+}
+
+pub(super) fn problems(state: &State, soft: &Soft, now: WallTime, out: &mut Problems) {
+    for node in state.servers() {
+        let name = describe(node);
+        if let Some((clone, _)) = soft.clones.get(&node.id) {
+            out.warning(format!(
+                "{name} runs at {}, and a process at {clone} has the same identity: it is refused; one of their directories is a \
+                 copy of the other: stop the one that shall not be",
+                node.address
+            ));
+        }
+        if node.up && soft.mute.get(&node.id) == Some(&true) {
+            out.warning(format!(
+                "{name} answers probes but sends no heartbeats: it keeps its data in service; look at its log"
+            ));
+        } else if let Some(problem) = soft.node_problems.get(&node.id).filter(|_| node.up) {
+            out.warning(format!("{name}: {problem}"));
+        } else if !node.up {
+            down(state, node, now, out);
+        }
+    }
+}
+
+/// What a node that is down means.
+fn down(state: &State, node: &Node, now: WallTime, out: &mut Problems) {
+    let name = describe(node);
+    let seconds = now.0.saturating_sub(node.since.0) / 1_000_000_000;
+    let pgs = state.disks_of(node.id).flat_map(|d| state.pgs_of(d.id)).filter(|pg| !pg.retired).count();
+    let missed = missed(state, node);
+    let hibernates = state.disks_of(node.id).any(|disk| state.hibernates(disk.id));
+    if pgs == 0 && missed.text.is_empty() {
+        // A manager that does not answer is told by those that do; who has no role any more is not missed.
+        let has_role = node.roles.has(Roles::DATA) || node.roles.has(Roles::META);
+        if !hibernates && has_role && !node.roles.has(Roles::MANAGER) {
+            out.warning(format!(
+                "{name} is down for {seconds} s: nothing needs it any more; start `cairn server` there, or, if it never \
+                 comes back, `cairn admin node remove {}`",
+                node.id
+            ));
+        }
+        return;
+    }
+    let mut means = match (node.roles.has(Roles::DATA), pgs) {
+        (true, 0) => "none of its disks holds data".to_string(),
+        (true, n) => {
+            let lack = if n == 1 { "lacks" } else { "lack" };
+            format!("{} {lack} it; its copies catch up when it returns", groups(n))
+        }
+        (false, _) => String::new(),
+    };
+    if !missed.text.is_empty() && !means.is_empty() {
+        means.push_str("; ");
+    }
+    means.push_str(&missed.text);
+    let next = if hibernates {
+        "it hibernates, so nothing is repaired for it meanwhile; start `cairn server` there"
+    } else {
+        "start `cairn server` there"
+    };
+    let severity = match (missed.stands, hibernates) {
+        (true, _) => Severity::Critical,
+        (false, true) => Severity::Notice,
+        (false, false) => Severity::Warning,
+    };
+    out.push(severity, format!("{name} is down for {seconds} s: {means}; {next}"));
+}
+
+fn describe(node: &Node) -> String {
+    format!(
+        "{} ({}, {}, rack {:?}, host {:?})",
+        node.id,
+        node.roles.names().join("+"),
+        node.address,
+        node.rack,
+        node.host
+    )
+}
