@@ -29,6 +29,7 @@ class Cluster:
         rest = f"[manager]\nmembers = [{members}]\n"
         for i in range(1, heads + 1):
             self.start("meta" if heads == 1 else f"meta{i}", rest + "[meta]\n")
+        os.makedirs(f"{root}/disks", exist_ok=True)
         for i in range(1, datas + 1):
             self.start(f"data{i}", rest + f'[data]\ndisks = ["{root}/disks/{i}"]\n')
 

@@ -79,6 +79,7 @@ write_configs() {
     { node_config "meta$i" 127.0.0.1:0 "rack$i" ""; echo '[meta]'; } > "$WORK/conf/meta$i.toml"
   done
   for i in 1 2 3 4 5 6 7 8 9; do
+    mkdir -p "$WORK/disks"
     { node_config "data$i" 127.0.0.1:0 "rack$(((i - 1) % 3 + 1))" ""; printf '[data]\ndisks = ["%s"]\n' "$WORK/disks/data$i"; } \
       > "$WORK/conf/data$i.toml"
   done

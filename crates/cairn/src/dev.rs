@@ -88,6 +88,10 @@ fn start_nodes(args: &DevArgs, runtime: &tokio::runtime::Runtime) -> anyhow::Res
     let head = NodeProcess::start(head_spec(args), runtime.handle())?;
     let managers = vec![(1, head.address())];
     let specs: Vec<NodeSpec> = (1..=args.nodes).map(|i| data_spec(args, i, &managers)).collect();
+    // Nodes make no directory above that of a disk.
+    for above in specs.iter().flat_map(|spec| &spec.disks).filter_map(|disk| disk.parent()) {
+        std::fs::create_dir_all(above).with_context(|| format!("{} cannot be made", above.display()))?;
+    }
     let started: Vec<anyhow::Result<NodeProcess>> = std::thread::scope(|scope| {
         let handles: Vec<_> =
             specs.into_iter().map(|spec| scope.spawn(|| NodeProcess::start(spec, runtime.handle()))).collect();

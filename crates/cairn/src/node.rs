@@ -40,6 +40,7 @@ const WITNESS_WAIT: Duration = Duration::from_secs(5);
 /// Threads that carry the connections to other nodes.
 const CLIENT_THREADS: usize = 1;
 
+pub(crate) mod disk_dir;
 mod marks;
 mod request_log;
 #[cfg(test)]
@@ -461,18 +462,22 @@ fn starting() -> HealthCheck {
 }
 
 fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
-    let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+    let (mut disks, mut left_out): (Vec<Arc<dyn Disk>>, Vec<String>) = Default::default();
     for dir in &spec.disks {
         // The disk is known by its path, which must not depend on where the process was started.
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
-        match RealDisk::create(&dir) {
+        match disk_dir::open(&dir) {
             Ok(disk) => disks.push(Arc::new(PatientDisk::new(Arc::new(disk), ground.ending.clone()))),
             // The node starts without it, as without any other disk that cannot be used.
-            Err(error) => tracing::error!(disk = %dir.display(), %error, "a disk cannot be opened and is left out"),
+            Err(why) => {
+                tracing::error!(disk = %dir.display(), why, "a disk cannot be opened and is left out");
+                left_out.push(why);
+            }
         }
     }
-    anyhow::ensure!(!disks.is_empty(), "none of the disks of data.disks can be opened; see the messages above");
+    anyhow::ensure!(!disks.is_empty(), "none of the disks of data.disks can be opened: {}", left_out.join("; "));
     let mut config = DataConfig::new(disks);
+    config.left_out = left_out;
     config.known = Some(Arc::new(known_disks(spec, ground)?));
     config.disk.direct_reads = spec.direct_reads;
     config.disk.open_files_max = ground.descriptors.disk_chunks;

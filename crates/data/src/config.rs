@@ -13,6 +13,8 @@ use crate::disk::DiskConfig;
 pub struct DataConfig {
     /// Directories, one a disk.
     pub disks: Vec<Arc<dyn Disk>>,
+    /// Disks of the configuration that could not be opened at all, and why.
+    pub left_out: Vec<String>,
     /// Which disks the node had and where; none: every empty directory becomes a new disk.
     pub known: Option<Arc<KnownDisks>>,
     /// Sizes and bounds of each.
@@ -68,6 +70,7 @@ impl DataConfig {
     pub fn new(disks: Vec<Arc<dyn Disk>>) -> Self {
         Self {
             disks,
+            left_out: Vec::new(),
             known: None,
             disk: DiskConfig::default(),
             hop_deadline: Duration::from_secs(4),

@@ -131,6 +131,9 @@ pub fn umount(args: &UmountArgs, front: &Front) -> Result<()> {
         }
         Ok::<Value, Failure>(answer)
     })?;
+    if let Some(ended) = answer["ended"].as_str().filter(|_| !front.json) {
+        eprintln!("cairn umount: {} is unmounted; {ended}", args.dir.display());
+    }
     if front.json {
         println!("{answer}");
     } else if answer["detached"] == Value::Bool(true) && !front.quiet {

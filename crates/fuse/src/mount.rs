@@ -1,6 +1,7 @@
 //! Making and removing a mount: by mount(2) as root, else through `fusermount3`, which is set-uid root.
 pub mod direct;
 pub mod fusermount;
+pub mod holders;
 pub mod mountinfo;
 pub mod remount;
 

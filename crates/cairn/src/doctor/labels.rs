@@ -3,6 +3,7 @@
 //! Not here: room and file systems (`machine`), whether the managers are of the same cluster (`cluster`).
 use super::Finding;
 use crate::config::Config;
+use crate::node::disk_dir::missing_above;
 use cairn_env::RealDisk;
 use cairn_format::label::{Label, LabelKind};
 use cairn_store::label::{LOCK_FILE, inspect};
@@ -69,6 +70,9 @@ fn look_at_disk(path: &Path, node: Option<&Label>, known: Option<&KnownDisks>) -
     };
     let Some(label) = label else {
         // Empty, or not there: a new disk, unless there was one.
+        if let Some(missing) = missing_above(path) {
+            return (None, Some(bad("disk", missing, LEFT_OUT)));
+        }
         let absent =
             known.and_then(|known| known.expected(&name)).map(|uuid| StoreError::DiskAbsent { dir: name, uuid });
         return (None, absent.map(|absent| bad("disk", absent.to_string(), LEFT_OUT)));

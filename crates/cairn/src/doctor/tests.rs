@@ -44,12 +44,13 @@ fn directories_of_others_are_told() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let listen = taken.local_addr().expect("its address");
     let text = format!(
-        "[node]\ndir = {:?}\nlisten = \"{listen}\"\n[manager]\nmembers = [\"1@127.0.0.1:1\"]\n[data]\ndisks = [{:?}, {:?}, {:?}, {:?}]\n",
+        "[node]\ndir = {:?}\nlisten = \"{listen}\"\n[manager]\nmembers = [\"1@127.0.0.1:1\"]\n[data]\ndisks = [{:?}, {:?}, {:?}, {:?}, {:?}]\n",
         at("node"),
         at("good"),
         at("other"),
         at("photos"),
         at("file"),
+        at("unmounted").join("disk"),
     );
     let config = config::parse("x", &text).expect("a configuration");
     let node = labelled(&at("node"), LabelKind::Node, OURS, 16);
@@ -62,7 +63,8 @@ fn directories_of_others_are_told() {
 
     let (identity, found) = labels::look(&config);
     let bad: Vec<&str> = found.iter().filter(|f| f.level == Level::Bad).map(|f| f.what.as_str()).collect();
-    assert_eq!(bad.len(), 3, "{bad:?}");
+    assert_eq!(bad.len(), 4, "{bad:?}");
+    assert!(bad[3].contains("unmounted is not there; mount"), "{bad:?}");
     assert!(bad[0].contains("d17 of n17 of cluster") && bad[0].contains("node directory is that of n16"), "{bad:?}");
     assert!(bad[1].contains("holiday.jpg") && bad[2].ends_with("is no directory"), "{bad:?}");
     assert_eq!(fs::read_dir(at("good")).expect("listed").count(), before, "nothing is changed");

@@ -1,6 +1,7 @@
 //! A disk whose device is not mounted: its empty mount point is not taken for a new disk.
 use crate::support::{Cluster, Shape, text};
 use crate::trees::noise;
+use crate::wait::until_told;
 use std::fs;
 
 const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
@@ -11,6 +12,30 @@ pub fn uuid_of(cluster: &Cluster, disk: &str) -> String {
     let printed = cluster.ok(&["inspect", "--json", label.to_str().expect("utf-8")]);
     let (_, rest) = printed.split_once("\"uuid\":").expect("a uuid");
     rest.split('"').nth(1).expect("a text").to_owned()
+}
+
+/// Files would go to the file system of the machine, in a new directory where a device is mounted otherwise; and nobody would know.
+#[test]
+fn a_disk_whose_parent_is_missing_is_left_out_and_named() {
+    let mut cluster = Cluster::prepare(SMALL);
+    cluster.allow_error("is not there; mount");
+    let (config, device) = (cluster.path("data1.toml"), cluster.path("device"));
+    let text = fs::read_to_string(&config).expect("configuration");
+    let mut two = device.join("disk").display().to_string();
+    two = format!("disks = [{two:?}, ");
+    fs::write(&config, text.replace("disks = [", &two)).expect("configuration");
+    cluster.start_all();
+    cluster.wait_volume();
+    let status = || cluster.ok(&["admin", "status"]);
+    let named = format!("{} is not there; mount the disk's device", device.display());
+    until_told("the disk to be named", || status().contains(&named), status);
+    assert!(!device.exists(), "something was made where nothing is mounted");
+    // Nothing else: it does not start.
+    let alone = cluster.path("alone.toml");
+    let text = text.replace("nodes/data1", "nodes/alone");
+    fs::write(&alone, text.replace(&cluster.disk("data1").display().to_string(), "/nowhere/at/all")).expect("file");
+    let said = cluster.fails(&["server", "--config", alone.to_str().expect("utf-8")], 1);
+    assert!(said.contains("/nowhere/at is not there; mount"), "{said}");
 }
 
 /// The empty directory below an unmounted disk would become a new disk: the real one would count as lost, and new chunks

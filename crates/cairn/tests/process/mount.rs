@@ -6,6 +6,7 @@ mod apps;
 mod clones;
 mod crash;
 mod fsx;
+mod leave;
 mod locks;
 mod many;
 pub mod seeds;

@@ -74,6 +74,8 @@ impl Cluster {
     /// The same, with addresses: those of the managers, and where others listen, by their names.
     pub fn prepare_at(shape: Shape, managers: Vec<String>, listen: impl Fn(&str) -> String) -> Cluster {
         let dir = tempfile::Builder::new().prefix("cairn-test-").tempdir().expect("temporary directory");
+        // Servers make no directory above that of a disk.
+        fs::create_dir(dir.path().join("disks")).expect("directory");
         let members: Vec<String> =
             managers.iter().enumerate().map(|(i, address)| format!("\"{}@{address}\"", i + 1)).collect();
         let address = managers.join(",");

@@ -115,6 +115,7 @@ impl Inner {
         let unnamed = self.slots.iter().filter(|slot| slot.uuid().is_none());
         let problems = unnamed.filter_map(|slot| slot.problem());
         problems
+            .chain(self.config.left_out.iter().cloned())
             .map(|why| format!("it goes on without a disk of its configuration until it is restarted: {why}"))
             .collect()
     }

@@ -52,7 +52,20 @@ impl RealDisk {
     /// Makes the directory (and those above it) if needed, then opens it.
     pub fn create(root: &Path) -> Result<Self, DiskError> {
         let name = root.display().to_string();
-        std::fs::create_dir_all(root).map_err(|e| DiskError::from_io(DiskOp::CreateDir, &name, &e))?;
+        let failed = |e: std::io::Error| DiskError::from_io(DiskOp::CreateDir, &name, &e);
+        root.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
+        Self::create_in_parent(root)
+    }
+
+    /// Makes the directory itself if needed, but none above it, then opens it.
+    pub fn create_in_parent(root: &Path) -> Result<Self, DiskError> {
+        let name = root.display().to_string();
+        match std::fs::create_dir(root) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(DiskError::from_io(DiskOp::CreateDir, &name, &error));
+            }
+            _ => {}
+        }
         let disk = Self::open(root)?;
         // The new directory's own name is durable only with its parent.
         if let Ok(above) = rustix::fs::openat(&disk.root, "..", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {

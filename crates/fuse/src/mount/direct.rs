@@ -54,11 +54,17 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<()> {
 }
 
 pub(super) fn busy(dir: &Path) -> Failure {
+    let users = super::holders::users(dir);
     let dir = dir.display();
-    Failure::new(
-        Kind::InUse,
-        format!(
-            "{dir} is in use; end what uses it (fuser -vm {dir} lists it), or detach it with cairn umount --lazy {dir}"
-        ),
-    )
+    let text = match users {
+        Some(users) => {
+            format!("{dir} is in use: {users}; end what uses it, or detach it with cairn umount --lazy {dir}")
+        }
+        None => {
+            format!(
+                "{dir} is in use; end what uses it (fuser -vm {dir} lists it), or detach it with cairn umount --lazy {dir}"
+            )
+        }
+    };
+    Failure::new(Kind::InUse, text)
 }

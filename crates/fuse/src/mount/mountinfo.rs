@@ -1,7 +1,8 @@
 //! The kernel's table of mounts. Reading it asks no file system anything, so a dead mount does not block it.
 use crate::failure::{Failure, Result};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,16 +22,21 @@ pub fn find(dir: &Path) -> Result<Option<Mounted>> {
 }
 
 fn search(table: &[u8], dir: &[u8]) -> Option<Mounted> {
-    table.split(|byte| *byte == b'\n').rev().find_map(|line| {
+    let found = all(table).into_iter().rev().find(|(at, _)| at.as_os_str().as_bytes() == dir);
+    found.map(|(_, mounted)| mounted)
+}
+
+/// All mounts of a table, and where they are.
+pub fn all(table: &[u8]) -> Vec<(PathBuf, Mounted)> {
+    let line = |line: &[u8]| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        if unescape(fields.get(4)?) != dir {
-            return None;
-        }
+        let at = PathBuf::from(OsString::from_vec(unescape(fields.get(4)?)));
         let dash = fields.iter().position(|field| *field == b"-")?;
         let text = |at: usize| fields.get(at).map(|field| String::from_utf8_lossy(&unescape(field)).into_owned());
         let flags = [text(5)?, text(dash + 3).unwrap_or_default()].join(",");
-        Some(Mounted { device: text(2)?, kind: text(dash + 1)?, source: text(dash + 2)?, flags })
-    })
+        Some((at, Mounted { device: text(2)?, kind: text(dash + 1)?, source: text(dash + 2)?, flags }))
+    };
+    table.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
 
 /// Spaces and the like are written as `\040`.

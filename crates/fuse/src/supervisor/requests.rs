@@ -20,13 +20,28 @@ const STILL_IN_USE: Duration = Duration::from_secs(1);
 /// More than the worker's own limits for writing everything out.
 const SYNC_SLACK: Duration = Duration::from_secs(15);
 
+/// A worker ends so long after its mount, unless it has something to write or somebody has the file system elsewhere.
+const LEFT_BEHIND: Duration = Duration::from_secs(5);
+/// One that was left behind writes everything out within this.
+const LEFT_BEHIND_SYNC: Duration = Duration::from_secs(60);
+
+/// How unmounting went.
+struct Unmounted {
+    /// False: detached, and still used by somebody.
+    gone: bool,
+    /// Why the worker had to be ended, if it had to.
+    ended: Option<String>,
+}
+
 impl Supervisor {
     /// Handles a request; true when the mount is gone.
     pub(super) async fn handle(&mut self, request: Request) -> (bool, Answer) {
         match request {
             Request::Status => (false, Ok(self.status().await)),
             Request::Unmount { lazy } => match self.unmount(lazy).await {
-                Ok(gone) => (gone, Ok(json!({ "unmounted": self.spec.dir, "detached": !gone }))),
+                Ok(Unmounted { gone, ended }) => {
+                    (gone, Ok(json!({ "unmounted": self.spec.dir, "detached": !gone, "ended": ended })))
+                }
                 Err(failure) => (false, Err(failure)),
             },
             Request::Upgrade { program } => (false, self.upgrade(program).await),
@@ -56,8 +71,8 @@ impl Supervisor {
             "worker": worker,
         })
     }
-    /// Writes everything out and unmounts. False: detached, and still used by somebody.
-    async fn unmount(&mut self, lazy: bool) -> Result<bool> {
+    /// Writes everything out and unmounts.
+    async fn unmount(&mut self, lazy: bool) -> Result<Unmounted> {
         let limit = self.sync_limit();
         if let Serving::Worker(worker) = &mut self.serving {
             worker.ask(Ask::Sync, limit).await.map_err(|failure| {
@@ -66,22 +81,48 @@ impl Supervisor {
             })?;
         }
         let dir = self.spec.dir.clone();
+        let there = mount::mountinfo::find(&dir).ok().flatten().filter(|there| there.kind == mount::TYPE);
         if !self.detached {
             self.take_away(dir, lazy).await?;
         }
         self.detached = lazy;
-        match &mut self.serving {
-            Serving::Worker(worker) => {
-                let patience = if lazy { Duration::from_secs(1) } else { limit };
-                let ended = tokio::time::timeout(patience, worker.ended()).await;
-                match (ended, lazy) {
-                    (Ok(_), _) => Ok(true),
-                    (Err(_), true) => Ok(false),
-                    (Err(_), false) => Err(Failure::other("unmounted, but the worker does not end; see its log")),
-                }
-            }
-            Serving::Nobody(_) => Ok(!lazy),
+        let Serving::Worker(worker) = &mut self.serving else { return Ok(Unmounted { gone: !lazy, ended: None }) };
+        if lazy {
+            let gone = tokio::time::timeout(Duration::from_secs(1), worker.ended()).await.is_ok();
+            return Ok(Unmounted { gone, ended: None });
         }
+        let ended = self.end_left_behind(there.map(|there| there.device), limit).await;
+        Ok(Unmounted { gone: true, ended })
+    }
+    /// The worker of a mount that was taken away ends by itself, unless the file system is at another place, too, or it hangs.
+    /// Then it is ended, after everything was written out if that can be done; why, in words.
+    async fn end_left_behind(&mut self, device: Option<String>, limit: Duration) -> Option<String> {
+        let Serving::Worker(worker) = &mut self.serving else { return None };
+        if tokio::time::timeout(LEFT_BEHIND, worker.ended()).await.is_ok() {
+            return None;
+        }
+        // The kernel is done with it: it is writing out.
+        if self.connection.device.is_ended() && tokio::time::timeout(limit, worker.ended()).await.is_ok() {
+            return None;
+        }
+        let places = blocking(move || Ok(device.and_then(|device| mount::holders::other_places(&device)))).await;
+        let pid = worker.pid();
+        let why = match places.ok().flatten() {
+            Some(places) => format!("the file system is mounted elsewhere, too: {places}; it fails there from now on"),
+            None if self.connection.device.is_ended() => "it hung; see its log".into(),
+            None => "somebody who cannot be seen from here has the file system, too".into(),
+        };
+        let mut text = format!("its worker (process {pid}) did not end by itself and was ended: {why}");
+        if let Err(failure) = worker.ask(Ask::HandOver, limit.min(LEFT_BEHIND_SYNC)).await {
+            text.push_str(&format!("; what was written since may be lost: {}", failure.text));
+        } else if let Err(failure) = worker.ask(Ask::End, ENDING).await {
+            tracing::error!(%failure, "ending the worker");
+        }
+        if tokio::time::timeout(LEFT_BEHIND, worker.ended()).await.is_err() {
+            worker.kill().await;
+        }
+        tracing::warn!(text, "unmounted");
+        Some(text)
     }
     /// Files of programs that have just ended, and what these still had under way, are in use for a moment longer.
     async fn take_away(&self, dir: PathBuf, lazy: bool) -> Result<()> {
@@ -99,7 +140,7 @@ impl Supervisor {
     /// By a signal: as clean as possible, and gone in the end.
     pub(super) async fn end_by_signal(&mut self) -> Result<()> {
         match self.unmount(false).await {
-            Ok(_) => return Ok(()),
+            Ok(_unmounted) => return Ok(()),
             Err(failure) if failure.kind == Kind::InUse => tracing::warn!(%failure, "detaching it"),
             Err(failure) => tracing::error!(%failure, "detaching it"),
         }
