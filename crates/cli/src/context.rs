@@ -6,6 +6,7 @@ use crate::human;
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::report::Report;
+use crate::tasks::Tasks;
 use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
 use cairn_client::{Client, ClientError, ConnectOptions, RemotePath, StaleReads, UriError, Volume};
 use cairn_types::ClusterId;
@@ -23,6 +24,8 @@ use tokio::sync::Mutex;
 const GROUPS_MAX: usize = 64;
 /// Sessions are ended within this time, or left to expire.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// What was written for nothing is freed within this time, or left to the servers.
+const FREE_WITHIN: Duration = Duration::from_secs(20);
 
 /// What a command works with.
 pub struct Context {
@@ -36,6 +39,8 @@ pub struct Context {
     pub umask: u32,
     /// What is to be known when a signal ends the command now.
     interrupted: parking_lot::Mutex<Option<String>>,
+    /// What the command has under way beside itself.
+    pub tasks: Tasks,
     clients: Mutex<BTreeMap<String, Client>>,
     volumes: Mutex<BTreeMap<(String, String), Volume>>,
 }
@@ -55,6 +60,7 @@ impl Context {
             only_looks: AtomicBool::new(false),
             umask: mask.bits(),
             interrupted,
+            tasks: Tasks::default(),
             clients,
             volumes,
         }
@@ -176,23 +182,42 @@ impl Context {
     /// A report with a progress bar on terminals.
     pub fn report(&self, verb: &'static str, bytes: Option<u64>) -> Report {
         let shown = !self.args.quiet && !self.args.json;
-        Report::new(self.args.json, Progress::new(verb, shown, bytes))
+        Report::new(self.args.json, Progress::new(verb, shown, bytes), self.tasks.clone())
     }
     /// A report for quick work.
     pub fn plain_report(&self) -> Report {
-        Report::plain(self.args.json)
+        Report::plain(self.args.json, self.tasks.clone())
     }
-    /// Ends all sessions, so that what they held is released at once.
+    /// Ends all sessions, so that what they held is released at once. What writers that failed or were given up had written is freed
+    /// before; where that cannot be done soon, it is said.
     pub async fn close(&self) {
         let volumes = std::mem::take(&mut *self.volumes.lock().await);
+        let is_freeing = volumes.values().any(Volume::is_freeing);
+        let patience = if is_freeing { FREE_WITHIN } else { CLOSE_WITHIN };
         let close_all = async {
+            let mut freed = true;
             for volume in volumes.values() {
-                volume.close().await;
+                freed &= volume.close_within(patience).await;
             }
+            freed
         };
-        if tokio::time::timeout(CLOSE_WITHIN, close_all).await.is_err() {
+        let freed = tokio::time::timeout(patience + CLOSE_WITHIN, close_all).await.unwrap_or_else(|_| {
             tracing::debug!("sessions were left to expire");
+            false
+        });
+        if is_freeing && !freed {
+            self.say_unfreed();
         }
+    }
+    fn say_unfreed(&self) {
+        let text = "what was written of files that were not completed could not be freed now: it is freed by itself, cairn fs df shows by when";
+        // Nobody reads standard error any more: then nobody is told.
+        drop(writeln!(std::io::stderr(), "cairn: warning: {text}"));
+    }
+    /// A signal came: ends what is under way and frees what it wrote. To be dropped when another signal comes.
+    pub async fn give_up(&self) {
+        self.tasks.end().await;
+        self.close().await;
     }
 }
 

@@ -22,6 +22,7 @@ mod remote;
 mod report;
 mod run;
 mod table;
+mod tasks;
 mod transfer;
 mod walk;
 

@@ -5,6 +5,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::printable;
 use crate::progress::Progress;
+use crate::tasks::Tasks;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +31,7 @@ pub struct Report {
     stopped: AtomicBool,
     stop: Notify,
     first: Mutex<Option<Exit>>,
+    tasks: Tasks,
 }
 
 /// What was done.
@@ -41,8 +43,9 @@ pub enum Done {
 }
 
 impl Report {
-    pub fn new(json: bool, progress: Progress) -> Self {
+    pub fn new(json: bool, progress: Progress, tasks: Tasks) -> Self {
         Self {
+            tasks,
             json,
             progress,
             files: AtomicU64::new(0),
@@ -57,8 +60,12 @@ impl Report {
         }
     }
     /// A report without a progress bar.
-    pub fn plain(json: bool) -> Self {
-        Self::new(json, Progress::new("", false, None))
+    pub fn plain(json: bool, tasks: Tasks) -> Self {
+        Self::new(json, Progress::new("", false, None), tasks)
+    }
+    /// What the command does beside itself.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
     pub fn progress(&self) -> &Progress {
         &self.progress
@@ -114,6 +121,7 @@ impl Report {
         }
         if tokio::time::timeout(STOP_GRACE, work).await.is_err() {
             tracing::debug!("what was on its way was given up");
+            self.tasks.end().await;
         }
     }
     pub fn failed(&self) -> u64 {
@@ -220,13 +228,13 @@ mod tests {
     /// A script would take a tree of which a part is missing for complete, or for wholly failed.
     #[test]
     fn the_class_at_the_end() {
-        let report = Report::plain(false);
+        let report = Report::plain(false, Tasks::default());
         report.done(Done::Directory);
         assert!(report.finish().is_ok());
         report.fail(&failing(Exit::Permission));
         assert_eq!(report.finish().map_err(|e| e.exit()), Err(Exit::Partial));
 
-        let alone = Report::plain(false);
+        let alone = Report::plain(false, Tasks::default());
         alone.fail(&failing(Exit::Permission));
         alone.fail(&failing(Exit::NotFound));
         assert_eq!(alone.finish().map_err(|e| e.exit()), Err(Exit::Permission));
@@ -235,7 +243,7 @@ mod tests {
     /// A tree would go on against a cluster that is gone, or its end would be called partial.
     #[test]
     fn a_fatal_failure_decides() {
-        let report = Report::plain(false);
+        let report = Report::plain(false, Tasks::default());
         report.done(Done::File(5));
         report.fail(&failing(Exit::Permission));
         report.fail(&failing(Exit::Unreachable));
@@ -247,7 +255,7 @@ mod tests {
     /// A command would wait for each of many files that nobody answers for.
     #[tokio::test(start_paused = true)]
     async fn after_a_fatal_failure_nothing_is_waited_for() {
-        let report = Report::plain(false);
+        let report = Report::plain(false, Tasks::default());
         let work = async {
             report.fail(&failing(Exit::Unreachable));
             std::future::pending::<()>().await;
@@ -259,7 +267,7 @@ mod tests {
 
     #[test]
     fn summaries_say_what_was_done() {
-        let report = Report::plain(false);
+        let report = Report::plain(false, Tasks::default());
         report.done(Done::File(2048));
         report.done(Done::Symlink);
         assert_eq!(report.text_summary("stored", 1.0), "stored 1 file, 1 link, 2.0 KiB in 1.0 s");

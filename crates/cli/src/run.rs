@@ -63,7 +63,14 @@ fn block_on(args: GlobalArgs, work: impl AsyncFnOnce(&Context) -> Result<()>) ->
                 context.close().await;
                 result
             }
-            () = end_signal() => Err(context.interrupted()),
+            // Whoever is impatient sends another one.
+            () = end_signal() => {
+                tokio::select! {
+                    () = context.give_up() => {}
+                    () = end_signal() => {}
+                }
+                Err(context.interrupted())
+            }
         }
     });
     temp_file::remove_all();

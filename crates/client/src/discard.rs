@@ -66,16 +66,27 @@ pub(crate) struct Remains {
 
 /// Discards of a volume that are on their way.
 #[derive(Default)]
-pub(crate) struct Discards(Mutex<JoinSet<()>>);
+pub(crate) struct Discards(Mutex<JoinSet<bool>>);
 
 impl Discards {
-    /// Waits for all, but not for long.
-    pub(crate) async fn finish(&self) {
+    /// Waits for all, but no longer than that. False: something was left to the garbage scan.
+    pub(crate) async fn finish(&self, patience: Duration) -> bool {
         let mut tasks = std::mem::take(&mut *self.0.lock());
-        let all = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(CLOSE_PATIENCE, all).await.is_err() {
+        let all = async {
+            let mut all_done = true;
+            while let Some(done) = tasks.join_next().await {
+                all_done &= done.unwrap_or(false);
+            }
+            all_done
+        };
+        let done = tokio::time::timeout(patience, all).await.unwrap_or(false);
+        if !done {
             tracing::debug!("space of failed writes was left to the garbage scan");
         }
+        done
+    }
+    fn are_under_way(&self) -> bool {
+        !self.0.lock().is_empty()
     }
 }
 
@@ -89,12 +100,18 @@ impl Volume {
         while tasks.try_join_next().is_some() {}
         tasks.spawn_on(
             async move {
-                if let Err(error) = volume.discard(remains).await {
+                let discarded = volume.discard(remains).await;
+                if let Err(error) = &discarded {
                     tracing::debug!(%error, "space of a failed write was left to the garbage scan");
                 }
+                discarded.is_ok()
             },
             &runtime,
         );
+    }
+    /// Writers failed or were given up, and what they wrote is on its way to be freed: closing the volume waits for that.
+    pub fn is_freeing(&self) -> bool {
+        self.discards.are_under_way()
     }
     /// Discards what chunks that failed left, if there is anything.
     pub(crate) async fn discard_abandoned(&self, session: SessionId) -> Result<()> {

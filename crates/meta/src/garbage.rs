@@ -33,7 +33,7 @@ use crate::partition::Partition;
 use crate::stats::{add, count};
 
 /// Suspects that are judged together.
-const PART_BYTES: usize = 32 << 20;
+pub(crate) const PART_BYTES: usize = 32 << 20;
 /// As few as that where chunks hold very many small files.
 const PART_BYTES_MIN: usize = 256 << 10;
 /// Entries of the namespace looked at in one step.
@@ -94,6 +94,9 @@ impl Collector {
                 (leading, last, is_first) = (Some(term), now, true);
             }
             let pause = if is_first { self.period().min(FIRST_PAUSE_MAX) } else { self.period() };
+            if self.partition.state.survey.take_wish() {
+                self.survey(term, pause.saturating_sub(now.since(last))).await;
+            }
             if now.since(last) < pause {
                 continue;
             }
@@ -114,30 +117,20 @@ impl Collector {
         }
     }
 
-    fn period(&self) -> Duration {
+    pub(crate) fn period(&self) -> Duration {
         self.partition.state.common.garbage.read().period.unwrap_or(self.timings.garbage_period)
     }
 
-    fn grace(&self) -> Duration {
+    pub(crate) fn grace(&self) -> Duration {
         self.partition.state.common.garbage.read().grace.unwrap_or(self.timings.garbage_grace)
     }
 
     /// One pass over all placement groups. True when another one should follow at once.
     async fn pass(&self, term: u64) -> Result<bool, WireError> {
         let state = &self.partition.state;
-        let pgs: Vec<u32> = {
-            let map = state.common.map.read();
-            let partitions = map.partitions().filter(|p| p.volume == state.volume.get() && !p.removed);
-            if partitions.filter(|p| p.id != state.id.get()).count() > 0 {
-                // Another partition may name what this one does not.
-                return Err(WireError::new(ErrorCode::NotSupported, "the volume has several partitions"));
-            }
-            let own = map.pgs().filter(|pg| pg.volume == state.volume.get() && !pg.retired);
-            own.map(|pg| pg.pg).collect()
-        };
         let mut pass = Pass::default();
         pass.packs.resting = self.tried.lock().resting();
-        for pg in pgs {
+        for pg in self.groups()? {
             let Some((mut lists, scheme)) = self.lists(pg) else { continue };
             while let Some(listed) = lists.next().await {
                 self.consider(pg, &listed, &mut pass);
@@ -163,8 +156,21 @@ impl Collector {
         Ok(again)
     }
 
+    /// The placement groups of the volume.
+    pub(crate) fn groups(&self) -> Result<Vec<u32>, WireError> {
+        let state = &self.partition.state;
+        let map = state.common.map.read();
+        let partitions = map.partitions().filter(|p| p.volume == state.volume.get() && !p.removed);
+        if partitions.filter(|p| p.id != state.id.get()).count() > 0 {
+            // Another partition may name what this one does not.
+            return Err(WireError::new(ErrorCode::NotSupported, "the volume has several partitions"));
+        }
+        let own = map.pgs().filter(|pg| pg.volume == state.volume.get() && !pg.retired);
+        Ok(own.map(|pg| pg.pg).collect())
+    }
+
     /// The lists of a group's members, and its scheme if this program knows it.
-    fn lists(&self, pg: u32) -> Option<(GroupLists, Option<Scheme>)> {
+    pub(crate) fn lists(&self, pg: u32) -> Option<(GroupLists, Option<Scheme>)> {
         let map = self.partition.state.common.map.read();
         let state = map.pg(PgId(pg)).filter(|state| !state.retired)?;
         let scheme = u8::try_from(state.scheme).ok().and_then(Scheme::from_code);

@@ -35,6 +35,7 @@ mod service;
 mod stale;
 mod stats;
 mod striped;
+mod unreferenced;
 mod volatile;
 mod wanted_leases;
 

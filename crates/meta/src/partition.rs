@@ -30,6 +30,7 @@ use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
 use crate::stats::MetaStats;
 use crate::striped::StripedLock;
+use crate::unreferenced::Survey;
 use crate::wanted_leases::WantedLeases;
 
 /// Whom an applied entry is answered to.
@@ -119,6 +120,7 @@ pub(crate) struct PartitionState {
     pub(crate) fsck: FsckDesk,
     pub(crate) packs: PackGauges,
     pub(crate) grown: Grown,
+    pub(crate) survey: Survey,
     /// Files that wait to be defragmented.
     pub(crate) fragmented: AtomicU64,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
@@ -142,6 +144,7 @@ impl PartitionState {
             fsck: FsckDesk::default(),
             packs: PackGauges::default(),
             grown: Grown::default(),
+            survey: Survey::default(),
             fragmented: AtomicU64::new(0),
             asked_to_defer: AtomicBool::new(false),
             common,

@@ -14,7 +14,7 @@ use cairn_rpc::{Reply, Request, Service};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse};
+use cairn_wire::meta::{FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse, StatfsRequest, StatfsResponse};
 use prost::Message;
 
 use crate::header::Head;
@@ -102,7 +102,10 @@ impl MetaServer {
         }
         ANSWER.with_borrow_mut(|answer| {
             answer.clear();
-            let outcome = partition.state.namespace.read().read(opcode, message, answer);
+            let mut outcome = partition.state.namespace.read().read(opcode, message, answer);
+            if opcode == Opcode::Statfs && outcome.is_ok() {
+                outcome = add_unreferenced(partition, message, self.common().coarse_now(), answer);
+            }
             match outcome {
                 Ok(()) => reply.ok_with(|out| out.extend_from_slice(answer), ()),
                 Err(error) => self.refuse(reply, error),
@@ -214,6 +217,24 @@ impl MetaServer {
         let wanted = partition.state.wanted_leases.of(head.session, &partition.state.namespace.read());
         reply.ok(&KeepAliveResponse { lease_ms, wanted, ..Default::default() }, ());
     }
+}
+
+/// Adds what no file names, for those who want to know it.
+fn add_unreferenced(
+    partition: &Partition,
+    message: &[u8],
+    now: cairn_types::Time,
+    answer: &mut Vec<u8>,
+) -> Result<(), WireError> {
+    let request = StatfsRequest::decode(message)
+        .map_err(|_| WireError::new(ErrorCode::BadRequest, "the message cannot be decoded"))?;
+    if request.unreferenced {
+        let unreferenced = Some(partition.state.survey.ask(now));
+        let more = StatfsResponse { unreferenced, ..Default::default() };
+        // Fields of a message may come one after the other.
+        answer.extend_from_slice(&more.encode_to_vec());
+    }
+    Ok(())
 }
 
 /// A check is started, or asked how it goes on.

@@ -17,4 +17,5 @@ mod sessions;
 mod single;
 mod stale;
 mod trash;
+mod unreferenced;
 mod volatile;

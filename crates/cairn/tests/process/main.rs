@@ -20,6 +20,7 @@ mod force;
 mod garbage;
 mod gray;
 mod hostile;
+mod interrupt;
 mod layouts;
 mod leaders;
 mod lists;

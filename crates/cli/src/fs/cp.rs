@@ -152,14 +152,14 @@ impl Copy {
                 let dir = RemoteDir::pending(&above, &name);
                 open.push(dir.clone());
                 let Ok(permit) = self.dirs.room.clone().acquire_owned().await else { return };
-                tokio::spawn(async move {
+                self.report.tasks().spawn(async move {
                     let _permit = permit;
                     make_dir(&copy.dirs, &dir, &meta_of(&node), &copy.options).await;
                 });
             } else {
                 let room = if node.attributes.size > SMALL_MAX { &large } else { &small };
                 let Ok(permit) = room.clone().acquire_owned().await else { return };
-                tokio::spawn(async move {
+                self.report.tasks().spawn(async move {
                     let _permit = permit;
                     copy.entry(&node, &above, &name).await;
                 });

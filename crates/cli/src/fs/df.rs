@@ -7,10 +7,35 @@ use crate::human;
 use crate::table::{Align, Table};
 use cairn_client::RemotePath;
 use cairn_wire::manager::{StatusRequest, StatusResponse};
-use cairn_wire::meta::StatfsResponse;
+use cairn_wire::meta::{StatfsResponse, Unreferenced};
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
+use std::time::Duration;
+
+/// What no file names is counted within this, or the count before is shown.
+const SURVEY: Duration = Duration::from_secs(5);
+
+/// What lies on disks and in no file: who waits for space learns when it comes back.
+fn unreferenced_lines(volume: &str, found: &Unreferenced, human_sizes: bool) -> Vec<String> {
+    let size = |bytes| human::size(bytes, human_sizes);
+    let mut lines = Vec::new();
+    if found.left_bytes > 0 {
+        lines.push(format!(
+            "{volume}: {} unreferenced on all disks together, of writers that are gone; freed by {}",
+            size(found.left_bytes),
+            human::local_time(found.left_freed_by_ns)
+        ));
+    }
+    if found.recent_bytes > 0 {
+        lines.push(format!(
+            "{volume}: {} unreferenced on all disks together, written a short time ago: being stored now, or, if the writers are gone, freed by {}",
+            size(found.recent_bytes),
+            human::local_time(found.recent_freed_by_ns)
+        ));
+    }
+    lines
+}
 
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
@@ -43,25 +68,33 @@ impl DfArgs {
         ]);
         let (total, free) = disk_sums(&map);
         let report = context.plain_report();
+        let mut lines = Vec::new();
         for volume in map.volumes.iter().filter(|volume| !volume.deleted) {
             if !paths.is_empty() && !paths.iter().any(|path| path.volume == volume.name) {
                 continue;
             }
             let root = RemotePath { cluster: cluster.clone(), volume: volume.name.clone(), path: b"/".to_vec() };
-            let counts: StatfsResponse = match async { Ok(context.volume(&root).await?.statfs().await?) }.await {
-                Ok(counts) => counts,
-                Err(error) => {
-                    report.fail(&error);
-                    continue;
-                }
-            };
+            let counts: StatfsResponse =
+                match async { Ok(context.volume(&root).await?.statfs_unreferenced(SURVEY).await?) }.await {
+                    Ok(counts) => counts,
+                    Err(error) => {
+                        report.fail(&error);
+                        continue;
+                    }
+                };
             report.done(crate::report::Done::Directory);
+            let unreferenced = counts.unreferenced.unwrap_or_default();
+            lines.extend(unreferenced_lines(&volume.name, &unreferenced, self.human));
             let files = counts.inodes.saturating_sub(counts.directories);
             if context.out.is_json() {
                 context.out.json(&json!({
                     "volume": volume.name, "layout": layout_text(volume.layout), "files": files,
                     "directories": counts.directories, "bytes": counts.file_bytes, "stored_bytes": counts.stored_bytes,
                     "cluster_total_bytes": total, "cluster_free_bytes": free,
+                    "unreferenced_bytes": unreferenced.known.then_some(unreferenced.left_bytes),
+                    "unreferenced_freed_by_ns": unreferenced.left_freed_by_ns,
+                    "unnamed_bytes": unreferenced.known.then_some(unreferenced.recent_bytes),
+                    "unnamed_freed_by_ns": unreferenced.recent_freed_by_ns,
                 }))?;
             }
             table.row(vec![
@@ -84,6 +117,7 @@ impl DfArgs {
                 size(used),
                 size(free)
             ))?;
+            lines.iter().try_for_each(|line| context.out.line(line))?;
         }
         report.finish()
     }

@@ -104,8 +104,8 @@ async fn run_jobs(upload: Arc<Upload>, mut jobs: mpsc::Receiver<Job>) {
             Job::Small { .. } | Job::Symlink { .. } => small.clone(),
         };
         let Ok(permit) = room.acquire_owned().await else { return };
-        let upload = upload.clone();
-        tokio::spawn(async move {
+        let (upload, tasks) = (upload.clone(), upload.report.tasks().clone());
+        tasks.spawn(async move {
             let _permit = permit;
             match job {
                 Job::Directory { dir, meta } => make_dir(&upload.dirs, &dir, &meta, &upload.options).await,

@@ -97,7 +97,7 @@ async fn being_freed(cluster: &Arc<Cluster>, volume: u32) -> u64 {
     let caller = MetaCaller::new(cluster.clone(), volume, Default::default());
     let ask = async {
         let partition = caller.partition_of(InodeId::ROOT.0).await?;
-        let request = StatfsRequest { header: Some(caller.read_header(partition)) };
+        let request = StatfsRequest { header: Some(caller.read_header(partition)), ..Default::default() };
         caller.read::<StatfsResponse, _>("what is being freed", partition, Opcode::Statfs, request).await
     };
     match tokio::time::timeout(ASK_EVERY, ask).await {

@@ -145,6 +145,10 @@ impl Stream {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while open || !self.is_drained() {
+            if !open && self.pending.is_empty() {
+                // Nobody is there any more to ask for the sync of the last ones.
+                self.close_current();
+            }
             self.pump();
             tokio::select! {
                 biased;

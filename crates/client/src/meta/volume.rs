@@ -10,7 +10,7 @@ use super::path::resolve;
 use crate::append::open::Target;
 use crate::append::stream::{StreamHandle, start};
 use crate::cluster::Cluster;
-use crate::discard::Discards;
+use crate::discard::{CLOSE_PATIENCE, Discards};
 use crate::error::{ClientError, Result};
 use crate::file_writer::{FileWriter, WriteOptions};
 use crate::overwrite::Overwrites;
@@ -26,9 +26,12 @@ use cairn_wire::meta::*;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Append streams of a volume for one scheme, each with its own open chunk.
 const STREAMS_MAX: usize = 4;
+/// Before it is asked again whether what no file names was counted.
+const SURVEY_PAUSE: Duration = Duration::from_millis(200);
 /// Entries of a directory page.
 pub const READDIR_PAGE: u32 = 1024;
 
@@ -95,10 +98,17 @@ impl Volume {
     }
     /// Ends the session: waits for nothing, releases what was held. Writers have to be finished before.
     pub async fn close(&self) {
-        self.discards.finish().await;
+        self.close_within(CLOSE_PATIENCE).await;
+    }
+    /// The same; what writers left that failed or were dropped is freed before, if that takes no longer than `patience`. False: some of
+    /// it is left to the garbage scan.
+    pub async fn close_within(&self, patience: Duration) -> bool {
+        // Streams without a handle make durable what they have and end; what is not durable has no place that could be freed.
         self.streams.lock().clear();
         self.striped.clear();
+        let freed = self.discards.finish(patience).await;
         self.caller.end_session().await;
+        freed
     }
 
     /// The append stream with the most room; up to [`STREAMS_MAX`] are started as they are needed.
@@ -328,10 +338,28 @@ impl Volume {
             }
         }
     }
+    /// Counts of the volume with what no file names, counted after this was asked, if that takes no longer than `patience`; else the count before
+    /// it. Servers of before do not know it.
+    pub async fn statfs_unreferenced(&self, patience: Duration) -> Result<StatfsResponse> {
+        let (clock, partition) = (&self.cluster().clock, self.caller.partition_of(InodeId::ROOT.0).await?);
+        let asked = clock.now();
+        loop {
+            let request = StatfsRequest { header: Some(self.caller.read_header(partition)), unreferenced: true };
+            let what = format!("volume {:?}", self.name);
+            let counts: StatfsResponse = self.caller.read(&what, partition, Opcode::Statfs, request).await?;
+            let Some(found) = counts.unreferenced else { return Ok(counts) };
+            let waited = clock.now().since(asked);
+            let is_new = found.age_ms.is_some_and(|age| u128::from(age) <= waited.as_millis());
+            if is_new || waited >= patience {
+                return Ok(counts);
+            }
+            tokio::time::sleep(SURVEY_PAUSE).await;
+        }
+    }
     /// Counts of the volume.
     pub async fn statfs(&self) -> Result<StatfsResponse> {
         let partition = self.caller.partition_of(InodeId::ROOT.0).await?;
-        let request = StatfsRequest { header: Some(self.caller.read_header(partition)) };
+        let request = StatfsRequest { header: Some(self.caller.read_header(partition)), ..Default::default() };
         self.caller.read(&format!("volume {:?}", self.name), partition, Opcode::Statfs, request).await
     }
 

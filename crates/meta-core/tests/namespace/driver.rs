@@ -413,7 +413,7 @@ impl Driver {
         self.read::<Empty>(Opcode::Access, &request).map(|_| ())
     }
     pub fn statfs(&self) -> StatfsResponse {
-        self.read(Opcode::Statfs, &StatfsRequest { header: self.header(0) }).expect("statfs")
+        self.read(Opcode::Statfs, &StatfsRequest { header: self.header(0), ..Default::default() }).expect("statfs")
     }
     /// (index, first block, blocks) of all pending free records.
     pub fn frees(&self) -> Vec<(u32, u64, u64)> {

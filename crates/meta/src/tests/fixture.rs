@@ -403,7 +403,7 @@ impl Caller {
     }
 
     pub(super) fn statfs(&self) -> StatfsResponse {
-        let request = StatfsRequest { header: Some(self.read_header()) };
+        let request = StatfsRequest { header: Some(self.read_header()), ..Default::default() };
         self.call(Opcode::Statfs, &request).expect("statfs")
     }
 }

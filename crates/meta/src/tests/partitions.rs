@@ -72,8 +72,9 @@ fn a_second_partition_opens_while_the_first_serves() {
     let id = PartitionId(PARTITION + 1);
     eventually("the second partition", || cluster.meta(0).leads().contains_key(&id));
     let header = MetaHeader { volume: 2, partition: id.get(), ..caller.read_header() };
-    let answer: StatfsResponse =
-        caller.call(Opcode::Statfs, &StatfsRequest { header: Some(header) }).expect("an empty volume");
+    let answer: StatfsResponse = caller
+        .call(Opcode::Statfs, &StatfsRequest { header: Some(header), ..Default::default() })
+        .expect("an empty volume");
     assert_eq!((answer.inodes, caller.statfs().inodes), (1, 2));
     cluster.kill(0);
     cluster.run(0);

@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn attributes_come_last() {
         let temp = tempfile::tempdir().expect("dir");
-        let report = Arc::new(Report::plain(false));
+        let report = Arc::new(Report::plain(false, Tasks::default()));
         let attributes = Attributes { mode: 0o040_555, mtime_ns: 5_000_000_000, ..Attributes::default() };
         let outer = LocalDir::make(temp.path().join("a"), &attributes, &OPTIONS, &report, None).expect("make");
         let inner =
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_link_in_the_tree_is_no_directory() {
         let temp = tempfile::tempdir().expect("dir");
-        let report = Arc::new(Report::plain(false));
+        let report = Arc::new(Report::plain(false, Tasks::default()));
         std::fs::create_dir(temp.path().join("elsewhere")).expect("mkdir");
         std::os::unix::fs::symlink(temp.path().join("elsewhere"), temp.path().join("l")).expect("link");
         let attributes = Attributes { mode: 0o040_755, ..Attributes::default() };
