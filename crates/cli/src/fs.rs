@@ -21,7 +21,7 @@ mod stat;
 mod store_flags;
 mod tail;
 mod touch;
-mod trash;
+pub(crate) mod trash;
 mod xattr;
 
 use crate::context::Context;

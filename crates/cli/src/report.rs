@@ -27,6 +27,7 @@ pub struct Report {
     symlinks: AtomicU64,
     bytes: AtomicU64,
     skipped: AtomicU64,
+    replaced: AtomicU64,
     failed: AtomicU64,
     stopped: AtomicBool,
     stop: Notify,
@@ -53,6 +54,7 @@ impl Report {
             symlinks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             stop: Notify::new(),
@@ -84,6 +86,13 @@ impl Report {
     /// Left as it was, on purpose.
     pub fn skipped(&self) {
         self.skipped.fetch_add(1, Ordering::Relaxed);
+    }
+    /// What was done took the place of a file that was there.
+    pub fn replaced(&self) {
+        self.replaced.fetch_add(1, Ordering::Relaxed);
+    }
+    pub fn replacements(&self) -> u64 {
+        self.replaced.load(Ordering::Relaxed)
     }
     /// Shows a failure and counts it. After a fatal one nothing new is begun, and what follows it is not shown.
     pub fn fail(&self, error: &CliError) {
@@ -135,7 +144,7 @@ impl Report {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         json!({
             "files": get(&self.files), "directories": get(&self.directories), "symlinks": get(&self.symlinks),
-            "bytes": get(&self.bytes), "skipped": get(&self.skipped), "failed": get(&self.failed),
+            "bytes": get(&self.bytes), "skipped": get(&self.skipped), "replaced": get(&self.replaced), "failed": get(&self.failed),
             "seconds": (seconds * 1000.0).round() / 1000.0,
         })
     }
@@ -161,7 +170,11 @@ impl Report {
         if bytes >= RATE_BYTES_MIN {
             text.push_str(&format!(" ({}/s)", crate::human::bytes((bytes as f64 / seconds.max(0.001)) as u64)));
         }
-        for (number, what) in [(get(&self.skipped), "left as they were"), (get(&self.failed), "failed")] {
+        for (number, what) in [
+            (get(&self.replaced), "of them in the place of others"),
+            (get(&self.skipped), "left as they were"),
+            (get(&self.failed), "failed"),
+        ] {
             if number > 0 {
                 text.push_str(&format!(", {number} {what}"));
             }

@@ -6,6 +6,7 @@ pub mod local_tree;
 pub mod rechunk;
 pub mod remote_dir;
 pub mod remote_make;
+pub mod replace;
 pub mod stdin;
 pub mod temp_file;
 pub mod upload;

@@ -94,6 +94,10 @@ impl ClientError {
             _ => false,
         }
     }
+    /// It is the trash that refuses, or what is in it.
+    pub fn is_of_trash(&self) -> bool {
+        matches!(self, Self::Remote { what, .. } if crate::trash::is_in_trash(what.as_bytes()))
+    }
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(ErrorCode::NotFound)
     }

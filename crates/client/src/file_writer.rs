@@ -12,9 +12,10 @@ use crate::append::segment::segment_buffer;
 use crate::error::{ClientError, Result};
 use crate::handle::file_data::CLONE_MIN;
 use crate::meta::volume::{Volume, shown};
+use crate::trash::Trash;
 use body::Body;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
-use cairn_types::Layout;
+use cairn_types::{ErrorCode, Layout};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::{Attributes, CloneRangeRequest, CreateRequest, PublishRequest, SetattrRequest};
 
@@ -24,6 +25,8 @@ const INLINE_EXTENTS_MAX: usize = 256;
 const PLACES_BEHIND: usize = 512;
 /// Mode bit of a regular file.
 const REGULAR: u32 = 0o100_000;
+/// Mode bits of the kind of an inode.
+const KIND: u32 = 0o170_000;
 
 /// How the file is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,20 +174,95 @@ impl FileWriter {
 
     /// Makes everything durable, then the file visible under its name.
     pub async fn finish(mut self) -> Result<Attributes> {
+        self.complete().await?;
+        let made = match self.unnamed {
+            Some(_) => self.finish_unnamed(self.options.exclusive).await?,
+            None => self.create(self.options.exclusive).await?,
+        };
+        self.tidy().await;
+        Ok(made)
+    }
+    /// The same; a file that has the name already goes to the trash, unless there it is not kept. Whether there was one. The name always leads
+    /// to one of the two; a writer that dies in between leaves the new file in the trash.
+    pub async fn finish_keeping(mut self, trash: Option<&Trash>) -> Result<(Attributes, bool)> {
+        self.complete().await?;
+        let made = match self.unnamed {
+            Some(_) => self.finish_unnamed(true).await,
+            None => self.create(true).await,
+        };
+        let made = match made {
+            Err(error) if error.code() == Some(ErrorCode::Exists) && !self.options.exclusive => {
+                (self.replace(trash).await?, true)
+            }
+            made => (made?, false),
+        };
+        self.tidy().await;
+        Ok(made)
+    }
+    /// Takes the place of the file that has the name.
+    async fn replace(&mut self, trash: Option<&Trash>) -> Result<Attributes> {
+        let there = self.volume.try_stat(&self.path, false).await?;
+        // What is no file is refused with the reason; what has just gone is not replaced.
+        let is_file = there.is_some_and(|there| there.mode & KIND == REGULAR);
+        let place = match trash.filter(|_| is_file) {
+            Some(trash) => self.place(trash).await?.map(|place| (trash, place)),
+            None => None,
+        };
+        let Some((trash, place)) = place else {
+            return match self.unnamed {
+                Some(_) => self.finish_unnamed(false).await,
+                None => self.create(false).await,
+            };
+        };
+        match self.swap(trash, &place).await {
+            Ok(made) => Ok(made),
+            Err(error) => {
+                trash.give_back(&place).await;
+                Err(error)
+            }
+        }
+    }
+    /// A place in the trash for the file that has the name; none where nothing is kept, or it has gone meanwhile.
+    async fn place(&self, trash: &Trash) -> Result<Option<Vec<u8>>> {
+        let error = match trash.place(&self.path).await {
+            Err(error) if error.is_not_found() => error,
+            place => return place,
+        };
+        match self.volume.try_stat(&self.path, false).await? {
+            Some(_) => Err(error),
+            None => Ok(None),
+        }
+    }
+    async fn swap(&mut self, trash: &Trash, place: &[u8]) -> Result<Attributes> {
+        let inode = self.fill_unnamed().await?;
+        let made = self.volume.link_inode(inode, place, false).await?;
+        self.unnamed = None;
+        let swapped = trash.swap(place, &self.path).await;
+        if let Err(error) = &swapped
+            && !error.is_unknown()
+        {
+            // It is the new file that is there.
+            drop(self.volume.unlink(place).await);
+        }
+        self.volume.release(inode).await?;
+        swapped.map(|()| made)
+    }
+    /// Makes everything durable.
+    async fn complete(&mut self) -> Result<()> {
         self.body.flush().await.map_err(|e| e.named(&shown(&self.path)))?;
         while self.body.places.awaited() > 0 {
             self.take_place().await?;
         }
-        self.check_session().await?;
-        if self.unnamed.is_some() {
-            return self.finish_unnamed().await;
-        }
+        self.check_session().await
+    }
+    /// Creates the file with its contents.
+    async fn create(&mut self, exclusive: bool) -> Result<Attributes> {
         let (uid, gid) = self.options.owner.unwrap_or_default();
         let request = CreateRequest {
             mode: REGULAR | self.options.mode,
             layout: self.options.layout.to_bits(),
-            exclusive: self.options.exclusive,
-            replace: !self.options.exclusive,
+            exclusive,
+            replace: !exclusive,
             size: self.len(),
             mtime_ns: self.options.mtime_ns,
             set_owner: self.options.owner.is_some(),
@@ -204,9 +282,7 @@ impl FileWriter {
                 None => volume.create(path, request).await,
             }
         };
-        let made = self.body.places.publish(create).await?;
-        self.tidy().await;
-        Ok(made)
+        self.body.places.publish(create).await
     }
 
     /// Members may have failed while it was written.
@@ -216,7 +292,17 @@ impl FileWriter {
         }
     }
 
-    async fn finish_unnamed(&mut self) -> Result<Attributes> {
+    async fn finish_unnamed(&mut self, exclusive: bool) -> Result<Attributes> {
+        let inode = self.fill_unnamed().await?;
+        let made = self.volume.link_inode(inode, &self.path, !exclusive).await?;
+        // It has its name: letting go of it is all that is left.
+        self.unnamed = None;
+        self.volume.release(inode).await?;
+        Ok(made)
+    }
+
+    /// Gives the file without a name all that it is to have.
+    async fn fill_unnamed(&mut self) -> Result<u64> {
         // Again without extents when the file ends with a hole.
         self.publish_part(self.len()).await?;
         let inode = self.unnamed.ok_or_else(|| ClientError::protocol(&shown(&self.path), "the file was not begun"))?;
@@ -224,12 +310,7 @@ impl FileWriter {
             let request = SetattrRequest { valid: 0b110, uid, gid, ..Default::default() };
             self.volume.setattr(inode, &self.path, request).await?;
         }
-        let made = self.volume.link_inode(inode, &self.path, !self.options.exclusive).await?;
-        // It has its name: letting go of it is all that is left.
-        self.unnamed = None;
-        self.volume.release(inode).await?;
-        self.tidy().await;
-        Ok(made)
+        Ok(inode)
     }
 }
 

@@ -122,9 +122,38 @@ impl Trash {
 
     /// Moves something into the trash. False: it is not to be kept, remove it.
     pub async fn put(&self, path: &[u8]) -> Result<bool> {
+        let Some(place) = self.place(path).await? else { return Ok(false) };
+        if let Err(error) = self.volume.rename(path, &place, RenameMode::NoReplace).await {
+            self.give_back(&place).await;
+            return Err(error);
+        }
+        Ok(true)
+    }
+
+    /// Puts what is at `new` in the place of the file at `path`, which goes to the trash: one step, so that there is always one of the two
+    /// at `path`. `new` is a path that [`place`](Self::place) gave, and is where the old file is afterwards.
+    pub async fn swap(&self, new: &[u8], path: &[u8]) -> Result<()> {
+        match self.volume.rename(new, path, RenameMode::Exchange).await {
+            // Somebody removed it meanwhile.
+            Err(error) if error.is_not_found() => {
+                self.volume.rename(new, path, RenameMode::NoReplace).await?;
+                self.give_back(new).await;
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// A place that was not needed. If this fails it goes with its bucket.
+    pub async fn give_back(&self, place: &[u8]) {
+        drop(self.volume.rmdir(above(place)).await);
+    }
+
+    /// Makes a place in the trash for what is at a path; `None`: it is not to be kept.
+    pub async fn place(&self, path: &[u8]) -> Result<Option<Vec<u8>>> {
         let keep = self.keep_of(path).await?;
         if keep.is_zero() || is_in_trash(path) {
-            return Ok(false);
+            return Ok(None);
         }
         let attributes = self.volume.stat(path, false).await?;
         let bucket = self.bucket(keep).await?;
@@ -132,17 +161,12 @@ impl Trash {
         let unique = format!("{}-{}", attributes.inode, now().as_nanos());
         let entry = joined(&[&bucket, unique.as_bytes()]);
         let made = self.volume.mkdir(&entry, 0o700, 0).await?;
-        let noted = self.volume.set_xattr(made.inode, PATH_ATTRIBUTE, path, 0).await;
-        let moved = match noted {
-            Ok(()) => self.volume.rename(path, &joined(&[&entry, name]), RenameMode::NoReplace).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = moved {
-            // Nothing is in it; if this fails it goes with the bucket.
-            drop(self.volume.rmdir(&entry).await);
+        let place = joined(&[&entry, name]);
+        if let Err(error) = self.volume.set_xattr(made.inode, PATH_ATTRIBUTE, path, 0).await {
+            self.give_back(&place).await;
             return Err(error);
         }
-        Ok(true)
+        Ok(Some(place))
     }
 
     /// The directory for what is removed now, made if it is not there.

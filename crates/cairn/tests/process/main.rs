@@ -39,6 +39,7 @@ mod older;
 mod proxy;
 mod refusals;
 mod repair;
+mod replace;
 mod requests;
 mod rescue;
 mod sessions;

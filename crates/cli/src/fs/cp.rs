@@ -11,10 +11,10 @@ use crate::report::{Done, Report};
 use crate::transfer::rechunk::Rechunk;
 use crate::transfer::remote_dir::{DirShared, RemoteDir};
 use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_dir, make_symlink, open_directory};
+use crate::transfer::replace::Replacing;
 use crate::transfer::{LARGE_IN_FLIGHT, SMALL_IN_FLIGHT, SMALL_MAX, digest};
 use crate::walk::{Node, Step, Walk};
 use cairn_client::{FileReader, FileWriter, RemotePath, Volume};
-use cairn_types::ErrorCode;
 use cairn_wire::meta::Attributes;
 use clap::Args;
 use std::ffi::OsString;
@@ -90,7 +90,9 @@ impl CpArgs {
         let (volume, ready) = open_directory(context, &into).await?;
         let (running, mut all_done) = mpsc::channel(1);
         let room = Arc::new(Semaphore::new(DIRECTORIES_IN_FLIGHT));
-        let dirs = Arc::new(DirShared { volume, report: report.clone(), room, running });
+        let client = context.client_of(into.cluster.as_deref()).await?;
+        let replacing = Replacing::new(options.replace, client, volume.clone());
+        let dirs = Arc::new(DirShared { volume, report: report.clone(), replacing, room, running });
         let root = RemoteDir::existing(dirs.clone(), into, ready);
         let copy = Arc::new(Copy { from: source.volume.clone(), within, dirs, options, report: report.clone() });
         let work = async {
@@ -192,7 +194,7 @@ impl Copy {
         let at = above.at.join(name);
         let options = self.options.write_options(&ready, &meta_of(node));
         let volume = &self.dirs.volume;
-        if options.exclusive && !ready.is_new && volume.try_stat(&at.path, false).await?.is_some() {
+        if !self.dirs.replacing.may_store(&ready, &at).await? {
             return Ok(Made::Kept);
         }
         let mut writer = volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;
@@ -201,7 +203,7 @@ impl Copy {
             let shared = writer.share(&node.attributes).await.map_err(|e| e.named_for(&at))?;
             if shared {
                 self.report.progress().add_bytes(node.attributes.size);
-                return finish(writer, &at, options.exclusive).await.map(|made| match made {
+                return self.finish(writer, &at).await.map(|made| match made {
                     Some(_) => Made::Done(Done::File(node.attributes.size)),
                     None => Made::Kept,
                 });
@@ -223,7 +225,7 @@ impl Copy {
             pushed.map_err(|e| e.named_for(&at))?;
         }
         rechunk.finish(&mut writer).await.map_err(|e| e.named_for(&at))?;
-        let Some(made) = finish(writer, &at, options.exclusive).await? else { return Ok(Made::Kept) };
+        let Some(made) = self.finish(writer, &at).await? else { return Ok(Made::Kept) };
         if self.options.checksum {
             let reader = FileReader::new(volume, made, &at.to_string(), 0, u64::MAX);
             let (source, copy) = (sum.finish(), digest::of_remote(reader).await?);
@@ -234,13 +236,10 @@ impl Copy {
         }
         Ok(Made::Done(Done::File(node.attributes.size)))
     }
-}
 
-/// The file under its name; `None` if somebody made one there first that is to be kept.
-async fn finish(writer: FileWriter, at: &RemotePath, exclusive: bool) -> Result<Option<Attributes>> {
-    match writer.finish().await {
-        Err(error) if exclusive && error.code() == Some(ErrorCode::Exists) => Ok(None),
-        result => Ok(Some(result.map_err(|e| e.named_for(at))?)),
+    /// The file under its name; `None` if somebody made one there first that is to be kept.
+    async fn finish(&self, writer: FileWriter, at: &RemotePath) -> Result<Option<Attributes>> {
+        self.dirs.replacing.finish(writer, at, &self.report).await
     }
 }
 

@@ -2,8 +2,11 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::mode::is_directory;
 use crate::remote::{NamedFor, Target, expand_all, remote_target};
-use crate::report::Done;
+use crate::report::{Done, Report};
+use crate::transfer::Overwrite;
+use crate::transfer::replace::{ReplaceOptions, Replacing};
 use cairn_client::{RemotePath, RenameMode, Volume};
 use clap::Args;
 use std::ffi::OsString;
@@ -16,6 +19,12 @@ pub struct MvArgs {
     /// Refuse to replace what exists
     #[arg(short, long)]
     no_clobber: bool,
+    /// Ask before a file is replaced
+    #[arg(short, long, conflicts_with_all = ["no_clobber", "exchange"])]
+    interactive: bool,
+    /// What is replaced is removed for good, not moved to the trash
+    #[arg(long)]
+    skip_trash: bool,
     /// Swap source and target; both have to exist
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
@@ -35,6 +44,9 @@ async fn check_not_same(volume: &Volume, from: &RemotePath, to: &RemotePath) -> 
 impl MvArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
         let Some(last) = self.paths.pop() else { return Ok(()) };
+        let options =
+            ReplaceOptions { overwrite: Overwrite::Replace, ask: self.interactive, skip_trash: self.skip_trash };
+        options.check()?;
         let report = context.plain_report();
         let sources = expand_all(context, &self.paths, false, &report).await;
         if sources.is_empty() {
@@ -54,15 +66,33 @@ impl MvArgs {
                 Target::Into(directory) => directory.join(source.at.name()),
                 Target::As(to) => to.clone(),
             };
-            match self.rename(context, &source.at, &to, mode).await {
-                Ok(()) => report.done(Done::File(0)),
+            match self.rename(context, &source.at, &to, mode, options, &report).await {
+                Ok(true) => report.done(Done::File(0)),
+                Ok(false) => report.skipped(),
                 Err(error) => report.fail(&error),
             }
+        }
+        let replaced = report.replacements();
+        if replaced > 0 && !context.args.quiet && !context.args.json {
+            let (files, where_to) = (
+                if replaced == 1 { "file" } else { "files" },
+                if self.skip_trash { "" } else { "; cairn fs trash has what is kept" },
+            );
+            report.warn(&format!("{replaced} {files} replaced{where_to}"));
         }
         report.finish()
     }
 
-    async fn rename(&self, context: &Context, from: &RemotePath, to: &RemotePath, mode: RenameMode) -> Result<()> {
+    /// False: it was asked, and the answer was no.
+    async fn rename(
+        &self,
+        context: &Context,
+        from: &RemotePath,
+        to: &RemotePath,
+        mode: RenameMode,
+        options: ReplaceOptions,
+        report: &Report,
+    ) -> Result<bool> {
         if !context.same_volume(from, to)? {
             let text =
                 format!("{from} and {to} are in different volumes; copy with cairn fs cp -r, then remove the source");
@@ -72,9 +102,22 @@ impl MvArgs {
         if mode != RenameMode::Exchange {
             check_not_same(&volume, from, to).await?;
         }
+        if mode == RenameMode::Replace {
+            let client = context.client_of(from.cluster.as_deref()).await?;
+            let replacing = Replacing::new(options, client, volume.clone());
+            let there = volume.try_stat(&to.path, false).await.map_err(|error| error.named_for(to))?;
+            if self.interactive && there.is_some_and(|there| !is_directory(there.mode)) && !replacing.ask(to).await? {
+                return Ok(false);
+            }
+            if replacing.move_over(from, to).await? {
+                report.replaced();
+            }
+            return Ok(true);
+        }
         volume.rename(&from.path, &to.path, mode).await.map_err(|error| match error.code() {
             Some(cairn_types::ErrorCode::Exists | cairn_types::ErrorCode::NotEmpty) => error.named_for(to).into(),
-            _ => error.named(&format!("{from} to {to}")).into(),
-        })
+            _ => CliError::from(error.named(&format!("{from} to {to}"))),
+        })?;
+        Ok(true)
     }
 }

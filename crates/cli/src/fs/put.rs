@@ -92,7 +92,8 @@ impl PutArgs {
         check_locals(&sources)?;
         check_wish(context, &into, options.layout).await?;
         let (volume, ready) = open_directory(context, &into).await?;
-        upload(&volume, into, ready, sources, options, report.clone()).await;
+        let client = context.client_of(into.cluster.as_deref()).await?;
+        upload((&client, &volume), into, ready, sources, options, report.clone()).await;
         Ok(())
     }
 }

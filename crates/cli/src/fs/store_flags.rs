@@ -5,14 +5,36 @@ use crate::fs::layout::parse_layout;
 use crate::report::Report;
 use crate::transfer::Overwrite;
 use crate::transfer::remote_make::MakeOptions;
+use crate::transfer::replace::ReplaceOptions;
 use clap::Args;
 use std::time::Instant;
 
+/// What becomes of files that are in the way.
 #[derive(Args, Debug)]
-pub struct StoreFlags {
+pub struct ReplaceFlags {
     /// Leave what exists as it is, instead of replacing it
     #[arg(short, long)]
     no_clobber: bool,
+    /// Ask before a file is replaced
+    #[arg(short, long, conflicts_with = "no_clobber")]
+    interactive: bool,
+    /// What is replaced is removed for good, not moved to the trash
+    #[arg(long)]
+    skip_trash: bool,
+}
+
+impl ReplaceFlags {
+    pub fn options(&self) -> Result<ReplaceOptions> {
+        let overwrite = overwrite(self.no_clobber);
+        let options = ReplaceOptions { overwrite, ask: self.interactive, skip_trash: self.skip_trash };
+        options.check().map(|()| options)
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct StoreFlags {
+    #[command(flatten)]
+    replace: ReplaceFlags,
     /// Keep owner and group too (root may give files away)
     #[arg(short, long)]
     preserve: bool,
@@ -28,7 +50,7 @@ impl StoreFlags {
     pub fn options(&self) -> Result<MakeOptions> {
         Ok(MakeOptions {
             layout: self.layout.as_deref().map(parse_layout).transpose()?,
-            overwrite: overwrite(self.no_clobber),
+            replace: self.replace.options()?,
             owner: self.preserve,
             checksum: self.checksum,
         })

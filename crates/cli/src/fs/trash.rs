@@ -7,7 +7,7 @@ use crate::mode;
 use crate::remote::{NamedFor, find};
 use crate::table::{Align, Table};
 use cairn_client::trash::{KEEP_ATTRIBUTE, Trash, Trashed, is_in_trash};
-use cairn_client::{RemotePath, Volume};
+use cairn_client::{Client, RemotePath, Volume};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::manager::{GetConfigRequest, GetConfigResponse};
@@ -77,11 +77,16 @@ impl TrashArgs {
 pub async fn trash_of(context: &Context, at: &RemotePath) -> Result<Trash> {
     let volume = context.volume(at).await?;
     let client = context.client_of(at.cluster.as_deref()).await?;
+    trash_with(&client, &volume).await
+}
+
+/// The same, where client and volume are at hand.
+pub async fn trash_with(client: &Client, volume: &Volume) -> Result<Trash> {
     let answer: GetConfigResponse =
         client.manager("asking for the settings", Opcode::GetConfig, &GetConfigRequest {}).await?;
     let said = answer.items.iter().find(|item| item.key == "trash_expiry");
     let keep = said.and_then(|item| parse_duration(&item.value)).unwrap_or(KEEP_DEFAULT);
-    Ok(Trash::new(&volume, keep))
+    Ok(Trash::new(volume, keep))
 }
 
 async fn list(context: &Context, volume: &Volume, at: &RemotePath, all: bool) -> Result<()> {

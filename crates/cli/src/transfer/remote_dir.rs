@@ -3,6 +3,7 @@
 //! Everybody who still puts something into it, or below it, holds an `Arc`. When the last one goes, attributes that
 //! must come last (times, a mode that forbids writing) are set.
 use crate::report::Report;
+use crate::transfer::replace::Replacing;
 use cairn_client::{RemotePath, Volume};
 use cairn_types::Layout;
 use cairn_wire::meta::SetattrRequest;
@@ -30,6 +31,8 @@ enum State {
 pub struct DirShared {
     pub volume: Volume,
     pub report: Arc<Report>,
+    /// What becomes of files that are in the way.
+    pub replacing: Replacing,
     /// Calls in flight for directories. Fair, so that those to be finished do not pile up behind new ones.
     pub room: Arc<Semaphore>,
     /// Held by everything that runs; the copy is over when all clones are gone.

@@ -7,7 +7,8 @@ use crate::remote::NamedFor;
 use crate::report::{Done, Report};
 use crate::transfer::Overwrite;
 use crate::transfer::remote_dir::{DirShared, Ready, RemoteDir};
-use cairn_client::{RemotePath, RenameMode, Volume, WriteOptions};
+use crate::transfer::replace::ReplaceOptions;
+use cairn_client::{RemotePath, Volume, WriteOptions};
 use cairn_env::{FastRng, Rng};
 use cairn_types::{ErrorCode, Layout};
 use cairn_wire::meta::{Attributes, SetattrRequest};
@@ -34,7 +35,7 @@ pub struct Meta {
 pub struct MakeOptions {
     /// Of new files and directories; without it that of the directory above.
     pub layout: Option<Layout>,
-    pub overwrite: Overwrite,
+    pub replace: ReplaceOptions,
     /// Owners too.
     pub owner: bool,
     /// Read everything again and compare.
@@ -71,7 +72,7 @@ impl MakeOptions {
             // 0 means "now" on the wire.
             mtime_ns: meta.mtime_ns.max(1),
             layout: self.layout.unwrap_or(ready.layout),
-            exclusive: self.overwrite == Overwrite::Keep,
+            exclusive: self.replace.overwrite == Overwrite::Keep,
             owner: self.owner.then_some(meta.owner),
         }
     }
@@ -174,7 +175,7 @@ pub async fn make_symlink(
     let Some(ready) = dir.ready().await else { return Ok(Made::NoDirectory) };
     let made = match shared.volume.symlink_at(ready.inode, at.name(), &at.path, target).await {
         Err(error) if error.code() == Some(ErrorCode::Exists) => {
-            if options.overwrite == Overwrite::Keep {
+            if options.replace.overwrite == Overwrite::Keep || !shared.replacing.may_store(&ready, at).await? {
                 return Ok(Made::Kept);
             }
             replace_by_symlink(shared, ready, at, target).await?
@@ -197,10 +198,20 @@ async fn replace_by_symlink(shared: &DirShared, ready: Ready, at: &RemotePath, t
     let temp = at.parent().join(&temp);
     let made = shared.volume.symlink_at(ready.inode, temp.name(), &temp.path, target).await;
     let made = made.map_err(|e| e.named_for(at))?.attributes;
-    if let Err(error) = shared.volume.rename(&temp.path, &at.path, RenameMode::Replace).await {
-        // What could not be moved is not left behind; if that fails too, the first error tells more.
-        drop(shared.volume.unlink_at(ready.inode, temp.name(), &temp.path).await);
-        return Err(error.named_for(at).into());
+    match shared.replacing.move_over(&temp, at).await {
+        Ok(replaced) => {
+            if replaced {
+                shared.report.replaced();
+            }
+            Ok(made)
+        }
+        Err(error) => {
+            // What could not be moved is not left behind, unless it is what was there by now; if that fails too, the first error tells more.
+            let is_link = shared.volume.try_stat(&temp.path, false).await;
+            if is_link.is_ok_and(|there| there.is_some_and(|there| there.inode == made.inode)) {
+                drop(shared.volume.unlink_at(ready.inode, temp.name(), &temp.path).await);
+            }
+            Err(error)
+        }
     }
-    Ok(made)
 }

@@ -12,8 +12,9 @@ use crate::error::{CliError, Result};
 use crate::report::Report;
 use crate::transfer::remote_dir::{DirShared, Ready, RemoteDir};
 use crate::transfer::remote_make::{MakeOptions, Meta, make_dir};
+use crate::transfer::replace::Replacing;
 use crate::transfer::{LARGE_IN_FLIGHT, SMALL_IN_FLIGHT};
-use cairn_client::{RemotePath, Volume};
+use cairn_client::{Client, RemotePath, Volume};
 use cairn_env::buf::{AlignedBuf, BufPool};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub(super) struct Item {
 
 /// Stores all sources in the directory `into`; failures are in the report.
 pub async fn upload(
-    volume: &Volume,
+    (client, volume): (&Client, &Volume),
     into: RemotePath,
     ready: Ready,
     sources: Vec<Source>,
@@ -73,7 +74,8 @@ pub async fn upload(
 ) {
     let (running, mut all_done) = mpsc::channel(1);
     let room = Arc::new(Semaphore::new(DIRECTORIES_IN_FLIGHT));
-    let dirs = Arc::new(DirShared { volume: volume.clone(), report: report.clone(), room, running });
+    let replacing = Replacing::new(options.replace, client.clone(), volume.clone());
+    let dirs = Arc::new(DirShared { volume: volume.clone(), report: report.clone(), replacing, room, running });
     let root = RemoteDir::existing(dirs.clone(), into, ready);
     let pool = BufPool::new(POOL_BYTES);
     let upload = Arc::new(Upload { volume: volume.clone(), options, report: report.clone(), pool, dirs });

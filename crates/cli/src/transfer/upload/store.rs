@@ -4,13 +4,13 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::remote::NamedFor;
 use crate::report::{Done, Report};
+use crate::transfer::digest;
 use crate::transfer::local_file::Part;
-use crate::transfer::remote_dir::{Ready, RemoteDir};
+use crate::transfer::remote_dir::RemoteDir;
 use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_symlink, open_directory};
-use crate::transfer::{Overwrite, digest};
-use cairn_client::{FileReader, RemotePath};
+use crate::transfer::replace::Replacing;
+use cairn_client::{FileReader, FileWriter, RemotePath};
 use cairn_env::buf::AlignedBuf;
-use cairn_types::ErrorCode;
 use cairn_wire::meta::Attributes;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -26,18 +26,13 @@ pub(super) async fn small(upload: &Upload, item: Item, data: AlignedBuf) {
 async fn try_small(upload: &Upload, item: Item, data: AlignedBuf) -> Result<Made> {
     let Some(ready) = item.dir.ready().await else { return Ok(Made::NoDirectory) };
     let at = item.dir.at.join(&item.name);
-    if is_kept(upload, &ready, &at).await? {
+    if !upload.dirs.replacing.may_store(&ready, &at).await? {
         return Ok(Made::Kept);
     }
     let options = upload.options.write_options(&ready, &item.opened.meta);
-    let bytes = data.len() as u64;
-    let stored = async {
-        let mut writer = upload.volume.write_at(ready.inode, &at.path, options).await?;
-        writer.push(data.freeze()).await?;
-        writer.finish().await
-    }
-    .await;
-    finish(upload, item, at, bytes, stored).await
+    let mut writer = upload.volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;
+    writer.push(data.freeze()).await.map_err(|e| e.named_for(&at))?;
+    finish(upload, item, at, writer).await
 }
 
 pub(super) async fn large(upload: &Upload, item: Item) {
@@ -48,7 +43,7 @@ pub(super) async fn large(upload: &Upload, item: Item) {
 async fn try_large(upload: &Upload, item: Item) -> Result<Made> {
     let Some(ready) = item.dir.ready().await else { return Ok(Made::NoDirectory) };
     let at = item.dir.at.join(&item.name);
-    if is_kept(upload, &ready, &at).await? {
+    if !upload.dirs.replacing.may_store(&ready, &at).await? {
         return Ok(Made::Kept);
     }
     let options = upload.options.write_options(&ready, &item.opened.meta);
@@ -73,23 +68,13 @@ async fn try_large(upload: &Upload, item: Item) -> Result<Made> {
         reading.await.map_err(|error| CliError::usage(format!("{at}: the reading thread ended: {error}")))?;
     // Without `finish` nothing appears.
     read?;
-    let bytes = writer.len();
-    finish(upload, item, at, bytes, writer.finish().await).await
+    finish(upload, item, at, writer).await
 }
 
-async fn finish(
-    upload: &Upload,
-    item: Item,
-    at: RemotePath,
-    bytes: u64,
-    stored: cairn_client::Result<Attributes>,
-) -> Result<Made> {
-    let attributes = match stored {
-        Ok(attributes) => attributes,
-        Err(error) if upload.options.overwrite == Overwrite::Keep && error.code() == Some(ErrorCode::Exists) => {
-            return Ok(Made::Kept);
-        }
-        Err(error) => return Err(error.named_for(&at).into()),
+async fn finish(upload: &Upload, item: Item, at: RemotePath, writer: FileWriter) -> Result<Made> {
+    let bytes = writer.len();
+    let Some(attributes) = upload.dirs.replacing.finish(writer, &at, &upload.report).await? else {
+        return Ok(Made::Kept);
     };
     if item.opened.is_small() {
         upload.report.progress().add_bytes(bytes);
@@ -123,18 +108,6 @@ async fn compare(upload: &Upload, item: &Arc<Item>, at: &RemotePath, attributes:
     Err(CliError::Mismatch { what: at.to_string(), verb: "stored", detail })
 }
 
-/// There is a file, and it is to be kept.
-async fn is_kept(upload: &Upload, ready: &Ready, at: &RemotePath) -> Result<bool> {
-    if upload.options.overwrite == Overwrite::Replace || ready.is_new {
-        return Ok(false);
-    }
-    match upload.volume.lookup(ready.inode, at.name(), &at.path).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error.named_for(at).into()),
-    }
-}
-
 pub(super) async fn symlink(upload: &Upload, dir: &RemoteDir, name: &[u8], target: &[u8], meta: &Meta) {
     let at = dir.at.join(name);
     let result = make_symlink(&upload.dirs, dir, &at, target, meta, &upload.options).await;
@@ -144,6 +117,13 @@ pub(super) async fn symlink(upload: &Upload, dir: &RemoteDir, name: &[u8], targe
 pub(super) async fn stdin(context: &Context, at: &RemotePath, options: MakeOptions, report: &Report) -> Result<()> {
     let (volume, ready) = open_directory(context, &at.parent()).await?;
     let volume = &volume;
+    if options.replace.ask {
+        return Err(CliError::usage(
+            "-i reads answers from standard input, which is what is stored here; use -n, or nothing",
+        ));
+    }
+    let client = context.client_of(at.cluster.as_deref()).await?;
+    let replacing = Replacing::new(options.replace, client, volume.clone());
     let meta = Meta { mode: 0o666 & !context.umask, atime_ns: 0, mtime_ns: 0, owner: (0, 0) };
     let mut write = MakeOptions { owner: false, ..options }.write_options(&ready, &meta);
     write.mtime_ns = 0;
@@ -159,7 +139,10 @@ pub(super) async fn stdin(context: &Context, at: &RemotePath, options: MakeOptio
         writer.push(part.freeze()).await.map_err(|e| e.named_for(at))?;
     }
     let bytes = writer.len();
-    let made = writer.finish().await.map_err(|e| e.named_for(at))?;
+    let Some(made) = replacing.finish(writer, at, report).await? else {
+        report.skipped();
+        return Ok(());
+    };
     if options.checksum {
         let reader = FileReader::new(volume, made, &at.to_string(), 0, u64::MAX);
         let (local, remote) = (sum.finish(), digest::of_remote(reader).await?);
