@@ -9,7 +9,7 @@ use cairn_data::{DataConfig, DataEnv, DataServer};
 use cairn_env::{BufPool, Clock, Disk, FastRng, OsRng, PatientDisk, RealClock, RealDisk, Rng};
 use cairn_jobs::{JobWorker, WorkerConfig};
 use cairn_manager::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
-use cairn_meta::{MetaConfig, MetaServer};
+use cairn_meta::{ListTeller, MetaConfig, MetaServer};
 use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration, Settings};
 use cairn_raft_host::{HostConfig, MarkBook, RaftHost, RaftService, RpcTransport};
 use cairn_rpc::leader::LeaderClient;
@@ -573,6 +573,10 @@ fn start_agent(
     let marks = Arc::new(MarkKeeper { book: ground.marks.clone() });
     let teller = Arc::new(ClockTeller(ground.clock.clone()));
     let mut contributors: Vec<Arc<dyn Contributor>> = vec![keeper, ground.addresses.clone(), marks, teller];
+    if spec.meta {
+        let (disk, uuid) = (ground.dir.lock().disk().clone(), label.uuid);
+        contributors.push(Arc::new(ListTeller::new(disk, uuid)));
+    }
     if let Some(data) = &roles.data {
         contributors.push(Arc::new(data.clone()));
     }

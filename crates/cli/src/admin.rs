@@ -106,6 +106,7 @@ impl AdminArgs {
 /// All that the manager tells, with its map, for a command that shows some of it.
 async fn status(context: &Context) -> Result<(StatusResponse, ClusterMap)> {
     context.only_looks();
+    context.managers_only();
     full_status(context).await
 }
 

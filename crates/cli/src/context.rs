@@ -35,6 +35,8 @@ pub struct Context {
     stale: OnceLock<StaleReads>,
     /// Where managers answer and none leads, that is soon said.
     only_looks: AtomicBool,
+    /// It talks to managers alone.
+    managers_only: AtomicBool,
     /// File mode mask of the process.
     pub umask: u32,
     /// What is to be known when a signal ends the command now.
@@ -58,6 +60,7 @@ impl Context {
             out,
             stale: OnceLock::new(),
             only_looks: AtomicBool::new(false),
+            managers_only: AtomicBool::new(false),
             umask: mask.bits(),
             interrupted,
             tasks: Tasks::default(),
@@ -69,6 +72,10 @@ impl Context {
     pub fn allow_stale(&self, stale: StaleReads) {
         // A command says it once.
         let _ = self.stale.set(stale);
+    }
+    /// This command talks to managers alone, also to those that wait for nodes. To be said before anything is connected.
+    pub fn managers_only(&self) {
+        self.managers_only.store(true, Ordering::Relaxed);
     }
     /// This command only looks how the cluster is: if no manager leads, that is what it has to say, and soon. To be said before anything is
     /// connected.
@@ -151,6 +158,7 @@ impl Context {
             },
             hedge: self.args.hedge(),
             stale: self.stale.get().copied(),
+            managers_only: self.managers_only.load(Ordering::Relaxed),
             ..ConnectOptions::new(addresses)
         };
         let client = Client::connect(options).await.map_err(|error| match error {

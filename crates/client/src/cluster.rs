@@ -80,6 +80,7 @@ pub(crate) struct Cluster {
     pub(crate) first_contact: Option<FirstContact>,
     /// Whether answers of servers that do not lead are taken.
     pub(crate) stale: Stale,
+    pub(crate) managers_only: bool,
     /// State of striped reads.
     pub(crate) shards: ShardReads,
     /// Disks that new chunks are opened without.
@@ -115,6 +116,7 @@ impl Cluster {
             patience,
             first_contact: None,
             stale: Stale::default(),
+            managers_only: false,
             shards: ShardReads::new(HedgeBounds::default()),
             suspects: Suspects::default(),
             abandoned: Abandoned::default(),
@@ -317,7 +319,11 @@ impl Cluster {
     /// From the leading manager; where that was allowed, from any other one if it does not answer.
     async fn fetch_map(&self) -> Result<ClusterMap> {
         let what = "fetching the cluster map";
-        let request = GetMapRequest { since_version: self.view().version, ..GetMapRequest::default() };
+        let request = GetMapRequest {
+            since_version: self.view().version,
+            managers_only: self.managers_only,
+            ..GetMapRequest::default()
+        };
         if self.stale.allows(Opcode::GetMap).is_none() {
             return self.manager(what, Opcode::GetMap, &request).await;
         }

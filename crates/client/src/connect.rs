@@ -37,6 +37,8 @@ pub struct ConnectOptions {
     pub hedge: HedgeBounds,
     /// Reads may be answered by servers that do not lead, when who leads does not answer; `None`: never.
     pub stale: Option<StaleReads>,
+    /// Managers alone will be talked to: also those that wait for nodes after their state was restored.
+    pub managers_only: bool,
     /// Runtimes of one thread each, whose threads say so by [`belong_to`](crate::belong_to); each gets connections of its
     /// own. None: the connections are at home in the runtime that connects.
     pub runtimes: Vec<tokio::runtime::Handle>,
@@ -55,6 +57,7 @@ impl ConnectOptions {
             bulk_connections: 2,
             hedge: HedgeBounds::default(),
             stale: None,
+            managers_only: false,
             runtimes: Vec::new(),
         }
     }
@@ -82,6 +85,7 @@ impl Client {
         cluster.first_contact =
             Some(FirstContact { silent: options.connect_patience, leaderless: options.leader_patience });
         cluster.stale = Stale::new(options.stale);
+        cluster.managers_only = options.managers_only;
         cluster.refresh().await?;
         cluster.first_contact = None;
         cluster.shards = ShardReads::new(options.hedge);
@@ -99,6 +103,7 @@ impl Client {
         cluster.first_contact =
             Some(FirstContact { silent: options.connect_patience, leaderless: options.leader_patience });
         cluster.stale = Stale::new(options.stale);
+        cluster.managers_only = options.managers_only;
         cluster.refresh().await?;
         cluster.first_contact = None;
         Ok(Client { cluster: Arc::new(cluster), who: options.who })

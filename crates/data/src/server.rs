@@ -43,6 +43,7 @@ mod restore;
 mod retired;
 mod scrub;
 mod seal_old;
+mod seen;
 mod settle;
 mod several;
 mod slot;
@@ -56,7 +57,7 @@ mod word;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use cairn_env::Clock;
 use cairn_rpc::{Client, Reply, Request, Service};
@@ -106,6 +107,8 @@ pub(crate) struct Inner {
     /// Asks the agent for a heartbeat now.
     poke: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     report_at: Mutex<(DiskId, PgId)>,
+    /// Registrations so far: each tells the next page of groups.
+    told_page: AtomicUsize,
     copies: tokio::sync::Semaphore,
     /// Blocks that are healed at the same time.
     heals: tokio::sync::Semaphore,

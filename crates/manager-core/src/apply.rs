@@ -10,6 +10,7 @@ mod pgs;
 mod register;
 mod remove;
 mod replace;
+mod take_up;
 mod volumes;
 
 use crate::command::Command;
@@ -88,7 +89,14 @@ impl State {
             _ if self.cluster.is_none() => {
                 Err(WireError::new(ErrorCode::Unavailable, "the cluster is not initialized yet; repeat"))
             }
+            Command::TakeUp(c) => self.take_up(time, c, raised),
+            Command::ActivateLevel(c) => {
+                self.level = self.level.max(c.level);
+                Ok(Outcome::Done)
+            }
             Command::PutManager(c) => self.put_manager(time, c),
+            // What was forgotten must not be decided again, and no number be given twice.
+            _ if self.waits() => Err(crate::restored::waiting()),
             Command::Register(c) => self.register(time, c, raised),
             Command::NodesDown(c) => self.nodes_down(time, c, raised),
             Command::DiskStates(c) => self.disk_states(time, c, raised),
@@ -118,10 +126,6 @@ impl State {
             Command::AssignJob(c) => self.assign_job(c),
             Command::ReportJob(c) => self.report_job(time, c),
             Command::CancelJob(c) => self.cancel_job(time, c),
-            Command::ActivateLevel(c) => {
-                self.level = self.level.max(c.level);
-                Ok(Outcome::Done)
-            }
             Command::Note(c) => Ok(self.note(time, c)),
             Command::SetGray(c) => self.set_gray(time, c),
             Command::PartitionMarks(c) => self.partition_marks(c),

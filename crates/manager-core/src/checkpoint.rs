@@ -72,7 +72,7 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         full
     };
     let head = HeadRecord::new(state.cluster.as_ref(), state.version, state.delta_floor, &state.next);
-    let head = HeadRecord { level: state.level, ..head };
+    let head = HeadRecord { level: state.level, restored: state.restored, ..head };
     let settings = state
         .config
         .changed()
@@ -190,6 +190,7 @@ impl Reader {
                 (state.version, state.delta_floor) = (head.version, head.delta_floor);
                 state.next = head.counters();
                 state.level = head.level;
+                state.restored = head.restored;
             }
             Body::Setting(setting) => set(&mut state.config, &setting)?,
             Body::Node(record) => {

@@ -18,7 +18,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38"
     )]
     pub command: Option<Command>,
 }
@@ -98,6 +98,8 @@ pub enum Command {
     PartitionMarks(PartitionMarks),
     #[prost(message, tag = "37")]
     DiskGenerations(DiskGenerations),
+    #[prost(message, tag = "38")]
+    TakeUp(crate::take_up::TakeUp),
 }
 
 /// How far members of meta partitions got, as they said.
@@ -615,7 +617,7 @@ impl Command {
             Self::SetVolume(_) => 4,
             Self::PartitionMarks(_) => 5,
             Self::SetPartitionMembers(command) if command.renew != 0 => 5,
-            Self::DiskGenerations(_) => 5,
+            Self::DiskGenerations(_) | Self::TakeUp(_) => 5,
             Self::Register(command) if command.disks.iter().any(|disk| disk.tells_generations) => 5,
             Self::ForcePg(command) if command.lost.is_empty() => 5,
             Self::ActivateLevel(command) => command.level,

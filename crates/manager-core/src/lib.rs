@@ -34,9 +34,11 @@ pub mod problems;
 pub mod rebuild;
 mod record;
 pub mod repair;
+pub mod restored;
 pub mod slowness;
 pub mod soft;
 pub mod state;
+pub mod take_up;
 pub mod volume_settings;
 
 pub use apply::{Applied, Outcome, Registered};

@@ -6,6 +6,7 @@ mod nodes;
 mod older;
 mod problem;
 mod refused;
+mod restored;
 
 pub use problem::{Problem, Problems, Severity};
 
@@ -23,6 +24,7 @@ const NAMED_MAX: usize = 4;
 /// Every problem that state and heartbeats show.
 pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
     let mut out = Problems::default();
+    restored::waiting(state, soft, &mut out);
     if let Some(why) = crate::first_volume::waits_for(state) {
         out.warning(why);
     }

@@ -25,9 +25,9 @@ use std::sync::Arc;
 mod disks;
 
 /// By so much epochs rise: the lost managers raised them by one at a time after what was found.
-const EPOCH_STEP: u64 = 1 << 20;
+pub(crate) const EPOCH_STEP: u64 = 1 << 20;
 /// Ids that may have been given to things that were not found.
-const ID_GAP: u32 = 1000;
+pub(crate) const ID_GAP: u32 = 1000;
 /// Beginning of the uuids of nodes and disks of which only the id is known; the id follows.
 const UNSEEN: &[u8; 12] = b"cairn:unseen";
 
@@ -124,7 +124,7 @@ pub(crate) fn unseen(id: u32) -> DiskUuid {
 }
 
 /// Nodes and disks share no number: the uuids of disks have the upper bit set.
-fn unseen_disk(id: DiskId) -> DiskUuid {
+pub(crate) fn unseen_disk(id: DiskId) -> DiskUuid {
     unseen(id.get() | 1 << 31)
 }
 

@@ -142,6 +142,8 @@ pub(crate) struct HeadRecord {
     /// The activated feature level.
     #[prost(uint32, tag = "15")]
     pub level: u32,
+    #[prost(message, optional, tag = "16")]
+    pub restored: Option<crate::restored::Restored>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -348,6 +350,7 @@ impl HeadRecord {
             jobs_begun: next.job - 1,
             events: next.event,
             level: 0,
+            restored: None,
         }
     }
 

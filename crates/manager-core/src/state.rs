@@ -79,6 +79,8 @@ pub struct State {
     pub(crate) events: VecDeque<Arc<cairn_wire::manager::Event>>,
     /// How far members of partitions got. Not part of the cluster map.
     pub(crate) marks: crate::marks::Marks,
+    /// The state is older than what it once gave.
+    pub(crate) restored: Option<crate::restored::Restored>,
     /// Nodes that are no part of the cluster any more.
     pub(crate) gone: BTreeSet<NodeId>,
     // Derived from the items.

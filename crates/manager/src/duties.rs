@@ -61,6 +61,9 @@ impl Manager {
             if self.permit().is_err() || !self.begin().await {
                 continue;
             }
+            if self.take_up().await {
+                continue;
+            }
             self.watch().await;
             self.default_volume().await;
             self.change_partitions();

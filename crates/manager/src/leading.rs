@@ -61,6 +61,10 @@ pub(crate) struct Leading {
     pub dropped: BTreeMap<(PartitionId, NodeId), Time>,
     /// Partitions whose change of members is being looked at.
     pub changing: BTreeSet<PartitionId>,
+    /// What nodes said that they know, for a state that was restored.
+    pub told: cairn_manager_core::take_up::AllTold,
+    /// A person gave up those that have not said it.
+    pub go_on: bool,
     /// Incarnations at whose addresses nobody listened, by node: that is said once.
     pub gone: BTreeMap<NodeId, u64>,
 }
@@ -89,6 +93,8 @@ impl Leading {
             managers: BTreeMap::new(),
             dropped: BTreeMap::new(),
             changing: BTreeSet::new(),
+            told: cairn_manager_core::take_up::AllTold::new(),
+            go_on: false,
             gone: BTreeMap::new(),
         }
     }

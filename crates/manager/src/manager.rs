@@ -7,6 +7,7 @@ use crate::leading::Leading;
 use crate::machine::{Replica, Waiter};
 use crate::metrics::Metrics;
 use cairn_env::{Clock, Rng};
+use cairn_manager_core::restored::{RESTORED_LEVEL, waiting};
 use cairn_manager_core::{Applied, Command, Outcome, State};
 use cairn_raft_host::{DropReason, GroupHandle, RaftHost, Role};
 use cairn_rpc::{Client, Identity};
@@ -49,6 +50,8 @@ pub(crate) struct Manager {
     pub probes: Mutex<crate::probe::Probes>,
     /// What nodes said of how far the managers got.
     pub witnesses: Mutex<crate::ops::marks::Witnesses>,
+    /// What this member has forgotten, as a person accepted, is being taken up from the nodes.
+    pub compared: AtomicBool,
     /// The log belongs to another cluster than the process's label: nothing is served.
     pub foreign: AtomicBool,
     pub me: Weak<Manager>,
@@ -113,7 +116,9 @@ impl Manager {
         &self,
         f: impl FnOnce(&State, &mut Leading) -> Result<T, WireError>,
     ) -> Result<T, WireError> {
+        let behind = self.must_compare();
         self.look(|state, leading| match state.cluster() {
+            Some(_) if behind || state.waits() => Err(waiting()),
             Some(_) => f(state, leading),
             None => Err(WireError::new(ErrorCode::Unavailable, "the cluster is being initialized; repeat")),
         })?
@@ -127,11 +132,20 @@ impl Manager {
     /// A command that a manager would not understand is not logged. The activation itself is decided on what all said.
     fn understood(&self, command: &Command) -> Result<(), WireError> {
         let (needed, active) = (command.level(), self.replica.read().level());
+        if self.must_compare() && matters(command) {
+            return Err(waiting());
+        }
         if needed <= active || matches!(command, Command::ActivateLevel(_)) {
             return Ok(());
         }
         let text = self.understanding().refusal("this", needed);
         Err(WireError::new(ErrorCode::NotSupported, text))
+    }
+
+    /// Whether this member has forgotten something and the nodes were not asked for it yet: managers of before do not know how.
+    pub(crate) fn must_compare(&self) -> bool {
+        let forgot = || self.log.get().is_some_and(|log| log.status().core.forgot);
+        !self.compared.load(Ordering::Relaxed) && forgot() && self.replica.read().level() >= RESTORED_LEVEL
     }
 
     /// Logs a command and waits until it is applied.
@@ -203,4 +217,13 @@ impl Manager {
         drop(leading);
         self.wake.notify_one();
     }
+}
+
+/// Whether a command gives numbers, or goes by what may have been forgotten.
+fn matters(command: &Command) -> bool {
+    let harmless = matches!(
+        command,
+        Command::TakeUp(_) | Command::InitCluster(_) | Command::ActivateLevel(_) | Command::PutManager(_)
+    );
+    !harmless
 }

@@ -13,6 +13,7 @@ mod pgs;
 mod register;
 mod renew;
 mod report;
+mod restored;
 mod session;
 mod status;
 mod volumes;

@@ -88,6 +88,7 @@ impl ManagerServer {
             granting: tokio::sync::Mutex::new(()),
             probes: Mutex::default(),
             witnesses: Mutex::default(),
+            compared: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             me: me.clone(),
             config,
@@ -282,6 +283,9 @@ impl Service for Desk {
             Some(Opcode::Hibernate) => self.serve(r, reply, |m, q| async move { m.hibernate(q).await }),
             Some(Opcode::ListEvents) => self.serve(r, reply, |m, q| async move { m.list_events(&q) }),
             Some(Opcode::ClearGray) => self.serve(r, reply, |m, q| async move { m.clear_gray(q).await }),
+            Some(Opcode::GoOn) => {
+                self.serve(r, reply, |m, _: cairn_wire::manager::GoOnRequest| async move { m.go_on().await });
+            }
             Some(Opcode::ForcePg) => self.serve(r, reply, |m, q| async move { m.force_pg(q).await }),
             other => {
                 let name = other.map_or("an operation of a later version", Opcode::name);

@@ -6,5 +6,6 @@ mod marks;
 mod moves;
 mod node;
 mod repair;
+mod restored;
 mod single;
 mod triple;

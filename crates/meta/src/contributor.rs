@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use cairn_node_agent::{Contributor, Registration, Settings};
-use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
+use cairn_wire::manager::{ClusterMap, HeartbeatRequest, RegisterRequest};
 
 use crate::partition::GarbageSettings;
 use crate::server::MetaServer;
@@ -36,6 +36,10 @@ impl Contributor for MetaServer {
         self.common().extent_bytes.store(extent_bytes, Ordering::Relaxed);
         // Only up: what a manager of before says is known to be too little.
         self.common().sessions_below.fetch_max(settings.number("sessions_below").unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn register(&self, request: &mut RegisterRequest) {
+        self.tell_partitions(request);
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {

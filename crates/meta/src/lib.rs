@@ -30,6 +30,7 @@ mod openers;
 mod opens;
 mod partition;
 mod roster;
+mod seen;
 mod server;
 mod service;
 mod stale;
@@ -42,6 +43,7 @@ mod wanted_leases;
 pub use config::{MetaConfig, MetaTimings};
 pub use digest::StateDigest;
 pub use error::MetaError;
+pub use seen::ListTeller;
 pub use server::MetaServer;
 pub use stats::MetaStats;
 

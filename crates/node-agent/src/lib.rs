@@ -11,6 +11,7 @@
 mod agent;
 mod config;
 mod contributor;
+mod seen;
 mod settings;
 mod view;
 mod work;

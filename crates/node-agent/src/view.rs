@@ -109,6 +109,11 @@ impl MapView {
         self.volumes.get(&volume.get())
     }
 
+    /// All volumes, by id; those that were deleted meanwhile too.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.values()
+    }
+
     /// A partition.
     pub fn partition(&self, partition: PartitionId) -> Option<&Partition> {
         self.partitions.get(&partition.get())

@@ -17,6 +17,7 @@ use prost::Message;
 use crate::agent::Shared;
 use crate::config::AgentConfig;
 use crate::contributor::{Contributor, Registration};
+use crate::seen::Seen;
 use crate::settings::Settings;
 
 /// How much longer than usual it waits before it registers again when a role failed.
@@ -41,6 +42,8 @@ pub(crate) struct Work {
     poked: bool,
     /// As they were told last.
     settings: Settings,
+    /// The highest numbers that this node knows to be given.
+    seen: Seen,
 }
 
 /// Why an exchange with the manager came to nothing.
@@ -68,6 +71,7 @@ impl Work {
             map_lost: false,
             poked: false,
             settings: Settings::default(),
+            seen: Seen::default(),
         }
     }
 
@@ -200,8 +204,12 @@ impl Work {
             disks,
             version: self.config.version.clone(),
             managers: None,
+            seen: Some(self.seen.numbers()),
+            things: None,
         };
         self.contributors.iter().for_each(|contributor| contributor.register(&mut request));
+        // What roles keep on their disks is told with heartbeats from now on.
+        self.seen.kept(request.seen.as_ref());
         let answer: RegisterResponse = self.call(Opcode::Register, &request).await?;
         self.check_term(answer.term)?;
         self.contributors.iter().for_each(|contributor| contributor.register_answered(&answer));
@@ -248,6 +256,7 @@ impl Work {
             tracing::error!(%problem, "the manager refused a disk of this node");
         }
         let disks = uuids.iter().copied().zip(disks.iter().map(|disk| DiskId(*disk))).collect();
+        self.seen.registered(incarnation);
         let incarnation = Incarnation(incarnation);
         Ok(Registration { node: self.node, cluster, incarnation, term: self.term, disks, problems })
     }
@@ -260,6 +269,7 @@ impl Work {
             incarnation: registration.incarnation.get(),
             map_version,
             disks: self.disks(),
+            seen: Some(self.seen.numbers()),
             ..HeartbeatRequest::default()
         };
         for contributor in &self.contributors {
@@ -292,6 +302,7 @@ impl Work {
     fn tell_settings(&mut self, settings: Settings) {
         if settings != self.settings {
             self.settings = settings;
+            self.seen.settings(&self.settings);
             self.contributors.iter().for_each(|contributor| contributor.settings(&self.settings));
         }
     }
@@ -301,11 +312,13 @@ impl Work {
             return Err(Fault::Failed(format!("an answer of the manager's term {term} after one of {}", self.term)));
         }
         self.term = term;
+        self.seen.term(term);
         Ok(())
     }
 
     /// Keeps the change and passes it on; without news nobody is bothered.
     fn hand_out(&mut self, change: &ClusterMap) {
+        self.seen.map(change);
         {
             let mut state = self.shared.state.lock();
             if change.base_version > 0 && change.version <= state.view.version() {

@@ -93,6 +93,12 @@ impl<C: Send + 'static> GroupHandle<C> {
         self.ask(|answer| Event::TransferLeader(to, answer))
     }
 
+    /// Somebody outside of the group was told something in this term: this member leads in a higher one, or not at all.
+    pub fn raise_term(&self, term: u64) {
+        // A closed group leads nobody.
+        self.mailbox.post(Event::RaiseTerm(term));
+    }
+
     /// Makes a checkpoint soon.
     pub fn checkpoint_soon(&self) {
         // A closed group needs none.

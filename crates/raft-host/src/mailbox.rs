@@ -33,6 +33,8 @@ pub(crate) enum Event {
     Members(MembersAsk, MembersAnswer),
     /// A person accepts what this member has forgotten.
     AcceptLoss(Answer),
+    /// Somebody outside of the group knows of this term.
+    RaiseTerm(u64),
     Checkpoint,
     /// A checkpoint of what is applied now; `true`: also if this member does not lead.
     Take(bool, TakeAnswer),

@@ -290,6 +290,7 @@ impl<S: StateMachine> Owner<S> {
             Event::TransferLeader(to, answer) => answer(self.transfer_leader(to)),
             Event::Members(ask, answer) => answer(self.members(ask)),
             Event::AcceptLoss(answer) => answer(self.accept_loss()),
+            Event::RaiseTerm(term) => self.step_quietly(Input::RaiseTerm(term)),
             Event::Checkpoint => self.checkpoint_wanted = true,
             Event::Take(any_member, answer) => self.take(any_member, answer),
         }

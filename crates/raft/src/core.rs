@@ -116,6 +116,8 @@ pub struct CoreStatus {
     pub marks: Vec<(NodeId, Mark)>,
     /// Why this member neither votes nor leads, if so.
     pub shut: Option<Shut>,
+    /// A person accepted, since it started, that it has forgotten something.
+    pub forgot: bool,
 }
 
 fn node_id(id: u64) -> Option<NodeId> {
@@ -218,7 +220,11 @@ impl GroupCore {
                 Ok(())
             }
             Input::AcceptLoss => {
-                self.gate.accept();
+                self.accept_loss();
+                Ok(())
+            }
+            Input::RaiseTerm(term) => {
+                self.raise_term(term);
                 self.look_at_gate();
                 Ok(())
             }
@@ -341,6 +347,7 @@ impl GroupCore {
             mark: self.mark,
             marks: self.known_marks().filter_map(|(id, mark)| Some((node_id(id)?, mark))).collect(),
             shut: self.shut(),
+            forgot: self.gate.forgot(),
         }
     }
 

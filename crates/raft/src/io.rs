@@ -65,6 +65,8 @@ pub enum Input {
     Witnessed(Testimony),
     /// A person accepts what this member has forgotten: it takes part in elections from now on.
     AcceptLoss,
+    /// Somebody outside of the group knows of this term: the next leader's is higher.
+    RaiseTerm(u64),
 }
 
 /// What to do, in this order.

@@ -134,6 +134,7 @@ pub(crate) struct Gate {
     known: (Mark, Teller),
     left: (u64, Teller),
     accepted: bool,
+    forgot: bool,
 }
 
 impl Gate {
@@ -149,6 +150,7 @@ impl Gate {
             known: (own, Teller::Itself),
             left: (0, Teller::Itself),
             accepted: false,
+            forgot: false,
         }
     }
 
@@ -202,9 +204,20 @@ impl Gate {
     }
 
     /// A person accepts what is lost.
-    pub fn accept(&mut self) {
+    pub fn accept(&mut self, forgot: bool) {
         self.accepted = true;
         self.checked = true;
+        self.forgot |= forgot;
+    }
+
+    /// A person accepted that something is lost.
+    pub fn forgot(&self) -> bool {
+        self.forgot
+    }
+
+    /// The highest mark of this member that anybody knows.
+    pub fn highest(&self) -> Mark {
+        self.known.0
     }
 
     /// Whom it still has to hear.
@@ -310,7 +323,7 @@ mod tests {
         assert_eq!(gate.shut(mark(9, 20), 20), None);
         gate.known(mark(99, 0), Teller::Witness);
         assert!(gate.shut(mark(9, 20), 20).is_some());
-        gate.accept();
+        gate.accept(true);
         assert_eq!(gate.shut(mark(9, 20), 20), None, "a person said so");
     }
 }

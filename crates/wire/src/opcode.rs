@@ -61,6 +61,7 @@ opcodes! {
     ListEvents = 0x0211, manager::ListEventsRequest => manager::ListEventsResponse;
     ClearGray = 0x0212, manager::ClearGrayRequest => common::Empty;
     SetVolume = 0x0213, manager::SetVolumeRequest => manager::SetConfigResponse;
+    GoOn = 0x0214, manager::GoOnRequest => common::Empty;
 
     StartJob = 0x0220, manager::StartJobRequest => manager::JobResponse;
     ListJobs = 0x0221, manager::ListJobsRequest => manager::ListJobsResponse;

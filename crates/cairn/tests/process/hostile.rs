@@ -3,8 +3,7 @@
 //! come back, and what a person has to know is said.
 //!
 //! Not here: the same against a server in the test's own process, with each kind of close counted (tests of cairn-rpc and cairn-telemetry).
-use crate::lists::copy_dir;
-use crate::support::{Cluster, Shape, text};
+use crate::support::{Cluster, Shape, copy_dir, text};
 use crate::trees::noise;
 use crate::wait::{LIMIT, eventually, until, until_told};
 use cairn_types::{ClusterId, NodeId};

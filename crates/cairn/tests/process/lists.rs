@@ -1,7 +1,7 @@
 //! What servers know to be wrong, and the status says: chunks that members lack, which are looked for until they are there; groups that
 //! refuse what clients want.
 use crate::disks::chunks;
-use crate::support::{Cluster, Shape, text};
+use crate::support::{Cluster, Shape, copy_dir, text};
 use crate::trees::noise;
 use crate::wait::{LIMIT, eventually};
 use std::fs;
@@ -75,21 +75,6 @@ fn what_two_of_three_lost_comes_back_and_the_status_says_so_meanwhile() {
     assert!(stat.contains("copies present") && !stat.contains("missing"), "{stat}");
     assert_eq!(cluster.cairn(&["fs", "cat", "/file"]).stdout, bytes);
     cluster.check_logs();
-}
-
-/// Makes a copy of all that is below a directory.
-pub fn copy_dir(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("directory");
-    for entry in fs::read_dir(from).expect("listed") {
-        let entry = entry.expect("listed");
-        let (path, target) = (entry.path(), to.join(entry.file_name()));
-        match entry.file_type().expect("a type").is_dir() {
-            true => copy_dir(&path, &target),
-            false => {
-                let _bytes: u64 = fs::copy(&path, &target).expect("copied");
-            }
-        }
-    }
 }
 
 /// A manager that was restored from an older copy knows epochs of before: its groups would refuse what clients write, and the status say

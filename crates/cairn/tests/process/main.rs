@@ -42,6 +42,7 @@ mod repair;
 mod replace;
 mod requests;
 mod rescue;
+mod restored;
 mod sessions;
 mod stale;
 mod support;

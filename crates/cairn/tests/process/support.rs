@@ -488,6 +488,21 @@ pub fn lines(cluster: &Cluster, args: &[&str]) -> Vec<serde_json::Value> {
     said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
+/// A copy of a directory with all that is in it.
+pub fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("directory");
+    for entry in fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("listed");
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy_dir(&path, &target),
+            false => {
+                let _bytes: u64 = fs::copy(&path, &target).expect("copied");
+            }
+        }
+    }
+}
+
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")

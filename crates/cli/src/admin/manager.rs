@@ -1,14 +1,15 @@
-//! `cairn admin manager ls|add|remove|renew|accept-loss`: members of the manager's own group.
+//! `cairn admin manager ls|add|remove|renew|accept-loss|go-on`: members of the manager's own group.
 use super::members::{Wait, accept_loss, node_number};
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
+use crate::exit::Exit;
 use crate::table::Align;
 use cairn_types::GroupId;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::NodeAddress;
-use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, ManagerMember, StatusResponse};
+use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, GoOnRequest, ManagerMember, StatusResponse};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -46,6 +47,13 @@ enum Verb {
         #[arg(long)]
         yes: bool,
     },
+    /// Let managers that were restored from a copy wait no longer for nodes that have not said what they know: what only those know
+    /// is given up
+    GoOn {
+        /// Yes, the nodes that `admin status` names are lost for good
+        #[arg(long)]
+        yes: bool,
+    },
     /// Take a manager out; it may be lost for good
     Remove {
         /// Its number, such as 2
@@ -62,6 +70,7 @@ impl ManagerArgs {
             Verb::Add { manager, wait } => add(context, &manager, &wait).await,
             Verb::Renew { manager, wait } => renew(context, &manager, &wait).await,
             Verb::AcceptLoss { address, yes } => accept_loss(context, GroupId::MANAGER, &address, yes).await,
+            Verb::GoOn { yes } => go_on(context, yes).await,
             Verb::Remove { manager, wait } => remove(context, &manager, &wait).await,
         }
     }
@@ -136,6 +145,21 @@ async fn renew(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
     };
     let done = wait.until(context, voting).await?;
     said(context, number, if done { "votes" } else { "catches up" }).await
+}
+
+async fn go_on(context: &Context, yes: bool) -> Result<()> {
+    if !yes {
+        let text = "what only the missing nodes know is given up then; `cairn admin status` names them: start them instead if they \
+                    can be. If they are lost for good, say --yes";
+        return Err(CliError::refused(Exit::Usage, text));
+    }
+    context.managers_only();
+    let client = context.client().await?;
+    let _done: Empty = client.manager("going on without the missing nodes", Opcode::GoOn, &GoOnRequest {}).await?;
+    if context.out.is_json() {
+        return context.out.json(&json!({ "gone_on": true }));
+    }
+    context.out.line("the managers go on with what the other nodes have said".to_owned())
 }
 
 async fn remove(context: &Context, manager: &str, wait: &Wait) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use cairn_node_agent::{Contributor, Registration, Settings};
 use cairn_types::{DiskId, MemberState, NodeId, PgId};
-use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest, PgReport};
+use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest, PgReport, RegisterRequest};
 
 use super::epochs::Teller;
 use super::member::Member;
@@ -64,6 +64,10 @@ impl Contributor for DataServer {
         for state in change.pgs.iter().filter_map(|pg| pg.state.as_ref()) {
             self.inner.take_state(state, term, Teller::Manager, |_, _| {});
         }
+    }
+
+    fn register(&self, request: &mut RegisterRequest) {
+        self.inner.tell_groups(request);
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {

@@ -111,6 +111,7 @@ impl DataServer {
             unsealed: Mutex::default(),
             poke: Mutex::default(),
             report_at: Mutex::new((DiskId(0), PgId(0))),
+            told_page: std::sync::atomic::AtomicUsize::new(0),
             copies: tokio::sync::Semaphore::new(config.catch_up_chunks.max(1)),
             heals: tokio::sync::Semaphore::new(HEALS_AT_ONCE),
             logged: Mutex::new(HealLog::new(AGAIN_AFTER)),

@@ -105,6 +105,8 @@ impl State {
                 }
                 Ok(claimed)
             }
+            // It was let in by what this state has forgotten.
+            None if self.forgot_node(claimed) => Ok(claimed),
             // It waits to be added, or the group's first entries are still on their way.
             None if claimed.get() < NODE_ID_FIRST
                 && self.node(claimed).is_none_or(|n| !n.roles.has(Roles::MANAGER)) =>
@@ -173,6 +175,7 @@ impl State {
         }
         let id = match &old {
             Some(old) => old.id,
+            None if self.forgot_disk(DiskId(report.disk)) => DiskId(report.disk),
             None => {
                 let id = DiskId(self.next.disk);
                 self.next.disk += 1;
@@ -209,6 +212,7 @@ impl State {
 
     /// What its generations say of a disk that is in service; the one that it tells is known from now on.
     fn take_generation(&mut self, id: DiskId, report: &RegisterDisk) -> Standing {
+        let restored = self.restored.is_some();
         // Of a build of before it nothing is known.
         let Some(disk) = self.disks.get_mut(&id).filter(|_| report.tells_generations) else { return Standing::New };
         let runs: Vec<Generation> = report.generations.iter().map(|run| Generation::from(*run)).collect();
@@ -216,7 +220,8 @@ impl State {
         let standing = standing(disk.generation, &came);
         let disk = Arc::make_mut(disk);
         disk.generation = came.present().or(disk.generation);
-        disk.is_ahead = standing == Standing::ManagerIsOlder;
+        // A restored state has taken up what was forgotten.
+        disk.is_ahead = standing == Standing::ManagerIsOlder && !restored;
         standing
     }
 
@@ -298,7 +303,7 @@ pub(crate) fn register_disks_flaw(state: &State, disks: &[RegisterDisk]) -> Opti
                     known.id
                 )));
             }
-            None if state.disk(claimed).is_some_and(|disk| is_unseen(disk.uuid)) => {}
+            None if state.forgot_disk(claimed) || state.disk(claimed).is_some_and(|disk| is_unseen(disk.uuid)) => {}
             None => return Some(foreign(format!("disk {path}: this cluster has no {claimed} with uuid {uuid}"))),
         }
     }

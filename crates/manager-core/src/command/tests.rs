@@ -65,6 +65,7 @@ fn golden() -> Vec<(Command, &'static str)> {
             }),
             "0801a2020a0a080801101018032009",
         ),
+        (Command::TakeUp(crate::take_up::TakeUp { begin: true, ..Default::default() }), "0801b202020801"),
         (
             Command::SetVolume(SetVolume {
                 name: "v".into(),
@@ -101,6 +102,7 @@ fn each_command_says_its_level() {
         (Command::ActivateLevel(ActivateLevel { level: 7 }), 7),
         (Command::SetVolume(SetVolume::default()), 4),
         (Command::PartitionMarks(PartitionMarks::default()), 5),
+        (Command::TakeUp(crate::take_up::TakeUp::default()), 5),
         (set("probe_deadline"), 0),
         (set("spread_leaders_after"), 1),
         (set("no such key"), 0),

@@ -3,6 +3,7 @@
 //! Loads stay in the leader's memory. Disks that failed and members that caught up go through the log, begun here and
 //! not waited for. A node that is not known under its incarnation, or was marked down, is told to register again.
 use super::register::load;
+use super::restored::Seen;
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::command::{
@@ -15,7 +16,8 @@ use cairn_types::generation::Generation;
 use cairn_types::{DiskId, DiskUuid, Epoch, Incarnation, MemberState, NodeId, PartitionId, PgId, Time, WallTime};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{
-    ConfigItem, DiskReport, HeartbeatRequest, HeartbeatResponse, RefusedRequests, ReportMemberRequest, SuspectReport,
+    ConfigItem, DiskReport, HeartbeatRequest, HeartbeatResponse, PgReport, RefusedRequests, ReportMemberRequest,
+    SuspectReport,
 };
 use std::sync::Arc;
 
@@ -39,6 +41,15 @@ impl Manager {
             manager: self.config.member.get(),
             ..HeartbeatResponse::default()
         };
+        let behind = |state: &State| knows_later_epochs(state, &request);
+        if self.hold_against(node, request.seen.as_ref(), behind).await? == Seen::Awaited {
+            // It tells what it knows with a registration.
+            let term = self.look(|_, leading| {
+                leading.liveness.heard(node, self.now());
+                leading.term
+            })?;
+            return Ok(HeartbeatResponse { term, register_again: true, ..clock });
+        }
         let (response, work) = self.look_in_cluster(|state, leading| {
             let known = state.node(node).filter(|n| n.up && n.incarnation == Incarnation(request.incarnation));
             if known.is_none() {
@@ -186,6 +197,13 @@ fn suspects(request: &HeartbeatRequest) -> Vec<ReportMemberRequest> {
         session: 0,
     };
     request.suspects.iter().map(report).collect()
+}
+
+/// A member of this node has an epoch that was never given, as far as the state tells.
+fn knows_later_epochs(state: &State, request: &HeartbeatRequest) -> bool {
+    let is_here = |disk: DiskId| state.disk(disk).is_some_and(|disk| disk.node == NodeId(request.node));
+    let later = |report: &PgReport| state.pg(PgId(report.pg)).is_some_and(|pg| report.epoch > pg.epoch.get());
+    request.pgs.iter().any(|report| is_here(DiskId(report.disk)) && later(report))
 }
 
 /// A member may have an epoch that this leader never gave.

@@ -8,6 +8,14 @@ use cairn_wire::manager::{ClusterMap, GetMapRequest};
 
 impl Manager {
     pub(crate) fn get_map(&self, request: GetMapRequest) -> Result<ClusterMap, WireError> {
+        if request.managers_only && self.look(|state, _| state.waits())? {
+            return self.look(|state, leading| ClusterMap {
+                volumes: Vec::new(),
+                partitions: Vec::new(),
+                pgs: Vec::new(),
+                ..state.map(0, Scope::All, &leading.soft)
+            });
+        }
         match self.client_map(request.since_version, VolumeId(request.volume)) {
             Err(error) if request.stale_ok && error.code == ErrorCode::NotLeader => self.stale_map(&request),
             answer => answer,

@@ -24,6 +24,7 @@ impl Manager {
             return Err(WireError::new(ErrorCode::BadRequest, text));
         }
         self.told_of_managers(request.node, request.managers.as_ref());
+        self.hear_registration(&request).await?;
         let (silent, level) = self.look_in_cluster(|state, leading| {
             Ok((silent_fellows(state, leading, &request, self.now()), state.level()))
         })?;

@@ -188,6 +188,8 @@ impl Node {
             disks: self.disks.clone(),
             version: "test".into(),
             managers: None,
+            seen: None,
+            things: None,
         }
     }
 

@@ -14,6 +14,9 @@ use crate::translate::{TRANSFER, message_in, snapshot_in};
 use crate::validate::{Own, check};
 use crate::{MemberChange, NotLeader, Output, Position, Refused, SnapshotMeta};
 
+/// A member begins with so many entries.
+const BEGINNING: u64 = 1;
+
 impl GroupCore {
     fn own(&self) -> Own {
         let raft = &self.node.raft;
@@ -61,6 +64,9 @@ impl GroupCore {
                 if term == self.node.raft.term && self.node.raft.prs().get(from).is_some() {
                     self.fresh.note(from, term, member_stamp);
                     self.levels.insert(from, feature_level);
+                    if kind == MessageType::MsgHeartbeatResponse && message.commit <= BEGINNING {
+                        self.fill_anew(from, message.commit);
+                    }
                 }
             }
             MessageType::MsgSnapshot => {
@@ -85,6 +91,16 @@ impl GroupCore {
             }
         }
         Ok(())
+    }
+
+    /// A member that knows of no committed entry may have none, whatever it acknowledged before it lost its directory: it is asked anew
+    /// what it has. The raft crate would go by what it acknowledged, and never send it that again.
+    fn fill_anew(&mut self, member: u64, commit: u64) {
+        let progress = self.node.raft.mut_prs().get_mut(member);
+        if let Some(progress) = progress.filter(|progress| progress.matched > BEGINNING) {
+            progress.matched = commit;
+            progress.become_probe();
+        }
     }
 
     /// If the sender is this term's leader, this member has just promised it something. Whoever did not vote in the

@@ -34,6 +34,24 @@ impl GroupCore {
         self.known_marks().take(count).map(|(id, mark)| mark.wire(id)).collect()
     }
 
+    /// A person accepts what this member has forgotten. Terms of the leaders that it has forgotten are not given again: others would take
+    /// what comes under them for the word of those.
+    pub(super) fn accept_loss(&mut self) {
+        let shut = self.shut().is_some();
+        self.gate.accept(shut);
+        let others = self.marks.values().map(|mark| mark.term);
+        let term = others.fold(self.gate.highest().term, u64::max);
+        self.raise_term(term);
+        self.look_at_gate();
+    }
+
+    /// Goes on in this term, with nobody who leads; never back.
+    pub(super) fn raise_term(&mut self, term: u64) {
+        if term > self.node.raft.term && term <= NUMBER_MAX {
+            self.node.raft.become_follower(term, 0);
+        }
+    }
+
     fn voters(&self) -> impl Iterator<Item = u64> {
         let conf = self.node.store().conf();
         conf.voters.iter().chain(&conf.voters_outgoing).copied()

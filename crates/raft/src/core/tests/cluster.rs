@@ -171,6 +171,14 @@ impl Cluster {
         self.start(at);
     }
 
+    /// A member that does not run begins with an empty directory, as one of the first.
+    pub fn empty(&mut self, at: usize, voters: u32) {
+        let voters: Vec<NodeId> = (1..=voters).map(NodeId).collect();
+        self.members[at].durable = Durable::bootstrapped(&voters);
+        self.counts.rollbacks += 1;
+        self.start(at);
+    }
+
     /// What was applied is given up: another history begins.
     pub fn forget_log(&mut self) {
         self.log.clear();

@@ -242,3 +242,56 @@ fn a_founder_that_comes_back_empty_goes_by_the_members_of_today() {
         cluster.settle();
     }
 }
+
+/// A member that lost its directory before it was ever registered begins once more as one of the first. Its leader went by what it had
+/// acknowledged before, never sent it that again, and it followed nobody for ever.
+#[test]
+fn a_member_that_begins_once_more_is_filled() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, 3, 0);
+        cluster.run(2500);
+        (0..3).for_each(|_| cluster.propose());
+        cluster.run(500);
+        let leader = cluster.leader().expect("a leader");
+        let lost = (leader + 1) % 3;
+        cluster.crash(lost);
+        cluster.run(200);
+        cluster.empty(lost, 3);
+        cluster.run(3000);
+        assert_eq!(cluster.shut(lost), None, "seed {seed}");
+        assert_eq!(cluster.leader(), Some(leader), "seed {seed}: nobody had to lead anew");
+        cluster.settle();
+    }
+}
+
+/// Terms of leaders that were forgotten would be given again, and whoever was told something in them take it for the word of those.
+#[test]
+fn who_forgot_leads_in_later_terms() {
+    let mut cluster = Cluster::new(3, 1, 0);
+    cluster.members[0].witness_ticks = PATIENT;
+    cluster.run(2500);
+    cluster.remember();
+    for _ in 0..5 {
+        cluster.crash(0);
+        cluster.start(0);
+        cluster.run(3000);
+    }
+    cluster.propose();
+    cluster.run(500);
+    let term = |cluster: &Cluster| cluster.members[0].running.as_ref().expect("it runs").core.status().term;
+    let before = term(&cluster);
+    cluster.roll_back(0, 0);
+    cluster.run(3000);
+    assert!(matches!(cluster.shut(0), Some(Shut::Older { .. })), "{:?}", cluster.shut(0));
+    cluster.forget_log();
+    cluster.step(0, Input::AcceptLoss);
+    cluster.run(3000);
+    let status = |cluster: &Cluster| cluster.members[0].running.as_ref().expect("it runs").core.status();
+    assert!(status(&cluster).forgot && cluster.leader() == Some(0) && term(&cluster) > before);
+    cluster.step(0, Input::RaiseTerm(before + 100));
+    cluster.run(3000);
+    assert!(cluster.leader() == Some(0) && term(&cluster) > before + 100);
+    cluster.step(0, Input::RaiseTerm(before));
+    cluster.run(500);
+    assert!(cluster.leader() == Some(0) && term(&cluster) > before + 100, "never back");
+}

@@ -1,0 +1,225 @@
+//! What the nodes know that a restored state has forgotten: gathered, judged, and made a few commands.
+//!
+//! Of each group the state with the highest epoch counts, as a disk has it that serves in it: a write is acknowledged only after every
+//! serving member has the epoch durably ([`crate::rebuild`] goes by the same). Volumes and partitions are taken from the newest map
+//! that a meta node was told, those of which only the state is there from the nodes that have it.
+//! Not here: what a command does ([`crate::apply`]), and the numbers alone ([`crate::restored`]).
+use crate::items::Roles;
+use crate::state::State;
+use cairn_types::{DiskId, MemberState, NodeId, PgId};
+use cairn_wire::data::PgState;
+use cairn_wire::manager::{Partition, SeenGroup, SeenNumbers, SeenThings, Volume};
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Groups of one command.
+const GROUPS_PER_COMMAND: usize = 1024;
+
+/// Takes up what nodes know, or begins to wait for it.
+#[derive(Clone, PartialEq, Message)]
+pub struct TakeUp {
+    /// The state is older than what it once gave: nothing more is given.
+    #[prost(bool, tag = "1")]
+    pub begin: bool,
+    /// The highest that nodes know: see [`cairn_wire::manager::SeenNumbers`].
+    #[prost(message, optional, tag = "2")]
+    pub numbers: Option<SeenNumbers>,
+    #[prost(message, repeated, tag = "3")]
+    pub volumes: Vec<Volume>,
+    #[prost(message, repeated, tag = "4")]
+    pub partitions: Vec<Partition>,
+    #[prost(message, repeated, tag = "5")]
+    pub groups: Vec<TakeUpGroup>,
+    /// That was all: epochs rise beyond all that was given, and the state is as good as any.
+    #[prost(bool, tag = "6")]
+    pub done: bool,
+}
+
+/// A group as its disks know it.
+#[derive(Clone, PartialEq, Message)]
+pub struct TakeUpGroup {
+    #[prost(message, optional, tag = "1")]
+    pub state: Option<PgState>,
+    /// Disks that have something of it and are no members.
+    #[prost(message, repeated, tag = "2")]
+    pub keepers: Vec<Keeper>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Keeper {
+    #[prost(uint32, tag = "1")]
+    pub disk: u32,
+    /// The place that it had.
+    #[prost(uint32, tag = "2")]
+    pub position: u32,
+    #[prost(bool, tag = "3")]
+    pub served: bool,
+}
+
+/// What one node said.
+#[derive(Clone, Default, Debug)]
+pub struct Told {
+    seen: SeenNumbers,
+    pages: u32,
+    groups: BTreeMap<u32, Vec<SeenGroup>>,
+    things: SeenThings,
+}
+
+impl Told {
+    /// Takes a registration in; each tells another page of groups.
+    pub fn take(&mut self, seen: Option<&SeenNumbers>, things: Option<&SeenThings>) {
+        let seen = seen.copied().unwrap_or_default();
+        merge(&mut self.seen, &seen);
+        let things = things.cloned().unwrap_or_default();
+        if self.pages != things.pages {
+            self.groups.clear();
+        }
+        self.pages = things.pages;
+        self.groups.insert(things.page, things.groups.clone());
+        self.things = SeenThings { groups: Vec::new(), ..things };
+    }
+
+    /// It has said everything. One of an earlier build says nothing.
+    fn is_whole(&self) -> bool {
+        self.groups.len() >= self.pages as usize
+    }
+
+    fn groups(&self) -> impl Iterator<Item = (DiskId, &PgState)> {
+        let all = self.groups.values().flatten();
+        all.filter_map(|group| Some((DiskId(group.disk), group.state.as_ref()?)))
+    }
+}
+
+/// By node.
+pub type AllTold = BTreeMap<NodeId, Told>;
+
+fn merge(known: &mut SeenNumbers, seen: &SeenNumbers) {
+    known.term = known.term.max(seen.term);
+    known.map_version = known.map_version.max(seen.map_version);
+    known.incarnation = known.incarnation.max(seen.incarnation);
+    known.session = known.session.max(seen.session);
+    known.node = known.node.max(seen.node);
+    known.disk = known.disk.max(seen.disk);
+    known.volume = known.volume.max(seen.volume);
+    known.partition = known.partition.max(seen.partition);
+    known.pg = known.pg.max(seen.pg);
+}
+
+/// A group's best state so far.
+struct Best<'a> {
+    state: &'a PgState,
+    disk: DiskId,
+    /// Highest mark of indices that any disk has.
+    floor: u32,
+    retired: bool,
+}
+
+impl Best<'_> {
+    fn rank(state: &PgState, disk: DiskId) -> u32 {
+        let own = state.members.iter().find(|member| member.disk == disk.get());
+        let own = own.and_then(|member| u8::try_from(member.state).ok()).and_then(MemberState::from_code);
+        match own {
+            Some(MemberState::Serving) => 0,
+            Some(MemberState::Waiting) => 1,
+            Some(_) => 2,
+            None => 3,
+        }
+    }
+}
+
+/// The state of each group that counts.
+fn best<'a>(told: impl Iterator<Item = (DiskId, &'a PgState)>) -> BTreeMap<PgId, Best<'a>> {
+    let mut all: BTreeMap<PgId, Best<'a>> = BTreeMap::new();
+    for (disk, state) in told {
+        let rank = Best::rank(state, disk);
+        // To a disk that left the group is retired, whatever it is to others.
+        let retired = state.retired && rank < 3;
+        let known = all.entry(PgId(state.pg)).or_insert(Best { state, disk, floor: 0, retired });
+        let order = |state: &PgState, rank: u32| (std::cmp::Reverse(state.epoch), rank);
+        if order(state, rank) < order(known.state, Best::rank(known.state, known.disk)) {
+            (known.state, known.disk) = (state, disk);
+        }
+        known.retired |= retired;
+        known.floor = known.floor.max(state.index_floor);
+    }
+    all
+}
+
+fn groups_of(told: &AllTold) -> impl Iterator<Item = (DiskId, &PgState)> {
+    told.values().flat_map(Told::groups)
+}
+
+/// Nodes that have to say what they know, and have not.
+pub fn awaited(state: &State, told: &AllTold) -> BTreeSet<NodeId> {
+    let keeps = |roles: Roles| roles.has(Roles::META) || roles.has(Roles::DATA);
+    let known = state.servers().filter(|node| keeps(node.roles)).map(|node| node.id);
+    let best = best(groups_of(told));
+    let members = best.values().filter(|best| !best.retired).flat_map(|best| &best.state.members);
+    let named = members.map(|member| NodeId(member.node)).filter(|node| node.get() != 0);
+    let heard = |node: &NodeId| told.get(node).is_some_and(Told::is_whole);
+    known.chain(named).filter(|node| !heard(node) && !state.is_removed(*node)).collect()
+}
+
+/// What is to be logged, in this order.
+pub fn commands(state: &State, told: &AllTold) -> Vec<TakeUp> {
+    let mut numbers = SeenNumbers::default();
+    told.values().for_each(|told| merge(&mut numbers, &told.seen));
+    let best = best(groups_of(told));
+    let ahead = best.iter().filter(|(id, best)| state.pg(**id).is_none_or(|pg| best.state.epoch > pg.epoch.get()));
+    let ahead: Vec<TakeUpGroup> = ahead.map(|(id, best)| group(*id, best, told)).collect();
+    let (volumes, partitions) = map_of(told);
+    let first = TakeUp { numbers: Some(numbers), volumes, partitions, ..TakeUp::default() };
+    let groups = ahead.chunks(GROUPS_PER_COMMAND).map(|groups| TakeUp { groups: groups.to_vec(), ..TakeUp::default() });
+    let last = TakeUp { done: true, ..TakeUp::default() };
+    std::iter::once(first).chain(groups).chain([last]).collect()
+}
+
+/// What a node says that comes when all is done: groups that nobody else knew.
+pub fn late(state: &State, things: Option<&SeenThings>) -> Option<TakeUp> {
+    let mut told = Told::default();
+    told.take(None, things);
+    let told = AllTold::from([(NodeId(0), told)]);
+    let best = best(groups_of(&told));
+    let unknown = best.iter().filter(|(id, _)| state.forgot_pg(**id));
+    let groups: Vec<TakeUpGroup> = unknown.map(|(id, best)| group(*id, best, &told)).collect();
+    (!groups.is_empty()).then(|| TakeUp { groups, ..TakeUp::default() })
+}
+
+fn group(id: PgId, best: &Best<'_>, told: &AllTold) -> TakeUpGroup {
+    let members: BTreeSet<u32> = best.state.members.iter().map(|member| member.disk).collect();
+    let keeps = |(disk, state): (DiskId, &PgState)| {
+        // One whose record says that it is retired is deleting what it had.
+        if PgId(state.pg) != id || state.retired || members.contains(&disk.get()) {
+            return None;
+        }
+        let place = state.members.iter().position(|member| member.disk == disk.get())?;
+        Some(Keeper { disk: disk.get(), position: place as u32, served: Best::rank(state, disk) == 0 })
+    };
+    let keepers = groups_of(told).filter_map(keeps).collect();
+    let state = PgState { retired: best.retired, index_floor: best.floor, ..best.state.clone() };
+    TakeUpGroup { state: Some(state), keepers }
+}
+
+/// Volumes and partitions: of the newest map, and then those of which nobody's map tells.
+fn map_of(told: &AllTold) -> (Vec<Volume>, Vec<Partition>) {
+    let with_map = told.values().filter(|told| !told.things.volumes.is_empty());
+    let newest = with_map.max_by_key(|told| told.seen.map_version);
+    let volumes = newest.map(|told| told.things.volumes.clone()).unwrap_or_default();
+    let mut partitions: BTreeMap<u32, Partition> =
+        newest.iter().flat_map(|told| &told.things.partitions).map(|p| (p.id, p.clone())).collect();
+    let of_map: BTreeSet<u32> = partitions.keys().copied().collect();
+    for listed in told.values().flat_map(|told| &told.things.listed).filter(|p| !of_map.contains(&p.id)) {
+        let known = partitions.entry(listed.id).or_insert_with(|| Partition {
+            nodes: Vec::new(),
+            begun: Vec::new(),
+            ..listed.clone()
+        });
+        known.nodes.extend(&listed.nodes);
+        known.begun.extend(&listed.begun);
+    }
+    (volumes, partitions.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! A manager whose state is older than what it once gave: it hears what the nodes know, and takes that up before it does anything else.
+//!
+//! | it finds out by | then |
+//! |---|---|
+//! | a person who accepted what it has forgotten (`accept-loss`) | it waits |
+//! | a node that knows a higher number, or epoch, than it ever gave | it waits |
+//! | a node that was told something in a higher term | it gives up leading, and leads again in a higher term |
+//!
+//! While it waits nodes are asked to register, tell with it what they know, and are refused. When all have told, or a person says to go
+//! on, that is logged. An ordinary fail-over has forgotten nothing, so it waits for nobody.
+//! Not here: what is taken up and how (manager-core's `take_up`), what the state refuses meanwhile (its `restored`).
+use crate::leading::Leading;
+use crate::manager::Manager;
+use cairn_manager_core::restored::{RESTORED_LEVEL, is_absurd, waiting};
+use cairn_manager_core::take_up::{TakeUp, awaited, commands, late};
+use cairn_manager_core::{Command, State};
+use cairn_types::{DiskUuid, ErrorCode, NodeId};
+use cairn_wire::common::Empty;
+use cairn_wire::error::WireError;
+use cairn_wire::manager::{RegisterRequest, SeenNumbers};
+use std::sync::atomic::Ordering;
+
+/// How what a node knows compares with the state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seen {
+    /// The state has all of it.
+    Known,
+    /// The state waits for what nodes know.
+    Awaited,
+}
+
+enum Verdict {
+    Known,
+    Awaited,
+    Behind,
+    Term(u64),
+}
+
+fn judge(state: &State, leading: &Leading, seen: &SeenNumbers, behind: bool) -> Verdict {
+    match () {
+        () if state.cluster().is_none() || state.level() < RESTORED_LEVEL => Verdict::Known,
+        () if seen.term > leading.term => Verdict::Term(seen.term),
+        () if state.waits() => Verdict::Awaited,
+        () if behind || state.is_behind(seen) => Verdict::Behind,
+        () => Verdict::Known,
+    }
+}
+
+impl Manager {
+    /// Holds what a node knows against the state; `behind`: it knows of something else that the state never gave.
+    pub(super) async fn hold_against(
+        &self,
+        node: NodeId,
+        seen: Option<&SeenNumbers>,
+        behind: impl FnOnce(&State) -> bool,
+    ) -> Result<Seen, WireError> {
+        let seen = seen.copied().unwrap_or_default();
+        if is_absurd(&seen) {
+            return Err(WireError::new(ErrorCode::BadRequest, "the highest numbers that the node knows make no sense"));
+        }
+        let must = self.must_compare();
+        let verdict = self.look(|state, leading| judge(state, leading, &seen, must || behind(state)))?;
+        match verdict {
+            Verdict::Known => Ok(Seen::Known),
+            Verdict::Awaited => Ok(Seen::Awaited),
+            Verdict::Term(term) => {
+                tracing::warn!(%node, term, "a node was told something in a later term than this manager leads in: it goes on in a higher one");
+                self.log()?.raise_term(term);
+                Err(WireError::new(ErrorCode::Unavailable, "this manager goes on in a later term; repeat"))
+            }
+            Verdict::Behind => {
+                tracing::error!(%node, ?seen, "this manager's state is older than what was once given (it was restored from a copy): \
+                    it does nothing before all nodes have said what they know");
+                self.begin_waiting().await?;
+                Ok(Seen::Awaited)
+            }
+        }
+    }
+
+    async fn begin_waiting(&self) -> Result<(), WireError> {
+        self.execute(Command::TakeUp(TakeUp { begin: true, ..TakeUp::default() })).await?;
+        self.compared.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// What comes with a registration; an error: it is heard, and refused.
+    pub(super) async fn hear_registration(&self, request: &RegisterRequest) -> Result<(), WireError> {
+        let node = NodeId(request.node);
+        let (seen, things) = (request.seen.as_ref(), request.things.as_ref());
+        if self.hold_against(node, seen, |_| false).await? == Seen::Awaited {
+            self.look(|state, leading| {
+                let by_uuid = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
+                // One that is new in the cluster knows nothing.
+                let known = by_uuid.map(|node| node.id).or(Some(node).filter(|node| node.get() != 0));
+                if let Some(node) = known {
+                    leading.told.entry(node).or_default().take(seen, things);
+                }
+            })?;
+            self.wake.notify_one();
+            return Err(waiting());
+        }
+        let news = self.look(|state, _| state.restored().and_then(|_| late(state, things)))?;
+        match news {
+            Some(command) => self.execute(Command::TakeUp(command)).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// A duty. True: nothing else is to be done now.
+    pub(crate) async fn take_up(&self) -> bool {
+        if self.must_compare() {
+            tracing::error!(
+                "this manager has forgotten what it gave since its state was copied: it does nothing before all nodes have said \
+                what they know"
+            );
+            // Tried again with the next round.
+            let _ = self.begin_waiting().await;
+            return true;
+        }
+        let ready = self.look(|state, leading| {
+            if !state.waits() {
+                leading.told.clear();
+                leading.soft.awaited.clear();
+                leading.go_on = false;
+                return None;
+            }
+            let missing = awaited(state, &leading.told);
+            leading.soft.awaited = missing;
+            let all = leading.soft.awaited.is_empty() || leading.go_on;
+            Some(if all { commands(state, &leading.told) } else { Vec::new() })
+        });
+        let Ok(ready) = ready else { return true };
+        let Some(commands) = ready else { return false };
+        let count = commands.len();
+        for command in commands {
+            if !self.duty("what nodes know", Command::TakeUp(command)).await {
+                return true;
+            }
+        }
+        if count > 0 {
+            tracing::warn!("what the nodes know was taken up: this manager goes on");
+        }
+        true
+    }
+
+    /// A person gives up nodes that have not said what they know.
+    pub(crate) async fn go_on(&self) -> Result<Empty, WireError> {
+        self.look(|state, leading| {
+            if !state.waits() {
+                let text = "the managers wait for no node: there is nothing to go on from";
+                return Err(WireError::new(ErrorCode::InvalidArgument, text));
+            }
+            let given_up: Vec<String> = leading.soft.awaited.iter().map(|node| node.to_string()).collect();
+            tracing::warn!(?given_up, "somebody gives up nodes that have not said what they know");
+            leading.go_on = true;
+            Ok(())
+        })??;
+        self.wake.notify_one();
+        Ok(Empty {})
+    }
+}

@@ -1,0 +1,103 @@
+//! A manager that was put back from a copy, and the nodes that went on with what it has forgotten.
+use super::cluster::{Managers, eventually, wait};
+use super::node::Node;
+use cairn_rpc::{LeaderError, Repeat};
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::manager::*;
+use prost::Message;
+use std::time::Duration;
+
+/// For what is refused as long as the manager waits.
+fn soon<A: Message + Default>(managers: &Managers, opcode: Opcode, request: &impl Message) -> Result<A, LeaderError> {
+    wait(managers.client.call(opcode, request, Duration::from_millis(300), Repeat::Harmless))
+}
+
+fn volume(managers: &Managers, name: &str) -> u32 {
+    let request = CreateVolumeRequest { name: name.into(), ..CreateVolumeRequest::default() };
+    let answer: CreateVolumeResponse = managers.call(Opcode::CreateVolume, &request);
+    answer.volume.expect("made").id
+}
+
+fn open_session(managers: &Managers) -> u64 {
+    managers.call::<OpenSessionResponse>(Opcode::OpenSession, &OpenSessionRequest::default()).session
+}
+
+/// A manager with a data and a meta node, put back to where it was before a volume was made, which it gives the number of. What nodes
+/// say that know it.
+fn put_back() -> (Managers, Node, Node, SeenNumbers) {
+    let mut managers = Managers::start(1, 1, 1);
+    let cluster = managers.cluster();
+    let data = Node::start(&managers, 1, "data", 1);
+    let meta = Node::start(&managers, 2, "meta", 0);
+    eventually("a group", || (!managers.map().pgs.is_empty()).then_some(()));
+    eventually("the feature level", || (managers.status().feature_level >= 5).then_some(()));
+    managers.kill(0);
+    let copy = managers.copy_of(0);
+    managers.restart(0, cluster);
+    managers.leader();
+    let made = volume(&managers, "made");
+    let status = managers.status();
+    let map = managers.map();
+    let seen = SeenNumbers {
+        term: status.term + 7,
+        map_version: map.version,
+        volume: made,
+        partition: map.partitions.iter().map(|p| p.id).max().expect("some"),
+        session: open_session(&managers),
+        ..SeenNumbers::default()
+    };
+    managers.kill(0);
+    managers.put_back(0, copy);
+    managers.restart(0, cluster);
+    managers.leader();
+    (managers, data, meta, seen)
+}
+
+/// Ids would be given a second time, and what nodes were told in later terms count for more than what they are told now.
+#[test]
+fn numbers_that_nodes_know_are_not_given_again() {
+    let (managers, data, meta, seen) = put_back();
+    let request = CreateVolumeRequest { name: "early".into(), ..CreateVolumeRequest::default() };
+    let again = eventually("it to lead in a later term", || {
+        let heartbeat = HeartbeatRequest { seen: Some(seen), ..data.heartbeat_of() };
+        soon::<HeartbeatResponse>(&managers, Opcode::Heartbeat, &heartbeat).ok().filter(|answer| answer.register_again)
+    });
+    assert!(again.term > seen.term, "{} after {}", again.term, seen.term);
+    let refused = soon::<CreateVolumeResponse>(&managers, Opcode::CreateVolume, &request).expect_err("it waits");
+    assert!(refused.to_string().contains("older than what they once gave"), "{refused}");
+    let tell =
+        |node: &Node| RegisterRequest { seen: Some(seen), things: Some(SeenThings::default()), ..node.request() };
+    soon::<RegisterResponse>(&managers, Opcode::Register, &tell(&data)).expect_err("the other one was not heard");
+    let problems = managers.status().problems.join("\n");
+    assert!(problems.contains("waits for") && problems.contains(&format!("n{}", meta.id())), "{problems}");
+    let given: RegisterResponse = managers.call(Opcode::Register, &tell(&meta));
+    assert_eq!(given.node, meta.id());
+    managers.call::<RegisterResponse>(Opcode::Register, &tell(&data));
+    assert!(volume(&managers, "next") > seen.volume);
+    assert!(open_session(&managers) > seen.session);
+    assert!(managers.map().version > seen.map_version);
+    // A node of an earlier build says nothing; nothing is behind anything.
+    managers.call::<RegisterResponse>(Opcode::Register, &data.request());
+    let absurd = SeenNumbers { volume: u32::MAX, ..SeenNumbers::default() };
+    let request = RegisterRequest { seen: Some(absurd), ..data.request() };
+    let error = managers.try_call::<RegisterResponse>(Opcode::Register, &request).expect_err("nonsense");
+    assert_eq!(error.code(), Some(ErrorCode::BadRequest), "{error}");
+}
+
+/// A node that never comes back would keep the cluster from going on for ever.
+#[test]
+fn a_person_gives_up_nodes_that_are_lost() {
+    let (managers, data, _meta, seen) = put_back();
+    let early = managers.try_call::<Empty>(Opcode::GoOn, &GoOnRequest {}).expect_err("nobody is waited for");
+    assert!(early.to_string().contains("wait for no node"), "{early}");
+    let tell = RegisterRequest { seen: Some(seen), things: Some(SeenThings::default()), ..data.request() };
+    eventually("it to wait", || {
+        let refused = soon::<RegisterResponse>(&managers, Opcode::Register, &tell).expect_err("the other one is away");
+        managers.status().problems.iter().any(|p| p.contains("waits for")).then_some(refused)
+    });
+    managers.call::<Empty>(Opcode::GoOn, &GoOnRequest {});
+    managers.call::<RegisterResponse>(Opcode::Register, &tell);
+    assert!(volume(&managers, "next") > seen.volume);
+}
