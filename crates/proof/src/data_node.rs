@@ -60,6 +60,8 @@ pub struct DataNode {
     /// What disks that were lost have gone through.
     lost: Vec<FaultCounts>,
     copies: Copies<Copy>,
+    /// Its disk has been an older copy of itself.
+    pub has_gone_back: bool,
     /// The generation of its disk at the last start.
     started: u64,
     running: Option<Running>,
@@ -100,7 +102,20 @@ impl DataNode {
         let disk = new_disk(seed ^ (place as u64) << 32, format!("disk{place}"), DISK_BYTES);
         let home = new_disk(seed ^ (place as u64) << 40, format!("home{place}"), 16 << 20);
         let copies = Copies::default();
-        Self { seed, place, disk, home, plug, roster, jobs, lost: Vec::new(), copies, started: 0, running: None }
+        Self {
+            seed,
+            place,
+            disk,
+            home,
+            plug,
+            roster,
+            jobs,
+            lost: Vec::new(),
+            copies,
+            has_gone_back: false,
+            started: 0,
+            running: None,
+        }
     }
 
     /// An empty disk is in the place of the one that there was, under another path; `all`: the node has lost its own
@@ -109,6 +124,7 @@ impl DataNode {
         assert!(self.running.is_none(), "it runs");
         self.lost.push(self.disk.counts());
         self.copies.clear();
+        self.has_gone_back = false;
         let (place, times) = (self.place, self.lost.len());
         let seed = self.seed ^ (place as u64) << 32 ^ (times as u64) << 56;
         self.disk = new_disk(seed, format!("disk{place}-{times}"), DISK_BYTES);
@@ -152,6 +168,7 @@ impl DataNode {
         tracing::info!(place = self.place, generation, logged, home, "a disk goes back to an earlier moment");
         self.disk.restore(&copy.disk);
         self.disk.crash(policy);
+        self.has_gone_back = true;
         if home {
             self.home.restore(&copy.home);
             self.home.crash(policy);

@@ -171,8 +171,8 @@ impl Cluster {
         let groups = groups(map);
         for node in &self.nodes {
             let node = node.lock();
-            // One that has forgotten that files are gone, of a group that it has left, has nobody to remind it.
-            if node.disk.counts().syncs_forgotten > 0 {
+            // One that has forgotten that files are gone, of a group that it has left, has nobody to remind it; nor has an older copy.
+            if node.disk.counts().syncs_forgotten > 0 || node.has_gone_back {
                 continue;
             }
             let ids: BTreeSet<u32> =
