@@ -4,6 +4,7 @@
 use crate::config::CHECKPOINT_GENERATIONS;
 use crate::descriptors;
 use crate::node::{NodeProcess, NodeSpec};
+use crate::private;
 use crate::server::{ServeError, Signals, announce, http_runtime};
 use anyhow::Context;
 use cairn_client::{Client, ConnectOptions};
@@ -48,6 +49,7 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
         let why = format!("--nodes is 1 to {NODES_MAX} and --racks 1 to the number of nodes");
         return Err(ServeError::Usage(why));
     }
+    private::for_owner_alone();
     std::fs::create_dir_all(&args.data_dir)
         .with_context(|| format!("{} cannot be made; choose another --data-dir", args.data_dir.display()))?;
     refuse_foreign(&args.data_dir)?;

@@ -7,6 +7,7 @@ mod dev;
 mod doctor;
 mod mount;
 mod node;
+mod private;
 mod router;
 mod rpc_metrics;
 mod server;

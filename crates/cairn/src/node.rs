@@ -3,6 +3,7 @@
 //! Order: directory and lock, port (roles not yet served answer "starting"), data role (its disks are part of the
 //! registration), Raft host and manager for members of the manager's group, registration, then what needs the node's id.
 use crate::descriptors::Descriptors;
+use crate::private;
 use crate::router::Router;
 use anyhow::Context;
 use cairn_data::{DataConfig, DataEnv, DataServer};
@@ -136,6 +137,7 @@ impl NodeProcess {
     /// Starts a node; blocks until its roles serve. The HTTP port runs on `http`.
     pub fn start(spec: NodeSpec, http: &tokio::runtime::Handle) -> anyhow::Result<NodeProcess> {
         let ground = Ground::lay(&spec)?;
+        private::mend([spec.dir.as_path()]);
         let router = Arc::new(Router { roles: spec.roles(), ..Router::default() });
         let requests = request_log::start(&spec)?;
         let server = bind(&spec, &ground, router.clone(), requests.clone())?;
@@ -395,6 +397,7 @@ impl Roles {
         }
         if !spec.disks.is_empty() {
             let data = start_data(spec, ground)?;
+            private::mend(spec.disks.iter().map(PathBuf::as_path));
             serve(&router.data, Arc::new(data.clone()));
             self.data = Some(data);
             serve(&router.jobs, self.jobs.insert(start_jobs(spec, address)?).clone());

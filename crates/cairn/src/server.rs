@@ -2,6 +2,7 @@
 use crate::config::{self, Config, ConfigErrors};
 use crate::descriptors;
 use crate::node::{NodeProcess, NodeSpec};
+use crate::private;
 use cairn_cli::Exit;
 use cairn_store::StoreError;
 use cairn_telemetry::init_logging;
@@ -81,6 +82,7 @@ pub fn run(args: &ServerArgs) -> Result<(), ServeError> {
     if let Err(why) = init_logging(&config.log) {
         return Err(ConfigErrors { file: path, mistakes: vec![(1, format!("log.filter: {why}"))] }.into());
     }
+    private::for_owner_alone();
     descriptors::raise_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;

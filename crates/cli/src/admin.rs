@@ -81,6 +81,10 @@ impl AdminArgs {
             Noun::Fsck(_) => "the check goes on in the cluster, and nobody waits for what it finds: repeat it".into(),
             _ => "what was asked of the cluster by then goes on by itself; cairn admin status shows how".into(),
         });
+        if matches!(self.noun, Noun::Backup(_) | Noun::Restore(_) | Noun::RebuildMap(_)) {
+            // Names, small files and state of the cluster: for whoever runs this, and nobody else of the machine.
+            rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+        }
         match self.noun {
             Noun::Status(args) => args.run(context).await,
             Noun::Node(args) => args.run(context).await,

@@ -2,6 +2,7 @@
 use super::Finding;
 use crate::config::Config;
 use crate::descriptors::{self, Descriptors};
+use crate::private;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
@@ -167,12 +168,30 @@ fn place(what: &'static str, dir: &Path, is_disk: bool) -> Vec<Finding> {
             "check path, mount and permissions",
         )),
     }
+    findings.extend(private(what, dir));
     findings.extend(kind(what, &there, is_disk));
     findings.extend(abilities(what, &there, is_disk));
     if is_disk {
         findings.extend(device(&there));
     }
     findings
+}
+
+/// Whether others of the machine can read what is stored. What is not there yet is made for its owner alone.
+fn private(what: &'static str, dir: &Path) -> Option<Finding> {
+    if !dir.is_dir() {
+        return None;
+    }
+    let name = dir.display();
+    Some(match private::open_to_others(dir) {
+        None => Finding::good(what, format!("{name} is for its owner alone")),
+        Some(mode) => Finding::warning(
+            what,
+            format!("{name} has mode {mode:04o}: other users of this machine can look into it"),
+            "chunks, journals and logs have the contents of everybody's files, whatever their modes in Cairn",
+            format!("start the server, which mends it, or chmod go= {name}"),
+        ),
+    })
 }
 
 fn space(what: &'static str, dir: &Path, about: &rustix::fs::StatVfs) -> Finding {

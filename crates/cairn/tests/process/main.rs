@@ -36,6 +36,7 @@ mod namespace;
 mod namespaces;
 mod net;
 mod older;
+mod private;
 mod proxy;
 mod refusals;
 mod repair;

@@ -1,12 +1,13 @@
 //! [`RealDisk`]: a directory of the machine.
 //!
 //! Invariants: every path is resolved below the directory opened at the start (a rename of the directory does not
-//! move the disk); file handles are closed on exec; a lock belongs to the open file description made for it.
+//! move the disk); what is made is for its owner alone; file handles are closed on exec; a lock belongs to the open file description made for it.
 //! Not here: reading and writing (`real_file.rs`).
 #![allow(clippy::disallowed_methods, reason = "this file is the seam's one access to the machine's directories")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -17,6 +18,10 @@ use super::error::{DiskError, DiskOp};
 use super::path::{check_path, parent};
 use super::real_file::{RealFile, open_file};
 use super::{DirEntry, Disk, File, LockGuard, OpenOptions, Space};
+
+/// What is stored is for its owner alone: modes of files of users are in the namespace, not here.
+pub(super) const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
 
 /// A disk rooted at a directory.
 #[derive(Debug)]
@@ -53,14 +58,15 @@ impl RealDisk {
     pub fn create(root: &Path) -> Result<Self, DiskError> {
         let name = root.display().to_string();
         let failed = |e: std::io::Error| DiskError::from_io(DiskOp::CreateDir, &name, &e);
-        root.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
+        let made = |above: &Path| std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(above);
+        root.parent().map_or(Ok(()), made).map_err(failed)?;
         Self::create_in_parent(root)
     }
 
     /// Makes the directory itself if needed, but none above it, then opens it.
     pub fn create_in_parent(root: &Path) -> Result<Self, DiskError> {
         let name = root.display().to_string();
-        match std::fs::create_dir(root) {
+        match std::fs::DirBuilder::new().mode(DIR_MODE).create(root) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(DiskError::from_io(DiskOp::CreateDir, &name, &error));
             }
@@ -132,7 +138,7 @@ impl Disk for RealDisk {
         let ends = dir.match_indices('/').map(|(at, _)| at).chain([dir.len()]);
         for end in ends.filter(|_| !dir.is_empty()) {
             let part = &dir[..end];
-            match retry(|| rustix::fs::mkdirat(&self.root, part, Mode::from_raw_mode(0o755))) {
+            match retry(|| rustix::fs::mkdirat(&self.root, part, Mode::from_raw_mode(DIR_MODE))) {
                 Ok(()) => self.sync_dir(parent(part))?,
                 // Something is there: it must be a directory, else the next step would misreport it.
                 Err(Errno::EXIST) => drop(self.open_dir(part, DiskOp::CreateDir)?),
@@ -219,7 +225,7 @@ fn lock_file(root: std::os::fd::BorrowedFd<'_>, path: &str) -> Result<RealLock, 
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let to_error = |errno| failed(DiskOp::Lock, path)(errno);
     loop {
-        let fd = retry(|| rustix::fs::openat(root, path, flags, Mode::from_raw_mode(0o644))).map_err(to_error)?;
+        let fd = retry(|| rustix::fs::openat(root, path, flags, Mode::from_raw_mode(FILE_MODE))).map_err(to_error)?;
         match retry(|| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {

@@ -11,7 +11,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::error::{DiskError, DiskOp};
-use super::real::{failed, retry};
+use super::real::{FILE_MODE, failed, retry};
 use super::{File, OpenOptions};
 use crate::buf::BUF_ALIGN;
 use crate::pipe::Pipe;
@@ -42,7 +42,7 @@ pub(super) fn open_file(root: BorrowedFd<'_>, path: &str, options: OpenOptions) 
     flags.set(OFlags::CREATE, options.create || options.create_new);
     flags.set(OFlags::EXCL, options.create_new);
     let to_error = |errno| failed(DiskOp::Open, path)(errno);
-    let fd = retry(|| rustix::fs::openat(root, path, flags, Mode::from_raw_mode(0o644))).map_err(to_error)?;
+    let fd = retry(|| rustix::fs::openat(root, path, flags, Mode::from_raw_mode(FILE_MODE))).map_err(to_error)?;
     let about = rustix::fs::fstat(&fd).map_err(to_error)?;
     if rustix::fs::FileType::from_raw_mode(about.st_mode) == rustix::fs::FileType::Directory {
         return Err(DiskError::IsDirectory { path: path.into() });

@@ -7,6 +7,7 @@ use crate::spec::MountSpec;
 use cairn_telemetry::{LogConfig, init_logging};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -95,7 +96,7 @@ fn detach(spec: &MountSpec) -> Result<()> {
         Some(path) => path.clone(),
         None => rundir::log_file(std::process::id())?,
     };
-    let log = File::options().create(true).append(true).open(&path);
+    let log = File::options().create(true).append(true).mode(0o600).open(&path);
     let log = log.map_err(|error| Failure::io(&format!("log file {}", path.display()), &error))?;
     let null = File::open("/dev/null").map_err(|error| Failure::io("/dev/null", &error))?;
     let redirected = rustix::stdio::dup2_stderr(&log).and_then(|()| rustix::stdio::dup2_stdin(&null));
