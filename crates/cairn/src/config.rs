@@ -43,6 +43,8 @@ pub struct NodeConfig {
     pub feature_level_max: u32,
     /// Size of the request log; 0: there is none.
     pub request_log_mib: u64,
+    /// Changes of the cluster are taken over TCP from anybody who can connect.
+    pub admin_over_tcp: bool,
 }
 
 /// `[manager]`

@@ -137,6 +137,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
             quiet: Duration::from_secs(3),
             smaller: true,
         }),
+        admin_over_tcp: false,
     }
 }
 
@@ -164,6 +165,7 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         open_files: open_files(args),
         rpc_threads: Some(1),
         bootstrap: None,
+        admin_over_tcp: false,
     }
 }
 

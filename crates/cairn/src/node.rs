@@ -11,15 +11,15 @@ use cairn_env::{BufPool, Clock, Disk, FastRng, OsRng, PatientDisk, RealClock, Re
 use cairn_jobs::{JobWorker, WorkerConfig};
 use cairn_manager::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
 use cairn_meta::{ListTeller, MetaConfig, MetaServer};
-use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration, Settings};
+use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
 use cairn_raft_host::{HostConfig, MarkBook, RaftHost, RaftService, RpcTransport};
+use cairn_rpc::admin_socket::AdminSocket;
 use cairn_rpc::leader::LeaderClient;
 use cairn_rpc::{Client, ClientConfig, Identity, Server, ServerConfig};
 use cairn_store::{KnownDisks, LabelledDir};
 use cairn_telemetry::{HealthCheck, HttpLimits, HttpServer, Registry, RequestRing, Samples};
-use cairn_types::{ClusterId, DiskUuid, NodeId, WallTime};
+use cairn_types::{ClusterId, DiskUuid, NodeId};
 use cairn_wire::hello::PeerKind;
-use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
 use marks::MarkKeeper;
 use parking_lot::Mutex;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -41,6 +41,7 @@ const WITNESS_WAIT: Duration = Duration::from_secs(5);
 /// Threads that carry the connections to other nodes.
 const CLIENT_THREADS: usize = 1;
 
+mod contributors;
 pub(crate) mod disk_dir;
 mod marks;
 mod request_log;
@@ -48,6 +49,7 @@ mod request_log;
 mod tests;
 mod watch;
 
+use contributors::{AddressBook, ClockTeller, LabelKeeper, LogWatch};
 use watch::NodeWatch;
 
 /// What a node is.
@@ -84,6 +86,8 @@ pub struct NodeSpec {
     /// None: as many as the machine suggests.
     pub rpc_threads: Option<usize>,
     pub bootstrap: Option<Bootstrap>,
+    /// Changes of the cluster are taken over TCP from anybody.
+    pub admin_over_tcp: bool,
 }
 
 impl NodeSpec {
@@ -116,6 +120,7 @@ pub struct NodeProcess {
     address: String,
     /// Operations that wait for descriptors end.
     ending: Arc<AtomicBool>,
+    admin: Option<AdminSocket>,
     // Dropped last: the lock of the directory.
     _dir: Arc<Mutex<LabelledDir>>,
 }
@@ -137,10 +142,11 @@ impl NodeProcess {
     /// Starts a node; blocks until its roles serve. The HTTP port runs on `http`.
     pub fn start(spec: NodeSpec, http: &tokio::runtime::Handle) -> anyhow::Result<NodeProcess> {
         let ground = Ground::lay(&spec)?;
-        private::mend([spec.dir.as_path()]);
-        let router = Arc::new(Router { roles: spec.roles(), ..Router::default() });
+        let admin_over_tcp = spec.admin_over_tcp;
+        let router = Arc::new(Router { roles: spec.roles(), admin_over_tcp, ..Router::default() });
         let requests = request_log::start(&spec)?;
         let server = bind(&spec, &ground, router.clone(), requests.clone())?;
+        let admin = admin_socket(&spec, &ground, &router);
         let local = server.local_addr().to_string();
         let address = spec.advertise.clone().unwrap_or_else(|| advertised(&spec.listen, server.local_addr()));
         let registry = Registry::new();
@@ -202,6 +208,7 @@ impl NodeProcess {
             requests,
             address,
             ending: ground.ending,
+            admin,
             _dir: ground.dir,
         })
     }
@@ -219,6 +226,7 @@ impl NodeProcess {
             jobs.stop();
         }
         self.agent.stop();
+        drop(self.admin);
         self.server.shutdown(STOP_GRACE);
         // Its connections are closed: what is still lacking does not come from here.
         self.ending.store(true, Ordering::Relaxed);
@@ -259,6 +267,7 @@ impl Ground {
             );
             dir.set_node(NodeId(member))?;
         }
+        private::mend([spec.dir.as_path()]);
         let identity = Identity::new(dir.label().cluster, PeerKind::Server, dir.label().node);
         let client = Client::with_threads(CLIENT_THREADS, ClientConfig::default(), identity.clone())?;
         let rng: Arc<dyn Rng> = Arc::new(FastRng::from_os());
@@ -290,69 +299,6 @@ impl Ground {
         let transport = self.addresses.transport.clone();
         let host = RaftHost::start(config, self.clock.clone(), self.rng.clone(), dir.disk().clone(), transport)?;
         Ok(Arc::new(host))
-    }
-}
-
-/// Keeps the addresses of the other nodes for Raft as the map tells them.
-struct AddressBook {
-    transport: Arc<RpcTransport>,
-}
-
-impl Contributor for AddressBook {
-    fn map_changed(&self, change: &ClusterMap, _term: u64) {
-        for node in change.nodes.iter().filter(|n| !n.address.is_empty()) {
-            self.transport.set_address(NodeId(node.id), node.address.clone());
-        }
-    }
-}
-
-/// Writes what the manager gave the node into its label.
-struct LabelKeeper {
-    dir: Arc<Mutex<LabelledDir>>,
-}
-
-impl Contributor for LabelKeeper {
-    fn registered(&self, registration: &Registration) -> Result<(), String> {
-        let mut dir = self.dir.lock();
-        let known = dir.label().node;
-        if known != NodeId(0) && known != registration.node {
-            let name = dir.disk().name().to_owned();
-            return Err(format!("{name} belongs to node {known}, the manager registered {}", registration.node));
-        }
-        dir.set_cluster(registration.cluster).map_err(|e| e.to_string())?;
-        dir.set_node(registration.node).map_err(|e| e.to_string())
-    }
-}
-
-/// Tells the manager when the node's log stands still or its clock is wrong, and the Raft groups what the manager's clock says.
-struct LogWatch {
-    raft: Arc<RaftHost>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Contributor for LogWatch {
-    fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
-        for problem in self.raft.problem().into_iter().chain(self.raft.clock_problem()) {
-            let said = std::mem::take(&mut heartbeat.problem);
-            heartbeat.problem = if said.is_empty() { problem } else { format!("{problem}; {said}") };
-        }
-    }
-    fn settings(&self, settings: &Settings) {
-        if let Some(bound) = settings.duration("clock_difference_max") {
-            self.raft.clocks().set_bound(bound);
-        }
-    }
-    fn manager_clock(&self, manager: NodeId, wall: WallTime) {
-        self.raft.clocks().heard(manager, wall, self.clock.now());
-    }
-}
-
-/// Tells the manager what this node's clock says.
-struct ClockTeller(Arc<dyn Clock>);
-
-impl Contributor for ClockTeller {
-    fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
-        heartbeat.wall_ns = self.0.wall().0;
     }
 }
 
@@ -539,6 +485,28 @@ fn bind(
     config.connections_max = ground.descriptors.rpc;
     config.request_log = requests.map(request_log::sink);
     Ok(Server::bind(address, config, ground.identity.clone(), router)?)
+}
+
+/// Where changes of the cluster come in. A node without it serves all the same; of many nodes in a process the first one is enough.
+fn admin_socket(spec: &NodeSpec, ground: &Ground, router: &Router) -> Option<AdminSocket> {
+    if spec.compact && spec.manager.is_none() {
+        return None;
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    match AdminSocket::start(&spec.dir, uid, ground.client.clone()) {
+        Ok(socket) => {
+            let path = router.admin_socket.get_or_init(|| socket.path().to_path_buf());
+            tracing::debug!(path = %path.display(), "changes of the cluster come in here");
+            Some(socket)
+        }
+        Err(error) => {
+            tracing::warn!(
+                dir = %spec.dir.display(), %error,
+                "no admin socket can be made in the node's directory: this node takes no changes of the cluster from this machine"
+            );
+            None
+        }
+    }
 }
 
 fn http_limits(ground: &Ground) -> HttpLimits {

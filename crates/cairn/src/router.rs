@@ -3,18 +3,21 @@
 //! The port is open before the roles run, since a node has to know its address to register; until then requests are
 //! answered `Unavailable`, which callers repeat.
 use cairn_env::{Clock, RealClock};
+use cairn_rpc::admin_socket::SOCKET_FILE;
 use cairn_rpc::{Payload, Reply, Request, Service};
 use cairn_telemetry::ProcessUse;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::{PingResponse, ProcessStatsResponse};
 use cairn_wire::error::WireError;
+use cairn_wire::hello::PeerKind;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// A role's share of the operations.
 type Slot = OnceLock<Arc<dyn Service>>;
 
-/// Routes by the high byte of the operation: 1 raft, 2 manager, 3 data, 4 and 5 meta, 6 work of data nodes with files.
+/// Routes by the high byte of the operation: 1 raft, 2 manager, 3 data, 4 and 5 meta, 6 work of data nodes with files, 7 manager.
 #[derive(Default)]
 pub struct Router {
     pub raft: Slot,
@@ -24,6 +27,10 @@ pub struct Router {
     pub jobs: Slot,
     /// Roles that this process will have, to tell "not yet" from "never".
     pub roles: Vec<String>,
+    /// Changes of the cluster are taken from anybody, not from other servers alone.
+    pub admin_over_tcp: bool,
+    /// Where they come in on this machine.
+    pub admin_socket: OnceLock<PathBuf>,
 }
 
 impl Router {
@@ -33,9 +40,30 @@ impl Router {
             2 => (&self.manager, "manager"),
             3 => (&self.data, "data"),
             4 | 5 => (&self.meta, "meta"),
+            7 => (&self.manager, "manager"),
             6 => (&self.jobs, "data"),
             _ => return None,
         })
+    }
+
+    /// Why a change of the cluster is not taken here from this peer, if it is not. A server passes on what came in on its socket.
+    fn admin_refusal(&self, opcode: u16, peer: PeerKind) -> Option<WireError> {
+        let change = Opcode::from_code(opcode).filter(|opcode| opcode.is_admin_change())?;
+        if self.admin_over_tcp || peer == PeerKind::Server {
+            return None;
+        }
+        let socket = match self.admin_socket.get() {
+            Some(path) => format!("here {}", path.display()),
+            None => format!("{SOCKET_FILE} in its directory"),
+        };
+        let text = format!(
+            "{} changes the cluster: servers take it from root and from their own user (uid {}), on a socket of their machine ({socket}); run the \
+             command on a machine of the cluster's servers as one of them (sudo), or set node.admin_over_tcp = true where everybody who \
+             can connect may",
+            change.name(),
+            rustix::process::geteuid().as_raw()
+        );
+        Some(WireError::new(ErrorCode::NotPermitted, text))
     }
 
     fn process(&self, opcode: u16, reply: Reply) {
@@ -52,6 +80,7 @@ impl Router {
                     roles: self.roles.clone(),
                     pid: std::process::id(),
                     wall_ns: RealClock.wall().0,
+                    admin_socket: self.admin_socket.get().map(|p| p.display().to_string()).unwrap_or_default(),
                 };
                 reply.ok(&answer, Payload::None);
             }
@@ -67,6 +96,9 @@ fn refusal(opcode: u16) -> WireError {
 
 impl Service for Router {
     fn call(&self, request: Request<'_>, reply: Reply) {
+        if let Some(error) = self.admin_refusal(request.opcode, request.peer.hello.kind) {
+            return reply.err(error);
+        }
         // Only the data service knows how a disk is.
         let of_disk = request.opcode == Opcode::Ping.code() && !request.message.is_empty();
         if let Some(data) = self.data.get().filter(|_| of_disk) {
@@ -91,5 +123,30 @@ impl Service for Router {
                 service.batch_end();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any user of any machine that reaches a server could delete volumes; or servers, and what they pass on, be refused.
+    #[test]
+    fn changes_of_the_cluster_are_taken_over_tcp_from_servers_alone() {
+        let closed = Router::default();
+        let open = Router { admin_over_tcp: true, ..Router::default() };
+        for opcode in Opcode::ALL {
+            for (peer, wanted) in [
+                (PeerKind::Client, opcode.is_admin_change()),
+                (PeerKind::Tool, opcode.is_admin_change()),
+                (PeerKind::Server, false),
+            ] {
+                let refused = closed.admin_refusal(opcode.code(), peer);
+                assert_eq!(refused.is_some(), wanted, "{} from {peer:?}", opcode.name());
+                assert!(refused.is_none_or(|error| error.code == ErrorCode::NotPermitted));
+                assert!(open.admin_refusal(opcode.code(), peer).is_none(), "where the configuration says so");
+            }
+        }
+        assert!(closed.admin_refusal(0x7fff, PeerKind::Client).is_none(), "what nobody knows is refused as that");
     }
 }

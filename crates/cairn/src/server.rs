@@ -120,6 +120,7 @@ fn spec(config: &Config) -> NodeSpec {
         open_files: descriptors::limit(),
         rpc_threads: None,
         bootstrap: None,
+        admin_over_tcp: node.admin_over_tcp,
     }
 }
 

@@ -2,6 +2,7 @@
 use cairn_client::HedgeBounds;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options of all commands that talk to a cluster.
@@ -13,6 +14,16 @@ pub struct GlobalArgs {
     /// Refuse to work if the cluster has another id than this (cairn admin status shows it)
     #[arg(long, global = true, env = "CAIRN_CLUSTER_ID", value_name = "UUID", help_heading = "Global options")]
     pub cluster_id: Option<String>,
+    /// Changes of the cluster go through this socket of a server of this machine; without it through one that servers name
+    #[arg(
+        long,
+        global = true,
+        env = "CAIRN_ADMIN_SOCKET",
+        value_name = "PATH",
+        help_heading = "Global options",
+        hide_short_help = true
+    )]
+    pub admin_socket: Option<PathBuf>,
     /// Print JSON: one value, or one per line for lists
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::tasks::Tasks;
 use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
-use cairn_client::{Client, ClientError, ConnectOptions, RemotePath, StaleReads, UriError, Volume};
+use cairn_client::{AdminVia, Client, ClientError, ConnectOptions, RemotePath, StaleReads, UriError, Volume};
 use cairn_types::ClusterId;
 use cairn_wire::common::Credentials;
 use std::collections::BTreeMap;
@@ -159,6 +159,7 @@ impl Context {
             hedge: self.args.hedge(),
             stale: self.stale.get().copied(),
             managers_only: self.managers_only.load(Ordering::Relaxed),
+            admin: Some(self.args.admin_socket.clone().map_or(AdminVia::Find, AdminVia::Socket)),
             ..ConnectOptions::new(addresses)
         };
         let client = Client::connect(options).await.map_err(|error| match error {

@@ -1,4 +1,5 @@
 //! Connecting to a cluster: the entry point of the library.
+use crate::admin_way::{AdminVia, AdminWay};
 use crate::cluster::{Cluster, FirstContact};
 use crate::error::Result;
 use crate::meta::volume::Volume;
@@ -42,6 +43,8 @@ pub struct ConnectOptions {
     /// Runtimes of one thread each, whose threads say so by [`belong_to`](crate::belong_to); each gets connections of its
     /// own. None: the connections are at home in the runtime that connects.
     pub runtimes: Vec<tokio::runtime::Handle>,
+    /// How changes of the cluster go out; `None`: as all other requests.
+    pub admin: Option<AdminVia>,
 }
 
 impl ConnectOptions {
@@ -59,6 +62,7 @@ impl ConnectOptions {
             stale: None,
             managers_only: false,
             runtimes: Vec::new(),
+            admin: None,
         }
     }
 }
@@ -78,7 +82,10 @@ impl Client {
             [] => cairn_rpc::Client::new(config, Identity::client()),
             runtimes => cairn_rpc::Client::with_runtimes(runtimes, config, Identity::client()),
         };
-        let net = Net::new(rpc);
+        let mut net = Net::new(rpc);
+        if let Some(via) = options.admin {
+            net = net.with_admin(AdminWay::new(via, options.managers.clone()));
+        }
         let env = (Arc::new(RealClock) as _, Arc::new(FastRng::from_os()) as _);
         let place = (options.host, options.rack);
         let mut cluster = Cluster::new(net, env, options.managers, place, options.patience);

@@ -3,6 +3,7 @@
 //! Caches the cluster map, finds leaders, holds sessions with exactly-once slots, writes through append streams, reads
 //! with fail-over and checksums. Every call has a deadline and three outcomes: done, certainly not done, unknown.
 //! Not here: what a person sees (`cli`), rules of the namespace (`meta-core`), placement of members (`placement`).
+mod admin_way;
 mod append;
 mod cluster;
 mod compact;
@@ -32,6 +33,7 @@ mod volatile;
 /// What servers see as the client's name.
 pub(crate) const CLIENT_NAME: &str = concat!("cairn-client ", env!("CARGO_PKG_VERSION"));
 
+pub use admin_way::AdminVia;
 pub use append::SEGMENT_MAX;
 pub use cairn_rpc::client::near::belong_to;
 pub use connect::{Client, ConnectOptions};

@@ -1,4 +1,5 @@
 //! Typed calls over RPC: a message goes out, a message comes back, errors keep their three outcomes apart.
+use crate::admin_way::AdminWay;
 use crate::error::ClientError;
 use cairn_env::buf::AlignedBuf;
 use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload, next_trace_id};
@@ -6,6 +7,7 @@ use cairn_types::{ChunkId, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::HelloError;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a call gave no answer message.
@@ -45,6 +47,8 @@ impl NetError {
 #[derive(Clone)]
 pub(crate) struct Net {
     way: Way,
+    /// How changes of the cluster go out; none: as everything else.
+    admin: Option<Arc<AdminWay>>,
 }
 
 #[derive(Clone)]
@@ -52,7 +56,7 @@ enum Way {
     Rpc(Client),
     /// Servers in the same process, without sockets, so that a test can stop the clock.
     #[cfg(any(test, feature = "test-support"))]
-    Local(std::sync::Arc<dyn LocalServers>),
+    Local(Arc<dyn LocalServers>),
 }
 
 /// An answer on its way.
@@ -73,11 +77,15 @@ pub(crate) trait LocalServers: Send + Sync {
 
 impl Net {
     pub(crate) fn new(client: Client) -> Self {
-        Self { way: Way::Rpc(client) }
+        Self { way: Way::Rpc(client), admin: None }
+    }
+    /// Changes of the cluster go out through a server of this machine.
+    pub(crate) fn with_admin(self, way: AdminWay) -> Self {
+        Self { admin: Some(Arc::new(way)), ..self }
     }
     #[cfg(any(test, feature = "test-support"))]
-    pub(crate) fn local(servers: std::sync::Arc<dyn LocalServers>) -> Self {
-        Self { way: Way::Local(servers) }
+    pub(crate) fn local(servers: Arc<dyn LocalServers>) -> Self {
+        Self { way: Way::Local(servers), admin: None }
     }
 
     /// A call without payloads.
@@ -88,6 +96,16 @@ impl Net {
         request: &impl prost::Message,
         deadline: Duration,
     ) -> Result<A, NetError> {
+        if opcode.is_admin_change()
+            && let Some(admin) = &self.admin
+            && let Some(outcome) = admin.change(self, address, opcode, request, deadline).await
+        {
+            let answer = outcome.and_then(|message| {
+                A::decode(message)
+                    .map_err(|error| NetError::Unknown(format!("{address}: the answer is not understood: {error}")))
+            });
+            return answer;
+        }
         let options = CallOptions { lane: Lane::Small, ..CallOptions::new(deadline) };
         self.call_with(address, opcode, request, Payload::None, options).await.map(|(answer, _)| answer)
     }

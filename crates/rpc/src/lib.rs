@@ -6,6 +6,7 @@
 //!
 //! Not here: what the operations mean (the server crates), retries other than to find a leader (the client crate).
 
+pub mod admin_socket;
 pub mod client;
 mod config;
 mod connection;

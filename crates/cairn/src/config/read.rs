@@ -28,6 +28,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "checkpoint_generations",
             "request_log_mib",
             "feature_level_max",
+            "admin_over_tcp",
         ],
     ),
     ("manager", &["members", "member", "join", "cluster_name"]),
@@ -214,6 +215,7 @@ impl<'a> Reader<'a> {
         let checkpoint_generations =
             self.number(section, "checkpoint_generations", GENERATIONS, CHECKPOINT_GENERATIONS as u64) as usize;
         let request_log_mib = self.number(section, "request_log_mib", REQUEST_LOG, REQUEST_LOG_MIB);
+        let admin_over_tcp = self.flag(section, "admin_over_tcp").unwrap_or(false);
         let newest = u64::from(FEATURE_LEVEL);
         let feature_level_max = self.number(section, "feature_level_max", 0..=newest, newest) as u32;
         Some(NodeConfig {
@@ -226,6 +228,7 @@ impl<'a> Reader<'a> {
             checkpoint_generations,
             feature_level_max,
             request_log_mib,
+            admin_over_tcp,
         })
     }
 

@@ -35,6 +35,9 @@ fn a_good_file_gives_all_roles() {
     assert_eq!(data.replaced_disks[0].0[..2], [1, 2]);
     assert_eq!((config.node.rack.as_str(), config.node.checkpoint_generations), ("a", 5));
     assert_eq!(config.node.request_log_mib, 0);
+    assert!(!config.node.admin_over_tcp, "who says nothing lets nobody in");
+    let open = GOOD.replace("rack = \"a\"\n", "rack = \"a\"\nadmin_over_tcp = true\n");
+    assert!(parse("cairn.toml", &open).expect("good").node.admin_over_tcp);
     let silent = GOOD.replace("request_log_mib = 0\n", "");
     assert_eq!(parse("cairn.toml", &silent).expect("good").node.request_log_mib, super::REQUEST_LOG_MIB);
 }

@@ -43,6 +43,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         open_files: 4096,
         rpc_threads: Some(1),
         bootstrap: None,
+        admin_over_tcp: false,
     };
     let runtime = crate::server::http_runtime().expect("a runtime");
     let handle = runtime.handle().clone();

@@ -1,10 +1,12 @@
 //! `cairn dev`: a whole cluster in one process, kept in one directory.
+use crate::private::{OTHER_USER, is_root};
 use crate::support::{binary, text};
 use crate::trees::{assert_same_tree, make_tree};
 use crate::wait::{LIMIT, PATIENT, until_told};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -120,6 +122,14 @@ fn a_cluster_in_one_process_keeps_everything_across_a_kill() {
     dev.ok(&["fs", "get", "/tree", back.to_str().expect("utf-8")]);
     assert_same_tree(&tree, &back);
     dev.wait_healthy();
+    // Whoever started it may change it, and nobody else.
+    dev.ok(&["admin", "volume", "create", "mine"]);
+    if is_root() {
+        let mut other = Command::new(binary());
+        other.args(["admin", "volume", "create", "theirs"]).env("CAIRN_CLUSTER", &dev.cluster);
+        let output = other.uid(OTHER_USER).gid(OTHER_USER).output().expect("the binary starts");
+        assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    }
     dev.ok(&["fs", "put", tree.join("d0").to_str().expect("utf-8"), "/more"]);
     assert_eq!(dev.terminate(), Some(0), "a request to end is no failure");
 }
