@@ -162,7 +162,7 @@ fn next_step(code: ErrorCode) -> Option<&'static str> {
         E::NotEnoughDisks => "add disks, or use a layout with fewer copies; cairn admin disk ls shows the disks",
         E::WrongCluster => "check --cluster and $CAIRN_CLUSTER: all addresses have to belong to one cluster",
         E::UnknownVolume => "cairn admin volume ls shows the volumes",
-        E::VolumeNotEmpty => "remove its files first, or delete it with --force",
+        E::VolumeNotEmpty => "remove its files first, or delete it with them: --yes",
         E::BadLayout => {
             "there are r1 to r5, rs-3-2, rs-4-2, rs-6-3, rs-8-3, rs-10-4, rs-12-4, and striped copies such as r2x8/64k"
         }

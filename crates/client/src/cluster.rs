@@ -420,11 +420,12 @@ impl Cluster {
         let started = self.clock.now();
         let mut fetched = false;
         loop {
-            if let Some(volume) = self.view().volume_by_name(name) {
+            let known = self.view();
+            if let Some(volume) = known.volume_by_name(name).filter(|volume| volume.trashed_ns == 0) {
                 return Ok(volume.id);
             }
             // A cluster without any volume is one that was just begun.
-            let begins = self.view().volumes.is_empty();
+            let begins = known.volumes.is_empty();
             if fetched && !(begins && self.clock.now().since(started) < self.patience.min(FIRST_VOLUME_WAIT)) {
                 break;
             }
@@ -434,7 +435,14 @@ impl Cluster {
             self.refresh().await?;
             fetched = true;
         }
-        let known: Vec<String> = self.view().volumes.values().map(|v| v.name.clone()).collect();
+        let all = self.view();
+        if all.volume_by_name(name).is_some() {
+            let text = format!(
+                "it is in the trash and serves nobody; `cairn admin volume restore {name}` brings it back, `cairn admin volume ls` says until when"
+            );
+            return Err(ClientError::remote(&format!("volume {name:?}"), ErrorCode::UnknownVolume, &text));
+        }
+        let known: Vec<String> = all.volumes.values().filter(|v| v.trashed_ns == 0).map(|v| v.name.clone()).collect();
         let text = match known.is_empty() {
             true => "the cluster has no volume yet; `cairn admin status` says what \"default\" waits for".to_owned(),
             false => format!("there are {}; cairn admin volume create makes one", known.join(", ")),

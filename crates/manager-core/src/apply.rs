@@ -21,7 +21,7 @@ use cairn_wire::error::WireError;
 
 pub use partitions::unknown_partition;
 pub use pgs::GROUPS_MAX;
-pub use volumes::unknown_volume;
+pub use volumes::{in_trash, not_in_trash, unknown_volume};
 
 /// Most session ids of one block.
 pub const SESSION_BLOCK_MAX: u32 = 1 << 20;
@@ -107,6 +107,8 @@ impl State {
             Command::SetPgsOpen(c) => self.set_pgs_open(c),
             Command::CreateVolume(c) => self.create_volume(time, c),
             Command::DeleteVolume(c) => self.delete_volume(c, raised),
+            Command::TrashVolume(c) => self.trash_volume(time, c),
+            Command::RestoreVolume(c) => self.restore_volume(c),
             Command::SetPartitionMembers(c) => self.set_partition_members(c),
             Command::PartitionsBegun(c) => self.partitions_begun(c),
             Command::ForcePg(c) => self.force_pg(c, raised),

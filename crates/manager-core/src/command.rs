@@ -18,7 +18,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40"
     )]
     pub command: Option<Command>,
 }
@@ -100,6 +100,10 @@ pub enum Command {
     DiskGenerations(DiskGenerations),
     #[prost(message, tag = "38")]
     TakeUp(crate::take_up::TakeUp),
+    #[prost(message, tag = "39")]
+    TrashVolume(TrashVolume),
+    #[prost(message, tag = "40")]
+    RestoreVolume(RestoreVolume),
 }
 
 /// How far members of meta partitions got, as they said.
@@ -520,6 +524,23 @@ pub struct SetVolume {
 pub struct DeleteVolume {
     #[prost(string, tag = "1")]
     pub name: String,
+    /// Only if it is in the trash since then; 0: in any case.
+    #[prost(uint64, tag = "2")]
+    pub trashed_ns: u64,
+}
+
+/// Puts a volume into the trash with all that is in it.
+#[derive(Clone, PartialEq, Message)]
+pub struct TrashVolume {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+/// Takes a volume out of the trash again.
+#[derive(Clone, PartialEq, Message)]
+pub struct RestoreVolume {
+    #[prost(string, tag = "1")]
+    pub name: String,
 }
 
 /// Who shall be a member from now on; the change itself takes its time.
@@ -617,7 +638,8 @@ impl Command {
             Self::SetVolume(_) => 4,
             Self::PartitionMarks(_) => 5,
             Self::SetPartitionMembers(command) if command.renew != 0 => 5,
-            Self::DiskGenerations(_) | Self::TakeUp(_) => 5,
+            Self::DiskGenerations(_) | Self::TakeUp(_) | Self::TrashVolume(_) | Self::RestoreVolume(_) => 5,
+            Self::DeleteVolume(command) if command.trashed_ns != 0 => 5,
             Self::Register(command) if command.disks.iter().any(|disk| disk.tells_generations) => 5,
             Self::ForcePg(command) if command.lost.is_empty() => 5,
             Self::ActivateLevel(command) => command.level,

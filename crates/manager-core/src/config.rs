@@ -104,7 +104,7 @@ keys! {
     SpreadLeadersAfter = "spread_leaders_after", "1m", Kind::Millis(0, 24 * HOUR),
         "time without a change after which one leadership of a partition goes to a node that leads less; 0s: never";
     TrashExpiry = "trash_expiry", "72h", Kind::Millis(0, 10_000 * HOUR),
-        "time that what cairn fs rm removes stays in the trash, where no directory says otherwise; 0s: none";
+        "time that what cairn fs rm removes (where no directory says otherwise) and deleted volumes stay in the trash; 0s: none";
 }
 
 impl Key {

@@ -74,6 +74,8 @@ kinds! {
     DiskOlder = 31, "disk-older", "a disk came back as an older copy of itself: it serves nothing before it was compared with others";
     Compared = 32, "compared", "all disks that held everything of placement groups came back as older copies of themselves: what only they had and was written since is lost";
     Known = 33, "loss-known", "an operator knows that a placement group may have lost what was acknowledged";
+    VolumeTrashed = 34, "volume-trashed", "an operator put a volume into the trash: it serves nobody, and can be restored for a time";
+    VolumeRestored = 35, "volume-restored", "a volume is out of the trash again, as it was";
 }
 
 /// What has to be known from before a command.
@@ -307,6 +309,8 @@ impl State {
             Command::DeleteVolume(command) => {
                 say(Kind::VolumeDeleted, nobody, format!("volume {} was deleted", command.name));
             }
+            Command::TrashVolume(c) => say(Kind::VolumeTrashed, nobody, format!("volume {} is in the trash", c.name)),
+            Command::RestoreVolume(c) => say(Kind::VolumeRestored, nobody, format!("volume {} was restored", c.name)),
             Command::StartJob(_) => {
                 let Outcome::Job(job) = outcome else { return };
                 say(Kind::JobQueued, nobody, format!("job {job} was queued"));

@@ -31,6 +31,9 @@ impl State {
                 return Err(format!("{} has an id or version of the future", volume.id));
             }
         }
+        if let Some(volume) = self.volumes().find(|v| v.deleted && v.trashed.is_some()) {
+            return Err(format!("{} is deleted and in the trash", volume.id));
+        }
         let names: Vec<&str> = self.volumes().filter(|v| !v.deleted).map(|v| v.name.as_str()).collect();
         if names.iter().collect::<BTreeSet<_>>().len() != names.len() {
             return Err("two volumes have one name".into());

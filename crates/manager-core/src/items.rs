@@ -144,6 +144,8 @@ pub struct Volume {
     pub name: String,
     pub layout: Layout,
     pub deleted: bool,
+    /// Since when it is in the trash: it serves nobody, and can be restored.
+    pub trashed: Option<WallTime>,
     pub created: WallTime,
     pub version: u64,
     pub settings: VolumeSettings,

@@ -159,6 +159,9 @@ impl State {
         if self.volume(volume).is_none_or(|v| v.deleted) {
             return Err(WireError::new(ErrorCode::UnknownVolume, format!("there is no volume {volume}")));
         }
+        if let Some(volume) = self.volume(volume).filter(|v| v.trashed.is_some()) {
+            return Err(crate::apply::in_trash(&volume.name));
+        }
         let layout = Layout::from_bits(command.layout)
             .ok_or_else(|| WireError::new(ErrorCode::BadLayout, "the layout is not one of this version"))?;
         if command.path.is_empty() || command.path.len() > PATH_MAX || command.groups.len() > GROUPS_MAX {

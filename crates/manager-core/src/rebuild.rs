@@ -504,9 +504,10 @@ impl Builder<'_> {
                 format!("{id} gets the name {name:?}; --name {}=NAME gives it another one", id.get()),
             );
             let (version, settings) = (self.state.version, VolumeSettings::default());
-            self.state
-                .volumes
-                .insert(id, Arc::new(Volume { id, name, layout, deleted: false, created, version, settings }));
+            self.state.volumes.insert(
+                id,
+                Arc::new(Volume { id, name, layout, deleted: false, trashed: None, created, version, settings }),
+            );
         }
     }
 
@@ -518,7 +519,7 @@ impl Builder<'_> {
             let (created, version) = (self.wanted.now, self.state.version);
             let (name, layout) = (format!("deleted-{}", id.get()), self.state.config.default_layout());
             let settings = VolumeSettings::default();
-            let volume = Volume { id, name, layout, deleted: true, created, version, settings };
+            let volume = Volume { id, name, layout, deleted: true, trashed: None, created, version, settings };
             self.state.volumes.insert(id, Arc::new(volume));
         }
     }

@@ -118,7 +118,7 @@ impl ManagerServer {
         Ok(Self { manager, stop: Mutex::new(Some((stop, thread))) })
     }
 
-    /// Serves operations 0x02xx.
+    /// Serves operations 0x02xx, and those of 0x07xx that are about the cluster.
     pub fn service(&self) -> Arc<dyn Service> {
         Arc::new(Desk { manager: self.manager.clone(), under_way: Arc::new(AtomicUsize::new(0)) })
     }
@@ -265,6 +265,8 @@ impl Service for Desk {
             Some(Opcode::CreateVolume) => self.serve(r, reply, |m, q| async move { m.create_volume(q).await }),
             Some(Opcode::SetVolume) => self.serve(r, reply, |m, q| async move { m.set_volume(q).await }),
             Some(Opcode::DeleteVolume) => self.serve(r, reply, |m, q| async move { m.delete_volume(q).await }),
+            Some(Opcode::RestoreVolume) => self.serve(r, reply, |m, q| async move { m.restore_volume(q).await }),
+            Some(Opcode::PurgeVolume) => self.serve(r, reply, |m, q| async move { m.purge_volume(q).await }),
             Some(Opcode::GetConfig) => {
                 self.serve(r, reply, |m, _: cairn_wire::manager::GetConfigRequest| async move { m.get_config() });
             }

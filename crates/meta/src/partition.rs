@@ -125,6 +125,8 @@ pub(crate) struct PartitionState {
     pub(crate) fragmented: AtomicU64,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
     pub(crate) asked_to_defer: AtomicBool,
+    /// Its volume is in the trash, as far as the map is known: nobody is served.
+    pub(crate) trashed: AtomicBool,
     pub(crate) common: Arc<Common>,
     /// The term in which this member leads and has applied the first entry; 0 otherwise.
     term: AtomicU64,
@@ -147,6 +149,7 @@ impl PartitionState {
             survey: Survey::default(),
             fragmented: AtomicU64::new(0),
             asked_to_defer: AtomicBool::new(false),
+            trashed: AtomicBool::new(false),
             common,
             term: AtomicU64::new(0),
         }

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cairn_format::partition_list::{MEMBERS_MAX, PartitionEntry};
 use cairn_meta_core::{Namespace, NamespaceConfig};
@@ -125,6 +126,18 @@ impl Roster {
                     tracing::error!(partition = %id, %error, "a partition cannot be opened; will be repeated");
                     self.failures.lock().insert(id, error);
                 }
+            }
+        }
+        self.note_trash();
+    }
+
+    /// Whose volumes are in the trash.
+    fn note_trash(&self) {
+        let map = self.common.map.read();
+        for partition in self.open.read().values() {
+            let trashed = map.volume(partition.state.volume).is_some_and(|volume| volume.trashed_ns != 0);
+            if partition.state.trashed.swap(trashed, Ordering::Relaxed) != trashed {
+                tracing::info!(partition = %partition.state.id, trashed, "the volume was put into the trash, or taken out of it");
             }
         }
     }

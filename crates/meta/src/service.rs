@@ -49,6 +49,9 @@ impl Service for MetaServer {
         let Some(partition) = partitions.get(&PartitionId(head.partition)) else {
             return self.refuse(reply, self.not_here(PartitionId(head.partition)));
         };
+        if partition.state.trashed.load(Ordering::Relaxed) && !serves_in_trash(opcode) {
+            return self.refuse(reply, in_trash(partition));
+        }
         if opcode.is_meta_mutation() {
             self.mutate(partition, opcode, &head, request, reply);
         } else {
@@ -235,6 +238,21 @@ fn add_unreferenced(
         answer.extend_from_slice(&more.encode_to_vec());
     }
     Ok(())
+}
+
+/// What lets sessions end as they do, and root check the volume.
+const fn serves_in_trash(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::KeepAlive | Opcode::EndSession | Opcode::Fsck)
+}
+
+#[cold]
+fn in_trash(partition: &Partition) -> WireError {
+    let text = format!(
+        "the volume of {} is in the trash and serves nobody; `cairn admin volume ls` shows its name and until when, `cairn admin volume \
+         restore` brings it back",
+        partition.state.id
+    );
+    WireError::new(ErrorCode::UnknownVolume, text)
 }
 
 /// A check is started, or asked how it goes on.

@@ -144,6 +144,8 @@ opcodes! {
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
 
     Relay = 0x0701, common::RelayRequest => common::RelayResponse;
+    RestoreVolume = 0x0702, manager::RestoreVolumeRequest => common::Empty;
+    PurgeVolume = 0x0703, manager::PurgeVolumeRequest => common::Empty;
 }
 
 impl Opcode {
@@ -175,6 +177,8 @@ impl Opcode {
             Self::AcceptLoss
                 | Self::CreateVolume
                 | Self::DeleteVolume
+                | Self::RestoreVolume
+                | Self::PurgeVolume
                 | Self::SetVolume
                 | Self::SetConfig
                 | Self::ChangeMembers

@@ -50,4 +50,5 @@ mod stale;
 mod support;
 mod trees;
 mod upgrade;
+mod volume_trash;
 mod wait;

@@ -1,18 +1,23 @@
-//! `cairn admin volume ls|create|set|delete`.
+//! `cairn admin volume ls|create|set|delete|restore|purge`.
 use super::{config, listing, status};
 use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::{CliError, Result};
+use crate::exit::Exit;
 use crate::fs;
 use crate::human::{size, utc_time};
 use crate::table::Align;
+use cairn_client::Client;
+use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::manager::{
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, SetConfigResponse, SetVolumeRequest, Volume,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, GetConfigRequest, GetConfigResponse,
+    PurgeVolumeRequest, RestoreVolumeRequest, SetConfigResponse, SetVolumeRequest, Volume,
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::io::IsTerminal;
 
 #[derive(Args, Debug)]
 pub struct VolumeArgs {
@@ -40,12 +45,21 @@ enum Verb {
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
-    /// Delete a volume
+    /// Delete a volume: at once if it is empty; with files in it goes to the trash, when its name is typed
     Delete {
         name: String,
-        /// With all the files in it
+        /// With all the files in it, without the question
+        #[arg(short, long, alias = "force", short_alias = 'f')]
+        yes: bool,
+    },
+    /// Take a volume out of the trash again, as it was
+    Restore { name: String },
+    /// Delete a volume that is in the trash for good, when its name is typed
+    Purge {
+        name: String,
+        /// Without the question
         #[arg(short, long)]
-        force: bool,
+        yes: bool,
     },
 }
 
@@ -55,7 +69,9 @@ impl VolumeArgs {
             Verb::Ls => list(context).await,
             Verb::Create { name, layout } => create(context, &name, layout.as_deref()).await,
             Verb::Set { name, settings } => set(context, &name, &settings).await,
-            Verb::Delete { name, force } => delete(context, &name, force).await,
+            Verb::Delete { name, yes } => delete(context, &name, yes).await,
+            Verb::Restore { name } => restore(context, &name).await,
+            Verb::Purge { name, yes } => purge(context, &name, yes).await,
         }
     }
 }
@@ -65,13 +81,21 @@ fn volume_json(volume: &Volume) -> Value {
         volume.settings.iter().map(|item| (item.key.clone(), json!(item.value))).collect();
     json!({
         "id": volume.id, "name": volume.name, "layout": layout_text(volume.layout), "created_ns": volume.created_ns,
-        "settings": settings,
+        "settings": settings, "trashed_ns": volume.trashed_ns, "trashed_until_ns": volume.trashed_until_ns,
     })
 }
 
 fn settings_text(volume: &Volume) -> String {
     let items: Vec<String> = volume.settings.iter().map(|item| format!("{}={}", item.key, item.value)).collect();
     if items.is_empty() { "-".into() } else { items.join(" ") }
+}
+
+/// Until when it can be restored, if it is in the trash.
+fn trash_text(volume: &Volume) -> String {
+    match volume.trashed_ns {
+        0 => "-".into(),
+        _ => format!("until {}", utc_time(volume.trashed_until_ns).chars().take(19).collect::<String>()),
+    }
 }
 
 async fn list(context: &Context) -> Result<()> {
@@ -98,6 +122,7 @@ async fn list(context: &Context) -> Result<()> {
             pgs.to_string(),
             utc_time(volume.created_ns).chars().take(19).collect(),
             settings_text(volume),
+            trash_text(volume),
         ];
         (value, cells)
     });
@@ -111,6 +136,7 @@ async fn list(context: &Context) -> Result<()> {
         ("GROUPS", Align::Right),
         ("MADE", Align::Left),
         ("SETTINGS", Align::Left),
+        ("TRASH", Align::Left),
     ];
     listing::print(context, &columns, rows)
 }
@@ -144,13 +170,100 @@ async fn set(context: &Context, name: &str, settings: &[String]) -> Result<()> {
     config::tell(context, &items)
 }
 
-async fn delete(context: &Context, name: &str, force: bool) -> Result<()> {
+/// What becomes of a volume that is deleted with its contents.
+async fn trash_time(client: &Client) -> Result<Option<String>> {
+    let config: GetConfigResponse =
+        client.manager("asking for trash_expiry", Opcode::GetConfig, &GetConfigRequest {}).await?;
+    let expiry = config.items.into_iter().find(|item| item.key == "trash_expiry").map(|item| item.value);
+    // The value in force: a number and a unit; none is written with any unit.
+    Ok(expiry.filter(|value| value.trim_start_matches('0').starts_with(|c: char| c.is_ascii_digit())))
+}
+
+/// Whether the name is typed. Nobody is asked where nobody can answer.
+async fn is_typed(context: &Context, question: String, name: &str) -> Option<bool> {
+    if context.out.is_json() || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let ask = move || {
+        eprint!("{question}\nType the name of the volume to go on: ");
+        let mut typed = String::new();
+        std::io::stdin().read_line(&mut typed).map(|_| typed)
+    };
+    let typed = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;
+    Some(typed.trim() == name)
+}
+
+fn not_typed(name: &str) -> CliError {
+    CliError::refused(Exit::Other, format!("volume {name}: that is not its name; nothing was done"))
+}
+
+async fn delete(context: &Context, name: &str, yes: bool) -> Result<()> {
     let client = context.client().await?;
-    let request = DeleteVolumeRequest { name: name.to_owned(), force };
     let what = format!("volume {name:?}");
-    let _done: Empty = client.manager(&what, Opcode::DeleteVolume, &request).await?;
+    let send = |force| DeleteVolumeRequest { name: name.to_owned(), force };
+    let kept = trash_time(&client).await?;
+    if !yes {
+        let empty: cairn_client::Result<Empty> = client.manager(&what, Opcode::DeleteVolume, &send(false)).await;
+        let full = match empty {
+            Ok(_) => return deleted(context, name),
+            Err(error) if error.code() == Some(ErrorCode::VolumeNotEmpty) => error,
+            Err(error) => return Err(error.into()),
+        };
+        let fate = match &kept {
+            Some(time) => format!("It goes to the trash with all that is in it, and can be restored for {time}."),
+            None => "The cluster keeps no trash (trash_expiry is 0): it is deleted for good.".into(),
+        };
+        match is_typed(context, format!("{full}\n{fate}"), name).await {
+            Some(true) => {}
+            Some(false) => return Err(not_typed(name)),
+            None => return Err(full.into()),
+        }
+    }
+    let _done: Empty = client.manager(&what, Opcode::DeleteVolume, &send(true)).await?;
+    let Some(time) = kept else { return deleted(context, name) };
+    if context.out.is_json() {
+        return context.out.json(&json!({ "trashed": name, "restorable_for": time }));
+    }
+    context.out.line(format!(
+        "volume {name} is in the trash and serves nobody; for {time} it can be restored: cairn admin volume restore {name}. \
+         Its space comes back after that, or with cairn admin volume purge {name}"
+    ))
+}
+
+fn deleted(context: &Context, name: &str) -> Result<()> {
     if context.out.is_json() {
         return context.out.json(&json!({ "deleted": name }));
     }
     context.out.line(format!("deleted volume {name}; its space comes back step by step"))
+}
+
+async fn restore(context: &Context, name: &str) -> Result<()> {
+    let client = context.client().await?;
+    let request = RestoreVolumeRequest { name: name.to_owned() };
+    let _done: Empty = client.manager(&format!("volume {name:?}"), Opcode::RestoreVolume, &request).await?;
+    if context.out.is_json() {
+        return context.out.json(&json!({ "restored": name }));
+    }
+    context.out.line(format!("volume {name} is out of the trash, as it was; mounts of it have to be made anew"))
+}
+
+async fn purge(context: &Context, name: &str, yes: bool) -> Result<()> {
+    if !yes {
+        let question =
+            format!("Volume {name} is deleted for good with all that is in it, without waiting for the trash's time.");
+        match is_typed(context, question, name).await {
+            Some(true) => {}
+            Some(false) => return Err(not_typed(name)),
+            None => {
+                let text = format!(
+                    "volume {name}: deleting it for good needs --yes where nobody can be asked; nothing was done"
+                );
+                return Err(CliError::usage(text));
+            }
+        }
+    }
+    let client = context.client().await?;
+    let request = PurgeVolumeRequest { name: name.to_owned() };
+    let _done: Empty = client.manager(&format!("volume {name:?}"), Opcode::PurgeVolume, &request).await?;
+    deleted(context, name)
 }

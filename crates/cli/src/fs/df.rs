@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::human;
 use crate::table::{Align, Table};
 use cairn_client::RemotePath;
-use cairn_wire::manager::{StatusRequest, StatusResponse};
+use cairn_wire::manager::{ClusterMap, PartitionReport, StatusRequest, StatusResponse, Volume};
 use cairn_wire::meta::{StatfsResponse, Unreferenced};
 use clap::Args;
 use serde_json::json;
@@ -69,8 +69,13 @@ impl DfArgs {
         let (total, free) = disk_sums(&map);
         let report = context.plain_report();
         let mut lines = Vec::new();
+        let mut in_trash = Vec::new();
         for volume in map.volumes.iter().filter(|volume| !volume.deleted) {
             if !paths.is_empty() && !paths.iter().any(|path| path.volume == volume.name) {
+                continue;
+            }
+            if volume.trashed_ns != 0 {
+                in_trash.push(volume);
                 continue;
             }
             let root = RemotePath { cluster: cluster.clone(), volume: volume.name.clone(), path: b"/".to_vec() };
@@ -106,6 +111,10 @@ impl DfArgs {
                 human::size(counts.stored_bytes, self.human),
             ]);
         }
+        for volume in in_trash {
+            row_of_trashed(context, &mut table, volume, &status.partitions, &map, self.human)?;
+            report.done(crate::report::Done::Directory);
+        }
         if !context.out.is_json() {
             table.print(&context.out)?;
             let used = total.saturating_sub(free);
@@ -121,4 +130,30 @@ impl DfArgs {
         }
         report.finish()
     }
+}
+
+/// A volume in the trash serves nobody: this is what its partition said last.
+fn row_of_trashed(
+    context: &Context,
+    table: &mut Table,
+    volume: &Volume,
+    partitions: &[PartitionReport],
+    map: &ClusterMap,
+    human: bool,
+) -> Result<()> {
+    let of_it =
+        |report: &&PartitionReport| map.partitions.iter().any(|p| p.id == report.partition && p.volume == volume.id);
+    let (inodes, bytes) =
+        partitions.iter().filter(of_it).fold((0, 0), |(i, b), report| (i + report.inodes, b + report.file_bytes));
+    if context.out.is_json() {
+        let (total, free) = disk_sums(map);
+        context.out.json(&json!({
+            "volume": volume.name, "layout": layout_text(volume.layout), "inodes": inodes, "bytes": bytes,
+            "trashed_ns": volume.trashed_ns, "cluster_total_bytes": total, "cluster_free_bytes": free,
+        }))?;
+    }
+    let name = format!("{} (in the trash)", volume.name);
+    let (layout, size) = (layout_text(volume.layout), human::size(bytes, human));
+    table.row(vec![name, layout, inodes.to_string(), "-".into(), size, "-".into()]);
+    Ok(())
 }

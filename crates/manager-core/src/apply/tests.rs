@@ -3,6 +3,7 @@ mod generations;
 mod members;
 mod properties;
 mod restored;
+mod volume_trash;
 
 use super::*;
 use crate::command::*;
@@ -292,7 +293,7 @@ fn volumes_are_made_and_deleted() {
         Outcome::Pgs(pgs) => pgs[0],
         other => panic!("{other:?}"),
     };
-    let delete = |name: &str| Command::DeleteVolume(DeleteVolume { name: name.into() });
+    let delete = |name: &str| Command::DeleteVolume(DeleteVolume { name: name.into(), trashed_ns: 0 });
     ok(&mut state, delete("a"));
     let retired = state.pg(pg).expect("kept as a tombstone");
     assert!(retired.retired && !retired.is_writable() && retired.epoch == Epoch(2));
@@ -378,7 +379,7 @@ fn maps_are_filtered_and_deltas_tell_deletions() {
     assert_eq!(ids(&state.map(0, Scope::Node(NodeId(19)), &soft)), [0u32; 0], "none of its disks is a member");
     assert_eq!(state.map(before, Scope::All, &soft).base_version, before);
     assert_eq!(state.map(before + 5, Scope::All, &soft).base_version, 0, "a version of another life");
-    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "default".into() }));
+    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "default".into(), trashed_ns: 0 }));
     let delta = state.map(before, Scope::All, &soft);
     assert!(delta.volumes[0].deleted && delta.partitions[0].removed);
     assert!(delta.pgs[0].state.as_ref().is_some_and(|pg| pg.retired));
@@ -400,7 +401,7 @@ fn old_tombstones_are_forgotten_and_then_maps_are_full() {
         let groups = vec![Disks { disks: vec![1], ..Disks::default() }; 256];
         let create = Command::CreatePgs(CreatePgs { volume: volume.get(), scheme: 1, groups });
         assert!(state.apply(WallTime(0), &create).outcome.is_ok());
-        let delete = Command::DeleteVolume(DeleteVolume { name: "x".into() });
+        let delete = Command::DeleteVolume(DeleteVolume { name: "x".into(), trashed_ns: 0 });
         assert!(state.apply(WallTime(0), &delete).outcome.is_ok());
     }
     state.check_invariants();

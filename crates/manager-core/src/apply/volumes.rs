@@ -3,9 +3,12 @@
 //! Deleting a volume marks it deleted (its name is free again at once), marks its partitions removed (their members
 //! stop serving and drop them) and retires its placement groups under a new epoch: clients are fenced off, and data
 //! nodes drop the chunks once they have stored the retirement durably. It cannot be undone.
+//!
+//! A volume in the trash keeps everything, its name, its partitions and its groups, which go on being repaired and scrubbed; but
+//! meta nodes serve nobody in it. It is restored as it was, or deleted; when its time is over that is the leader's to say.
 use super::Outcome;
 use crate::change::ItemKey;
-use crate::command::{CreateVolume, DeleteVolume, SetVolume};
+use crate::command::{CreateVolume, DeleteVolume, RestoreVolume, SetVolume, TrashVolume};
 use crate::config::{Key, layout_flaw};
 use crate::items::{Partition, Roles, Volume, volume_name_flaw};
 use crate::state::State;
@@ -24,7 +27,14 @@ impl State {
             let text = format!("{shown:?} cannot be a volume's name: {flaw}");
             return Err(WireError::new(ErrorCode::InvalidArgument, text));
         }
-        if self.volume_by_name(name).is_some() {
+        if let Some(volume) = self.volume_by_name(name) {
+            if volume.trashed.is_some() {
+                let text = format!(
+                    "there is a volume {name} in the trash, which keeps its name: `cairn admin volume restore {name}`, or `cairn admin \
+                     volume purge {name}` and repeat"
+                );
+                return Err(WireError::new(ErrorCode::Exists, text));
+            }
             return Err(WireError::new(ErrorCode::Exists, format!("there is a volume {name} already")));
         }
         let layout = match command.layout {
@@ -39,7 +49,7 @@ impl State {
         let id = VolumeId(self.next.volume);
         self.next.volume += 1;
         let (name, settings) = (name.to_string(), VolumeSettings::default());
-        let volume = Volume { id, name, layout, deleted: false, created: time, version: 0, settings };
+        let volume = Volume { id, name, layout, deleted: false, trashed: None, created: time, version: 0, settings };
         self.volumes.insert(id, Arc::new(volume));
         self.touch(ItemKey::Volume(id));
         let partition = PartitionId(self.next.partition);
@@ -114,15 +124,45 @@ impl State {
         Ok(Outcome::Done)
     }
 
+    pub(super) fn trash_volume(&mut self, time: WallTime, command: &TrashVolume) -> Result<Outcome, WireError> {
+        let name = &command.name;
+        let volume = self.volume_by_name(name).ok_or_else(|| unknown_volume(name))?;
+        if volume.trashed.is_some() {
+            return Err(in_trash(name));
+        }
+        // 0 is "not in the trash" on disk.
+        self.set_trashed(volume.id, Some(WallTime(time.0.max(1))))
+    }
+
+    pub(super) fn restore_volume(&mut self, command: &RestoreVolume) -> Result<Outcome, WireError> {
+        let name = &command.name;
+        let volume = self.volume_by_name(name).ok_or_else(|| unknown_volume(name))?;
+        if volume.trashed.is_none() {
+            return Err(not_in_trash(name));
+        }
+        self.set_trashed(volume.id, None)
+    }
+
+    fn set_trashed(&mut self, id: VolumeId, since: Option<WallTime>) -> Result<Outcome, WireError> {
+        Arc::make_mut(self.volumes.get_mut(&id).expect("just found")).trashed = since;
+        self.touch(ItemKey::Volume(id));
+        Ok(Outcome::Volume(id))
+    }
+
     pub(super) fn delete_volume(
         &mut self,
         command: &DeleteVolume,
         raised: &mut Vec<PgId>,
     ) -> Result<Outcome, WireError> {
-        let Some(id) = self.volume_by_name(&command.name).map(|v| v.id) else {
+        let Some((id, trashed)) = self.volume_by_name(&command.name).map(|v| (v.id, v.trashed)) else {
             return Err(unknown_volume(&command.name));
         };
-        Arc::make_mut(self.volumes.get_mut(&id).expect("just found")).deleted = true;
+        if command.trashed_ns != 0 && trashed != Some(WallTime(command.trashed_ns)) {
+            let text = format!("volume {} was taken out of the trash meanwhile: nothing was deleted", command.name);
+            return Err(WireError::new(ErrorCode::Conflict, text));
+        }
+        let volume = Arc::make_mut(self.volumes.get_mut(&id).expect("just found"));
+        (volume.deleted, volume.trashed) = (true, None);
         self.touch(ItemKey::Volume(id));
         let partitions: Vec<PartitionId> = self.partitions().filter(|p| p.volume == id).map(|p| p.id).collect();
         for partition in partitions {
@@ -139,6 +179,21 @@ impl State {
         }
         Ok(Outcome::Volume(id))
     }
+}
+
+/// It is in the trash.
+pub fn in_trash(name: &str) -> WireError {
+    let text = format!(
+        "volume {name} is in the trash and serves nobody; `cairn admin volume restore {name}` brings it back, `cairn admin volume purge \
+         {name}` deletes it for good"
+    );
+    WireError::new(ErrorCode::Conflict, text)
+}
+
+/// It is not.
+pub fn not_in_trash(name: &str) -> WireError {
+    let text = format!("volume {name} is not in the trash; `cairn admin volume ls` shows which are");
+    WireError::new(ErrorCode::Conflict, text)
 }
 
 /// "There is no such volume."

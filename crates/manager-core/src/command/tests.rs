@@ -73,6 +73,10 @@ fn golden() -> Vec<(Command, &'static str)> {
             }),
             "08019a020b0a017612060a016b120138",
         ),
+        (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 0 }), "08016a030a0176"),
+        (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 300 }), "08016a060a017610ac02"),
+        (Command::TrashVolume(TrashVolume { name: "v".into() }), "0801ba02030a0176"),
+        (Command::RestoreVolume(RestoreVolume { name: "v".into() }), "0801c202030a0176"),
     ]
 }
 
@@ -98,6 +102,10 @@ fn each_command_says_its_level() {
     for (command, level) in [
         (Command::GrantSessions(GrantSessions { count: 1 }), 0),
         (Command::Note(Note::default()), 1),
+        (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 0 }), 0),
+        (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 1 }), 5),
+        (Command::TrashVolume(TrashVolume::default()), 5),
+        (Command::RestoreVolume(RestoreVolume::default()), 5),
         (Command::SetGray(SetGray::default()), 1),
         (Command::ActivateLevel(ActivateLevel { level: 7 }), 7),
         (Command::SetVolume(SetVolume::default()), 4),

@@ -1,4 +1,5 @@
-//! A volume in the checkpoint. `settings` is new with feature level 4, and empty before it is activated.
+//! A volume in the checkpoint. `settings` is new with feature level 4, and empty before it is activated; `trashed_ns` (0: not in
+//! the trash) with level 5.
 use super::SettingRecord;
 use crate::items::Volume;
 use crate::volume_settings::VolumeSettings;
@@ -21,6 +22,8 @@ pub(crate) struct VolumeRecord {
     pub version: u64,
     #[prost(message, repeated, tag = "7")]
     pub settings: Vec<SettingRecord>,
+    #[prost(uint64, tag = "8")]
+    pub trashed_ns: u64,
 }
 
 impl From<&Volume> for VolumeRecord {
@@ -35,6 +38,7 @@ impl From<&Volume> for VolumeRecord {
             created_ns: volume.created.0,
             version: volume.version,
             settings: volume.settings.iter().map(setting).collect(),
+            trashed_ns: volume.trashed.map_or(0, |since| since.0),
         }
     }
 }
@@ -50,6 +54,7 @@ impl TryFrom<VolumeRecord> for Volume {
             name: record.name,
             layout: Layout::from_bits(record.layout).ok_or("a layout")?,
             deleted: record.deleted,
+            trashed: (record.trashed_ns != 0).then_some(WallTime(record.trashed_ns)),
             created: WallTime(record.created_ns),
             version: record.version,
             settings,

@@ -1,18 +1,23 @@
-//! CreateVolume, SetVolume and DeleteVolume.
+//! CreateVolume, SetVolume, DeleteVolume, RestoreVolume and PurgeVolume.
 //!
 //! A volume counts as empty when the leader of its partition, in a report that began after the request, holds no
 //! inode but the root. What is created in the very moment of the deletion goes with it.
+//! With its contents a volume goes to the trash first, where the cluster has one; `duties/volume_trash.rs` empties it.
 use super::config;
 use crate::manager::Manager;
-use cairn_manager_core::command::{Command, ConfigValue, CreateVolume, DeleteVolume, SetVolume};
+use cairn_manager_core::apply::{in_trash, not_in_trash, unknown_volume};
+use cairn_manager_core::command::{
+    Command, ConfigValue, CreateVolume, DeleteVolume, RestoreVolume, SetVolume, TrashVolume,
+};
 use cairn_manager_core::items::Volume;
 use cairn_manager_core::map::volume_message;
-use cairn_manager_core::{Outcome, first_volume, plan};
+use cairn_manager_core::{Key, Outcome, first_volume, plan};
 use cairn_types::{ErrorCode, Layout, PartitionId, Time, VolumeId};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, SetConfigResponse, SetVolumeRequest,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, PurgeVolumeRequest, RestoreVolumeRequest,
+    SetConfigResponse, SetVolumeRequest,
 };
 use std::time::Duration;
 
@@ -40,7 +45,8 @@ impl Manager {
             tracing::info!(volume = %volume.name, %error, "the new volume has no placement groups yet");
         }
         let map = self.client_map(0, volume.id)?;
-        Ok(CreateVolumeResponse { volume: Some(volume_message(&volume)), map: Some(map) })
+        let volume = self.look(|state, _| volume_message(&volume, state.config()))?;
+        Ok(CreateVolumeResponse { volume: Some(volume), map: Some(map) })
     }
 
     pub(crate) async fn make_volume(&self, name: String, layout: Layout) -> Result<Volume, WireError> {
@@ -65,16 +71,42 @@ impl Manager {
     }
 
     pub(crate) async fn delete_volume(&self, request: DeleteVolumeRequest) -> Result<Empty, WireError> {
-        let name = request.name;
-        let volume = self.look_in_cluster(|state, _| {
-            let volume = state.volume_by_name(&name).map(|v| v.id);
-            volume.ok_or_else(|| cairn_manager_core::apply::unknown_volume(&name))
+        let DeleteVolumeRequest { name, force } = request;
+        let (volume, has_trash) = self.look_in_cluster(|state, _| {
+            let volume = state.volume_by_name(&name).ok_or_else(|| unknown_volume(&name))?;
+            match volume.trashed {
+                Some(_) => Err(in_trash(&name)),
+                None => Ok((volume.id, !state.config().duration(Key::TrashExpiry).is_zero())),
+            }
         })?;
-        if !request.force {
+        if !force {
             self.check_empty(volume, &name).await?;
+        } else if has_trash {
+            self.execute(Command::TrashVolume(TrashVolume { name: name.clone() })).await?;
+            tracing::warn!(volume = %name, id = %volume, "volume put into the trash");
+            return Ok(Empty {});
         }
-        self.execute(Command::DeleteVolume(DeleteVolume { name: name.clone() })).await?;
-        tracing::warn!(volume = %name, id = %volume, force = request.force, "volume deleted");
+        self.execute(Command::DeleteVolume(DeleteVolume { name: name.clone(), trashed_ns: 0 })).await?;
+        tracing::warn!(volume = %name, id = %volume, force, "volume deleted");
+        Ok(Empty {})
+    }
+
+    pub(crate) async fn restore_volume(&self, request: RestoreVolumeRequest) -> Result<Empty, WireError> {
+        let name = request.name;
+        self.permit()?;
+        self.execute(Command::RestoreVolume(RestoreVolume { name: name.clone() })).await?;
+        tracing::warn!(volume = %name, "volume taken out of the trash");
+        Ok(Empty {})
+    }
+
+    pub(crate) async fn purge_volume(&self, request: PurgeVolumeRequest) -> Result<Empty, WireError> {
+        let name = request.name;
+        let since = self.look_in_cluster(|state, _| {
+            let volume = state.volume_by_name(&name).ok_or_else(|| unknown_volume(&name))?;
+            volume.trashed.ok_or_else(|| not_in_trash(&name))
+        })?;
+        self.execute(Command::DeleteVolume(DeleteVolume { name: name.clone(), trashed_ns: since.0 })).await?;
+        tracing::warn!(volume = %name, "volume deleted out of the trash");
         Ok(Empty {})
     }
 
@@ -91,7 +123,7 @@ impl Manager {
         let Ok(inodes) = tokio::time::timeout(REPORT_PATIENCE, fresh).await else {
             let text = format!(
                 "volume {name} cannot be seen to be empty: its partition reports no leader; \
-                 repeat when it does, or delete it with its contents by --force"
+                 repeat when it does, or put it into the trash with its contents by --yes"
             );
             return Err(WireError::new(ErrorCode::Unavailable, text));
         };
@@ -100,8 +132,8 @@ impl Manager {
             inodes => {
                 let text = format!(
                     "volume {name} is not empty: it holds {} files and directories; \
-                     delete them first (what is in its trash counts: `cairn fs rm -r --skip-trash {name}:/.trash`), or delete the volume \
-                     with its contents by --force",
+                     delete them first (what is in its trash counts: `cairn fs rm -r --skip-trash {name}:/.trash`), or put the volume \
+                     into the trash with its contents by --yes",
                     inodes - 1
                 );
                 Err(WireError::new(ErrorCode::VolumeNotEmpty, text))

@@ -1,10 +1,10 @@
-//! Trash is removed by the clocks of a majority.
+//! Trash is removed by the clocks of a majority; a volume in the trash serves nobody.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cairn_env::{Clock, RealClock};
-use cairn_types::PartitionId;
+use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::meta::{AttributesResponse, LookupRequest, MkdirRequest};
 
@@ -59,4 +59,23 @@ fn a_clock_that_is_ahead_removes_no_trash() {
     eventually("a look at the trash", || !is_there(&caller, own, &over));
     assert_eq!(cluster.leader(), wrong, "somebody else looked");
     assert!(is_there(&caller, own, &later), "three days are not over by the clocks of two");
+}
+
+/// A mount that has a volume open would go on writing into what its owner deleted, and lose it with it.
+#[test]
+fn a_volume_in_the_trash_serves_nobody_until_it_is_restored() {
+    let mut cluster = Cluster::start(1);
+    let mut caller = cluster.caller(9);
+    mkdir(&mut caller, 1, "a");
+    cluster.map.volumes[0].trashed_ns = 5;
+    cluster.share_map();
+    eventually("the trash to be known", || !is_there(&caller, 1, "a"));
+    let header = Some(caller.header());
+    let request = MkdirRequest { header, parent: 1, name: b"b".to_vec(), mode: 0o755, ..MkdirRequest::default() };
+    let error = caller.call::<AttributesResponse>(Opcode::Mkdir, &request).expect_err("refused");
+    assert_eq!(error, ErrorCode::UnknownVolume);
+    cluster.map.volumes[0].trashed_ns = 0;
+    cluster.share_map();
+    eventually("the volume to be served", || is_there(&caller, 1, "a"));
+    assert!(!is_there(&caller, 1, "b"), "what was refused was not done");
 }

@@ -118,7 +118,7 @@ fn members_that_make_no_sense_are_refused() {
     let none = Command::SetPartitionMembers(SetPartitionMembers { partition: 7, members: vec![16], renew: 0 });
     assert_eq!(refused(&mut state, none).code, ErrorCode::UnknownPartition);
     ok(&mut state, wish(&[16, 19, 20]));
-    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "default".into() }));
+    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "default".into(), trashed_ns: 0 }));
     assert!(state.partition(P).expect("told").target.is_empty(), "nobody works for a deleted volume");
 }
 

@@ -77,7 +77,11 @@ fn command() -> impl Strategy<Value = Command> {
             Command::SetPgsOpen(SetPgsOpen { open: pgs(open), closed: pgs(!open) })
         }),
         3 => name.clone().prop_map(|name| Command::CreateVolume(CreateVolume { name, layout: 0 })),
-        1 => name.clone().prop_map(|name| Command::DeleteVolume(DeleteVolume { name })),
+        1 => name.clone().prop_map(|name| Command::DeleteVolume(DeleteVolume { name, trashed_ns: 0 })),
+        1 => (name.clone(), any::<bool>()).prop_map(|(name, back)| match back {
+            true => Command::RestoreVolume(RestoreVolume { name }),
+            false => Command::TrashVolume(TrashVolume { name }),
+        }),
         1 => (1u32..4, prop::collection::vec(16u32..22, 0..4)).prop_map(|(partition, members)| {
             Command::SetPartitionMembers(SetPartitionMembers { partition, members, renew: 0 })
         }),
