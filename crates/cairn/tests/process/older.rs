@@ -1,7 +1,7 @@
 //! Disks of data nodes that are older copies of themselves (restored snapshots, machines that were rolled back): what redundancy has to
 //! survive costs nothing; beyond it the loss is named until somebody says that he knows.
-use crate::lists::copy_dir;
-use crate::support::{Cluster, Shape, text};
+
+use crate::support::{Cluster, Shape, copy_dir, text};
 use crate::trees::noise;
 use crate::wait::{eventually, until_told};
 use std::fs;

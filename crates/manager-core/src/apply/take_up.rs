@@ -94,15 +94,23 @@ impl State {
 
     fn delete_by_id(&mut self, volume: VolumeId, raised: &mut Vec<PgId>) {
         let Some(name) = self.volume(volume).filter(|v| !v.deleted).map(|v| v.name.clone()) else { return };
-        let command = crate::command::DeleteVolume { name };
+        let command = crate::command::DeleteVolume { name, trashed_ns: 0 };
         // It was found a moment ago.
         let _ = self.delete_volume(&command, raised);
     }
 
-    /// Volumes that were deleted meanwhile.
+    /// Volumes that were deleted, or brought back from the trash, meanwhile.
     fn drop_deleted(&mut self, told: &[wire::Volume], raised: &mut Vec<PgId>) {
         for volume in told.iter().filter(|volume| volume.deleted) {
             self.delete_by_id(VolumeId(volume.id), raised);
+        }
+        // Or their time in the trash would end while they are in use.
+        for volume in told.iter().filter(|volume| !volume.deleted && volume.trashed_ns == 0) {
+            let id = VolumeId(volume.id);
+            if self.volume(id).is_some_and(|known| known.trashed.is_some()) {
+                Arc::make_mut(self.volumes.get_mut(&id).expect("just found")).trashed = None;
+                self.touch(ItemKey::Volume(id));
+            }
         }
     }
 
@@ -125,7 +133,7 @@ impl State {
         while self.volume_by_name(&name).is_some() {
             name.push('x');
         }
-        let volume = Volume { id, name, layout, deleted: false, created, version: 0, settings };
+        let volume = Volume { id, name, layout, deleted: false, trashed: None, created, version: 0, settings };
         self.volumes.insert(id, Arc::new(volume));
         self.touch(ItemKey::Volume(id));
     }

@@ -4,6 +4,7 @@ use crate::apply::tests::{SECOND, cluster, ok, register};
 use crate::command::{
     Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, Hibernate, NodeAt, NodesDown, Remove, SetDrain,
 };
+use crate::items::Roles;
 use crate::maintenance::Target;
 use crate::soft::{PartitionLoad, Refused};
 use cairn_types::{Epoch, NodeId, PartitionId, PgId};

@@ -85,11 +85,11 @@ fn a_copy_takes_up_what_nodes_know_and_gives_no_number_again() {
     let mut copy = state.clone();
     // What the copy does not know: a disk is away, a volume is deleted and two are made, of which one goes; a node comes.
     down(&mut state, 16);
-    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "gone".into() }));
+    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "gone".into(), trashed_ns: 0 }));
     let made = make_volume(&mut state, "made");
     let third = make_pg(&mut state, made.get(), &[2, 3, 4]);
     let short = make_volume(&mut state, "short");
-    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "short".into() }));
+    ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "short".into(), trashed_ns: 0 }));
     let mut late = register(5, Roles::DATA, 1);
     let Outcome::Registered(joined) = ok(&mut state, Command::Register(late.clone())) else { panic!() };
     let fourth = make_pg(&mut state, 1, &[3, 4, joined.disks[0].get()]);

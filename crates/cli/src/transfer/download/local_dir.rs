@@ -79,6 +79,7 @@ impl Drop for LocalDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tasks::Tasks;
     use crate::transfer::Overwrite;
     use std::os::unix::fs::MetadataExt;
 
