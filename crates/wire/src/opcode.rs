@@ -187,6 +187,7 @@ impl Opcode {
                 | Self::Remove
                 | Self::Hibernate
                 | Self::ClearGray
+                | Self::GoOn
         )
     }
     /// A namespace mutation: logged, exactly once.

@@ -159,7 +159,7 @@ async fn go_on(context: &Context, yes: bool) -> Result<()> {
     if context.out.is_json() {
         return context.out.json(&json!({ "gone_on": true }));
     }
-    context.out.line("the managers go on with what the other nodes have said".to_owned())
+    context.out.line("the managers go on with what the other nodes have said")
 }
 
 async fn remove(context: &Context, manager: &str, wait: &Wait) -> Result<()> {

@@ -50,6 +50,15 @@ pub struct DfArgs {
     help: Option<bool>,
 }
 
+const COLUMNS: [(&str, Align); 6] = [
+    ("VOLUME", Align::Left),
+    ("LAYOUT", Align::Left),
+    ("FILES", Align::Right),
+    ("DIRECTORIES", Align::Right),
+    ("SIZE", Align::Right),
+    ("STORED", Align::Right),
+];
+
 impl DfArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let paths: Vec<RemotePath> =
@@ -58,14 +67,7 @@ impl DfArgs {
         let client = context.client_of(cluster.as_deref()).await?;
         let status: StatusResponse = client.manager("status", cairn_wire::Opcode::Status, &StatusRequest {}).await?;
         let map = status.map.unwrap_or_default();
-        let mut table = Table::new(&[
-            ("VOLUME", Align::Left),
-            ("LAYOUT", Align::Left),
-            ("FILES", Align::Right),
-            ("DIRECTORIES", Align::Right),
-            ("SIZE", Align::Right),
-            ("STORED", Align::Right),
-        ]);
+        let mut table = Table::new(&COLUMNS);
         let (total, free) = disk_sums(&map);
         let report = context.plain_report();
         let mut lines = Vec::new();
