@@ -20,9 +20,13 @@ pub fn is_root() -> bool {
     root
 }
 
+fn children(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
 /// All below a directory that others than its owner have rights to.
 fn open_to_others(dir: &Path) -> Vec<PathBuf> {
-    let (mut found, mut stack, mut seen) = (Vec::new(), vec![dir.to_path_buf()], 0);
+    let (mut found, mut stack, mut seen) = (Vec::new(), children(dir).collect::<Vec<_>>(), 0);
     while let Some(path) = stack.pop() {
         // What is gone meanwhile is open to nobody.
         let Ok(about) = fs::symlink_metadata(&path) else { continue };
@@ -31,7 +35,7 @@ fn open_to_others(dir: &Path) -> Vec<PathBuf> {
             found.push(path.clone());
         }
         if about.is_dir() {
-            stack.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+            stack.extend(children(&path));
         }
     }
     assert!(seen > 10, "{} holds next to nothing", dir.display());
@@ -59,7 +63,6 @@ fn what_servers_keep_is_hidden_from_other_users() {
     cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), "/secret"]);
     let places = [cluster.path("nodes"), cluster.path("disks")];
     for place in &places {
-        // The directories above those of the nodes were made by the servers as well.
         assert_eq!(open_to_others(place), Vec::<PathBuf>::new());
     }
 

@@ -1,6 +1,7 @@
 //! Unmounting what is used, or mounted at two places: who uses it is said, and no process stays behind.
 use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, text};
+use crate::wait::until;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,7 +62,8 @@ fn a_worker_whose_mount_has_another_place_is_ended() {
     assert!(said.contains(&format!("its worker (process {worker}) did not end by itself and was ended")), "{said}");
     assert!(said.contains(&format!("mounted elsewhere, too: {}", bound.0.display())), "{said}");
     for pid in [u64::from(worker), supervisor] {
-        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "process {pid} stays");
+        // It ends behind its answer.
+        until(&format!("process {pid} to end"), || !Path::new(&format!("/proc/{pid}")).exists());
     }
     assert_eq!(cluster.ok(&["fs", "cat", "/late"]), "written there");
 }
