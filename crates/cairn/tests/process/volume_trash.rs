@@ -56,7 +56,7 @@ fn a_deleted_volume_can_be_restored_for_a_time() {
     assert!(cluster.ok(&["fs", "df"]).contains("v2 (in the trash)"), "it takes its space");
     let told = cluster.fails(&["fs", "cat", "v2:/file"], 3);
     assert!(told.contains("in the trash") && told.contains("volume restore v2"), "{told}");
-    let told = cluster.fails(&["admin", "volume", "create", "v2"], 4);
+    let told = cluster.fails(&["admin", "volume", "create", "v2", "--layout", "r2"], 4);
     assert!(told.contains("in the trash"), "{told}");
     let told = cluster.fails(&["admin", "volume", "delete", "v2", "--yes"], 12);
     assert!(told.contains("volume purge v2"), "{told}");
