@@ -49,7 +49,9 @@ impl Service for MetaServer {
         let Some(partition) = partitions.get(&PartitionId(head.partition)) else {
             return self.refuse(reply, self.not_here(PartitionId(head.partition)));
         };
-        if partition.state.trashed.load(Ordering::Relaxed) && !serves_in_trash(opcode) {
+        // Others than the leader may not have heard yet that it was brought back.
+        let is_trashed = partition.state.trashed.load(Ordering::Relaxed) && partition.state.leading_term().is_some();
+        if is_trashed && !serves_in_trash(opcode) {
             return self.refuse(reply, in_trash(partition));
         }
         if opcode.is_meta_mutation() {

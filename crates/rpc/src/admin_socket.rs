@@ -218,8 +218,10 @@ pub async fn relay(
     let (to, opcode) = (address.to_owned(), u32::from(opcode.code()));
     let request = RelayRequest { address: to, opcode, message, deadline_ms };
     let talk = async {
-        send(&mut stream, Flags::REQUEST, &request).await?;
-        receive::<RelayResponse>(&mut stream).await
+        let sent = send(&mut stream, Flags::REQUEST, &request).await;
+        // Whoever is refused may be told so before all was read.
+        let answer = receive::<RelayResponse>(&mut stream).await;
+        answer.map_err(|error| sent.err().unwrap_or(error))
     };
     let via = || socket.display().to_string();
     let unknown = |cause| CallError::Unknown { addr: via(), cause };

@@ -118,15 +118,15 @@ impl Replacing {
                 .map_err(|error| renaming(from, to, error))?;
             return Ok(there.is_some());
         };
-        if let Err(error) = volume.rename(&from.path, &to.path, RenameMode::Exchange).await {
+        // The source never has the name of what it replaces: whoever repeats this after an interruption would undo it.
+        if let Err(error) = volume.rename(&from.path, &place, RenameMode::NoReplace).await {
             trash.give_back(&place).await;
             return Err(renaming(from, to, error));
         }
-        // What was there has the name of the source now.
-        if let Err(error) = volume.rename(&from.path, &place, RenameMode::NoReplace).await {
-            trash.give_back(&place).await;
+        if let Err(error) = trash.swap(&place, &to.path).await {
+            let at = printable(&String::from_utf8_lossy(&place), false);
             let text =
-                format!("{to} was replaced, and what it was is at {from}: it cannot be moved to the trash ({error})");
+                format!("{from} was not moved to {to} ({error}): it is at {at} now; `cairn fs mv` it from there");
             return Err(CliError::refused(Exit::Other, text));
         }
         Ok(true)

@@ -195,7 +195,12 @@ impl Inner {
         if lacking > 0 {
             tracing::error!(chunk = %id, lacking, "blocks that other members have overwritten later are bad there: the earlier ones stay");
         }
-        tracing::warn!(chunk = %id, here = %here.overwrite, there = %latest, taken, "others have later overwrites than this disk: it may have forgotten what it had synced");
+        if taken + lacking > 0 {
+            tracing::warn!(chunk = %id, here = %here.overwrite, there = %latest, taken, "others have later overwrites than this disk: it may have forgotten what it had synced");
+        } else {
+            // As after a comparison that ended when others had the new number and this one had not.
+            tracing::info!(chunk = %id, here = %here.overwrite, there = %latest, "others give the same blocks a later number than this disk");
+        }
         Ok(())
     }
 

@@ -47,7 +47,7 @@ impl State {
             }
         }
         if command.done && self.waits() {
-            self.end_waiting(raised);
+            self.end_waiting(time, raised);
         }
         Ok(Outcome::Done)
     }
@@ -75,7 +75,14 @@ impl State {
         }
     }
 
-    fn end_waiting(&mut self, raised: &mut Vec<PgId>) {
+    fn end_waiting(&mut self, time: WallTime, raised: &mut Vec<PgId>) {
+        // Whether they were brought back and removed again is not known: their whole time begins anew.
+        let trashed: Vec<VolumeId> = self.volumes().filter(|v| v.trashed.is_some()).map(|v| v.id).collect();
+        for id in trashed {
+            let volume = Arc::make_mut(self.volumes.get_mut(&id).expect("just listed"));
+            volume.trashed = Some(WallTime(time.0.max(1)));
+            self.touch(ItemKey::Volume(id));
+        }
         let deleted: BTreeSet<VolumeId> = self.pgs().filter(|pg| pg.retired).map(|pg| pg.volume).collect();
         for volume in deleted {
             self.delete_by_id(volume, raised);

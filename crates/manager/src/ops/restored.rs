@@ -88,7 +88,12 @@ impl Manager {
     pub(super) async fn hear_registration(&self, request: &RegisterRequest) -> Result<(), WireError> {
         let node = NodeId(request.node);
         let (seen, things) = (request.seen.as_ref(), request.things.as_ref());
-        if self.hold_against(node, seen, |_| false).await? == Seen::Awaited {
+        // What the disks of a newcomer know may be of another cluster: that is looked at later, and stops nobody.
+        let is_known = self.look(|state, _| {
+            let by_uuid = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
+            by_uuid.is_some() || node.get() != 0
+        })?;
+        if self.hold_against(node, seen.filter(|_| is_known), |_| false).await? == Seen::Awaited {
             self.look(|state, leading| {
                 let by_uuid = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
                 // One that is new in the cluster knows nothing.
