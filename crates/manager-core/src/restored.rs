@@ -6,16 +6,19 @@
 //! that was given afterwards belong to what was forgotten, for good: whoever comes with one of them is let in under it.
 //! Not here: who finds out, and whom it waits for (the manager).
 use crate::state::{Counters, State};
-use cairn_types::{DiskId, ErrorCode, NodeId, PartitionId, PgId, VolumeId, WallTime};
+use cairn_types::{DiskId, ErrorCode, NodeId, PartitionId, PgId, VolumeId, WallTime, era_of};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::SeenNumbers;
 use prost::Message;
 
 /// Feature level from which on there is such a state.
 pub const RESTORED_LEVEL: u32 = 5;
-/// Numbers that nodes tell end here: higher ones are nonsense.
-const ID_MAX: u32 = 1 << 31;
-const NUMBER_MAX: u64 = 1 << 62;
+/// A cluster has not given more ids than this since its managers' state was copied.
+const IDS_BEYOND: u32 = 1 << 24;
+/// Likewise; incarnations and sessions follow the seconds since 1970, times 2^20.
+const NUMBERS_BEYOND: u64 = 1 << 54;
+/// Likewise; an era has 2^30.
+const TERMS_BEYOND: u64 = 1 << 24;
 
 /// The next ids of each kind at some time.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -117,11 +120,25 @@ impl State {
     }
 }
 
-/// Numbers that no cluster counts to would use up all that there are.
-pub fn is_absurd(seen: &SeenNumbers) -> bool {
-    let ids = [seen.node, seen.disk, seen.volume, seen.partition, seen.pg];
-    let numbers = [seen.map_version, seen.incarnation, seen.session, seen.term];
-    ids.iter().any(|id| *id >= ID_MAX) || numbers.iter().any(|number| *number >= NUMBER_MAX)
+/// Why what a node says cannot be: numbers so far beyond what is known here that no cluster got there since would use up all that there
+/// are. Whoever knows no more than this state is always listened to, whatever a liar made of it.
+pub fn nonsense(state: &State, term: u64, seen: &SeenNumbers) -> Option<&'static str> {
+    let next = &state.next;
+    let ids = [
+        (seen.node, next.node),
+        (seen.disk, next.disk),
+        (seen.volume, next.volume),
+        (seen.partition, next.partition),
+        (seen.pg, next.pg),
+    ];
+    let numbers = [(seen.map_version, state.version), (seen.incarnation, next.incarnation), (seen.session, next.session)];
+    if era_of(seen.term) > era_of(term) {
+        return Some("the node follows managers that were restored, or made anew, later than this one: this one takes no part any more");
+    }
+    let absurd = ids.iter().any(|(seen, next)| *seen > next.saturating_add(IDS_BEYOND))
+        || numbers.iter().any(|(seen, next)| *seen > next.saturating_add(NUMBERS_BEYOND))
+        || seen.term > term.saturating_add(TERMS_BEYOND);
+    absurd.then_some("the highest numbers that the node knows make no sense")
 }
 
 /// What everybody is told meanwhile.

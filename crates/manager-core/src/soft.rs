@@ -59,8 +59,8 @@ pub struct Soft {
     pub refused: BTreeMap<(PgId, DiskId, bool, u32), Refused>,
     /// Members with an epoch that this leader does not know.
     pub ahead: BTreeMap<(PgId, DiskId), Epoch>,
-    /// Nodes that a restored state waits for.
-    pub awaited: std::collections::BTreeSet<NodeId>,
+    /// What a restored state waits for.
+    pub awaited: crate::take_up::Awaited,
     /// Disks that are lost: since when as it is logged, and when this leader saw it first, by its own clock.
     pub lost: BTreeMap<DiskId, (WallTime, Time)>,
     /// Lost members that are due and wait until fewer are being replaced.

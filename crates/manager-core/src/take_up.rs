@@ -4,16 +4,21 @@
 //! serving member has the epoch durably ([`crate::rebuild`] goes by the same). Volumes and partitions are taken from the newest map
 //! that a meta node was told, those of which only the state is there from the nodes that have it.
 //! Not here: what a command does ([`crate::apply`]), and the numbers alone ([`crate::restored`]).
-use crate::items::Roles;
+use crate::items::{DiskState, Roles};
+use crate::pg::Pg;
 use crate::state::State;
-use cairn_types::{DiskId, MemberState, NodeId, PgId};
+use cairn_types::{DiskId, MemberState, NodeId, PgId, VolumeId};
 use cairn_wire::data::PgState;
-use cairn_wire::manager::{Partition, SeenGroup, SeenNumbers, SeenThings, Volume};
+use cairn_wire::manager::{self as wire, Partition, PartitionMembers, SeenGroup, SeenNumbers, SeenThings, Volume};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Groups of one command.
 const GROUPS_PER_COMMAND: usize = 1024;
+/// Groups that are named to people.
+const GROUPS_NAMED: usize = 16;
+/// Volumes that a node tells at most: those with the highest ids.
+pub const VOLUMES_TOLD: usize = 1024;
 
 /// Takes up what nodes know, or begins to wait for it.
 #[derive(Clone, PartialEq, Message)]
@@ -33,6 +38,9 @@ pub struct TakeUp {
     /// That was all: epochs rise beyond all that was given, and the state is as good as any.
     #[prost(bool, tag = "6")]
     pub done: bool,
+    /// Groups of which a later state may exist that nobody told: their members are compared before they serve.
+    #[prost(uint32, repeated, tag = "7")]
+    pub uncertain: Vec<u32>,
 }
 
 /// A group as its disks know it.
@@ -61,6 +69,7 @@ pub struct Keeper {
 #[derive(Clone, Default, Debug)]
 pub struct Told {
     seen: SeenNumbers,
+    said: bool,
     pages: u32,
     groups: BTreeMap<u32, Vec<SeenGroup>>,
     things: SeenThings,
@@ -71,6 +80,7 @@ impl Told {
     pub fn take(&mut self, seen: Option<&SeenNumbers>, things: Option<&SeenThings>) {
         let seen = seen.copied().unwrap_or_default();
         merge(&mut self.seen, &seen);
+        self.said |= things.is_some();
         let things = things.cloned().unwrap_or_default();
         if self.pages != things.pages {
             self.groups.clear();
@@ -82,7 +92,12 @@ impl Told {
 
     /// It has said everything. One of an earlier build says nothing.
     fn is_whole(&self) -> bool {
-        self.groups.len() >= self.pages as usize
+        self.said && self.groups.len() >= self.pages as usize
+    }
+
+    /// Disks of which it has told everything.
+    fn disks(&self) -> impl Iterator<Item = DiskId> {
+        self.things.disks.iter().filter(|_| self.is_whole()).map(|disk| DiskId(*disk))
     }
 
     fn groups(&self) -> impl Iterator<Item = (DiskId, &PgState)> {
@@ -150,18 +165,111 @@ fn groups_of(told: &AllTold) -> impl Iterator<Item = (DiskId, &PgState)> {
     told.values().flat_map(Told::groups)
 }
 
-/// Nodes that have to say what they know, and have not.
-pub fn awaited(state: &State, told: &AllTold) -> BTreeSet<NodeId> {
+/// Who has to say what they know, and has not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Awaited {
+    pub nodes: BTreeSet<NodeId>,
+    /// Of nodes that have said something, but nothing of them: they did not open there.
+    pub disks: BTreeSet<DiskId>,
+    /// Of these no disk that serves has told, although all that are known to serve were heard.
+    pub groups: BTreeSet<PgId>,
+}
+
+impl Awaited {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.disks.is_empty() && self.groups.is_empty()
+    }
+
+    /// For a request or an answer.
+    pub fn message(&self) -> wire::Awaited {
+        wire::Awaited {
+            nodes: self.nodes.iter().map(|id| id.get()).collect(),
+            disks: self.disks.iter().map(|id| id.get()).collect(),
+            pgs: self.groups.iter().map(|id| id.get()).take(GROUPS_NAMED).collect(),
+            pgs_in_all: self.groups.len() as u32,
+        }
+    }
+
+    /// Whether somebody who gives these up gives up all.
+    pub fn is_within(&self, given_up: &wire::Awaited) -> bool {
+        self.nodes.iter().all(|id| given_up.nodes.contains(&id.get()))
+            && self.disks.iter().all(|id| given_up.disks.contains(&id.get()))
+            && self.groups.len() <= given_up.pgs_in_all as usize
+    }
+}
+
+/// The members that have everything which was acknowledged while the state counted.
+fn holders(state: &PgState) -> impl Iterator<Item = (DiskId, NodeId)> {
+    let holds = |code: u32| {
+        let state = u8::try_from(code).ok().and_then(MemberState::from_code);
+        matches!(state, Some(MemberState::Serving | MemberState::Waiting))
+    };
+    state.members.iter().filter(move |member| holds(member.state)).map(|m| (DiskId(m.disk), NodeId(m.node)))
+}
+
+/// Who is still to be heard before what was told can be taken up.
+///
+/// A later state of a group than one whose holders were all heard does not exist: the next one has a holder among them. So disks are
+/// waited for only as long as they are holders in the latest state that was told.
+pub fn awaited(state: &State, told: &AllTold) -> Awaited {
     let keeps = |roles: Roles| roles.has(Roles::META) || roles.has(Roles::DATA);
     let known = state.servers().filter(|node| keeps(node.roles)).map(|node| node.id);
     let best = best(groups_of(told));
-    let members = best.values().filter(|best| !best.retired).flat_map(|best| &best.state.members);
-    let named = members.map(|member| NodeId(member.node)).filter(|node| node.get() != 0);
+    let used = || best.values().filter(|best| !best.retired);
+    let named = used().flat_map(|best| &best.state.members);
+    let named = named.map(|member| NodeId(member.node)).filter(|node| node.get() != 0);
     let heard = |node: &NodeId| told.get(node).is_some_and(Told::is_whole);
-    known.chain(named).filter(|node| !heard(node) && !state.is_removed(*node)).collect()
+    let nodes: BTreeSet<NodeId> =
+        known.chain(named).filter(|node| !heard(node) && !state.is_removed(*node)).collect();
+    let unheard = Unheard::new(state, told, &best);
+    let lost: Vec<&Pg> = unheard.groups().collect();
+    let of_lost = lost.iter().flat_map(|pg| pg.holders()).map(|disk| (disk, state.disk(disk).map_or(NodeId(0), |disk| disk.node)));
+    let of_best = used().flat_map(|best| holders(best.state));
+    let missing = of_best.chain(of_lost).filter(|(disk, _)| unheard.disk(*disk));
+    let missing: BTreeSet<(DiskId, NodeId)> = missing.collect();
+    let disks = missing.iter().filter(|(_, node)| !nodes.contains(node)).map(|(disk, _)| *disk).collect();
+    let without_trail = |pg: &&Pg| pg.holders().all(|disk| !unheard.disk(disk));
+    let groups = lost.iter().copied().filter(without_trail).map(|pg| pg.id).collect();
+    Awaited { nodes, disks, groups }
 }
 
-/// What is to be logged, in this order.
+/// What nobody has told of.
+struct Unheard<'a> {
+    state: &'a State,
+    disks: BTreeSet<DiskId>,
+    best: &'a BTreeMap<PgId, Best<'a>>,
+    /// The volumes of the newest map, and the lowest of them if it does not have all.
+    volumes: (Vec<&'a Volume>, u32),
+}
+
+impl<'a> Unheard<'a> {
+    fn new(state: &'a State, told: &'a AllTold, best: &'a BTreeMap<PgId, Best<'a>>) -> Self {
+        let disks = told.values().flat_map(Told::disks).collect();
+        let volumes: Vec<&Volume> = newest_map(told).iter().flat_map(|told| &told.things.volumes).collect();
+        let lowest = if volumes.len() < VOLUMES_TOLD { 0 } else { volumes.iter().map(|v| v.id).min().unwrap_or(0) };
+        Self { state, disks, best, volumes: (volumes, lowest) }
+    }
+
+    fn disk(&self, disk: DiskId) -> bool {
+        let removed = self.state.disk(disk).is_some_and(|disk| disk.state == DiskState::Removed);
+        !self.disks.contains(&disk) && !removed
+    }
+
+    /// Groups in use of which no holder has told.
+    fn groups(&self) -> impl Iterator<Item = &'a Pg> {
+        let told = |pg: &Pg| self.best.get(&pg.id).is_some_and(|b| b.retired || Best::rank(b.state, b.disk) < 2);
+        self.state.pgs().filter(move |pg| !pg.retired && !told(pg) && !self.is_deleted(pg.volume))
+    }
+
+    fn is_deleted(&self, volume: VolumeId) -> bool {
+        let (volumes, lowest) = &self.volumes;
+        let listed = volumes.iter().find(|told| told.id == volume.get());
+        let not_listed = !volumes.is_empty() && volume.get() >= *lowest;
+        listed.map_or(not_listed, |told| told.deleted) || self.state.volume(volume).is_none_or(|volume| volume.deleted)
+    }
+}
+
+/// What is to be logged first, in this order; [`last`] follows.
 pub fn commands(state: &State, told: &AllTold) -> Vec<TakeUp> {
     let mut numbers = SeenNumbers::default();
     told.values().for_each(|told| merge(&mut numbers, &told.seen));
@@ -171,8 +279,19 @@ pub fn commands(state: &State, told: &AllTold) -> Vec<TakeUp> {
     let (volumes, partitions) = map_of(told);
     let first = TakeUp { numbers: Some(numbers), volumes, partitions, ..TakeUp::default() };
     let groups = ahead.chunks(GROUPS_PER_COMMAND).map(|groups| TakeUp { groups: groups.to_vec(), ..TakeUp::default() });
-    let last = TakeUp { done: true, ..TakeUp::default() };
-    std::iter::once(first).chain(groups).chain([last]).collect()
+    std::iter::once(first).chain(groups).collect()
+}
+
+/// The end, for a state that has taken up the rest.
+pub fn last(state: &State, told: &AllTold) -> TakeUp {
+    let best = best(groups_of(told));
+    let unheard = Unheard::new(state, told, &best);
+    let incomplete = best.iter().filter(|(_, best)| holders(best.state).any(|(disk, _)| unheard.disk(disk)));
+    // What makes no sense to the state was not taken.
+    let refused = best.iter().filter(|(id, best)| state.pg(**id).is_some_and(|pg| best.state.epoch > pg.epoch.get()));
+    let ids = incomplete.chain(refused).map(|(id, _)| *id).chain(unheard.groups().map(|pg| pg.id));
+    let uncertain: BTreeSet<PgId> = ids.filter(|id| state.pg(*id).is_some_and(|pg| !pg.retired)).collect();
+    TakeUp { done: true, uncertain: uncertain.iter().map(|id| id.get()).collect(), ..TakeUp::default() }
 }
 
 /// What a node says that comes when all is done: groups that nobody else knew.
@@ -201,10 +320,15 @@ fn group(id: PgId, best: &Best<'_>, told: &AllTold) -> TakeUpGroup {
     TakeUpGroup { state: Some(state), keepers }
 }
 
-/// Volumes and partitions: of the newest map, and then those of which nobody's map tells.
-fn map_of(told: &AllTold) -> (Vec<Volume>, Vec<Partition>) {
+/// Who was told the newest map.
+fn newest_map(told: &AllTold) -> Option<&Told> {
     let with_map = told.values().filter(|told| !told.things.volumes.is_empty());
-    let newest = with_map.max_by_key(|told| told.seen.map_version);
+    with_map.max_by_key(|told| told.seen.map_version)
+}
+
+/// Volumes and partitions: of the newest map, and then those of which nobody's map tells. Their members are those of the furthest log.
+fn map_of(told: &AllTold) -> (Vec<Volume>, Vec<Partition>) {
+    let newest = newest_map(told);
     let volumes = newest.map(|told| told.things.volumes.clone()).unwrap_or_default();
     let mut partitions: BTreeMap<u32, Partition> =
         newest.iter().flat_map(|told| &told.things.partitions).map(|p| (p.id, p.clone())).collect();
@@ -217,6 +341,24 @@ fn map_of(told: &AllTold) -> (Vec<Volume>, Vec<Partition>) {
         });
         known.nodes.extend(&listed.nodes);
         known.begun.extend(&listed.begun);
+    }
+    let mut furthest: BTreeMap<u32, &PartitionMembers> = BTreeMap::new();
+    for members in told.values().flat_map(|told| &told.things.members).filter(|members| !members.nodes.is_empty()) {
+        let known = furthest.entry(members.partition).or_insert(members);
+        if members.applied > known.applied {
+            *known = members;
+        }
+    }
+    for (id, members) in furthest {
+        let Some(partition) = partitions.get_mut(&id) else { continue };
+        let same = BTreeSet::from_iter(&partition.nodes) == BTreeSet::from_iter(&members.nodes);
+        if same || partition.removed {
+            continue;
+        }
+        let left = std::mem::replace(&mut partition.nodes, members.nodes.clone());
+        partition.left.extend(left.into_iter().filter(|node| !members.nodes.contains(node)));
+        (partition.changed, partition.target) = (true, Vec::new());
+        partition.begun = members.nodes.clone();
     }
     (volumes, partitions.into_values().collect())
 }

@@ -63,8 +63,8 @@ pub(crate) struct Leading {
     pub changing: BTreeSet<PartitionId>,
     /// What nodes said that they know, for a state that was restored.
     pub told: cairn_manager_core::take_up::AllTold,
-    /// A person gave up those that have not said it.
-    pub go_on: bool,
+    /// What a person gave up.
+    pub given_up: Option<cairn_wire::manager::Awaited>,
     /// Incarnations at whose addresses nobody listened, by node: that is said once.
     pub gone: BTreeMap<NodeId, u64>,
 }
@@ -94,7 +94,7 @@ impl Leading {
             dropped: BTreeMap::new(),
             changing: BTreeSet::new(),
             told: cairn_manager_core::take_up::AllTold::new(),
-            go_on: false,
+            given_up: None,
             gone: BTreeMap::new(),
         }
     }

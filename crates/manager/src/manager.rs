@@ -50,8 +50,6 @@ pub(crate) struct Manager {
     pub probes: Mutex<crate::probe::Probes>,
     /// What nodes said of how far the managers got.
     pub witnesses: Mutex<crate::ops::marks::Witnesses>,
-    /// What this member has forgotten, as a person accepted, is being taken up from the nodes.
-    pub compared: AtomicBool,
     /// The log belongs to another cluster than the process's label: nothing is served.
     pub foreign: AtomicBool,
     pub me: Weak<Manager>,
@@ -142,10 +140,11 @@ impl Manager {
         Err(WireError::new(ErrorCode::NotSupported, text))
     }
 
-    /// Whether this member has forgotten something and the nodes were not asked for it yet: managers of before do not know how.
+    /// Whether this leader, or who elected it, has forgotten something and the nodes were not asked for it yet: managers of before do not
+    /// know how.
     pub(crate) fn must_compare(&self) -> bool {
         let forgot = || self.log.get().is_some_and(|log| log.status().core.forgot);
-        !self.compared.load(Ordering::Relaxed) && forgot() && self.replica.read().level() >= RESTORED_LEVEL
+        self.replica.read().level() >= RESTORED_LEVEL && forgot()
     }
 
     /// Logs a command and waits until it is applied.
@@ -201,7 +200,7 @@ impl Manager {
     pub(crate) fn role_changed(&self, role: Role) {
         let mut leading = self.leading.lock();
         match role {
-            Role::Leader { term } => {
+            Role::Leader { term, .. } => {
                 if leading.as_ref().is_none_or(|leading| leading.term != term) {
                     tracing::info!(term, member = %self.config.member, "this manager leads");
                     self.metrics.leaderships.add(1);

@@ -88,7 +88,6 @@ impl ManagerServer {
             granting: tokio::sync::Mutex::new(()),
             probes: Mutex::default(),
             witnesses: Mutex::default(),
-            compared: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             me: me.clone(),
             config,
@@ -286,7 +285,7 @@ impl Service for Desk {
             Some(Opcode::ListEvents) => self.serve(r, reply, |m, q| async move { m.list_events(&q) }),
             Some(Opcode::ClearGray) => self.serve(r, reply, |m, q| async move { m.clear_gray(q).await }),
             Some(Opcode::GoOn) => {
-                self.serve(r, reply, |m, _: cairn_wire::manager::GoOnRequest| async move { m.go_on().await });
+                self.serve(r, reply, |m, request| async move { m.go_on(request).await });
             }
             Some(Opcode::ForcePg) => self.serve(r, reply, |m, q| async move { m.force_pg(q).await }),
             other => {

@@ -211,6 +211,14 @@ impl Namespace {
         Ok(self.inode_next)
     }
 
+    /// Goes on with ids that this state cannot have given before some of it was forgotten.
+    pub(crate) fn skip_inodes(&mut self) {
+        if let Ok(next) = self.next_inode() {
+            // Behind the last one there is none: 0.
+            self.inode_next = (next | u64::from(u32::MAX)).wrapping_add(1);
+        }
+    }
+
     /// Stores a new inode under the id of [`Namespace::next_inode`].
     #[inline]
     pub(crate) fn add_inode(&mut self, id: u64, inode: &Inode) {

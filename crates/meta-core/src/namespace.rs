@@ -291,6 +291,10 @@ impl Namespace {
                 Ok(())
             }
             Opcode::EndVolatile => self.end_volatile(request),
+            Opcode::SkipInodes => {
+                self.skip_inodes();
+                Ok(())
+            }
             Opcode::SetDeferral => {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())

@@ -10,7 +10,8 @@ use std::time::Duration;
 use cairn_meta_core::SessionState;
 use cairn_rpc::Client;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel};
+use cairn_types::ErrorCode;
+use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel, SkipInodes};
 use tokio::time::sleep;
 
 use crate::config::MetaTimings;
@@ -51,6 +52,7 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: Meta
         defragmenter.run(),
         expire_trash(&partition, &timings),
         raise_level(&partition, &timings),
+        recall(&partition, &timings),
         volatile::run(&partition, &client, &timings)
     );
 }
@@ -146,6 +148,34 @@ async fn work_to_reclaim(partition: &Partition, timings: &MetaTimings) -> Option
     }
     let has_work = !is_empty || first.is_some_and(|first| first <= limit);
     has_work.then_some(limit)
+}
+
+/// A leader that may have forgotten inodes which it gave begins with higher ones, before it serves anybody: a mount may still know
+/// the old ones.
+async fn recall(partition: &Partition, timings: &MetaTimings) {
+    let state = &partition.state;
+    let mut recalls = state.recalls.subscribe();
+    loop {
+        let Ok(term) = recalls.wait_for(Option::is_some).await.map(|term| *term) else { return };
+        match partition.propose_own(Opcode::SkipInodes, &SkipInodes {}).await {
+            Err(error) if error.code != ErrorCode::UnknownOperation => {
+                tracing::debug!(partition = %state.id, %error, "inodes could not be skipped; will be repeated");
+                sleep(timings.lease_tick).await;
+                continue;
+            }
+            // Members of before do not know how.
+            _ => partition.handle.recalled(),
+        }
+        let leads = |present: &mut Option<u64>| {
+            let same = *present == term;
+            if let Some(term) = term.filter(|_| same) {
+                *present = None;
+                state.lead(term);
+            }
+            same
+        };
+        state.recalls.send_if_modified(leads);
+    }
 }
 
 /// Activates the feature level that all members understand, as soon as all of them have announced it.

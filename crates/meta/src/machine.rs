@@ -217,12 +217,19 @@ impl StateMachine for PartitionMachine {
 
     fn role_changed(&mut self, role: Role) {
         match role {
-            Role::Leader { term } => {
+            Role::Leader { term, forgot: true } => {
+                tracing::warn!(partition = %self.state.id, term, "what the partition has forgotten is accepted: it begins with inodes that were never given");
+                self.state.follow();
+                self.state.recalls.send_replace(Some(term));
+            }
+            Role::Leader { term, forgot: false } => {
                 tracing::info!(partition = %self.state.id, term, "leads the partition");
+                self.state.recalls.send_replace(None);
                 self.state.lead(term);
             }
             Role::Follower { leader } => {
                 tracing::info!(partition = %self.state.id, ?leader, "follows");
+                self.state.recalls.send_replace(None);
                 self.state.follow();
             }
         }

@@ -17,10 +17,10 @@ use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, NodeId, PartitionId, Time, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::manager::PartitionReport;
+use cairn_wire::manager::{PartitionMembers, PartitionReport};
 use parking_lot::RwLock;
 use prost::Message;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::compact::PackGauges;
 use crate::fsck::FsckDesk;
@@ -127,6 +127,8 @@ pub(crate) struct PartitionState {
     pub(crate) asked_to_defer: AtomicBool,
     /// Its volume is in the trash, as far as the map is known: nobody is served.
     pub(crate) trashed: AtomicBool,
+    /// The term in which it leads the group, but not yet the partition: it may have forgotten what it gave.
+    pub(crate) recalls: watch::Sender<Option<u64>>,
     pub(crate) common: Arc<Common>,
     /// The term in which this member leads and has applied the first entry; 0 otherwise.
     term: AtomicU64,
@@ -150,6 +152,7 @@ impl PartitionState {
             fragmented: AtomicU64::new(0),
             asked_to_defer: AtomicBool::new(false),
             trashed: AtomicBool::new(false),
+            recalls: watch::Sender::new(None),
             common,
             term: AtomicU64::new(0),
         }
@@ -217,6 +220,14 @@ impl Partition {
         let understanding = self.handle.status().core.understanding;
         // Leaves the number of the request unused.
         Some(WireError::new(ErrorCode::UnknownOperation, understanding.refusal(opcode.name(), needed)))
+    }
+
+    /// For a manager that has forgotten them.
+    pub(crate) fn members(&self) -> PartitionMembers {
+        let status = self.handle.status().core;
+        let members = status.members.voters.iter().chain(&status.members.learners);
+        let nodes = members.map(|node| node.get()).collect();
+        PartitionMembers { partition: self.state.id.get(), nodes, applied: status.applied.index }
     }
 
     /// For the heartbeat.

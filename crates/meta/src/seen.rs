@@ -16,7 +16,7 @@ use crate::config::MetaConfig;
 use crate::list_file::ListFile;
 use crate::server::MetaServer;
 
-/// Volumes, and partitions, that one registration tells.
+/// Volumes, and partitions, that one registration tells (the manager goes by it).
 const TOLD_MAX: usize = 1024;
 
 impl MetaServer {
@@ -26,6 +26,8 @@ impl MetaServer {
             self.with_map(|map| (map.volumes().cloned().collect(), map.partitions().cloned().collect()));
         things.volumes = newest(volumes);
         things.partitions = newest(partitions);
+        let open: Vec<_> = self.partitions().read().values().cloned().collect();
+        things.members = newest(open.iter().map(|partition| partition.members()).collect());
     }
 }
 

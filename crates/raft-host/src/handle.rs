@@ -99,6 +99,12 @@ impl<C: Send + 'static> GroupHandle<C> {
         self.mailbox.post(Event::RaiseTerm(term));
     }
 
+    /// What this leader, and those who elected it, have forgotten is known from elsewhere.
+    pub fn recalled(&self) {
+        // A closed group leads nobody.
+        self.mailbox.post(Event::Recalled);
+    }
+
     /// Makes a checkpoint soon.
     pub fn checkpoint_soon(&self) {
         // A closed group needs none.

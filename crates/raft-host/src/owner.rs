@@ -291,6 +291,7 @@ impl<S: StateMachine> Owner<S> {
             Event::Members(ask, answer) => answer(self.members(ask)),
             Event::AcceptLoss(answer) => answer(self.accept_loss()),
             Event::RaiseTerm(term) => self.step_quietly(Input::RaiseTerm(term)),
+            Event::Recalled => self.step_quietly(Input::Recalled),
             Event::Checkpoint => self.checkpoint_wanted = true,
             Event::Take(any_member, answer) => self.take(any_member, answer),
         }

@@ -46,6 +46,8 @@ pub enum Role {
     Leader {
         /// The term.
         term: u64,
+        /// What a person accepted as forgotten may be missing, see [`GroupHandle::recalled`](crate::GroupHandle::recalled).
+        forgot: bool,
     },
     /// Does not lead.
     Follower {

@@ -25,7 +25,7 @@ use raft::{RawNode, StateRole};
 use crate::fresh::Freshness;
 use crate::lease::{Echoes, Promise};
 use crate::log_store::LogStore;
-use crate::marks::{Gate, Mark, Marks, Shut};
+use crate::marks::{Gate, Mark, Marks, Shut, Votes};
 use crate::translate::{entry_in, entry_out};
 use crate::{
     CoreConfig, HardState, Input, LogEntry, Members, NotLeader, Output, Position, Refused, Restored, RoleChange,
@@ -70,6 +70,7 @@ pub struct GroupCore {
     /// How far the others did, as they or their leader said.
     marks: Marks,
     gate: Gate,
+    votes: Votes,
     offered: Option<Offered>,
     role: RoleChange,
     /// Leadership was to be handed over in this term, so leases are over.
@@ -116,7 +117,7 @@ pub struct CoreStatus {
     pub marks: Vec<(NodeId, Mark)>,
     /// Why this member neither votes nor leads, if so.
     pub shut: Option<Shut>,
-    /// A person accepted, since it started, that it has forgotten something.
+    /// A person accepted, since it started, that it has forgotten something and has not got again; or it leads by votes of such members.
     pub forgot: bool,
 }
 
@@ -153,11 +154,13 @@ impl GroupCore {
         let quiet_until = if fresh { now } else { now + config.promise() };
         let own = marks.get(&config.node).copied().unwrap_or_default();
         let others = marks.into_iter().filter(|(node, _)| *node != config.node);
-        let gate = Gate::new(fresh, config.witness_ticks, own);
+        let mark = Mark::of(&start, Position { index: last, term: last_term });
+        let gate = Gate::new(fresh, config.witness_ticks, own, mark);
         let mut core = Self {
-            mark: Mark::of(&start, Position { index: last, term: last_term }),
+            mark,
             marks: others.map(|(node, mark)| (u64::from(node.0), mark)).collect(),
             gate,
+            votes: Votes::default(),
             config,
             node,
             hard: start,
@@ -221,6 +224,10 @@ impl GroupCore {
             }
             Input::AcceptLoss => {
                 self.accept_loss();
+                Ok(())
+            }
+            Input::Recalled => {
+                self.recalled();
                 Ok(())
             }
             Input::RaiseTerm(term) => {
@@ -347,7 +354,7 @@ impl GroupCore {
             mark: self.mark,
             marks: self.known_marks().filter_map(|(id, mark)| Some((node_id(id)?, mark))).collect(),
             shut: self.shut(),
-            forgot: self.gate.forgot(),
+            forgot: self.forgot(),
         }
     }
 

@@ -65,6 +65,8 @@ pub enum Input {
     Witnessed(Testimony),
     /// A person accepts what this member has forgotten: it takes part in elections from now on.
     AcceptLoss,
+    /// What this leader, and those who elected it, have forgotten is known from elsewhere.
+    Recalled,
     /// Somebody outside of the group knows of this term: the next leader's is higher.
     RaiseTerm(u64),
 }

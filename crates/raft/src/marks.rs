@@ -15,11 +15,14 @@
 //! | nobody was asked yet | no |
 //! | all other voters answered, none knows a higher mark | yes |
 //! | a majority answered (itself included), and a witness outside the group or its time is over; none knows a higher mark | yes |
-//! | somebody knows a higher mark | no, until it has got so far again from a leader, or a person accepts the loss |
+//! | somebody knows a higher mark | only for candidates that have got so far, until it has got so far again from a leader, or a person accepts the loss |
 //! | a member that has applied more of the log than it has says that it is none | no, until it has got so far |
 //!
 //! An older member may take entries and acknowledge them: what a leader gives it is there from then on, and a leader was
 //! elected without its vote. Once it has reached the mark it is whole again.
+//!
+//! A member that takes part although it has forgotten something says so with each message, until a leader that has everything has given
+//! it an entry of its term. A leader has everything if a majority elected it that forgot nothing.
 //!
 //! Not here: where marks are kept (raft-host), and who the witness is (the roles).
 
@@ -57,6 +60,11 @@ impl Mark {
             false => u64::from(hard.vote != 0) * VOTED,
         };
         Self { term: hard.term, index }
+    }
+
+    /// It has an entry of this term, so all that the term's leader had before.
+    pub(crate) fn has_entry_of(self, term: u64) -> bool {
+        self.term == term && self.index > VOTED
     }
 
     pub(crate) fn wire(self, node: u64) -> MemberMark {
@@ -135,11 +143,13 @@ pub(crate) struct Gate {
     left: (u64, Teller),
     accepted: bool,
     forgot: bool,
+    /// How far this state got by itself: what it had when it started, its votes since, and entries of leaders in their terms.
+    own: Mark,
 }
 
 impl Gate {
-    /// `fresh`: it takes part for the first time. `own`: what this node wrote down of itself.
-    pub fn new(fresh: bool, witness_ticks: u32, own: Mark) -> Self {
+    /// `fresh`: it takes part for the first time. `written`: what this node wrote down of itself; `start`: what it has.
+    pub fn new(fresh: bool, witness_ticks: u32, written: Mark, start: Mark) -> Self {
         Self {
             checked: fresh,
             asked: false,
@@ -147,23 +157,40 @@ impl Gate {
             witness_ticks,
             witnessed: false,
             heard: BTreeSet::new(),
-            known: (own, Teller::Itself),
+            known: (written, Teller::Itself),
             left: (0, Teller::Itself),
             accepted: false,
             forgot: false,
+            own: start,
         }
     }
 
-    /// Why it is shut, for a member that has this much durably and in its log.
-    pub fn shut(&self, have: Mark, last: u64) -> Option<Shut> {
+    /// It has this durably. A later term alone shows nothing: whoever leads in it may not have given it anything yet. Nor does a vote that
+    /// it gives while it is shut.
+    pub fn attained(&mut self, mark: Mark, last: u64) {
+        if mark.index > VOTED || (mark.index == VOTED && self.shut(last).is_none()) {
+            self.own = self.own.max(mark);
+        }
+    }
+
+    /// Why it is shut, for a member whose log ends here.
+    pub fn shut(&self, last: u64) -> Option<Shut> {
         let ((known, by), (left, left_by)) = (self.known, self.left);
         match () {
             () if self.accepted => None,
             () if left > last => Some(Shut::Left { at: left, by: left_by }),
-            () if known > have => Some(Shut::Older { known, have, by }),
+            () if known > self.own => Some(Shut::Older { known, have: self.own, by }),
             () if !self.checked => Some(Shut::Checking),
             () => None,
         }
+    }
+
+    /// Whether it may vote although it is older: for a candidate that has everything which it is known to have acknowledged, in a later term
+    /// than any in which it is known to have voted.
+    pub fn may_elect(&self, candidate: Position, term: u64, last: u64) -> bool {
+        let known = self.known.0;
+        let has_all = (candidate.term, candidate.index) >= (known.term, known.index);
+        self.checked && self.left.0 <= last && has_all && term > known.term
     }
 
     /// Whether the question is to be put (again).
@@ -210,7 +237,12 @@ impl Gate {
         self.forgot |= forgot;
     }
 
-    /// A person accepted that something is lost.
+    /// Whatever it has forgotten it has again, or somebody was asked for it.
+    pub fn recalled(&mut self) {
+        self.forgot = false;
+    }
+
+    /// A person accepted that something is lost, and it was not recalled.
     pub fn forgot(&self) -> bool {
         self.forgot
     }
@@ -236,6 +268,50 @@ impl Gate {
         let all = others && sets.iter().all(|set| set.iter().all(has));
         let waited = self.witnessed || self.ticks >= self.witness_ticks;
         self.checked = all || (waited && sets.iter().all(|set| quorum(set)));
+    }
+}
+
+/// Who gave this member their votes and had forgotten nothing. Those that come when it leads already count, too.
+#[derive(Debug, Default)]
+pub(crate) struct Votes {
+    term: u64,
+    from: BTreeSet<u64>,
+    enough: bool,
+}
+
+impl Votes {
+    fn begin(&mut self, term: u64) {
+        if term > self.term {
+            *self = Self { term, ..Self::default() };
+        }
+    }
+
+    /// One of a term.
+    pub fn note(&mut self, term: u64, from: u64) {
+        self.begin(term);
+        if term == self.term && self.from.len() < crate::members::MEMBERS_MAX {
+            self.from.insert(from);
+        }
+    }
+
+    /// Others were asked for what those who voted in this term may have forgotten.
+    pub fn recalled(&mut self, term: u64) {
+        self.begin(term);
+        self.enough |= term == self.term;
+    }
+
+    /// Looks whether they are a majority, in a joint configuration of both sets; that stays so when members come. `own`: this member
+    /// if it has forgotten nothing.
+    pub fn settle(&mut self, term: u64, own: Option<u64>, sets: [&[u64]; 2]) {
+        self.begin(term);
+        let counts = |voter: &u64| own == Some(*voter) || self.from.contains(voter);
+        let quorum = |set: &[u64]| set.is_empty() || set.iter().filter(|voter| counts(voter)).count() > set.len() / 2;
+        self.enough |= term == self.term && sets.iter().all(|set| quorum(set));
+    }
+
+    /// A majority that has forgotten nothing elected the leader of this term.
+    pub fn are_enough(&self, term: u64) -> bool {
+        self.term == term && self.enough
     }
 }
 
@@ -279,51 +355,75 @@ mod tests {
     /// A member would vote before it was compared, or never.
     #[test]
     fn opens_when_enough_was_heard() {
-        let gate = || Gate::new(false, 10, Mark::default());
+        let gate = || Gate::new(false, 10, Mark::default(), mark(1, 1));
         let mut all = gate();
         all.settle(1, [&[1, 2, 3], &[]]);
         all.heard(2);
         all.settle(1, [&[1, 2, 3], &[]]);
-        assert_eq!(all.shut(mark(1, 1), 1), Some(Shut::Checking), "the witness was not heard");
+        assert_eq!(all.shut(1), Some(Shut::Checking), "the witness was not heard");
         all.heard(3);
         all.settle(1, [&[1, 2, 3], &[]]);
-        assert_eq!(all.shut(mark(1, 1), 1), None);
+        assert_eq!(all.shut(1), None);
         let mut joint = gate();
         (2..=3).for_each(|node| joint.heard(node));
         joint.witnessed(Testimony::default());
         joint.settle(1, [&[1, 2, 3], &[1, 4, 5]]);
-        assert!(joint.shut(mark(1, 1), 1).is_some(), "no majority of the other set");
+        assert!(joint.shut(1).is_some(), "no majority of the other set");
         joint.heard(4);
         joint.settle(1, [&[1, 2, 3], &[1, 4, 5]]);
-        assert_eq!(joint.shut(mark(1, 1), 1), None);
+        assert_eq!(joint.shut(1), None);
         let mut alone = gate();
         let _asked: Vec<bool> = (0..9).map(|_| alone.asks(true)).collect();
         alone.settle(1, [&[1], &[]]);
-        assert_eq!(alone.shut(mark(1, 1), 1), Some(Shut::Checking));
+        assert_eq!(alone.shut(1), Some(Shut::Checking));
         alone.asks(true);
         alone.settle(1, [&[1], &[]]);
-        assert_eq!(alone.shut(mark(1, 1), 1), None, "nobody can be asked");
+        assert_eq!(alone.shut(1), None, "nobody can be asked");
     }
 
-    /// An old copy would vote because some do not know it; or stay shut when it has everything again.
+    /// An old copy would vote because some do not know it, or because it has heard of a later term; or stay shut when it has
+    /// everything again.
     #[test]
     fn stays_shut_until_it_is_where_it_was() {
-        let mut gate = Gate::new(false, 0, mark(3, 7));
+        let mut gate = Gate::new(false, 0, mark(3, 7), mark(3, 6));
         gate.heard(2);
         gate.settle(1, [&[1, 2, 3], &[]]);
         let by = Teller::Itself;
-        assert_eq!(gate.shut(mark(3, 6), 6), Some(Shut::Older { known: mark(3, 7), have: mark(3, 6), by }));
+        assert_eq!(gate.shut(6), Some(Shut::Older { known: mark(3, 7), have: mark(3, 6), by }));
         gate.known(mark(3, 9), Teller::Member(NodeId(2)));
         gate.known(mark(3, 8), Teller::Witness);
+        gate.attained(mark(3, 8), 8);
         let by = Teller::Member(NodeId(2));
-        assert_eq!(gate.shut(mark(3, 8), 8), Some(Shut::Older { known: mark(3, 9), have: mark(3, 8), by }));
-        assert_eq!(gate.shut(mark(4, 1), 8), None);
+        assert_eq!(gate.shut(8), Some(Shut::Older { known: mark(3, 9), have: mark(3, 8), by }));
+        for nothing in [mark(4, 0), mark(5, 1)] {
+            gate.attained(nothing, 8);
+            assert!(gate.shut(8).is_some(), "{nothing:?}");
+        }
+        gate.attained(mark(5, 9), 9);
+        assert_eq!(gate.shut(9), None);
+        gate.attained(mark(6, 1), 9);
+        assert_eq!(gate.own, mark(6, 1), "it may vote");
         gate.witnessed(Testimony { mark: Mark::default(), left_before: 20 });
-        assert_eq!(gate.shut(mark(9, 19), 19), Some(Shut::Left { at: 20, by: Teller::Witness }));
-        assert_eq!(gate.shut(mark(9, 20), 20), None);
+        assert_eq!(gate.shut(19), Some(Shut::Left { at: 20, by: Teller::Witness }));
+        assert_eq!(gate.shut(20), None);
         gate.known(mark(99, 0), Teller::Witness);
-        assert!(gate.shut(mark(9, 20), 20).is_some());
+        assert!(gate.shut(20).is_some());
         gate.accept(true);
-        assert_eq!(gate.shut(mark(9, 20), 20), None, "a person said so");
+        assert_eq!(gate.shut(20), None, "a person said so");
+    }
+
+    /// The only whole member of three would never lead; or one that lacks what was acknowledged would.
+    #[test]
+    fn an_older_member_elects_only_who_has_everything() {
+        let at = |term, index| Position { index, term };
+        let mut gate = Gate::new(false, 0, mark(3, 7), mark(2, 6));
+        assert!(!gate.may_elect(at(3, 7), 4, 6), "others may know more of it");
+        (2..=3).for_each(|node| gate.heard(node));
+        gate.settle(1, [&[1, 2, 3], &[]]);
+        assert!(gate.may_elect(at(3, 7), 4, 6) && gate.may_elect(at(4, 1), 5, 6));
+        assert!(!gate.may_elect(at(3, 6), 4, 6) && !gate.may_elect(at(2, 99), 4, 6), "it lacks entries");
+        assert!(!gate.may_elect(at(3, 7), 3, 6), "it may have voted for another one");
+        gate.left(8, Teller::Witness);
+        assert!(!gate.may_elect(at(3, 7), 4, 6), "it is none of them");
     }
 }

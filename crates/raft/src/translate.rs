@@ -129,6 +129,7 @@ pub(crate) fn message_out(
         marks: Vec::new(),
         // The host, which has a calendar, puts it in.
         wall_ns: 0,
+        forgot: false,
     })
 }
 

@@ -139,6 +139,7 @@ opcodes! {
     ExpireTrash = 0x0586, meta::ExpireTrash => common::Empty;
     SetFeatureLevel = 0x0587, meta::SetFeatureLevel => common::Empty;
     EndVolatile = 0x0588, meta::EndVolatile => common::Empty;
+    SkipInodes = 0x0589, meta::SkipInodes => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
@@ -201,6 +202,7 @@ impl Opcode {
             Self::SetFeatureLevel => 1,
             Self::PublishVolatile | Self::NoteDurable | Self::EndVolatile => 2,
             Self::PublishAttributes => 4,
+            Self::SkipInodes => 5,
             _ => 0,
         }
     }

@@ -5,11 +5,11 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::table::Align;
-use cairn_types::GroupId;
+use cairn_types::{DiskId, GroupId, NodeId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::NodeAddress;
-use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, GoOnRequest, ManagerMember, StatusResponse};
+use cairn_wire::manager::{Awaited, ChangeMembersRequest, ClusterMap, GoOnRequest, ManagerMember, StatusRequest, StatusResponse};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -148,18 +148,36 @@ async fn renew(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
 }
 
 async fn go_on(context: &Context, yes: bool) -> Result<()> {
-    if !yes {
-        let text = "what only the missing nodes know is given up then; `cairn admin status` names them: start them instead if they \
-                    can be. If they are lost for good, say --yes";
-        return Err(CliError::refused(Exit::Usage, text));
-    }
     context.managers_only();
     let client = context.client().await?;
-    let _done: Empty = client.manager("going on without the missing nodes", Opcode::GoOn, &GoOnRequest {}).await?;
-    if context.out.is_json() {
-        return context.out.json(&json!({ "gone_on": true }));
+    let status: StatusResponse = client.manager("asking whom the managers wait for", Opcode::Status, &StatusRequest {}).await?;
+    let Some(awaited) = status.awaited else {
+        let text = "the managers wait for no node: there is nothing to go on from";
+        return Err(CliError::refused(Exit::Usage, text));
+    };
+    let names = given_up(&awaited);
+    if !yes {
+        let text = format!(
+            "what only {names} know is given up then; `cairn admin status` says more of them: start them instead if they can be. If they \
+             are lost for good, say --yes"
+        );
+        return Err(CliError::refused(Exit::Usage, text));
     }
-    context.out.line("the managers go on with what the other nodes have said")
+    let request = GoOnRequest { given_up: Some(awaited) };
+    let _done: Empty = client.manager("going on without the missing nodes", Opcode::GoOn, &request).await?;
+    if context.out.is_json() {
+        return context.out.json(&json!({ "gone_on": true, "given_up": names }));
+    }
+    context.out.line(&format!("the managers go on with what the others have said; given up: {names}"))
+}
+
+/// Who is given up, for people.
+fn given_up(awaited: &Awaited) -> String {
+    let nodes = awaited.nodes.iter().map(|id| NodeId(*id).to_string());
+    let disks = awaited.disks.iter().map(|id| DiskId(*id).to_string());
+    let groups = (awaited.pgs_in_all > 0).then(|| format!("whoever has {} placement groups", awaited.pgs_in_all));
+    let all: Vec<String> = nodes.chain(disks).chain(groups).collect();
+    if all.is_empty() { "nobody".to_owned() } else { all.join(", ") }
 }
 
 async fn remove(context: &Context, manager: &str, wait: &Wait) -> Result<()> {

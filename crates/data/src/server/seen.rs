@@ -17,10 +17,11 @@ const PAGE: usize = 2048;
 
 impl Inner {
     pub(super) fn tell_groups(&self, request: &mut RegisterRequest) {
-        let mut all = Vec::new();
+        let (mut all, mut disks) = (Vec::new(), Vec::new());
         for slot in &self.slots {
             // Also of a disk that no manager has confirmed since the start.
             let Some(store) = slot.store() else { continue };
+            disks.push(slot.id().get());
             all.extend(store.pg_files().all());
         }
         all.sort_by_key(|record| (record.disk, record.pg));
@@ -35,6 +36,7 @@ impl Inner {
         };
         let things = request.things.get_or_insert_default();
         (things.page, things.pages) = (page as u32, pages as u32);
+        things.disks = disks;
         things.groups = all.iter().skip(page * PAGE).take(PAGE).map(group).collect();
     }
 }

@@ -42,12 +42,16 @@ impl State {
             command.volumes.iter().for_each(|volume| self.take_volume(volume));
             command.partitions.iter().for_each(|partition| self.take_partition(time, partition));
             for group in &command.groups {
-                let taken = self.take_group(time, group);
-                raised.extend(taken.filter(|_| !self.waits()));
+                let Some(taken) = self.take_group(time, group) else { continue };
+                if !self.waits() {
+                    // Others, who are not here, may know more of it.
+                    self.raise_group(taken, true);
+                    raised.push(taken);
+                }
             }
         }
         if command.done && self.waits() {
-            self.end_waiting(time, raised);
+            self.end_waiting(time, &command.uncertain, raised);
         }
         Ok(Outcome::Done)
     }
@@ -75,7 +79,7 @@ impl State {
         }
     }
 
-    fn end_waiting(&mut self, time: WallTime, raised: &mut Vec<PgId>) {
+    fn end_waiting(&mut self, time: WallTime, uncertain: &[u32], raised: &mut Vec<PgId>) {
         // Whether they were brought back and removed again is not known: their whole time begins anew.
         let trashed: Vec<VolumeId> = self.volumes().filter(|v| v.trashed.is_some()).map(|v| v.id).collect();
         for id in trashed {
@@ -88,15 +92,24 @@ impl State {
             self.delete_by_id(volume, raised);
         }
         let groups: Vec<PgId> = self.pgs.keys().copied().collect();
+        let uncertain: BTreeSet<PgId> = uncertain.iter().map(|id| PgId(*id)).collect();
         for id in groups {
-            let pg = Arc::make_mut(self.pgs.get_mut(&id).expect("just listed"));
-            pg.epoch = Epoch(pg.epoch.get() + EPOCH_STEP);
-            self.touch(ItemKey::Pg(id));
+            self.raise_group(id, uncertain.contains(&id));
             raised.push(id);
         }
         if let Some(restored) = &mut self.restored {
             restored.waits = false;
         }
+    }
+
+    /// Beyond all epochs that were given. `uncertain`: its members may lack what was acknowledged in one of those.
+    fn raise_group(&mut self, id: PgId, uncertain: bool) {
+        let pg = Arc::make_mut(self.pgs.get_mut(&id).expect("it is there"));
+        pg.epoch = Epoch(pg.epoch.get() + EPOCH_STEP);
+        if uncertain && !pg.retired {
+            pg.doubt();
+        }
+        self.touch(ItemKey::Pg(id));
     }
 
     fn delete_by_id(&mut self, volume: VolumeId, raised: &mut Vec<PgId>) {

@@ -40,7 +40,9 @@ impl Pg {
         self.members.iter_mut().filter(|m| hit(m) && counted(m)).for_each(|m| m.older = true);
         let mut changed = self.each(|m| if hit(m) { next(m.state, MemberEvent::Older, around) } else { None });
         if last {
-            changed |= self.each(|m| (m.older && able(m.disk)).then_some(MemberState::Serving));
+            // Who caught up had everything when its process started, and what those who came back have forgotten since.
+            let may_know = |m: &Member| m.older || (m.state == MemberState::Syncing && !m.filling);
+            changed |= self.each(|m| (may_know(m) && able(m.disk)).then_some(MemberState::Serving));
             self.older = Older {
                 epoch: Epoch(self.epoch.get() + 1),
                 // Shards are never overwritten, and a shard that somebody lacks is made of others.
@@ -49,6 +51,21 @@ impl Pg {
             };
         }
         changed
+    }
+
+    /// Members may lack what was acknowledged before this epoch, and nobody is left who knows: they are compared before they serve.
+    pub(crate) fn doubt(&mut self) {
+        self.older = Older {
+            epoch: self.epoch,
+            comparing: self.scheme.is_replicated() && self.members.len() > 1,
+            unconfirmed: true,
+        };
+    }
+
+    /// The members that have everything, as far as is known.
+    pub fn holders(&self) -> impl Iterator<Item = DiskId> {
+        let holds = |m: &&Member| matches!(m.state, MemberState::Serving | MemberState::Waiting);
+        self.members.iter().filter(holds).map(|member| member.disk)
     }
 
     /// The primary has compared all members that serve. True if that was waited for.

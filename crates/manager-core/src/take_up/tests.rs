@@ -60,7 +60,8 @@ fn told(of: &State, without: &[u32]) -> AllTold {
         let mut volumes = if meta { whole.volumes.clone() } else { Vec::new() };
         volumes.extend(deltas.volumes.iter().filter(|volume| meta && volume.deleted).cloned());
         let partitions = if meta { whole.partitions.clone() } else { Vec::new() };
-        let things = SeenThings { pages: 1, groups, volumes, partitions, ..SeenThings::default() };
+        let disks = of.disks_of(node.id).map(|disk| disk.id.get()).collect();
+        let things = SeenThings { pages: 1, groups, volumes, partitions, disks, ..SeenThings::default() };
         all.entry(node.id).or_default().take(Some(&seen), Some(&things));
     }
     all
@@ -70,6 +71,12 @@ fn take_up(state: &mut State, told: &AllTold) {
     for command in commands(state, told) {
         ok(state, Command::TakeUp(command));
     }
+    let last = last(state, told);
+    ok(state, Command::TakeUp(last));
+}
+
+fn nodes(awaited: &Awaited) -> Vec<NodeId> {
+    awaited.nodes.iter().copied().collect()
 }
 
 fn wait(state: &mut State) {
@@ -102,11 +109,7 @@ fn a_copy_takes_up_what_nodes_know_and_gives_no_number_again() {
     refused(&mut copy, Command::Register(Register { node: 16, ..register(0, Roles::DATA, 1) }));
     refused(&mut copy, Command::GrantSessions(GrantSessions { count: 1 }));
     let lacks = told(&state, &[18, joined.node.get()]);
-    assert_eq!(
-        awaited(&copy, &lacks).into_iter().collect::<Vec<_>>(),
-        [NodeId(18), joined.node],
-        "named by others too"
-    );
+    assert_eq!(nodes(&awaited(&copy, &lacks)), [NodeId(18), joined.node], "named by others too");
     assert!(awaited(&copy, &all).is_empty());
     take_up(&mut copy, &all);
     assert!(!copy.waits());
@@ -165,7 +168,8 @@ fn who_comes_late_is_let_in_under_its_number() {
     assert!(copy.pg(alone).is_none() && copy.forgot_pg(alone));
     let command = late(&copy, Some(&things)).expect("news");
     ok(&mut copy, Command::TakeUp(command));
-    assert_eq!(copy.pg(alone).map(|pg| pg.members[0].disk), Some(disk));
+    let pg = copy.pg(alone).expect("known");
+    assert!(pg.members[0].disk == disk && pg.epoch > Epoch(1000) && pg.older.unconfirmed, "others may know more of it");
     assert!(late(&copy, Some(&things)).is_none());
     let mut known = register(5, Roles::DATA, 1);
     (known.node, known.disks[0].disk) = (joined.node.get(), disk.get());
@@ -175,6 +179,118 @@ fn who_comes_late_is_let_in_under_its_number() {
     assert_eq!(refused(&mut copy, Command::Register(stranger)).code, ErrorCode::WrongCluster);
     let future = Register { node: copy.next.node, ..register(9, Roles::DATA, 0) };
     assert_eq!(refused(&mut copy, Command::Register(future)).code, ErrorCode::WrongCluster);
+}
+
+/// A member that misses what was acknowledged would serve because a disk that has it did not open, or is of a node that says nothing.
+#[test]
+fn disks_that_hold_everything_are_waited_for() {
+    let mut state = five(cluster(4));
+    let pg = make_pg(&mut state, 1, &[1, 2, 3]);
+    let copy = {
+        let mut copy = state.clone();
+        wait(&mut copy);
+        copy
+    };
+    down(&mut state, 16);
+    let all = told(&state, &[]);
+    let holders: Vec<DiskId> = state.pg(pg).expect("known").holders().collect();
+    assert_eq!(holders, [DiskId(2), DiskId(3)], "the first one misses what is written from now on");
+    let mut lacks = all.clone();
+    let third = lacks.get_mut(&NodeId(18)).expect("told");
+    third.things.disks.clear();
+    third.groups.clear();
+    third.pages = 0;
+    // The others have not heard of it.
+    for node in [16, 17] {
+        let told = lacks.get_mut(&NodeId(node)).expect("told");
+        for group in told.groups.values_mut().flatten() {
+            group.state = Some(copy.pg_state(copy.pg(pg).expect("known")));
+        }
+    }
+    let waits_for = awaited(&copy, &lacks);
+    assert_eq!((nodes(&waits_for), waits_for.disks.iter().copied().collect::<Vec<_>>()), (vec![], vec![DiskId(3)]));
+    let named = waits_for.message();
+    assert!(waits_for.is_within(&named) && !waits_for.is_within(&Awaited::default().message()));
+    let mut silent = all.clone();
+    silent.insert(NodeId(18), Told::default());
+    silent.get_mut(&NodeId(18)).expect("there").take(None, None);
+    assert_eq!(nodes(&awaited(&copy, &silent)), [NodeId(18)], "it is of an earlier build");
+
+    let mut whole = copy.clone();
+    assert!(awaited(&whole, &all).is_empty());
+    take_up(&mut whole, &all);
+    let found = whole.pg(pg).expect("known");
+    assert!(!found.older.comparing && found.holders().eq([DiskId(2), DiskId(3)]), "{found:?}");
+    let mut given_up = copy;
+    take_up(&mut given_up, &lacks);
+    let found = given_up.pg(pg).expect("known");
+    assert!(found.older.comparing && found.older.unconfirmed && found.older.epoch == found.epoch, "{found:?}");
+}
+
+/// Disks that left a group have nothing of it: a copy of when they served would have them serve it, empty.
+#[test]
+fn a_group_of_which_nobody_tells_is_waited_for() {
+    let mut copy = five(cluster(3));
+    let (pg, other) = (make_pg(&mut copy, 1, &[1, 2, 3]), make_pg(&mut copy, 1, &[1, 2]));
+    let deleted = make_volume(&mut copy, "deleted");
+    let gone = make_pg(&mut copy, deleted.get(), &[1, 3]);
+    wait(&mut copy);
+    let mut all = told(&copy, &[]);
+    let of = |group: &SeenGroup| group.state.as_ref().map(|state| PgId(state.pg));
+    for told in all.values_mut() {
+        told.groups.values_mut().for_each(|groups| groups.retain(|group| of(group) == Some(other)));
+        told.things.volumes.iter_mut().filter(|volume| volume.id == deleted.get()).for_each(|volume| volume.deleted = true);
+    }
+    let waits_for = awaited(&copy, &all);
+    assert!(waits_for.nodes.is_empty() && waits_for.disks.is_empty(), "{waits_for:?}");
+    assert_eq!(waits_for.groups.iter().copied().collect::<Vec<_>>(), [pg], "{gone} is of a deleted volume");
+    take_up(&mut copy, &all);
+    let doubts = |id: PgId| copy.pg(id).expect("known").older.comparing;
+    assert!(doubts(pg) && !doubts(other));
+}
+
+/// The members that a map of before names may have left since: their copies would lead, and the others be told to go.
+#[test]
+fn members_of_a_partition_are_those_of_the_furthest_log() {
+    let state = five(cluster(4));
+    let of = |nodes: &[u32], applied| PartitionMembers { partition: 7, nodes: nodes.to_vec(), applied };
+    let map = Partition { id: 7, volume: 1, nodes: vec![1, 2, 3], target: vec![1, 2, 4], ..Partition::default() };
+    let mut all = AllTold::new();
+    for (node, members) in [(1, of(&[1, 2, 3], 40)), (2, of(&[1, 2, 4], 90)), (3, of(&[1, 3], 50))] {
+        let volumes = vec![Volume { id: 1, ..Volume::default() }];
+        let things = SeenThings { volumes, partitions: vec![map.clone()], members: vec![members], ..SeenThings::default() };
+        all.entry(NodeId(node)).or_default().take(None, Some(&things));
+    }
+    let command = commands(&state, &all).remove(0);
+    let found = &command.partitions[0];
+    assert_eq!((&found.nodes[..], &found.left[..], &found.target[..]), (&[1, 2, 4][..], &[3][..], &[][..]));
+    assert!(found.changed);
+}
+
+/// A liar would use up all numbers; and honest nodes be refused because of what it made of the state.
+#[test]
+fn absurd_numbers_are_refused() {
+    use crate::restored::nonsense;
+    let mut state = five(cluster(1));
+    let seen = |change: fn(&mut SeenNumbers)| {
+        let mut seen = SeenNumbers::default();
+        change(&mut seen);
+        seen
+    };
+    assert_eq!(nonsense(&state, 3, &seen(|seen| (seen.volume, seen.term) = (100_000, 2000))), None);
+    let lies = [
+        seen(|seen| seen.pg = 1 << 30),
+        seen(|seen| seen.map_version = 1 << 60),
+        seen(|seen| seen.term = 1 << 29),
+        seen(|seen| seen.session = u64::MAX),
+    ];
+    assert!(lies.iter().all(|seen| nonsense(&state, 3, seen).is_some()));
+    let later = nonsense(&state, 3, &seen(|seen| seen.term = 9 << 30)).expect("refused");
+    assert!(later.contains("takes no part"), "{later}");
+    state.version = 1 << 60;
+    state.next.pg = u32::MAX;
+    let known = seen(|seen| (seen.map_version, seen.pg, seen.term) = (1 << 60, u32::MAX - 1, 1 << 29));
+    assert_eq!(nonsense(&state, 1 << 29, &known), None);
 }
 
 /// A member of the managers' group would stop at what a node made up, and every other one after it.

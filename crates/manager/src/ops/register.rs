@@ -11,11 +11,16 @@ use cairn_types::generation::LINEAGE_MAX;
 use cairn_types::{DiskUuid, ErrorCode, MemberState, NodeId, Time};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{DiskReport, RegisterRequest, RegisterResponse};
+use futures_util::StreamExt;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A node that sent a heartbeat within this time counts as living when a fellow member of its groups registers.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
+/// Nodes that do not answer within this are as good as dead to one that registers; it may serve at once then.
+const FELLOW_DEADLINE_MAX: Duration = Duration::from_millis(500);
+/// Nodes that one registration asks at the same time.
+const PROBES_AT_ONCE: usize = 32;
 
 impl Manager {
     pub(crate) async fn register(&self, request: RegisterRequest) -> Result<RegisterResponse, WireError> {
@@ -25,9 +30,10 @@ impl Manager {
         }
         self.told_of_managers(request.node, request.managers.as_ref());
         self.hear_registration(&request).await?;
-        let (silent, level) = self.look_in_cluster(|state, leading| {
-            Ok((silent_fellows(state, leading, &request, self.now()), state.level()))
+        let (fellows, level) = self.look_in_cluster(|state, leading| {
+            Ok((fellows(state, leading, &request, self.now()), state.level()))
         })?;
+        let silent = self.silent(fellows).await;
         self.refuse_clone(&request).await?;
         let outcome = self.execute(Command::Register(to_command(&request, silent, level))).await?;
         let Outcome::Registered(registered) = outcome else {
@@ -92,21 +98,52 @@ fn answer(state: &State, leading: &Leading, registered: Registered) -> RegisterR
     }
 }
 
-/// Nodes with serving members in this node's groups that count as up but that this leader does not hear.
-fn silent_fellows(state: &State, leading: &Leading, request: &RegisterRequest, now: Time) -> Vec<u32> {
+/// Nodes with serving members in this node's groups that count as up.
+#[derive(Default)]
+struct Fellows {
+    /// This leader does not hear them.
+    silent: Vec<u32>,
+    /// It did a moment ago: number, address.
+    heard: Vec<(u32, String)>,
+    deadline: Duration,
+}
+
+fn fellows(state: &State, leading: &Leading, request: &RegisterRequest, now: Time) -> Fellows {
     let uuids = request.disks.iter().filter_map(|disk| DiskUuid::from_slice(&disk.uuid));
     let disks = uuids.filter_map(|uuid| state.disk_by_uuid(uuid));
-    let mut silent = BTreeSet::new();
+    let own = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid)).map(|node| node.id);
+    let deadline = state.config().duration(Key::ProbeDeadline).min(FELLOW_DEADLINE_MAX);
+    let mut fellows = Fellows { deadline, ..Fellows::default() };
     let mut seen = BTreeSet::new();
     for pg in disks.flat_map(|disk| state.pgs_of(disk.id)) {
         for member in pg.members.iter().filter(|m| m.state == MemberState::Serving) {
             let Some(node) = state.disk(member.disk).map(|disk| disk.node) else { continue };
-            if seen.insert(node) && !is_heard(leading, node, now) {
-                silent.insert(node.get());
+            if !seen.insert(node) {
+                continue;
+            }
+            match state.node(node).filter(|node| Some(node.id) != own && is_heard(leading, node.id, now)) {
+                Some(node) => fellows.heard.push((node.id.get(), node.address.clone())),
+                None => fellows.silent.push(node.get()),
             }
         }
     }
-    silent.into_iter().collect()
+    fellows
+}
+
+impl Manager {
+    /// Those that do not answer now, whatever they did a moment ago: all may have died together, and who comes back first would make
+    /// way for members that are not there, and may come back as older copies of themselves.
+    async fn silent(&self, fellows: Fellows) -> Vec<u32> {
+        let Fellows { mut silent, heard, deadline } = fellows;
+        let probe = async |(node, address): (u32, String)| match self.probe_node(&address, deadline).await {
+            ProbeOutcome::Alive => None,
+            _ => Some(node),
+        };
+        let probes = futures_util::stream::iter(heard).map(probe).buffer_unordered(PROBES_AT_ONCE);
+        silent.extend(probes.filter_map(std::future::ready).collect::<Vec<u32>>().await);
+        silent.sort_unstable();
+        silent
+    }
 }
 
 fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {

@@ -11,14 +11,13 @@
 //! Not here: what is taken up and how (manager-core's `take_up`), what the state refuses meanwhile (its `restored`).
 use crate::leading::Leading;
 use crate::manager::Manager;
-use cairn_manager_core::restored::{RESTORED_LEVEL, is_absurd, waiting};
-use cairn_manager_core::take_up::{TakeUp, awaited, commands, late};
+use cairn_manager_core::restored::{RESTORED_LEVEL, nonsense, waiting};
+use cairn_manager_core::take_up::{Awaited, TakeUp, awaited, commands, last, late};
 use cairn_manager_core::{Command, State};
 use cairn_types::{DiskUuid, ErrorCode, NodeId};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
-use cairn_wire::manager::{RegisterRequest, SeenNumbers};
-use std::sync::atomic::Ordering;
+use cairn_wire::manager::{GoOnRequest, RegisterRequest, SeenNumbers};
 
 /// How what a node knows compares with the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +54,8 @@ impl Manager {
         behind: impl FnOnce(&State) -> bool,
     ) -> Result<Seen, WireError> {
         let seen = seen.copied().unwrap_or_default();
-        if is_absurd(&seen) {
-            return Err(WireError::new(ErrorCode::BadRequest, "the highest numbers that the node knows make no sense"));
+        if let Some(why) = self.look(|state, leading| nonsense(state, leading.term, &seen))? {
+            return Err(WireError::new(ErrorCode::BadRequest, why));
         }
         let must = self.must_compare();
         let verdict = self.look(|state, leading| judge(state, leading, &seen, must || behind(state)))?;
@@ -79,7 +78,7 @@ impl Manager {
 
     async fn begin_waiting(&self) -> Result<(), WireError> {
         self.execute(Command::TakeUp(TakeUp { begin: true, ..TakeUp::default() })).await?;
-        self.compared.store(true, Ordering::Relaxed);
+        self.log()?.recalled();
         self.wake.notify_one();
         Ok(())
     }
@@ -126,39 +125,50 @@ impl Manager {
         let ready = self.look(|state, leading| {
             if !state.waits() {
                 leading.told.clear();
-                leading.soft.awaited.clear();
-                leading.go_on = false;
+                leading.soft.awaited = Awaited::default();
+                leading.given_up = None;
                 return None;
             }
-            let missing = awaited(state, &leading.told);
-            leading.soft.awaited = missing;
-            let all = leading.soft.awaited.is_empty() || leading.go_on;
-            Some(if all { commands(state, &leading.told) } else { Vec::new() })
+            leading.soft.awaited = awaited(state, &leading.told);
+            let given_up = leading.given_up.as_ref().is_some_and(|given_up| leading.soft.awaited.is_within(given_up));
+            let all = leading.soft.awaited.is_empty() || given_up;
+            Some(all.then(|| commands(state, &leading.told)))
         });
         let Ok(ready) = ready else { return true };
-        let Some(commands) = ready else { return false };
-        let count = commands.len();
+        let Some(ready) = ready else { return false };
+        let Some(commands) = ready else { return true };
         for command in commands {
             if !self.duty("what nodes know", Command::TakeUp(command)).await {
                 return true;
             }
         }
-        if count > 0 {
+        let Ok(last) = self.look(|state, leading| last(state, &leading.told)) else { return true };
+        if !last.uncertain.is_empty() {
+            tracing::error!(groups = ?last.uncertain, "disks that may know more of these groups were given up, or what they said makes \
+                no sense: their members are compared before they serve, and what was written last may be lost");
+        }
+        if self.duty("what nodes know", Command::TakeUp(last)).await {
             tracing::warn!("what the nodes know was taken up: this manager goes on");
         }
         true
     }
 
-    /// A person gives up nodes that have not said what they know.
-    pub(crate) async fn go_on(&self) -> Result<Empty, WireError> {
+    /// A person gives up what has not been told.
+    pub(crate) async fn go_on(&self, request: GoOnRequest) -> Result<Empty, WireError> {
+        let invalid = |text: &str| WireError::new(ErrorCode::InvalidArgument, text);
+        let given_up = request.given_up.ok_or_else(|| invalid("the request names nobody who is given up"))?;
         self.look(|state, leading| {
             if !state.waits() {
-                let text = "the managers wait for no node: there is nothing to go on from";
-                return Err(WireError::new(ErrorCode::InvalidArgument, text));
+                return Err(invalid("the managers wait for no node: there is nothing to go on from"));
             }
-            let given_up: Vec<String> = leading.soft.awaited.iter().map(|node| node.to_string()).collect();
-            tracing::warn!(?given_up, "somebody gives up nodes that have not said what they know");
-            leading.go_on = true;
+            leading.soft.awaited = awaited(state, &leading.told);
+            if !leading.soft.awaited.is_within(&given_up) {
+                let text = "the managers wait for more than was given up (they have just begun to wait, or somebody told them of others): \
+                            look at `cairn admin status` and repeat";
+                return Err(invalid(text));
+            }
+            tracing::warn!(?given_up, "somebody gives up what has not been told");
+            leading.given_up = Some(given_up);
             Ok(())
         })??;
         self.wake.notify_one();

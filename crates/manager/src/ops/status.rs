@@ -77,6 +77,7 @@ impl Manager {
             let problems = self.problems(state, leading, &managers);
             let repairs = repairs(state, leading, now);
             StatusResponse {
+                awaited: state.waits().then(|| leading.soft.awaited.message()),
                 drains: drains(state, leading),
                 hibernations: self.hibernations(state),
                 repairs_queued: leading.soft.repairs_queued as u32,

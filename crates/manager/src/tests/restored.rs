@@ -89,15 +89,22 @@ fn numbers_that_nodes_know_are_not_given_again() {
 /// A node that never comes back would keep the cluster from going on for ever.
 #[test]
 fn a_person_gives_up_nodes_that_are_lost() {
-    let (managers, data, _meta, seen) = put_back();
-    let early = managers.try_call::<Empty>(Opcode::GoOn, &GoOnRequest {}).expect_err("nobody is waited for");
+    let (managers, data, meta, seen) = put_back();
+    let go_on = |given_up: Awaited| GoOnRequest { given_up: Some(given_up) };
+    let early = managers.try_call::<Empty>(Opcode::GoOn, &go_on(Awaited::default())).expect_err("nobody is waited for");
     assert!(early.to_string().contains("wait for no node"), "{early}");
     let tell = RegisterRequest { seen: Some(seen), things: Some(SeenThings::default()), ..data.request() };
     eventually("it to wait", || {
         let refused = soon::<RegisterResponse>(&managers, Opcode::Register, &tell).expect_err("the other one is away");
         managers.status().problems.iter().any(|p| p.contains("waits for")).then_some(refused)
     });
-    managers.call::<Empty>(Opcode::GoOn, &GoOnRequest {});
+    let awaited = managers.status().awaited.expect("it waits");
+    assert_eq!(awaited.nodes, [meta.id()]);
+    let nobody = managers.try_call::<Empty>(Opcode::GoOn, &go_on(Awaited::default())).expect_err("not that one");
+    assert!(nobody.to_string().contains("more than was given up"), "{nobody}");
+    managers.try_call::<Empty>(Opcode::GoOn, &GoOnRequest::default()).expect_err("of an earlier build");
+    managers.call::<Empty>(Opcode::GoOn, &go_on(awaited));
+    assert_eq!(managers.status().awaited, None);
     managers.call::<RegisterResponse>(Opcode::Register, &tell);
     assert!(volume(&managers, "next") > seen.volume);
 }

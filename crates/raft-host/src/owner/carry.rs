@@ -227,7 +227,7 @@ impl<S: StateMachine> Owner<S> {
                 self.parts.shared.set_core(self.core.status());
                 self.sm.applied_batch();
                 self.parts.shared.set_leader(Some(self.parts.config.node), true);
-                self.sm.role_changed(Role::Leader { term });
+                self.sm.role_changed(Role::Leader { term, forgot: self.core.status().forgot });
             }
             RoleChange::Follower { term, leader } => {
                 tracing::info!(%group, term, leader = ?leader, "follows");

@@ -35,6 +35,7 @@ impl GroupCore {
             return Err(Refused::Message("it is for another group"));
         }
         self.note_marks(&wire);
+        let forgot = wire.forgot;
         if matches!(wire.kind, ASK | TELL) {
             return self.about_marks(&wire, out);
         }
@@ -52,12 +53,19 @@ impl GroupCore {
                 let silent = now < self.quiet_until || self.promise.forbids(from, now);
                 // A member that waits to be filled does not know of which group it is, or was.
                 let blank = self.node.store().conf().voters.is_empty();
-                if blank || (silent && !forced) || self.shut().is_some() {
+                let candidate = Position { index: message.index, term: message.log_term };
+                if blank || (silent && !forced) || !self.may_elect(candidate, term) {
                     return Ok(());
                 }
             }
             MessageType::MsgTimeoutNow if self.shut().is_some() => {
                 return Err(Refused::Message("this member does not stand for election now"));
+            }
+            MessageType::MsgRequestVoteResponse => {
+                let raft = &self.node.raft;
+                if !message.reject && !forgot && term == raft.term && raft.prs().get(from).is_some() {
+                    self.votes.note(term, from);
+                }
             }
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse => {
                 self.echoes.note(from, term, stamp, now);
@@ -85,7 +93,10 @@ impl GroupCore {
         let _ = self.node.step(message);
         if leads {
             self.promised(now, from, term, stamp);
-            let follows = self.node.raft.term == term && self.node.raft.leader_id == from;
+            let follows = self.node.raft.term == term && self.node.raft.leader_id == from && !self.is_leader();
+            if follows {
+                self.recall_from_leader(forgot);
+            }
             if let Some(index) = acknowledged.checked_sub(1).filter(|_| follows) {
                 self.fresh.told(index, member_stamp, now, self.applied.index);
             }

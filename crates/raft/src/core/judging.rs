@@ -20,7 +20,22 @@ impl GroupCore {
 
     /// Why this member neither votes nor leads, if so.
     pub fn shut(&self) -> Option<Shut> {
-        self.gate.shut(self.mark, self.node.raft.raft_log.last_index())
+        self.gate.shut(self.node.raft.raft_log.last_index())
+    }
+
+    /// This is durable.
+    pub(super) fn attained(&mut self, mark: Mark) {
+        self.mark = mark;
+        self.gate.attained(mark, self.node.raft.raft_log.last_index());
+    }
+
+    /// Whether this member gives its vote to whoever deserves it.
+    pub(super) fn may_elect(&self, candidate: Position, term: u64) -> bool {
+        match self.shut() {
+            None => true,
+            Some(Shut::Older { .. }) => self.gate.may_elect(candidate, term, self.node.raft.raft_log.last_index()),
+            Some(Shut::Checking | Shut::Left { .. }) => false,
+        }
     }
 
     pub(super) fn known_marks(&self) -> impl Iterator<Item = (u64, Mark)> {
@@ -43,6 +58,35 @@ impl GroupCore {
         let term = others.fold(self.gate.highest().term, u64::max);
         self.raise_term(term);
         self.look_at_gate();
+    }
+
+    /// Whether something that was acknowledged may be unknown here, as a person accepted.
+    pub(super) fn forgot(&self) -> bool {
+        if self.is_leader() { !self.votes.are_enough(self.node.raft.term) } else { self.gate.forgot() }
+    }
+
+    /// A leader looks who elected it.
+    pub(super) fn look_at_votes(&mut self) {
+        let raft = &self.node.raft;
+        if !self.is_leader() || self.votes.are_enough(raft.term) {
+            return;
+        }
+        let conf = self.node.store().conf();
+        let own = (!self.gate.forgot()).then_some(raft.id);
+        self.votes.settle(raft.term, own, [&conf.voters, &conf.voters_outgoing]);
+    }
+
+    /// A leader that has everything has given this member, durably, an entry of its term: so all that was acknowledged before.
+    pub(super) fn recall_from_leader(&mut self, forgot: bool) {
+        let term = self.node.raft.term;
+        if !forgot && self.gate.forgot() && self.mark.has_entry_of(term) {
+            self.gate.recalled();
+        }
+    }
+
+    pub(super) fn recalled(&mut self) {
+        self.gate.recalled();
+        self.votes.recalled(self.node.raft.term);
     }
 
     /// Goes on in this term, with nobody who leads; never back.
@@ -83,6 +127,7 @@ impl GroupCore {
             from: raft.id,
             term: raft.term,
             marks: self.marks_for(kind == TELL),
+            forgot: self.forgot(),
             feature_level: self.config.feature_level,
             ..RaftMessage::default()
         }

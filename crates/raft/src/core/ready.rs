@@ -120,7 +120,7 @@ impl GroupCore {
             }
             let Some(done) = self.outstanding.pop_front() else { break };
             self.node.on_persist_ready(done.number);
-            self.mark = self.mark.max(done.mark);
+            self.attained(self.mark.max(done.mark));
             if let Some(index) = done.snapshot
                 && index > self.node.raft.raft_log.applied
             {
@@ -154,7 +154,7 @@ impl GroupCore {
         let all = message.get_msg_type() == MessageType::MsgHeartbeat;
         if let Some(wire) = message_out(self.config.group, message, stamps, self.snapshot_bytes) {
             let marks = self.marks_for(all);
-            out.push(Output::Send(RaftMessage { marks, ..wire }));
+            out.push(Output::Send(RaftMessage { marks, forgot: self.forgot(), ..wire }));
         }
     }
 
@@ -166,6 +166,7 @@ impl GroupCore {
 
     /// Says what changed in this member's part.
     fn note_role(&mut self, out: &mut Vec<Output>) {
+        self.look_at_votes();
         let term = self.node.raft.term;
         let role = if !self.is_leader() {
             RoleChange::Follower { term, leader: self.leader() }

@@ -58,6 +58,7 @@ fn message(rng: &SimRng, members: u64) -> RaftMessage {
             .map(|_| MemberMark { node: rng.range(0..members + 2), term: number(rng), index: number(rng) })
             .collect(),
         wall_ns: number(rng),
+        forgot: rng.chance(0.3),
     }
 }
 

@@ -295,3 +295,72 @@ fn who_forgot_leads_in_later_terms() {
     cluster.run(500);
     assert!(cluster.leader() == Some(0) && term(&cluster) > before + 100, "never back");
 }
+
+fn forgot(cluster: &Cluster, at: usize) -> bool {
+    cluster.members[at].running.as_ref().expect("it runs").core.status().forgot
+}
+
+/// A member that a person let go on would make a healthy group ask everybody for what it alone has forgotten, once it leads.
+#[test]
+fn what_was_forgotten_comes_from_a_leader_that_has_it() {
+    for seed in 0..40 {
+        let (mut cluster, [leader, second, third]) = one_lags(seed, PATIENT);
+        cluster.cuts.clear();
+        cluster.run(1000);
+        let node = |at: usize| NodeId(at as u32 + 1);
+        for other in [leader, third] {
+            cluster.cuts.extend([(node(other), node(second)), (node(second), node(other))]);
+        }
+        cluster.roll_back(second, 0);
+        cluster.step(second, Input::AcceptLoss);
+        cluster.run(500);
+        assert!(forgot(&cluster, second), "seed {seed}: nobody gave it what it lacks");
+        cluster.cuts.clear();
+        cluster.run(5000);
+        let forgets: Vec<bool> = (0..3).map(|at| forgot(&cluster, at)).collect();
+        assert_eq!(forgets, [false; 3], "seed {seed}");
+        cluster.settle();
+    }
+}
+
+/// A leader that has forgotten nothing itself, but was elected by one that has, may lack what was acknowledged.
+#[test]
+fn votes_of_members_that_forgot_elect_nobody_who_is_sure() {
+    for seed in 0..40 {
+        let (mut cluster, [leader, second, third]) = one_lags(seed, PATIENT);
+        cluster.crash(leader);
+        cluster.roll_back(second, 0);
+        cluster.forget_log();
+        cluster.step(second, Input::AcceptLoss);
+        cluster.cuts.clear();
+        cluster.run(5000);
+        let leads = cluster.leader().expect("they are a majority");
+        assert!(forgot(&cluster, leads) && forgot(&cluster, second), "seed {seed}: {leads} leads, {third} has forgotten nothing");
+        cluster.step(leads, Input::Recalled);
+        cluster.run(1000);
+        assert!(!forgot(&cluster, second) && !forgot(&cluster, third), "seed {seed}");
+        cluster.start(leader);
+        cluster.run(3000);
+        assert!((0..3).all(|at| !forgot(&cluster, at)), "seed {seed}");
+    }
+}
+
+/// The only member that has everything would be kept from leading by two that wait for it.
+#[test]
+fn two_older_copies_elect_the_whole_member() {
+    for seed in 0..40 {
+        let (mut cluster, [leader, second, third]) = one_lags(seed, PATIENT);
+        cluster.cuts.clear();
+        cluster.run(1000);
+        // All are stopped, one after the other; whoever led before has to be elected anew.
+        let whole = if seed % 2 == 0 { leader } else { third };
+        let older: Vec<usize> = [leader, second, third].into_iter().filter(|at| *at != whole).collect();
+        (0..3).for_each(|at| cluster.crash(at));
+        older.iter().for_each(|&at| cluster.roll_back(at, 0));
+        cluster.start(whole);
+        cluster.run(10_000);
+        assert_eq!(cluster.leader(), Some(whole), "seed {seed}");
+        assert!((0..3).all(|at| cluster.shut(at).is_none()), "seed {seed}: they are filled");
+        cluster.settle();
+    }
+}
