@@ -133,7 +133,7 @@ impl Volume {
         }
         let (mut extents, mut sets) = (std::mem::take(&mut remains.places.extents), Vec::new());
         if let Some(mut set) = remains.set {
-            let _failed = set.finish().await;
+            let _failed = set.give_up().await;
             for (extent, record) in set.done {
                 extents.push(extent);
                 remains.places.sets.push(record);
@@ -175,7 +175,36 @@ fn side_by_side(extents: &[Extent]) -> Vec<Extent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_types::PgId;
+    use crate::fake::FakeCluster;
+    use crate::file_writer::WriteOptions;
+    use cairn_env::buf::SharedBuf;
+    use cairn_types::{PgId, Scheme};
+
+    /// What a writer had written when it was interrupted at its end would be gone for the ten minutes of the garbage scan.
+    #[tokio::test(start_paused = true)]
+    async fn a_writer_that_is_dropped_while_it_waits_gives_back_all_that_it_wrote() {
+        const PART: usize = 1 << 20;
+        let groups = [3, 2, 2, 2, 2, 2].map(Scheme::Replicated);
+        for layout in ["r3", "r2x4/64k"] {
+            let cluster = FakeCluster::local(5, &groups);
+            let client = cluster.connect_local().await;
+            let volume = client.volume("default").await.expect("the volume");
+            let layout_of_file = layout.parse().expect("a layout");
+            let options =
+                WriteOptions { mode: 0o644, mtime_ns: 0, layout: layout_of_file, exclusive: false, owner: None };
+            let mut writer = volume.write(b"/f", options).await.expect("begun");
+            for _ in 0..6 {
+                writer.push(SharedBuf::from_owner(vec![7; PART])).await.expect("pushed");
+            }
+            cluster.fake.state.lock().slow = (1..=5).map(|disk| (disk, Duration::from_millis(1500))).collect();
+            let finished = tokio::time::timeout(Duration::from_millis(500), writer.finish()).await;
+            assert!(finished.is_err(), "{layout}: it ended before it could be interrupted");
+            assert!(volume.is_freeing());
+            assert!(volume.close_within(Duration::from_secs(60)).await, "{layout}: not all was given back");
+            let freed: u64 = cluster.fake.state.lock().discarded.iter().map(|extent| extent.length).sum();
+            assert_eq!(freed, 6 * PART as u64, "{layout}");
+        }
+    }
 
     /// A partition refuses extents that overlap or are not congruent, and then nothing is freed.
     #[test]

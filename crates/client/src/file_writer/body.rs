@@ -157,13 +157,15 @@ impl Body {
         self.written += bytes;
         Ok(())
     }
+    /// The set stays here until all is known: whoever is interrupted, or fails, gives back what it has.
     async fn finish_set(&mut self) -> Result<()> {
-        let Some(mut set) = self.set.take() else { return Ok(()) };
+        let Some(set) = &mut self.set else { return Ok(()) };
         set.finish().await?;
         while self.places.awaited() > 0 {
             self.places.take_one("file").await?;
         }
-        for (extent, record) in set.done {
+        let done = self.set.take().map(|set| set.done).unwrap_or_default();
+        for (extent, record) in done {
             self.places.extents.push(extent);
             self.places.sets.push(record);
         }

@@ -62,10 +62,13 @@ impl Places {
     pub(crate) fn awaited(&self) -> usize {
         self.placing.len()
     }
-    /// Waits for the place of the first part.
+    /// Waits for the place of the first part. May be dropped and called again: a part stays until its place is known.
     pub(crate) async fn take_one(&mut self, shown_as: &str) -> Result<()> {
-        let Some(Placing { file_offset, length, kind, place }) = self.placing.pop_front() else { return Ok(()) };
-        let placed = match place.await {
+        let Some(first) = self.placing.front_mut() else { return Ok(()) };
+        let (file_offset, length, kind) = (first.file_offset, first.length, first.kind);
+        let outcome = (&mut first.place).await;
+        self.placing.pop_front();
+        let placed = match outcome {
             Ok(placed) => placed.map_err(|e| e.named(shown_as))?,
             Err(_) => return Err(ClientError::protocol(shown_as, "the stream that wrote it ended")),
         };

@@ -175,6 +175,16 @@ impl SetWriter {
         self.close();
         outcome
     }
+    /// Sends nothing more and waits for what is under way; the sets that there are by then are in `done`.
+    pub(crate) async fn give_up(&mut self) -> Result<()> {
+        self.waiting.clear();
+        self.finishing = true;
+        // What a failed set had is not sent again.
+        let outcome = self.drive(|writer| writer.sent.is_empty()).await;
+        self.waiting.clear();
+        self.close();
+        outcome
+    }
     fn under_way(&self) -> u64 {
         self.sent.iter().map(|round| round.bytes).sum()
     }
