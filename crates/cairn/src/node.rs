@@ -424,7 +424,13 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
             }
         }
     }
-    anyhow::ensure!(!disks.is_empty(), "none of the disks of data.disks can be opened: {}", left_out.join("; "));
+    // Its other roles are not to be lost with a disk. A node that has none would run for nothing, and nobody might notice.
+    let has_others = spec.manager.is_some() || spec.meta;
+    anyhow::ensure!(
+        has_others || !disks.is_empty(),
+        "none of the disks of data.disks can be opened: {}",
+        left_out.join("; ")
+    );
     let mut config = DataConfig::new(disks);
     config.left_out = left_out;
     config.known = Some(Arc::new(known_disks(spec, ground)?));

@@ -168,7 +168,10 @@ impl DataServer {
 
     /// What is wrong with the disks, for `/healthz`.
     pub fn health(&self) -> Result<(), String> {
-        let problems: Vec<String> = self.inner.slots.iter().filter_map(|slot| slot.problem()).collect();
+        let mut problems: Vec<String> = self.inner.slots.iter().filter_map(|slot| slot.problem()).collect();
+        if self.inner.slots.is_empty() {
+            problems.extend(self.inner.config.left_out.iter().cloned());
+        }
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
     }
 

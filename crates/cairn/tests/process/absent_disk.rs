@@ -38,6 +38,36 @@ fn a_disk_whose_parent_is_missing_is_left_out_and_named() {
     assert!(said.contains("/nowhere/at is not there; mount"), "{said}");
 }
 
+/// A device that is not mounted would take the metadata of its node along, which is on another disk.
+#[test]
+fn a_node_whose_only_disk_is_missing_goes_on_with_its_other_roles() {
+    let mut cluster = Cluster::prepare(SMALL);
+    cluster.allow_error("is not there; mount");
+    let (config, device) = (cluster.path("meta1.toml"), cluster.path("device"));
+    let mut both = fs::read_to_string(&config).expect("configuration");
+    both.push_str(&format!("\n[data]\ndisks = [{:?}]\n", device.join("disk").display().to_string()));
+    fs::write(&config, both).expect("configuration");
+    cluster.start_all();
+    // Its partition is on that node.
+    cluster.wait_volume();
+    let status = || cluster.ok(&["admin", "status"]);
+    let named = format!("{} is not there; mount the disk's device", device.display());
+    until_told("the disk to be named", || status().contains(&named), status);
+    assert!(cluster.read_log("meta1").contains(&named), "the log does not name it");
+    let local = cluster.path("local");
+    fs::write(&local, "bytes").expect("file");
+    cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), "/file"]);
+    assert_eq!(cluster.ok(&["fs", "cat", "/file"]), "bytes");
+    assert!(!device.exists(), "something was made where nothing is mounted");
+    // Mounted: it is a disk like any other.
+    cluster.kill("meta1");
+    fs::create_dir(&device).expect("mounted");
+    cluster.restart("meta1");
+    let status = || cluster.ok(&["admin", "status"]);
+    until_told("the disk to be there", || device.join("disk/label").exists() && !status().contains(&named), status);
+    assert_eq!(cluster.ok(&["fs", "cat", "/file"]), "bytes");
+}
+
 /// The empty directory below an unmounted disk would become a new disk: the real one would count as lost, and new chunks
 /// would fill the file system of the machine.
 #[test]

@@ -84,7 +84,7 @@ impl TaskThread {
 impl DataServer {
     /// Opens the disks. Give it to the node's agent as a contributor, and to the RPC server for the data operations.
     pub fn start(config: DataConfig, env: DataEnv) -> Result<Self, StartError> {
-        if config.disks.is_empty() {
+        if config.disks.is_empty() && config.left_out.is_empty() {
             return Err(StartError::NoDisks);
         }
         let parts = store_parts(&config, &env);
