@@ -131,11 +131,10 @@ pub fn umount(args: &UmountArgs, front: &Front) -> Result<()> {
         }
         Ok::<Value, Failure>(answer)
     })?;
-    if let Some(ended) = answer["ended"].as_str().filter(|_| !front.json) {
-        eprintln!("cairn umount: {} is unmounted; {ended}", args.dir.display());
-    }
     if front.json {
         println!("{answer}");
+    } else if let Some(said) = answer["worker"].as_str() {
+        eprintln!("cairn umount: {} is unmounted; {said}", args.dir.display());
     } else if answer["detached"] == Value::Bool(true) && !front.quiet {
         eprintln!("cairn umount: {} is detached; it ends when nobody uses it any more", args.dir.display());
     }
@@ -199,12 +198,14 @@ async fn find(dir: &Path) -> Result<(tokio::net::UnixStream, Value)> {
     let wanted = std::fs::canonicalize(dir).or_else(|_| std::path::absolute(dir));
     let wanted = wanted.map_err(|error| Failure::io(&dir.display().to_string(), &error))?;
     let shown = wanted.display();
-    for (pid, status) in all().await? {
-        if status["dir"].as_str().is_some_and(|dir| Path::new(dir) == wanted) {
-            let streams = rundir::supervisors().await?;
-            if let Some((_, stream)) = streams.into_iter().find(|(other, _)| *other == pid) {
-                return Ok((stream, status));
-            }
+    let mut found = all().await?;
+    found.retain(|(_, status)| status["dir"].as_str().is_some_and(|dir| Path::new(dir) == wanted));
+    // One that was taken away may still write, or serve elsewhere, when another one is there.
+    found.sort_by_key(|(_, status)| status["detached"] == Value::Bool(true));
+    if let Some((pid, status)) = found.into_iter().next() {
+        let streams = rundir::supervisors().await?;
+        if let Some((_, stream)) = streams.into_iter().find(|(other, _)| *other == pid) {
+            return Ok((stream, status));
         }
     }
     let there = crate::mount::mountinfo::find(&wanted)?;

@@ -51,7 +51,10 @@ struct Supervisor {
     restarts: u64,
     last_end: Option<String>,
     backoff: backoff::Backoff,
+    /// It is at its mount point no more.
     detached: bool,
+    /// `major:minor` of the file system, when it is.
+    number: Option<String>,
 }
 
 /// Mounts, tells `started` how that went, and goes on until the mount is gone.
@@ -146,6 +149,7 @@ impl Supervisor {
             last_end: None,
             backoff: backoff::Backoff::default(),
             detached: false,
+            number: None,
         })
     }
     fn worker_pid(&self) -> Option<u32> {

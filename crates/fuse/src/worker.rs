@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// First contact gives up after this, if nobody answers at all.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -36,6 +36,10 @@ const RETRY: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_secs(2);
 /// A worker that hangs gets this time to write out.
 const HUNG_SYNC: Duration = Duration::from_secs(10);
+/// What could not be written at the end of a mount is tried again after this.
+const WRITE_AGAIN: Duration = Duration::from_secs(2);
+/// Messages of the supervisor that wait.
+const MESSAGES_MAX: usize = 4;
 /// Connections of each lane to a data node.
 const BULK_CONNECTIONS: usize = 1;
 /// Threads of a mount that was not told how many.
@@ -54,8 +58,8 @@ pub fn main() -> Result<()> {
         .build()
         .map_err(|error| Failure::io("starting a runtime", &error))?;
     let outcome = runtime.block_on(async move {
-        let (mut reader, mut writer) = UnixStream::from_std(socket).map_err(io)?.into_split();
-        let outcome = serve(&mut reader, &mut writer).await;
+        let (reader, mut writer) = UnixStream::from_std(socket).map_err(io)?.into_split();
+        let outcome = serve(reader, &mut writer).await;
         if let Err(failure) = &outcome {
             let _may_be_gone = link::send(&mut writer, &FromWorker::Failed(failure.clone())).await;
         }
@@ -70,9 +74,9 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(THREADS, usize::from).clamp(THREADS_MIN, THREADS)
 }
 
-async fn serve(reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result<()> {
+async fn serve(mut reader: OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result<()> {
     let io = |error: std::io::Error| Failure::io("the socket to the supervisor", &error);
-    let Some(ToWorker::Hello { spec, first }) = link::receive(reader).await.map_err(io)? else {
+    let Some(ToWorker::Hello { spec, first }) = link::receive(&mut reader).await.map_err(io)? else {
         return Err(Failure::other("this command is started by the supervisor of a mount"));
     };
     start_log(&spec)?;
@@ -81,7 +85,7 @@ async fn serve(reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Resul
     let lanes = lanes.map_err(|error| Failure::io("starting threads", &error))?;
     let (client, volume, root) = reach(&spec, &lanes, first).await?;
     link::send(writer, &FromWorker::Ready).await.map_err(io)?;
-    let Some(message) = link::receive(reader).await.map_err(io)? else { return Ok(()) };
+    let Some(message) = link::receive(&mut reader).await.map_err(io)? else { return Ok(()) };
     let ToWorker::Serve { agreed } = message else { return Err(Failure::other("asked before it serves")) };
     let mut descriptors = link::take_descriptors(reader.as_ref(), 2).await.map_err(io)?;
     let (Some(table), Some(device)) = (descriptors.pop(), descriptors.pop()) else {
@@ -91,7 +95,21 @@ async fn serve(reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Resul
     let vfs = Vfs::new(client, volume, spec.options.vfs());
     let worker = Worker::start(&spec, agreed, Device::new(device), table, vfs, (root, &lanes)).await?;
     link::send(writer, &worker.serving()).await.map_err(io)?;
-    worker.go_on(reader, writer).await
+    worker.go_on(messages(reader), writer).await
+}
+
+/// What the supervisor says. It is received apart, so that nothing is lost when something else comes first; closed when the
+/// supervisor is gone.
+fn messages(mut reader: OwnedReadHalf) -> mpsc::Receiver<ToWorker> {
+    let (sender, messages) = mpsc::channel(MESSAGES_MAX);
+    tokio::spawn(async move {
+        while let Ok(Some(message)) = link::receive(&mut reader).await {
+            if sender.send(message).await.is_err() {
+                return;
+            }
+        }
+    });
+    messages
 }
 
 /// Connects and finds the mount's root. The first worker fails at once, so that nothing is mounted that cannot work; later
@@ -187,40 +205,42 @@ impl Worker {
         FromWorker::Serving { restored: self.restored, lost: self.lost, unsynced: self.unsynced }
     }
 
-    async fn go_on(mut self, reader: &mut OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result<()> {
+    async fn go_on(mut self, mut messages: mpsc::Receiver<ToWorker>, writer: &mut OwnedWriteHalf) -> Result<()> {
         let (mut supervised, mut is_hung, mut hangs) = (true, false, self.hangs.clone());
         loop {
-            // Receiving is not dropped half way: the other branch ends the process.
             let message = tokio::select! {
                 Ok(_) = self.ended.wait_for(|ended| *ended) => None,
                 Ok(_) = hangs.wait_for(|hangs| *hangs), if supervised => {
                     is_hung = true;
                     None
                 }
-                message = link::receive::<ToWorker>(reader), if supervised => Some(message),
+                message = messages.recv(), if supervised => Some(message),
             };
             if is_hung {
                 return Err(self.give_up().await);
             }
-            let Some(message) = message else { return self.unmounted(writer).await };
+            let Some(message) = message else { return self.unmounted(messages, writer).await };
             match message {
-                Ok(Some(ToWorker::Ask { id, what })) => {
-                    let result = self.answer(what).await;
-                    let sent = link::send(writer, &FromWorker::Answer { id, result }).await;
+                Some(ToWorker::Ask { id, what }) => {
+                    supervised = self.tell(id, what, writer).await;
                     if what == Ask::End {
                         return Ok(());
                     }
-                    supervised = sent.is_ok();
                     self.session.pulse.supervised.store(supervised, Ordering::Release);
                 }
-                Ok(Some(_)) => tracing::warn!("the supervisor said what does not belong here"),
-                Ok(None) | Err(_) => {
+                Some(_) => tracing::warn!("the supervisor said what does not belong here"),
+                None => {
                     tracing::error!("the supervisor is gone; the mount goes on without one until it is unmounted");
                     supervised = false;
                     self.session.pulse.supervised.store(false, Ordering::Release);
                 }
             }
         }
+    }
+    /// Answers the supervisor. False: it is gone.
+    async fn tell(&mut self, id: u64, what: Ask, writer: &mut OwnedWriteHalf) -> bool {
+        let result = self.answer(what).await;
+        link::send(writer, &FromWorker::Answer { id, result }).await.is_ok()
     }
     /// Threads hang, and will for ever: as much as still can be is written out before another process takes over.
     async fn give_up(&mut self) -> Failure {
@@ -273,8 +293,11 @@ impl Worker {
         self.session.table.refine(&self.session.vfs.open_state(), synced.is_ok());
         synced.map(|()| json!({ "handles": self.session.table.count() }))
     }
-    async fn unmounted(mut self, writer: &mut OwnedWriteHalf) -> Result<()> {
+    async fn unmounted(mut self, mut messages: mpsc::Receiver<ToWorker>, writer: &mut OwnedWriteHalf) -> Result<()> {
         self.session.drain(DRAIN).await;
+        if !self.write_out(&mut messages, writer).await {
+            return Ok(());
+        }
         if let Err(error) = self.shut_down().await {
             tracing::error!(%error, "writing out at the end of the mount");
         }
@@ -283,5 +306,36 @@ impl Worker {
         }
         let _may_be_gone = link::send(writer, &FromWorker::Unmounted).await;
         Ok(())
+    }
+    /// What programs wrote is not thrown away because servers are away when the mount ends: it is tried until it succeeds, which
+    /// the supervisor is told, or until there is no supervisor that could end it. False: it was ended.
+    async fn write_out(&mut self, messages: &mut mpsc::Receiver<ToWorker>, writer: &mut OwnedWriteHalf) -> bool {
+        let mut told = false;
+        loop {
+            let message = tokio::select! {
+                outcome = self.sync() => match outcome {
+                    Ok(()) => return true,
+                    Err(failure) => {
+                        if !std::mem::replace(&mut told, true) {
+                            tracing::error!(%failure, "not everything is written at the end of the mount; it is tried again");
+                            let _may_be_gone = link::send(writer, &FromWorker::Failed(failure)).await;
+                        }
+                        tokio::time::timeout(WRITE_AGAIN, messages.recv()).await.ok()
+                    }
+                },
+                message = messages.recv() => Some(message),
+            };
+            match message {
+                None => {}
+                Some(Some(ToWorker::Ask { id, what })) => {
+                    let is_heard = self.tell(id, what, writer).await;
+                    if what == Ask::End || !is_heard {
+                        return what != Ask::End;
+                    }
+                }
+                Some(Some(_)) => tracing::warn!("the supervisor said what does not belong here"),
+                Some(None) => return true,
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What commands and signals want of a supervisor.
 use super::messages::{Answer, Ask, Request};
-use super::worker_process::WorkerProcess;
+use super::worker_process::{Ended, WorkerProcess};
 use super::{Serving, Supervisor, blocking};
 use crate::failure::{Failure, Kind, Result};
 use crate::mount;
@@ -29,8 +29,19 @@ const LEFT_BEHIND_SYNC: Duration = Duration::from_secs(60);
 struct Unmounted {
     /// False: detached, and still used by somebody.
     gone: bool,
-    /// Why the worker had to be ended, if it had to.
-    ended: Option<String>,
+    /// Why the worker goes on, or that it had to be ended.
+    said: Option<String>,
+}
+
+/// What became of the worker of a mount that was taken away.
+enum Left {
+    Ended,
+    /// It ended in another way than by itself, as is said here.
+    Died(String),
+    /// The file system is mounted elsewhere, as is said here: it serves there.
+    Serves(String),
+    /// Not everything is written.
+    Unwritten(Failure),
 }
 
 impl Supervisor {
@@ -39,8 +50,8 @@ impl Supervisor {
         match request {
             Request::Status => (false, Ok(self.status().await)),
             Request::Unmount { lazy } => match self.unmount(lazy).await {
-                Ok(Unmounted { gone, ended }) => {
-                    (gone, Ok(json!({ "unmounted": self.spec.dir, "detached": !gone, "ended": ended })))
+                Ok(Unmounted { gone, said }) => {
+                    (gone, Ok(json!({ "unmounted": self.spec.dir, "detached": !gone, "worker": said })))
                 }
                 Err(failure) => (false, Err(failure)),
             },
@@ -75,54 +86,97 @@ impl Supervisor {
     async fn unmount(&mut self, lazy: bool) -> Result<Unmounted> {
         let limit = self.sync_limit();
         if let Serving::Worker(worker) = &mut self.serving {
-            worker.ask(Ask::Sync, limit).await.map_err(|failure| {
-                let text = format!("{}; data is not written yet, so the mount stays", failure.text);
-                Failure::new(failure.kind, text)
-            })?;
+            let (pid, synced) = (worker.pid(), worker.ask(Ask::Sync, limit).await);
+            let was_taken_away = self.detached || self.connection.device.is_ended();
+            if let Err(failure) = synced {
+                if !was_taken_away {
+                    let text = format!("{}; data is not written yet, so the mount stays", failure.text);
+                    return Err(Failure::new(failure.kind, text));
+                }
+                // One that ended does not answer.
+                let ended = if self.connection.device.is_ended() { end_now(worker).await } else { None };
+                let left = ended.unwrap_or(Left::Unwritten(failure));
+                return self.told(pid, left);
+            }
         }
-        let dir = self.spec.dir.clone();
-        let there = mount::mountinfo::find(&dir).ok().flatten().filter(|there| there.kind == mount::TYPE);
         if !self.detached {
-            self.take_away(dir, lazy).await?;
+            let dir = self.spec.dir.clone();
+            let there = mount::mountinfo::find(&dir).ok().flatten().filter(|there| there.kind == mount::TYPE);
+            if !self.connection.device.is_ended() {
+                self.take_away(dir, lazy).await?;
+            }
+            self.number = there.map(|there| there.device);
+            self.detached = true;
         }
-        self.detached = lazy;
-        let Serving::Worker(worker) = &mut self.serving else { return Ok(Unmounted { gone: !lazy, ended: None }) };
+        let Serving::Worker(worker) = &mut self.serving else { return Ok(Unmounted { gone: !lazy, said: None }) };
         if lazy {
             let gone = tokio::time::timeout(Duration::from_secs(1), worker.ended()).await.is_ok();
-            return Ok(Unmounted { gone, ended: None });
+            return Ok(Unmounted { gone, said: None });
         }
-        let ended = self.end_left_behind(there.map(|there| there.device), limit).await;
-        Ok(Unmounted { gone: true, ended })
+        let pid = worker.pid();
+        let left = self.left_behind(limit).await;
+        self.told(pid, left)
     }
-    /// The worker of a mount that was taken away ends by itself, unless the file system is at another place, too, or it hangs.
-    /// Then it is ended, after everything was written out if that can be done; why, in words.
-    async fn end_left_behind(&mut self, device: Option<String>, limit: Duration) -> Option<String> {
-        let Serving::Worker(worker) = &mut self.serving else { return None };
-        if tokio::time::timeout(LEFT_BEHIND, worker.ended()).await.is_ok() {
-            return None;
+    fn told(&self, pid: u32, left: Left) -> Result<Unmounted> {
+        match left {
+            Left::Ended => Ok(Unmounted { gone: true, said: None }),
+            Left::Died(said) => Ok(Unmounted { gone: true, said: Some(said) }),
+            Left::Serves(said) => Ok(Unmounted { gone: false, said: Some(said) }),
+            Left::Unwritten(failure) => Err(self.unwritten(pid, &failure)),
+        }
+    }
+    fn unwritten(&self, pid: u32, failure: &Failure) -> Failure {
+        let (dir, supervisor) = (self.spec.dir.display(), std::process::id());
+        let text = format!(
+            "{dir} is unmounted, but not everything that was written there is stored: {}; process {pid} keeps it and tries again. When the \
+             servers answer, cairn umount {dir} once more tells whether it is done; kill {supervisor} gives up what is not",
+            failure.text
+        );
+        Failure::new(failure.kind, text)
+    }
+    /// The worker of a mount that was taken away ends by itself, unless the file system is at another place, too, where it
+    /// goes on serving, or it cannot write everything out, or hangs. One that hangs is ended, but not before everything is written.
+    async fn left_behind(&mut self, limit: Duration) -> Left {
+        let Serving::Worker(worker) = &mut self.serving else { return Left::Ended };
+        match end_of(worker, LEFT_BEHIND, limit).await {
+            // Another one takes its place.
+            Some(Left::Died(_)) if !self.connection.device.is_ended() => {}
+            Some(left) => return left,
+            None => {}
+        }
+        if !self.connection.device.is_ended() {
+            let number = self.number.clone();
+            let places = blocking(move || Ok(number.and_then(|number| mount::holders::other_places(&number)))).await;
+            let said = match places.ok().flatten() {
+                Some(places) => format!(
+                    "the file system is mounted elsewhere, too, and goes on there: {places}; it ends when it is unmounted there"
+                ),
+                None => {
+                    "somebody who cannot be seen from here has the file system, too: it goes on until that ends".into()
+                }
+            };
+            tracing::info!(said, "unmounted");
+            return Left::Serves(said);
         }
         // The kernel is done with it: it is writing out.
-        if self.connection.device.is_ended() && tokio::time::timeout(limit, worker.ended()).await.is_ok() {
-            return None;
+        if let Some(left) = end_of(worker, limit, limit).await {
+            return left;
         }
-        let places = blocking(move || Ok(device.and_then(|device| mount::holders::other_places(&device)))).await;
-        let pid = worker.pid();
-        let why = match places.ok().flatten() {
-            Some(places) => format!("the file system is mounted elsewhere, too: {places}; it fails there from now on"),
-            None if self.connection.device.is_ended() => "it hung; see its log".into(),
-            None => "somebody who cannot be seen from here has the file system, too".into(),
-        };
-        let mut text = format!("its worker (process {pid}) did not end by itself and was ended: {why}");
         if let Err(failure) = worker.ask(Ask::HandOver, limit.min(LEFT_BEHIND_SYNC)).await {
-            text.push_str(&format!("; what was written since may be lost: {}", failure.text));
-        } else if let Err(failure) = worker.ask(Ask::End, ENDING).await {
+            return end_now(worker).await.unwrap_or(Left::Unwritten(failure));
+        }
+        if let Err(failure) = worker.ask(Ask::End, ENDING).await {
             tracing::error!(%failure, "ending the worker");
         }
         if tokio::time::timeout(LEFT_BEHIND, worker.ended()).await.is_err() {
             worker.kill().await;
         }
-        tracing::warn!(text, "unmounted");
-        Some(text)
+        let said = format!(
+            "its worker (process {}) hung and was ended when everything was written; see its log",
+            worker.pid()
+        );
+        tracing::warn!(said, "unmounted");
+        Left::Died(said)
     }
     /// Files of programs that have just ended, and what these still had under way, are in use for a moment longer.
     async fn take_away(&self, dir: PathBuf, lazy: bool) -> Result<()> {
@@ -140,12 +194,16 @@ impl Supervisor {
     /// By a signal: as clean as possible, and gone in the end.
     pub(super) async fn end_by_signal(&mut self) -> Result<()> {
         match self.unmount(false).await {
-            Ok(_unmounted) => return Ok(()),
+            Ok(Unmounted { gone: true, .. }) => return Ok(()),
+            Ok(Unmounted { said, .. }) => tracing::warn!(said, "it is ended all the same"),
             Err(failure) if failure.kind == Kind::InUse => tracing::warn!(%failure, "detaching it"),
             Err(failure) => tracing::error!(%failure, "detaching it"),
         }
-        let dir = self.spec.dir.clone();
-        let detached = blocking(move || mount::unmount(&dir, true)).await;
+        let mut detached = Ok(());
+        if !self.detached && !self.connection.device.is_ended() {
+            let dir = self.spec.dir.clone();
+            detached = blocking(move || mount::unmount(&dir, true)).await;
+        }
         if let Serving::Worker(worker) = &mut self.serving {
             let (limit, ask) = (self.spec.options.timeout, Ask::HandOver);
             if tokio::time::timeout(Duration::from_secs(1), worker.ended()).await.is_err() {
@@ -198,6 +256,32 @@ impl Supervisor {
         tracing::info!(worker = pid, pause_ms = pause.as_millis() as u64, "the worker was replaced");
         let warning = synced.as_mut().err().map(|failure| std::mem::take(&mut failure.text));
         Ok(json!({ "worker": pid, "pause_ms": pause.as_millis() as u64, "warning": warning }))
+    }
+}
+
+/// Waits so long for the end of a worker; none: it is still there and said nothing. What it could not write it is asked for again.
+async fn end_of(worker: &mut WorkerProcess, at_most: Duration, sync_limit: Duration) -> Option<Left> {
+    match tokio::time::timeout(at_most, worker.ended_or_failed()).await {
+        Ok(Ok(ended)) => Some(left(ended)),
+        Ok(Err(_)) => match worker.ask(Ask::Sync, sync_limit).await {
+            Ok(_) => tokio::time::timeout(at_most, worker.ended()).await.ok().map(left),
+            Err(failure) => Some(end_now(worker).await.unwrap_or(Left::Unwritten(failure))),
+        },
+        Err(_) => None,
+    }
+}
+
+/// How a worker that does not answer ended, if it did.
+async fn end_now(worker: &mut WorkerProcess) -> Option<Left> {
+    tokio::time::timeout(Duration::from_secs(1), worker.ended()).await.ok().map(left)
+}
+
+fn left(ended: Ended) -> Left {
+    match ended {
+        Ended::Unmounted => Left::Ended,
+        Ended::Died(why) => {
+            Left::Died(format!("its worker died ({why}); what was written just before may be lost; see its log"))
+        }
     }
 }
 

@@ -125,14 +125,25 @@ impl WorkerProcess {
     /// Waits until it ends. May be dropped and called again.
     pub async fn ended(&mut self) -> Ended {
         loop {
+            if let Ok(ended) = self.ended_or_failed().await {
+                return ended;
+            }
+        }
+    }
+    /// Waits until it ends or says that something failed. May be dropped and called again.
+    pub async fn ended_or_failed(&mut self) -> Result<Ended> {
+        loop {
             match self.events.recv().await {
                 Some(FromWorker::Unmounted) => {
                     let _left_by_itself = tokio::time::timeout(Duration::from_secs(5), self.child.wait()).await;
-                    return Ended::Unmounted;
+                    return Ok(Ended::Unmounted);
                 }
-                Some(FromWorker::Failed(failure)) => tracing::error!(%failure, "the mount's worker failed"),
+                Some(FromWorker::Failed(failure)) => {
+                    tracing::error!(%failure, "the mount's worker failed");
+                    return Err(failure);
+                }
                 Some(_) => {}
-                None => return Ended::Died(self.status().await),
+                None => return Ok(Ended::Died(self.status().await)),
             }
         }
     }

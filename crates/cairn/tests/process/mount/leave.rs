@@ -1,8 +1,9 @@
-//! Unmounting what is used, or mounted at two places: who uses it is said, and no process stays behind.
+//! Unmounting what is used, or mounted at two places: who uses it is said, no process stays behind, and none ends that is needed.
 use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, text};
 use crate::wait::until;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,9 +45,9 @@ fn who_uses_a_mount_is_named() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// The worker would go on for ever, with the memory and the session of a mount that nobody finds any more.
+/// A container that has the file system, too, would get errors because it was unmounted on its host, and lose what it writes.
 #[test]
-fn a_worker_whose_mount_has_another_place_is_ended() {
+fn a_worker_whose_mount_has_another_place_serves_there() {
     if skipped() {
         return;
     }
@@ -55,15 +56,53 @@ fn a_worker_whose_mount_has_another_place_is_ended() {
     let worker = mount.worker();
     let supervisor = mount.number(&["supervisor"]).expect("a process");
     let bound = Bound::new(&mount.dir, cluster.path("elsewhere"));
-    fs::write(bound.0.join("late"), "written there").expect("file");
-    let output = mount.umount();
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains(&format!("its worker (process {worker}) did not end by itself and was ended")), "{said}");
-    assert!(said.contains(&format!("mounted elsewhere, too: {}", bound.0.display())), "{said}");
+    let open = File::create(bound.0.join("open")).expect("file");
+    for _ in 0..2 {
+        // The second time it is only said again.
+        let output = mount.umount();
+        let said = text(&output.stderr);
+        assert!(output.status.success() && !mount.is_mounted(), "{said}");
+        assert!(said.contains(&format!("and goes on there: {}", bound.0.display())), "{said}");
+    }
+    (&open).write_all(b"written there").expect("it serves there");
+    drop(open);
+    assert_eq!(mount.worker(), worker, "another one serves");
+    assert_eq!(cluster.ok(&["fs", "cat", "/open"]), "written there");
+    // Mounted again at the same place, that is what is unmounted there.
+    let again = Mount::new(&cluster, "mnt", "/", "");
+    let output = again.umount();
+    assert!(output.status.success() && text(&output.stderr).is_empty(), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(bound.0.join("open")).expect("it serves there"), "written there");
+    drop(bound);
     for pid in [u64::from(worker), supervisor] {
-        // It ends behind its answer.
         until(&format!("process {pid} to end"), || !Path::new(&format!("/proc/{pid}")).exists());
     }
-    assert_eq!(cluster.ok(&["fs", "cat", "/late"]), "written there");
+}
+
+/// What programs had written would be lost with the worker: nobody asks them to write it again.
+#[test]
+fn a_worker_that_cannot_write_everything_is_left() {
+    if skipped() {
+        return;
+    }
+    let mut cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "mnt", "/", "close=visible,timeout=3");
+    let (worker, supervisor) = (mount.worker(), mount.number(&["supervisor"]).expect("a process"));
+    let datas = ["data1", "data2", "data3"];
+    fs::write(mount.path("file"), "kept").expect("file");
+    datas.iter().for_each(|name| cluster.kill(name));
+    // As a program does that knows nothing of Cairn.
+    let done = Command::new("umount").arg(&mount.dir).status().expect("umount");
+    assert!(done.success() && !mount.is_mounted());
+    let output = mount.umount();
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("not everything that was written there is stored: "), "{said}");
+    assert!(said.contains(&format!("process {worker} keeps it")) && said.contains("once more"), "{said}");
+    assert!(Path::new(&format!("/proc/{worker}")).exists(), "it was ended");
+    cluster.start_all();
+    for pid in [u64::from(worker), supervisor] {
+        until(&format!("process {pid} to end"), || !Path::new(&format!("/proc/{pid}")).exists());
+    }
+    assert_eq!(cluster.ok(&["fs", "cat", "/file"]), "kept");
+    assert_eq!(cluster.kills, 3, "every fault fired");
 }
