@@ -202,6 +202,8 @@ impl Context {
     pub async fn close(&self) {
         let volumes = std::mem::take(&mut *self.volumes.lock().await);
         let is_freeing = volumes.values().any(Volume::is_freeing);
+        // Said also where a signal ends the waiting.
+        let mut unfreed = Unfreed { is_left: is_freeing };
         let patience = if is_freeing { FREE_WITHIN } else { CLOSE_WITHIN };
         let close_all = async {
             let mut freed = true;
@@ -214,19 +216,28 @@ impl Context {
             tracing::debug!("sessions were left to expire");
             false
         });
-        if is_freeing && !freed {
-            self.say_unfreed();
-        }
-    }
-    fn say_unfreed(&self) {
-        let text = "what was written of files that were not completed could not be freed now: it is freed by itself, cairn fs df shows by when";
-        // Nobody reads standard error any more: then nobody is told.
-        drop(writeln!(std::io::stderr(), "cairn: warning: {text}"));
+        unfreed.is_left &= !freed;
     }
     /// A signal came: ends what is under way and frees what it wrote. To be dropped when another signal comes.
     pub async fn give_up(&self) {
         self.tasks.end().await;
         self.close().await;
+    }
+}
+
+/// What is written for nothing and being freed. When dropped it says that this could not be done.
+struct Unfreed {
+    is_left: bool,
+}
+
+impl Drop for Unfreed {
+    fn drop(&mut self) {
+        if !self.is_left {
+            return;
+        }
+        let text = "what was written of files that were not completed could not be freed now: it is freed by itself, cairn fs df shows by when";
+        // Nobody reads standard error any more: then nobody is told.
+        drop(writeln!(std::io::stderr(), "cairn: warning: {text}"));
     }
 }
 

@@ -6,6 +6,7 @@ pub mod admin;
 mod args;
 mod completion;
 mod context;
+mod ending;
 mod entry;
 mod error;
 mod exit;

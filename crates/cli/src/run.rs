@@ -1,6 +1,7 @@
 //! [`run`]: one command from its options to its exit code, with the runtime, signals and the message of a failure.
 use crate::args::GlobalArgs;
 use crate::context::Context;
+use crate::ending::{EndSignals, carry_out};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::report::error_line;
@@ -8,7 +9,6 @@ use crate::transfer::temp_file;
 use crate::{admin, completion, fs, inspect};
 use clap::Subcommand;
 use std::io::Write;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Threads of the runtime: small files cost mostly system calls, a few threads carry thousands a second.
 const THREADS_MAX: usize = 4;
@@ -56,45 +56,19 @@ fn block_on(args: GlobalArgs, work: impl AsyncFnOnce(&Context) -> Result<()>) ->
         .map_err(|error| CliError::refused(Exit::Other, format!("the runtime cannot start: {error}")))?;
     let context = Context::new(args);
     let result = runtime.block_on(async {
-        tokio::select! {
-            result = work(&context) => {
-                let result = result.and_then(|()| context.out.flush());
-                context.tell_staleness().await;
-                context.close().await;
-                result
-            }
-            // Whoever is impatient sends another one.
-            () = end_signal() => {
-                tokio::select! {
-                    () = context.give_up() => {}
-                    () = end_signal() => {}
-                }
-                Err(context.interrupted())
-            }
-        }
+        let mut signals = EndSignals::listen();
+        let work = async { work(&context).await.and_then(|()| context.out.flush()) };
+        let close = async || {
+            context.tell_staleness().await;
+            context.close().await;
+        };
+        let ended = carry_out(work, close, async || context.give_up().await, async || signals.next().await);
+        ended.await.unwrap_or_else(|| Err(context.interrupted()))
     });
     temp_file::remove_all();
     // Threads that wait in a read of standard input end with the process.
     runtime.shutdown_background();
     result
-}
-
-/// Ctrl-C, SIGTERM or SIGHUP.
-async fn end_signal() {
-    let wait = |kind| async move {
-        match signal(kind) {
-            Ok(mut stream) => drop(stream.recv().await),
-            Err(error) => {
-                tracing::warn!(%error, "a signal cannot be caught; temporary files stay if it comes");
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = wait(SignalKind::interrupt()) => {}
-        () = wait(SignalKind::terminate()) => {}
-        () = wait(SignalKind::hangup()) => {}
-    }
 }
 
 #[cfg(test)]
