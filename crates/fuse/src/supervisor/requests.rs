@@ -85,18 +85,30 @@ impl Supervisor {
     /// Writes everything out and unmounts.
     async fn unmount(&mut self, lazy: bool) -> Result<Unmounted> {
         let limit = self.sync_limit();
+        let mut unwritten = None;
         if let Serving::Worker(worker) = &mut self.serving {
             let (pid, synced) = (worker.pid(), worker.ask(Ask::Sync, limit).await);
             let was_taken_away = self.detached || self.connection.device.is_ended();
             if let Err(failure) = synced {
-                if !was_taken_away {
-                    let text = format!("{}; data is not written yet, so the mount stays", failure.text);
+                let (dir, supervisor) = (self.spec.dir.display(), std::process::id());
+                if was_taken_away {
+                    // One that ended does not answer.
+                    let ended = if self.connection.device.is_ended() { end_now(worker).await } else { None };
+                    let left = ended.unwrap_or(Left::Unwritten(failure));
+                    return self.told(pid, left);
+                }
+                if !lazy {
+                    let text = format!(
+                        "{}; data is not written yet, so the mount stays. Repeat this when the servers answer; cairn umount --lazy {dir} \
+                         detaches it, and process {pid} goes on trying; kill {supervisor} gives up what is not written",
+                        failure.text
+                    );
                     return Err(Failure::new(failure.kind, text));
                 }
-                // One that ended does not answer.
-                let ended = if self.connection.device.is_ended() { end_now(worker).await } else { None };
-                let left = ended.unwrap_or(Left::Unwritten(failure));
-                return self.told(pid, left);
+                unwritten = Some(format!(
+                    "not everything that was written is stored: {}; process {pid} keeps it and tries again; kill {supervisor} gives it up",
+                    failure.text
+                ));
             }
         }
         if !self.detached {
@@ -111,7 +123,7 @@ impl Supervisor {
         let Serving::Worker(worker) = &mut self.serving else { return Ok(Unmounted { gone: !lazy, said: None }) };
         if lazy {
             let gone = tokio::time::timeout(Duration::from_secs(1), worker.ended()).await.is_ok();
-            return Ok(Unmounted { gone, said: None });
+            return Ok(Unmounted { gone, said: unwritten });
         }
         let pid = worker.pid();
         let left = self.left_behind(limit).await;

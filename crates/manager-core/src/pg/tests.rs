@@ -279,6 +279,25 @@ fn when_all_are_older_copies_they_serve_together_once_compared() {
     assert!(pg.confirm_older() && !pg.confirm_older());
 }
 
+/// Older copies would be put together without the only disk that has everything, and written over it.
+#[test]
+fn who_catches_up_takes_part_in_the_comparison_of_older_copies() {
+    let mut pg = pg(3);
+    assert!(pg.register(&[C], &[], ALL, ALL), "the others were heard a moment ago");
+    assert_eq!(states(&pg), [Serving, Serving, Syncing]);
+    assert!(pg.register(&[A], &[A], ALL, ALL));
+    assert!(pg.register(&[B], &[B], ALL, ALL));
+    assert_eq!(states(&pg), [Serving, Serving, Serving]);
+    assert!(pg.older.comparing && pg.older.unconfirmed, "what the others acknowledged since may be lost");
+    let mut filled = self::pg(3);
+    let fresh = DiskId(9);
+    filled.take_down(&[C]);
+    assert!(filled.replace(&[(C, fresh)], |disk| disk != C));
+    assert!(filled.register(&[A], &[A], ALL, ALL));
+    assert!(filled.register(&[B], &[B], ALL, ALL));
+    assert_eq!(states(&filled), [Serving, Serving, Syncing], "it never had everything");
+}
+
 /// Shards would be given up for lost while k of them are sure, or a disk that never was complete would count as one of the last.
 #[test]
 fn of_shards_k_are_enough() {

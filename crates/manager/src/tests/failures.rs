@@ -255,6 +255,20 @@ fn everybody_restarts() {
     assert_eq!(pg.pg, state.pg);
 }
 
+/// The first one to come back after all were killed would make way for members that are not there.
+#[test]
+fn fellows_that_were_heard_a_moment_ago_are_asked() {
+    let (managers, mut nodes, _meta, _pg) = cluster();
+    nodes.iter_mut().for_each(|node| drop(node.heartbeat()));
+    nodes[1].restart();
+    assert_eq!(member(&pg_now(&managers), nodes[1].disk()), MemberState::Syncing, "the others answer");
+    let (managers, mut nodes, _meta, _pg) = cluster();
+    nodes.iter_mut().for_each(|node| drop(node.heartbeat()));
+    nodes.iter_mut().for_each(Node::kill);
+    nodes[0].restart();
+    assert_eq!(member(&pg_now(&managers), nodes[0].disk()), MemberState::Serving);
+}
+
 /// A member that refused an epoch would count as being in it: writers would wait for a chain that never forms.
 #[test]
 fn a_refused_epoch_is_told_again() {

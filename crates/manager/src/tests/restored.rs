@@ -24,9 +24,25 @@ fn open_session(managers: &Managers) -> u64 {
     managers.call::<OpenSessionResponse>(Opcode::OpenSession, &OpenSessionRequest::default()).session
 }
 
-/// A manager with a data and a meta node, put back to where it was before a volume was made, which it gives the number of. What nodes
-/// say that know it.
-fn put_back() -> (Managers, Node, Node, SeenNumbers) {
+/// What nodes say that know more than a manager that was put back.
+struct Known {
+    seen: SeenNumbers,
+    /// The data node's.
+    things: SeenThings,
+}
+
+impl Known {
+    fn data(&self, node: &Node) -> RegisterRequest {
+        RegisterRequest { seen: Some(self.seen), things: Some(self.things.clone()), ..node.request() }
+    }
+
+    fn meta(&self, node: &Node) -> RegisterRequest {
+        RegisterRequest { seen: Some(self.seen), things: Some(SeenThings::default()), ..node.request() }
+    }
+}
+
+/// A manager with a data and a meta node, put back to where it was before a volume was made.
+fn put_back() -> (Managers, Node, Node, Known) {
     let mut managers = Managers::start(1, 1, 1);
     let cluster = managers.cluster();
     let data = Node::start(&managers, 1, "data", 1);
@@ -48,17 +64,21 @@ fn put_back() -> (Managers, Node, Node, SeenNumbers) {
         session: open_session(&managers),
         ..SeenNumbers::default()
     };
+    let disk = data.disk();
+    let groups = map.pgs.iter().map(|pg| SeenGroup { disk, state: pg.state.clone() }).collect();
+    let things = SeenThings { pages: 1, disks: vec![disk], groups, ..SeenThings::default() };
     managers.kill(0);
     managers.put_back(0, copy);
     managers.restart(0, cluster);
     managers.leader();
-    (managers, data, meta, seen)
+    (managers, data, meta, Known { seen, things })
 }
 
 /// Ids would be given a second time, and what nodes were told in later terms count for more than what they are told now.
 #[test]
 fn numbers_that_nodes_know_are_not_given_again() {
-    let (managers, data, meta, seen) = put_back();
+    let (managers, data, meta, known) = put_back();
+    let seen = known.seen;
     let request = CreateVolumeRequest { name: "early".into(), layout: 1 };
     let again = eventually("it to lead in a later term", || {
         let heartbeat = HeartbeatRequest { seen: Some(seen), ..data.heartbeat_of() };
@@ -67,14 +87,12 @@ fn numbers_that_nodes_know_are_not_given_again() {
     assert!(again.term > seen.term, "{} after {}", again.term, seen.term);
     let refused = soon::<CreateVolumeResponse>(&managers, Opcode::CreateVolume, &request).expect_err("it waits");
     assert!(refused.to_string().contains("older than what they once gave"), "{refused}");
-    let tell =
-        |node: &Node| RegisterRequest { seen: Some(seen), things: Some(SeenThings::default()), ..node.request() };
-    soon::<RegisterResponse>(&managers, Opcode::Register, &tell(&data)).expect_err("the other one was not heard");
+    soon::<RegisterResponse>(&managers, Opcode::Register, &known.data(&data)).expect_err("the other one was not heard");
     let problems = managers.status().problems.join("\n");
     assert!(problems.contains("waits for") && problems.contains(&format!("n{}", meta.id())), "{problems}");
-    let given: RegisterResponse = managers.call(Opcode::Register, &tell(&meta));
+    let given: RegisterResponse = managers.call(Opcode::Register, &known.meta(&meta));
     assert_eq!(given.node, meta.id());
-    managers.call::<RegisterResponse>(Opcode::Register, &tell(&data));
+    managers.call::<RegisterResponse>(Opcode::Register, &known.data(&data));
     assert!(volume(&managers, "next") > seen.volume);
     assert!(open_session(&managers) > seen.session);
     assert!(managers.map().version > seen.map_version);
@@ -89,22 +107,22 @@ fn numbers_that_nodes_know_are_not_given_again() {
 /// A node that never comes back would keep the cluster from going on for ever.
 #[test]
 fn a_person_gives_up_nodes_that_are_lost() {
-    let (managers, data, meta, seen) = put_back();
+    let (managers, data, meta, known) = put_back();
     let go_on = |given_up: Awaited| GoOnRequest { given_up: Some(given_up) };
     let early = managers.try_call::<Empty>(Opcode::GoOn, &go_on(Awaited::default())).expect_err("nobody is waited for");
     assert!(early.to_string().contains("wait for no node"), "{early}");
-    let tell = RegisterRequest { seen: Some(seen), things: Some(SeenThings::default()), ..data.request() };
+    let tell = known.data(&data);
     eventually("it to wait", || {
         let refused = soon::<RegisterResponse>(&managers, Opcode::Register, &tell).expect_err("the other one is away");
         managers.status().problems.iter().any(|p| p.contains("waits for")).then_some(refused)
     });
     let awaited = managers.status().awaited.expect("it waits");
-    assert_eq!(awaited.nodes, [meta.id()]);
+    assert_eq!((&awaited.nodes[..], &awaited.disks[..]), (&[meta.id()][..], &[][..]));
     let nobody = managers.try_call::<Empty>(Opcode::GoOn, &go_on(Awaited::default())).expect_err("not that one");
     assert!(nobody.to_string().contains("more than was given up"), "{nobody}");
     managers.try_call::<Empty>(Opcode::GoOn, &GoOnRequest::default()).expect_err("of an earlier build");
     managers.call::<Empty>(Opcode::GoOn, &go_on(awaited));
-    assert_eq!(managers.status().awaited, None);
     managers.call::<RegisterResponse>(Opcode::Register, &tell);
-    assert!(volume(&managers, "next") > seen.volume);
+    assert_eq!(managers.status().awaited, None);
+    assert!(volume(&managers, "next") > known.seen.volume);
 }

@@ -106,3 +106,29 @@ fn a_worker_that_cannot_write_everything_is_left() {
     assert_eq!(cluster.ok(&["fs", "cat", "/file"]), "kept");
     assert_eq!(cluster.kills, 3, "every fault fired");
 }
+
+/// A mount whose cluster is gone could never be left.
+#[test]
+fn a_mount_that_cannot_write_is_detached() {
+    if skipped() {
+        return;
+    }
+    let mut cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "mnt", "/", "close=visible,timeout=3");
+    let worker = mount.worker();
+    fs::write(mount.path("file"), "kept").expect("file");
+    ["data1", "data2", "data3"].iter().for_each(|name| cluster.kill(name));
+    let stays = mount.umount();
+    let said = text(&stays.stderr);
+    assert!(!stays.status.success() && mount.is_mounted(), "{said}");
+    assert!(said.contains("cairn umount --lazy") && said.contains("gives up what is not written"), "{said}");
+    let dir = mount.dir.to_str().expect("a temporary path");
+    let left = mount.cairn(&["umount", "--lazy", dir]);
+    let said = text(&left.stderr);
+    assert!(left.status.success() && !mount.is_mounted(), "{said}");
+    assert!(said.contains(&format!("process {worker} keeps it and tries again")), "{said}");
+    cluster.start_all();
+    until("the worker to end", || !Path::new(&format!("/proc/{worker}")).exists());
+    assert_eq!(cluster.ok(&["fs", "cat", "/file"]), "kept");
+    assert_eq!(cluster.kills, 3, "every fault fired");
+}
