@@ -278,13 +278,16 @@ fn partitions(state: &State, soft: &Soft, out: &mut Problems) {
     for partition in state.partitions().filter(|p| !p.removed && !p.target.is_empty()) {
         let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
         let goes = partition.members.iter().filter(|node| !partition.target.contains(node));
+        let goes = match names(goes.map(|n| n.to_string())) {
+            none if none.is_empty() => none,
+            nodes => format!("; {nodes} leave when that is done"),
+        };
         let how = soft.changes.get(&partition.id).map_or("it begins", String::as_str);
         out.notice(format!(
-            "{} (volume {volume}) is getting the members {}; {} leave when that is done: {how}; `cairn admin partition` \
+            "{} (volume {volume}) is getting the members {}{goes}: {how}; `cairn admin partition` \
              takes another wish at any time",
             partition.id,
             names(partition.target.iter().map(|n| n.to_string())),
-            names(goes.map(|n| n.to_string())),
         ));
     }
 }

@@ -16,8 +16,41 @@ struct Missed {
 
 /// What its partitions lack while a node is down, and what to do if it never comes back.
 fn missed(state: &State, node: &Node) -> Missed {
-    let mine = state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.contains(&node.id));
-    let mine: Vec<_> = mine.collect();
+    let mine = state.partitions().filter(|p| !p.removed && p.members.contains(&node.id));
+    let (mine, changing): (Vec<_>, Vec<_>) = mine.partition(|p| p.target.is_empty());
+    let Missed { stands, mut text } = missed_as_it_is(state, node, &mine);
+    if !changing.is_empty() {
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        text.push_str(&missed_in_a_change(node, &changing));
+    }
+    Missed { stands, text }
+}
+
+/// Who votes at this moment only their leaders know. That one of them has no leader is told by itself.
+fn missed_in_a_change(node: &Node, changing: &[&Partition]) -> String {
+    let of =
+        |stays: bool| names(changing.iter().filter(|p| p.target.contains(&node.id) == stays).map(|p| p.id.to_string()));
+    let (stays, leaves) = (of(true), of(false));
+    let mut parts = Vec::new();
+    if !stays.is_empty() {
+        parts.push(format!(
+            "{stays} are changing their members, and shall have it as one; if it never comes back, name others when the change \
+             stands still: `cairn admin partition move all {} NODE`",
+            node.id
+        ));
+    }
+    if !leaves.is_empty() {
+        parts.push(format!(
+            "{leaves} are changing their members and need it until that is done: before, the others may not have everything"
+        ));
+    }
+    parts.join("; ")
+}
+
+/// Of partitions whose members do not change now.
+fn missed_as_it_is(state: &State, node: &Node, mine: &[&Partition]) -> Missed {
     let alone = mine.iter().any(|p| p.members.len() == 1);
     let runs = |id: &NodeId| state.node(*id).is_some_and(|node| node.up);
     let stands = |p: &&&Partition| p.members.iter().filter(|id| runs(id)).count() <= p.members.len() / 2;

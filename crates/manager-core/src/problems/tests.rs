@@ -3,6 +3,7 @@ use super::{problems as found, *};
 use crate::apply::tests::{SECOND, cluster, ok, register};
 use crate::command::{
     Command, CreatePgs, CreateVolume, DiskAt, DiskStates, Disks, Hibernate, NodeAt, NodesDown, Remove, SetDrain,
+    SetPartitionMembers,
 };
 use crate::items::Roles;
 use crate::maintenance::Target;
@@ -230,6 +231,39 @@ fn a_partition_without_a_majority_is_said_to_stand() {
         "{said}"
     );
     assert!(!said.contains("  "), "a line is broken in the middle: {said}");
+}
+
+/// A member that holds one of two whole copies of a partition in the middle of a change would be removed as told.
+#[test]
+fn a_member_of_a_partition_that_changes_is_needed() {
+    let (mut state, mut soft) = healthy();
+    for number in [8, 9, 10] {
+        ok(&mut state, Command::Register(register(number, Roles::META, 0)));
+    }
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0 }));
+    let made = state.partitions().last().expect("made").clone();
+    let [first, second, third] = made.members[..] else { panic!("three members: {made:?}") };
+    soft.partitions.insert(made.id, PartitionLoad { leader: first, report: Default::default() });
+    let stranger =
+        [19, 20, 21, 22].map(NodeId).into_iter().find(|node| !made.members.contains(node)).expect("four metas");
+    let wish = |members: &[NodeId], renew| {
+        let members = members.iter().map(|node| node.get()).collect();
+        Command::SetPartitionMembers(SetPartitionMembers { partition: made.id.get(), members, renew })
+    };
+    // The third one is renewed, one that stays is down.
+    ok(&mut state, wish(&made.members, third.get()));
+    down(&mut state, &[second.get()]);
+    let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
+    assert!(!said.contains("nothing needs it any more"), "{said}");
+    assert!(said.contains("p2 are changing their members, and shall have it as one"), "{said}");
+    assert!(said.contains(&format!("`cairn admin partition move all {second} NODE`")), "{said}");
+    assert!(said.contains("is getting the members") && !said.contains("leave when that is done"), "{said}");
+    assert!(!said.contains("; :") && !said.contains(";  "), "{said}");
+    // One that shall leave has what the newcomer lacks.
+    ok(&mut state, wish(&[first, third, stranger], 0));
+    let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
+    assert!(said.contains("p2 are changing their members and need it until that is done"), "{said}");
+    assert!(said.contains(&format!("; {second} leave when that is done")) && !said.contains("node remove"), "{said}");
 }
 
 /// A disk that failed and was replaced everywhere would be told as one that groups lack.
