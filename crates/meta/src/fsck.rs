@@ -25,6 +25,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::chunk_lists::GroupLists;
 use crate::config::MetaTimings;
+use crate::name_lost::LostChunks;
 use crate::partition::Partition;
 
 /// Lists of chunks held at a time.
@@ -210,7 +211,8 @@ impl Checker {
             run.stage = "chunks".into();
             (run.inodes, run.directories, run.found) = (report.inodes, report.directories, report.found);
         });
-        let short = self.check_chunks(term, &snapshot).await?;
+        let (short, lost) = self.check_chunks(term, &snapshot).await?;
+        lost.tell(&self.client, &state.common.map, self.timings.list_deadline).await;
         self.note(|run| run.stage = "paths".into());
         let inodes = report.findings.iter().map(|finding| finding.inode);
         let mut paths = PathFinder::new(inodes.chain(short.keys().map(|(inode, _)| *inode)));
@@ -257,8 +259,8 @@ impl Checker {
         &self,
         term: u64,
         snapshot: &NamespaceSnapshot,
-    ) -> Result<BTreeMap<(u64, u32), Short>, WireError> {
-        let mut short = BTreeMap::new();
+    ) -> Result<(BTreeMap<(u64, u32), Short>, LostChunks), WireError> {
+        let (mut short, mut lost) = (BTreeMap::new(), LostChunks::default());
         let bad = self.bad_blocks().await;
         let mut from = Some((0, 0));
         while let Some(begin) = from {
@@ -271,7 +273,7 @@ impl Checker {
             self.walk(term, || {
                 let mut judge = |named: &Named| {
                     if let Some(shortage) = lists.check(named) {
-                        self.note_short(named, shortage, &mut short);
+                        self.note_short(named, shortage, &mut short, &mut lost);
                     }
                 };
                 scan.step(snapshot, STEP, &mut judge).unwrap_or_else(|violation| {
@@ -285,16 +287,25 @@ impl Checker {
                 return Err(WireError::new(ErrorCode::Internal, text));
             }
         }
-        Ok(short)
+        Ok((short, lost))
     }
 
-    fn note_short(&self, named: &Named, worst: Shortage, short: &mut BTreeMap<(u64, u32), Short>) {
+    fn note_short(
+        &self,
+        named: &Named,
+        worst: Shortage,
+        short: &mut BTreeMap<(u64, u32), Short>,
+        lost: &mut LostChunks,
+    ) {
         {
             let namespace = self.partition.state.namespace.read();
             // Changed since, and its bytes freed; or closed before they were durable, which nobody promised for now.
             if !namespace.still_names(named) || namespace.is_volatile(named.inode, named.file_offset) {
                 return;
             }
+        }
+        if worst.lost {
+            lost.note(named.pg, named.index, named.first_block);
         }
         let key = (named.inode, named.pg);
         if let Some(known) = short.get_mut(&key) {

@@ -26,6 +26,7 @@ mod lock_waits;
 mod machine;
 mod metrics;
 mod movers;
+mod name_lost;
 mod openers;
 mod opens;
 mod partition;

@@ -1,9 +1,13 @@
 //! [`Missing`]: chunks that this node's members lack, or may lack, and look for: what is due when, how often it was tried in
 //! vain, what the manager is told.
 //!
-//! Invariants: what is here is looked for until it is back, freed, or, where only a reader or a list had named it, known to be nowhere;
-//! pauses double up to a bound. What a start found gone or damaged and nobody has stays, counted as lost, until
-//! it is freed. No more than [`MISSING_MAX`] are remembered. Not here: how a chunk is brought back (`restore.rs`).
+//! Invariants: what is here is looked for until it is back, freed, or, where only a list had named it, known to be nowhere;
+//! pauses double up to a bound. What nobody has stays, counted as lost: what a start found gone or damaged until it is freed; what was
+//! named from outside until it is freed or was not named again for a time. The check of a volume names what the metadata refers to now, and comes
+//! once a day by itself: so what it names stays until the next one. A reader may go by an old map, of a chunk that was freed before
+//! this process started, and nobody can tell: so what only a reader names is forgotten sooner.
+//! No more than [`MISSING_MAX`] are remembered; what can be brought back comes before what was named and is nowhere.
+//! Not here: how a chunk is brought back (`restore.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,6 +21,11 @@ use super::Inner;
 /// Chunks that wait or were tried lately; more are left to the next comparison, or their next reader.
 const MISSING_MAX: usize = 1024;
 
+/// What the check of a volume named is lost for so long: its next one comes within a day (`check_period` of the meta nodes).
+const CHECKED_KEPT: Duration = Duration::from_secs(26 * 3600);
+/// What only a reader named.
+const READ_KEPT: Duration = Duration::from_secs(3600);
+
 type Key = (DiskId, ChunkId);
 
 /// Who found that a chunk is not here.
@@ -26,8 +35,21 @@ pub(super) enum Found {
     Reader,
     /// Other members list it whole.
     List,
+    /// The check of a volume: the metadata refers to it.
+    Check,
     /// The start: its file was damaged, or gone.
     Start,
+}
+
+impl Found {
+    /// How long what it names counts as lost, if nobody has it and nobody names it again.
+    fn kept(self) -> Option<Duration> {
+        match self {
+            Self::Reader => Some(READ_KEPT),
+            Self::Check => Some(CHECKED_KEPT),
+            Self::List | Self::Start => None,
+        }
+    }
 }
 
 /// What an attempt came to.
@@ -54,6 +76,10 @@ struct Note {
     /// Another member was seen to have it.
     elsewhere: bool,
     nowhere: bool,
+    /// Somebody outside named it: until then it counts as lost when nobody has it.
+    named_until: Option<Time>,
+    /// It was named, and found to be nowhere.
+    named_nowhere: bool,
 }
 
 /// The list of a node.
@@ -84,8 +110,11 @@ impl Missing {
 
     /// Has a chunk tried after `pause`. A reader's wish counts again only after `again`.
     pub(super) fn note(&mut self, key: Key, found: Found, now: Time, pause: Duration, again: Duration) -> Noted {
+        let mut named_until = found.kept().map(|kept| now + kept);
         if let Some(note) = self.notes.get_mut(&key) {
             note.found = note.found.max(found);
+            note.named_until = note.named_until.max(named_until);
+            named_until = note.named_until;
             let lately = note.found == Found::Reader && now.since(note.at) < again;
             if note.due.is_some() || lately {
                 return Noted::Known;
@@ -94,14 +123,38 @@ impl Missing {
         if self.notes.len() >= MISSING_MAX {
             self.notes.retain(|_, note| note.due.is_some() || now.since(note.at) < again);
         }
-        if self.notes.len() >= MISSING_MAX && !self.notes.contains_key(&key) {
+        if self.notes.len() >= MISSING_MAX && !self.notes.contains_key(&key) && !self.give_way() {
             return Noted::Full;
         }
         let due = now + pause;
         let elsewhere = found == Found::List;
-        self.notes.insert(key, Note { at: now, tries: 0, found, due: Some(due), elsewhere, nowhere: false });
+        let note = Note {
+            at: now,
+            tries: 0,
+            found,
+            due: Some(due),
+            elsewhere,
+            nowhere: false,
+            named_until,
+            named_nowhere: false,
+        };
+        self.notes.insert(key, note);
         self.due.insert((due, key.0, key.1));
         if std::mem::replace(&mut self.running, true) { Noted::Known } else { Noted::Begin }
+    }
+
+    /// One of those that were named and are nowhere is forgotten; enough of them stay to be told.
+    fn give_way(&mut self) -> bool {
+        let gives_way = |note: &Note| note.nowhere && note.found != Found::Start;
+        let Some(key) = self.notes.iter().find(|(_, note)| gives_way(note)).map(|(key, _)| *key) else { return false };
+        self.remove(key);
+        true
+    }
+
+    fn remove(&mut self, key: Key) {
+        if let Some(due) = self.notes.remove(&key).and_then(|note| note.due) {
+            self.due.remove(&(due, key.0, key.1));
+        }
     }
 
     /// What is due first, and taken if that is now; `None`: nothing waits, and whoever comes next begins.
@@ -128,6 +181,11 @@ impl Missing {
         }
     }
 
+    /// Whether it is certain that something refers to it, or did when it was lost.
+    pub(super) fn is_needed(&self, key: Key) -> bool {
+        self.notes.get(&key).is_some_and(|note| note.found >= Found::Check)
+    }
+
     /// An attempt ended; `None`: it failed. Returns how often it did.
     pub(super) fn ended(&mut self, key: Key, outcome: Option<Restored>, now: Time) -> u32 {
         let Some(note) = self.notes.get_mut(&key) else { return 0 };
@@ -136,11 +194,15 @@ impl Missing {
         let settled = match outcome {
             Some(Restored::Back | Restored::Settled) => true,
             // What nobody acknowledged, or all have freed, looks like this.
-            Some(Restored::Nowhere) => note.found != Found::Start,
+            Some(Restored::Nowhere) => {
+                let is_named = note.named_until.is_some_and(|until| now < until);
+                note.named_nowhere |= is_named;
+                note.found != Found::Start && !is_named
+            }
             Some(Restored::Unsure) | None => false,
         };
         if settled {
-            (note.tries, note.elsewhere) = (0, false);
+            (note.tries, note.elsewhere, note.named_until, note.named_nowhere) = (0, false, None, false);
             return 0;
         }
         note.tries = note.tries.saturating_add(1);
@@ -152,9 +214,12 @@ impl Missing {
 
     /// Metadata freed a part of it, or all: returns whether it was lost, of which nothing more is to be said.
     pub(super) fn freed(&mut self, key: Key) -> bool {
-        let lost = self.notes.get(&key).is_some_and(|note| note.nowhere && note.due.is_some());
-        if lost && let Some(note) = self.notes.remove(&key) {
-            note.due.map(|due| self.due.remove(&(due, key.0, key.1)));
+        let Some(note) = self.notes.get_mut(&key) else { return false };
+        // Who named it before may have gone by what was so before.
+        note.named_until = None;
+        let lost = note.nowhere && note.due.is_some();
+        if lost {
+            self.remove(key);
         }
         lost
     }
@@ -163,7 +228,7 @@ impl Missing {
     fn counts(&self) -> BTreeMap<(DiskId, PgId), (u64, u64)> {
         let mut counts = BTreeMap::new();
         for ((disk, chunk), note) in &self.notes {
-            let sure = note.found == Found::Start || note.elsewhere && note.tries > 0;
+            let sure = note.found == Found::Start || note.elsewhere && note.tries > 0 || note.named_nowhere;
             if note.due.is_some() && sure {
                 let (missing, lost) = counts.entry((*disk, chunk.pg)).or_insert((0, 0));
                 *missing += 1;
@@ -283,12 +348,60 @@ mod tests {
         assert_eq!(read.counts(), BTreeMap::from([(at, (1, 0))]));
     }
 
+    /// The status would be healthy while a reader was told, or a check has said, that bytes are gone; or never again after somebody read
+    /// by an old map.
+    #[test]
+    fn what_was_named_and_nobody_has_is_lost_for_a_time() {
+        for (found, kept) in [(Found::Reader, READ_KEPT), (Found::Check, CHECKED_KEPT)] {
+            let (mut now, at) = (Time::default(), (DiskId(1), PgId(2)));
+            let (mut named, lost) = (missing(found), BTreeMap::from([(at, (1, 1))]));
+            assert!(named.counts().is_empty(), "nobody was asked yet");
+            assert_eq!(named.ended(key(1), Some(Restored::Nowhere), now), 1);
+            assert_eq!(named.counts(), lost);
+            // Who is away may have it; it is not forgotten for that.
+            now = now + kept / 2;
+            named.ended(key(1), Some(Restored::Unsure), now);
+            assert_eq!(named.counts(), BTreeMap::from([(at, (1, 0))]));
+            // Named again, it counts from then on.
+            assert_eq!(named.note(key(1), found, now, MIN, MAX), Noted::Known);
+            now = now + kept * 3 / 4;
+            named.ended(key(1), Some(Restored::Nowhere), now);
+            assert_eq!(named.counts(), lost);
+            now = now + kept / 4;
+            assert_eq!(named.ended(key(1), Some(Restored::Nowhere), now), 0);
+            assert!(named.counts().is_empty() && named.due.is_empty(), "nobody named it any more");
+            assert_ne!(named.note(key(1), Found::Check, now, MIN, MAX), Noted::Full);
+            named.ended(key(1), Some(Restored::Nowhere), now);
+            assert_eq!(named.counts(), lost);
+            assert!(named.freed(key(1)) && named.counts().is_empty() && named.due.is_empty());
+            // It was freed between the reader and the answers of the others.
+            named.note(key(1), found, now, MIN, MAX);
+            assert!(!named.freed(key(1)));
+            named.ended(key(1), Some(Restored::Nowhere), now);
+            assert!(named.counts().is_empty(), "it was freed everywhere");
+        }
+    }
+
+    /// Chunks that others have would not be brought back while many are nowhere.
+    #[test]
+    fn what_is_nowhere_gives_way_to_what_can_be_brought_back() {
+        let (mut missing, now) = (Missing::new(MIN, MAX), Time::default());
+        for index in 0..MISSING_MAX as u32 {
+            missing.note(key(index), Found::Check, now, MIN, MAX);
+            missing.ended(key(index), Some(Restored::Nowhere), now);
+        }
+        assert_ne!(missing.note(key(5000), Found::List, now, MIN, MAX), Noted::Full);
+        assert_eq!(missing.notes.len(), MISSING_MAX);
+        assert_eq!(missing.due.len(), MISSING_MAX);
+        assert_eq!(missing.counts()[&(DiskId(1), PgId(2))], (MISSING_MAX as u64 - 1, MISSING_MAX as u64 - 1));
+    }
+
     /// Readers that do not give up would have the same chunk tried all the time; or what a list names would wait for that.
     #[test]
     fn a_reader_is_heard_again_after_a_while_and_a_list_at_once() {
         let (mut missing, now) = (missing(Found::Reader), Time::default());
         missing.take_first(now).expect("due");
-        missing.ended(key(1), Some(Restored::Nowhere), now);
+        missing.ended(key(1), Some(Restored::Settled), now);
         assert!(missing.take_first(now).is_none());
         let note = |missing: &mut Missing, found| missing.note(key(1), found, now, Duration::ZERO, MAX);
         assert_eq!(note(&mut missing, Found::Reader), Noted::Known);

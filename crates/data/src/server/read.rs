@@ -14,6 +14,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 
 use super::member::{Member, bad_request};
+use super::missing::Found;
 use super::{Inner, Refused};
 use crate::disk::{BlockData, Chunk, ChunkInfo, DataError, Done, ReadBlocks, ReadPurpose};
 
@@ -23,6 +24,12 @@ const READ_MAX: u32 = 4 << 20;
 const LIST_MAX: usize = 1000;
 /// Numbers of runs of blocks in use in one page of a list; a page ends with the chunk that reaches it.
 const LIST_RUNS_MAX: usize = 32 << 10;
+
+/// Who names what is asked for. Members read from each other under an epoch; a server that names none checks a volume.
+fn named_by(asked: &ReadRequest, kind: PeerKind) -> Found {
+    let any_epoch = asked.chunk.as_ref().is_some_and(|chunk| chunk.epoch == 0);
+    if kind == PeerKind::Server && any_epoch { Found::Check } else { Found::Reader }
+}
 
 impl Inner {
     pub(super) fn read(self: &Arc<Self>, request: &Request<'_>, reply: Reply) -> Result<(), Refused> {
@@ -35,6 +42,7 @@ impl Inner {
             PeerKind::Server => ReadPurpose::Once,
             _ => ReadPurpose::Again,
         };
+        let found = named_by(&asked, request.peer.hello.kind);
         if purpose == ReadPurpose::Again {
             self.pace.clients_moved(u64::from(asked.length));
         }
@@ -63,8 +71,8 @@ impl Inner {
                             inner.heal_range(disk, pg, store.clone(), *chunk, asked.offset, asked.length);
                         }
                         DataError::Missing { chunk, .. } => match &striped {
-                            Some(asker) => inner.note_missing(asker, *chunk),
-                            None => inner.note_part(disk, *chunk),
+                            Some(asker) => inner.note_missing(asker, *chunk, found),
+                            None => inner.note_part(disk, *chunk, found),
                         },
                         _ => {}
                     }
@@ -75,7 +83,7 @@ impl Inner {
         if let Err(error) = member.store.read_to_send(id, asked.offset, u64::from(asked.length), purpose, done)
             && let Some(reply) = slot.lock().take()
         {
-            return Err((reply, self.absent(&member, id, error)));
+            return Err((reply, self.absent(&member, id, error, found)));
         }
         Ok(())
     }
@@ -116,9 +124,9 @@ impl Inner {
     }
 
     /// A chunk that is not here: deleted, if that is known, else only not here.
-    fn absent(self: &Arc<Self>, member: &Member, id: ChunkId, error: DataError) -> WireError {
+    fn absent(self: &Arc<Self>, member: &Member, id: ChunkId, error: DataError, found: Found) -> WireError {
         if matches!(error, DataError::NoChunk { .. }) {
-            self.note_missing(member, id);
+            self.note_missing(member, id, found);
         }
         let known = matches!(error, DataError::NoChunk { .. }) && member.runtime.state.lock().was_deleted(id.index);
         if known { DataError::Deleted { chunk: id }.to_wire() } else { error.to_wire() }

@@ -59,16 +59,16 @@ impl Inner {
     }
 
     /// Somebody asked for bytes of a chunk that are not here.
-    pub(super) fn note_missing(self: &Arc<Self>, member: &Member, id: ChunkId) {
-        self.restore_later(member, id, Found::Reader, self.config.restore_delay);
+    pub(super) fn note_missing(self: &Arc<Self>, member: &Member, id: ChunkId, found: Found) {
+        self.restore_later(member, id, found, self.config.restore_delay);
     }
 
     /// The same of a copy; there mostly its writer has not come so far. One of an earlier epoch that is open was not brought back whole.
-    pub(super) fn note_part(self: &Arc<Self>, disk: DiskId, id: ChunkId) {
+    pub(super) fn note_part(self: &Arc<Self>, disk: DiskId, id: ChunkId, found: Found) {
         if let Ok(member) = self.member(disk.get(), id.pg.get(), 0)
             && is_part(&member, id)
         {
-            self.note_missing(&member, id);
+            self.note_missing(&member, id, found);
         }
     }
 
@@ -132,6 +132,10 @@ impl Inner {
         let tries = self.missing.lock().ended((disk, id), restored, self.clock.now());
         match outcome {
             Ok(Restored::Back) => tracing::info!(%disk, chunk = %id, "a chunk that was missing is back"),
+            // A reader may go by an old map; the status names it all the same.
+            Ok(Restored::Nowhere) if tries == 1 && !self.missing.lock().is_needed((disk, id)) => {
+                tracing::info!(%disk, chunk = %id, "no member has anything of a chunk that a reader named; cairn admin fsck says whether a file lost bytes");
+            }
             Ok(Restored::Nowhere) if tries == 1 => {
                 tracing::error!(%disk, chunk = %id, "no other member has anything of a chunk whose file was damaged or gone; cairn admin fsck names the files that lost bytes, if any did");
             }

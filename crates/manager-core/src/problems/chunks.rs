@@ -30,8 +30,8 @@ pub(super) fn lost(state: &State, soft: &Soft, out: &mut Problems) {
     if chunks > 0 {
         out.critical(format!(
             "{} lost: damaged or gone, and no other member has anything of them: {}; `cairn admin fsck` names the files that lost \
-             bytes; restore these from elsewhere, or remove them; if it names none, nothing was lost: remove the file \
-             pg/GROUP/CHUNK.lost from the disk and restart its node",
+             bytes; restore these from elsewhere, or remove them; if it names none, nothing was lost: this goes within an \
+             hour, or, where the disk has a file pg/GROUP/CHUNK.lost, when that is removed and its node restarted",
             if chunks == 1 { "1 chunk is".into() } else { format!("{chunks} chunks are") },
             names(lost().map(|member| lacking_at(state, member))),
         ));

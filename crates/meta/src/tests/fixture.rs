@@ -18,8 +18,8 @@ use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{
     BadBlocks, BadBlocksResponse, ChunkSummary, CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse,
-    FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState, SealRequest,
-    SealResponse,
+    FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState, ReadRequest,
+    SealRequest, SealResponse,
 };
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
@@ -420,6 +420,7 @@ struct DataDesk {
     freed: Mutex<Vec<FreeItem>>,
     chunks: Mutex<Vec<ChunkSummary>>,
     bad: Mutex<Vec<BadBlocks>>,
+    named: Mutex<Vec<ReadRequest>>,
     lists: AtomicUsize,
     refuses: AtomicBool,
     /// The group whose chunks it frees later; 0: none.
@@ -446,6 +447,10 @@ impl Service for DataService {
         }
         if Opcode::from_code(request.opcode) == Some(Opcode::BadBlocks) {
             return reply.ok(&BadBlocksResponse { chunks: self.0.bad.lock().clone(), more: false }, ());
+        }
+        if Opcode::from_code(request.opcode) == Some(Opcode::Read) {
+            self.0.named.lock().push(request.decode().expect("a request"));
+            return reply.err(WireError::new(ErrorCode::Missing, "not here"));
         }
         if Opcode::from_code(request.opcode) == Some(Opcode::Compact) {
             if self.0.refuses.load(Ordering::SeqCst) {
@@ -520,6 +525,19 @@ impl DataNode {
     /// What it could not heal so far.
     pub(super) fn set_bad(&self, bad: Vec<BadBlocks>) {
         *self.desk.bad.lock() = bad;
+    }
+
+    /// What it was asked for since the last time: index and offset.
+    pub(super) fn take_named(&self) -> Vec<(u32, u64)> {
+        let named = std::mem::take(&mut *self.desk.named.lock());
+        let of_check = |asked: &ReadRequest| asked.chunk.as_ref().map(|chunk| (chunk.epoch, chunk.index));
+        let asked = named.iter().map(|asked| (of_check(asked).expect("a header"), asked.offset));
+        asked
+            .map(|((epoch, index), offset)| {
+                assert_eq!(epoch, 0, "as members read from each other");
+                (index, offset)
+            })
+            .collect()
     }
 
     /// What it was asked to move since the last time.

@@ -90,6 +90,10 @@ fn what_members_lack_is_told_by_path() {
     let text = "2 extents cannot be read: 0 of 3 members have chunk 2 of pg3, 1 are needed";
     assert_eq!(told(&lost), [("/five".to_owned(), 3, text)]);
 
+    // Data nodes hear what is lost, and nothing else.
+    let named: Vec<_> = data.iter().map(DataNode::take_named).collect();
+    assert!(named.iter().all(|named| named.contains(&(2, 0)) && !named.contains(&(0, 0))), "{named:?}");
+
     let freed = ChunkSummary { punched_blocks: 1, ..chunk(1) };
     data.iter().for_each(|node| {
         let mut chunks = all(&[]);

@@ -148,6 +148,27 @@ fn what_nobody_has_is_lost_until_it_is_freed() {
     }
 }
 
+/// The files of a chunk vanished from all members at once: the status would be healthy although everybody was told that the bytes are gone.
+#[test]
+fn what_vanished_everywhere_is_lost_when_somebody_names_it() {
+    let (mut cluster, index, _) = one_chunk(3, by_itself);
+    (0..3).for_each(|i| cluster.restart_with(i, |dir| remove(dir, index)));
+    cluster.raise(&[Serving; 3]);
+    for i in 0..3 {
+        assert!(told(&cluster, i).is_empty(), "nobody knows of it");
+        cluster.read(i, index, 0, 100).expect_err("it is not there");
+    }
+    for i in 0..3 {
+        eventually("it is lost", || told(&cluster, i).first().is_some_and(|said| (said.chunks, said.lost) == (1, 1)));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    for i in 0..3 {
+        assert_eq!(told(&cluster, i).first().map(|said| said.lost), Some(1), "further looks change nothing");
+        eventually("the free", || free(&cluster, i, index, 0, BYTES as u64) == [0]);
+        assert!(told(&cluster, i).is_empty());
+    }
+}
+
 /// A client would be refused for minutes while nobody else hears of it.
 #[test]
 fn what_clients_are_refused_for_is_told_with_heartbeats() {
