@@ -101,6 +101,12 @@ impl GroupLists {
         (0..self.len()).filter(|member| !self.is_known(*member)).count()
     }
 
+    /// The disks of these members.
+    pub(crate) fn unknown_disks(&self) -> impl Iterator<Item = DiskId> {
+        let unknown = self.members.iter().enumerate().filter(|(member, _)| !self.is_known(*member));
+        unknown.map(|(_, list)| DiskId(list.disk))
+    }
+
     /// Which member a disk is.
     pub(crate) fn member_on(&self, disk: u32) -> Option<usize> {
         self.members.iter().position(|list| list.disk == disk)

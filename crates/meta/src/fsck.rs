@@ -53,6 +53,8 @@ const FAILED: u32 = 3;
 const NAMES: u32 = 1;
 const DEGRADED: u32 = 2;
 const LOST: u32 = 3;
+/// It is not known whether it is lost: too few of those that may have it are there.
+const UNAVAILABLE: u32 = 4;
 
 /// The last check of a partition.
 #[derive(Default)]
@@ -143,6 +145,26 @@ struct Short {
     extents: u64,
 }
 
+impl Short {
+    fn severity(&self) -> u32 {
+        match self.worst {
+            Shortage { lost: true, .. } => LOST,
+            Shortage { present, needed, .. } if present < needed => UNAVAILABLE,
+            _ => DEGRADED,
+        }
+    }
+}
+
+/// What the check of the chunks found.
+#[derive(Default)]
+struct Shorts {
+    /// By file and group.
+    files: BTreeMap<(u64, u32), Short>,
+    lost: LostChunks,
+    /// Members of groups that did not tell what they have, or do not serve.
+    away: BTreeMap<u32, String>,
+}
+
 impl Checker {
     pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
         Self { partition, client, timings }
@@ -211,7 +233,7 @@ impl Checker {
             run.stage = "chunks".into();
             (run.inodes, run.directories, run.found) = (report.inodes, report.directories, report.found);
         });
-        let (short, lost) = self.check_chunks(term, &snapshot).await?;
+        let Shorts { files: short, lost, away } = self.check_chunks(term, &snapshot).await?;
         lost.tell(&self.client, &state.common.map, self.timings.list_deadline).await;
         self.note(|run| run.stage = "paths".into());
         let inodes = report.findings.iter().map(|finding| finding.inode);
@@ -222,15 +244,20 @@ impl Checker {
         let mut findings: Vec<FsckFinding> = Vec::new();
         let path = |inode| paths.path(&snapshot, inode).unwrap_or_default();
         for ((inode, pg), short) in short {
-            let severity = if short.worst.lost { LOST } else { DEGRADED };
-            let text = describe(pg, &short);
+            let severity = short.severity();
+            let text = describe(pg, &short, away.get(&pg).map_or("", String::as_str));
             findings.push(FsckFinding { inode, path: path(inode), text, severity, mended: false });
         }
         for Finding { inode, text, mend } in report.findings {
             let mended = mended && mend.is_some();
             findings.push(FsckFinding { inode, path: path(inode), text, severity: NAMES, mended });
         }
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        findings.sort_by_key(|finding| match finding.severity {
+            LOST => 0,
+            UNAVAILABLE => 1,
+            DEGRADED => 2,
+            _ => 3,
+        });
         self.note(|run| run.findings = findings);
         Ok(())
     }
@@ -255,17 +282,13 @@ impl Checker {
     }
 
     /// Holds what the version names against what members list, a part of the chunks at a time.
-    async fn check_chunks(
-        &self,
-        term: u64,
-        snapshot: &NamespaceSnapshot,
-    ) -> Result<(BTreeMap<(u64, u32), Short>, LostChunks), WireError> {
-        let (mut short, mut lost) = (BTreeMap::new(), LostChunks::default());
+    async fn check_chunks(&self, term: u64, snapshot: &NamespaceSnapshot) -> Result<Shorts, WireError> {
+        let mut shorts = Shorts::default();
         let bad = self.bad_blocks().await;
         let mut from = Some((0, 0));
         while let Some(begin) = from {
             let mut lists = Presence::new(begin);
-            from = self.fill(term, begin, &bad, &mut lists).await?;
+            from = self.fill(term, begin, &bad, &mut lists, &mut shorts.away).await?;
             if let Some(next) = from {
                 lists.end_before(next);
             }
@@ -273,7 +296,7 @@ impl Checker {
             self.walk(term, || {
                 let mut judge = |named: &Named| {
                     if let Some(shortage) = lists.check(named) {
-                        self.note_short(named, shortage, &mut short, &mut lost);
+                        self.note_short(named, shortage, &mut shorts);
                     }
                 };
                 scan.step(snapshot, STEP, &mut judge).unwrap_or_else(|violation| {
@@ -287,16 +310,10 @@ impl Checker {
                 return Err(WireError::new(ErrorCode::Internal, text));
             }
         }
-        Ok((short, lost))
+        Ok(shorts)
     }
 
-    fn note_short(
-        &self,
-        named: &Named,
-        worst: Shortage,
-        short: &mut BTreeMap<(u64, u32), Short>,
-        lost: &mut LostChunks,
-    ) {
+    fn note_short(&self, named: &Named, worst: Shortage, shorts: &mut Shorts) {
         {
             let namespace = self.partition.state.namespace.read();
             // Changed since, and its bytes freed; or closed before they were durable, which nobody promised for now.
@@ -305,9 +322,9 @@ impl Checker {
             }
         }
         if worst.lost {
-            lost.note(named.pg, named.index, named.first_block);
+            shorts.lost.note(named.pg, named.index, named.first_block);
         }
-        let key = (named.inode, named.pg);
+        let (key, short) = ((named.inode, named.pg), &mut shorts.files);
         if let Some(known) = short.get_mut(&key) {
             known.extents += 1;
             if (worst.lost, std::cmp::Reverse(worst.present))
@@ -356,6 +373,7 @@ impl Checker {
         from: (u32, u32),
         bad: &BadBlocks,
         lists: &mut Presence,
+        away: &mut BTreeMap<u32, String>,
     ) -> Result<Option<(u32, u32)>, WireError> {
         let state = &self.partition.state;
         let pgs: Vec<u32> = {
@@ -395,6 +413,12 @@ impl Checker {
                 }
             }
             lists.set_unknown(pg, group.unknown());
+            if group.unknown() > 0 {
+                let map = state.common.map.read();
+                let at = |disk| map.disk(disk).map_or_else(String::new, |known| format!(" on n{}", known.node));
+                let disks = group.unknown_disks().map(|disk| format!("{disk}{}", at(disk)));
+                away.insert(pg, disks.collect::<Vec<_>>().join(", "));
+            }
         }
         Ok(None)
     }
@@ -446,13 +470,20 @@ fn freed_runs(chunk: &cairn_wire::data::ChunkSummary) -> impl Iterator<Item = (u
     runs.into_iter().filter(move |(first, end)| known && first < end)
 }
 
-fn describe(pg: u32, short: &Short) -> String {
+fn describe(pg: u32, short: &Short, away: &str) -> String {
     let Short { worst: Shortage { lost, present, unknown, bad, members, needed }, index, extents } = short;
     let which = if *extents == 1 { "an extent".to_owned() } else { format!("{extents} extents") };
     let (intact, rotten) = match bad {
         0 => ("", String::new()),
         n => (" intact", format!("; a block is bad on {n} members and could not be healed so far")),
     };
+    if short.severity() == UNAVAILABLE {
+        let who = if away.is_empty() { format!("{unknown} members") } else { away.to_owned() };
+        return format!(
+            "{which} cannot be read now: {present} of {members} members have chunk {index} of pg{pg}{intact} and answer, {needed} are \
+             needed; {who} may have it and are away or catch up{rotten}"
+        );
+    }
     match (*lost, *members, *unknown) {
         (_, 0, _) => format!("{which} in pg{pg}, a placement group that is not there: its bytes are lost"),
         (true, ..) => {

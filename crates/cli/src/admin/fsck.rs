@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use cairn_client::{RemotePath, Volume};
+use cairn_wire::manager::{Disk, Node};
 use cairn_wire::meta::{FsckFinding, FsckRequest, FsckResponse};
 use clap::Args;
 use serde_json::json;
@@ -18,6 +19,10 @@ const DONE: u32 = 2;
 /// Severities of findings.
 const DEGRADED: u32 = 2;
 const LOST: u32 = 3;
+/// Too few of those that may have it are there.
+const UNAVAILABLE: u32 = 4;
+/// Nodes and disks named in one line.
+const NAMED_MAX: usize = 8;
 
 #[derive(Args, Debug)]
 pub struct FsckArgs {
@@ -44,8 +49,41 @@ impl FsckArgs {
             findings.extend(page.findings);
         }
         show(context, &self.volume, &end, &findings)?;
-        verdict(&self.volume, &end, &findings)
+        let away = match findings.iter().any(|finding| finding.severity == UNAVAILABLE) {
+            true => away(context).await,
+            false => String::new(),
+        };
+        verdict(&self.volume, &end, &findings, &away)
     }
+}
+
+/// Nodes that are down and disks that are out of service. Who says so may be down too: the check itself has ended.
+async fn away(context: &Context) -> String {
+    let Ok((_, map)) = super::status(context).await else { return String::new() };
+    let is_data = |node: &&Node| node.roles.iter().any(|role| role == "data");
+    let down = map.nodes.iter().filter(|node| !node.up && !node.removed).filter(is_data);
+    let runs = |disk: &&Disk| map.nodes.iter().any(|node| node.id == disk.node && node.up);
+    let failed = map.disks.iter().filter(|disk| disk.state != 0 && disk.pgs > 0).filter(runs);
+    let names: Vec<String> = down
+        .map(|node| format!("n{}", node.id))
+        .chain(failed.map(|disk| format!("d{} on n{}", disk.id, disk.node)))
+        .collect();
+    let more = names.len().saturating_sub(NAMED_MAX);
+    let mut text = names.into_iter().take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+/// How many files have findings of this kind. One may have several, in several placement groups.
+fn files(findings: &[FsckFinding], severity: u32) -> usize {
+    findings
+        .iter()
+        .filter(|finding| finding.severity == severity)
+        .map(|finding| finding.inode)
+        .collect::<BTreeSet<u64>>()
+        .len()
 }
 
 /// Waits for the end of a check.
@@ -80,6 +118,7 @@ async fn wait(volume: &Volume, run: u64) -> Result<FsckResponse> {
 fn severity(finding: &FsckFinding) -> &'static str {
     match finding.severity {
         LOST => "lost",
+        UNAVAILABLE => "unavailable",
         DEGRADED => "degraded",
         _ => "wrong",
     }
@@ -116,27 +155,42 @@ fn show(context: &Context, volume: &str, end: &FsckResponse, findings: &[FsckFin
     ))
 }
 
-fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding]) -> Result<()> {
+fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], away: &str) -> Result<()> {
     if end.found == 0 {
         return Ok(());
     }
-    // A file may lack bytes in several placement groups, and a very long list is cut.
-    let inodes = findings.iter().filter(|finding| finding.severity == LOST).map(|finding| finding.inode);
-    let lost = inodes.collect::<BTreeSet<u64>>().len();
+    // A very long list is cut.
     let least = if end.found > findings.len() as u64 { "at least " } else { "" };
+    let (lost, unread) = (files(findings, LOST), files(findings, UNAVAILABLE));
     let open = findings.iter().filter(|finding| finding.severity < DEGRADED && !finding.mended).count();
-    let files = if lost == 1 { "1 file has".to_owned() } else { format!("{lost} files have") };
-    let (exit, text) = if lost > 0 {
-        (Exit::Damaged, format!("{least}{files} lost bytes; restore from elsewhere, or remove, what is lost"))
-    } else if open > 0 {
-        (Exit::Damaged, format!("{open} things are wrong; cairn admin fsck --repair mends what can be mended"))
-    } else if findings.iter().any(|finding| finding.severity == DEGRADED) {
-        let text = "everything can be read; some files have fewer copies than they should, see cairn admin status";
-        (Exit::Partial, text.to_owned())
-    } else {
-        return Ok(());
+    let count = |files: usize| if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+    let has = if lost == 1 { "has" } else { "have" };
+    let mut texts = Vec::new();
+    if lost > 0 {
+        texts.push(format!("{least}{} {has} lost bytes; restore from elsewhere, or remove, what is lost", count(lost)));
+    }
+    if open > 0 {
+        texts.push(format!("{open} things are wrong; cairn admin fsck --repair mends what can be mended"));
+    }
+    if unread > 0 {
+        let why = match away {
+            "" => "too few members of their placement groups serve, see cairn admin status".to_owned(),
+            names => format!("{names} are away; start or mend them, the data comes back with them"),
+        };
+        texts.push(format!("{least}{} cannot be read now: {why}", count(unread)));
+    }
+    let exit = match (lost + open, unread) {
+        (0, 0) if files(findings, DEGRADED) == 0 => return Ok(()),
+        (0, 0) => Exit::Partial,
+        (0, _) => Exit::Unavailable,
+        _ => Exit::Damaged,
     };
-    Err(CliError::refused(exit, format!("volume {volume}: {text}")))
+    if exit == Exit::Partial {
+        texts.push(
+            "everything can be read; some files have fewer copies than they should, see cairn admin status".to_owned(),
+        );
+    }
+    Err(CliError::refused(exit, format!("volume {volume}: {}", texts.join("; "))))
 }
 
 #[cfg(test)]
@@ -149,10 +203,35 @@ mod tests {
         let lost = |inode, severity| FsckFinding { inode, severity, ..FsckFinding::default() };
         let findings = [lost(7, LOST), lost(7, LOST), lost(8, DEGRADED), lost(9, LOST)];
         let said = |found, findings: &[FsckFinding]| {
-            verdict("v", &FsckResponse { found, ..FsckResponse::default() }, findings).expect_err("damaged").to_string()
+            let end = FsckResponse { found, ..FsckResponse::default() };
+            verdict("v", &end, findings, "").expect_err("damaged").to_string()
         };
         assert!(said(4, &findings).contains("volume v: 2 files have lost bytes"), "{}", said(4, &findings));
         assert!(said(1, &findings[..1]).contains("1 file has lost bytes"));
         assert!(said(20_000, &findings).contains("at least 2 files"));
+    }
+
+    /// A script would go on with files that nobody can read; or take nodes that are away for lost data.
+    #[test]
+    fn what_cannot_be_read_now_is_said() {
+        let finding = |inode, severity| FsckFinding { inode, severity, ..FsckFinding::default() };
+        let said = |findings: &[FsckFinding], away: &str| {
+            let end = FsckResponse { found: findings.len() as u64, ..FsckResponse::default() };
+            let error = verdict("v", &end, findings, away).expect_err("a finding");
+            (error.exit(), error.to_string())
+        };
+        let (degraded, away, lost) = (finding(8, DEGRADED), finding(7, UNAVAILABLE), finding(9, LOST));
+        let (exit, text) = said(&[away.clone(), away.clone(), degraded.clone()], "n17, d3 on n18");
+        assert_eq!(exit, Exit::Unavailable);
+        assert!(text.contains("volume v: 1 file cannot be read now: n17, d3 on n18 are away"), "{text}");
+        assert!(!text.contains("everything"), "{text}");
+        assert!(said(&[away.clone()], "").1.contains("see cairn admin status"));
+        let (exit, text) = said(&[lost, away], "n17");
+        assert!(
+            exit == Exit::Damaged && text.contains("1 file has lost bytes") && text.contains("1 file cannot"),
+            "{text}"
+        );
+        let (exit, text) = said(&[degraded], "");
+        assert!(exit == Exit::Partial && text.contains("everything can be read"), "{text}");
     }
 }

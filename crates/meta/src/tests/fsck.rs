@@ -118,8 +118,24 @@ fn members_that_are_away_are_told_apart() {
     let mut caller = cluster.caller(9);
     caller.create_with_chunks("one", 1);
     let answer = check(&caller);
-    let text = "an extent with 0 of 3 copies or shards (chunk 0 of pg3); 1 members are away or catch up";
-    assert_eq!(told(&answer), [("/one".to_owned(), 2, text)]);
+    let text = "an extent cannot be read now: 0 of 3 members have chunk 0 of pg3 and answer, 1 are needed; d202 on n102 may have it \
+                and are away or catch up";
+    assert_eq!(told(&answer), [("/one".to_owned(), 4, text)]);
+    assert!(data[0].take_named().is_empty(), "that is no loss");
+    // The copies of the others are damaged.
+    (0..2).for_each(|node| {
+        data[node].set_chunks(vec![chunk(0)]);
+        data[node].set_bad(vec![BadBlocks { disk: 200 + node as u32, pg: 3, index: 0, blocks: vec![0] }]);
+    });
+    let answer = check(&caller);
+    let text = "an extent cannot be read now: 0 of 3 members have chunk 0 of pg3 intact and answer, 1 are needed; d202 on n102 may \
+                have it and are away or catch up; a block is bad on 2 members and could not be healed so far";
+    assert_eq!(told(&answer), [("/one".to_owned(), 4, text)]);
+    // One whole copy is enough.
+    data[0].set_bad(Vec::new());
+    let text = "an extent with 1 of 3 copies or shards (chunk 0 of pg3); 1 members are away or catch up; a block is bad on 1 members \
+                and could not be healed so far";
+    assert_eq!(told(&check(&caller)), [("/one".to_owned(), 2, text)]);
 }
 
 /// Everybody could read all names of a volume, or start work without end.
