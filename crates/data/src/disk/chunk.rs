@@ -296,6 +296,8 @@ pub(crate) struct HomeView {
     pub(crate) punched: Option<Box<PunchedBits>>,
     /// Sectors of PUNCHED bits to be written.
     pub(crate) punched_sectors: Vec<u32>,
+    /// The header is to be written, and the zeros behind the state.
+    pub(crate) header: bool,
     pub(crate) overwrite: OverwriteNumber,
     /// Records since the last flush.
     pub(crate) records: u32,

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cairn_env::{DiskError, SharedBuf};
 use cairn_format::chunk_header::{PUNCHED_OFFSET, STATE_OFFSET, table_offset};
-use cairn_format::chunk_state::ChunkState;
+use cairn_format::chunk_state::{CHUNK_STATE_LEN, ChunkState};
 use cairn_format::crc_table::{CRCS_A_SECTOR, PunchedBits, blocks_of, encode_crcs, row_tables_crc, table_crc};
 use cairn_types::{BLOCK_SIZE, ChunkId, Time};
 
@@ -24,6 +24,9 @@ use super::{DiskStore, paths};
 /// Part of the ring in use from which on it is flushed.
 const FLUSH_ABOVE: f64 = 0.5;
 const SECTOR: usize = 512;
+/// What lies between the state and the PUNCHED bits.
+pub(super) const ZEROS_OFFSET: u64 = STATE_OFFSET + CHUNK_STATE_LEN as u64;
+const ZEROS: [u8; (PUNCHED_OFFSET - ZEROS_OFFSET) as usize] = [0; (PUNCHED_OFFSET - ZEROS_OFFSET) as usize];
 
 /// What the next flush has to do.
 #[derive(Default)]
@@ -269,7 +272,8 @@ impl DiskStore {
             let HomeView { length, sealed, overwrite, .. } = *view;
             let records = std::mem::take(&mut view.records);
             let (runs, punched_sectors) = (std::mem::take(&mut view.runs), std::mem::take(&mut view.punched_sectors));
-            let taken = HomeView { length, sealed, overwrite, runs, punched_sectors, records, punched: None };
+            let header = std::mem::take(&mut view.header);
+            let taken = HomeView { length, sealed, overwrite, runs, punched_sectors, header, records, punched: None };
             (taken, view.punched.clone().unwrap_or_default())
         };
         let outcome = self.write_view(chunk, &view, &punched);
@@ -278,6 +282,7 @@ impl DiskStore {
             view.runs.append(&mut now.runs);
             now.runs = std::mem::take(&mut view.runs);
             now.punched_sectors.append(&mut view.punched_sectors);
+            now.header |= view.header;
             now.records += view.records;
         }
         outcome
@@ -306,6 +311,10 @@ impl DiskStore {
             chunk.state.lock().file_made = true;
             files
         };
+        if view.header {
+            files.cached.write_at(&chunk.header.encode(), 0)?;
+            files.cached.write_at(&ZEROS, ZEROS_OFFSET)?;
+        }
         for CrcRun { table, first, crcs } in &view.runs {
             files.cached.write_at(&run_bytes(crcs), table_offset(*table) + u64::from(*first) * 4)?;
         }
