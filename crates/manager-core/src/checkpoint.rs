@@ -15,9 +15,9 @@ use crate::gray::GrayRecord;
 use crate::items::{Disk, Node, Volume};
 use crate::job::Job;
 use crate::pg::Pg;
-use crate::record::{Body, HeadRecord, Record, SettingRecord};
+use crate::record::{Body, HeadRecord, Record, SettingRecord, VolumeRecord};
 use crate::state::State;
-use cairn_types::crc32c;
+use cairn_types::{WallTime, crc32c};
 use prost::Message;
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         .chain(settings)
         .chain(state.nodes().map(|i| Body::Node(i.into())))
         .chain(state.disks().map(|i| Body::Disk(i.into())))
-        .chain(state.volumes().map(|i| Body::Volume(i.into())))
+        .chain(state.volumes().map(|i| Body::Volume(VolumeRecord::of(i, state.trash_promises.get(&i.id)))))
         .chain(state.partitions().map(|i| Body::Partition(i.into())))
         .chain(state.pgs().map(|i| Body::Pg(i.into())))
         .chain(state.jobs().map(|i| Body::Job(i.into())))
@@ -202,7 +202,11 @@ impl Reader {
                 state.disks.insert(item.id, Arc::new(item));
             }
             Body::Volume(record) => {
+                let promised = WallTime(record.trash_promised_ns);
                 let item = Volume::try_from(record)?;
+                if promised != WallTime::default() {
+                    state.trash_promises.insert(item.id, promised);
+                }
                 state.volumes.insert(item.id, Arc::new(item));
             }
             Body::Partition(record) => {

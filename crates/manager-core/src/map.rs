@@ -4,12 +4,12 @@
 //! partitions and retired groups are told in deltas and left out of whole maps (but not out of a data node's own: it
 //! has to learn that it may drop their chunks). A delta is given only if it is complete.
 use crate::change::ItemKey;
-use crate::config::{Config, Key};
+use crate::config::Key;
 use crate::items::{DiskState, Partition, Roles, Volume};
 use crate::pg::Pg;
 use crate::soft::Soft;
 use crate::state::State;
-use cairn_types::{DiskId, MemberState, NodeId, PgId, VolumeId, WallTime};
+use cairn_types::{DiskId, MemberState, NodeId, PgId, VolumeId};
 use cairn_wire::{data, manager as wire};
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ impl State {
             scope if full => {
                 self.nodes().for_each(|n| map.nodes.push(self.node_message(n.id, soft)));
                 self.disks().for_each(|d| map.disks.push(self.disk_message(d.id, soft)));
-                map.volumes.extend(self.volumes().filter(|v| !v.deleted).map(|v| volume_message(v, self.config())));
+                map.volumes.extend(self.volumes().filter(|v| !v.deleted).map(|v| volume_message(v, self)));
                 map.partitions.extend(self.partitions().filter(|p| !p.removed).map(|p| partition_message(p, soft)));
                 let pgs = self.pgs().filter(|pg| !pg.retired && in_scope(pg, scope));
                 map.pgs.extend(pgs.map(|pg| self.pg_message(pg, soft)));
@@ -68,7 +68,7 @@ impl State {
         match key {
             ItemKey::Node(id) => map.nodes.push(self.node_message(id, soft)),
             ItemKey::Disk(id) => map.disks.push(self.disk_message(id, soft)),
-            ItemKey::Volume(id) => map.volumes.extend(self.volume(id).map(|v| volume_message(v, self.config()))),
+            ItemKey::Volume(id) => map.volumes.extend(self.volume(id).map(|v| volume_message(v, self))),
             ItemKey::Partition(id) => map.partitions.extend(self.partition(id).map(|p| partition_message(p, soft))),
             ItemKey::Pg(id) => {
                 let pg = self.pg(id).filter(|pg| wanted(pg));
@@ -271,8 +271,7 @@ fn in_scope(pg: &Pg, scope: Scope) -> bool {
 }
 
 /// A volume as others see it.
-pub fn volume_message(volume: &Volume, config: &Config) -> wire::Volume {
-    let until = |since: WallTime| since.0.saturating_add(config.duration(Key::TrashExpiry).as_nanos() as u64);
+pub fn volume_message(volume: &Volume, state: &State) -> wire::Volume {
     wire::Volume {
         id: volume.id.get(),
         name: volume.name.clone(),
@@ -281,7 +280,7 @@ pub fn volume_message(volume: &Volume, config: &Config) -> wire::Volume {
         created_ns: volume.created.0,
         settings: volume.settings.items(),
         trashed_ns: volume.trashed.map_or(0, |since| since.0),
-        trashed_until_ns: volume.trashed.map_or(0, until),
+        trashed_until_ns: state.trashed_until(volume).map_or(0, |until| until.0),
     }
 }
 

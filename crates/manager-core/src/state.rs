@@ -6,12 +6,12 @@
 //!
 //! Items are shared by reference count: a clone for a checkpoint costs a pointer an item.
 use crate::change::ItemKey;
-use crate::config::Config;
+use crate::config::{Config, Key};
 use crate::items::{Cluster, Disk, NODE_ID_FIRST, Node, Partition, Volume};
 use crate::job::Job;
 use crate::maintenance::{Drain, Hibernation, Target};
 use crate::pg::Pg;
-use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, VolumeId};
+use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, VolumeId, WallTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -65,6 +65,8 @@ pub struct State {
     pub(crate) nodes: BTreeMap<NodeId, Arc<Node>>,
     pub(crate) disks: BTreeMap<DiskId, Arc<Disk>>,
     pub(crate) volumes: BTreeMap<VolumeId, Arc<Volume>>,
+    /// Until when volumes in the trash are kept at least: what was promised when they were put there. Means nothing for others.
+    pub(crate) trash_promises: BTreeMap<VolumeId, WallTime>,
     pub(crate) partitions: BTreeMap<PartitionId, Arc<Partition>>,
     pub(crate) pgs: BTreeMap<PgId, Arc<Pg>>,
     /// Not part of the cluster map.
@@ -138,6 +140,13 @@ impl State {
     }
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
         self.volumes.get(&id).map(Arc::as_ref)
+    }
+    /// Until when a volume in the trash is kept: as long as the setting says, and never less than was promised.
+    pub fn trashed_until(&self, volume: &Volume) -> Option<WallTime> {
+        let since = volume.trashed?;
+        let expiry = self.config.duration(Key::TrashExpiry).as_nanos() as u64;
+        let promised = self.trash_promises.get(&volume.id).copied().unwrap_or_default();
+        Some(promised.max(WallTime(since.0.saturating_add(expiry))))
     }
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values().map(Arc::as_ref)

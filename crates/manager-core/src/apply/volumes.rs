@@ -5,7 +5,8 @@
 //! nodes drop the chunks once they have stored the retirement durably. It cannot be undone.
 //!
 //! A volume in the trash keeps everything, its name, its partitions and its groups, which go on being repaired and scrubbed; but
-//! meta nodes serve nobody in it. It is restored as it was, or deleted; when its time is over that is the leader's to say.
+//! meta nodes serve nobody in it. It is restored as it was, or deleted; when its time is over that is the leader's to say, and not before
+//! the end that the setting named when it was put there.
 use super::Outcome;
 use crate::change::ItemKey;
 use crate::command::{CreateVolume, DeleteVolume, RestoreVolume, SetVolume, TrashVolume};
@@ -124,14 +125,17 @@ impl State {
         Ok(Outcome::Done)
     }
 
+    /// What is promised, by the setting as it is now, stays: it may be lengthened, never shortened.
     pub(super) fn trash_volume(&mut self, time: WallTime, command: &TrashVolume) -> Result<Outcome, WireError> {
         let name = &command.name;
         let volume = self.volume_by_name(name).ok_or_else(|| unknown_volume(name))?;
         if volume.trashed.is_some() {
             return Err(in_trash(name));
         }
+        let (id, expiry) = (volume.id, self.config.duration(Key::TrashExpiry).as_nanos() as u64);
+        self.trash_promises.insert(id, WallTime(time.0.max(1).saturating_add(expiry)));
         // 0 is "not in the trash" on disk.
-        self.set_trashed(volume.id, Some(WallTime(time.0.max(1))))
+        self.set_trashed(id, Some(WallTime(time.0.max(1))))
     }
 
     pub(super) fn restore_volume(&mut self, command: &RestoreVolume) -> Result<Outcome, WireError> {
@@ -140,7 +144,9 @@ impl State {
         if volume.trashed.is_none() {
             return Err(not_in_trash(name));
         }
-        self.set_trashed(volume.id, None)
+        let id = volume.id;
+        self.trash_promises.remove(&id);
+        self.set_trashed(id, None)
     }
 
     fn set_trashed(&mut self, id: VolumeId, since: Option<WallTime>) -> Result<Outcome, WireError> {
@@ -163,6 +169,7 @@ impl State {
         }
         let volume = Arc::make_mut(self.volumes.get_mut(&id).expect("just found"));
         (volume.deleted, volume.trashed) = (true, None);
+        self.trash_promises.remove(&id);
         self.touch(ItemKey::Volume(id));
         let partitions: Vec<PartitionId> = self.partitions().filter(|p| p.volume == id).map(|p| p.id).collect();
         for partition in partitions {

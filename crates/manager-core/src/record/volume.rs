@@ -1,5 +1,5 @@
 //! A volume in the checkpoint. `settings` is new with feature level 4, and empty before it is activated; `trashed_ns` (0: not in
-//! the trash) with level 5.
+//! the trash) and `trash_promised_ns` (0: nothing was promised) with level 5.
 use super::SettingRecord;
 use crate::items::Volume;
 use crate::volume_settings::VolumeSettings;
@@ -24,10 +24,12 @@ pub(crate) struct VolumeRecord {
     pub settings: Vec<SettingRecord>,
     #[prost(uint64, tag = "8")]
     pub trashed_ns: u64,
+    #[prost(uint64, tag = "9")]
+    pub trash_promised_ns: u64,
 }
 
-impl From<&Volume> for VolumeRecord {
-    fn from(volume: &Volume) -> Self {
+impl VolumeRecord {
+    pub(crate) fn of(volume: &Volume, promised: Option<&WallTime>) -> Self {
         let setting =
             |(key, value): (crate::Key, &str)| SettingRecord { key: key.name().to_string(), value: value.to_string() };
         Self {
@@ -39,6 +41,7 @@ impl From<&Volume> for VolumeRecord {
             version: volume.version,
             settings: volume.settings.iter().map(setting).collect(),
             trashed_ns: volume.trashed.map_or(0, |since| since.0),
+            trash_promised_ns: promised.map_or(0, |until| until.0),
         }
     }
 }

@@ -3,8 +3,9 @@
 //! It is over when a majority of the managers have clocks that say so: one that is ahead deletes nothing. A volume that is restored
 //! at this moment stays: the command names since when it was in the trash.
 use crate::manager::Manager;
+use cairn_manager_core::State;
 use cairn_manager_core::command::{Command, DeleteVolume};
-use cairn_manager_core::{Key, State};
+use cairn_manager_core::items::Volume;
 use cairn_types::WallTime;
 
 impl Manager {
@@ -26,12 +27,9 @@ impl Manager {
 
 /// What is to be deleted at a time.
 fn due(state: &State, now: WallTime) -> Vec<DeleteVolume> {
-    let expiry = state.config().duration(Key::TrashExpiry).as_nanos() as u64;
-    let over = |since: WallTime| since.0.saturating_add(expiry) <= now.0;
-    let all = state.volumes().filter_map(|volume| Some((volume, volume.trashed?)));
-    all.filter(|(_, since)| over(*since))
-        .map(|(volume, since)| DeleteVolume { name: volume.name.clone(), trashed_ns: since.0 })
-        .collect()
+    let over = |volume: &&Volume| state.trashed_until(volume).is_some_and(|until| until <= now);
+    let all = state.volumes().filter(over).filter_map(|volume| Some((volume, volume.trashed?)));
+    all.map(|(volume, since)| DeleteVolume { name: volume.name.clone(), trashed_ns: since.0 }).collect()
 }
 
 #[cfg(test)]
@@ -59,9 +57,17 @@ mod tests {
         let names = |state: &State, now: u64| due(state, WallTime(now)).into_iter().map(|c| c.name).collect::<Vec<_>>();
         assert_eq!(names(&state, 73 * HOUR - 1), Vec::<String>::new());
         assert_eq!(names(&state, 73 * HOUR), ["a"]);
-        let item = ConfigValue { key: "trash_expiry".into(), value: "100h".into() };
-        apply(&mut state, 2 * HOUR, Command::SetConfig(SetConfig { items: vec![item] }));
-        assert_eq!(names(&state, 73 * HOUR), Vec::<String>::new(), "as the cluster is set now");
+        let set = |value: &str| {
+            let item = ConfigValue { key: "trash_expiry".into(), value: value.into() };
+            Command::SetConfig(SetConfig { items: vec![item] })
+        };
+        for value in ["5s", "0s"] {
+            apply(&mut state, 2 * HOUR, set(value));
+            assert_eq!(names(&state, 73 * HOUR - 1), Vec::<String>::new(), "{value}: what was promised is kept");
+            assert_eq!(names(&state, 73 * HOUR), ["a"]);
+        }
+        apply(&mut state, 2 * HOUR, set("100h"));
+        assert_eq!(names(&state, 73 * HOUR), Vec::<String>::new(), "a longer time counts for it too");
         let command = due(&state, WallTime(101 * HOUR)).remove(0);
         apply(&mut state, 101 * HOUR, Command::DeleteVolume(command));
         assert_eq!(names(&state, u64::MAX), Vec::<String>::new());

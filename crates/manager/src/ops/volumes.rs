@@ -45,7 +45,7 @@ impl Manager {
             tracing::info!(volume = %volume.name, %error, "the new volume has no placement groups yet");
         }
         let map = self.client_map(0, volume.id)?;
-        let volume = self.look(|state, _| volume_message(&volume, state.config()))?;
+        let volume = self.look(|state, _| volume_message(&volume, state))?;
         Ok(CreateVolumeResponse { volume: Some(volume), map: Some(map) })
     }
 

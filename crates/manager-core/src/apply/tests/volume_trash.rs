@@ -28,7 +28,7 @@ fn a_volume_in_the_trash_is_kept_as_it_was_and_comes_back() {
     let volume = state.volume_by_name("default").expect("its name is kept").clone();
     assert_eq!(volume.trashed, Some(WallTime(5 * SECOND)));
     assert!(state.pgs().all(|pg| !pg.retired) && state.partitions().all(|p| !p.removed), "all that it has is kept");
-    let told = volume_message(&volume, state.config());
+    let told = volume_message(&volume, &state);
     assert_eq!(told.trashed_until_ns - told.trashed_ns, 72 * 3600 * SECOND, "the time of the trash");
     let delta = state.map(before.version(), Scope::All, &Soft::default());
     assert!(delta.volumes[0].trashed_ns == 5 * SECOND && !delta.volumes[0].deleted, "others hear of it");
@@ -47,6 +47,39 @@ fn a_volume_in_the_trash_is_kept_as_it_was_and_comes_back() {
     for told in ["volume default is in the trash", "volume default was restored"] {
         assert_eq!(state.events().filter(|event| event.text == told).count(), 1, "{told}");
     }
+}
+
+/// "For 72h it can be restored" would be taken back by a change of the setting, or by a manager that starts anew.
+#[test]
+fn the_time_that_was_promised_is_kept() {
+    let mut state = cluster(3);
+    let until = |state: &State| volume_message(state.volume_by_name("default").expect("there"), state).trashed_until_ns;
+    let set = |value: &str| {
+        let item = ConfigValue { key: "trash_expiry".into(), value: value.into() };
+        Command::SetConfig(SetConfig { items: vec![item] })
+    };
+    let hours = |hours: u64| hours * 3600 * SECOND;
+    ok(&mut state, set("10h"));
+    trash(&mut state, 5 * SECOND).expect("put into the trash");
+    let promised = 5 * SECOND + hours(10);
+    for shorter in ["0s", "5s"] {
+        ok(&mut state, set(shorter));
+        assert_eq!(until(&state), promised, "{shorter}");
+    }
+    let mut reader = crate::checkpoint::Reader::new();
+    crate::checkpoint::write(&state, |part| reader.feed(part)).expect("it is read while it is written");
+    let again = reader.finish().expect("whole");
+    assert_eq!((until(&again), &again), (promised, &state), "after a start as well");
+    ok(&mut state, set("20h"));
+    assert_eq!(until(&state), 5 * SECOND + hours(20), "a longer time counts for it too");
+    // Another time in the trash is another promise.
+    ok(&mut state, restore());
+    assert_eq!(until(&state), 0);
+    ok(&mut state, set("1h"));
+    trash(&mut state, 7 * SECOND).expect("once more");
+    assert_eq!(until(&state), 7 * SECOND + hours(1));
+    ok(&mut state, delete(7 * SECOND));
+    assert!(state.trash_promises.is_empty());
 }
 
 /// A volume whose time is over would be deleted although somebody has just restored it.
