@@ -131,9 +131,12 @@ pub fn nonsense(state: &State, term: u64, seen: &SeenNumbers) -> Option<&'static
         (seen.partition, next.partition),
         (seen.pg, next.pg),
     ];
-    let numbers = [(seen.map_version, state.version), (seen.incarnation, next.incarnation), (seen.session, next.session)];
+    let numbers =
+        [(seen.map_version, state.version), (seen.incarnation, next.incarnation), (seen.session, next.session)];
     if era_of(seen.term) > era_of(term) {
-        return Some("the node follows managers that were restored, or made anew, later than this one: this one takes no part any more");
+        return Some(
+            "the node follows managers that were restored, or made anew, later than this one: this one takes no part any more",
+        );
     }
     let absurd = ids.iter().any(|(seen, next)| *seen > next.saturating_add(IDS_BEYOND))
         || numbers.iter().any(|(seen, next)| *seen > next.saturating_add(NUMBERS_BEYOND))

@@ -219,11 +219,13 @@ pub fn awaited(state: &State, told: &AllTold) -> Awaited {
     let named = used().flat_map(|best| &best.state.members);
     let named = named.map(|member| NodeId(member.node)).filter(|node| node.get() != 0);
     let heard = |node: &NodeId| told.get(node).is_some_and(Told::is_whole);
-    let nodes: BTreeSet<NodeId> =
-        known.chain(named).filter(|node| !heard(node) && !state.is_removed(*node)).collect();
+    let nodes: BTreeSet<NodeId> = known.chain(named).filter(|node| !heard(node) && !state.is_removed(*node)).collect();
     let unheard = Unheard::new(state, told, &best);
     let lost: Vec<&Pg> = unheard.groups().collect();
-    let of_lost = lost.iter().flat_map(|pg| pg.holders()).map(|disk| (disk, state.disk(disk).map_or(NodeId(0), |disk| disk.node)));
+    let of_lost = lost
+        .iter()
+        .flat_map(|pg| pg.holders())
+        .map(|disk| (disk, state.disk(disk).map_or(NodeId(0), |disk| disk.node)));
     let of_best = used().flat_map(|best| holders(best.state));
     let missing = of_best.chain(of_lost).filter(|(disk, _)| unheard.disk(*disk));
     let missing: BTreeSet<(DiskId, NodeId)> = missing.collect();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use cairn_meta_core::SessionState;
 use cairn_rpc::Client;
-use cairn_wire::Opcode;
 use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
 use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel, SkipInodes};
 use tokio::time::sleep;
 

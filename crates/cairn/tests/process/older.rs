@@ -105,7 +105,9 @@ fn what_was_overwritten_since_stays_when_two_of_three_disks_go_back() {
     for data in DATAS {
         assert!(cluster.cairn(&["fs", "cat", "/early"]).stdout == expected, "without what {data} has");
         cluster.kill(data);
-        eventually(&cluster, "the others to be read", || cluster.cairn(&["--timeout", "5", "fs", "cat", "/early"]).stdout == expected);
+        eventually(&cluster, "the others to be read", || {
+            cluster.cairn(&["--timeout", "5", "fs", "cat", "/early"]).stdout == expected
+        });
         cluster.restart(data);
         cluster.wait_healthy();
     }

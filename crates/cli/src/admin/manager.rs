@@ -9,7 +9,9 @@ use cairn_types::{DiskId, GroupId, NodeId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::data::NodeAddress;
-use cairn_wire::manager::{Awaited, ChangeMembersRequest, ClusterMap, GoOnRequest, ManagerMember, StatusRequest, StatusResponse};
+use cairn_wire::manager::{
+    Awaited, ChangeMembersRequest, ClusterMap, GoOnRequest, ManagerMember, StatusRequest, StatusResponse,
+};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -150,7 +152,8 @@ async fn renew(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
 async fn go_on(context: &Context, yes: bool) -> Result<()> {
     context.managers_only();
     let client = context.client().await?;
-    let status: StatusResponse = client.manager("asking whom the managers wait for", Opcode::Status, &StatusRequest {}).await?;
+    let status: StatusResponse =
+        client.manager("asking whom the managers wait for", Opcode::Status, &StatusRequest {}).await?;
     let Some(awaited) = status.awaited else {
         let text = "the managers wait for no node: there is nothing to go on from";
         return Err(CliError::refused(Exit::Usage, text));

@@ -239,7 +239,11 @@ fn a_group_of_which_nobody_tells_is_waited_for() {
     let of = |group: &SeenGroup| group.state.as_ref().map(|state| PgId(state.pg));
     for told in all.values_mut() {
         told.groups.values_mut().for_each(|groups| groups.retain(|group| of(group) == Some(other)));
-        told.things.volumes.iter_mut().filter(|volume| volume.id == deleted.get()).for_each(|volume| volume.deleted = true);
+        told.things
+            .volumes
+            .iter_mut()
+            .filter(|volume| volume.id == deleted.get())
+            .for_each(|volume| volume.deleted = true);
     }
     let waits_for = awaited(&copy, &all);
     assert!(waits_for.nodes.is_empty() && waits_for.disks.is_empty(), "{waits_for:?}");
@@ -258,7 +262,8 @@ fn members_of_a_partition_are_those_of_the_furthest_log() {
     let mut all = AllTold::new();
     for (node, members) in [(1, of(&[1, 2, 3], 40)), (2, of(&[1, 2, 4], 90)), (3, of(&[1, 3], 50))] {
         let volumes = vec![Volume { id: 1, ..Volume::default() }];
-        let things = SeenThings { volumes, partitions: vec![map.clone()], members: vec![members], ..SeenThings::default() };
+        let things =
+            SeenThings { volumes, partitions: vec![map.clone()], members: vec![members], ..SeenThings::default() };
         all.entry(NodeId(node)).or_default().take(None, Some(&things));
     }
     let command = commands(&state, &all).remove(0);

@@ -30,9 +30,8 @@ impl Manager {
         }
         self.told_of_managers(request.node, request.managers.as_ref());
         self.hear_registration(&request).await?;
-        let (fellows, level) = self.look_in_cluster(|state, leading| {
-            Ok((fellows(state, leading, &request, self.now()), state.level()))
-        })?;
+        let (fellows, level) =
+            self.look_in_cluster(|state, leading| Ok((fellows(state, leading, &request, self.now()), state.level())))?;
         let silent = self.silent(fellows).await;
         self.refuse_clone(&request).await?;
         let outcome = self.execute(Command::Register(to_command(&request, silent, level))).await?;

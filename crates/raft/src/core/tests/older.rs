@@ -335,7 +335,10 @@ fn votes_of_members_that_forgot_elect_nobody_who_is_sure() {
         cluster.cuts.clear();
         cluster.run(5000);
         let leads = cluster.leader().expect("they are a majority");
-        assert!(forgot(&cluster, leads) && forgot(&cluster, second), "seed {seed}: {leads} leads, {third} has forgotten nothing");
+        assert!(
+            forgot(&cluster, leads) && forgot(&cluster, second),
+            "seed {seed}: {leads} leads, {third} has forgotten nothing"
+        );
         cluster.step(leads, Input::Recalled);
         cluster.run(1000);
         assert!(!forgot(&cluster, second) && !forgot(&cluster, third), "seed {seed}");
