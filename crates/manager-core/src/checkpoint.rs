@@ -201,14 +201,7 @@ impl Reader {
                 let item = Disk::try_from(record)?;
                 state.disks.insert(item.id, Arc::new(item));
             }
-            Body::Volume(record) => {
-                let promised = WallTime(record.trash_promised_ns);
-                let item = Volume::try_from(record)?;
-                if promised != WallTime::default() {
-                    state.trash_promises.insert(item.id, promised);
-                }
-                state.volumes.insert(item.id, Arc::new(item));
-            }
+            Body::Volume(record) => take_volume(state, record)?,
             Body::Partition(record) => {
                 let item = crate::items::Partition::from(record);
                 state.partitions.insert(item.id, Arc::new(item));
@@ -253,6 +246,16 @@ impl Reader {
     fn damaged(&self, at: usize, what: &'static str) -> CheckpointError {
         CheckpointError::Damaged { at: self.offset + at as u64, what }
     }
+}
+
+fn take_volume(state: &mut State, record: VolumeRecord) -> Result<(), &'static str> {
+    let promised = WallTime(record.trash_promised_ns);
+    let item = Volume::try_from(record)?;
+    if promised != WallTime::default() {
+        state.trash_promises.insert(item.id, promised);
+    }
+    state.volumes.insert(item.id, Arc::new(item));
+    Ok(())
 }
 
 fn set(config: &mut Config, setting: &SettingRecord) -> Result<(), &'static str> {

@@ -63,8 +63,8 @@ pub(crate) struct Leading {
     pub changing: BTreeSet<PartitionId>,
     /// What nodes said that they know, for a state that was restored.
     pub told: cairn_manager_core::take_up::AllTold,
-    /// What a person gave up.
-    pub given_up: Option<cairn_wire::manager::Awaited>,
+    /// What a person gave up, and when.
+    pub given_up: Option<(cairn_wire::manager::Awaited, Time)>,
     /// Incarnations at whose addresses nobody listened, by node: that is said once.
     pub gone: BTreeMap<NodeId, u64>,
 }

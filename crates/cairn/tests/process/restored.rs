@@ -179,6 +179,65 @@ fn nodes_that_are_lost_for_good_are_given_up() {
     reads(&cluster, &files);
 }
 
+/// A mount that has a file open from before would write into the one that got its number.
+#[test]
+fn inodes_that_a_partition_has_forgotten_are_not_given_again() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 1, racks: 1 });
+    SAID.iter().for_each(|text| cluster.allow_error(text));
+    cluster.wait_healthy();
+    until("the feature level", || cluster.read_log("meta1").contains("the feature level is raised"));
+    cluster.stop("meta1");
+    copy_of(&cluster, "meta1");
+    cluster.restart("meta1");
+    cluster.wait_healthy();
+    let inode = |cluster: &Cluster, path: &str| {
+        lines(cluster, &["fs", "stat", path]).remove(0)["inode"].as_u64().expect("a number")
+    };
+    cluster.ok(&["fs", "mkdir", "/forgotten"]);
+    let forgotten = inode(&cluster, "/forgotten");
+    // Marks are told with heartbeats.
+    cluster.wait_healthy();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    cluster.kill("meta1");
+    put_back(&cluster, "meta1");
+    cluster.launch("meta1");
+    until("it to find itself older", || cluster.read_log("meta1").contains("is an older copy of itself"));
+    let row = lines(&cluster, &["admin", "partition", "ls"]).remove(0);
+    let (id, node) = (row["id"].to_string(), format!("n{}", row["nodes"][0]));
+    cluster.ok(&["admin", "partition", "accept-loss", &id, &node, "--yes"]);
+    cluster.wait_ready("meta1");
+    eventually(&cluster, "a directory", || cluster.cairn(&["--timeout", "9", "fs", "mkdir", "/new"]).status.success());
+    let new = inode(&cluster, "/new");
+    assert!(new > forgotten && new >= 1 << 32, "{new} after {forgotten}");
+}
+
+/// A majority of members that forgot would keep the only whole one from leading, for ever.
+#[test]
+fn two_older_meta_nodes_elect_the_whole_one() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 1, racks: 1 });
+    SAID.iter().for_each(|text| cluster.allow_error(text));
+    let metas = ["meta1", "meta2", "meta3"].map(str::to_owned);
+    cluster.wait_healthy();
+    metas.iter().for_each(|name| cluster.stop(name));
+    metas[..2].iter().for_each(|name| copy_of(&cluster, name));
+    cluster.start_some(&metas);
+    cluster.wait_healthy();
+    (0..20).for_each(|i| drop(cluster.ok(&["fs", "mkdir", &format!("/d{i}")])));
+    cluster.wait_healthy();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    metas.iter().for_each(|name| cluster.kill(name));
+    metas[..2].iter().for_each(|name| put_back(&cluster, name));
+    cluster.start_some(&metas);
+    eventually(&cluster, "all of them", || {
+        text(&cluster.cairn(&["--timeout", "5", "fs", "ls", "/"]).stdout).matches('d').count() >= 20
+    });
+    cluster.wait_healthy();
+    cluster.kill("meta3");
+    eventually(&cluster, "the others to have all of them", || {
+        text(&cluster.cairn(&["--timeout", "5", "fs", "ls", "/"]).stdout).matches('d').count() >= 20
+    });
+}
+
 /// A meta node that forgot votes and entries would elect a leader that lacks what was acknowledged.
 #[test]
 fn an_older_meta_node_takes_no_part_and_is_added_anew() {

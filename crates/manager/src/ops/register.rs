@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A node that sent a heartbeat within this time counts as living when a fellow member of its groups registers.
-const HEARD_WITHIN: Duration = Duration::from_secs(3);
+pub(super) const HEARD_WITHIN: Duration = Duration::from_secs(3);
 /// Nodes that do not answer within this are as good as dead to one that registers; it may serve at once then.
 const FELLOW_DEADLINE_MAX: Duration = Duration::from_millis(500);
 /// Nodes that one registration asks at the same time.
@@ -145,7 +145,7 @@ impl Manager {
     }
 }
 
-fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {
+pub(super) fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {
     leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN
 }
 

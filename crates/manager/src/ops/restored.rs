@@ -9,15 +9,20 @@
 //! While it waits nodes are asked to register, tell with it what they know, and are refused. When all have told, or a person says to go
 //! on, that is logged. An ordinary fail-over has forgotten nothing, so it waits for nobody.
 //! Not here: what is taken up and how (manager-core's `take_up`), what the state refuses meanwhile (its `restored`).
+use super::register::{HEARD_WITHIN, is_heard};
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::restored::{RESTORED_LEVEL, nonsense, waiting};
 use cairn_manager_core::take_up::{Awaited, TakeUp, awaited, commands, last, late};
 use cairn_manager_core::{Command, State};
-use cairn_types::{DiskUuid, ErrorCode, NodeId};
+use cairn_types::{DiskUuid, ErrorCode, NodeId, Time};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{GoOnRequest, RegisterRequest, SeenNumbers};
+use std::time::Duration;
+
+/// A node that is heard tells what it knows within this.
+const TELL_WITHIN: Duration = Duration::from_secs(15);
 
 /// How what a node knows compares with the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +48,15 @@ fn judge(state: &State, leading: &Leading, seen: &SeenNumbers, behind: bool) -> 
         () if behind || state.is_behind(seen) => Verdict::Behind,
         () => Verdict::Known,
     }
+}
+
+/// Whether a person gave up all that is awaited. Nodes that are heard will tell in a moment, whatever he said.
+fn is_given_up(leading: &Leading, now: Time) -> bool {
+    let Some((given_up, since)) = &leading.given_up else { return false };
+    let awaited = &leading.soft.awaited;
+    let heard =
+        now.since(leading.since) < HEARD_WITHIN || awaited.nodes.iter().any(|node| is_heard(leading, *node, now));
+    awaited.is_within(given_up) && (!heard || now.since(*since) >= TELL_WITHIN)
 }
 
 impl Manager {
@@ -130,8 +144,7 @@ impl Manager {
                 return None;
             }
             leading.soft.awaited = awaited(state, &leading.told);
-            let given_up = leading.given_up.as_ref().is_some_and(|given_up| leading.soft.awaited.is_within(given_up));
-            let all = leading.soft.awaited.is_empty() || given_up;
+            let all = leading.soft.awaited.is_empty() || is_given_up(leading, self.now());
             Some(all.then(|| commands(state, &leading.told)))
         });
         let Ok(ready) = ready else { return true };
@@ -168,7 +181,7 @@ impl Manager {
                 return Err(invalid(text));
             }
             tracing::warn!(?given_up, "somebody gives up what has not been told");
-            leading.given_up = Some(given_up);
+            leading.given_up = Some((given_up, self.now()));
             Ok(())
         })??;
         self.wake.notify_one();

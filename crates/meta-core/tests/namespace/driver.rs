@@ -323,6 +323,9 @@ impl Driver {
     pub fn set_feature_level(&mut self, level: u32) {
         self.done(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).expect("an internal entry");
     }
+    pub fn skip_inodes(&mut self) {
+        self.done(Opcode::SkipInodes, &SkipInodes {}).expect("an internal entry");
+    }
     pub fn open(&self, inode: u64, access: u32, extents_max: u32) -> Answer<OpenResponse> {
         let request = OpenRequest { header: self.header(0), inode, access, extents_max, ..Default::default() };
         self.read(Opcode::Open, &request)

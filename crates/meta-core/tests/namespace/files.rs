@@ -47,3 +47,19 @@ fn create_with_contents() {
     assert_eq!(d.extents(file.inode).unwrap(), [extent(0, 4196, 1, 0)]);
     d.check();
 }
+
+/// A mount that knows inodes which the partition has forgotten would change the files that got their numbers.
+#[test]
+fn numbers_that_may_have_been_given_are_skipped() {
+    let mut first = Driver::new();
+    let before = first.create(ROOT, "before", 0o644).unwrap().inode;
+    let mut d = Driver::on(first.restored());
+    assert_eq!(first.create(ROOT, "forgotten", 0o644).unwrap().inode, before + 1);
+    d.set_feature_level(5);
+    for first in [1 << 32, 2 << 32, 3 << 32] {
+        d.skip_inodes();
+        let file = d.create(ROOT, &format!("file-{first}"), 0o644).unwrap().inode;
+        assert_eq!(file, first);
+    }
+    assert_eq!(d.mkdir(ROOT, "dir", 0o755).unwrap().inode, (3 << 32) + 1);
+}

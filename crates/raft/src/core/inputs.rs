@@ -61,12 +61,7 @@ impl GroupCore {
             MessageType::MsgTimeoutNow if self.shut().is_some() => {
                 return Err(Refused::Message("this member does not stand for election now"));
             }
-            MessageType::MsgRequestVoteResponse => {
-                let raft = &self.node.raft;
-                if !message.reject && !forgot && term == raft.term && raft.prs().get(from).is_some() {
-                    self.votes.note(term, from);
-                }
-            }
+            MessageType::MsgRequestVoteResponse if !forgot => self.note_vote(&message),
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse => {
                 self.echoes.note(from, term, stamp, now);
                 if term == self.node.raft.term && self.node.raft.prs().get(from).is_some() {

@@ -1,6 +1,7 @@
 //! Comparing a member that starts with what others know of it ([`crate::marks`]): questions, answers, consequences.
 
 use cairn_wire::raft::{MemberMark, RaftMessage};
+use raft::eraftpb::Message;
 
 use super::{GroupCore, node_id};
 use crate::marks::{ASK, Mark, Shut, TELL, Teller, note};
@@ -74,6 +75,14 @@ impl GroupCore {
         let conf = self.node.store().conf();
         let own = (!self.gate.forgot()).then_some(raft.id);
         self.votes.settle(raft.term, own, [&conf.voters, &conf.voters_outgoing]);
+    }
+
+    /// A member that has forgotten nothing answered this candidate.
+    pub(super) fn note_vote(&mut self, answer: &Message) {
+        let raft = &self.node.raft;
+        if !answer.reject && answer.term == raft.term && raft.prs().get(answer.from).is_some() {
+            self.votes.note(answer.term, answer.from);
+        }
     }
 
     /// A leader that has everything has given this member, durably, an entry of its term: so all that was acknowledged before.
