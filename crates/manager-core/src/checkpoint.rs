@@ -17,7 +17,7 @@ use crate::job::Job;
 use crate::pg::Pg;
 use crate::record::{Body, HeadRecord, Record, SettingRecord, VolumeRecord};
 use crate::state::State;
-use cairn_types::{WallTime, crc32c};
+use cairn_types::crc32c;
 use prost::Message;
 use std::sync::Arc;
 
@@ -201,7 +201,11 @@ impl Reader {
                 let item = Disk::try_from(record)?;
                 state.disks.insert(item.id, Arc::new(item));
             }
-            Body::Volume(record) => take_volume(state, record)?,
+            Body::Volume(record) => {
+                state.trash_promises.extend(record.promised());
+                let item = Volume::try_from(record)?;
+                state.volumes.insert(item.id, Arc::new(item));
+            }
             Body::Partition(record) => {
                 let item = crate::items::Partition::from(record);
                 state.partitions.insert(item.id, Arc::new(item));
@@ -246,16 +250,6 @@ impl Reader {
     fn damaged(&self, at: usize, what: &'static str) -> CheckpointError {
         CheckpointError::Damaged { at: self.offset + at as u64, what }
     }
-}
-
-fn take_volume(state: &mut State, record: VolumeRecord) -> Result<(), &'static str> {
-    let promised = WallTime(record.trash_promised_ns);
-    let item = Volume::try_from(record)?;
-    if promised != WallTime::default() {
-        state.trash_promises.insert(item.id, promised);
-    }
-    state.volumes.insert(item.id, Arc::new(item));
-    Ok(())
 }
 
 fn set(config: &mut Config, setting: &SettingRecord) -> Result<(), &'static str> {

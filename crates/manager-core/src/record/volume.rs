@@ -46,6 +46,13 @@ impl VolumeRecord {
     }
 }
 
+impl VolumeRecord {
+    /// Until when it is kept in the trash at least, if that was ever promised.
+    pub(crate) fn promised(&self) -> Option<(VolumeId, WallTime)> {
+        (self.trash_promised_ns != 0).then_some((VolumeId(self.id), WallTime(self.trash_promised_ns)))
+    }
+}
+
 impl TryFrom<VolumeRecord> for Volume {
     type Error = &'static str;
     fn try_from(record: VolumeRecord) -> Result<Self, Self::Error> {
