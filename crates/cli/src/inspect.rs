@@ -8,6 +8,7 @@ mod chunk;
 mod journal;
 mod printer;
 mod requests;
+mod slots;
 mod small;
 mod wal;
 
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Recognised are labels, segments of the write-ahead log, checkpoints, chunks, disk journals, states \
-    of placement groups, lists of partitions and of disks, manifests of backups, scans, request logs. Files of a running server change while they are read: what looks damaged \
+    of placement groups, generations of disks, marks of logs, lists of partitions and of disks, manifests of backups, scans, request logs. Files of a running server change while they are read: what looks damaged \
     at the end of a log or chunk may be on its way."
 )]
 pub struct InspectArgs {
@@ -97,13 +98,15 @@ impl InspectArgs {
 
     fn inspect(&self, out: &Out, path: &Path, several: bool) -> Result<()> {
         let subject = Subject::open(path)?;
-        let magic = subject.read(0, 8)?;
+        let magic = slots::magic(&subject)?;
         let mut printer = Printer::new(out, path, several, self.verbose);
         match &magic[..] {
             b"CAIRNLBL" => small::label(&subject, &mut printer)?,
             b"CAIRNPGS" => small::pg_state(&subject, &mut printer)?,
             b"CAIRNBAD" => small::bad_blocks(&subject, &mut printer)?,
             b"CAIRNSCB" => small::scrub_state(&subject, &mut printer)?,
+            b"CAIRNGEN" => slots::generation(&subject, &mut printer)?,
+            b"CAIRNWMK" => slots::wal_mark(&subject, &mut printer)?,
             b"CAIRNPTL" => small::partition_list(&subject, &mut printer)?,
             b"CAIRNMRK" => small::marks(&subject, &mut printer)?,
             b"CAIRNDSK" => small::disk_list(&subject, &mut printer)?,

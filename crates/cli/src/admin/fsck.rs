@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(exit, Exit::Unavailable);
         assert!(text.contains("volume v: 1 file cannot be read now: n17, d3 on n18 are away"), "{text}");
         assert!(!text.contains("everything"), "{text}");
-        assert!(said(&[away.clone()], "").1.contains("see cairn admin status"));
+        assert!(said(std::slice::from_ref(&away), "").1.contains("see cairn admin status"));
         let (exit, text) = said(&[lost, away], "n17");
         assert!(
             exit == Exit::Damaged && text.contains("1 file has lost bytes") && text.contains("1 file cannot"),

@@ -171,7 +171,7 @@ async fn go_on(context: &Context, yes: bool) -> Result<()> {
     if context.out.is_json() {
         return context.out.json(&json!({ "gone_on": true, "given_up": names }));
     }
-    context.out.line(&format!("the managers go on with what the others have said; given up: {names}"))
+    context.out.line(format!("the managers go on with what the others have said; given up: {names}"))
 }
 
 /// Who is given up, for people.

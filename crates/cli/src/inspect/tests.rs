@@ -4,11 +4,14 @@ use cairn_format::chunk_header::{ChunkHeader, table_offset};
 use cairn_format::chunk_state::ChunkState;
 use cairn_format::crc_table::{PunchedBits, encode_crcs, row_tables_crc, table_crc};
 use cairn_format::disk_list::DiskList;
+use cairn_format::generation::GenerationRecord;
 use cairn_format::label::{Label, LabelKind};
 use cairn_format::request_log::{RequestEvent, RequestLogHeader, RequestRecord, encode_batch_header};
 use cairn_format::wal_batch::BatchHeader;
+use cairn_format::wal_mark::WalMark;
 use cairn_format::wal_record::WalRecord;
 use cairn_format::wal_segment::SegmentHeader;
+use cairn_types::generation::{Generation, Lineage};
 use cairn_types::{
     ChunkId, ClusterId, DiskId, DiskUuid, Epoch, GroupId, NodeId, PgId, SessionId, VolumeId, WallTime, crc32c,
 };
@@ -244,4 +247,28 @@ fn hostile_bytes_never_panic() {
         }
     }
     assert_eq!(looked_at, 42);
+}
+
+/// Operators would be told that files which every server writes are no files of Cairn.
+#[test]
+fn generations_and_marks_of_logs_are_known() {
+    let lineage = |number| Lineage { runs: vec![Generation { number, nonce: 9 }], confirmed: 1 };
+    let record = |number| GenerationRecord { disk: DiskUuid([2; 16]), lineage: lineage(number) };
+    let mut file = vec![0; 8192];
+    let mut put = |record: GenerationRecord| {
+        let at = record.offset() as usize;
+        let bytes = record.encode();
+        file[at..at + bytes.len()].copy_from_slice(&bytes);
+        file.clone()
+    };
+    assert_eq!(exit_of(&put(record(3))), Exit::Done, "the first slot was never written");
+    let mut both = put(record(4));
+    assert_eq!(exit_of(&both), Exit::Done);
+    both[100] ^= 1;
+    assert_eq!(exit_of(&both), Exit::Damaged);
+    assert_eq!(exit_of(&both[..4096]), Exit::Damaged);
+    let mark = WalMark { log: DiskUuid([5; 16]), sequence: 2, segment: 1, batch: 7, end: 4096, chain: 3 };
+    let blocks = [mark.encode(), WalMark { sequence: 1, ..mark }.encode()].concat();
+    assert_eq!(exit_of(&blocks), Exit::Done);
+    assert_eq!(exit_of(&[&blocks[..5000], &[1], &blocks[5001..]].concat()), Exit::Damaged);
 }

@@ -124,6 +124,15 @@ impl State {
         for volume in told.iter().filter(|volume| volume.deleted) {
             self.delete_by_id(VolumeId(volume.id), raised);
         }
+        // Or nobody would know that they were deleted.
+        for volume in told.iter().filter(|volume| !volume.deleted && volume.trashed_ns != 0) {
+            let id = VolumeId(volume.id);
+            if self.volume(id).is_some_and(|known| known.trashed.is_none() && !known.deleted) {
+                Arc::make_mut(self.volumes.get_mut(&id).expect("just found")).trashed =
+                    Some(WallTime(volume.trashed_ns));
+                self.touch(ItemKey::Volume(id));
+            }
+        }
         // Or their time in the trash would end while they are in use.
         for volume in told.iter().filter(|volume| !volume.deleted && volume.trashed_ns == 0) {
             let id = VolumeId(volume.id);

@@ -89,10 +89,12 @@ fn a_copy_takes_up_what_nodes_know_and_gives_no_number_again() {
     let mut state = five(cluster(4));
     let (first, second) = (make_pg(&mut state, 1, &[1, 2, 3]), make_pg(&mut state, 1, &[2, 3, 4]));
     let gone = make_volume(&mut state, "gone");
+    let thrown = make_volume(&mut state, "thrown");
     let mut copy = state.clone();
     // What the copy does not know: a disk is away, a volume is deleted and two are made, of which one goes; a node comes.
     down(&mut state, 16);
     ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "gone".into(), trashed_ns: 0 }));
+    ok(&mut state, Command::TrashVolume(TrashVolume { name: "thrown".into() }));
     let made = make_volume(&mut state, "made");
     let third = make_pg(&mut state, made.get(), &[2, 3, 4]);
     let short = make_volume(&mut state, "short");
@@ -129,6 +131,7 @@ fn a_copy_takes_up_what_nodes_know_and_gives_no_number_again() {
         |state: &State| state.volumes().filter(|v| !v.deleted).map(|v| (v.id, v.name.clone())).collect::<Vec<_>>();
     assert_eq!(names(&copy), names(&state));
     assert!(copy.volume(gone).is_some_and(|volume| volume.deleted));
+    assert!(copy.volume(thrown).is_some_and(|volume| volume.trashed.is_some()), "it would be in use again");
     let partitions =
         |state: &State| state.partitions().filter(|p| !p.removed).map(|p| (p.id, p.volume)).collect::<Vec<_>>();
     assert_eq!(partitions(&copy), partitions(&state));

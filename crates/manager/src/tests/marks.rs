@@ -128,7 +128,7 @@ fn an_older_manager_is_added_anew_by_one_command() {
     let cluster = managers.cluster();
     let old = (managers.leader() + 1) % 3;
     managers.kill(old);
-    let copy = managers.copy_of(old);
+    let copies: Vec<_> = (0..4).map(|_| managers.copy_of(old)).collect();
     managers.restart(old, cluster);
     managers.set(&[("node_timeout", "30s")]);
     let number = old as u32 + 1;
@@ -138,14 +138,20 @@ fn an_older_manager_is_added_anew_by_one_command() {
         let status = managers.status();
         status.manager_members.iter().any(|m| m.node == number && m.lacks == 0).then_some(())
     });
-    managers.kill(old);
-    managers.put_back(old, copy);
-    managers.restart(old, cluster);
     let older = |managers: &Managers| {
         let health = managers.running[old].as_ref().expect("it runs").manager.health();
         health.err().filter(|why| why.contains("older copy of itself"))
     };
-    let why = eventually("it to be told", || older(&managers));
+    let term = |managers: &Managers| managers.status().term;
+    let told = copies.into_iter().find_map(|copy| {
+        let before = term(&managers);
+        managers.kill(old);
+        managers.put_back(old, copy);
+        managers.restart(old, cluster);
+        // A leader that is elected just then fills it before anybody can see it.
+        eventually("it to be told", || older(&managers).map(Some).or((term(&managers) != before).then_some(None)))
+    });
+    let why = told.expect("once in four times nobody is elected");
     assert!(why.contains(&format!("cairn admin manager renew {number}")), "{why}");
     let request = ChangeMembersRequest { add: vec![number], remove: vec![number], ..ChangeMembersRequest::default() };
     eventually("it to be taken out and in", || managers.try_call::<Empty>(Opcode::ChangeMembers, &request).ok());

@@ -56,6 +56,7 @@ fn numbers_that_may_have_been_given_are_skipped() {
     let mut d = Driver::on(first.restored());
     assert_eq!(first.create(ROOT, "forgotten", 0o644).unwrap().inode, before + 1);
     d.set_feature_level(5);
+    d.session = 2;
     for first in [1 << 32, 2 << 32, 3 << 32] {
         d.skip_inodes();
         let file = d.create(ROOT, &format!("file-{first}"), 0o644).unwrap().inode;
