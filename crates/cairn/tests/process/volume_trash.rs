@@ -73,8 +73,8 @@ fn a_deleted_volume_can_be_restored_for_a_time() {
     // Its time is over; or it is not waited for.
     let before = cluster.stored();
     assert!(before >= 6 << 20, "{before}");
-    cluster.ok(&["admin", "volume", "delete", "v2", "--yes"]);
     cluster.ok(&["admin", "config", "set", "trash_expiry=1s"]);
+    cluster.ok(&["admin", "volume", "delete", "v2", "--yes"]);
     eventually(&cluster, "the end of the volume", || volume(&cluster, "v2").is_none());
     eventually(&cluster, "its space", || cluster.stored() + (6 << 20) <= before);
     cluster.ok(&["admin", "config", "set", "trash_expiry=72h"]);
