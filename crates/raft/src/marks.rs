@@ -140,6 +140,8 @@ pub(crate) struct Gate {
     witnessed: bool,
     heard: BTreeSet<u64>,
     known: (Mark, Teller),
+    /// The highest of them with an entry of its term.
+    known_entry: Mark,
     left: (u64, Teller),
     accepted: bool,
     forgot: bool,
@@ -158,6 +160,7 @@ impl Gate {
             witnessed: false,
             heard: BTreeSet::new(),
             known: (written, Teller::Itself),
+            known_entry: if written.index > VOTED { written } else { Mark::default() },
             left: (0, Teller::Itself),
             accepted: false,
             forgot: false,
@@ -165,10 +168,10 @@ impl Gate {
         }
     }
 
-    /// It has this durably. A later term alone shows nothing: whoever leads in it may not have given it anything yet. Nor does a vote that
-    /// it gives while it is shut.
+    /// It has this durably. An older member has only got further with an entry of the leader's term: a later term, or a vote that it gives
+    /// all the same, shows nothing.
     pub fn attained(&mut self, mark: Mark, last: u64) {
-        if mark.index > VOTED || (mark.index == VOTED && self.shut(last).is_none()) {
+        if mark.index > VOTED || !matches!(self.shut(last), Some(Shut::Older { .. })) {
             self.own = self.own.max(mark);
         }
     }
@@ -185,12 +188,23 @@ impl Gate {
         }
     }
 
-    /// Whether it may vote although it is older: for a candidate that has everything which it is known to have acknowledged, in a later term
-    /// than any in which it is known to have voted.
-    pub fn may_elect(&self, candidate: Position, term: u64, last: u64) -> bool {
-        let known = self.known.0;
-        let has_all = (candidate.term, candidate.index) >= (known.term, known.index);
-        self.checked && self.left.0 <= last && has_all && term > known.term
+    /// Whether it may vote although it is older: for a candidate that has everything which this member is known to have acknowledged, and no
+    /// less than any other voter, each of which has answered since the start; in a later term than any in which this one is known to have voted.
+    /// What others know of this member alone is not enough: nobody but the other one who acknowledged it may know.
+    pub fn may_elect(
+        &self,
+        candidate: Position,
+        term: u64,
+        last: u64,
+        others: impl Iterator<Item = (u64, Mark)>,
+    ) -> bool {
+        let has = |mark: Mark| (candidate.term, candidate.index) >= (mark.term, mark.index);
+        let mut others = others;
+        self.checked
+            && self.left.0 <= last
+            && has(self.known_entry)
+            && term > self.known.0.term
+            && others.all(|(voter, mark)| self.heard.contains(&voter) && has(mark))
     }
 
     /// Whether the question is to be put (again).
@@ -204,7 +218,8 @@ impl Gate {
 
     /// A member answered, or cannot because it is of an earlier build.
     pub fn heard(&mut self, from: u64) {
-        if !self.checked {
+        // After it is checked, for elections of an older member.
+        if self.heard.len() < 2 * crate::members::MEMBERS_MAX {
             self.heard.insert(from);
         }
     }
@@ -213,6 +228,9 @@ impl Gate {
     pub fn known(&mut self, mark: Mark, by: Teller) {
         if mark > self.known.0 {
             self.known = (mark, by);
+        }
+        if mark.index > VOTED {
+            self.known_entry = self.known_entry.max(mark);
         }
     }
 
@@ -416,14 +434,40 @@ mod tests {
     #[test]
     fn an_older_member_elects_only_who_has_everything() {
         let at = |term, index| Position { index, term };
-        let mut gate = Gate::new(false, 0, mark(3, 7), mark(2, 6));
-        assert!(!gate.may_elect(at(3, 7), 4, 6), "others may know more of it");
+        let mut gate = Gate::new(false, 10, mark(3, 7), mark(2, 6));
+        let candidate = [(3, mark(2, 5))];
+        let elects =
+            |gate: &Gate, at, term, others: &[(u64, Mark)]| gate.may_elect(at, term, 6, others.iter().copied());
+        assert!(!elects(&gate, at(3, 7), 4, &candidate), "others may know more of it");
         (2..=3).for_each(|node| gate.heard(node));
         gate.settle(1, [&[1, 2, 3], &[]]);
-        assert!(gate.may_elect(at(3, 7), 4, 6) && gate.may_elect(at(4, 1), 5, 6));
-        assert!(!gate.may_elect(at(3, 6), 4, 6) && !gate.may_elect(at(2, 99), 4, 6), "it lacks entries");
-        assert!(!gate.may_elect(at(3, 7), 3, 6), "it may have voted for another one");
+        assert!(elects(&gate, at(3, 7), 4, &candidate) && elects(&gate, at(4, 1), 5, &candidate));
+        assert!(
+            !elects(&gate, at(3, 6), 4, &candidate) && !elects(&gate, at(2, 99), 4, &candidate),
+            "it lacks entries"
+        );
+        assert!(!elects(&gate, at(3, 7), 3, &candidate), "it may have voted for another one");
+        assert!(
+            !elects(&gate, at(3, 7), 4, &[(3, mark(3, 9))]),
+            "another one has more, which this one may have acknowledged"
+        );
+        assert!(!elects(&gate, at(3, 7), 4, &[(4, mark(2, 5))]), "one was not heard");
         gate.left(8, Teller::Witness);
-        assert!(!gate.may_elect(at(3, 7), 4, 6), "it is none of them");
+        assert!(!elects(&gate, at(3, 7), 4, &candidate), "it is none of them");
+    }
+
+    /// A healthy member would take what it did in this life for something that it has forgotten.
+    #[test]
+    fn what_it_did_since_it_started_shuts_nobody() {
+        let mut gate = Gate::new(false, 10, mark(3, 7), mark(3, 7));
+        // It follows a leader before it was compared.
+        gate.attained(mark(6, 1), 7);
+        gate.known(mark(6, 1), Teller::Member(NodeId(2)));
+        (2..=3).for_each(|node| gate.heard(node));
+        gate.settle(1, [&[1, 2, 3], &[]]);
+        assert_eq!(gate.shut(7), None);
+        gate.attained(mark(8, 0), 7);
+        gate.known(mark(8, 0), Teller::Witness);
+        assert_eq!(gate.shut(7), None);
     }
 }

@@ -53,8 +53,7 @@ impl GroupCore {
                 let silent = now < self.quiet_until || self.promise.forbids(from, now);
                 // A member that waits to be filled does not know of which group it is, or was.
                 let blank = self.node.store().conf().voters.is_empty();
-                let candidate = Position { index: message.index, term: message.log_term };
-                if blank || (silent && !forced) || !self.may_elect(candidate, term) {
+                if blank || (silent && !forced) || !self.may_elect(&message) {
                     return Ok(());
                 }
             }

@@ -31,10 +31,15 @@ impl GroupCore {
     }
 
     /// Whether this member gives its vote to whoever deserves it.
-    pub(super) fn may_elect(&self, candidate: Position, term: u64) -> bool {
+    pub(super) fn may_elect(&self, candidate: &Message) -> bool {
         match self.shut() {
             None => true,
-            Some(Shut::Older { .. }) => self.gate.may_elect(candidate, term, self.node.raft.raft_log.last_index()),
+            Some(Shut::Older { .. }) => {
+                let at = Position { index: candidate.index, term: candidate.log_term };
+                let others = self.voters().filter(|id| ![self.node.raft.id, candidate.from].contains(id));
+                let others = others.map(|id| (id, self.marks.get(&id).copied().unwrap_or_default()));
+                self.gate.may_elect(at, candidate.term, self.node.raft.raft_log.last_index(), others)
+            }
             Some(Shut::Checking | Shut::Left { .. }) => false,
         }
     }
@@ -57,7 +62,8 @@ impl GroupCore {
         self.gate.accept(shut);
         let others = self.marks.values().map(|mark| mark.term);
         let term = others.fold(self.gate.highest().term, u64::max);
-        self.raise_term(term);
+        // Beyond all: a leader that is there believes that this member has what it acknowledged in its term; the next one fills it.
+        self.raise_term(term.saturating_add(1));
         self.look_at_gate();
     }
 
@@ -94,8 +100,11 @@ impl GroupCore {
     }
 
     pub(super) fn recalled(&mut self) {
-        self.gate.recalled();
-        self.votes.recalled(self.node.raft.term);
+        // Whoever leads by now asks for itself.
+        if self.is_leader() {
+            self.gate.recalled();
+            self.votes.recalled(self.node.raft.term);
+        }
     }
 
     /// Goes on in this term, with nobody who leads; never back.
