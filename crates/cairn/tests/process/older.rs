@@ -102,8 +102,9 @@ fn what_was_overwritten_since_stays_when_two_of_three_disks_go_back() {
     ["data1", "data2"].iter().for_each(|data| cluster.launch(data));
     ["data1", "data2"].iter().for_each(|data| cluster.wait_ready(data));
     cluster.wait_healthy();
+    assert_eq!(cluster.ok(&["admin", "events", "--json"]).matches("disk-older").count(), 2, "both were noticed");
     for data in DATAS {
-        assert!(cluster.cairn(&["fs", "cat", "/early"]).stdout == expected, "without what {data} has");
+        assert!(cluster.cairn(&["fs", "cat", "/early"]).stdout == expected, "before {data} is killed");
         cluster.kill(data);
         eventually(&cluster, "the others to be read", || {
             cluster.cairn(&["--timeout", "5", "fs", "cat", "/early"]).stdout == expected
