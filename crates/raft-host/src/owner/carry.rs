@@ -27,14 +27,15 @@ struct Writes {
 }
 
 impl<S: StateMachine> Owner<S> {
-    /// Carries everything out. The lease comes first: a member that gave it up must not be seen to have it when its
-    /// messages arrive.
+    /// Carries everything out. A lease ends first: a member that gave it up must not be seen to have it when its messages
+    /// arrive. It begins last: what a new leader's state lacks is among the outputs.
     pub(super) fn carry_out(&mut self) {
         if self.failed {
             self.outputs.clear();
             return;
         }
-        self.parts.shared.set_lease(self.core.lease_until());
+        let same = self.leads && !self.outputs.iter().any(|output| matches!(output, Output::Role(_)));
+        self.parts.shared.set_lease(self.core.lease_until().filter(|_| same));
         if self.outputs.is_empty() {
             return self.publish_freshness();
         }
@@ -71,6 +72,9 @@ impl<S: StateMachine> Owner<S> {
             self.sm.applied_batch();
             self.allow_chain();
             self.parts.shared.set_applied(self.core.applied().index);
+        }
+        if self.leads && !self.failed {
+            self.parts.shared.set_lease(self.core.lease_until());
         }
         self.publish_freshness();
     }

@@ -221,13 +221,23 @@ pub(super) fn start_with(
     members: &[u32],
     padding: usize,
 ) -> Node {
+    let sm = Adder { padding, ..Adder::new(&Arc::default()) };
+    start_machine(disk, clock, switch, config, members, sm)
+}
+
+pub(super) fn start_machine(
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    switch: &Arc<Switch>,
+    config: HostConfig,
+    members: &[u32],
+    sm: Adder,
+) -> Node {
     let node = config.node;
     let port = Arc::new(Port { node, switch: switch.clone() });
     let rng = Arc::new(FastRng::from_os());
     let host = Arc::new(RaftHost::start(config, clock, rng, disk, port).unwrap());
-    let state = Arc::default();
-    let sm = Adder { padding, ..Adder::new(&state) };
-    let roles = sm.roles.clone();
+    let (state, roles) = (sm.state.clone(), sm.roles.clone());
     let members: Vec<NodeId> = members.iter().map(|&n| NodeId(n)).collect();
     let handle = host.open_group(GROUP, &members, sm).unwrap();
     switch.attach(node, &host);

@@ -4,8 +4,13 @@ use std::sync::Arc;
 
 use cairn_types::{GroupId, NodeId};
 
-use super::fixture::{Adder, Fate, GROUP, Node, Sum, Switch, config, start, wait_for};
+use super::fixture::{Adder, Fate, GROUP, Node, Sum, Switch, config, start, start_machine, wait_for};
 use crate::{HostConfig, HostError};
+
+fn start_adder(dir: &std::path::Path, sm: Adder) -> Node {
+    let disk = Arc::new(cairn_env::RealDisk::open(dir).unwrap());
+    start_machine(disk, Arc::new(cairn_env::RealClock), &Arc::new(Switch::default()), config(1), &[1], sm)
+}
 
 fn leader(dir: &std::path::Path) -> Node {
     let node = start(dir, &Arc::new(Switch::default()), config(1), &[1], 0);
@@ -27,6 +32,26 @@ fn proposals_survive_a_restart() {
     let state = node.state.lock().clone();
     assert_eq!(state, Sum { sum: 5050, count: 100, time: state.time });
     assert_eq!(node.add(1), Some(Fate::Done(5051)));
+}
+
+/// A read would miss what was acknowledged: a leader whose state machine is still taking entries from before has its lease already.
+#[test]
+fn nothing_is_read_before_all_is_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = leader(dir.path());
+    assert_eq!(node.add(7), Some(Fate::Done(7)));
+    drop(node);
+    let state = Arc::new(parking_lot::Mutex::new(Sum::default()));
+    let busy = state.lock();
+    let node = start_adder(dir.path(), Adder::new(&state));
+    let refused = (0..100).all(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        node.handle.read_permit().is_err()
+    });
+    drop(busy);
+    assert!(refused, "nothing was applied yet");
+    wait_for("a permit", || node.handle.read_permit().is_ok());
+    assert_eq!(state.lock().sum, 7);
 }
 
 /// The log would grow for ever, or the state be lost, if checkpoints did not replace it.
