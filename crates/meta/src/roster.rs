@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cairn_format::partition_list::{MEMBERS_MAX, PartitionEntry};
 use cairn_meta_core::{Namespace, NamespaceConfig};
@@ -51,6 +51,8 @@ pub(crate) struct Roster {
     duties: Mutex<BTreeMap<PartitionId, AbortHandle>>,
     /// Why partitions that should be open are not.
     failures: Mutex<BTreeMap<PartitionId, String>>,
+    /// The node stops: nothing is opened any more.
+    stopped: AtomicBool,
 }
 
 /// Partitions whose state is dropped, with the reason.
@@ -80,6 +82,7 @@ impl Roster {
             list: Mutex::new(parts.list),
             duties: Mutex::default(),
             failures: Mutex::default(),
+            stopped: AtomicBool::new(false),
         }
     }
 
@@ -102,6 +105,9 @@ impl Roster {
     /// Makes what is open agree with the map. Blocks; called from one thread at a time.
     pub(crate) fn reconcile(&self) {
         let mut list = self.list.lock();
+        if self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
         let (wanted, removed) = self.wanted();
         for (id, why) in removed {
             if list.get(id).is_some() {
@@ -214,9 +220,10 @@ impl Roster {
         }
     }
 
-    /// Closes everything; the files stay.
+    /// Closes everything for good; the files stay.
     pub(crate) fn close_all(&self) {
         let _list = self.list.lock();
+        self.stopped.store(true, Ordering::Relaxed);
         let ids: Vec<PartitionId> = self.open.read().keys().copied().collect();
         ids.into_iter().for_each(|id| self.close(id));
     }

@@ -27,7 +27,7 @@ use crate::stats::MetaStats;
 
 /// The meta role of a process.
 pub struct MetaServer {
-    roster: Arc<Roster>,
+    pub(crate) roster: Arc<Roster>,
     timings: MetaTimings,
     /// The map changed, or it is time to try again what failed.
     map_news: Arc<Notify>,

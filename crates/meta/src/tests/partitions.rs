@@ -1,5 +1,7 @@
 //! Partitions come and go with the map.
 
+use std::collections::BTreeMap;
+
 use cairn_node_agent::{Contributor, Registration};
 use cairn_types::{ErrorCode, Incarnation, NodeId, PartitionId};
 use cairn_wire::Opcode;
@@ -22,6 +24,17 @@ fn a_removed_partition_is_dropped_for_good() {
     assert_eq!(error.expect_err("gone").code, ErrorCode::UnknownPartition);
     cluster.kill(0);
     cluster.run(0);
+    assert!(cluster.meta(0).partition_reports().is_empty());
+}
+
+/// A map that comes while the node stops would open again what was closed a moment before, and say that it cannot.
+#[test]
+fn a_node_that_stops_opens_nothing() {
+    let cluster = Cluster::start(1);
+    cluster.caller(9).create("a").expect("created");
+    cluster.meta(0).roster.close_all();
+    cluster.meta(0).roster.reconcile();
+    assert_eq!(cluster.meta(0).failures(), BTreeMap::new());
     assert!(cluster.meta(0).partition_reports().is_empty());
 }
 
