@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::{AgentConfig, Contributor, NodeAgent, Registration};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
-const PATIENCE: Duration = Duration::from_secs(8);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct Desk {

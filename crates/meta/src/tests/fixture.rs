@@ -35,8 +35,8 @@ pub(super) const CLUSTER: ClusterId = ClusterId([7; 16]);
 pub(super) const VOLUME: u32 = 1;
 pub(super) const PARTITION: u32 = 5;
 pub(super) const PG: u32 = 3;
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-const CALL: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+const CALL: Duration = Duration::from_secs(60);
 
 /// Connects the hosts of one process.
 #[derive(Default)]

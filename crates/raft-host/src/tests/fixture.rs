@@ -249,7 +249,7 @@ impl Node {
     pub fn add(&self, number: u64) -> Option<Fate> {
         let (sender, receiver) = std::sync::mpsc::channel();
         self.handle.propose(number.to_le_bytes().to_vec(), sender).ok()?;
-        Some(receiver.recv_timeout(Duration::from_secs(10)).expect("every proposal has a fate"))
+        Some(receiver.recv_timeout(Duration::from_secs(60)).expect("every proposal has a fate"))
     }
 }
 

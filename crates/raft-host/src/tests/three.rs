@@ -100,7 +100,7 @@ fn a_member_left_behind_takes_over_a_checkpoint() {
     while done < 80 {
         let (sender, receiver) = std::sync::mpsc::channel();
         if trio.node(trio.leader()).handle.propose(large.clone(), sender).is_ok() {
-            let fate = receiver.recv_timeout(Duration::from_secs(30)).expect("every proposal has a fate");
+            let fate = receiver.recv_timeout(Duration::from_secs(60)).expect("every proposal has a fate");
             done += u32::from(matches!(fate, Fate::Done(_)));
         }
     }

@@ -23,7 +23,7 @@ use crate::{DataConfig, DataEnv, DataServer, DiskConfig};
 pub(super) const CLUSTER: ClusterId = ClusterId([3; 16]);
 pub(super) const PG: u32 = 5;
 pub(super) const SESSION: u64 = 77;
-const PATIENCE: Duration = Duration::from_secs(8);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a test changes in the configuration of all nodes.
 pub(super) type Tune = fn(&mut DataConfig);
