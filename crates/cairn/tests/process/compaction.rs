@@ -2,6 +2,7 @@
 use crate::disks::chunk_use;
 use crate::support::{Cluster, Shape};
 use crate::trees::noise;
+use crate::wait::LIMIT;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ fn little_is_left_and_takes_little() {
     while chunk_use(&cluster).1 > most {
         let (count, bytes) = chunk_use(&cluster);
         assert!(
-            started.elapsed() < Duration::from_secs(300),
+            started.elapsed() < 2 * LIMIT,
             "{count} chunks take {bytes} bytes, of which {live} live"
         );
         // Moves are under way: chunks went, or came.
