@@ -185,6 +185,11 @@ pub(crate) struct Inherited {
     default: Option<Vec<u8>>,
 }
 
+/// Whether an attribute of this name is an access control list.
+pub(crate) fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS || name == DEFAULT
+}
+
 impl Namespace {
     #[cold]
     pub(crate) fn acl_allows(&self, id: u64, inode: &Inode, who: &Who<'_>, mask: u16) -> bool {

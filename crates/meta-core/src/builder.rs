@@ -7,6 +7,7 @@ use crate::snapshot::{
     HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS, VERSION,
     VERSION_LEVEL,
 };
+use crate::tx::TxTable;
 use cairn_tree::{LeafPage, TreeBuilder, TreeError};
 use std::collections::BTreeMap;
 
@@ -124,6 +125,7 @@ impl NamespaceBuilder {
         let mut namespace = Namespace {
             volume: header.volume,
             partition: header.partition,
+            inode_first: 1,
             inode_last,
             inode_next,
             free_next,
@@ -145,6 +147,7 @@ impl NamespaceBuilder {
             released_locks: Vec::new(),
             wanted_leases: Vec::new(),
             grown: Vec::new(),
+            txs: TxTable::default(),
             tree,
             sessions: self.sessions,
             scratch: Scratch::default(),
@@ -159,6 +162,8 @@ impl NamespaceBuilder {
         namespace.recount_locks().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "the volume's quota" };
         namespace.recount_quotas().map_err(|_| malformed)?;
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of operations across partitions" };
+        namespace.recount_txs().map_err(|_| malformed)?;
         Ok(namespace)
     }
 }

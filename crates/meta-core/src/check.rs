@@ -2,13 +2,14 @@
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord, ShareRecord};
+use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord, ShareRecord, TxLock};
 use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};
 use crate::namespace::Namespace;
 use crate::quota::decode_recount;
 use crate::shares::places;
 use crate::stripe_set::{Columns, decode_part};
+use crate::tx::{TxId, decode_decided, decode_first};
 use cairn_types::{ExtentKind, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +55,8 @@ struct Found {
     session_locks: BTreeMap<(u64, u64), u64>,
     free: BTreeSet<(u32, u32, u64)>,
     free_records: u64,
+    tx_locks: BTreeMap<TxId, TxLock>,
+    first: u64,
     /// In the order of their blocks.
     shares: Vec<ShareRecord>,
 }
@@ -68,6 +71,7 @@ impl Namespace {
         self.check_shares(&found)?;
         self.check_locks(&found)?;
         self.check_quotas(&found)?;
+        self.check_txs(&found)?;
         self.check_counters(&found)
     }
 
@@ -90,7 +94,9 @@ impl Namespace {
                 return Err(broken(id, rule.into()));
             }
             if !inode.is_dir() {
-                ensure(inode.nlink as usize == names.len(), id, "nlink is not the number of its names")?;
+                // Some of its names may be in other partitions.
+                let some = self.is_one_of_several() && names.len() < inode.nlink as usize;
+                ensure(some || inode.nlink as usize == names.len(), id, "nlink is not the number of its names")?;
                 ensure(!inode.unnamed || inode.nlink == 0, id, "has a name and counts as unnamed")?;
                 ensure(found.targets.contains(&id) == inode.is_symlink(), id, "links have targets, others have none")?;
                 continue;
@@ -102,13 +108,15 @@ impl Namespace {
             } else if inode.nlink == 0 {
                 ensure(names.is_empty() && inode.parent == 0, id, "a removed directory has a name or a parent")?;
                 continue;
+            } else if !self.is_own(inode.parent) {
+                ensure(names.is_empty(), id, "a directory of another partition's directory has a name here")?;
             } else {
                 ensure(names == [inode.parent], id, "a directory has one name, in its parent")?;
             }
             ensure(u64::from(inode.nlink) == 2 + below, id, "nlink is not 2 + subdirectories")?;
         }
         for (id, parents) in &found.names {
-            ensure(found.inodes.contains_key(id), *id, "has a name and no attributes")?;
+            ensure(found.inodes.contains_key(id) || !self.is_own(*id), *id, "has a name and no attributes")?;
             let all_dirs = parents.iter().all(|p| found.inodes.get(p).is_some_and(Inode::is_dir));
             ensure(all_dirs, *id, "has a name in what is no directory")?;
         }
@@ -121,6 +129,9 @@ impl Namespace {
             let (mut at, mut steps, mut above) = (id, 0, inode);
             while at != InodeId::ROOT.0 && above.nlink > 0 {
                 at = above.parent;
+                if !self.is_own(at) {
+                    break;
+                }
                 steps += 1;
                 ensure(steps <= directories, id, "is in a cycle of directories")?;
                 above = found.inodes.get(&at).ok_or_else(|| broken(id, "its parent does not exist".into()))?;
@@ -134,8 +145,9 @@ impl Namespace {
             let is_held = found.holds.range((*id, 0)..=(*id, u64::MAX)).next().is_some();
             let is_dead = found.dead.contains_key(id);
             let is_deferred = found.deferrals.range((*id, 0)..=(*id, u64::MAX)).next().is_some();
+            let is_locked = self.txs.is_locked(*id);
             ensure(
-                inode.nlink > 0 || is_held || is_dead || is_deferred,
+                inode.nlink > 0 || is_held || is_dead || is_deferred || is_locked,
                 *id,
                 "has no name, no holder, and is not reclaimed",
             )?;
@@ -264,6 +276,17 @@ impl Namespace {
             ensure(sums(&sum) == sums(record), *quota, &rule)?;
         }
         if found.recounts.is_empty() { check_counted_by_directory(found) } else { Ok(()) }
+    }
+
+    fn check_txs(&self, found: &Found) -> Result<(), Violation> {
+        ensure(self.txs.holds(&found.tx_locks), 0, "locks of operations across partitions are kept wrong")?;
+        let kept = (self.inode_first > 1).then_some(self.inode_first).unwrap_or_default();
+        ensure(found.first == kept, 0, "the first inode id is kept wrong")?;
+        ensure(self.txs.guests.is_empty(), 0, "inodes of other partitions were left here")?;
+        for id in found.inodes.keys().chain(&found.owners) {
+            ensure(self.is_own(*id), *id, "is of another partition")?;
+        }
+        Ok(())
     }
 
     fn check_locks(&self, found: &Found) -> Result<(), Violation> {
@@ -409,6 +432,14 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         }
         Kind::DeadSession => {
             found.dead_sessions.insert(key::number(suffix)?);
+        }
+        Kind::FirstInode => found.first = decode_first(value).filter(|_| suffix.is_empty())?,
+        Kind::TxLock => {
+            found.tx_locks.insert(key::tx_of_lock(suffix)?, TxLock::decode(value)?);
+        }
+        Kind::TxDecision => {
+            key::tx_of_decision(suffix)?;
+            decode_decided(value)?;
         }
         Kind::Share => found.shares.push(ShareRecord::decode(key::share_parts(suffix)?, value)?),
         _ => return None,

@@ -139,7 +139,7 @@ impl Namespace {
         })?;
         let lost = self.remove_behind(id, mark, &stale)?;
         if lost > 0 {
-            let mut inode = self.inode(id)?;
+            let mut inode = self.stored_inode(id)?;
             self.lose_stored(&mut inode, lost);
             self.put_inode(id, &inode);
         }

@@ -85,8 +85,13 @@ impl Namespace {
         records
     }
 
-    /// True when any session holds the inode.
+    /// True when any session holds the inode, or an operation across partitions has locked it.
     pub(crate) fn is_held(&self, inode: u64) -> bool {
+        self.txs.is_locked(inode) || self.has_hold(inode)
+    }
+
+    /// True when any session holds the inode.
+    pub(crate) fn has_hold(&self, inode: u64) -> bool {
         self.counters.holds > 0 && {
             let prefix = key::prefix(inode, Kind::Hold);
             let mut cursor = self.tree.cursor();
@@ -123,7 +128,7 @@ impl Namespace {
         if self.hold_of(session, inode).is_none() {
             return Ok(false);
         }
-        let mut attributes = self.inode(inode)?;
+        let mut attributes = self.stored_inode(inode)?;
         if attributes.lease.is_some_and(|lease| lease.session == session) {
             self.lose_lease(inode, &mut attributes, session);
         }
@@ -143,7 +148,8 @@ impl Namespace {
 
     /// Stores a file whose number of links changed; without links and holders it goes.
     pub(crate) fn put_or_bury(&mut self, inode: u64, attributes: &Inode) -> Result<()> {
-        if attributes.nlink > 0 {
+        // Whoever has it is told, and does the rest.
+        if attributes.nlink > 0 || self.txs.is_guest(inode) {
             self.put_inode(inode, attributes);
             return Ok(());
         }
@@ -203,6 +209,9 @@ impl Namespace {
 
     /// Puts an inode into the list of the dead. Its attributes with nlink 0 are stored by the caller.
     pub(crate) fn list_dead(&mut self, inode: u64, attributes: &Inode) {
+        if self.txs.is_guest(inode) {
+            return;
+        }
         let value = if attributes.is_dir() { &DEAD_DIRECTORY } else { &DEAD_FILE };
         let is_new = self.tree.put(key::dead_inode(inode).as_bytes(), value);
         assert!(is_new, "inode {inode} dies once");
@@ -239,7 +248,7 @@ impl Namespace {
             if let Some(session) = self.first_listed(Kind::DeadSession) {
                 self.release_dead_session(session, &mut budget)?;
             } else if let Some(inode) = self.first_listed(Kind::DeadInode) {
-                let attributes = self.inode(inode)?;
+                let attributes = self.stored_inode(inode)?;
                 if attributes.is_dir() {
                     self.reclaim_directory(inode, attributes, &mut budget)?;
                 } else {
@@ -350,7 +359,7 @@ impl Namespace {
     }
 
     fn unlink_dead_entry(&mut self, dentry: Dentry) -> Result<()> {
-        let mut child = self.inode(dentry.inode)?;
+        let mut child = self.stored_inode(dentry.inode)?;
         child.touch(self.time);
         if child.is_dir() {
             child.nlink = 0;

@@ -135,7 +135,7 @@ impl Namespace {
         let Some((number, inode)) = self.first_deferred_death().filter(|(number, _)| *number <= to) else {
             return Ok(false);
         };
-        let attributes = self.inode(inode)?;
+        let attributes = self.stored_inode(inode)?;
         self.tree.remove(key::deferred(number, inode).as_bytes());
         let had = self.tree.remove(key::deferral(inode).as_bytes());
         assert!(had, "inode {inode} was listed as deferred");

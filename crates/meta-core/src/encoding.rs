@@ -10,6 +10,7 @@ mod inode;
 mod lock;
 mod quota;
 mod share;
+mod tx_lock;
 pub(crate) mod varint;
 
 pub use dentry::Dentry;
@@ -20,6 +21,7 @@ pub use inode::{Inode, NodeType, OverwriteLease, Volatile};
 pub use lock::{LOCK_END, LockRange};
 pub use quota::QuotaRecord;
 pub use share::ShareRecord;
+pub use tx_lock::TxLock;
 pub(crate) use varint::Cursor;
 
 #[cfg(test)]

@@ -51,6 +51,12 @@ impl OpError {
         ErrorCode::LeaseHeld,
         "the file was closed before all of it was durable, which it is in some seconds; repeat in a moment",
     );
+    pub const LOCKED: Self = Self::new(
+        ErrorCode::LeaseHeld,
+        "the inode is part of an operation across partitions that is being decided; repeat in a moment",
+    );
+    pub const FOREIGN: Self =
+        Self::new(ErrorCode::CrossVolume, "an inode of another partition, for which this operation is not prepared");
     pub const BAD_REQUEST: Self = Self::new(ErrorCode::BadRequest, "the message cannot be decoded");
     pub const DAMAGED: Self =
         Self::new(ErrorCode::Internal, "a metadata record cannot be decoded; restore the partition from a replica");

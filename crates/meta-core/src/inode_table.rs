@@ -36,6 +36,11 @@ impl Inode {
         }
     }
 
+    /// A directory with directories in it.
+    pub(crate) fn has_subdirectories(&self) -> bool {
+        self.is_dir() && self.nlink > 2
+    }
+
     /// Attributes changed.
     pub(crate) const fn touch(&mut self, now: u64) {
         self.ctime = now;
@@ -69,18 +74,45 @@ pub(crate) fn layout_or(asked: u64, inherited: u64) -> Result<u64> {
 }
 
 impl Namespace {
-    /// Attributes of an inode, dead or alive.
+    /// Attributes of an inode, dead or alive, for an operation: refused while one across partitions has locked it.
     #[inline]
     pub(crate) fn inode(&self, id: u64) -> Result<Inode> {
-        let value = self.tree.get(key::attributes(id).as_bytes()).ok_or(OpError::STALE)?;
+        if self.txs.is_locked(id) {
+            return Err(OpError::LOCKED);
+        }
+        self.stored_inode(id)
+    }
+
+    /// The same for what is no operation: locked or not.
+    #[inline]
+    pub(crate) fn stored_inode(&self, id: u64) -> Result<Inode> {
+        let value = self.tree.get(key::attributes(id).as_bytes());
+        let value = value.ok_or_else(|| match self.is_own(id) || self.txs.is_gone(id) {
+            true => OpError::STALE,
+            false => OpError::FOREIGN,
+        })?;
         Inode::decode(value).ok_or(OpError::DAMAGED)
+    }
+
+    /// Whether this partition gives out, or has given out, an id.
+    #[inline]
+    pub(crate) const fn is_own(&self, id: u64) -> bool {
+        self.inode_first <= id && id <= self.inode_last
+    }
+
+    /// Whether the volume may have inodes of other partitions.
+    #[inline]
+    pub(crate) const fn is_one_of_several(&self) -> bool {
+        self.inode_first > InodeId::ROOT.0 || self.inode_last < u64::MAX
     }
 
     /// Attributes of an inode that has a name, is held, or may be open by a reader.
     #[inline]
     pub(crate) fn live_inode(&self, id: u64) -> Result<Inode> {
         let inode = self.inode(id)?;
-        if inode.nlink == 0 && !self.is_held(id) && !self.is_deferred(id) { Err(OpError::STALE) } else { Ok(inode) }
+        // Of one that another partition has prepared that one has seen that it lives.
+        let lives = inode.nlink > 0 || self.is_held(id) || self.is_deferred(id) || self.txs.is_guest(id);
+        if lives { Ok(inode) } else { Err(OpError::STALE) }
     }
 
     /// A directory that is part of the tree.
@@ -90,10 +122,13 @@ impl Namespace {
         if !inode.is_dir() {
             return Err(OpError::NOT_DIRECTORY);
         }
-        if inode.nlink == 0 || (self.counters.dead_directories > 0 && self.is_below_dead(&inode)) {
-            return Err(OpError::REMOVED);
-        }
-        Ok(inode)
+        if self.is_removed(&inode) { Err(OpError::REMOVED) } else { Ok(inode) }
+    }
+
+    /// True for a directory that was removed, or one above it with all that was in it.
+    #[inline]
+    pub(crate) fn is_removed(&self, directory: &Inode) -> bool {
+        directory.nlink == 0 || (self.counters.dead_directories > 0 && self.is_below_dead(directory))
     }
 
     /// A directory that `who` may search.
@@ -108,7 +143,7 @@ impl Namespace {
     fn is_below_dead(&self, directory: &Inode) -> bool {
         let mut at = directory.parent;
         while at != InodeId::ROOT.0 {
-            match self.inode(at) {
+            match self.stored_inode(at) {
                 Ok(above) if above.nlink > 0 => at = above.parent,
                 Ok(_) => return true,
                 // Not here: it belongs to another partition.
@@ -125,7 +160,7 @@ impl Namespace {
             if at == InodeId::ROOT.0 {
                 return Ok(false);
             }
-            at = self.inode(at)?.parent;
+            at = self.stored_inode(at)?.parent;
         }
         Ok(true)
     }
@@ -205,6 +240,9 @@ impl Namespace {
     /// The id that the next new inode gets.
     #[inline]
     pub(crate) fn next_inode(&self) -> Result<u64> {
+        if let Some(given) = self.txs.new_guest() {
+            return Ok(given);
+        }
         if self.inode_next == 0 || self.inode_next > self.inode_last {
             return Err(OpError::new(ErrorCode::NoSpace, "the partition has given out all its inode ids"));
         }
@@ -222,6 +260,9 @@ impl Namespace {
     /// Stores a new inode under the id of [`Namespace::next_inode`].
     #[inline]
     pub(crate) fn add_inode(&mut self, id: u64, inode: &Inode) {
+        if self.txs.is_guest(id) {
+            return self.put_inode(id, inode);
+        }
         assert!(id == self.inode_next, "inode ids are given in order");
         self.inode_next = self.inode_next.wrapping_add(1);
         self.put_inode(id, inode);

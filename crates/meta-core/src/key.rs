@@ -30,11 +30,15 @@
 //! | 0x8b recount | directory, u64 big-endian | 0x10, then the last name that was counted: see `quota` |
 //! | 0x8c share | placement group, index, first block, each u32 big-endian | [`crate::encoding::ShareRecord`] |
 //! | 0x8d volatile | inode, u64 big-endian | 0x10: see `volatile` |
+//! | 0x8e first inode | nothing | 0x10, then the first inode id of the partition, a varint; absent: 1 |
+//! | 0x8f tx lock | partition (u32), term, number (u64), big-endian | [`crate::encoding::TxLock`] |
+//! | 0x90 tx decision | term, number, both u64 big-endian | 0x10, then a `TxDecided` |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
 
 use crate::locks::Owner;
+use crate::tx::TxId;
 
 /// Bytes of inode and kind.
 const HEAD: usize = 9;
@@ -69,6 +73,9 @@ pub enum Kind {
     Recount = 0x8b,
     Share = 0x8c,
     Volatile = 0x8d,
+    FirstInode = 0x8e,
+    TxLock = 0x8f,
+    TxDecision = 0x90,
 }
 
 impl Kind {
@@ -96,6 +103,9 @@ impl Kind {
             0x8b => Kind::Recount,
             0x8c => Kind::Share,
             0x8d => Kind::Volatile,
+            0x8e => Kind::FirstInode,
+            0x8f => Kind::TxLock,
+            0x90 => Kind::TxDecision,
             _ => return None,
         })
     }
@@ -237,6 +247,35 @@ pub fn recount(directory: u64) -> Key<NUMBERED> {
 /// That a file has volatile bytes.
 pub fn volatile(inode: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::Volatile).with(&inode.to_be_bytes())
+}
+
+pub fn first_inode() -> Key<HEAD> {
+    Key::new(0, Kind::FirstInode)
+}
+
+/// Inodes that an operation across partitions has locked here.
+pub fn tx_lock(tx: TxId) -> Key<29> {
+    let key = Key::new(0, Kind::TxLock).with(&tx.partition.to_be_bytes());
+    key.with(&tx.term.to_be_bytes()).with(&tx.number.to_be_bytes())
+}
+
+/// The operation in the suffix of a lock's key.
+pub fn tx_of_lock(suffix: &[u8]) -> Option<TxId> {
+    let (partition, rest) = suffix.split_first_chunk::<4>()?;
+    let ([term, number], []) = rest.as_chunks::<8>() else { return None };
+    let [term, number] = [term, number].map(|bytes| u64::from_be_bytes(*bytes));
+    Some(TxId { partition: u32::from_be_bytes(*partition), term, number })
+}
+
+/// What an operation that this partition decided did to others.
+pub fn tx_decision(term: u64, number: u64) -> Key<25> {
+    Key::new(0, Kind::TxDecision).with(&term.to_be_bytes()).with(&number.to_be_bytes())
+}
+
+/// Term and number in the suffix of a decision's key.
+pub fn tx_of_decision(suffix: &[u8]) -> Option<(u64, u64)> {
+    let ([term, number], []) = suffix.as_chunks::<8>() else { return None };
+    Some((u64::from_be_bytes(*term), u64::from_be_bytes(*number)))
 }
 
 /// Prefix of the shared blocks of a chunk.

@@ -51,6 +51,8 @@ mod shares;
 mod snapshot;
 mod stripe_set;
 mod trash;
+mod tx;
+mod tx_guests;
 mod volatile;
 mod writer_session;
 
@@ -72,4 +74,6 @@ pub use presence::{Copy, Presence, Shortage};
 pub use session::SessionState;
 pub use snapshot::{NamespaceSnapshot, SnapshotPages};
 pub use trash::TRASH;
+pub use tx::{MOVES, Outcome, TxId};
+pub use tx_guests::TxWants;
 pub use volatile::{VolatileFile, VolatilePart};

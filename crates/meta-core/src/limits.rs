@@ -52,3 +52,5 @@ pub const LOCKS_SESSION_MAX: usize = 64 << 10;
 pub const XATTR_TOTAL_MAX: usize = 256 << 10;
 /// Names of all extended attributes of an inode with one byte each, as in `XATTR_LIST_MAX`.
 pub const XATTR_NAMES_MAX: usize = 64 << 10;
+/// Most inodes of one partition that an operation across partitions locks.
+pub const TX_INODES_MAX: usize = 16;

@@ -79,7 +79,7 @@ impl Namespace {
     }
 
     fn mend_links(&mut self, id: u64, change: i64) {
-        if let Ok(mut inode) = self.inode(id)
+        if let Ok(mut inode) = self.stored_inode(id)
             && let Ok(links) = u32::try_from(i64::from(inode.nlink) + change)
             && links > 0
         {
@@ -91,7 +91,7 @@ impl Namespace {
 
     /// Gives an inode without names one.
     fn adopt(&mut self, id: u64) -> Result<()> {
-        let Ok(mut inode) = self.inode(id) else { return Ok(()) };
+        let Ok(mut inode) = self.stored_inode(id) else { return Ok(()) };
         let name = format!("#{id}").into_bytes();
         if id == InodeId::ROOT.0 || self.is_gone_or_going(id) {
             return Ok(());
@@ -100,7 +100,7 @@ impl Namespace {
         if self.dentry(place, &name)?.is_some() {
             return Ok(());
         }
-        let mut directory = self.inode(place)?;
+        let mut directory = self.stored_inode(place)?;
         if inode.is_dir() {
             inode.parent = place;
             inode.nlink = inode.nlink.max(2);
@@ -130,7 +130,7 @@ impl Namespace {
         if let Some(dentry) = self.dentry(InodeId::ROOT.0, LOST_AND_FOUND)? {
             return Ok(dentry.is_dir().then_some(dentry.inode));
         }
-        let (Ok(mut root), Ok(id)) = (self.inode(InodeId::ROOT.0), self.next_inode()) else { return Ok(None) };
+        let (Ok(mut root), Ok(id)) = (self.stored_inode(InodeId::ROOT.0), self.next_inode()) else { return Ok(None) };
         let inode = Inode {
             mode: NodeType::Directory as u16 | 0o700,
             nlink: 2,

@@ -4,6 +4,7 @@ use crate::encoding::{Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::message::request::{Header, SetDeferral, SetFeatureLevel, Who};
 use crate::session::{Gate, SessionState, SessionTable};
+use crate::tx::TxTable;
 use cairn_tree::Tree;
 use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime};
 use cairn_wire::Opcode;
@@ -58,6 +59,7 @@ impl NamespaceConfig {
 pub struct Namespace {
     pub(crate) volume: u32,
     pub(crate) partition: u32,
+    pub(crate) inode_first: u64,
     pub(crate) inode_last: u64,
     /// The next inode id to give; past `inode_last` (or 0 after the last u64) when there is none left.
     pub(crate) inode_next: u64,
@@ -94,6 +96,8 @@ pub struct Namespace {
     pub(crate) wanted_leases: Vec<(u64, u64)>,
     /// Files that got extents since somebody asked. No state.
     pub(crate) grown: Vec<(u64, u64)>,
+    /// Operations across partitions; found again when a checkpoint is loaded.
+    pub(crate) txs: TxTable,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
@@ -125,6 +129,7 @@ impl Namespace {
         let mut namespace = Namespace {
             volume: config.volume.0,
             partition: config.partition.0,
+            inode_first: first.max(1),
             inode_last: last,
             inode_next: if has_root { InodeId::ROOT.0 + 1 } else { first.max(1) },
             free_next: 1,
@@ -146,10 +151,12 @@ impl Namespace {
             released_locks: Vec::new(),
             wanted_leases: Vec::new(),
             grown: Vec::new(),
+            txs: TxTable::default(),
             tree: Tree::new(),
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
         };
+        namespace.put_first_inode();
         if has_root {
             let root = Inode {
                 mode: NodeType::Directory as u16 | config.root_mode & 0o7777,
@@ -171,7 +178,7 @@ impl Namespace {
     ///
     /// An error means that nothing was changed. It is kept like any answer, with these exceptions, which leave the
     /// sequence number unused: `BadRequest`, `UnknownOperation`, `UnknownPartition`, `BadSequence`, `SessionEnded`,
-    /// `Overloaded`, `LeaseHeld`.
+    /// `Overloaded`, `LeaseHeld`, and what [`Namespace::is_prepared_anew`].
     pub fn apply(
         &mut self,
         at: AppliedAt,
@@ -182,9 +189,23 @@ impl Namespace {
         self.applied = at.index;
         // The leader's clock may have stepped back between two entries; times in the namespace never do.
         self.time = self.time.max(at.time.0);
-        if opcode.is_internal() {
-            return self.apply_internal(opcode, request).map_err(OpError::to_wire);
+        match opcode {
+            Opcode::TxPrepare => return self.tx_prepare(request, out).map_err(OpError::to_wire),
+            Opcode::TxDecide => return self.tx_decide(request, out),
+            _ if opcode.is_internal() => return self.apply_internal(opcode, request).map_err(OpError::to_wire),
+            _ => {}
         }
+        self.apply_once(opcode, request, out, |_| ())
+    }
+
+    /// Executes a client's request if it was not before; `done` follows if it was done now.
+    pub(crate) fn apply_once(
+        &mut self,
+        opcode: Opcode,
+        request: &[u8],
+        out: &mut Vec<u8>,
+        done: impl FnOnce(&mut Self),
+    ) -> std::result::Result<(), WireError> {
         let header = self.header(request).map_err(OpError::to_wire)?;
         match opcode {
             Opcode::EndSession => {
@@ -202,10 +223,13 @@ impl Namespace {
         let start = out.len();
         let result = self.mutate(opcode, &context, request, out);
         match result {
-            Ok(()) => self.sessions.keep_answer(header.session, header.slot, header.sequence, &out[start..]),
+            Ok(()) => {
+                self.sessions.keep_answer(header.session, header.slot, header.sequence, &out[start..]);
+                done(self);
+            }
             Err(error) => {
                 out.truncate(start);
-                if !leaves_number_unused(error.code) {
+                if !leaves_number_unused(error) {
                     self.sessions.keep_error(header.session, header.slot, header.sequence, error);
                 }
             }
@@ -291,6 +315,8 @@ impl Namespace {
                 Ok(())
             }
             Opcode::EndVolatile => self.end_volatile(request),
+            Opcode::TxFinish => self.tx_finish(request),
+            Opcode::TxDone => self.tx_done(request),
             Opcode::SkipInodes => {
                 self.skip_inodes();
                 Ok(())
@@ -316,8 +342,9 @@ impl Namespace {
 }
 
 /// Errors of requests that may be sent again under the same number and are looked at anew then.
-const fn leaves_number_unused(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::BadRequest | ErrorCode::UnknownOperation | ErrorCode::Overloaded | ErrorCode::LeaseHeld)
+fn leaves_number_unused(error: OpError) -> bool {
+    use ErrorCode::{BadRequest, LeaseHeld, Overloaded, UnknownOperation};
+    matches!(error.code, BadRequest | UnknownOperation | Overloaded | LeaseHeld) || error == OpError::FOREIGN
 }
 
 /// Facts for the server around it.

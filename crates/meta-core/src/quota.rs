@@ -222,6 +222,12 @@ impl Namespace {
     /// Whether an inode may come to be counted by `quota`, and by what is around it. A directory counts as one inode; what
     /// is in it is counted over behind.
     pub(crate) fn check_quota_move(&self, id: u64, inode: &Inode, quota: u64) -> Result<()> {
+        if self.txs.is_deciding() && (inode.quota != 0 || quota != 0) {
+            return Err(OpError::new(
+                ErrorCode::CrossVolume,
+                "a quota counts one of the directories, and what it counts stays in one partition; copy instead",
+            ));
+        }
         let from = self.counted_by(id, inode);
         if from == quota {
             return Ok(());
@@ -288,7 +294,7 @@ impl Namespace {
         }
         let id = self.first_listed(Kind::Recount).ok_or(OpError::DAMAGED)?;
         budget.take_inode();
-        let directory = match self.inode(id) {
+        let directory = match self.stored_inode(id) {
             Ok(directory) if directory.is_dir() && directory.nlink > 0 => directory,
             Ok(_) | Err(OpError::STALE) => {
                 self.unlist_recount(id);
@@ -306,7 +312,7 @@ impl Namespace {
         let value = [&[TAG], last.as_slice()].concat();
         self.tree.put(key::recount(id).as_bytes(), &value);
         for (_, dentry) in &entries {
-            let mut child = self.inode(dentry.inode)?;
+            let mut child = self.stored_inode(dentry.inode)?;
             if self.counted_by(dentry.inode, &child) != directory.quota {
                 self.move_to_quota(dentry.inode, &mut child, directory.quota);
                 self.put_inode(dentry.inode, &child);

@@ -89,7 +89,12 @@ impl Namespace {
         let request = ExpireTrash::decode(request)?;
         let up_to = if request.up_to_ns == 0 { self.time } else { self.time.min(request.up_to_ns) };
         for Due { user, name, dentry } in self.due_buckets(up_to, BUCKETS_ENTRY)? {
-            let (mut directory, mut victim) = (self.inode(user)?, self.inode(dentry.inode)?);
+            let (mut directory, mut victim) = match (self.inode(user), self.inode(dentry.inode)) {
+                (Ok(directory), Ok(victim)) => (directory, victim),
+                // Those of other partitions take more than an entry of this one's log.
+                (Err(OpError::LOCKED | OpError::FOREIGN), _) | (_, Err(OpError::LOCKED | OpError::FOREIGN)) => continue,
+                (Err(error), _) | (_, Err(error)) => return Err(error),
+            };
             self.remove_dentry(user, &name);
             directory.size -= 1;
             directory.nlink -= u32::from(victim.is_dir());

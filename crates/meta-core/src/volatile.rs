@@ -232,7 +232,7 @@ impl Namespace {
         if self.volatiles == 0 {
             return false;
         }
-        let Some(volatile) = self.inode(inode).ok().and_then(|inode| inode.volatile) else { return false };
+        let Some(volatile) = self.stored_inode(inode).ok().and_then(|inode| inode.volatile) else { return false };
         let mut meets = false;
         let read = self.visit_extents(inode, offset, offset.saturating_add(1), |extent| {
             meets = extent.file_offset < volatile.to && extent.end() > volatile.from;

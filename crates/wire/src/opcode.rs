@@ -140,6 +140,10 @@ opcodes! {
     SetFeatureLevel = 0x0587, meta::SetFeatureLevel => common::Empty;
     EndVolatile = 0x0588, meta::EndVolatile => common::Empty;
     SkipInodes = 0x0589, meta::SkipInodes => common::Empty;
+    TxPrepare = 0x058a, meta::TxPrepare => meta::TxPrepared;
+    TxDecide = 0x058b, meta::TxDecide => common::Empty;
+    TxFinish = 0x058c, meta::TxFinish => common::Empty;
+    TxDone = 0x058d, meta::TxDone => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
@@ -202,7 +206,7 @@ impl Opcode {
             Self::SetFeatureLevel => 1,
             Self::PublishVolatile | Self::NoteDurable | Self::EndVolatile => 2,
             Self::PublishAttributes => 4,
-            Self::SkipInodes => 5,
+            Self::SkipInodes | Self::TxPrepare | Self::TxDecide | Self::TxFinish | Self::TxDone => 5,
             _ => 0,
         }
     }

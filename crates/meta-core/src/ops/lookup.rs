@@ -1,5 +1,6 @@
-//! Lookup: the attributes behind a name. `.` and `..` are answered too.
-use crate::encoding::Inode;
+//! Lookup: the attributes behind a name. `.` and `..` are answered too. Of an inode of another partition only id and type are
+//! answered: the rest is asked for there.
+use crate::encoding::{Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;
 use crate::message::request::{self, Who};
@@ -23,14 +24,18 @@ impl Namespace {
     /// The inode behind a name in a directory.
     #[inline]
     pub(crate) fn step(&self, id: u64, directory: &Inode, name: &[u8]) -> Result<Option<(u64, Inode)>> {
-        let next = match name {
+        let (next, d_type) = match name {
             b"." => return Ok(Some((id, *directory))),
-            b".." => directory.parent,
+            b".." => (directory.parent, NodeType::Directory as u16 >> 12),
             _ => match self.dentry(id, name)? {
-                Some(dentry) => dentry.inode,
+                Some(dentry) => (dentry.inode, u16::from(dentry.d_type)),
                 None => return Ok(None),
             },
         };
-        Ok(Some((next, self.inode(next)?)))
+        match self.inode(next) {
+            // Another partition has it: nothing but its type is known here.
+            Err(OpError::FOREIGN) => Ok(Some((next, Inode { mode: d_type << 12, ..Inode::at(0) }))),
+            found => found.map(|inode| Some((next, inode))),
+        }
     }
 }

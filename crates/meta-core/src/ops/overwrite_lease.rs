@@ -116,7 +116,7 @@ impl Namespace {
 
     /// Number of the lease under which a session may overwrite the file in place.
     pub fn overwrite_lease_of(&self, session: u64, inode: u64) -> Option<u64> {
-        let lease = self.inode(inode).ok()?.lease?;
+        let lease = self.stored_inode(inode).ok()?.lease?;
         (lease.session == session).then_some(lease.number)
     }
 }

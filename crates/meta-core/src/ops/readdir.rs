@@ -44,7 +44,9 @@ impl Namespace {
                 return Ok(());
             }
             let dentry = Dentry::decode(cursor.value()).ok_or(OpError::DAMAGED)?;
-            let inode = if with_attributes { Some(self.inode(dentry.inode)?) } else { None };
+            // Those of another partition are asked for there.
+            let here = with_attributes && self.is_own(dentry.inode);
+            let inode = if here { Some(self.inode(dentry.inode)?) } else { None };
             put_entry(out, name, dentry, inode.as_ref());
             count += 1;
             found = cursor.advance();

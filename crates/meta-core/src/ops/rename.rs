@@ -78,18 +78,29 @@ impl Namespace {
         const INTO_ITSELF: OpError =
             OpError::new(ErrorCode::InvalidArgument, "a directory cannot be moved below itself");
         if let Some((dentry, inode)) = &old.entry
-            && inode.is_dir()
-            && self.is_same_or_above(dentry.inode, new.parent)?
+            && self.would_be_below(dentry.inode, inode, new.parent, true)?
         {
             return Err(INTO_ITSELF);
         }
         if let Some((there, inode)) = &new.entry
-            && inode.is_dir()
-            && self.is_same_or_above(there.inode, old.parent)?
+            && self.would_be_below(there.inode, inode, old.parent, flags == EXCHANGE)?
         {
             return Err(if flags == EXCHANGE { INTO_ITSELF } else { OpError::NOT_EMPTY });
         }
         Ok(())
+    }
+
+    /// Whether what is moved to `parent`, or gives way to something of it, is it or is above it.
+    fn would_be_below(&self, id: u64, inode: &Inode, parent: u64, is_moved: bool) -> Result<bool> {
+        if !inode.is_dir() || !inode.has_subdirectories() {
+            return Ok(inode.is_dir() && id == parent);
+        }
+        if self.is_one_of_several() && !is_moved {
+            // It is not empty, which is said later on.
+            return Ok(false);
+        }
+        self.check_move(inode)?;
+        self.is_same_or_above(id, parent)
     }
 
     fn move_entry(

@@ -1,5 +1,5 @@
 //! Resolve: as many components of a path as possible in one call. Stops at a symbolic link, whose target is answered;
-//! following it is the client's.
+//! following it is the client's; and at an inode of another partition, where the client goes on.
 //!
 //! Search permission is checked on every directory that is gone through. An error of a component is part of the answer,
 //! with the last component reached; only an unusable start is an error of the call.
@@ -25,7 +25,7 @@ impl Namespace {
         while let Some((from, to)) = next_component(path, consumed) {
             match self.resolve_step(at.0, &at.1, &path[from..to], who) {
                 Ok(next) => {
-                    parent = if next.1.is_dir() { next.1.parent } else { at.0 };
+                    parent = if next.1.is_dir() && self.is_own(next.0) { next.1.parent } else { at.0 };
                     at = next;
                     consumed = to;
                 }
@@ -34,11 +34,11 @@ impl Namespace {
                     break;
                 }
             }
-            if at.1.is_symlink() {
+            if at.1.is_symlink() || !self.is_own(at.0) {
                 break;
             }
         }
-        if error.is_none() && next_component(path, consumed).is_none() {
+        if error.is_none() && self.is_own(at.0) && next_component(path, consumed).is_none() {
             // Slashes at the end are resolved, too, if what is before them is a directory.
             let trailing = path[consumed..].contains(&b'/');
             if trailing && !at.1.is_dir() && !at.1.is_symlink() {
@@ -50,7 +50,7 @@ impl Namespace {
         put_attributes(out, 1, at.0, &at.1);
         put_number(out, 2, consumed as u64);
         put_number(out, 3, parent);
-        if at.1.is_symlink() {
+        if at.1.is_symlink() && self.is_own(at.0) {
             put_bytes(out, 4, self.target(at.0)?);
         }
         put_number(out, 5, error.map_or(0, |code| u64::from(code.code())));

@@ -1,6 +1,7 @@
 //! The namespace as its callers see it: protobuf in, protobuf out.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test panics")]
 mod acls;
+mod across;
 mod against_model;
 mod checkpoints;
 mod clones;

@@ -26,9 +26,14 @@ pub fn extents(pieces: &[model::Piece]) -> Vec<Extent> {
 
 /// The message of an operation.
 pub fn request(request: &model::Request, who: Credentials, operation: &Operation) -> (Opcode, Vec<u8>) {
+    request_to(1, request, who, operation)
+}
+
+/// The same for a partition.
+pub fn request_to(partition: u32, request: &model::Request, who: Credentials, operation: &Operation) -> (Opcode, Vec<u8>) {
     let header = Some(MetaHeader {
         volume: 1,
-        partition: 1,
+        partition,
         session: request.session,
         slot: request.slot,
         sequence: request.sequence,
@@ -176,7 +181,7 @@ pub fn reply(opcode: Opcode, answer: &Result<Vec<u8>, ErrorCode>) -> Reply {
     Ok(Some(attributes(&answer.attributes.expect("attributes are answered"))))
 }
 
-fn attributes(a: &Attributes) -> model::Attributes {
+pub fn attributes(a: &Attributes) -> model::Attributes {
     model::Attributes {
         inode: a.inode,
         mode: a.mode,

@@ -1,0 +1,42 @@
+//! Operations across three partitions beside the model, under a network that loses, repeats and delays, and leaders that end at
+//! any moment. An operation takes effect where its partition applies it, so the model takes it there: answers, trees and link
+//! counts have to be the same.
+mod choose;
+mod world;
+
+use world::World;
+
+fn run(seeds: std::ops::Range<u64>, steps: u32) -> std::collections::BTreeMap<String, u64> {
+    let mut outcomes = std::collections::BTreeMap::new();
+    for seed in seeds {
+        let mut world = World::new(seed);
+        for _ in 0..steps {
+            world.step();
+        }
+        world.settle();
+        world.compare();
+        for (what, count) in world.outcomes {
+            *outcomes.entry(what).or_default() += count;
+        }
+    }
+    outcomes
+}
+
+/// An operation across partitions would be done in part, twice, or not though it was acknowledged; a name would lead nowhere, or
+/// two directories be in each other.
+#[test]
+fn partitions_and_model_agree() {
+    let from = std::env::var("CAIRN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let count = std::env::var("CAIRN_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(400);
+    let outcomes = run(from..from + count, 2_000);
+    println!("{outcomes:#?}");
+    if count < 400 {
+        return;
+    }
+    for what in [
+        "Mkdir across", "Rmdir across", "Unlink across", "Link across", "Rename across", "Rename exchange across", "move locked",
+        "conflict", "leader ended", "lock resolved", "done late", "lock taken anew", "repeat",
+    ] {
+        assert!(outcomes.get(what).is_some_and(|count| *count > 10), "{what} is rare: {outcomes:?}");
+    }
+}
