@@ -163,7 +163,11 @@ impl Namespace {
     pub(crate) fn tx_prepare(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = meta::TxPrepare::decode(bytes).map_err(|_| OpError::BAD_REQUEST)?;
         let tx = TxId::read(request.tx)?;
-        let mut lock = self.txs.held.get(&tx).cloned().unwrap_or_else(|| TxLock { number: self.applied, since: self.time, ..TxLock::default() });
+        let mut lock = self.txs.held.get(&tx).cloned().unwrap_or_else(|| TxLock {
+            number: self.applied,
+            since: self.time,
+            ..TxLock::default()
+        });
         for id in &request.inodes {
             let is_here = if *id == MOVES { self.is_own(InodeId::ROOT.0) } else { self.is_own(*id) };
             if !is_here {
@@ -183,14 +187,18 @@ impl Namespace {
         for name in &request.names {
             check_entry_name(&name.name)?;
             if lock.inodes.binary_search(&name.directory).is_err() {
-                return Err(OpError::new(ErrorCode::BadRequest, "a name is looked up in a directory that is not locked"));
+                return Err(OpError::new(
+                    ErrorCode::BadRequest,
+                    "a name is looked up in a directory that is not locked",
+                ));
             }
         }
         if request.new_inode && lock.new_inode == 0 {
             lock.new_inode = self.next_inode()?;
         }
         let prepared = self.tx_prepared(&request, &lock)?;
-        self.inode_next = if lock.new_inode == self.inode_next { self.inode_next.wrapping_add(1) } else { self.inode_next };
+        self.inode_next =
+            if lock.new_inode == self.inode_next { self.inode_next.wrapping_add(1) } else { self.inode_next };
         self.put_tx_lock(tx, lock);
         prepared.encode(out).map_err(|_| OpError::DAMAGED)
     }
@@ -257,7 +265,9 @@ impl Namespace {
     pub(crate) fn tx_finish(&mut self, bytes: &[u8]) -> Result<()> {
         let request = meta::TxFinish::decode(bytes).map_err(|_| OpError::BAD_REQUEST)?;
         let tx = TxId::read(request.tx)?;
-        let Some(lock) = self.txs.held.get(&tx).filter(|lock| lock.number == request.lock).cloned() else { return Ok(()) };
+        let Some(lock) = self.txs.held.get(&tx).filter(|lock| lock.number == request.lock).cloned() else {
+            return Ok(());
+        };
         // A request to prepare that came late has locked anew what was finished before.
         let effects = request.effects.filter(|effects| effects.lock == lock.number).unwrap_or_default();
         let changes = self.tx_changes(&lock, &effects)?;

@@ -257,7 +257,8 @@ impl Namespace {
                 effects.inodes.push(meta::TxInode { inode, attributes: made.to_vec(), xattrs });
             }
             for before in &prepared.names {
-                let there = self.tree.get(key::dentry(before.directory, &before.name).as_bytes()).and_then(Dentry::decode);
+                let there =
+                    self.tree.get(key::dentry(before.directory, &before.name).as_bytes()).and_then(Dentry::decode);
                 let (inode, d_type) = there.map_or((0, 0), |there| (there.inode, u32::from(there.d_type)));
                 if inode != before.inode {
                     effects.names.push(meta::TxName { inode, d_type, ..before.clone() });

@@ -51,10 +51,7 @@ fn little_is_left_and_takes_little() {
     let mut before = chunk_use(&cluster).0;
     while chunk_use(&cluster).1 > most {
         let (count, bytes) = chunk_use(&cluster);
-        assert!(
-            started.elapsed() < 2 * LIMIT,
-            "{count} chunks take {bytes} bytes, of which {live} live"
-        );
+        assert!(started.elapsed() < 2 * LIMIT, "{count} chunks take {bytes} bytes, of which {live} live");
         // Moves are under way: chunks went, or came.
         if killed < 4 && count != before {
             let name = ["data1", "meta1", "data2", "data3"][killed];

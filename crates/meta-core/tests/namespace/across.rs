@@ -2,6 +2,7 @@
 //! any moment. An operation takes effect where its partition applies it, so the model takes it there: answers, trees and link
 //! counts have to be the same.
 mod choose;
+mod schedules;
 mod world;
 
 use world::World;
@@ -34,8 +35,19 @@ fn partitions_and_model_agree() {
         return;
     }
     for what in [
-        "Mkdir across", "Rmdir across", "Unlink across", "Link across", "Rename across", "Rename exchange across", "move locked",
-        "conflict", "leader ended", "lock resolved", "done late", "lock taken anew", "repeat",
+        "Mkdir across",
+        "Rmdir across",
+        "Unlink across",
+        "Link across",
+        "Rename across",
+        "Rename exchange across",
+        "move locked",
+        "conflict",
+        "leader ended",
+        "lock resolved",
+        "done late",
+        "lock taken anew",
+        "repeat",
     ] {
         assert!(outcomes.get(what).is_some_and(|count| *count > 10), "{what} is rare: {outcomes:?}");
     }

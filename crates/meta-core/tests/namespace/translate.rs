@@ -30,7 +30,12 @@ pub fn request(request: &model::Request, who: Credentials, operation: &Operation
 }
 
 /// The same for a partition.
-pub fn request_to(partition: u32, request: &model::Request, who: Credentials, operation: &Operation) -> (Opcode, Vec<u8>) {
+pub fn request_to(
+    partition: u32,
+    request: &model::Request,
+    who: Credentials,
+    operation: &Operation,
+) -> (Opcode, Vec<u8>) {
     let header = Some(MetaHeader {
         volume: 1,
         partition,

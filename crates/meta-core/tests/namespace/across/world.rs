@@ -141,7 +141,8 @@ impl World {
             proposed: false,
             elsewhere: if elsewhere == at { 0 } else { elsewhere },
         };
-        if let Some((request, operation, _)) = self.last.get(&(client, at)).cloned().filter(|_| self.rng.below(10) == 0) {
+        if let Some((request, operation, _)) = self.last.get(&(client, at)).cloned().filter(|_| self.rng.below(10) == 0)
+        {
             self.note("repeat");
             (under.request, under.operation) = (request, operation);
         } else {
@@ -264,7 +265,8 @@ impl World {
         let packet = if keep { self.packets[at].clone() } else { self.packets.swap_remove(at) };
         match packet {
             Packet::Prepare { to, client, request } => {
-                let id = request.tx.as_ref().map(|tx| TxId { partition: tx.partition, term: tx.term, number: tx.number });
+                let id =
+                    request.tx.as_ref().map(|tx| TxId { partition: tx.partition, term: tx.term, number: tx.number });
                 let tx = id.expect("always there");
                 let is_late = self.clients[client].as_ref().is_none_or(|under| under.tx != Some(tx));
                 let answer = self.apply(to, Opcode::TxPrepare, &request.encode_to_vec());
@@ -286,7 +288,8 @@ impl World {
     }
 
     fn prepared(&mut self, client: usize, tx: TxId, from: u32, answer: Result<TxPrepared, ErrorCode>) {
-        let Some(mut under) = self.clients[client].clone().filter(|under| under.tx == Some(tx) && !under.proposed) else {
+        let Some(mut under) = self.clients[client].clone().filter(|under| under.tx == Some(tx) && !under.proposed)
+        else {
             return;
         };
         let Ok(answer) = answer else {
@@ -368,8 +371,13 @@ impl World {
         let request = Request { now: self.now, ..under.request.clone() };
         let model = self.model.apply(&request, &under.operation);
         // Whether what is in the way is above the directory that it is moved from is not looked at: it is not empty either way.
-        let either = core.is_err() && model == Err(ErrorCode::NotEmpty) && matches!(under.operation, Operation::Rename { .. });
-        assert!(either || core == model, "{core:?}, {model:?}: partition {at} and model answer {:?} of {request:?} differently", under.operation);
+        let either =
+            core.is_err() && model == Err(ErrorCode::NotEmpty) && matches!(under.operation, Operation::Rename { .. });
+        assert!(
+            either || core == model,
+            "{core:?}, {model:?}: partition {at} and model answer {:?} of {request:?} differently",
+            under.operation
+        );
         if opcode == Opcode::TxDecide && core.is_ok() {
             let exchange = matches!(under.operation, Operation::Rename { flags: 2, .. });
             self.note(&format!("{}{} across", asked.name(), if exchange { " exchange" } else { "" }));

@@ -1,0 +1,182 @@
+//! Orders of events that random schedules meet seldom.
+use crate::driver::config;
+use cairn_meta_core::{AppliedAt, MOVES, Namespace, NamespaceConfig};
+use cairn_types::{ErrorCode, PartitionId, WallTime};
+use cairn_wire::Opcode;
+use cairn_wire::common::{Credentials, Empty};
+use cairn_wire::error::WireError;
+use cairn_wire::meta::*;
+use prost::Message;
+
+const FIRST_OF_SECOND: u64 = 1 << 40;
+
+/// One of two partitions, whose log ascends.
+struct Part(Namespace, u64, u32);
+
+impl Part {
+    fn new(number: u32) -> Part {
+        let inodes = if number == 1 { 1..=FIRST_OF_SECOND - 1 } else { FIRST_OF_SECOND..=2 * FIRST_OF_SECOND - 1 };
+        let config = NamespaceConfig { partition: PartitionId(number), inodes, root_mode: 0o777, ..config() };
+        Part(Namespace::new(&config), 0, number)
+    }
+
+    fn apply<A: Message + Default>(&mut self, opcode: Opcode, request: &impl Message) -> Result<A, WireError> {
+        self.1 += 1;
+        let at = AppliedAt { index: self.1, time: WallTime(1_000_000 + self.1) };
+        let mut out = Vec::new();
+        self.0.apply(at, opcode, &request.encode_to_vec(), &mut out)?;
+        if let Err(violation) = self.0.check_invariants() {
+            panic!("partition {} after {opcode:?}: {violation}", self.2);
+        }
+        Ok(A::decode(out.as_slice()).expect("an answer"))
+    }
+
+    fn header(&self, session: u64, sequence: u64) -> Option<MetaHeader> {
+        let who = Some(Credentials::default());
+        Some(MetaHeader { volume: 1, partition: self.2, session, slot: 0, sequence, who })
+    }
+
+    fn getattr(&self, inode: u64) -> Result<Attributes, ErrorCode> {
+        let mut out = Vec::new();
+        let request = GetattrRequest { header: self.header(9, 0), inode };
+        self.0.read(Opcode::Getattr, &request.encode_to_vec(), &mut out).map_err(|error| error.code)?;
+        Ok(AttributesResponse::decode(out.as_slice()).expect("an answer").attributes.expect("attributes"))
+    }
+
+    fn finish(&mut self, tx: &TxId, lock: u64, effects: Option<TxEffects>) {
+        let request = TxFinish { tx: Some(*tx), lock, effects };
+        self.apply::<Empty>(Opcode::TxFinish, &request).expect("finished");
+    }
+}
+
+fn tx(number: u64) -> TxId {
+    TxId { partition: 1, term: 1, number }
+}
+
+fn prepare(tx: TxId, inodes: &[u64]) -> TxPrepare {
+    TxPrepare { tx: Some(tx), inodes: inodes.to_vec(), ..TxPrepare::default() }
+}
+
+/// A directory of the second partition under a name of the first one.
+fn made_elsewhere(first: &mut Part, second: &mut Part, number: u64, name: &str) -> u64 {
+    let request = TxPrepare { tx: Some(tx(number)), new_inode: true, ..TxPrepare::default() };
+    let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &request).expect("prepared");
+    let made = prepared.new_inode;
+    let header = first.header(1, number);
+    let mkdir = MkdirRequest { header, parent: 1, name: name.into(), mode: 0o755, ..MkdirRequest::default() };
+    let effects = decide(first, number, Opcode::Mkdir, &mkdir, prepared).expect("decided");
+    second.finish(&tx(number), effects.lock, Some(effects));
+    made
+}
+
+fn decide(
+    first: &mut Part,
+    number: u64,
+    opcode: Opcode,
+    request: &impl Message,
+    prepared: TxPrepared,
+) -> Result<TxEffects, WireError> {
+    let participants = vec![TxParticipant { partition: 2, prepared: Some(prepared), seen: Vec::new() }];
+    let (opcode, request) = (opcode.code().into(), request.encode_to_vec());
+    let decide = TxDecide { tx: Some(tx(number)), opcode, request, participants };
+    first.apply::<Empty>(Opcode::TxDecide, &decide)?;
+    let found = first.0.tx_decisions(9).into_iter().find(|(id, _)| id.number == number).expect("a record");
+    Ok(found.1.effects[0].clone())
+}
+
+/// A request to prepare that comes when all is over would lock again, and what was decided be done once more.
+#[test]
+fn what_is_prepared_late_is_not_done_again() {
+    let (mut first, mut second) = (Part::new(1), Part::new(2));
+    let made = made_elsewhere(&mut first, &mut second, 1, "d");
+    let rename = RenameRequest {
+        header: first.header(1, 2),
+        parent: 1,
+        name: b"d".to_vec(),
+        new_parent: 1,
+        new_name: b"e".to_vec(),
+        flags: 0,
+    };
+    let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(2), &[made])).expect("prepared");
+    assert_eq!(second.getattr(made).map(|found| found.inode), Err(ErrorCode::LeaseHeld), "nobody reads what is locked");
+    let effects = decide(&mut first, 2, Opcode::Rename, &rename, prepared).expect("decided");
+    second.finish(&tx(2), effects.lock, Some(effects.clone()));
+    // Somebody makes a directory in it.
+    let header = second.header(5, 1);
+    let mkdir = MkdirRequest { header, parent: made, name: b"x".to_vec(), mode: 0o755, ..MkdirRequest::default() };
+    second.apply::<AttributesResponse>(Opcode::Mkdir, &mkdir).expect("made");
+    let again: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(2), &[made])).expect("prepared");
+    assert_ne!(again.lock, effects.lock);
+    second.finish(&tx(2), again.lock, Some(effects));
+    let found = second.getattr(made).expect("there");
+    assert_eq!((found.nlink, found.size), (3, 1), "what came after is there");
+}
+
+/// A file without a name, held by a session, would be gone when another partition gives it one as that session ends.
+#[test]
+fn what_is_locked_outlives_who_held_it() {
+    let (mut first, mut second) = (Part::new(1), Part::new(2));
+    let made = made_elsewhere(&mut first, &mut second, 1, "d");
+    let header = second.header(7, 1);
+    let request = CreateUnnamedRequest { header, parent: made, mode: 0o100_644, ..CreateUnnamedRequest::default() };
+    let file: AttributesResponse = second.apply(Opcode::CreateUnnamed, &request).expect("made");
+    let file = file.attributes.expect("attributes").inode;
+    for (number, done) in [(2, false), (3, true)] {
+        let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(number), &[file])).expect("prepared");
+        let effects = done.then(|| {
+            let request = EndSessionRequest { header: second.header(7, 0) };
+            second.apply::<Empty>(Opcode::EndSession, &request).expect("ended");
+            second.apply::<Empty>(Opcode::ReclaimBatch, &ReclaimBatch::default()).expect("let go");
+            let header = first.header(1, number - 1);
+            let link = LinkRequest { header, inode: file, parent: 1, name: b"f".to_vec(), replace: false };
+            decide(&mut first, number, Opcode::Link, &link, prepared.clone()).expect("decided")
+        });
+        second.finish(&tx(number), prepared.lock, effects);
+        let links = second.getattr(file).expect("there").nlink;
+        assert_eq!(links, u32::from(done));
+    }
+    // Of another one that gets no name nothing is left.
+    let header = second.header(8, 1);
+    let request = CreateUnnamedRequest { header, parent: made, mode: 0o100_644, ..CreateUnnamedRequest::default() };
+    let file: AttributesResponse = second.apply(Opcode::CreateUnnamed, &request).expect("made");
+    let file = file.attributes.expect("attributes").inode;
+    let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(4), &[file])).expect("prepared");
+    second.apply::<Empty>(Opcode::EndSession, &EndSessionRequest { header: second.header(8, 0) }).expect("ended");
+    second.apply::<Empty>(Opcode::ReclaimBatch, &ReclaimBatch::default()).expect("let go");
+    second.finish(&tx(4), prepared.lock, None);
+    assert_eq!(second.getattr(file).map(|found| found.nlink), Err(ErrorCode::Stale));
+}
+
+/// Two directories could be moved into each other, each in a partition that does not see the other move.
+#[test]
+fn directories_with_others_in_them_move_one_at_a_time() {
+    let mut first = Part::new(1);
+    let mkdir = |first: &mut Part, sequence: u64, parent: u64, name: &str| {
+        let header = first.header(1, sequence);
+        let request = MkdirRequest { header, parent, name: name.into(), mode: 0o755, ..MkdirRequest::default() };
+        first.apply::<AttributesResponse>(Opcode::Mkdir, &request).expect("made").attributes.expect("attributes").inode
+    };
+    let a = mkdir(&mut first, 1, 1, "a");
+    mkdir(&mut first, 2, a, "x");
+    let b = mkdir(&mut first, 3, 1, "b");
+    let rename = RenameRequest {
+        header: first.header(1, 4),
+        parent: 1,
+        name: b"a".to_vec(),
+        new_parent: b,
+        new_name: b"a".to_vec(),
+        flags: 0,
+    };
+    let wants = first.0.tx_wants(Opcode::Rename, &rename.encode_to_vec(), &[]).expect("wants");
+    assert!(wants.moves && wants.inodes.is_empty(), "{wants:?}");
+    let refused = first.apply::<Empty>(Opcode::Rename, &rename).expect_err("not without the lock of moves");
+    assert!(Namespace::is_prepared_anew(&refused), "{refused:?}");
+    let prepared: TxPrepared = first.apply(Opcode::TxPrepare, &prepare(tx(1), &[MOVES])).expect("prepared");
+    let other = TxId { partition: 2, ..tx(1) };
+    let second = first.apply::<Empty>(Opcode::TxPrepare, &prepare(other, &[MOVES])).expect_err("one at a time");
+    assert_eq!(second.code, ErrorCode::LeaseHeld);
+    let lock = prepared.lock;
+    decide(&mut first, 1, Opcode::Rename, &rename, prepared).expect("with the lock it is done");
+    first.finish(&tx(1), lock, None);
+    assert_eq!(first.getattr(b).expect("there").nlink, 3);
+}
