@@ -1,10 +1,12 @@
 //! The client's copy of the cluster map, kept by deltas: nodes, disks, volumes, partitions, placement groups.
 //!
-//! Invariant: an item is replaced only by a newer one: placement groups by epoch, the rest by map version.
+//! Invariants: an item is replaced only by a newer one: placement groups by epoch, the rest by map version. `ranges` is made
+//! of `partitions` whenever a map changes what one of those is in charge of.
 use cairn_types::{ClusterId, Epoch, MemberState, PgId, Scheme};
 use cairn_wire::data::PgState;
 use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What the client knows of the cluster.
 #[derive(Clone, Default, Debug)]
@@ -16,6 +18,24 @@ pub struct ClusterView {
     pub volumes: BTreeMap<u32, Volume>,
     pub partitions: BTreeMap<u32, Partition>,
     pub pgs: BTreeMap<u32, PgView>,
+    /// Inode ids of all partitions, ascending: every call by an inode looks for its partition here.
+    ranges: Arc<[Range]>,
+}
+
+/// What a partition is in charge of. Ordered by volume, then by the first inode.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Range {
+    volume: u32,
+    first: u64,
+    last: u64,
+    partition: u32,
+}
+
+impl Range {
+    fn of(partition: &Partition) -> Range {
+        let Partition { id, volume, inode_first: first, inode_last: last, .. } = *partition;
+        Range { volume, first, last, partition: id }
+    }
 }
 
 /// A placement group, decoded.
@@ -104,7 +124,19 @@ impl ClusterView {
                 self.volumes.insert(volume.id, volume);
             }
         }
-        self.partitions.extend(map.partitions.into_iter().map(|p| (p.id, p)));
+        self.apply_partitions(map.partitions);
+    }
+
+    /// Most maps tell of other members or leaders, and no other ranges.
+    fn apply_partitions(&mut self, partitions: Vec<Partition>) {
+        let known = |p: &Partition| self.partitions.get(&p.id).is_some_and(|k| Range::of(k) == Range::of(p));
+        let same = self.partitions.len() >= self.ranges.len() && partitions.iter().all(known);
+        self.partitions.extend(partitions.into_iter().map(|p| (p.id, p)));
+        if !same {
+            let mut ranges: Vec<Range> = self.partitions.values().map(Range::of).collect();
+            ranges.sort_unstable();
+            self.ranges = ranges.into();
+        }
     }
 
     fn apply_pgs(&mut self, pgs: &[Pg]) {
@@ -141,9 +173,11 @@ impl ClusterView {
     pub fn volume_by_name(&self, name: &str) -> Option<&Volume> {
         self.volumes.values().find(|v| v.name == name)
     }
-    /// Partition of a volume that owns an inode.
+    /// Partition of a volume that owns an inode. Ranges of a volume do not overlap.
     pub fn partition_of(&self, volume: u32, inode: u64) -> Option<&Partition> {
-        self.partitions.values().find(|p| p.volume == volume && (p.inode_first..=p.inode_last).contains(&inode))
+        let behind = self.ranges.partition_point(|range| (range.volume, range.first) <= (volume, inode));
+        let range = self.ranges[..behind].last().filter(|range| range.volume == volume && inode <= range.last)?;
+        self.partitions.get(&range.partition)
     }
 }
 
@@ -170,6 +204,65 @@ mod tests {
         let now = &view.pgs[&1];
         assert_eq!((now.primary(), now.followers(), now.writable), (Some(11), vec![12], true));
         assert!(!now.can_write() && !now.is_complete());
+    }
+
+    fn partition(id: u32, volume: u32, inodes: std::ops::RangeInclusive<u64>) -> Partition {
+        let (inode_first, inode_last) = inodes.into_inner();
+        Partition { id, volume, inode_first, inode_last, ..Partition::default() }
+    }
+
+    /// A request would go to a partition that has not the inode, or to none.
+    #[test]
+    fn the_partition_of_an_inode_is_found_among_many() {
+        let mut view = ClusterView::default();
+        assert!(view.partition_of(1, 1).is_none());
+        // Three volumes whose partitions' numbers are mixed; every third range is missing, some end early.
+        let range = |n: u64| (n << 32).max(1)..=((n + 1) << 32) - if n.is_multiple_of(7) { 1000 } else { 1 };
+        let of = |id: u32| (id % 3 + 1, u64::from(id / 3));
+        let ids = (1..=10_000u32).filter(|id| !of(*id).1.is_multiple_of(3) || of(*id).1 == 0);
+        let mut partitions: Vec<Partition> = ids.map(|id| partition(id, of(id).0, range(of(id).1))).collect();
+        partitions.reverse();
+        view.apply(ClusterMap { version: 1, partitions: partitions.clone(), ..Default::default() });
+        let (mut found, mut missing) = (0, 0);
+        for volume in 0..=4 {
+            for n in 0..3400u64 {
+                let whole = n << 32..(n + 1) << 32;
+                for inode in [
+                    whole.start,
+                    whole.start + 1,
+                    whole.start + 12_345,
+                    whole.end - 1000,
+                    whole.end - 999,
+                    whole.end - 1,
+                ] {
+                    let id = view.partition_of(volume, inode).map(|p| p.id);
+                    let exists =
+                        (1..=3).contains(&volume) && (!n.is_multiple_of(3) || n == 0) && range(n).contains(&inode);
+                    let expected = exists.then(|| n as u32 * 3 + volume - 1).filter(|id| (1..=10_000).contains(id));
+                    assert_eq!(id, expected, "inode {inode:#x} of volume {volume}");
+                    *(if id.is_some() { &mut found } else { &mut missing }) += 1;
+                }
+            }
+        }
+        assert!(found > 30_000 && missing > 30_000, "{found} {missing}");
+    }
+
+    /// After a split requests would go on to the partition of before.
+    #[test]
+    fn ranges_follow_the_maps() {
+        let map =
+            |version, base_version, partitions| ClusterMap { version, base_version, partitions, ..Default::default() };
+        let at = |view: &ClusterView, inode| view.partition_of(1, inode).map(|p| (p.id, p.leader));
+        let mut view = ClusterView::default();
+        view.apply(map(1, 0, vec![partition(1, 1, 1..=u64::MAX)]));
+        view.apply(map(2, 1, vec![Partition { leader: 5, ..partition(1, 1, 1..=u64::MAX) }]));
+        assert_eq!((at(&view, 1), at(&view, u64::MAX), at(&view, 0)), (Some((1, 5)), Some((1, 5)), None));
+        view.apply(map(3, 2, vec![partition(1, 1, 1..=99), partition(2, 1, 200..=u64::MAX)]));
+        assert_eq!((at(&view, 99), at(&view, 100), at(&view, 200)), (Some((1, 0)), None, Some((2, 0))));
+        view.apply(map(2, 1, vec![partition(1, 1, 1..=u64::MAX)]));
+        assert_eq!(at(&view, 100), None, "an older map");
+        view.apply(map(4, 0, vec![partition(2, 1, 200..=u64::MAX)]));
+        assert_eq!((at(&view, 99), at(&view, 200)), (None, Some((2, 0))), "a whole map forgets what it does not name");
     }
 
     #[test]
