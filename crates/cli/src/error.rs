@@ -169,7 +169,9 @@ fn next_step(code: ErrorCode) -> Option<&'static str> {
         E::SessionEnded | E::DeadlineExceeded => "it may or may not have been done: look before repeating it",
         E::Stale => "somebody else changed it meanwhile; repeat the command",
         E::TooManySymlinks => "two links may point at each other; check with cairn fs readlink",
-        E::CrossVolume => "within a volume only; copy with cairn fs cp -r, then remove the source",
+        E::CrossVolume => {
+            "within a volume, and a metadata partition of it, only; copy with cairn fs cp -r, then remove the source"
+        }
         E::VersionUnsupported | E::UnknownOperation => {
             "client and server have different versions; update the older one"
         }

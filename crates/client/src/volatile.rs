@@ -156,7 +156,11 @@ impl Volume {
             }
         }
         let now = self.caller.session().await?.id;
-        for part in durable.chunks(FILES_ENTRY) {
+        let mut by_partition: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        for settled in durable {
+            by_partition.entry(self.caller.partition_of(settled.0).await?).or_default().push(settled);
+        }
+        for part in by_partition.values().flat_map(|list| list.chunks(FILES_ENTRY)) {
             let own = part.iter().filter(|(_, _, session, _)| *session == now);
             let files: Vec<_> = own.map(|(inode, _, _, to)| DurableFile { inode: *inode, to: *to }).collect();
             if let Some(first) = files.first().map(|file| file.inode) {

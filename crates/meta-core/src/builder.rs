@@ -5,10 +5,11 @@ use crate::namespace::{Namespace, Scratch};
 use crate::session::SessionTable;
 use crate::snapshot::{
     HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS, VERSION,
-    VERSION_LEVEL,
+    VERSION_LEVEL, VERSION_RANGE,
 };
 use crate::tx::TxTable;
 use cairn_tree::{LeafPage, TreeBuilder, TreeError};
+use cairn_types::InodeId;
 use std::collections::BTreeMap;
 
 /// Why a checkpoint was refused. The caller takes an older one, or one of another replica.
@@ -38,6 +39,7 @@ pub struct NamespaceBuilder {
 struct Header {
     volume: u32,
     partition: u32,
+    inode_first: u64,
     fields: [u64; 5],
     level: u16,
     counters: Counters,
@@ -77,21 +79,30 @@ impl NamespaceBuilder {
     }
 
     fn push_header(&mut self, page: &[u8]) -> Result<(), RestoreError> {
-        let page: &[u8; HEADER_LEN] =
-            page.try_into().map_err(|_| RestoreError::NotANamespace("the header has another length"))?;
+        const OTHER_LENGTH: RestoreError = RestoreError::NotANamespace("the header has another length");
+        let (page, first): (&[u8; HEADER_LEN], &[u8]) = page.split_first_chunk().ok_or(OTHER_LENGTH)?;
         if page[1..9] != *MAGIC {
             return Err(RestoreError::NotANamespace("the header has another magic"));
         }
         let (version, level) = (u16::from_le_bytes([page[9], page[10]]), u16::from_le_bytes([page[11], page[12]]));
-        let known = matches!((version, level), (VERSION, 0) | (VERSION_LEVEL, 1..));
+        let known = matches!((version, level), (VERSION, 0) | (VERSION_LEVEL, 1..) | (VERSION_RANGE, _));
         if !known || page[13..16] != [0; 3] {
             return Err(RestoreError::NotANamespace("the header is of another version"));
+        }
+        let inode_first = match (version, first) {
+            (VERSION_RANGE, bytes) => u64::from_le_bytes(bytes.try_into().map_err(|_| OTHER_LENGTH)?),
+            (_, []) => InodeId::ROOT.0,
+            _ => return Err(OTHER_LENGTH),
+        };
+        if version == VERSION_RANGE && inode_first <= InodeId::ROOT.0 {
+            return Err(RestoreError::NotANamespace("the range of inode ids of that version begins behind 1"));
         }
         let short = |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
         let long = |at: usize| u64::from(short(at)) | u64::from(short(at + 4)) << 32;
         self.header = Some(Header {
             volume: short(16),
             partition: short(20),
+            inode_first,
             fields: std::array::from_fn(|i| long(24 + 8 * i)),
             level,
             counters: Counters::from_array(std::array::from_fn(|i| long(64 + 8 * i))),
@@ -125,7 +136,7 @@ impl NamespaceBuilder {
         let mut namespace = Namespace {
             volume: header.volume,
             partition: header.partition,
-            inode_first: 1,
+            inode_first: header.inode_first,
             inode_last,
             inode_next,
             free_next,

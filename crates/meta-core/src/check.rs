@@ -9,7 +9,7 @@ use crate::namespace::Namespace;
 use crate::quota::decode_recount;
 use crate::shares::places;
 use crate::stripe_set::{Columns, decode_part};
-use crate::tx::{TxId, decode_decided, decode_first};
+use crate::tx::{TxId, decode_decided};
 use cairn_types::{ExtentKind, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,6 @@ struct Found {
     free: BTreeSet<(u32, u32, u64)>,
     free_records: u64,
     tx_locks: BTreeMap<TxId, TxLock>,
-    first: u64,
     /// In the order of their blocks.
     shares: Vec<ShareRecord>,
 }
@@ -280,8 +279,6 @@ impl Namespace {
 
     fn check_txs(&self, found: &Found) -> Result<(), Violation> {
         ensure(self.txs.holds(&found.tx_locks), 0, "locks of operations across partitions are kept wrong")?;
-        let kept = (self.inode_first > 1).then_some(self.inode_first).unwrap_or_default();
-        ensure(found.first == kept, 0, "the first inode id is kept wrong")?;
         ensure(self.txs.guests.is_empty(), 0, "inodes of other partitions were left here")?;
         for id in found.inodes.keys().chain(&found.owners) {
             ensure(self.is_own(*id), *id, "is of another partition")?;
@@ -433,7 +430,6 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         Kind::DeadSession => {
             found.dead_sessions.insert(key::number(suffix)?);
         }
-        Kind::FirstInode => found.first = decode_first(value).filter(|_| suffix.is_empty())?,
         Kind::TxLock => {
             found.tx_locks.insert(key::tx_of_lock(suffix)?, TxLock::decode(value)?);
         }

@@ -55,8 +55,14 @@ impl OpError {
         ErrorCode::LeaseHeld,
         "the inode is part of an operation across partitions that is being decided; repeat in a moment",
     );
+    /// Of another inode that the request names: the number stays unused, the leader has it prepared.
     pub const FOREIGN: Self =
         Self::new(ErrorCode::CrossVolume, "an inode of another partition, for which this operation is not prepared");
+    /// Of the inode by which a request is routed: the number stays unused, the client asks the partition that has it.
+    pub const ELSEWHERE: Self = Self::new(
+        ErrorCode::UnknownPartition,
+        "the inode belongs to another partition of the volume; refresh the cluster map and repeat it there",
+    );
     pub const BAD_REQUEST: Self = Self::new(ErrorCode::BadRequest, "the message cannot be decoded");
     pub const DAMAGED: Self =
         Self::new(ErrorCode::Internal, "a metadata record cannot be decoded; restore the partition from a replica");

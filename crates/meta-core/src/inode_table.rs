@@ -1,4 +1,9 @@
 //! Reading and writing inodes and names: the small steps that operations are made of.
+//!
+//! Invariant: of an inode that is missing because it is another partition's nobody is told that it is gone. A request comes
+//! here by one inode (the directory of a name, else the inode itself), which `live_inode` and `directory` look for: its client
+//! has an old map. What it names besides is looked for with [`Namespace::apart`]. Whether an id is foreign is asked only when
+//! there is no such inode, so it costs other requests nothing.
 use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::key;
@@ -87,17 +92,23 @@ impl Namespace {
     #[inline]
     pub(crate) fn stored_inode(&self, id: u64) -> Result<Inode> {
         let value = self.tree.get(key::attributes(id).as_bytes());
-        let value = value.ok_or_else(|| match self.is_own(id) || self.txs.is_gone(id) {
-            true => OpError::STALE,
-            false => OpError::FOREIGN,
+        let value = value.ok_or_else(|| match self.is_foreign(id) && !self.txs.is_gone(id) {
+            true => OpError::FOREIGN,
+            false => OpError::STALE,
         })?;
         Inode::decode(value).ok_or(OpError::DAMAGED)
+    }
+
+    /// Whether another partition has the inode, if there is one. Nobody has 0.
+    #[inline]
+    pub(crate) const fn is_foreign(&self, id: u64) -> bool {
+        id != 0 && (id < self.inode_first || id > self.inode_last)
     }
 
     /// Whether this partition gives out, or has given out, an id.
     #[inline]
     pub(crate) const fn is_own(&self, id: u64) -> bool {
-        self.inode_first <= id && id <= self.inode_last
+        id != 0 && !self.is_foreign(id)
     }
 
     /// Whether the volume may have inodes of other partitions.
@@ -106,10 +117,22 @@ impl Namespace {
         self.inode_first > InodeId::ROOT.0 || self.inode_last < u64::MAX
     }
 
+    /// [`Namespace::inode`] of the one by which a request came here.
+    #[inline]
+    pub(crate) fn routed(&self, id: u64) -> Result<Inode> {
+        self.inode(id).map_err(|error| if error == OpError::FOREIGN { OpError::ELSEWHERE } else { error })
+    }
+
+    /// The error of looking for an inode that a request names besides `at`, by which it came here.
+    #[cold]
+    pub(crate) fn apart(&self, error: OpError, at: u64) -> OpError {
+        if error == OpError::ELSEWHERE && !self.is_foreign(at) { OpError::FOREIGN } else { error }
+    }
+
     /// Attributes of an inode that has a name, is held, or may be open by a reader.
     #[inline]
     pub(crate) fn live_inode(&self, id: u64) -> Result<Inode> {
-        let inode = self.inode(id)?;
+        let inode = self.routed(id)?;
         // Of one that another partition has prepared that one has seen that it lives.
         let lives = inode.nlink > 0 || self.is_held(id) || self.is_deferred(id) || self.txs.is_guest(id);
         if lives { Ok(inode) } else { Err(OpError::STALE) }
@@ -118,7 +141,7 @@ impl Namespace {
     /// A directory that is part of the tree.
     #[inline]
     pub(crate) fn directory(&self, id: u64) -> Result<Inode> {
-        let inode = self.inode(id)?;
+        let inode = self.routed(id)?;
         if !inode.is_dir() {
             return Err(OpError::NOT_DIRECTORY);
         }
@@ -153,7 +176,7 @@ impl Namespace {
         false
     }
 
-    /// True when `above` is `below` or a directory that it is in.
+    /// True when `above` is `below` or a directory that it is in. An error where the way up leaves the partition.
     pub(crate) fn is_same_or_above(&self, above: u64, below: u64) -> Result<bool> {
         let mut at = below;
         while at != above {

@@ -30,9 +30,8 @@
 //! | 0x8b recount | directory, u64 big-endian | 0x10, then the last name that was counted: see `quota` |
 //! | 0x8c share | placement group, index, first block, each u32 big-endian | [`crate::encoding::ShareRecord`] |
 //! | 0x8d volatile | inode, u64 big-endian | 0x10: see `volatile` |
-//! | 0x8e first inode | nothing | 0x10, then the first inode id of the partition, a varint; absent: 1 |
-//! | 0x8f tx lock | partition (u32), term, number (u64), big-endian | [`crate::encoding::TxLock`] |
-//! | 0x90 tx decision | term, number, both u64 big-endian | 0x10, then a `TxDecided` |
+//! | 0x8e tx lock | partition (u32), term, number (u64), big-endian | [`crate::encoding::TxLock`] |
+//! | 0x8f tx decision | term, number, both u64 big-endian | 0x10, then a `TxDecided` |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -73,9 +72,8 @@ pub enum Kind {
     Recount = 0x8b,
     Share = 0x8c,
     Volatile = 0x8d,
-    FirstInode = 0x8e,
-    TxLock = 0x8f,
-    TxDecision = 0x90,
+    TxLock = 0x8e,
+    TxDecision = 0x8f,
 }
 
 impl Kind {
@@ -103,9 +101,8 @@ impl Kind {
             0x8b => Kind::Recount,
             0x8c => Kind::Share,
             0x8d => Kind::Volatile,
-            0x8e => Kind::FirstInode,
-            0x8f => Kind::TxLock,
-            0x90 => Kind::TxDecision,
+            0x8e => Kind::TxLock,
+            0x8f => Kind::TxDecision,
             _ => return None,
         })
     }
@@ -247,10 +244,6 @@ pub fn recount(directory: u64) -> Key<NUMBERED> {
 /// That a file has volatile bytes.
 pub fn volatile(inode: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::Volatile).with(&inode.to_be_bytes())
-}
-
-pub fn first_inode() -> Key<HEAD> {
-    Key::new(0, Kind::FirstInode)
 }
 
 /// Inodes that an operation across partitions has locked here.

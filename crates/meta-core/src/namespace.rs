@@ -59,6 +59,7 @@ impl NamespaceConfig {
 pub struct Namespace {
     pub(crate) volume: u32,
     pub(crate) partition: u32,
+    /// Ids from here to `inode_last` are this partition's own.
     pub(crate) inode_first: u64,
     pub(crate) inode_last: u64,
     /// The next inode id to give; past `inode_last` (or 0 after the last u64) when there is none left.
@@ -129,9 +130,9 @@ impl Namespace {
         let mut namespace = Namespace {
             volume: config.volume.0,
             partition: config.partition.0,
-            inode_first: first.max(1),
+            inode_first: first.max(InodeId::ROOT.0),
             inode_last: last,
-            inode_next: if has_root { InodeId::ROOT.0 + 1 } else { first.max(1) },
+            inode_next: if has_root { InodeId::ROOT.0 + 1 } else { first.max(InodeId::ROOT.0) },
             free_next: 1,
             applied: 0,
             time: config.created.0,
@@ -156,7 +157,6 @@ impl Namespace {
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
         };
-        namespace.put_first_inode();
         if has_root {
             let root = Inode {
                 mode: NodeType::Directory as u16 | config.root_mode & 0o7777,
@@ -343,8 +343,9 @@ impl Namespace {
 
 /// Errors of requests that may be sent again under the same number and are looked at anew then.
 fn leaves_number_unused(error: OpError) -> bool {
-    use ErrorCode::{BadRequest, LeaseHeld, Overloaded, UnknownOperation};
-    matches!(error.code, BadRequest | UnknownOperation | Overloaded | LeaseHeld) || error == OpError::FOREIGN
+    use ErrorCode::{BadRequest, LeaseHeld, Overloaded, UnknownOperation, UnknownPartition};
+    let is_unused = matches!(error.code, BadRequest | UnknownOperation | UnknownPartition | Overloaded | LeaseHeld);
+    is_unused || error == OpError::FOREIGN
 }
 
 /// Facts for the server around it.

@@ -10,12 +10,12 @@
 //! | 4 | entries | leaf images of the tree one after the other, see `cairn_tree` |
 //! | 5 | end, the last page, one | number of entries, of live and of ended sessions in all pages, u64 each |
 //!
-//! Header with its kind, 144 bytes, all numbers little-endian:
+//! Header with its kind, 144 bytes (152 in version 3), all numbers little-endian:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 1 | 8 | magic `CAIRNNSP` |
-//! | 9 | 2 | format version: 1, or 2 if there is a feature level |
+//! | 9 | 2 | format version: 3 if the range of inode ids begins behind 1, else 2 if there is a feature level, else 1 |
 //! | 11 | 2 | activated feature level; 0 in version 1, not 0 in version 2 |
 //! | 13 | 3 | zero |
 //! | 16 | 4 | volume |
@@ -27,17 +27,22 @@
 //! | 56 | 8 | newest logged time |
 //! | 64 | 8 each | inodes, directories, file bytes, stored bytes, holds, dead inodes, dead directories, dead sessions, free records |
 //! | 136 | 8 | floor of ended sessions |
+//! | 144 | 8 | version 3 only: first inode id of the range, above 1 |
 //!
 //! Pages have no checksums of their own but for leaf images; the checkpoint file around them has.
 use crate::counters::Counters;
 use crate::namespace::Namespace;
 use crate::session::SessionTable;
 use cairn_tree::{LeafImage, Tree};
+use cairn_types::InodeId;
 
 pub(crate) const MAGIC: &[u8; 8] = b"CAIRNNSP";
 pub(crate) const VERSION: u16 = 1;
 /// Since there is a feature level: builds from before refuse it instead of leaving it out.
 pub(crate) const VERSION_LEVEL: u16 = 2;
+/// Since a volume may have several partitions: builds from before take all ids up to the last one for its own.
+pub(crate) const VERSION_RANGE: u16 = 3;
+/// Without what version 3 has behind it.
 pub(crate) const HEADER_LEN: usize = 144;
 pub(crate) const PAGE_HEADER: u8 = 1;
 pub(crate) const PAGE_LIVE_SESSIONS: u8 = 2;
@@ -50,6 +55,7 @@ pub(crate) const PAGE_END: u8 = 5;
 pub struct NamespaceSnapshot {
     pub(crate) volume: u32,
     pub(crate) partition: u32,
+    pub(crate) inode_first: u64,
     pub(crate) inode_last: u64,
     pub(crate) inode_next: u64,
     pub(crate) free_next: u64,
@@ -67,6 +73,7 @@ impl Namespace {
         NamespaceSnapshot {
             volume: self.volume,
             partition: self.partition,
+            inode_first: self.inode_first,
             inode_last: self.inode_last,
             inode_next: self.inode_next,
             free_next: self.free_next,
@@ -98,7 +105,12 @@ impl NamespaceSnapshot {
     pub(crate) fn header(&self, out: &mut Vec<u8>) {
         out.push(PAGE_HEADER);
         out.extend_from_slice(MAGIC);
-        let version = if self.level == 0 { VERSION } else { VERSION_LEVEL };
+        let has_first = self.inode_first > InodeId::ROOT.0;
+        let version = match self.level {
+            _ if has_first => VERSION_RANGE,
+            0 => VERSION,
+            _ => VERSION_LEVEL,
+        };
         out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&self.level.to_le_bytes());
         out.extend_from_slice(&[0; 3]);
@@ -111,6 +123,9 @@ impl NamespaceSnapshot {
             out.extend_from_slice(&counter.to_le_bytes());
         }
         out.extend_from_slice(&self.sessions.floor().to_le_bytes());
+        if has_first {
+            out.extend_from_slice(&self.inode_first.to_le_bytes());
+        }
     }
 }
 

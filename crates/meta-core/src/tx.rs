@@ -360,9 +360,6 @@ impl Namespace {
 
     /// What is not in the checkpoint's header, found again when one is loaded.
     pub(crate) fn recount_txs(&mut self) -> Result<()> {
-        if let Some(value) = self.tree.get(key::first_inode().as_bytes()) {
-            self.inode_first = decode_first(value).ok_or(OpError::DAMAGED)?;
-        }
         let prefix = key::prefix(0, Kind::TxLock);
         let mut table = TxTable::default();
         let mut range = self.tree.prefix(prefix.as_bytes());
@@ -381,23 +378,6 @@ impl Namespace {
         self.txs = table;
         Ok(())
     }
-
-    /// The first id, where it is not 1.
-    pub(crate) fn put_first_inode(&mut self) {
-        if self.inode_first > InodeId::ROOT.0 {
-            let mut value = vec![TAG];
-            crate::message::writer::put_varint(&mut value, self.inode_first);
-            self.tree.put(key::first_inode().as_bytes(), &value);
-        }
-    }
-}
-
-pub(crate) fn decode_first(value: &[u8]) -> Option<u64> {
-    let mut cursor = crate::encoding::Cursor::new(value);
-    let tag = cursor.byte()?;
-    let first = cursor.varint()?;
-    cursor.end()?;
-    (tag == TAG).then_some(first)
 }
 
 /// The one that decides.

@@ -148,6 +148,9 @@ impl Namespace {
             files.push((file.inode, file.to));
             Ok(())
         })?;
+        if files.iter().any(|(id, _)| self.is_foreign(*id)) {
+            return Err(OpError::ELSEWHERE);
+        }
         for (id, to) in files {
             let Ok(mut inode) = self.volatile_of(id, context.session) else { continue };
             let left = inode.volatile.filter(|volatile| volatile.to > to);

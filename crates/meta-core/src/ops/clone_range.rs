@@ -73,7 +73,7 @@ impl Namespace {
 
     /// The source, if the caller may read it and nobody may be changing its blocks.
     fn clone_source(&mut self, request: &request::CloneRange, context: &Context<'_>) -> Result<Inode> {
-        let source = self.live_inode(request.source)?;
+        let source = self.live_inode(request.source).map_err(|error| self.apart(error, request.inode))?;
         if source.is_dir() {
             return Err(OpError::IS_DIRECTORY);
         }

@@ -45,6 +45,9 @@ impl Namespace {
         if inodes.len() > RELEASES_MAX {
             return Err(OpError::new(ErrorCode::InvalidArgument, "at most 256 inodes in one request"));
         }
+        if inodes.iter().any(|inode| self.is_foreign(*inode)) {
+            return Err(OpError::ELSEWHERE);
+        }
         for inode in inodes {
             self.remove_hold(context.session, inode)?;
         }

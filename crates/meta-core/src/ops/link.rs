@@ -14,7 +14,8 @@ impl Namespace {
     pub(crate) fn link(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Link::decode(bytes)?;
         check_entry_name(request.name)?;
-        let mut inode = self.live_inode(request.inode)?;
+        let inode = self.live_inode(request.inode);
+        let mut inode = inode.map_err(|error| self.apart(error, request.parent))?;
         let mut directory = self.searchable(request.parent, &context.who)?;
         let there = self.dentry(request.parent, request.name)?;
         if there.is_some() && !request.replace {

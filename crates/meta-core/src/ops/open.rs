@@ -21,7 +21,7 @@ impl Namespace {
         };
         let (id, inode) = match request.inode {
             0 => self.open_entry(&request, header)?,
-            id => (id, self.inode(id)?),
+            id => (id, self.routed(id)?),
         };
         let hold = self.hold_of(header.session, id);
         if inode.nlink == 0 && hold.is_none() {

@@ -31,7 +31,8 @@ impl Namespace {
         check_entry_name(request.name)?;
         check_entry_name(request.new_name)?;
         let old_directory = self.searchable(request.parent, &context.who)?;
-        let new_directory = self.searchable(request.new_parent, &context.who)?;
+        let new_directory = self.searchable(request.new_parent, &context.who);
+        let new_directory = new_directory.map_err(|error| self.apart(error, request.parent))?;
         let old = self.side(request.parent, request.name, old_directory)?;
         let new = self.side(request.new_parent, request.new_name, new_directory)?;
         let (dentry, inode) = old.entry.ok_or(OpError::NOT_FOUND)?;

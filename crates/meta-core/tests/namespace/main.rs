@@ -14,6 +14,7 @@ mod garbage;
 mod leases;
 mod permissions;
 mod quotas;
+mod ranges;
 mod renames;
 mod sessions;
 mod translate;
