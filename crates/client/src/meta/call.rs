@@ -1,4 +1,5 @@
 //! Calls to meta partitions: find the leader, repeat with the same sequence number, keep three outcomes apart.
+use super::keep_alive::keep_alive_task;
 use super::session::{Session, SlotLease};
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
@@ -9,36 +10,32 @@ use cairn_types::{ErrorCode, InodeId, RetryClass, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty};
 use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
-use cairn_wire::meta::{
-    AttributesResponse, DiscardRequest, EndSessionRequest, HoldRequest, KeepAliveRequest, KeepAliveResponse,
-    MetaHeader, OverwriteLeaseRequest, OverwriteLeaseResponse, ReleaseRequest, WantedLease,
-};
+use cairn_wire::meta::{DiscardRequest, EndSessionRequest, MetaHeader};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Deadline of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
-/// The lease of a session is renewed so often.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
-/// The same while the session has overwrite leases, of which it learns so whether one is wanted.
-const KEEP_ALIVE_LEASED: Duration = Duration::from_millis(500);
+/// Partitions at which a session is ended at once.
+const ENDS_AT_ONCE: usize = 64;
 
 /// The way to the partitions of one volume, under one session at a time, on behalf of one user.
 pub(crate) struct MetaCaller {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) volume: u32,
     pub(crate) who: Credentials,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What the callers of all users of a volume share.
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
     session: RwLock<Option<Arc<Session>>>,
     opening: tokio::sync::Mutex<()>,
     /// Address that answered last, by partition.
@@ -72,8 +69,7 @@ impl MetaCaller {
         }
         let session = Arc::new(Session::new(SessionId(answer.session)));
         *self.shared.session.write() = Some(session.clone());
-        let (shared, who) = (Arc::downgrade(&self.shared), self.who.clone());
-        tokio::spawn(keep_alive_task(self.cluster.clone(), self.volume, who, shared, session.clone()));
+        tokio::spawn(keep_alive_task(self.as_user(self.who.clone()), session.clone()));
         Ok(session)
     }
 
@@ -86,7 +82,7 @@ impl MetaCaller {
 
     /// Makes a session that writes known to the partition, if nothing else did yet: chunks of a session that the partition
     /// does not know for long are taken for what a dead writer left.
-    async fn announce(self: &Arc<Self>, session: &Session) -> Result<()> {
+    pub(super) async fn announce(self: &Arc<Self>, session: &Session) -> Result<()> {
         let partition = self.partition_of(InodeId::ROOT.0).await?;
         let Some(lease) = session.own_slot(partition).await else { return Ok(()) };
         let make = |header| DiscardRequest { header: Some(header), written_by: session.id.0, ..Default::default() };
@@ -109,17 +105,32 @@ impl MetaCaller {
             // Nothing came of what it wrote: its end makes that garbage.
             partitions.push(root);
         }
-        for partition in partitions {
-            let header = self.header(partition, session.id, 0, 0);
-            let request = EndSessionRequest { header: Some(header) };
-            if let Err(error) = self
-                .read::<cairn_wire::common::Empty, _>("ending the session", partition, Opcode::EndSession, request)
-                .await
-            {
-                tracing::debug!(%error, "the session was left to expire");
-            }
+        if let Err(error) = self.end_everywhere("ending the session", session.id, partitions).await {
+            tracing::debug!(%error, "the session was left to expire");
         }
         session.mark_ended();
+    }
+
+    /// Ends a session at these partitions, side by side: one that does not answer keeps no other one from it. The error of one
+    /// of those where it was left.
+    pub(crate) async fn end_everywhere(&self, what: &str, session: SessionId, partitions: Vec<u32>) -> Result<()> {
+        let mut running = FuturesUnordered::new();
+        let mut outcome = Ok(());
+        for partition in partitions {
+            running.push(self.end_at(what, session, partition));
+            if running.len() >= ENDS_AT_ONCE {
+                outcome = running.next().await.unwrap_or(Ok(())).and(outcome);
+            }
+        }
+        while let Some(ended) = running.next().await {
+            outcome = ended.and(outcome);
+        }
+        outcome
+    }
+
+    async fn end_at(&self, what: &str, session: SessionId, partition: u32) -> Result<()> {
+        let request = EndSessionRequest { header: Some(self.header(partition, session, 0, 0)) };
+        self.read::<Empty, _>(what, partition, Opcode::EndSession, request).await.map(|_| ())
     }
 
     /// The partition that owns an inode.
@@ -136,7 +147,7 @@ impl MetaCaller {
         Err(ClientError::remote(&format!("inode {inode}"), ErrorCode::UnknownPartition, text))
     }
 
-    fn header(&self, partition: u32, session: SessionId, slot: u32, sequence: u64) -> MetaHeader {
+    pub(super) fn header(&self, partition: u32, session: SessionId, slot: u32, sequence: u64) -> MetaHeader {
         MetaHeader { volume: self.volume, partition, session: session.0, slot, sequence, who: Some(self.who.clone()) }
     }
 
@@ -209,7 +220,7 @@ impl MetaCaller {
     }
 
     /// A mutation under this session and slot.
-    async fn mutate_in<A: prost::Message + Default, R: prost::Message>(
+    pub(super) async fn mutate_in<A: prost::Message + Default, R: prost::Message>(
         &self,
         session: &Session,
         lease: SlotLease,
@@ -247,7 +258,7 @@ impl MetaCaller {
         Pace { patience: self.cluster.patience, attempt: ATTEMPT }
     }
 
-    async fn attempts<A: prost::Message + Default>(
+    pub(super) async fn attempts<A: prost::Message + Default>(
         &self,
         partition: u32,
         opcode: Opcode,
@@ -318,6 +329,11 @@ impl MetaCaller {
         }
     }
 
+    /// Nobody but who holds this one uses the volume's sessions any more.
+    pub(super) fn has_no_others(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
     fn remember_leader(&self, partition: u32, address: Option<String>) {
         if let Some(address) = address {
             let mut leaders = self.shared.leaders.lock();
@@ -368,150 +384,9 @@ impl Members for MembersOf<'_> {
     }
 }
 
-enum Failure {
+pub(super) enum Failure {
     /// The servers decided; `sent`: some attempt before may have been executed.
     Final { error: cairn_wire::error::WireError, sent: bool },
     /// The patience ended; `sent`: some attempt may have been executed.
     GaveUp { sent: bool, last: String },
-}
-
-/// Boxed: renewing may hold inodes, which may open a session, which starts such a task.
-fn keep_alive_task(
-    cluster: Arc<Cluster>,
-    volume: u32,
-    who: Credentials,
-    shared: Weak<Shared>,
-    session: Arc<Session>,
-) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(keep_alive(cluster, volume, who, shared, session))
-}
-
-/// Renews the lease until all callers are gone or the session ended.
-async fn keep_alive(cluster: Arc<Cluster>, volume: u32, who: Credentials, shared: Weak<Shared>, session: Arc<Session>) {
-    loop {
-        let pause = if session.leases.any() { KEEP_ALIVE_LEASED } else { KEEP_ALIVE_EVERY };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            // It was renewed when it took the lease.
-            () = session.leases.next_taken(), if pause == KEEP_ALIVE_EVERY => continue,
-        }
-        let Some(shared) = shared.upgrade() else { return };
-        let caller = Arc::new(MetaCaller { cluster: cluster.clone(), volume, who: who.clone(), shared });
-        if session.is_ended() {
-            return;
-        }
-        if session.is_unannounced()
-            && let Err(error) = caller.announce(&session).await
-        {
-            tracing::debug!(%error, "the session could not be announced; trying again");
-        }
-        for partition in session.partitions() {
-            match renew(&caller, &session, partition).await {
-                Ok(()) => {}
-                Err(ClientError::Remote { error, .. }) if error.code == ErrorCode::SessionEnded => {
-                    tracing::warn!(session = %session.id, "the session ended; files that it held open may be gone");
-                    session.mark_ended();
-                    return;
-                }
-                Err(error) => tracing::warn!(%error, "the session could not be renewed; trying again"),
-            }
-        }
-    }
-}
-
-/// Keep-alives of one partition that follow each other at once because it named unlinked inodes.
-const RENEW_ROUNDS: u32 = 64;
-
-/// Renews the lease at one partition. What it names as unlinked and is open here is held before it is acknowledged.
-pub(crate) async fn renew(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32) -> Result<()> {
-    for _ in 0..RENEW_ROUNDS {
-        let acknowledged = session.soft.acknowledged(partition);
-        let request = KeepAliveRequest {
-            header: Some(caller.header(partition, session.id, 0, 0)),
-            soft_holds: acknowledged.is_some(),
-            acknowledged: acknowledged.unwrap_or(0),
-        };
-        let sent = caller.cluster.clock.now();
-        let answer: KeepAliveResponse =
-            caller.read("renewing the session", partition, Opcode::KeepAlive, request).await?;
-        session.leases.renewed(partition, sent, Duration::from_millis(answer.lease_ms.into()));
-        for wanted in &answer.wanted {
-            if !session.leases.wanted(partition, wanted.inode, wanted.number) {
-                give_back_unknown(caller, session, partition, *wanted);
-            }
-        }
-        if acknowledged.is_none() {
-            return Ok(());
-        }
-        for inode in session.soft.to_hold(partition, answer.index, &answer.unlinked) {
-            hold_unlinked(caller, session, partition, inode).await?;
-        }
-        session.soft.acknowledge(partition, answer.index);
-        if answer.unlinked.is_empty() && !answer.more {
-            return Ok(());
-        }
-    }
-    Ok(())
-}
-
-/// Holds an unlinked inode that is open here. One that is gone already stays gone: its readers are told so.
-async fn hold_unlinked(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32, inode: u64) -> Result<()> {
-    session.holds.add(inode);
-    let what = format!("holding inode {inode}");
-    let make = |mut header: MetaHeader| {
-        // It was opened with its user's permission; what the mode says by now does not matter.
-        header.who = Some(Credentials::default());
-        HoldRequest { header: Some(header), inode, write: false }
-    };
-    let held = match session.own_slot(partition).await {
-        Some(lease) => {
-            caller.mutate_in::<AttributesResponse, _>(session, lease, &what, partition, Opcode::Hold, make).await
-        }
-        None => return Err(ClientError::remote(&what, ErrorCode::BadSequence, "the session's slots are used up")),
-    };
-    match held {
-        Ok(_) if session.soft.held(partition, inode) => Ok(()),
-        Ok(_) => release_if_last(caller, session, partition, inode).await,
-        Err(error) => {
-            session.holds.remove(inode);
-            match error.code() {
-                Some(ErrorCode::Stale | ErrorCode::NotFound) => {
-                    tracing::warn!(inode, "a file that is open here was removed and is gone");
-                    Ok(())
-                }
-                _ => Err(error),
-            }
-        }
-    }
-}
-
-/// A lease of which nobody here knows: whoever asked for it did not wait for the answer. The session is renewed meanwhile.
-fn give_back_unknown(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32, wanted: WantedLease) {
-    let WantedLease { inode, number } = wanted;
-    let Some(giving) = session.leases.begin_giving(session, partition, inode, number) else { return };
-    let (caller, session) = (caller.clone(), session.clone());
-    tokio::spawn(async move {
-        let make = |header| {
-            let header = Some(header);
-            OverwriteLeaseRequest { header, inode, release: true, number, changed: true, mtime_ns: 0 }
-        };
-        let what = format!("giving back the overwrite lease of inode {inode}");
-        let given: Result<OverwriteLeaseResponse> =
-            caller.mutate_under(&session, &what, partition, Opcode::OverwriteLease, make).await;
-        if let Err(error) = given {
-            tracing::debug!(%error, "it is told again that it is wanted");
-        }
-        drop(giving);
-    });
-}
-
-/// The file was closed while it was being held.
-async fn release_if_last(caller: &MetaCaller, session: &Session, partition: u32, inode: u64) -> Result<()> {
-    if !session.holds.remove(inode) {
-        return Ok(());
-    }
-    let Some(lease) = session.own_slot(partition).await else { return Ok(()) };
-    let make = |header| ReleaseRequest { header: Some(header), inode, also: Vec::new() };
-    let what = format!("releasing inode {inode}");
-    caller.mutate_in::<Empty, _>(session, lease, &what, partition, Opcode::Release, make).await.map(|_| ())
 }

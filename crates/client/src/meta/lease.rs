@@ -147,11 +147,11 @@ impl Leases {
     fn good_until(&self, partition: u32) -> Time {
         self.table.lock().good_until.get(&partition).copied().unwrap_or_default()
     }
-    /// Whether there are any: then it is worth asking often whether one is wanted.
-    pub(crate) fn any(&self) -> bool {
+    /// Partitions that gave some: there it is worth asking often whether one is wanted.
+    pub(crate) fn partitions(&self) -> BTreeSet<u32> {
         let mut table = self.table.lock();
         table.held.retain(|_, lease| lease.strong_count() > 0);
-        !table.held.is_empty()
+        table.held.keys().map(|(partition, _)| *partition).collect()
     }
     /// Ends when the next lease is granted.
     pub(crate) async fn next_taken(&self) {
@@ -190,14 +190,14 @@ mod tests {
         let leases = &session.leases;
         let lease = Lease::new(session.clone(), 1, 7, 3);
         assert!(!leases.wanted(1, 7, 2), "an older one");
-        assert!(leases.enter(&lease) && leases.any());
+        assert!(leases.enter(&lease) && leases.partitions() == BTreeSet::from([1]));
         assert!(leases.wanted(1, 7, 3));
         assert!(lease.wanted().await);
         lease.end();
         lease.want();
         assert!(!lease.wanted().await, "it is over");
         drop(lease);
-        assert!(!leases.any());
+        assert!(leases.partitions().is_empty());
         assert!(!leases.wanted(1, 8, 4));
         assert!(!leases.enter(&Lease::new(session.clone(), 1, 8, 4)), "given back before it was known");
         assert!(leases.enter(&Lease::new(session.clone(), 1, 8, 5)));

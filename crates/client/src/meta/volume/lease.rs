@@ -1,7 +1,7 @@
 //! Taking and giving back the lease under which a file is overwritten in place.
 use super::{Volume, shown};
 use crate::error::{ClientError, Result};
-use crate::meta::call::renew;
+use crate::meta::keep_alive::renew;
 use crate::meta::lease::Lease;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -44,7 +44,8 @@ impl Volume {
         if lease.is_good(clock.now()) {
             return true;
         }
-        match renew(&self.caller, &lease.session, lease.partition).await {
+        let patience = self.cluster().patience;
+        match renew(&self.caller, &lease.session, lease.partition, patience).await {
             Ok(()) => lease.is_good(clock.now()),
             Err(error) => {
                 if error.code() == Some(ErrorCode::SessionEnded) {

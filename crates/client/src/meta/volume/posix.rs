@@ -6,7 +6,7 @@ use super::by_inode::MadeAt;
 use super::{Volume, attributes, shown};
 use crate::error::{ClientError, Result};
 use crate::meta::session::Session;
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
@@ -49,12 +49,8 @@ impl Volume {
         }
         let view = self.caller.cluster.view();
         let own = view.partitions.values().filter(|partition| partition.volume == self.id());
-        for partition in own.map(|partition| partition.id) {
-            let header = MetaHeader { session: dead, ..self.caller.read_header(partition) };
-            let request = EndSessionRequest { header: Some(header) };
-            let _: Empty = self.caller.read("ending a dead session", partition, Opcode::EndSession, request).await?;
-        }
-        Ok(())
+        let own = own.map(|partition| partition.id).collect();
+        self.caller.end_everywhere("ending a dead session", SessionId(dead), own).await
     }
 
     /// Opens an inode: checks `access` (r 4, w 2, x 1), answers attributes and up to `extents_max` extents. No log entry.

@@ -1,0 +1,212 @@
+//! Sessions at several partitions of which some never answer. The clock is stopped, the leases are those of servers.
+use super::*;
+use crate::connect::{Client, ConnectOptions};
+use crate::fake::{Fake, FakeCluster};
+use crate::meta::volume::Volume;
+use crate::net::{LocalCall, LocalServers};
+use cairn_rpc::{CallError, Response, Unknown};
+use cairn_types::Scheme;
+use cairn_wire::error::WireError;
+use cairn_wire::manager::{ClusterMap, Node, Partition};
+use parking_lot::Mutex;
+use prost::Message;
+use std::collections::BTreeSet;
+
+const LEASE: Duration = Duration::from_secs(20);
+
+/// The cluster in memory, as if its volume had more partitions, each on a node of its own.
+struct Partitions {
+    servers: Arc<Fake>,
+    last: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    silent: BTreeSet<u32>,
+    /// Keep-alives that each got, answered or not.
+    asked: BTreeMap<u32, u64>,
+    /// When each heard of the session last, the longest time between, and who has ended it.
+    heard: BTreeMap<u32, Instant>,
+    longest: BTreeMap<u32, Duration>,
+    ended: BTreeSet<u32>,
+}
+
+impl Partitions {
+    /// What a partition answers to keep-alives and ends of sessions.
+    fn answer(&self, partition: u32, opcode: Opcode) -> Option<std::result::Result<Vec<u8>, CallError>> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        *state.asked.entry(partition).or_default() += u64::from(opcode == Opcode::KeepAlive);
+        if state.silent.contains(&partition) {
+            return None;
+        }
+        if opcode != Opcode::KeepAlive {
+            state.ended.insert(partition);
+            return Some(Ok(Vec::new()));
+        }
+        let (now, longest) = (Instant::now(), state.longest.entry(partition).or_default());
+        if let Some(before) = state.heard.insert(partition, now) {
+            *longest = (*longest).max(now - before);
+        }
+        if *longest > LEASE {
+            return Some(Err(CallError::Remote(WireError::new(ErrorCode::SessionEnded, "it was silent for a lease"))));
+        }
+        let lease_ms = LEASE.as_millis() as u32;
+        Some(Ok(KeepAliveResponse { lease_ms, ..Default::default() }.encode_to_vec()))
+    }
+
+    fn widen(&self, map: &mut ClusterMap) {
+        for id in 1..=self.last {
+            let (inode_first, inode_last) = ((u64::from(id - 1) << 32).max(1), (u64::from(id) << 32) - 1);
+            let node = 3000 + id;
+            map.nodes.push(Node { id: node, address: format!("partition:{id}"), up: true, ..Default::default() });
+            let (nodes, leader) = (vec![node], node);
+            let partition = Partition { id, volume: 1, inode_first, inode_last, nodes, leader, ..Default::default() };
+            map.partitions.retain(|known| known.id != id);
+            map.partitions.push(partition);
+        }
+    }
+}
+
+impl LocalServers for Partitions {
+    fn call(&self, address: &str, opcode: u16, message: &[u8], payload: &[u8], deadline: Duration) -> LocalCall {
+        let of = address.strip_prefix("partition:").and_then(|n| n.parse::<u32>().ok());
+        let known = Opcode::from_code(opcode).expect("a known operation");
+        let addr = address.to_owned();
+        match of {
+            Some(partition) if matches!(known, Opcode::KeepAlive | Opcode::EndSession) => {
+                let answer = self.answer(partition, known);
+                Box::pin(async move {
+                    tokio::time::sleep(if answer.is_some() { Duration::from_millis(1) } else { deadline }).await;
+                    let silence = CallError::Unknown { addr, cause: Unknown::Deadline };
+                    answer.unwrap_or(Err(silence)).map(|message| Response { message: message.into(), payload: None })
+                })
+            }
+            Some(partition) if self.state.lock().silent.contains(&partition) => Box::pin(async move {
+                tokio::time::sleep(deadline).await;
+                Err(CallError::Unknown { addr, cause: Unknown::Deadline })
+            }),
+            _ => {
+                let front = if of.is_some() { "local:1000" } else { address };
+                let answer = self.servers.call(front, opcode, message, payload, deadline);
+                let mut map = None;
+                if known == Opcode::GetMap {
+                    let mut wider = ClusterMap::default();
+                    self.widen(&mut wider);
+                    map = Some(wider);
+                }
+                Box::pin(async move {
+                    let mut answer = answer.await?;
+                    if let Some(wider) = map {
+                        let mut map = ClusterMap::decode(&answer.message[..]).expect("a map");
+                        map.nodes.extend(wider.nodes);
+                        map.partitions = wider.partitions;
+                        answer.message = map.encode_to_vec().into();
+                    }
+                    Ok(answer)
+                })
+            }
+        }
+    }
+}
+
+struct Setup {
+    partitions: Arc<Partitions>,
+    client: Client,
+    volume: Volume,
+    session: Arc<Session>,
+    _cluster: FakeCluster,
+}
+
+/// A session that all of so many partitions know, some of which answer nothing.
+async fn setup(last: u32, silent: impl IntoIterator<Item = u32>) -> Setup {
+    let cluster = FakeCluster::local(1, &[Scheme::Replicated(1)]);
+    let state = Mutex::new(State { silent: silent.into_iter().collect(), ..State::default() });
+    let partitions = Arc::new(Partitions { servers: cluster.fake.clone(), last, state });
+    let options = ConnectOptions::new(vec![cluster.manager()]);
+    let client = FakeCluster::try_connect(partitions.clone(), options).await.expect("connected");
+    let volume = client.volume("default").await.expect("the volume");
+    let session = volume.caller.session().await.expect("a session");
+    for partition in 1..=last {
+        session.own_slot(partition).await.expect("a slot").unused();
+        partitions.state.lock().heard.insert(partition, Instant::now());
+    }
+    Setup { partitions, client, volume, session, _cluster: cluster }
+}
+
+/// One partition without a leader would end the session everywhere: files that were open would be gone at all others.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_never_answers_delays_no_other_one() {
+    let s = setup(2, [2]).await;
+    tokio::time::sleep(LEASE * 6).await;
+    {
+        let state = s.partitions.state.lock();
+        assert!(state.asked[&2] >= 2 * 6, "twice a lease: {:?}", state.asked);
+        assert!(state.longest[&1] <= LEASE / 2, "{:?}", state.longest);
+        assert!(!s.session.is_ended());
+    }
+    // It comes back.
+    s.partitions.state.lock().heard.insert(2, Instant::now());
+    s.partitions.state.lock().silent.clear();
+    tokio::time::sleep(LEASE * 2).await;
+    let state = s.partitions.state.lock();
+    assert!(state.longest[&2] <= LEASE / 2 && !s.session.is_ended(), "{:?}", state.longest);
+}
+
+/// The same where they are more than are asked at once, and one of them is to be told of the session before it writes.
+#[tokio::test(start_paused = true)]
+async fn many_that_never_answer_delay_no_other_one() {
+    let others = AT_ONCE as u32 * 4;
+    let s = setup(others + 1, 1..=others).await;
+    s.session.note_writer();
+    tokio::time::sleep(LEASE * 6).await;
+    {
+        let state = s.partitions.state.lock();
+        assert_eq!(state.asked.len() as u32, others + 1);
+        assert!(state.asked.values().all(|asked| *asked >= 6), "{:?}", state.asked);
+        assert!(state.longest[&(others + 1)] <= LEASE * 3 / 4, "{:?}", state.longest);
+    }
+    assert!(s.session.is_unannounced() && !s.session.is_ended());
+    s.partitions.state.lock().heard.clear();
+    s.partitions.state.lock().silent.clear();
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!s.session.is_unannounced() && !s.session.is_ended());
+    assert!(s.partitions.state.lock().longest.values().all(|longest| *longest <= LEASE * 3 / 4));
+}
+
+/// A session that nobody uses would be renewed for ever, or one that the servers ended be taken for a live one.
+#[tokio::test(start_paused = true)]
+async fn renewing_ends_with_the_session_and_with_its_users() {
+    let s = setup(3, [2]).await;
+    let session = Arc::downgrade(&s.session);
+    let Setup { partitions, client, volume, session: own, _cluster } = s;
+    tokio::time::sleep(LEASE).await;
+    drop((client, volume, own));
+    tokio::time::sleep(EVERY * 2).await;
+    assert!(session.upgrade().is_none(), "although partition 2 is being asked");
+    let asked = partitions.state.lock().asked.clone();
+    tokio::time::sleep(LEASE).await;
+    assert_eq!(asked, partitions.state.lock().asked);
+
+    let s = setup(3, [2]).await;
+    s.partitions.state.lock().longest.insert(3, LEASE * 2);
+    tokio::time::sleep(EVERY * 2).await;
+    assert!(s.session.is_ended());
+    assert_ne!(s.volume.caller.session().await.expect("another one").id, s.session.id);
+}
+
+/// An unmount would wait for each partition that does not answer, and those behind it keep what the session held.
+#[tokio::test(start_paused = true)]
+async fn a_session_ends_at_all_partitions_at_once() {
+    let s = setup(200, (1..=199).filter(|id| id % 50 != 0)).await;
+    let ended = s.volume.caller.end_everywhere("ending", s.session.id, (1..=200).collect());
+    assert!(ended.await.is_err(), "those that are silent are named");
+    assert_eq!(s.partitions.state.lock().ended, BTreeSet::from([50, 100, 150, 200]));
+    s.partitions.state.lock().silent = BTreeSet::from([2, 3]);
+    let begun = Instant::now();
+    s.volume.caller.end_session().await;
+    let patience = s.volume.caller.cluster.patience;
+    assert!(begun.elapsed() < patience * 2, "{:?}", begun.elapsed());
+    assert_eq!(s.partitions.state.lock().ended.len(), 198);
+}
