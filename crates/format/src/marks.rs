@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | 0 | 4 | group |
 //! | 4 | 4 | node; 0: not a member, but an entry that is known to be applied when the group had the members that follow |
-//! | 8 | 8 | term |
+//! | 8 | 8 | term; of node 0: 1 if a person accepted that this node's member has forgotten something, until it is known again; else 0 |
 //! | 16 | 8 | index: the last entry of the term; 1: it voted in the term; 0: neither |
 //! | 24 | 8 | zero |
 //!
@@ -29,6 +29,9 @@ use crate::le::{u32_at, u64_at};
 
 /// Newest version written and read.
 pub const MARKS_VERSION: u32 = 1;
+/// The term of a group's own entry while something that this node's member has forgotten, as a person accepted, is not known again.
+/// Programs of before take no notice of it, and write 0.
+pub const LOSS_ACCEPTED: u64 = 1;
 /// Entries of a file.
 pub const MARKS_MAX: usize = 1 << 20;
 
@@ -43,7 +46,7 @@ pub struct MarkEntry {
     pub group: GroupId,
     /// Which; 0: the group itself.
     pub node: NodeId,
-    /// Term.
+    /// Term; of the group itself [`LOSS_ACCEPTED`] or 0.
     pub term: u64,
     /// Index.
     pub index: u64,
@@ -128,7 +131,8 @@ impl MarkList {
         };
         let entries: Vec<MarkEntry> = body.chunks_exact(ENTRY_LEN).map(entry).collect();
         let reserved = body.chunks_exact(ENTRY_LEN).any(|bytes| bytes[24..].iter().any(|b| *b != 0));
-        if reserved || !entries.is_sorted_by(|a, b| (a.group, a.node) < (b.group, b.node)) {
+        let flags = entries.iter().any(|entry| entry.node.0 == 0 && entry.term > LOSS_ACCEPTED);
+        if reserved || flags || !entries.is_sorted_by(|a, b| (a.group, a.node) < (b.group, b.node)) {
             return Err(MarkListError::Shape);
         }
         Ok(Self { node: DiskUuid::from_slice(&header[16..32]).expect("the slice has 16 bytes"), entries })
@@ -155,6 +159,14 @@ mod tests {
         assert_eq!(&file[96..104], &[0, 0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(&file[104..128], &[3, 0, 0, 0, 0, 0, 0, 0, 91, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(MarkList::decode(&file), Ok(sample()));
+        let mut accepted = sample();
+        accepted.entries[0].term = LOSS_ACCEPTED;
+        let file = accepted.encode();
+        assert_eq!(
+            &file[64..96],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 90, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(MarkList::decode(&file), Ok(accepted));
         let none = MarkList { node: DiskUuid([5; 16]), entries: Vec::new() };
         assert_eq!(MarkList::decode(&none.encode()), Ok(none));
     }
@@ -176,9 +188,11 @@ mod tests {
     /// Two marks of one member would leave open which one counts.
     #[test]
     fn contradictions_are_refused() {
-        for spoil in
-            [|list: &mut MarkList| list.entries.swap(0, 1), |list: &mut MarkList| list.entries[1].node = NodeId(2)]
-        {
+        for spoil in [
+            |list: &mut MarkList| list.entries.swap(0, 1),
+            |list: &mut MarkList| list.entries[1].node = NodeId(2),
+            |list: &mut MarkList| list.entries[0].term = 2,
+        ] {
             let mut bad = sample();
             spoil(&mut bad);
             assert_eq!(MarkList::decode(&bad.encode()), Err(MarkListError::Shape));

@@ -156,7 +156,7 @@ async fn recall(partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
     let mut recalls = state.recalls.subscribe();
     loop {
-        let Ok(term) = recalls.wait_for(Option::is_some).await.map(|term| *term) else { return };
+        let Ok(Some(term)) = recalls.wait_for(Option::is_some).await.map(|term| *term) else { return };
         match partition.propose_own(Opcode::SkipInodes, &SkipInodes {}).await {
             Err(error) if error.code != ErrorCode::UnknownOperation => {
                 tracing::debug!(partition = %state.id, %error, "inodes could not be skipped; will be repeated");
@@ -164,11 +164,11 @@ async fn recall(partition: &Partition, timings: &MetaTimings) {
                 continue;
             }
             // Members of before do not know how.
-            _ => partition.handle.recalled(),
+            _ => partition.handle.recalled(term),
         }
         let leads = |present: &mut Option<u64>| {
-            let same = *present == term;
-            if let Some(term) = term.filter(|_| same) {
+            let same = *present == Some(term);
+            if same {
                 *present = None;
                 state.lead(term);
             }

@@ -4,16 +4,19 @@
 //! count when one of these members starts ([`cairn_raft::marks`]). What the witness of this node's own members said is kept
 //! here until their groups are opened: the manager for meta partitions, the nodes for the manager's group.
 //!
+//! So is, durably, of which groups a person accepted that this node's member has forgotten something.
+//!
 //! Invariants: a mark never goes back while its member is one; those of former members go with the next view of the
-//! group; the file is written at most every [`FLUSH_PAUSE`]. A damaged file is set aside: it only makes checks stricter.
+//! group; marks alone are written at most every [`FLUSH_PAUSE`]. A damaged file is set aside: what it said of others is gathered
+//! anew, and all members here count as such that have forgotten something.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_env::{Clock, Disk, DiskError, OpenOptions};
-use cairn_format::marks::{MARKS_MAX, MARKS_VERSION, MarkEntry, MarkList, MarkListError};
+use cairn_format::marks::{LOSS_ACCEPTED, MARKS_MAX, MARKS_VERSION, MarkEntry, MarkList, MarkListError};
 use cairn_raft::{Mark, Testimony};
 use cairn_store::StoreError;
 use cairn_types::{DiskUuid, GroupId, NodeId, Time};
@@ -60,6 +63,8 @@ impl GroupMarks {
 #[derive(Default)]
 struct Inner {
     groups: BTreeMap<GroupId, GroupMarks>,
+    /// Groups whose member here has forgotten something, as a person accepted.
+    forgot: BTreeSet<GroupId>,
     dirty: bool,
     flushed: Option<Time>,
     /// What the manager said of this node's members of partitions, once it was heard; others are unknown to it.
@@ -73,7 +78,11 @@ pub struct MarkBook {
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
     dir: DiskUuid,
+    /// The file was damaged as it was opened.
+    damaged: bool,
     inner: Mutex<Inner>,
+    /// Held by whoever writes the file.
+    writing: Mutex<()>,
     /// Rises with each testimony.
     testimonies: AtomicU64,
 }
@@ -87,22 +96,29 @@ impl std::fmt::Debug for MarkBook {
 impl MarkBook {
     /// Reads what the directory of this uuid has; without a file nothing is known.
     pub fn open(disk: Arc<dyn Disk>, clock: Arc<dyn Clock>, dir: DiskUuid) -> Result<Self, StoreError> {
-        let mut inner = Inner::default();
+        let (mut inner, mut damaged) = (Inner::default(), false);
         match read(disk.as_ref(), dir) {
             Ok(list) => list.entries.into_iter().for_each(|entry| {
                 let group = inner.groups.entry(entry.group).or_default();
                 match entry.node.0 {
-                    0 => group.index = entry.index,
+                    0 => {
+                        group.index = entry.index;
+                        if entry.term == LOSS_ACCEPTED {
+                            inner.forgot.insert(entry.group);
+                        }
+                    }
                     _ => drop(group.members.insert(entry.node, Mark { term: entry.term, index: entry.index })),
                 }
             }),
             Err(error @ StoreError::Corrupt { .. }) => {
                 tracing::error!(%error, "what this node remembers of others is damaged; it is set aside and gathered anew");
                 disk.rename(FILE, DAMAGED)?;
+                damaged = true;
             }
             Err(error) => return Err(error),
         }
-        Ok(Self { disk, clock, dir, inner: Mutex::new(inner), testimonies: AtomicU64::new(0) })
+        let (inner, writing) = (Mutex::new(inner), Mutex::default());
+        Ok(Self { disk, clock, dir, damaged, inner, writing, testimonies: AtomicU64::new(0) })
     }
 
     /// What is known of a group.
@@ -129,6 +145,7 @@ impl MarkBook {
     pub fn forget(&self, group: GroupId) {
         let mut inner = self.inner.lock();
         inner.dirty |= inner.groups.remove(&group).is_some();
+        inner.forgot.remove(&group);
         if let Some(partitions) = &mut inner.partitions {
             partitions.remove(&group);
         }
@@ -137,13 +154,45 @@ impl MarkBook {
     /// Writes it down if there is news and the last time is long enough ago.
     pub fn flush(&self) -> Result<(), StoreError> {
         let now = self.clock.now();
-        let list = {
-            let mut inner = self.inner.lock();
+        {
+            let inner = self.inner.lock();
             if !inner.dirty || inner.flushed.is_some_and(|at| now.since(at) < FLUSH_PAUSE) {
                 return Ok(());
             }
+        }
+        self.write()
+    }
+
+    /// Whether something that this node's member of a group has forgotten, as a person accepted, is not known again.
+    pub(crate) fn has_forgotten(&self, group: GroupId) -> bool {
+        self.inner.lock().forgot.contains(&group)
+    }
+
+    /// The file was damaged: whether something was accepted is not known.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// Writes down, durably, whether it has; what could not be written is tried again with the next marks.
+    pub(crate) fn set_forgotten(&self, group: GroupId, forgot: bool) -> Result<(), StoreError> {
+        {
+            let mut inner = self.inner.lock();
+            inner.groups.entry(group).or_default();
+            match forgot {
+                true => inner.forgot.insert(group),
+                false => inner.forgot.remove(&group),
+            };
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), StoreError> {
+        // The later list is in the file at the end.
+        let _writing = self.writing.lock();
+        let list = {
+            let mut inner = self.inner.lock();
             inner.dirty = false;
-            inner.flushed = Some(now);
+            inner.flushed = Some(self.clock.now());
             self.list(&inner)
         };
         let written = self.replace(&list);
@@ -157,7 +206,8 @@ impl MarkBook {
         let entry =
             |group: GroupId, node: NodeId, mark: Mark| MarkEntry { group, node, term: mark.term, index: mark.index };
         let of = |(group, marks): (&GroupId, &GroupMarks)| {
-            let head = entry(*group, NodeId(0), Mark { term: 0, index: marks.index });
+            let term = if inner.forgot.contains(group) { LOSS_ACCEPTED } else { 0 };
+            let head = entry(*group, NodeId(0), Mark { term, index: marks.index });
             let group = *group;
             let members = marks.members.iter().map(move |(node, mark)| entry(group, *node, *mark));
             std::iter::once(head).chain(members).collect::<Vec<_>>()
@@ -266,6 +316,26 @@ mod tests {
         assert_eq!(open(&dir).known(group), view(12, &[(1, 4, 1), (3, 0, 0)]));
     }
 
+    /// A member would serve after its next start what it gives a second time; or never be trusted again.
+    #[test]
+    fn what_was_accepted_is_written_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let book = open(&dir);
+        book.note(GroupId(4), &view(10, &[(1, 3, 9)]));
+        book.flush().expect("written");
+        for group in [4, 9] {
+            book.set_forgotten(GroupId(group), true).expect("written");
+        }
+        let again = open(&dir);
+        assert_eq!([4, 5, 9].map(|group| again.has_forgotten(GroupId(group))), [true, false, true]);
+        assert_eq!(again.known(GroupId(4)), view(10, &[(1, 3, 9)]));
+        again.set_forgotten(GroupId(9), false).expect("written");
+        again.forget(GroupId(4));
+        again.flush().expect("written");
+        assert_eq!([4, 9].map(|group| again.has_forgotten(GroupId(group))), [false, false]);
+        assert!(!open(&dir).has_forgotten(GroupId(9)) && !open(&dir).is_damaged());
+    }
+
     /// A damaged memory would keep a node from starting, or count.
     #[test]
     fn a_damaged_file_is_set_aside() {
@@ -277,7 +347,8 @@ mod tests {
         let mut bytes = std::fs::read(&path).expect("it is there");
         bytes[70] ^= 1;
         std::fs::write(&path, bytes).expect("written");
-        assert_eq!(open(&dir).known(GroupId(4)), GroupMarks::default());
+        let again = open(&dir);
+        assert!(again.known(GroupId(4)) == GroupMarks::default() && again.is_damaged());
         assert!(dir.path().join(DAMAGED).exists() && !path.exists());
     }
 

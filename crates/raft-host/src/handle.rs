@@ -99,10 +99,11 @@ impl<C: Send + 'static> GroupHandle<C> {
         self.mailbox.post(Event::RaiseTerm(term));
     }
 
-    /// What this leader, and those who elected it, have forgotten is known from elsewhere.
-    pub fn recalled(&self) {
+    /// What the leader of this term, and those who elected it, have forgotten is known from elsewhere; nothing if this member does not lead
+    /// in it any more.
+    pub fn recalled(&self, term: u64) {
         // A closed group leads nobody.
-        self.mailbox.post(Event::Recalled);
+        self.mailbox.post(Event::Recalled(term));
     }
 
     /// Makes a checkpoint soon.

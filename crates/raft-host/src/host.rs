@@ -260,6 +260,7 @@ impl RaftHost {
         }
         let fresh = start.restored.fresh;
         start.restored.marks = self.book.known(group).members;
+        start.restored.forgot = self.book.has_forgotten(group) || (self.book.is_damaged() && !fresh);
         let kept = Generations::new(start.generations, start.restored.base.index, start.log_bytes);
         let first = start.restored.members.voters.first() == Some(&self.config.node);
         let mut log_clock = LogClock::default();

@@ -35,8 +35,8 @@ pub(crate) enum Event {
     AcceptLoss(Answer),
     /// Somebody outside of the group knows of this term.
     RaiseTerm(u64),
-    /// What this leader has forgotten is known from elsewhere.
-    Recalled,
+    /// What the leader of this term has forgotten is known from elsewhere.
+    Recalled(u64),
     Checkpoint,
     /// A checkpoint of what is applied now; `true`: also if this member does not lead.
     Take(bool, TakeAnswer),

@@ -107,7 +107,7 @@ impl<S: StateMachine> Owner<S> {
         let calendar = Calendar::begin(parts.clock.now());
         parts.shared.set_logged(log_clock.last());
         let era = era_of(core.status().term).max(era_of(applied.term));
-        let gate = gate::GateWatch::new(&core);
+        let gate = gate::GateWatch::new(&core, parts.book.has_forgotten(parts.group));
         Self {
             parts,
             gate,
@@ -291,7 +291,7 @@ impl<S: StateMachine> Owner<S> {
             Event::Members(ask, answer) => answer(self.members(ask)),
             Event::AcceptLoss(answer) => answer(self.accept_loss()),
             Event::RaiseTerm(term) => self.step_quietly(Input::RaiseTerm(term)),
-            Event::Recalled => self.step_quietly(Input::Recalled),
+            Event::Recalled(term) => self.step_quietly(Input::Recalled(term)),
             Event::Checkpoint => self.checkpoint_wanted = true,
             Event::Take(any_member, answer) => self.take(any_member, answer),
         }

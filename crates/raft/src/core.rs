@@ -117,7 +117,7 @@ pub struct CoreStatus {
     pub marks: Vec<(NodeId, Mark)>,
     /// Why this member neither votes nor leads, if so.
     pub shut: Option<Shut>,
-    /// A person accepted, since it started, that it has forgotten something and has not got again; or it leads by votes of such members.
+    /// A person accepted that it has forgotten something, and it has not got it again; or it leads by votes of such members.
     pub forgot: bool,
 }
 
@@ -131,7 +131,7 @@ impl GroupCore {
     /// # Panics
     /// When entries do not follow the base, or something was applied that is not there.
     pub fn new(config: CoreConfig, restored: Restored, now: Time) -> Self {
-        let Restored { hard, base, members, applied, entries, snapshot, fresh, marks } = restored;
+        let Restored { hard, base, members, applied, entries, snapshot, fresh, marks, forgot } = restored;
         let entries: Vec<Entry> = entries
             .into_iter()
             .map(|entry| entry_in(entry).expect("the host verified entries when it read them"))
@@ -155,7 +155,7 @@ impl GroupCore {
         let own = marks.get(&config.node).copied().unwrap_or_default();
         let others = marks.into_iter().filter(|(node, _)| *node != config.node);
         let mark = Mark::of(&start, Position { index: last, term: last_term });
-        let gate = Gate::new(fresh, config.witness_ticks, own, mark);
+        let gate = Gate::new(fresh, config.witness_ticks, own, mark, forgot);
         let mut core = Self {
             mark,
             marks: others.map(|(node, mark)| (u64::from(node.0), mark)).collect(),
@@ -226,8 +226,8 @@ impl GroupCore {
                 self.accept_loss();
                 Ok(())
             }
-            Input::Recalled => {
-                self.recalled();
+            Input::Recalled(term) => {
+                self.recalled(term);
                 Ok(())
             }
             Input::RaiseTerm(term) => {
@@ -287,6 +287,12 @@ impl GroupCore {
     /// How far this member got, durably.
     pub fn mark(&self) -> Mark {
         self.mark
+    }
+
+    /// A person accepted that this member has forgotten something, and it has not got it again. The host keeps that
+    /// beside the log, for the next start.
+    pub fn has_forgotten(&self) -> bool {
+        self.gate.forgot()
     }
 
     /// Last entry handed out for applying.

@@ -38,6 +38,8 @@ pub struct Restored {
     pub fresh: bool,
     /// Marks of members, this one too, that this node wrote down beside the log.
     pub marks: BTreeMap<NodeId, Mark>,
+    /// A person accepted that this member has forgotten something, and it has not got it again ([`has_forgotten`](crate::GroupCore::has_forgotten)).
+    pub forgot: bool,
 }
 
 /// What happened.
@@ -65,8 +67,8 @@ pub enum Input {
     Witnessed(Testimony),
     /// A person accepts what this member has forgotten: it takes part in elections from now on.
     AcceptLoss,
-    /// What this leader, and those who elected it, have forgotten is known from elsewhere.
-    Recalled,
+    /// What the leader of this term, and those who elected it, have forgotten is known from elsewhere.
+    Recalled(u64),
     /// Somebody outside of the group knows of this term: the next leader's is higher.
     RaiseTerm(u64),
 }

@@ -22,7 +22,7 @@
 //! elected without its vote. Once it has reached the mark it is whole again.
 //!
 //! A member that takes part although it has forgotten something says so with each message, until a leader that has everything has given
-//! it an entry of its term. A leader has everything if a majority elected it that forgot nothing.
+//! it an entry of its term; also after a new start. A leader has everything if a majority elected it that forgot nothing.
 //!
 //! Not here: where marks are kept (raft-host), and who the witness is (the roles).
 
@@ -150,8 +150,9 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// `fresh`: it takes part for the first time. `written`: what this node wrote down of itself; `start`: what it has.
-    pub fn new(fresh: bool, witness_ticks: u32, written: Mark, start: Mark) -> Self {
+    /// `fresh`: it takes part for the first time. `written`: what this node wrote down of itself; `start`: what it has. `forgot`: something
+    /// was accepted, and not recalled before its process ended.
+    pub fn new(fresh: bool, witness_ticks: u32, written: Mark, start: Mark, forgot: bool) -> Self {
         Self {
             checked: fresh,
             asked: false,
@@ -163,7 +164,7 @@ impl Gate {
             known_entry: if written.index > VOTED { written } else { Mark::default() },
             left: (0, Teller::Itself),
             accepted: false,
-            forgot: false,
+            forgot,
             own: start,
         }
     }
@@ -373,7 +374,7 @@ mod tests {
     /// A member would vote before it was compared, or never.
     #[test]
     fn opens_when_enough_was_heard() {
-        let gate = || Gate::new(false, 10, Mark::default(), mark(1, 1));
+        let gate = || Gate::new(false, 10, Mark::default(), mark(1, 1), false);
         let mut all = gate();
         all.settle(1, [&[1, 2, 3], &[]]);
         all.heard(2);
@@ -403,7 +404,7 @@ mod tests {
     /// everything again.
     #[test]
     fn stays_shut_until_it_is_where_it_was() {
-        let mut gate = Gate::new(false, 0, mark(3, 7), mark(3, 6));
+        let mut gate = Gate::new(false, 0, mark(3, 7), mark(3, 6), false);
         gate.heard(2);
         gate.settle(1, [&[1, 2, 3], &[]]);
         let by = Teller::Itself;
@@ -434,7 +435,7 @@ mod tests {
     #[test]
     fn an_older_member_elects_only_who_has_everything() {
         let at = |term, index| Position { index, term };
-        let mut gate = Gate::new(false, 10, mark(3, 7), mark(2, 6));
+        let mut gate = Gate::new(false, 10, mark(3, 7), mark(2, 6), false);
         let candidate = [(3, mark(2, 5))];
         let elects =
             |gate: &Gate, at, term, others: &[(u64, Mark)]| gate.may_elect(at, term, 6, others.iter().copied());
@@ -459,7 +460,7 @@ mod tests {
     /// A healthy member would take what it did in this life for something that it has forgotten.
     #[test]
     fn what_it_did_since_it_started_shuts_nobody() {
-        let mut gate = Gate::new(false, 10, mark(3, 7), mark(3, 7));
+        let mut gate = Gate::new(false, 10, mark(3, 7), mark(3, 7), false);
         // It follows a leader before it was compared.
         gate.attained(mark(6, 1), 7);
         gate.known(mark(6, 1), Teller::Member(NodeId(2)));

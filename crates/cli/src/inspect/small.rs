@@ -6,7 +6,7 @@ use crate::human::utc_time;
 use cairn_format::bad_blocks::{BAD_BLOCKS_LEN_MAX, BadBlocks};
 use cairn_format::disk_list::{DISK_LIST_LEN_MAX, DiskList};
 use cairn_format::label::{LABEL_LEN, Label};
-use cairn_format::marks::MarkList;
+use cairn_format::marks::{LOSS_ACCEPTED, MarkList};
 use cairn_format::partition_list::PartitionList;
 use cairn_format::pg_state::{PG_STATE_LEN, PgStateRecord};
 use cairn_format::scrub_state::{SCRUB_STATE_LEN, ScrubState};
@@ -122,6 +122,12 @@ pub fn marks(subject: &Subject, printer: &mut Printer) -> Result<()> {
     printer.head("marks", &text, json!({ "node_uuid": list.node.to_string(), "entries": list.entries.len() }))?;
     for entry in &list.entries {
         let text = match entry.node.0 {
+            0 if entry.term == LOSS_ACCEPTED => {
+                let (group, index) = (entry.group, entry.index);
+                format!(
+                    "group {group}: members as of entry {index}; a person accepted that the member here has forgotten something"
+                )
+            }
             0 => format!("group {}: members as of entry {}", entry.group, entry.index),
             _ => format!("group {}, {}: term {}, entry {}", entry.group, entry.node, entry.term, entry.index),
         };

@@ -91,8 +91,10 @@ impl Manager {
     }
 
     async fn begin_waiting(&self) -> Result<(), WireError> {
+        let log = self.log()?;
+        let term = log.status().core.term;
         self.execute(Command::TakeUp(TakeUp { begin: true, ..TakeUp::default() })).await?;
-        self.log()?.recalled();
+        log.recalled(term);
         self.wake.notify_one();
         Ok(())
     }

@@ -14,18 +14,21 @@ use crate::state_machine::StateMachine;
 pub(super) struct GateWatch {
     testimonies: Option<u64>,
     shut: Option<Shut>,
+    /// That it has forgotten something is written down.
+    forgot: bool,
 }
 
 impl GateWatch {
     /// As it starts.
-    pub fn new(core: &GroupCore) -> Self {
-        Self { testimonies: None, shut: core.shut() }
+    pub fn new(core: &GroupCore, forgot: bool) -> Self {
+        Self { testimonies: None, shut: core.shut(), forgot }
     }
 }
 
 impl<S: StateMachine> Owner<S> {
     /// With each tick.
     pub(super) fn look_at_gate(&mut self) {
+        self.note_forgotten();
         let testimonies = self.parts.book.testimonies();
         if self.gate.testimonies != Some(testimonies) {
             self.gate.testimonies = Some(testimonies);
@@ -51,10 +54,28 @@ impl<S: StateMachine> Owner<S> {
         }
     }
 
+    /// What has come again is forgotten no more. Too late is no harm: it is asked for once more then.
+    fn note_forgotten(&mut self) {
+        let forgot = self.core.has_forgotten();
+        if forgot == self.gate.forgot {
+            return;
+        }
+        self.gate.forgot = forgot;
+        if let Err(error) = self.parts.book.set_forgotten(self.parts.group, forgot) {
+            tracing::error!(group = %self.parts.group, forgot, %error, "whether this member has forgotten something cannot be written down; will be repeated");
+        }
+    }
+
+    /// That it has forgotten something is durable before it takes part in elections: the leader that comes of them must not serve before what
+    /// was forgotten is made good, in whichever process.
     pub(super) fn accept_loss(&mut self) -> Result<(), HostError> {
         self.running()?;
-        let group = self.parts.group;
-        tracing::warn!(%group, shut = ?self.core.shut(), "somebody accepts what this member has forgotten: it takes part in elections");
+        let (group, shut) = (self.parts.group, self.core.shut());
+        if shut.is_some() {
+            self.gate.forgot = true;
+            self.parts.book.set_forgotten(group, true)?;
+        }
+        tracing::warn!(%group, ?shut, "somebody accepts what this member has forgotten: it takes part in elections");
         self.step_quietly(Input::AcceptLoss);
         self.carry_out();
         self.parts.shared.set_core(self.core.status());

@@ -7,7 +7,7 @@ use cairn_raft::{Mark, Shut, Teller};
 use cairn_types::NodeId;
 
 use super::fixture::{Fate, GROUP, Node, Switch, config, start, wait_for};
-use crate::{GroupMarks, HostConfig, MemberChange};
+use crate::{GroupMarks, HostConfig, MemberChange, Role};
 
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
@@ -113,6 +113,70 @@ fn the_only_member_hears_its_witness_first() {
     node = start(dir.path(), &Arc::default(), patient(), &[1], 0);
     node._host.marks().manager_said([].into());
     wait_for("the manager knows nothing that speaks against it", || node.handle.leads());
+}
+
+/// Starts the only member, and gives what it was told of itself as it began to lead.
+fn lead_alone(dir: &Path) -> (Node, u64, bool) {
+    let node = start(dir, &Arc::default(), config(1), &[1], 0);
+    node._host.marks().manager_said([].into());
+    let mut told = None;
+    wait_for("it leads", || {
+        let lead = |role: &Role| if let Role::Leader { term, forgot } = role { Some((*term, *forgot)) } else { None };
+        told = node.roles.lock().iter().find_map(lead);
+        told.is_some()
+    });
+    let (term, forgot) = told.unwrap();
+    (node, term, forgot)
+}
+
+/// A process that ends before what was forgotten is made good would be followed by one that gives numbers a second time.
+#[test]
+fn what_was_accepted_is_known_after_a_new_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut node, _, forgot) = lead_alone(dir.path());
+    assert!(!forgot && matches!(node.add(1), Some(Fate::Done(1))));
+    drop(node);
+    let patient = HostConfig { witness_wait: std::time::Duration::from_secs(3600), ..config(1) };
+    node = start(dir.path(), &Arc::default(), patient, &[1], 0);
+    node._host.marks().manager_said([(GROUP, Mark { term: 900, index: 7 })].into());
+    wait_for("it is older", || matches!(node.handle.status().core.shut, Some(Shut::Older { .. })));
+    let (sender, answer) = std::sync::mpsc::channel();
+    node._host.accept_loss(GROUP, Box::new(move |result| sender.send(result).unwrap()));
+    assert_eq!(answer.recv_timeout(std::time::Duration::from_secs(60)), Ok(Ok(())));
+    drop(node);
+    for start in 0..2 {
+        let (again, _, forgot) = lead_alone(dir.path());
+        assert!(forgot, "start {start}: nothing was recalled");
+        drop(again);
+    }
+    let (node, term, forgot) = lead_alone(dir.path());
+    assert!(forgot);
+    node.handle.recalled(term);
+    wait_for("it is written down", || !node._host.marks().has_forgotten(GROUP));
+    drop(node);
+    assert!(!lead_alone(dir.path()).2, "it was recalled");
+}
+
+/// Whether something was accepted was in the file: a leader would serve as if nothing had been.
+#[test]
+fn who_has_lost_what_it_wrote_down_counts_as_forgetful() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, term, _) = lead_alone(dir.path());
+    let file = dir.path().join("marks");
+    let written = || node._host.marks().known(GROUP).members.values().any(|mark| mark.term == term) && file.exists();
+    wait_for("marks are written down", written);
+    drop(node);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[64] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    for start in 0..2 {
+        assert!(lead_alone(dir.path()).2, "start {start}: what was in the file is not known");
+    }
+    let (node, term, _) = lead_alone(dir.path());
+    node.handle.recalled(term);
+    wait_for("it is written down", || !node._host.marks().has_forgotten(GROUP));
+    drop(node);
+    assert!(!lead_alone(dir.path()).2, "it was recalled");
 }
 
 /// Members that all lost their memory of others, as with their power, would know nothing: they write it down.

@@ -74,13 +74,19 @@ impl GroupCore {
 
     /// A leader looks who elected it.
     pub(super) fn look_at_votes(&mut self) {
-        let raft = &self.node.raft;
-        if !self.is_leader() || self.votes.are_enough(raft.term) {
+        if !self.is_leader() {
             return;
         }
-        let conf = self.node.store().conf();
-        let own = (!self.gate.forgot()).then_some(raft.id);
-        self.votes.settle(raft.term, own, [&conf.voters, &conf.voters_outgoing]);
+        let raft = &self.node.raft;
+        if !self.votes.are_enough(raft.term) {
+            let conf = self.node.store().conf();
+            let own = (!self.gate.forgot()).then_some(raft.id);
+            self.votes.settle(raft.term, own, [&conf.voters, &conf.voters_outgoing]);
+        }
+        // Then it has everything; durably, with an entry of its term behind it.
+        if self.votes.are_enough(raft.term) && self.mark.has_entry_of(raft.term) {
+            self.gate.recalled();
+        }
     }
 
     /// A member that has forgotten nothing answered this candidate.
@@ -99,11 +105,11 @@ impl GroupCore {
         }
     }
 
-    pub(super) fn recalled(&mut self) {
-        // Whoever leads by now asks for itself.
-        if self.is_leader() {
+    pub(super) fn recalled(&mut self, term: u64) {
+        // Whoever leads by now asks for itself; this member too, if a person has accepted something since.
+        if self.is_leader() && term == self.node.raft.term {
             self.gate.recalled();
-            self.votes.recalled(self.node.raft.term);
+            self.votes.recalled(term);
         }
     }
 

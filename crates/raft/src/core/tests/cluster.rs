@@ -303,10 +303,14 @@ impl Cluster {
 
     pub fn step(&mut self, at: usize, input: Input) {
         let clock = self.members[at].clock(self.now);
-        let Some(running) = self.members[at].running.as_mut() else { return };
+        let Member { running, durable, .. } = &mut self.members[at];
+        let Some(running) = running.as_mut() else { return };
         let mut out = Vec::new();
+        // As the host writes it down: before it is accepted, and after it was recalled.
+        durable.forgot |= matches!(input, Input::AcceptLoss) && running.core.shut().is_some();
         // Refusals are part of the game.
         let _ = running.core.step(clock, input, &mut out);
+        durable.forgot = running.core.has_forgotten();
         self.carry_out(at, out);
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Durable {
     /// Newest last, at most two.
     pub checkpoints: Vec<(SnapshotMeta, State)>,
     pub fresh: bool,
+    /// What the host keeps of a loss that was accepted.
+    pub forgot: bool,
 }
 
 impl Durable {
@@ -100,6 +102,7 @@ impl Durable {
                 snapshot: None,
                 fresh: self.fresh,
                 marks: BTreeMap::new(),
+                forgot: self.forgot,
             };
             return (restored, State::default());
         };
@@ -116,6 +119,7 @@ impl Durable {
             snapshot: Some(meta.clone()),
             fresh: false,
             marks: BTreeMap::new(),
+            forgot: self.forgot,
         };
         (restored, *state)
     }

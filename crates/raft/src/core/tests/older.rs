@@ -323,7 +323,8 @@ fn what_was_forgotten_comes_from_a_leader_that_has_it() {
     }
 }
 
-/// A leader that has forgotten nothing itself, but was elected by one that has, may lack what was acknowledged.
+/// A leader that has forgotten nothing itself, but was elected by one that has, may lack what was acknowledged; also if that one's process
+/// ended in between.
 #[test]
 fn votes_of_members_that_forgot_elect_nobody_who_is_sure() {
     for seed in 0..40 {
@@ -331,7 +332,15 @@ fn votes_of_members_that_forgot_elect_nobody_who_is_sure() {
         cluster.crash(leader);
         cluster.roll_back(second, 0);
         cluster.forget_log();
+        // It has heard that it is older.
+        cluster.run(500);
         cluster.step(second, Input::AcceptLoss);
+        if seed % 2 == 0 {
+            // The later term is durable.
+            cluster.run(200);
+            cluster.crash(second);
+            cluster.start(second);
+        }
         cluster.cuts.clear();
         cluster.run(5000);
         let leads = cluster.leader().expect("they are a majority");
@@ -339,13 +348,42 @@ fn votes_of_members_that_forgot_elect_nobody_who_is_sure() {
             forgot(&cluster, leads) && forgot(&cluster, second),
             "seed {seed}: {leads} leads, {third} has forgotten nothing"
         );
-        cluster.step(leads, Input::Recalled);
+        let term = cluster.members[leads].running.as_ref().expect("it runs").core.term();
+        cluster.step(leads, Input::Recalled(term - 1));
+        cluster.run(1000);
+        assert!(forgot(&cluster, leads) && forgot(&cluster, second), "seed {seed}: that was for an earlier leader");
+        cluster.step(leads, Input::Recalled(term));
         cluster.run(1000);
         assert!(!forgot(&cluster, second) && !forgot(&cluster, third), "seed {seed}");
         cluster.start(leader);
         cluster.run(3000);
         assert!((0..3).all(|at| !forgot(&cluster, at)), "seed {seed}");
     }
+}
+
+/// A leader that has everything would forget it with its next start, and make a healthy group ask everybody.
+#[test]
+fn a_leader_that_all_others_elected_has_forgotten_nothing() {
+    let mut led = 0;
+    for seed in 0..40 {
+        let mut cluster = Cluster::new(seed, 3, 0);
+        cluster.run(2500);
+        cluster.propose();
+        cluster.run(500);
+        (0..3).for_each(|at| cluster.crash(at));
+        cluster.start(0);
+        cluster.step(0, Input::AcceptLoss);
+        assert!(forgot(&cluster, 0), "seed {seed}: nobody was asked");
+        cluster.run(300);
+        (1..3).for_each(|at| cluster.start(at));
+        cluster.run(5000);
+        let core = &cluster.members[0].running.as_ref().expect("it runs").core;
+        let is_sure = core.is_leader() && !core.status().forgot;
+        led += u32::from(is_sure);
+        assert!(!is_sure || !core.has_forgotten(), "seed {seed}: {:?}", core.status());
+        cluster.settle();
+    }
+    assert!(led > 0, "others led each time");
 }
 
 /// The only member that has everything would be kept from leading by two that wait for it.
