@@ -59,7 +59,7 @@ fn names(items: impl Iterator<Item = String>) -> String {
 }
 
 /// The first of them, and how many more there are.
-pub(crate) fn names_up_to(most: usize, items: impl IntoIterator<Item = String>) -> String {
+pub fn names_up_to(most: usize, items: impl IntoIterator<Item = String>) -> String {
     let all: Vec<String> = items.into_iter().collect();
     let more = all.len().saturating_sub(most);
     let mut text = all.into_iter().take(most).collect::<Vec<_>>().join(", ");

@@ -192,10 +192,15 @@ impl Awaited {
 
     /// Whether somebody who gives these up gives up all.
     pub fn is_within(&self, given_up: &wire::Awaited) -> bool {
-        self.nodes.iter().all(|id| given_up.nodes.contains(&id.get()))
-            && self.disks.iter().all(|id| given_up.disks.contains(&id.get()))
-            && self.groups.len() <= given_up.pgs_in_all as usize
+        is_within(&self.message(), given_up)
     }
+}
+
+/// Whether the second one names all of the first.
+pub fn is_within(some: &wire::Awaited, all: &wire::Awaited) -> bool {
+    some.nodes.iter().all(|id| all.nodes.contains(id))
+        && some.disks.iter().all(|id| all.disks.contains(id))
+        && some.pgs_in_all <= all.pgs_in_all
 }
 
 /// The members that have everything which was acknowledged while the state counted.

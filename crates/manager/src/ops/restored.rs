@@ -12,17 +12,20 @@
 use super::register::{HEARD_WITHIN, is_heard};
 use crate::leading::Leading;
 use crate::manager::Manager;
+use cairn_manager_core::problems::names_up_to;
 use cairn_manager_core::restored::{RESTORED_LEVEL, nonsense, waiting};
-use cairn_manager_core::take_up::{Awaited, TakeUp, awaited, commands, last, late};
+use cairn_manager_core::take_up::{Awaited, TakeUp, awaited, commands, is_within, last, late};
 use cairn_manager_core::{Command, State};
-use cairn_types::{DiskUuid, ErrorCode, NodeId, Time};
+use cairn_types::{DiskUuid, ErrorCode, NodeId, PgId, Time};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
-use cairn_wire::manager::{GoOnRequest, RegisterRequest, SeenNumbers};
+use cairn_wire::manager::{self as wire, GoOnRequest, RegisterRequest, SeenNumbers};
 use std::time::Duration;
 
 /// A node that is heard tells what it knows within this.
 const TELL_WITHIN: Duration = Duration::from_secs(15);
+/// Groups that a line of the log names.
+const GROUPS_LOGGED: usize = 10;
 
 /// How what a node knows compares with the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +60,12 @@ fn is_given_up(leading: &Leading, now: Time) -> bool {
     let heard =
         now.since(leading.since) < HEARD_WITHIN || awaited.nodes.iter().any(|node| is_heard(leading, *node, now));
     awaited.is_within(given_up) && (!heard || now.since(*since) >= TELL_WITHIN)
+}
+
+/// Whoever is given up once more has had the time since the first word.
+fn give_up(leading: &mut Leading, given_up: wire::Awaited, now: Time) {
+    let before = leading.given_up.take().filter(|(before, _)| is_within(&given_up, before));
+    leading.given_up = Some((given_up, before.map_or(now, |(_, since)| since)));
 }
 
 impl Manager {
@@ -159,8 +168,12 @@ impl Manager {
         }
         let Ok(last) = self.look(|state, leading| last(state, &leading.told)) else { return true };
         if !last.uncertain.is_empty() {
-            tracing::error!(groups = ?last.uncertain, "disks that may know more of these groups were given up, or what they said makes \
-                no sense: their members are compared before they serve, and what was written last may be lost");
+            let groups = names_up_to(GROUPS_LOGGED, last.uncertain.iter().map(|id| PgId(*id).to_string()));
+            tracing::error!(
+                groups,
+                "disks that may know more of these groups were given up, or what they said makes \
+                no sense: their members are compared before they serve, and what was written last may be lost"
+            );
         }
         if self.duty("what nodes know", Command::TakeUp(last)).await {
             tracing::warn!("what the nodes know was taken up: this manager goes on");
@@ -183,10 +196,40 @@ impl Manager {
                 return Err(invalid(text));
             }
             tracing::warn!(?given_up, "somebody gives up what has not been told");
-            leading.given_up = Some((given_up, self.now()));
+            give_up(leading, given_up, self.now());
             Ok(())
         })??;
         self.wake.notify_one();
         Ok(Empty {})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time(0) + Duration::from_secs(seconds)
+    }
+
+    /// Whoever repeats `go-on` because nothing happens would put it off each time.
+    #[test]
+    fn a_repeated_word_is_not_put_off() {
+        let mut leading = Leading::new(1, at(0));
+        let given_up = |nodes: &[u32]| wire::Awaited { nodes: nodes.to_vec(), ..wire::Awaited::default() };
+        let heard = |leading: &mut Leading, seconds: u64| {
+            // All are heard for a while after it has begun to lead.
+            leading.since = at(seconds);
+            is_given_up(leading, at(seconds))
+        };
+        leading.soft.awaited.nodes = [NodeId(3)].into();
+        give_up(&mut leading, given_up(&[3, 4]), at(100));
+        give_up(&mut leading, given_up(&[3, 4]), at(110));
+        give_up(&mut leading, given_up(&[3]), at(112));
+        assert!(!heard(&mut leading, 114), "it may tell within 15 s");
+        assert!(heard(&mut leading, 115), "15 s after the first word");
+        give_up(&mut leading, given_up(&[3, 5]), at(116));
+        assert!(!heard(&mut leading, 120), "nobody has given up the other one before");
+        assert!(heard(&mut leading, 131));
     }
 }
