@@ -216,11 +216,17 @@ impl StateMachine for PartitionMachine {
     }
 
     fn role_changed(&mut self, role: Role) {
+        // Under the lock of `recalls`, as the duty `recall` begins to lead: or it would do so for a term that has just ended.
+        let become_follower = |until: Option<u64>| {
+            self.state.recalls.send_modify(|recalls| {
+                *recalls = until;
+                self.state.follow();
+            });
+        };
         match role {
             Role::Leader { term, forgot: true } => {
                 tracing::warn!(partition = %self.state.id, term, "what the partition has forgotten is accepted: it begins with inodes that were never given");
-                self.state.follow();
-                self.state.recalls.send_replace(Some(term));
+                become_follower(Some(term));
             }
             Role::Leader { term, forgot: false } => {
                 tracing::info!(partition = %self.state.id, term, "leads the partition");
@@ -229,8 +235,7 @@ impl StateMachine for PartitionMachine {
             }
             Role::Follower { leader } => {
                 tracing::info!(partition = %self.state.id, ?leader, "follows");
-                self.state.recalls.send_replace(None);
-                self.state.follow();
+                become_follower(None);
             }
         }
     }
