@@ -175,7 +175,7 @@ impl Fsck {
         };
         match self.stage {
             Stage::Entries => self.visit_entry(snapshot, inode, kind, suffix, cursor.value()),
-            Stage::Links => self.visit_link(inode, kind, cursor.value()),
+            Stage::Links => self.visit_link(snapshot, inode, kind, cursor.value()),
             Stage::Tree if kind == Kind::Attributes => self.climb(snapshot, inode, cursor.value()),
             Stage::Shares => {
                 if let Some(text) = self.shares.visit(inode, kind, suffix, cursor.value(), self.part_max) {
@@ -392,7 +392,7 @@ impl Fsck {
 
     // --- links ---
 
-    fn visit_link(&mut self, inode: u64, kind: Kind, value: &[u8]) {
+    fn visit_link(&mut self, snapshot: &NamespaceSnapshot, inode: u64, kind: Kind, value: &[u8]) {
         if !self.counting {
             if kind == Kind::Attributes {
                 self.collect_linked(inode, value);
@@ -414,7 +414,8 @@ impl Fsck {
                     self.find(id, text, None);
                 }
             }
-            Err(_) if is_of_part => {
+            // Whether another partition has its own is asked there.
+            Err(_) if is_of_part && snapshot.is_own(dentry.inode) => {
                 self.find(inode, format!("has an entry for inode {}, which is not there", dentry.inode), None);
             }
             Err(_) => {}
@@ -434,10 +435,13 @@ impl Fsck {
 
     fn end_part(&mut self, snapshot: &NamespaceSnapshot) {
         for linked in std::mem::take(&mut self.part) {
-            let Linked { id, nlink, is_dir, names, .. } = linked;
+            let Linked { id, nlink, is_dir, names, parent } = linked;
             let root = id == InodeId::ROOT.0;
-            let expected = if is_dir { u32::from(nlink > 0 && !root) } else { nlink };
-            if names == expected {
+            let named_here = nlink > 0 && !root && snapshot.is_own(parent);
+            let expected = if is_dir { u32::from(named_here) } else { nlink };
+            // The others may be in other partitions.
+            let some = !is_dir && names < nlink && snapshot.is_one_of_several();
+            if names == expected || some {
                 continue;
             }
             let dead = snapshot.tree.contains_key(key::dead_inode(id).as_bytes());
@@ -460,6 +464,9 @@ impl Fsck {
         let (mut at, mut steps) = (inode.parent, 0);
         let mut way = vec![id];
         while at != InodeId::ROOT.0 && !self.known.contains(&at) {
+            if !snapshot.is_own(at) {
+                break;
+            }
             let above = snapshot.tree.get(key::attributes(at).as_bytes()).and_then(Inode::decode);
             let Some(above) = above.filter(Inode::is_dir) else {
                 return self.find(id, format!("lies in directory {at}, which is not there"), None);

@@ -88,6 +88,14 @@ impl Namespace {
 }
 
 impl NamespaceSnapshot {
+    pub(crate) const fn is_own(&self, id: u64) -> bool {
+        self.inode_first <= id && id <= self.inode_last
+    }
+
+    pub(crate) const fn is_one_of_several(&self) -> bool {
+        self.inode_first > InodeId::ROOT.0 || self.inode_last < u64::MAX
+    }
+
     /// Raft index of the last operation in it.
     pub fn applied_index(&self) -> u64 {
         self.applied

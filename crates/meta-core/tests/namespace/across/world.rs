@@ -2,7 +2,7 @@
 use super::choose::Rng;
 use crate::driver::{config, restore};
 use crate::translate::{attributes, reply, request_to};
-use cairn_meta_core::{AppliedAt, MOVES, Namespace, NamespaceConfig, Outcome, TxId};
+use cairn_meta_core::{AppliedAt, Fsck, MOVES, Namespace, NamespaceConfig, Outcome, TxId};
 use cairn_model::{Caller, Model, Operation, Request};
 use cairn_types::{ErrorCode, PartitionId, WallTime};
 use cairn_wire::Opcode;
@@ -550,6 +550,13 @@ impl World {
                 let expected: Vec<(Vec<u8>, u64)> = node.entries().into_iter().collect();
                 assert_eq!(found, expected, "entries of {inode} of partition {at}");
             }
+        }
+        for part in &self.parts {
+            let snapshot = part.namespace.snapshot();
+            let mut fsck = Fsck::new(4);
+            while fsck.step(&snapshot, 7) {}
+            let report = fsck.into_report();
+            assert_eq!(report.found, 0, "{:?}", report.findings);
         }
         let counted: u64 = self.parts.iter().map(|part| part.namespace.counters().inodes).sum();
         assert_eq!(counted, inodes, "inodes that nobody names");
