@@ -1,8 +1,8 @@
 //! The cluster map: whole, or what changed since a version.
 //!
 //! Invariant: a map at version v and the delta from v to w make the map at version w. Deleted volumes, removed
-//! partitions and retired groups are told in deltas and left out of whole maps (but not out of a data node's own: it
-//! has to learn that it may drop their chunks). A delta is given only if it is complete.
+//! partitions and retired groups are told in deltas and left out of whole maps (but not out of a node's own: it
+//! has to learn that it may drop their chunks, and their names). A delta is given only if it is complete.
 use crate::change::ItemKey;
 use crate::config::Key;
 use crate::items::{DiskState, Partition, Roles, Volume};
@@ -15,6 +15,12 @@ use std::collections::BTreeSet;
 
 /// Most disks whose loads are told in an answer; a larger cluster tells this many of them, evenly chosen.
 pub const LOADS_MAX: usize = 4096;
+
+/// Most removed partitions that a whole map tells a node that had them: those that were removed last.
+const REMOVED_TOLD_MAX: usize = 4096;
+
+/// A delta of more items is given only if the whole map has more: it has to go into one message.
+const DELTA_MAX: usize = 8192;
 
 /// A disk with less free begins no chunk: data nodes reserve so much of one at a time.
 const CHUNK_STEP: u64 = 8 << 20;
@@ -32,8 +38,8 @@ pub enum Scope {
 
 impl State {
     /// The map, or what changed after `since` if that is known and less.
-    pub fn map(&self, since: u64, scope: Scope, soft: &Soft) -> wire::ClusterMap {
-        let full = since == 0 || since < self.delta_floor || since > self.version;
+    pub fn map(&self, since: u64, asked: Scope, soft: &Soft) -> wire::ClusterMap {
+        let full = since == 0 || since < self.delta_floor || since > self.version || self.is_long(since);
         let mut map = wire::ClusterMap {
             cluster: self.cluster.as_ref().map(|c| c.id.0.to_vec()).unwrap_or_default(),
             name: self.cluster.as_ref().map(|c| c.name.clone()).unwrap_or_default(),
@@ -41,7 +47,7 @@ impl State {
             base_version: if full { 0 } else { since },
             ..Default::default()
         };
-        match self.resolve(scope) {
+        match self.resolve(asked) {
             Scope::Node(node) => self.fill_for_node(node, full, since, soft, &mut map),
             scope if full => {
                 self.nodes().for_each(|n| map.nodes.push(self.node_message(n.id, soft)));
@@ -50,6 +56,9 @@ impl State {
                 map.partitions.extend(self.partitions().filter(|p| !p.removed).map(|p| partition_message(p, soft)));
                 let pgs = self.pgs().filter(|pg| !pg.retired && in_scope(pg, scope));
                 map.pgs.extend(pgs.map(|pg| self.pg_message(pg, soft)));
+                if let Scope::Node(me) = asked {
+                    self.tell_gone(me, soft, &mut map);
+                }
             }
             scope => {
                 for key in self.changed_since(since) {
@@ -58,6 +67,24 @@ impl State {
             }
         }
         map
+    }
+
+    /// Whether the changes are many, and more than the whole: most are then of things that are gone.
+    fn is_long(&self, since: u64) -> bool {
+        let whole = (self.changes.len() - self.tombstones.len()).max(DELTA_MAX);
+        self.changed_since(since).take(whole + 1).count() > whole
+    }
+
+    /// What a node has to drop, as it was away when that was removed.
+    fn tell_gone(&self, me: NodeId, soft: &Soft, map: &mut wire::ClusterMap) {
+        let retired: BTreeSet<PgId> = self.disks_of(me).flat_map(|d| self.pgs_of(d.id)).map(|pg| pg.id).collect();
+        let retired = retired.iter().filter_map(|id| self.pg(*id)).filter(|pg| pg.retired);
+        map.pgs.extend(retired.map(|pg| self.pg_message(pg, soft)));
+        let gone = self.tombstones.iter().rev().filter_map(|(_, key)| match key {
+            ItemKey::Partition(id) => self.partition(*id).filter(|p| p.members.contains(&me)),
+            _ => None,
+        });
+        map.partitions.extend(gone.take(REMOVED_TOLD_MAX).map(|p| partition_message(p, soft)));
     }
 
     fn changed_since(&self, since: u64) -> impl Iterator<Item = ItemKey> {
