@@ -11,6 +11,7 @@ mod manager;
 mod members;
 mod node;
 mod partition;
+mod partition_list;
 mod pg;
 mod rebuild_map;
 mod repair;

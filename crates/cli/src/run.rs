@@ -120,6 +120,8 @@ mod tests {
             "cairn admin pg 7",
             "cairn admin pg ls --unhealthy --volume v",
             "cairn admin volume create v --layout r2",
+            "cairn admin volume create v --partitions 12",
+            "cairn admin partition ls v",
             "cairn admin config set a=b c=d",
             "cairn inspect -v file",
             "cairn completion bash",
@@ -133,6 +135,7 @@ mod tests {
             "cairn fs rm",
             "cairn fs cat --offset x /a",
             "cairn fs ls --stale-ok=x",
+            "cairn admin volume create v --partitions x",
             "cairn admin config set",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");

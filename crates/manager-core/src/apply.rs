@@ -11,6 +11,7 @@ mod register;
 mod remove;
 mod replace;
 mod take_up;
+mod volume_partitions;
 mod volumes;
 
 use crate::command::Command;
@@ -21,6 +22,7 @@ use cairn_wire::error::WireError;
 
 pub use partitions::unknown_partition;
 pub use pgs::GROUPS_MAX;
+pub use volume_partitions::{PARTITIONS_MAX, VOLUME_PARTITIONS_MAX, partitions_flaw};
 pub use volumes::{in_trash, not_in_trash, unknown_volume};
 
 /// Most session ids of one block.

@@ -508,6 +508,9 @@ pub struct CreateVolume {
     /// Layout bits, 0: the default.
     #[prost(uint64, tag = "2")]
     pub layout: u64,
+    /// How many partitions it is made of; 0, as entries of before have it: one. More than one of feature level 5.
+    #[prost(uint32, tag = "3")]
+    pub partitions: u32,
 }
 
 /// Settings of one volume in the place of the cluster's.
@@ -640,6 +643,7 @@ impl Command {
             Self::SetPartitionMembers(command) if command.renew != 0 => 5,
             Self::DiskGenerations(_) | Self::TakeUp(_) | Self::TrashVolume(_) | Self::RestoreVolume(_) => 5,
             Self::DeleteVolume(command) if command.trashed_ns != 0 => 5,
+            Self::CreateVolume(command) if command.partitions > 1 => 5,
             Self::Register(command) if command.disks.iter().any(|disk| disk.tells_generations) => 5,
             Self::ForcePg(command) if command.lost.is_empty() => 5,
             Self::ActivateLevel(command) => command.level,

@@ -304,7 +304,11 @@ impl State {
                 }
             }
             Command::CreateVolume(command) => {
-                say(Kind::VolumeMade, nobody, format!("volume {} was made", command.name));
+                let of = match command.partitions {
+                    0 | 1 => String::new(),
+                    count => format!(" of {count} partitions"),
+                };
+                say(Kind::VolumeMade, nobody, format!("volume {} was made{of}", command.name));
             }
             Command::DeleteVolume(command) => {
                 say(Kind::VolumeDeleted, nobody, format!("volume {} was deleted", command.name));

@@ -4,7 +4,8 @@
 //! as the settings want: a volume that was made for the two nodes that happened to be first would keep all that is stored later on
 //! one disk, and nobody would know. Not here: making it (the `manager` crate).
 use crate::config::Key;
-use crate::items::{Node, Roles};
+use crate::items::{Node, Partition, Roles};
+use crate::problems::partitions::{PARTITIONS_NAMED, named};
 use crate::problems::{Problems, names_up_to};
 use crate::state::State;
 use std::collections::BTreeSet;
@@ -59,22 +60,28 @@ pub fn too_few_metas(state: &State) -> Option<String> {
 /// Partitions that have fewer members than they should although there are nodes for more.
 pub(crate) fn thin_partitions(state: &State, out: &mut Problems) {
     let wanted = state.config().number(Key::MetaMembers) as usize;
-    for partition in state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.len() < wanted) {
-        let free = state.servers().filter(|node| node.up && node.roles.has(Roles::META));
-        let free: Vec<String> =
-            free.filter(|node| !partition.members.contains(&node.id)).map(|node| node.id.to_string()).collect();
-        let lacks = wanted - partition.members.len();
-        if free.len() < lacks {
-            continue;
-        }
-        let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
+    let metas: Vec<&Node> = state.servers().filter(|node| node.up && node.roles.has(Roles::META)).collect();
+    let free = |partition: &Partition| -> Vec<String> {
+        let free = metas.iter().filter(|node| !partition.members.contains(&node.id));
+        free.map(|node| node.id.to_string()).collect()
+    };
+    let settled = state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.len() < wanted);
+    let thin: Vec<&Partition> = settled.filter(|p| free(p).len() >= wanted - p.members.len()).collect();
+    for partition in thin.iter().take(PARTITIONS_NAMED) {
         let members = names_up_to(NAMED_MAX, partition.members.iter().map(|node| node.to_string()));
         out.warning(format!(
-            "{} (volume {volume}) keeps its names on {members} only, and there are nodes for {wanted} members (meta_members): fewer losses \
+            "{} keeps its names on {members} only, and there are nodes for {wanted} members (meta_members): fewer losses \
              than that make the volume unusable or lost; `cairn admin partition add {} {}`",
-            partition.id,
+            named(state, partition),
             partition.id.get(),
-            free[..lacks].join(" ")
+            free(partition)[..wanted - partition.members.len()].join(" ")
+        ));
+    }
+    let more = thin.len().saturating_sub(PARTITIONS_NAMED);
+    if more > 0 {
+        out.warning(format!(
+            "{more} more partitions have fewer than {wanted} members (meta_members) although there are nodes for them: `cairn admin \
+             partition ls`, then `cairn admin partition add`"
         ));
     }
 }
@@ -146,7 +153,7 @@ mod tests {
     fn a_partition_that_could_have_more_members_is_named() {
         let mut state = empty(1);
         add(&mut state, 0..1, Roles::META);
-        ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0 }));
+        ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), ..CreateVolume::default() }));
         let said = |state: &State| {
             let mut out = Problems::default();
             thin_partitions(state, &mut out);

@@ -1,8 +1,8 @@
 //! What must hold of every state, checked by tests after each command and after reading a checkpoint.
-use crate::items::{DiskState, NODE_ID_FIRST};
+use crate::items::{DiskState, NODE_ID_FIRST, Partition};
 use crate::pg::Pg;
 use crate::state::State;
-use cairn_types::{DiskId, Epoch};
+use cairn_types::{DiskId, Epoch, PartitionId};
 use std::collections::BTreeSet;
 
 impl State {
@@ -55,7 +55,18 @@ impl State {
                 return Err(format!("{} was left by a node that is a member", partition.id));
             }
         }
+        if let Some((one, other)) = self.shared_inodes() {
+            return Err(format!("{one} and {other} have the same inodes of one volume"));
+        }
         self.pgs().try_for_each(|pg| self.check_pg(pg))
+    }
+
+    /// Two partitions that own the same inodes, if there are such.
+    pub(crate) fn shared_inodes(&self) -> Option<(PartitionId, PartitionId)> {
+        let mut ranges: Vec<&Partition> = self.partitions().filter(|p| !p.removed).collect();
+        ranges.sort_by_key(|p| (p.volume, p.inode_first));
+        let meet = |pair: &&[&Partition]| pair[0].volume == pair[1].volume && pair[1].inode_first <= pair[0].inode_last;
+        ranges.windows(2).find(meet).map(|pair| (pair[0].id, pair[1].id))
     }
 
     fn check_nodes_and_disks(&self) -> Result<(), String> {

@@ -4,6 +4,7 @@
 mod chunks;
 mod nodes;
 mod older;
+pub(crate) mod partitions;
 mod problem;
 mod refused;
 mod restored;
@@ -37,7 +38,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
     chunks::lost(state, soft, &mut out);
     unhealed(state, soft, &mut out);
     chunks::missing(state, soft, &mut out);
-    partitions(state, soft, &mut out);
+    partitions::problems(state, soft, &mut out);
     nodes::problems(state, soft, now, &mut out);
     disks(state, soft, &mut out);
     gray(state, soft, &mut out);
@@ -263,33 +264,6 @@ fn misplaced(state: &State, soft: &Soft, out: &mut Problems) {
         groups(found.len()),
         names(found.iter().map(|(pg, _)| pg.id.to_string())),
     ));
-}
-
-fn partitions(state: &State, soft: &Soft, out: &mut Problems) {
-    for partition in state.partitions().filter(|p| !p.removed && !soft.partitions.contains_key(&p.id)) {
-        let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
-        let members = names(partition.members.iter().map(|n| n.to_string()));
-        out.critical(format!(
-            "{} (volume {volume}) reports no leader: its names cannot be read or changed; a majority of its members \
-             {members} has to run",
-            partition.id
-        ));
-    }
-    for partition in state.partitions().filter(|p| !p.removed && !p.target.is_empty()) {
-        let volume = state.volume(partition.volume).map_or("?", |v| v.name.as_str());
-        let goes = partition.members.iter().filter(|node| !partition.target.contains(node));
-        let goes = match names(goes.map(|n| n.to_string())) {
-            none if none.is_empty() => none,
-            nodes => format!("; {nodes} leave when that is done"),
-        };
-        let how = soft.changes.get(&partition.id).map_or("it begins", String::as_str);
-        out.notice(format!(
-            "{} (volume {volume}) is getting the members {}{goes}: {how}; `cairn admin partition` \
-             takes another wish at any time",
-            partition.id,
-            names(partition.target.iter().map(|n| n.to_string())),
-        ));
-    }
 }
 
 fn disks(state: &State, soft: &Soft, out: &mut Problems) {

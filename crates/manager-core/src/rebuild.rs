@@ -14,6 +14,7 @@ use crate::items::{Cluster, NODE_ID_FIRST, Node, Partition, Roles, Volume, clip,
 use crate::maintenance::forgotten;
 use crate::pg::{FORMERS_MAX, Former, Pg};
 use crate::state::State;
+use crate::take_up::PARTITIONS_GAP;
 use crate::volume_settings::VolumeSettings;
 use cairn_types::{
     ClusterId, DiskId, DiskUuid, Epoch, Incarnation, Layout, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId,
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 mod disks;
+mod ranges;
 
 /// By so much epochs rise: the lost managers raised them by one at a time after what was found.
 pub(crate) const EPOCH_STEP: u64 = 1 << 20;
@@ -155,6 +157,7 @@ pub fn rebuild(base: Option<State>, found: &Found, wanted: &Wanted) -> (Option<S
         builder.disks();
         builder.pgs();
         builder.partitions();
+        builder.ranges();
         builder.volumes();
         builder.end()
     };
@@ -531,7 +534,9 @@ impl Builder<'_> {
         state.next.node = beyond(state.next.node, state.nodes.keys().next_back().map(|id| id.get())).max(NODE_ID_FIRST);
         state.next.disk = beyond(state.next.disk, state.disks.keys().next_back().map(|id| id.get()));
         state.next.volume = beyond(state.next.volume, state.volumes.keys().next_back().map(|id| id.get()));
-        state.next.partition = beyond(state.next.partition, state.partitions.keys().next_back().map(|id| id.get()));
+        // A volume takes many at once.
+        let last = state.partitions.keys().next_back().map_or(0, |id| id.get());
+        state.next.partition = state.next.partition.max(last.saturating_add(PARTITIONS_GAP));
         state.next.pg = beyond(state.next.pg, state.pgs.keys().next_back().map(|id| id.get()));
         state.derive();
         match state.find_flaw() {

@@ -4,6 +4,7 @@
 //! serving member has the epoch durably ([`crate::rebuild`] goes by the same). Volumes and partitions are taken from the newest map
 //! that a meta node was told, those of which only the state is there from the nodes that have it.
 //! Not here: what a command does ([`crate::apply`]), and the numbers alone ([`crate::restored`]).
+use crate::apply::VOLUME_PARTITIONS_MAX;
 use crate::items::{DiskState, Roles};
 use crate::pg::Pg;
 use crate::state::State;
@@ -15,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Groups of one command.
 const GROUPS_PER_COMMAND: usize = 1024;
+/// Partitions likewise.
+const PARTITIONS_PER_COMMAND: usize = 1024;
+/// Ids of partitions that may have been given without anybody seeing it: a volume takes up to 4,096 at once.
+pub(crate) const PARTITIONS_GAP: u32 = 16 * VOLUME_PARTITIONS_MAX;
 /// Groups that are named to people.
 const GROUPS_NAMED: usize = 16;
 /// Volumes that a node tells at most: those with the highest ids.
@@ -280,13 +285,17 @@ impl<'a> Unheard<'a> {
 pub fn commands(state: &State, told: &AllTold) -> Vec<TakeUp> {
     let mut numbers = SeenNumbers::default();
     told.values().for_each(|told| merge(&mut numbers, &told.seen));
+    let given = numbers.partition.max(state.next.partition.saturating_sub(1));
+    numbers.partition = given.saturating_add(PARTITIONS_GAP);
     let best = best(groups_of(told));
     let ahead = best.iter().filter(|(id, best)| state.pg(**id).is_none_or(|pg| best.state.epoch > pg.epoch.get()));
     let ahead: Vec<TakeUpGroup> = ahead.map(|(id, best)| group(*id, best, told)).collect();
     let (volumes, partitions) = map_of(told);
-    let first = TakeUp { numbers: Some(numbers), volumes, partitions, ..TakeUp::default() };
+    let first = TakeUp { numbers: Some(numbers), volumes, ..TakeUp::default() };
+    let partitions = partitions.chunks(PARTITIONS_PER_COMMAND);
+    let partitions = partitions.map(|partitions| TakeUp { partitions: partitions.to_vec(), ..TakeUp::default() });
     let groups = ahead.chunks(GROUPS_PER_COMMAND).map(|groups| TakeUp { groups: groups.to_vec(), ..TakeUp::default() });
-    std::iter::once(first).chain(groups).collect()
+    std::iter::once(first).chain(partitions).chain(groups).collect()
 }
 
 /// The end, for a state that has taken up the rest.

@@ -194,7 +194,7 @@ mod tests {
         apply(&mut state, Command::InitCluster(InitCluster { cluster: vec![9; 16], name: "x".into() }));
         let register = |n: u8| Register { uuid: vec![n; 16], roles: 2, rack: format!("{n}"), ..Register::default() };
         let nodes: Vec<NodeId> = (1..=3).map(|n| apply(&mut state, Command::Register(register(n)))).collect();
-        apply(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0 }));
+        apply(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), ..CreateVolume::default() }));
         let id = state.partitions().next().expect("one").id;
         let before = state.version();
         let members = vec![nodes[0].get()];

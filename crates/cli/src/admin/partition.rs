@@ -3,12 +3,10 @@
 //! A change is a wish that the manager keeps and carries out step by step; these commands wait until it is done, and
 //! it goes on without them.
 use super::members::{Wait, accept_loss, node_number};
-use super::{listing, status};
+use super::{partition_list, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::human::size;
-use crate::table::Align;
 use cairn_types::PartitionId;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
@@ -24,9 +22,12 @@ pub struct PartitionArgs {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    /// List the meta partitions
+    /// List the meta partitions; those of a volume of many are one line, with --json or when the volume is named they are not
     #[command(alias = "list")]
-    Ls,
+    Ls {
+        /// Only those of this volume
+        volume: Option<String>,
+    },
     /// Give a partition more members: 1 to 3, or 3 to 5
     Add {
         /// Its number, such as 1
@@ -83,7 +84,7 @@ enum Verb {
 impl PartitionArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         match self.verb {
-            Verb::Ls => list(context).await,
+            Verb::Ls { volume } => partition_list::print(context, volume.as_deref()).await,
             Verb::Add { partition, nodes, wait } => change(context, &partition, &nodes, &[], &wait).await,
             Verb::Remove { partition, nodes, wait } => change(context, &partition, &[], &nodes, &wait).await,
             Verb::Renew { partition, node, wait } => {
@@ -96,54 +97,8 @@ impl PartitionArgs {
     }
 }
 
-async fn list(context: &Context) -> Result<()> {
-    let (status, map) = status(context).await?;
-    let rows = map.partitions.iter().filter(|partition| !partition.removed).map(|partition| {
-        let volume = map.volumes.iter().find(|v| v.id == partition.volume);
-        let volume = volume.map_or_else(|| format!("v{}", partition.volume), |v| v.name.clone());
-        let report = status.partitions.iter().find(|report| report.partition == partition.id);
-        let report = report.copied().unwrap_or_default();
-        let value = json!({
-            "id": partition.id, "volume": volume, "inode_first": partition.inode_first,
-            "inode_last": partition.inode_last, "nodes": partition.nodes, "target": partition.target,
-            "leader": partition.leader, "term": report.term, "applied": report.applied, "inodes": report.inodes,
-            "file_bytes": report.file_bytes, "memory_bytes": report.memory_bytes,
-        });
-        let last = match partition.inode_last {
-            u64::MAX => "no end".to_owned(),
-            last => last.to_string(),
-        };
-        let cells = vec![
-            partition.id.to_string(),
-            volume,
-            partition.inode_first.to_string(),
-            last,
-            members_text(partition),
-            if partition.leader == 0 { "-".into() } else { format!("n{}", partition.leader) },
-            report.term.to_string(),
-            report.applied.to_string(),
-            report.inodes.to_string(),
-            size(report.memory_bytes, true),
-        ];
-        (value, cells)
-    });
-    let columns = [
-        ("PARTITION", Align::Right),
-        ("VOLUME", Align::Left),
-        ("INODES FROM", Align::Right),
-        ("TO", Align::Right),
-        ("MEMBERS (+ comes, - goes)", Align::Left),
-        ("LEADER", Align::Right),
-        ("TERM", Align::Right),
-        ("APPLIED", Align::Right),
-        ("INODES", Align::Right),
-        ("MEMORY", Align::Right),
-    ];
-    listing::print(context, &columns, rows)
-}
-
 /// `n16 n17 n18- n19+`: who leaves, and who has not opened it yet.
-fn members_text(partition: &Partition) -> String {
+pub(super) fn members_text(partition: &Partition) -> String {
     let mark = |node: &u32| {
         let changing = !partition.target.is_empty();
         match (changing && !partition.target.contains(node), changing && !partition.begun.contains(node)) {

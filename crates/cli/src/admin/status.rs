@@ -10,6 +10,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
+/// Partitions named in one line.
+const PARTITIONS_NAMED: usize = 10;
+
 #[derive(Args, Debug)]
 pub struct StatusArgs {}
 
@@ -140,14 +143,32 @@ fn by_severity(status: &StatusResponse) -> Value {
     json!({ "critical": of("critical"), "warning": of("warning"), "notice": of("notice") })
 }
 
+/// Partitions that nobody leads, as far as the managers heard.
+fn leaderless(map: &ClusterMap) -> Vec<u32> {
+    map.partitions.iter().filter(|p| !p.removed && p.leader == 0).map(|p| p.id).collect()
+}
+
+/// The first of them, and how many more there are.
+fn up_to(most: usize, mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(most);
+    names.truncate(most);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.join(", ") + &more
+}
+
 /// How many partitions each meta node leads.
 fn leaders(map: &ClusterMap) -> Option<String> {
     let partitions = || map.partitions.iter().filter(|partition| !partition.removed);
     let led = |node: &&Node| partitions().filter(|partition| partition.leader == node.id).count();
     let counts: Vec<String> =
         nodes_of(map, "meta").iter().filter(|node| node.up).map(|node| format!("n{} {}", node.id, led(node))).collect();
-    let none = partitions().filter(|partition| partition.leader == 0).count();
-    let none = if none > 0 { format!("; {none} without a leader") } else { String::new() };
+    let none = match leaderless(map) {
+        none if none.is_empty() => String::new(),
+        none => {
+            let names = up_to(PARTITIONS_NAMED, none.iter().map(|id| format!("p{id}")).collect());
+            format!("; {} without a leader ({names})", none.len())
+        }
+    };
     (!counts.is_empty() && partitions().next().is_some()).then(|| {
         let all = partitions().count();
         format!("partitions  {all}, led by {}{none}", counts.join(", "))
@@ -175,8 +196,10 @@ fn features(status: &StatusResponse, map: &ClusterMap) -> String {
     if groups.iter().all(|(level, behind, _)| *level == first && behind.is_empty()) {
         return format!("features    level {first}");
     }
+    // Those that differ are what somebody looks for.
+    groups[1..].sort_by_key(|(level, nodes, _)| *level == first && nodes.is_empty());
     let texts = groups.iter().map(|(level, nodes, name)| format!("{name} {level}{}", behind(nodes)));
-    format!("features    {}", texts.collect::<Vec<_>>().join(", "))
+    format!("features    {}", up_to(1 + PARTITIONS_NAMED, texts.collect()))
 }
 
 fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
@@ -193,6 +216,7 @@ fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
         "pgs": { "complete": pgs.complete, "degraded": pgs.degraded, "read_only": pgs.read_only,
                  "waiting": pgs.waiting, "closed": pgs.closed },
         "leaders": map.partitions.iter().filter(|p| !p.removed).map(|p| json!({ "partition": p.id, "node": p.leader })).collect::<Vec<_>>(),
+        "partitions": map.partitions.iter().filter(|p| !p.removed).count(), "partitions_without_leader": leaderless(map),
         "feature_level": status.feature_level, "feature_behind": status.feature_behind,
         "partition_levels": status.partitions.iter().map(|p| json!({ "partition": p.partition, "feature_level": p.feature_level, "behind": p.behind })).collect::<Vec<_>>(),
         "volumes": map.volumes.iter().filter(|v| !v.deleted).count(),

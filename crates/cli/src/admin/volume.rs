@@ -12,11 +12,12 @@ use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::manager::{
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, GetConfigRequest, GetConfigResponse,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, GetConfigRequest, GetConfigResponse, Partition,
     PurgeVolumeRequest, RestoreVolumeRequest, SetConfigResponse, SetVolumeRequest, Volume,
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 
 #[derive(Args, Debug)]
@@ -37,6 +38,10 @@ enum Verb {
         /// Layout of its root directory; without it r3, or as many copies as the cluster is set to
         #[arg(short, long)]
         layout: Option<String>,
+        /// Meta partitions that it is made of, at most 4096, spread over the meta nodes; it keeps that number. For now all directories of a
+        /// volume stay in its first partition, and what killed writers leave behind in a volume of several is not freed
+        #[arg(long, value_name = "COUNT", default_value_t = 1)]
+        partitions: u32,
     },
     /// Set limits of a volume in the place of the cluster's: rebalance_above, rebalance_below
     Set {
@@ -67,7 +72,7 @@ impl VolumeArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         match self.verb {
             Verb::Ls => list(context).await,
-            Verb::Create { name, layout } => create(context, &name, layout.as_deref()).await,
+            Verb::Create { name, layout, partitions } => create(context, &name, layout.as_deref(), partitions).await,
             Verb::Set { name, settings } => set(context, &name, &settings).await,
             Verb::Delete { name, yes } => delete(context, &name, yes).await,
             Verb::Restore { name } => restore(context, &name).await,
@@ -100,8 +105,12 @@ fn trash_text(volume: &Volume) -> String {
 
 async fn list(context: &Context) -> Result<()> {
     let (status, map) = status(context).await?;
+    let mut of_volume: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for partition in map.partitions.iter().filter(|partition| !partition.removed) {
+        of_volume.entry(partition.volume).or_default().insert(partition.id);
+    }
     let rows = map.volumes.iter().filter(|volume| !volume.deleted).map(|volume| {
-        let partitions: Vec<u32> = map.partitions.iter().filter(|p| p.volume == volume.id).map(|p| p.id).collect();
+        let partitions = of_volume.get(&volume.id).cloned().unwrap_or_default();
         let reports = status.partitions.iter().filter(|report| partitions.contains(&report.partition));
         let (inodes, bytes) = reports.fold((0, 0), |(i, b), report| (i + report.inodes, b + report.file_bytes));
         let in_volume =
@@ -141,21 +150,39 @@ async fn list(context: &Context) -> Result<()> {
     listing::print(context, &columns, rows)
 }
 
-async fn create(context: &Context, name: &str, layout: Option<&str>) -> Result<()> {
+async fn create(context: &Context, name: &str, layout: Option<&str>, partitions: u32) -> Result<()> {
     // The same rule as in remote paths, or nobody could name it.
     cairn_client::RemotePath::parse(format!("{name}:/").as_bytes())?;
     let layout = layout.map(fs::parse_layout).transpose()?.map_or(0, |layout| layout.to_bits());
     let client = context.client().await?;
-    let request = CreateVolumeRequest { name: name.to_owned(), layout };
+    let request = CreateVolumeRequest { name: name.to_owned(), layout, partitions: Some(partitions) };
     let what = format!("volume {name:?}");
     let answer: CreateVolumeResponse = client.manager(&what, Opcode::CreateVolume, &request).await?;
     let volume = answer.volume.ok_or_else(|| {
         CliError::usage(format!("{what}: the manager's answer names no volume; look with cairn admin volume ls"))
     })?;
-    if context.out.is_json() {
-        return context.out.json(&volume_json(&volume));
+    let of_it = |p: &&Partition| p.volume == volume.id && !p.removed;
+    let made = answer.map.iter().flat_map(|map| &map.partitions).filter(of_it).count();
+    if partitions > 1 && made < partitions as usize {
+        // Managers of before know of no number.
+        let text = format!(
+            "{what} was made with {made} partitions, not with {partitions}: the managers are of an earlier version. Upgrade them, cairn admin \
+             volume delete {name}, and repeat"
+        );
+        return Err(CliError::refused(Exit::Partial, text));
     }
-    context.out.line(format!("made volume {} (id {}, layout {})", volume.name, volume.id, layout_text(volume.layout)))
+    if context.out.is_json() {
+        let mut value = volume_json(&volume);
+        value["partitions"] = json!(made);
+        return context.out.json(&value);
+    }
+    let several = if made > 1 { format!(", {made} partitions") } else { String::new() };
+    context.out.line(format!(
+        "made volume {} (id {}, layout {}{several})",
+        volume.name,
+        volume.id,
+        layout_text(volume.layout)
+    ))
 }
 
 async fn set(context: &Context, name: &str, settings: &[String]) -> Result<()> {

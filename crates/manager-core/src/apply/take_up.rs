@@ -181,6 +181,12 @@ impl State {
             Some(known) => !known.removed && known.volume == volume,
             None => self.forgot_partition(id),
         };
+        // One partition owns an inode.
+        let meets = |other: &&Partition| {
+            let apart = told.inode_last < other.inode_first || other.inode_last < told.inode_first;
+            other.id != id && other.volume == volume && !other.removed && !apart
+        };
+        let sound = sound && !self.partitions().any(|other| meets(&other));
         if !sound || !fits || !members.iter().all(|node| self.meet_node(time, *node, Roles::META)) {
             return;
         }

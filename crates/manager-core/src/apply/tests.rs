@@ -1,6 +1,7 @@
 //! Scenes of the whole state machine, and properties of random sequences of commands.
 mod generations;
 mod members;
+mod partitions;
 mod properties;
 mod restored;
 mod volume_trash;
@@ -66,7 +67,7 @@ pub(crate) fn cluster(data: u32) -> State {
         ok(&mut state, Command::Register(register(number, Roles::DATA, 1)));
     }
     ok(&mut state, Command::Register(register(90, Roles::META, 0)));
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "default".into(), layout: 0 }));
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "default".into(), ..CreateVolume::default() }));
     state
 }
 
@@ -274,7 +275,7 @@ fn volumes_are_made_and_deleted() {
     let mut state = cluster(3);
     let make = |name: &str, layout: &str| {
         let layout = layout.parse::<cairn_types::Layout>().expect("a layout").to_bits();
-        Command::CreateVolume(CreateVolume { name: name.into(), layout })
+        Command::CreateVolume(CreateVolume { name: name.into(), layout, partitions: 0 })
     };
     assert_eq!(refused(&mut state, make("a/b", "r3")).code, ErrorCode::InvalidArgument);
     assert_eq!(refused(&mut state, make("default", "r3")).code, ErrorCode::Exists);
@@ -313,7 +314,7 @@ fn partitions_spread_over_meta_nodes() {
         ok(&mut state, Command::Register(register(number, Roles::META, 0)));
     }
     for name in ["a", "b", "c", "d"] {
-        ok(&mut state, Command::CreateVolume(CreateVolume { name: name.into(), layout: 0 }));
+        ok(&mut state, Command::CreateVolume(CreateVolume { name: name.into(), ..CreateVolume::default() }));
     }
     let mut load = std::collections::BTreeMap::<NodeId, u32>::new();
     for partition in state.partitions() {
@@ -396,7 +397,7 @@ fn old_tombstones_are_forgotten_and_then_maps_are_full() {
     let start = state.version();
     let count = crate::state::TOMBSTONES_MAX / 256 + 2;
     for _ in 0..count {
-        let make = Command::CreateVolume(CreateVolume { name: "x".into(), layout: 1 });
+        let make = Command::CreateVolume(CreateVolume { name: "x".into(), layout: 1, partitions: 0 });
         let Outcome::Volume(volume) = state.apply(WallTime(0), &make).outcome.expect("made") else { panic!() };
         let groups = vec![Disks { disks: vec![1], ..Disks::default() }; 256];
         let create = Command::CreatePgs(CreatePgs { volume: volume.get(), scheme: 1, groups });

@@ -7,17 +7,16 @@
 //! A volume in the trash keeps everything, its name, its partitions and its groups, which go on being repaired and scrubbed; but
 //! meta nodes serve nobody in it. It is restored as it was, or deleted; when its time is over that is the leader's to say, and not before
 //! the end that the setting named when it was put there.
+//! Not here: the partitions that a volume is made of (`volume_partitions.rs`).
 use super::Outcome;
 use crate::change::ItemKey;
 use crate::command::{CreateVolume, DeleteVolume, RestoreVolume, SetVolume, TrashVolume};
 use crate::config::{Key, layout_flaw};
-use crate::items::{Partition, Roles, Volume, volume_name_flaw};
+use crate::items::{Volume, volume_name_flaw};
 use crate::state::State;
 use crate::volume_settings::VolumeSettings;
-use cairn_placement::{Chooser, DiskCandidate, Domains};
-use cairn_types::{DiskId, ErrorCode, Layout, NodeId, PartitionId, PgId, VolumeId, WallTime};
+use cairn_types::{ErrorCode, Layout, PartitionId, PgId, VolumeId, WallTime};
 use cairn_wire::error::WireError;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl State {
@@ -46,70 +45,16 @@ impl State {
         if let Some(flaw) = layout_flaw(layout) {
             return Err(WireError::new(ErrorCode::BadLayout, flaw));
         }
-        let members = self.choose_meta_nodes()?;
+        let count = command.partitions.max(1);
+        let members = self.members_of_partitions(count)?;
         let id = VolumeId(self.next.volume);
         self.next.volume += 1;
         let (name, settings) = (name.to_string(), VolumeSettings::default());
         let volume = Volume { id, name, layout, deleted: false, trashed: None, created: time, version: 0, settings };
         self.volumes.insert(id, Arc::new(volume));
         self.touch(ItemKey::Volume(id));
-        let partition = PartitionId(self.next.partition);
-        self.next.partition += 1;
-        let (inode_first, inode_last) = (1, u64::MAX);
-        let item = Partition {
-            id: partition,
-            volume: id,
-            inode_first,
-            inode_last,
-            members,
-            target: Vec::new(),
-            wish: 0,
-            left: Vec::new(),
-            changed: false,
-            begun: Vec::new(),
-            removed: false,
-            version: 0,
-        };
-        self.partitions.insert(partition, Arc::new(item));
-        self.touch(ItemKey::Partition(partition));
+        self.make_partitions(id, members);
         Ok(Outcome::Volume(id))
-    }
-
-    /// The least loaded meta nodes in distinct failure domains: as many as configured if there are as many, else one.
-    fn choose_meta_nodes(&self) -> Result<Vec<NodeId>, WireError> {
-        let mut load: BTreeMap<NodeId, u32> = BTreeMap::new();
-        for node in self.partitions().filter(|p| !p.removed).flat_map(|p| &p.members) {
-            *load.entry(*node).or_default() += 1;
-        }
-        let mut domains = Domains::new();
-        // A node stands for a disk of its own here: equal sizes, so the number of partitions decides.
-        let nodes: Vec<DiskCandidate> = self
-            .nodes()
-            .filter(|n| n.up && n.roles.has(Roles::META))
-            .map(|n| {
-                let (rack, host) = domains.host(&n.rack, &n.host);
-                let open_pgs = load.get(&n.id).copied().unwrap_or(0);
-                DiskCandidate {
-                    disk: DiskId(n.id.get()),
-                    node: n.id,
-                    rack,
-                    host,
-                    free_bytes: 1,
-                    open_pgs,
-                    primaries: 0,
-                    parities: 0,
-                    room: 1,
-                }
-            })
-            .collect();
-        let wanted = self.config.number(Key::MetaMembers) as usize;
-        let members = if nodes.len() >= wanted { wanted } else { 1 };
-        let chosen = Chooser::new(nodes, u64::from(self.next.partition)).choose(members);
-        let chosen = chosen.map_err(|_| {
-            let text = "a volume needs a meta node and none is up; start one (role meta) and repeat";
-            WireError::new(ErrorCode::NotEnoughDisks, text)
-        })?;
-        Ok(chosen.into_iter().map(|disk| NodeId(disk.get())).collect())
     }
 
     pub(super) fn set_volume(&mut self, command: &SetVolume) -> Result<Outcome, WireError> {

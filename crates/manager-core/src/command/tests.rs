@@ -73,6 +73,14 @@ fn golden() -> Vec<(Command, &'static str)> {
             }),
             "08019a020b0a017612060a016b120138",
         ),
+        (
+            Command::CreateVolume(CreateVolume { name: "v".into(), layout: 3, ..CreateVolume::default() }),
+            "080162050a01761003",
+        ),
+        (
+            Command::CreateVolume(CreateVolume { name: "v".into(), layout: 3, partitions: 300 }),
+            "080162080a0176100318ac02",
+        ),
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 0 }), "08016a030a0176"),
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 300 }), "08016a060a017610ac02"),
         (Command::TrashVolume(TrashVolume { name: "v".into() }), "0801ba02030a0176"),
@@ -102,6 +110,8 @@ fn each_command_says_its_level() {
     for (command, level) in [
         (Command::GrantSessions(GrantSessions { count: 1 }), 0),
         (Command::Note(Note::default()), 1),
+        (Command::CreateVolume(CreateVolume { partitions: 1, ..CreateVolume::default() }), 0),
+        (Command::CreateVolume(CreateVolume { partitions: 2, ..CreateVolume::default() }), 5),
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 0 }), 0),
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 1 }), 5),
         (Command::TrashVolume(TrashVolume::default()), 5),

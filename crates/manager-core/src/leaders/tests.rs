@@ -12,7 +12,7 @@ fn cluster(metas: u32, volumes: u32) -> State {
         ok(&mut state, Command::Register(register(number, Roles::META, 0)));
     }
     for number in 0..volumes {
-        ok(&mut state, Command::CreateVolume(CreateVolume { name: format!("v{number}"), layout: 0 }));
+        ok(&mut state, Command::CreateVolume(CreateVolume { name: format!("v{number}"), ..CreateVolume::default() }));
     }
     let members = |p: &crate::Partition| -> Vec<PartitionAt> {
         p.members.iter().map(|node| PartitionAt { partition: p.id.get(), node: node.get() }).collect()

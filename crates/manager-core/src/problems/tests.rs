@@ -216,7 +216,7 @@ fn a_partition_without_a_majority_is_said_to_stand() {
     for number in [8, 9, 10] {
         ok(&mut state, Command::Register(register(number, Roles::META, 0)));
     }
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0 }));
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), ..CreateVolume::default() }));
     let made = state.partitions().last().expect("made").clone();
     let members: Vec<u32> = made.members.iter().map(|node| node.get()).collect();
     assert_eq!((made.id, members.len()), (PartitionId(2), 3));
@@ -233,6 +233,33 @@ fn a_partition_without_a_majority_is_said_to_stand() {
     assert!(!said.contains("  "), "a line is broken in the middle: {said}");
 }
 
+/// A cluster of many partitions would have a screen of thousands of lines, or hide which ones stand.
+#[test]
+fn many_partitions_are_few_lines() {
+    let (mut state, mut soft) = healthy();
+    for number in [8, 9, 10] {
+        ok(&mut state, Command::Register(register(number, Roles::META, 0)));
+    }
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0, partitions: 30 }));
+    let said = problems(&state, &soft, WallTime(0));
+    let line = said.iter().find(|said| said.contains("report no leader")).expect("30 of them");
+    assert!(line.starts_with("30 partitions report no leader, p2 (volume v), p3 (volume v)"), "{line}");
+    assert!(line.contains("p11 (volume v) and 20 more: their names cannot be read") && !line.contains("p12"), "{line}");
+    assert_eq!(said.iter().filter(|said| said.contains("leader")).count(), 1, "{said:#?}");
+    let made: Vec<_> = state.partitions().skip(1).cloned().collect();
+    for partition in &made {
+        soft.partitions
+            .insert(partition.id, PartitionLoad { leader: partition.members[0], report: Default::default() });
+        let members: Vec<u32> = partition.members.iter().map(|node| node.get()).collect();
+        let renew = members[2];
+        let wish = SetPartitionMembers { partition: partition.id.get(), members, renew };
+        ok(&mut state, Command::SetPartitionMembers(wish));
+    }
+    let said = problems(&state, &soft, WallTime(0));
+    assert_eq!(said.iter().filter(|said| said.contains("is getting the members")).count(), 10, "{said:#?}");
+    assert!(said.iter().any(|said| said.starts_with("20 more partitions are getting other members")), "{said:#?}");
+}
+
 /// A member that holds one of two whole copies of a partition in the middle of a change would be removed as told.
 #[test]
 fn a_member_of_a_partition_that_changes_is_needed() {
@@ -240,7 +267,7 @@ fn a_member_of_a_partition_that_changes_is_needed() {
     for number in [8, 9, 10] {
         ok(&mut state, Command::Register(register(number, Roles::META, 0)));
     }
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0 }));
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), ..CreateVolume::default() }));
     let made = state.partitions().last().expect("made").clone();
     let [first, second, third] = made.members[..] else { panic!("three members: {made:?}") };
     soft.partitions.insert(made.id, PartitionLoad { leader: first, report: Default::default() });

@@ -42,19 +42,22 @@ fn record(pg: &Pg, state: &State) -> FoundPg {
     }
 }
 
-/// What all directories have when everybody heard of everything.
-fn found(state: &State) -> Found {
-    let cluster = state.cluster().expect("begun").id;
-    let volume = state.volume(VolumeId(1)).expect("made");
-    let partition = state.partitions().next().expect("made");
-    let partitions = vec![FoundPartition {
+fn found_partition(state: &State, partition: &Partition) -> FoundPartition {
+    let volume = state.volume(partition.volume).expect("made");
+    FoundPartition {
         id: partition.id,
         volume: volume.id,
         inodes: (partition.inode_first, partition.inode_last),
         layout: volume.layout,
         created: volume.created,
         era: 0,
-    }];
+    }
+}
+
+/// What all directories have when everybody heard of everything.
+fn found(state: &State) -> Found {
+    let cluster = state.cluster().expect("begun").id;
+    let partitions = vec![found_partition(state, state.partitions().next().expect("made"))];
     let node = |node: &Node| FoundNode {
         path: format!("/node{}", node.id.get()),
         cluster,
@@ -276,6 +279,7 @@ fn a_backup_gives_names_settings_and_who_was_away() {
         Command::CreateVolume(crate::command::CreateVolume {
             name: "home".into(),
             layout: Layout::replicated(2).to_bits(),
+            partitions: 0,
         }),
     );
     let mut found = found(&old);
@@ -297,6 +301,56 @@ fn a_backup_gives_names_settings_and_who_was_away() {
     found.nodes.iter_mut().for_each(|node| node.partitions.truncate(1));
     let (_, remarks) = rebuild(Some(old), &found, &wanted());
     assert!(remarks.iter().any(|r| r.weight == Weight::Missing && r.text.contains("restore it first")), "{remarks:?}");
+}
+
+/// A volume would be made without its root, or with names that nobody has, and nothing be said.
+#[test]
+fn a_volume_of_several_partitions_is_found_whole() {
+    let mut old = before();
+    ok(&mut old, Command::CreateVolume(crate::command::CreateVolume { name: "home".into(), layout: 0, partitions: 4 }));
+    let all = {
+        let mut all = found(&old);
+        let more: Vec<FoundPartition> = old.partitions().skip(1).map(|p| found_partition(&old, p)).collect();
+        all.nodes.iter_mut().filter(|n| !n.partitions.is_empty()).for_each(|node| node.partitions.extend(more.clone()));
+        all
+    };
+    let without = |ids: &[u32]| {
+        let mut found = all.clone();
+        found.nodes.iter_mut().for_each(|node| node.partitions.retain(|p| !ids.contains(&p.id.get())));
+        found
+    };
+    let said = |found: &Found, base: Option<&State>| {
+        let (new, remarks) = rebuild(base.cloned(), found, &wanted());
+        let of = |weight: Weight| {
+            let texts = remarks.iter().filter(|remark| remark.weight == weight).map(|remark| remark.text.clone());
+            texts.collect::<Vec<_>>().join("\n")
+        };
+        (new, of(Weight::Conflict), of(Weight::Missing), of(Weight::Note))
+    };
+    let (new, _, missing, note) = said(&all, None);
+    let new = new.expect("a state");
+    new.check_invariants();
+    assert_eq!(new.partitions().filter(|p| p.volume == VolumeId(2)).count(), 4);
+    assert!(new.next.partition > old.next.partition + 4096, "ids of a volume that was not found are not given again");
+    assert!(!missing.contains("inodes") && note.contains("v2 is made of 4 partitions"), "{missing}\n{note}");
+    assert!(!note.contains("v1 is made of"), "one that has all inodes has nothing behind it: {note}");
+    let (_, _, missing, _) = said(&without(&[2]), None);
+    assert!(missing.contains("inodes 1 to 1099511627775 of v2, its root among them,"), "{missing}");
+    let (_, _, missing, _) = said(&without(&[3, 4]), None);
+    assert!(missing.contains("inodes 1099511627776 to 3298534883327 of v2 belong"), "{missing}");
+    // Of the last one only the backup knows.
+    let (_, _, missing, note) = said(&without(&[5]), None);
+    assert!(!missing.contains("v2") && note.contains("v2 is made of 3 partitions"), "{missing}\n{note}");
+    let (_, _, missing, note) = said(&without(&[5]), Some(&old));
+    assert!(
+        missing.contains("p5 of the backup was found on no meta node") && !note.contains("is made of"),
+        "{missing}"
+    );
+    let mut twice = all.clone();
+    let partitions = twice.nodes.iter_mut().flat_map(|node| &mut node.partitions);
+    partitions.filter(|p| p.id.get() == 4).for_each(|p| p.inodes.0 -= 1);
+    let (new, conflict, ..) = said(&twice, None);
+    assert!(new.is_none() && conflict.contains("p3 and p4 have the same inodes"), "{conflict}");
 }
 
 /// A disk that was drained and taken out years ago would serve again, with what it had then.

@@ -25,7 +25,7 @@ fn down(state: &mut State, node: u32) {
 }
 
 fn make_volume(state: &mut State, name: &str) -> VolumeId {
-    match ok(state, Command::CreateVolume(CreateVolume { name: name.into(), layout: 0 })) {
+    match ok(state, Command::CreateVolume(CreateVolume { name: name.into(), ..CreateVolume::default() })) {
         Outcome::Volume(id) => id,
         other => panic!("{other:?}"),
     }
@@ -106,7 +106,8 @@ fn a_copy_takes_up_what_nodes_know_and_gives_no_number_again() {
     assert!(all.values().all(|told| copy.is_behind(&told.seen)) && !state.is_behind(&all[&NodeId(16)].seen));
 
     wait(&mut copy);
-    let unavailable = refused(&mut copy, Command::CreateVolume(CreateVolume { name: "new".into(), layout: 0 }));
+    let unavailable =
+        refused(&mut copy, Command::CreateVolume(CreateVolume { name: "new".into(), ..CreateVolume::default() }));
     assert_eq!(unavailable.code, ErrorCode::Unavailable);
     refused(&mut copy, Command::Register(Register { node: 16, ..register(0, Roles::DATA, 1) }));
     refused(&mut copy, Command::GrantSessions(GrantSessions { count: 1 }));
@@ -256,6 +257,33 @@ fn a_group_of_which_nobody_tells_is_waited_for() {
     assert!(doubts(pg) && !doubts(other));
 }
 
+/// Most of a volume would be out of reach, its root perhaps; or ids of partitions that nobody saw be given again.
+#[test]
+fn a_volume_of_many_partitions_is_taken_up_whole() {
+    let mut state = five(cluster(4));
+    let mut copy = state.clone();
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "many".into(), layout: 0, partitions: 2500 }));
+    let all = told(&state, &[]);
+    wait(&mut copy);
+    take_up(&mut copy, &all);
+    let volume = copy.volume_by_name("many").expect("taken up").id;
+    let of_it = |state: &State| {
+        let own = state.partitions().filter(|p| p.volume == volume && !p.removed);
+        own.map(|p| (p.id, p.inode_first, p.inode_last)).collect::<Vec<_>>()
+    };
+    assert_eq!((of_it(&copy), of_it(&copy).len()), (of_it(&state), 2500));
+    // A second one that no node heard of: its partitions may be on their way.
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "unseen".into(), layout: 0, partitions: 2500 }));
+    assert!(copy.next.partition > state.next.partition + PARTITIONS_GAP - 2500, "{:?}", copy.next);
+    // One that claims what another has is not taken.
+    let mut twice = copy.map(0, crate::Scope::All, &crate::Soft::default()).partitions.pop().expect("one");
+    wait(&mut copy);
+    twice.id = copy.next.partition + 1;
+    let numbers = Some(SeenNumbers { partition: twice.id, ..SeenNumbers::default() });
+    ok(&mut copy, Command::TakeUp(TakeUp { numbers, partitions: vec![twice], ..TakeUp::default() }));
+    assert_eq!(of_it(&copy).len(), 2500);
+}
+
 /// The members that a map of before names may have left since: their copies would lead, and the others be told to go.
 #[test]
 fn members_of_a_partition_are_those_of_the_furthest_log() {
@@ -269,7 +297,7 @@ fn members_of_a_partition_are_those_of_the_furthest_log() {
             SeenThings { volumes, partitions: vec![map.clone()], members: vec![members], ..SeenThings::default() };
         all.entry(NodeId(node)).or_default().take(None, Some(&things));
     }
-    let command = commands(&state, &all).remove(0);
+    let command = commands(&state, &all).remove(1);
     let found = &command.partitions[0];
     assert_eq!((&found.nodes[..], &found.left[..], &found.target[..]), (&[1, 2, 4][..], &[3][..], &[][..]));
     assert!(found.changed);

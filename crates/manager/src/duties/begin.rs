@@ -78,7 +78,7 @@ impl Manager {
             Some(if fits { wanted } else { Layout::replicated(copies as u8) })
         });
         let Ok(Some(layout)) = layout else { return };
-        match self.make_volume(DEFAULT_VOLUME.into(), layout).await {
+        match self.make_volume(DEFAULT_VOLUME.into(), layout, 1).await {
             Ok(volume) => {
                 if let Err(error) = self.ensure(volume.id, layout.scheme()).await {
                     tracing::info!(%error, "the default volume has no placement groups yet");

@@ -51,7 +51,7 @@ mod tests {
         let node = Register { uuid: vec![1; 16], roles: Roles::META.0, address: "a:1".into(), ..Register::default() };
         apply(&mut state, 1, Command::Register(node));
         for name in ["a", "b"] {
-            apply(&mut state, 1, Command::CreateVolume(CreateVolume { name: name.into(), layout: 0 }));
+            apply(&mut state, 1, Command::CreateVolume(CreateVolume { name: name.into(), ..CreateVolume::default() }));
         }
         apply(&mut state, HOUR, Command::TrashVolume(TrashVolume { name: "a".into() }));
         let names = |state: &State, now: u64| due(state, WallTime(now)).into_iter().map(|c| c.name).collect::<Vec<_>>();

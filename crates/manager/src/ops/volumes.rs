@@ -1,16 +1,17 @@
 //! CreateVolume, SetVolume, DeleteVolume, RestoreVolume and PurgeVolume.
 //!
-//! A volume counts as empty when the leader of its partition, in a report that began after the request, holds no
+//! A volume counts as empty when the leaders of its partitions, in reports that began after the request, hold no
 //! inode but the root. What is created in the very moment of the deletion goes with it.
 //! With its contents a volume goes to the trash first, where the cluster has one; `duties/volume_trash.rs` empties it.
 use super::config;
 use crate::manager::Manager;
-use cairn_manager_core::apply::{in_trash, not_in_trash, unknown_volume};
+use cairn_manager_core::apply::{in_trash, not_in_trash, partitions_flaw, unknown_volume};
 use cairn_manager_core::command::{
     Command, ConfigValue, CreateVolume, DeleteVolume, RestoreVolume, SetVolume, TrashVolume,
 };
 use cairn_manager_core::items::Volume;
 use cairn_manager_core::map::volume_message;
+use cairn_manager_core::problems::names_up_to;
 use cairn_manager_core::{Key, Outcome, first_volume, plan};
 use cairn_types::{ErrorCode, Layout, PartitionId, Time, VolumeId};
 use cairn_wire::common::Empty;
@@ -24,9 +25,15 @@ use std::time::Duration;
 /// How long a fresh report of a partition is waited for: a few heartbeats.
 const REPORT_PATIENCE: Duration = Duration::from_secs(4);
 const REPORT_PAUSE: Duration = Duration::from_millis(50);
+/// Partitions named in an error.
+const NAMED_MAX: usize = 10;
 
 impl Manager {
     pub(crate) async fn create_volume(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse, WireError> {
+        let partitions = request.partitions.unwrap_or(1);
+        if let Some(flaw) = partitions_flaw(partitions) {
+            return Err(WireError::new(ErrorCode::InvalidArgument, flaw));
+        }
         let layout = self.look_in_cluster(|state, _| {
             let layout = match request.layout {
                 0 => state.config().default_layout(),
@@ -39,7 +46,7 @@ impl Manager {
                 None => Ok(layout),
             }
         })?;
-        let volume = self.make_volume(request.name, layout).await?;
+        let volume = self.make_volume(request.name, layout, partitions).await?;
         // Its groups are there before its first file, if possible; else the first writer is told why not.
         if let Err(error) = self.ensure(volume.id, layout.scheme()).await {
             tracing::info!(volume = %volume.name, %error, "the new volume has no placement groups yet");
@@ -49,14 +56,16 @@ impl Manager {
         Ok(CreateVolumeResponse { volume: Some(volume), map: Some(map) })
     }
 
-    pub(crate) async fn make_volume(&self, name: String, layout: Layout) -> Result<Volume, WireError> {
-        let command = CreateVolume { name, layout: layout.to_bits() };
+    pub(crate) async fn make_volume(&self, name: String, layout: Layout, partitions: u32) -> Result<Volume, WireError> {
+        // One is not written: entries look as they did before there could be more.
+        let partitions = if partitions == 1 { 0 } else { partitions };
+        let command = CreateVolume { name, layout: layout.to_bits(), partitions };
         let Outcome::Volume(id) = self.execute(Command::CreateVolume(command)).await? else {
             return Err(WireError::new(ErrorCode::Internal, "the creation of a volume came to something else"));
         };
         let volume = self.look(|state, _| state.volume(id).cloned())?;
         let volume = volume.ok_or_else(|| WireError::new(ErrorCode::Conflict, "the volume was deleted meanwhile"))?;
-        tracing::info!(volume = %volume.name, id = %id, %layout, "volume made");
+        tracing::info!(volume = %volume.name, id = %id, %layout, partitions = partitions.max(1), "volume made");
         Ok(volume)
     }
 
@@ -114,16 +123,19 @@ impl Manager {
         let begin = self.now();
         let fresh = async {
             loop {
-                match self.inodes(volume, begin)? {
-                    Some(inodes) => return Ok::<u64, WireError>(inodes),
-                    None => tokio::time::sleep(REPORT_PAUSE).await,
+                let Inodes { count, silent } = self.inodes(volume, begin)?;
+                if silent.is_empty() {
+                    return Ok::<u64, WireError>(count);
                 }
+                tokio::time::sleep(REPORT_PAUSE).await;
             }
         };
         let Ok(inodes) = tokio::time::timeout(REPORT_PATIENCE, fresh).await else {
+            let silent = self.inodes(volume, begin)?.silent;
             let text = format!(
-                "volume {name} cannot be seen to be empty: its partition reports no leader; \
-                 repeat when it does, or put it into the trash with its contents by --yes"
+                "volume {name} cannot be seen to be empty: no leader of {} reports how much it holds; \
+                 repeat when it does, or put it into the trash with its contents by --yes",
+                names_up_to(NAMED_MAX, silent.iter().map(PartitionId::to_string))
             );
             return Err(WireError::new(ErrorCode::Unavailable, text));
         };
@@ -141,15 +153,26 @@ impl Manager {
         }
     }
 
-    /// Inodes of a volume, if all its partitions reported after `begin`.
-    fn inodes(&self, volume: VolumeId, begin: Time) -> Result<Option<u64>, WireError> {
+    /// What the partitions of a volume hold that reported after `begin`.
+    fn inodes(&self, volume: VolumeId, begin: Time) -> Result<Inodes, WireError> {
         self.look(|state, leading| {
-            let partitions: Vec<PartitionId> =
-                state.partitions().filter(|p| p.volume == volume && !p.removed).map(|p| p.id).collect();
-            let fresh = |id: &PartitionId| leading.partition_heard.get(id).is_some_and(|at| *at > begin);
-            let all = partitions.iter().all(fresh);
-            let inodes = |id: &PartitionId| leading.soft.partitions.get(id).map_or(0, |load| load.report.inodes);
-            all.then(|| partitions.iter().map(inodes).sum())
+            let mut found = Inodes::default();
+            for id in state.partitions().filter(|p| p.volume == volume && !p.removed).map(|p| p.id) {
+                let fresh = leading.partition_heard.get(&id).is_some_and(|at| *at > begin);
+                match leading.soft.partitions.get(&id).filter(|_| fresh) {
+                    Some(load) => found.count += load.report.inodes,
+                    None => found.silent.push(id),
+                }
+            }
+            found
         })
     }
+}
+
+/// What a volume holds.
+#[derive(Default)]
+struct Inodes {
+    count: u64,
+    /// Partitions whose leaders did not say how much they hold.
+    silent: Vec<PartitionId>,
 }

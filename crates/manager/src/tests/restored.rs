@@ -15,7 +15,7 @@ fn soon<A: Message + Default>(managers: &Managers, opcode: Opcode, request: &imp
 }
 
 fn volume(managers: &Managers, name: &str) -> u32 {
-    let request = CreateVolumeRequest { name: name.into(), layout: 1 };
+    let request = CreateVolumeRequest { name: name.into(), layout: 1, ..CreateVolumeRequest::default() };
     let answer: CreateVolumeResponse = managers.call(Opcode::CreateVolume, &request);
     answer.volume.expect("made").id
 }
@@ -79,7 +79,7 @@ fn put_back() -> (Managers, Node, Node, Known) {
 fn numbers_that_nodes_know_are_not_given_again() {
     let (managers, data, meta, known) = put_back();
     let seen = known.seen;
-    let request = CreateVolumeRequest { name: "early".into(), layout: 1 };
+    let request = CreateVolumeRequest { name: "early".into(), layout: 1, ..CreateVolumeRequest::default() };
     let again = eventually("it to lead in a later term", || {
         let heartbeat = HeartbeatRequest { seen: Some(seen), ..data.heartbeat_of() };
         soon::<HeartbeatResponse>(&managers, Opcode::Heartbeat, &heartbeat).ok().filter(|answer| answer.register_again)

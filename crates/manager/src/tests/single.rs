@@ -85,7 +85,7 @@ fn what_cannot_be_placed_says_why() {
     let error = ensure(&managers, u32::from(erasure)).expect_err("erasure");
     assert!(error.to_string().contains("rs-6-3 needs 9 disks; this cluster has 2 in service"), "{error}");
     let create = |name: &str, layout: u64| {
-        let request = CreateVolumeRequest { name: name.into(), layout };
+        let request = CreateVolumeRequest { name: name.into(), layout, ..CreateVolumeRequest::default() };
         managers.try_call::<CreateVolumeResponse>(Opcode::CreateVolume, &request)
     };
     assert_eq!(create("a", 3).expect_err("r3").code(), Some(ErrorCode::NotEnoughDisks));
@@ -93,6 +93,21 @@ fn what_cannot_be_placed_says_why() {
     assert_eq!(create("a/b", 1).expect_err("a slash").code(), Some(ErrorCode::InvalidArgument));
     let made = create("b", 2).expect("two disks do");
     assert!(made.map.expect("a map").pgs.iter().all(|pg| pg.state.as_ref().is_some_and(|pg| pg.members.len() == 2)));
+    let several = |partitions: u32| {
+        let request = CreateVolumeRequest { name: "c".into(), layout: 1, partitions: Some(partitions) };
+        managers.try_call::<CreateVolumeResponse>(Opcode::CreateVolume, &request)
+    };
+    for (count, why) in [(0, "at least one partition"), (4097, "at most 4096 partitions")] {
+        let error = several(count).expect_err("no such number");
+        assert!(error.code() == Some(ErrorCode::InvalidArgument) && error.to_string().contains(why), "{error}");
+    }
+    // The feature level may be a moment away.
+    let made = eventually("a volume of three partitions", || several(3).ok());
+    let id = made.volume.expect("made").id;
+    assert_eq!(made.map.expect("a map").partitions.iter().filter(|p| p.volume == id).count(), 3);
+    let delete = DeleteVolumeRequest { name: "c".into(), force: false };
+    let error = managers.try_call::<Empty>(Opcode::DeleteVolume, &delete).expect_err("nobody leads them");
+    assert!(error.to_string().contains("no leader of p3, p4, p5 reports how much it holds"), "{error}");
 }
 
 /// A directory of an erasure layout could not keep small files and tails.

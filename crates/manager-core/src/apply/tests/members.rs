@@ -10,7 +10,7 @@ fn metas() -> State {
     for number in 0..3 {
         ok(&mut state, Command::Register(register(number, Roles::META, 0)));
     }
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "default".into(), layout: 0 }));
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "default".into(), ..CreateVolume::default() }));
     for number in 3..5 {
         ok(&mut state, Command::Register(register(number, Roles::META, 0)));
     }

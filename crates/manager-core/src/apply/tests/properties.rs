@@ -76,7 +76,8 @@ fn command() -> impl Strategy<Value = Command> {
             let pgs = |yes| if yes { vec![pg] } else { Vec::new() };
             Command::SetPgsOpen(SetPgsOpen { open: pgs(open), closed: pgs(!open) })
         }),
-        3 => name.clone().prop_map(|name| Command::CreateVolume(CreateVolume { name, layout: 0 })),
+        3 => (name.clone(), 0u32..4)
+            .prop_map(|(name, partitions)| Command::CreateVolume(CreateVolume { name, layout: 0, partitions })),
         1 => name.clone().prop_map(|name| Command::DeleteVolume(DeleteVolume { name, trashed_ns: 0 })),
         1 => (name.clone(), any::<bool>()).prop_map(|(name, back)| match back {
             true => Command::RestoreVolume(RestoreVolume { name }),

@@ -35,7 +35,7 @@ fn a_volume_in_the_trash_is_kept_as_it_was_and_comes_back() {
     assert_eq!(state.map(0, Scope::All, &Soft::default()).volumes[0].trashed_ns, 5 * SECOND);
 
     assert_eq!(trash(&mut state, 6 * SECOND).expect_err("it is there").code, ErrorCode::Conflict);
-    let create = Command::CreateVolume(CreateVolume { name: "default".into(), layout: 0 });
+    let create = Command::CreateVolume(CreateVolume { name: "default".into(), ..CreateVolume::default() });
     let error = refused(&mut state, create);
     assert!(error.code == ErrorCode::Exists && error.message.contains("volume restore default"), "{error}");
     let layout = "r2".parse::<Layout>().expect("a layout").to_bits();

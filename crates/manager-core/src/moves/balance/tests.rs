@@ -145,7 +145,7 @@ fn repair_has_the_first_word() {
 #[test]
 fn each_volume_has_its_own_limits() {
     let mut state = cluster(9);
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "own".into(), layout: 0 }));
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "own".into(), ..CreateVolume::default() }));
     // Racks: 1 4 7, 2 5 8, 3 6 9.
     let of_default = make_pg(&mut state, &[1, 2, 3]);
     let groups = vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }];

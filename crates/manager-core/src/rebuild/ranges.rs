@@ -1,0 +1,52 @@
+//! Whether the partitions that were found are all of their volumes.
+//!
+//! How many partitions a volume was made with is in no directory of a node: a partition that was not found is seen where those beside it
+//! were. That the last ones are missing only a backup tells (`partitions` of the parent says so).
+use super::{Builder, Weight};
+use crate::items::Partition;
+use cairn_types::{InodeId, VolumeId};
+use std::collections::BTreeMap;
+
+impl Builder<'_> {
+    /// Inodes that two partitions have, or none.
+    pub(super) fn ranges(&mut self) {
+        if let Some((one, other)) = self.state.shared_inodes() {
+            self.say(Weight::Conflict, format!("{one} and {other} have the same inodes of one volume"));
+        }
+        let mut volumes: BTreeMap<VolumeId, Vec<Partition>> = BTreeMap::new();
+        for partition in self.state.partitions() {
+            volumes.entry(partition.volume).or_default().push(partition.clone());
+        }
+        // What the backup knows and nobody has is told by its id.
+        let base = self.base.as_ref();
+        volumes.retain(|id, _| base.is_none_or(|base| base.volume(*id).is_none()));
+        for (id, mut partitions) in volumes {
+            partitions.sort_by_key(|partition| partition.inode_first);
+            self.holes(id, &partitions);
+        }
+    }
+
+    fn holes(&mut self, id: VolumeId, partitions: &[Partition]) {
+        let mut next = InodeId::ROOT.0;
+        for partition in partitions {
+            if partition.inode_first > next {
+                let what = if next == InodeId::ROOT.0 { ", its root among them," } else { "" };
+                let text = format!(
+                    "inodes {next} to {} of {id}{what} belong to partitions that were found on no meta node: name the directories of their \
+                     members; their names are not there without them",
+                    partition.inode_first - 1
+                );
+                self.say(Weight::Missing, text);
+            }
+            next = next.max(partition.inode_last.saturating_add(1));
+        }
+        if next != u64::MAX {
+            let text = format!(
+                "{id} is made of {} partitions that were found, with the inodes below {next}; whether it had more behind them is known from a \
+                 backup only (--backups)",
+                partitions.len()
+            );
+            self.say(Weight::Note, text);
+        }
+    }
+}
