@@ -1,8 +1,8 @@
 //! What this node knows of volumes and partitions, told with registrations: a manager whose state was restored from a copy takes up
 //! what it has forgotten.
 //!
-//! Two sources: the newest map that it was told since it started, and the list of partitions whose state it has. Bound: [`TOLD_MAX`] of
-//! each, those with the highest ids: what was made last is what a copy lacks. Not here: what the manager makes of it.
+//! Two sources: the newest map that it was told since it started, and the list of partitions whose state it has. Bound: [`VOLUMES_MAX`] and
+//! [`PARTITIONS_MAX`], those with the highest ids: what was made last is what a copy lacks. Not here: what the manager makes of it.
 
 use std::sync::Arc;
 
@@ -16,18 +16,23 @@ use crate::config::MetaConfig;
 use crate::list_file::ListFile;
 use crate::server::MetaServer;
 
-/// Volumes, and partitions, that one registration tells (the manager goes by it).
-const TOLD_MAX: usize = 1024;
+/// Volumes that one registration tells (the manager goes by it).
+const VOLUMES_MAX: usize = 1024;
+/// Partitions likewise: as many as a cluster of volumes of several has (manager-core). Some hundred bytes each, of a message of a megabyte
+/// that has placement groups besides.
+const PARTITIONS_MAX: usize = 5120;
 
 impl MetaServer {
     pub(crate) fn tell_partitions(&self, request: &mut RegisterRequest) {
         let things = request.things.get_or_insert_default();
-        let (volumes, partitions): (Vec<Volume>, Vec<Partition>) =
+        let (volumes, mut partitions): (Vec<Volume>, Vec<Partition>) =
             self.with_map(|map| (map.volumes().cloned().collect(), map.partitions().cloned().collect()));
-        things.volumes = newest(volumes);
-        things.partitions = newest(partitions);
+        // Those that are there come before those that are gone.
+        partitions.sort_by_key(|partition| (!partition.removed, partition.id));
+        things.volumes = newest(VOLUMES_MAX, volumes);
+        things.partitions = newest(PARTITIONS_MAX, partitions);
         let open: Vec<_> = self.partitions().read().values().cloned().collect();
-        things.members = newest(open.iter().map(|partition| partition.members()).collect());
+        things.members = newest(PARTITIONS_MAX, open.iter().map(|partition| partition.members()).collect());
     }
 }
 
@@ -64,13 +69,13 @@ impl Contributor for ListTeller {
         request.seen = Some(seen);
         let node = request.node;
         let things = request.things.get_or_insert_default();
-        things.listed = newest(listed.iter().map(|entry| as_listed(entry, node)).collect());
+        things.listed = newest(PARTITIONS_MAX, listed.iter().map(|entry| as_listed(entry, node)).collect());
     }
 }
 
 /// Ids rise with time.
-fn newest<T>(mut all: Vec<T>) -> Vec<T> {
-    let more = all.len().saturating_sub(TOLD_MAX);
+fn newest<T>(most: usize, mut all: Vec<T>) -> Vec<T> {
+    let more = all.len().saturating_sub(most);
     all.drain(..more);
     all
 }

@@ -41,12 +41,22 @@ pub struct Restored {
     pub place: Place,
 }
 
+/// A volume of which only some partitions were put in place: the others are of another time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub volume: String,
+    pub restored: usize,
+    /// Partitions that it had when the backup was made.
+    pub all: usize,
+}
+
 /// What was put in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
     pub number: u64,
     pub begun: WallTime,
     pub restored: Vec<Restored>,
+    pub parts: Vec<Part>,
 }
 
 /// Verifies, guards, puts in place.
@@ -88,7 +98,19 @@ pub fn restore(set: &BackupSet, order: &RestoreOrder<'_>) -> Result<RestoreRepor
         dir.list_partitions(vec![listed])?;
         restored.push(Restored { partition, backup: of, time: entry.time, place });
     }
-    Ok(RestoreReport { number: manifest.number, begun: manifest.begun, restored })
+    let parts = parts(&state, &restored);
+    Ok(RestoreReport { number: manifest.number, begun: manifest.begun, restored, parts })
+}
+
+/// Volumes that are not whole.
+fn parts(state: &State, restored: &[Restored]) -> Vec<Part> {
+    let put = |id: PartitionId| restored.iter().any(|one| one.partition == id);
+    let volumes = state.volumes().filter(|volume| !volume.deleted).map(|volume| {
+        let own = || state.partitions().filter(|partition| partition.volume == volume.id && !partition.removed);
+        let restored = own().filter(|partition| put(partition.id)).count();
+        Part { volume: volume.name.clone(), restored, all: own().count() }
+    });
+    volumes.filter(|part| part.restored > 0 && part.restored < part.all).collect()
 }
 
 /// What a node's list says about a partition that it has alone.
@@ -104,4 +126,35 @@ fn list_entry(state: &State, group: GroupId, node: NodeId) -> Option<PartitionEn
         layout: volume.layout,
         created: volume.created,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_manager_core::command::{Command, CreateVolume, InitCluster, Register};
+    use cairn_manager_core::items::Roles;
+
+    /// Somebody would take half a volume of then, and half of now, for the whole of then.
+    #[test]
+    fn volumes_that_are_not_whole_are_named() {
+        let mut state = State::new();
+        let volume =
+            |name: &str, partitions| Command::CreateVolume(CreateVolume { name: name.into(), layout: 0, partitions });
+        for command in [
+            Command::InitCluster(InitCluster { cluster: vec![7; 16], name: "test".into() }),
+            Command::Register(Register { uuid: vec![1; 16], roles: Roles::META.0, ..Register::default() }),
+            volume("one", 0),
+            volume("three", 3),
+        ] {
+            state.apply(WallTime(1), &command).outcome.expect("applied");
+        }
+        let place = Place { index: 5, term: 1 };
+        let restored = |ids: &[u32]| {
+            let one = |id: &u32| Restored { partition: PartitionId(*id), backup: place, time: WallTime(1), place };
+            ids.iter().map(one).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(&state, &restored(&[1, 2, 3, 4])), []);
+        let part = Part { volume: "three".into(), restored: 2, all: 3 };
+        assert_eq!(parts(&state, &restored(&[1, 2, 4])), [part]);
+    }
 }

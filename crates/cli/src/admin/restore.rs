@@ -68,6 +68,13 @@ impl RestoreArgs {
         if context.out.is_json() {
             return Ok(());
         }
+        for part in &report.parts {
+            context.out.line(format!(
+                "{} of {} partitions of volume {} were put in place: the others stay as they are, of another time. Restore all of them where \
+                 the volume shall be as it was then",
+                part.restored, part.all, part.volume
+            ))?;
+        }
         context.out.line(
             "what was written since has no names any more and is freed as garbage after garbage_grace: if the newer state may be \
              wanted back, cairn admin config set garbage_period=720h before the node starts, and keep a directory of before",
