@@ -37,6 +37,7 @@ mod namespace;
 mod namespaces;
 mod net;
 mod older;
+mod partitions;
 mod private;
 mod proxy;
 mod refusals;
