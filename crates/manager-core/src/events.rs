@@ -5,7 +5,7 @@
 //! a node that is lost raises many epochs, in one line. The newest [`EVENTS_MAX`] are kept. Invariant: nothing depends on events.
 //! Not here: the texts of what is wrong now ([`crate::problems`]).
 use crate::apply::Outcome;
-use crate::command::{Command, MemberAt, Note, PutManager, Register};
+use crate::command::{Command, CreateVolume, MemberAt, Note, PutManager, Register};
 use crate::items::{DiskState, clip_to};
 use crate::job::JobState;
 use crate::maintenance::Target;
@@ -303,13 +303,7 @@ impl State {
                     false => say(Kind::HibernationBegun, subject(&target), format!("{target} hibernates")),
                 }
             }
-            Command::CreateVolume(command) => {
-                let of = match command.partitions {
-                    0 | 1 => String::new(),
-                    count => format!(" of {count} partitions"),
-                };
-                say(Kind::VolumeMade, nobody, format!("volume {} was made{of}", command.name));
-            }
+            Command::CreateVolume(command) => say(Kind::VolumeMade, nobody, volume_made(command)),
             Command::DeleteVolume(command) => {
                 say(Kind::VolumeDeleted, nobody, format!("volume {} was deleted", command.name));
             }
@@ -452,6 +446,14 @@ pub fn last_bad_blocks(state: &State, pg: PgId, disk: DiskId) -> bool {
     let mut newest = state.events().rev().filter(|event| kinds.contains(&event.kind));
     let last = newest.find(|event| event.pg == pg.get() && event.disk == disk.get());
     last.is_some_and(|event| event.kind == Kind::BadBlocks as u32)
+}
+
+fn volume_made(command: &CreateVolume) -> String {
+    let of = match command.partitions {
+        0 | 1 => String::new(),
+        count => format!(" of {count} partitions"),
+    };
+    format!("volume {} was made{of}", command.name)
 }
 
 /// What somebody is by it.

@@ -278,7 +278,7 @@ impl World {
             }
             Packet::Prepared { client, tx, from, answer } => self.prepared(client, tx, from, answer),
             Packet::Finish { to, request } => {
-                let wire = request.tx.clone().expect("always there");
+                let wire = request.tx.expect("always there");
                 let tx = TxId { partition: wire.partition, term: wire.term, number: wire.number };
                 self.apply(to, Opcode::TxFinish, &request.encode_to_vec()).expect("a participant does its part");
                 self.send(Packet::Finished { tx, from: to });
