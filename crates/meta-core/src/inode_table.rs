@@ -183,7 +183,8 @@ impl Namespace {
             if at == InodeId::ROOT.0 {
                 return Ok(false);
             }
-            at = self.stored_inode(at)?.parent;
+            // One that another operation has locked may have been moved by it.
+            at = self.inode(at)?.parent;
         }
         Ok(true)
     }

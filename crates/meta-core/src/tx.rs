@@ -20,7 +20,8 @@
 //! is there until the operation has finished; effects are carried out once, whoever repeats them: they name the lock under which they
 //! were prepared; an inode id is given out once.
 //! Moving a directory that has subdirectories to another parent takes the lock of such moves (id 0 at the partition of the root),
-//! so that what is above a directory stays the same while it is looked at.
+//! so that what is above a directory stays the same while it is looked at; one that is locked all the same may have been moved, and is
+//! waited for.
 //! Not here: who sends what to whom and when (the `meta` crate).
 use crate::encoding::{Dentry, Inode, TxLock};
 use crate::error::{OpError, Result};
@@ -29,6 +30,7 @@ use crate::key::{self, Kind};
 use crate::limits::TX_INODES_MAX;
 use crate::namespace::Namespace;
 use cairn_types::{ErrorCode, InodeId};
+use cairn_wire::error::WireError;
 use cairn_wire::meta;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -246,10 +248,14 @@ impl Namespace {
         xattrs
     }
 
-    /// Directories above one, itself first, as far as they are in this partition: for whoever holds the lock of moves.
-    pub fn tx_above(&self, directory: u64) -> Vec<meta::TxInode> {
+    /// Directories above one, itself first, as far as they are in this partition: for an operation that holds the lock of moves. Refused
+    /// while another one has locked any of them: it may have moved it, and not be finished here.
+    pub fn tx_above(&self, tx: TxId, directory: u64) -> std::result::Result<Vec<meta::TxInode>, WireError> {
         let (mut at, mut above) = (directory, Vec::new());
         while let Ok(inode) = self.stored_inode(at) {
+            if self.txs.locked.get(&at).is_some_and(|by| *by != tx) {
+                return Err(OpError::LOCKED.to_wire());
+            }
             let mut attributes = Vec::new();
             inode.encode(&mut attributes);
             above.push(meta::TxInode { inode: at, attributes, xattrs: Vec::new() });
@@ -258,7 +264,7 @@ impl Namespace {
             }
             at = inode.parent;
         }
-        above
+        Ok(above)
     }
 
     /// Ends an operation here: does its part, or nothing. Unknown: it has ended before.

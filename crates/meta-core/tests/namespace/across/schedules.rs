@@ -180,3 +180,17 @@ fn directories_with_others_in_them_move_one_at_a_time() {
     first.finish(&tx(1), lock, None);
     assert_eq!(first.getattr(b).expect("there").nlink, 3);
 }
+
+/// What is above a directory would be what it was before a move that is decided and not finished here: two directories could come to
+/// be in each other.
+#[test]
+fn what_may_have_been_moved_is_waited_for() {
+    let (mut first, mut second) = (Part::new(1), Part::new(2));
+    let made = made_elsewhere(&mut first, &mut second, 1, "d");
+    let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(2), &[made])).expect("prepared");
+    let id = |number: u64| cairn_meta_core::TxId { partition: 1, term: 1, number };
+    assert_eq!(second.0.tx_above(id(3), made).expect_err("another one has it").code, ErrorCode::LeaseHeld);
+    assert_eq!(second.0.tx_above(id(2), made).expect("its own").len(), 1);
+    second.finish(&tx(2), prepared.lock, None);
+    assert_eq!(second.0.tx_above(id(3), made).expect("free").len(), 1);
+}

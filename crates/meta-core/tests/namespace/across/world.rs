@@ -225,11 +225,10 @@ impl World {
             self.note("move locked");
         }
         for directory in wants.above {
-            let seen = self.parts[owner(directory) as usize - 1].namespace.tx_above(directory);
-            assert!(!seen.is_empty() || under.participants.is_empty(), "what is above something is there");
-            if seen.is_empty() {
-                return self.begin_anew(client, "nothing above");
-            }
+            let Ok(seen) = self.parts[owner(directory) as usize - 1].namespace.tx_above(tx, directory) else {
+                return self.begin_anew(client, "moved a moment ago");
+            };
+            assert!(!seen.is_empty(), "what is above something is there");
             self.participant(&mut under, owner(directory)).seen.extend(seen);
         }
         under.waiting = asked.len() as u32;
