@@ -250,7 +250,9 @@ impl Namespace {
             } else if let Some(inode) = self.first_listed(Kind::DeadInode) {
                 let attributes = self.stored_inode(inode)?;
                 if attributes.is_dir() {
-                    self.reclaim_directory(inode, attributes, &mut budget)?;
+                    if !self.reclaim_directory(inode, attributes, &mut budget)? {
+                        break;
+                    }
                 } else {
                     self.reclaim_file(inode, attributes, &mut budget)?;
                 }
@@ -321,10 +323,15 @@ impl Namespace {
         Ok(())
     }
 
-    /// Unlinks entries of a dead directory; subdirectories die in turn. Gone when it is empty, unless it is held.
-    fn reclaim_directory(&mut self, inode: u64, mut attributes: Inode, budget: &mut Budget) -> Result<()> {
+    /// Unlinks entries of a dead directory; subdirectories die in turn. Gone when it is empty, unless it is held. False: an entry has to
+    /// wait, as an operation across partitions has locked its inode, or another partition has it.
+    fn reclaim_directory(&mut self, inode: u64, mut attributes: Inode, budget: &mut Budget) -> Result<bool> {
         let entries = self.first_entries(inode, budget.inodes)?;
         for (name, dentry) in &entries {
+            if self.txs.is_locked(dentry.inode) || self.is_foreign(dentry.inode) {
+                self.put_inode(inode, &attributes);
+                return Ok(false);
+            }
             self.remove_dentry(inode, name);
             attributes.size -= 1;
             self.unlink_dead_entry(*dentry)?;
@@ -332,7 +339,7 @@ impl Namespace {
         }
         if attributes.size > 0 {
             self.put_inode(inode, &attributes);
-            return Ok(());
+            return Ok(true);
         }
         self.unlist_dead(inode, &attributes);
         if self.is_held(inode) {
@@ -342,7 +349,7 @@ impl Namespace {
             self.forget_inode(inode, &attributes);
         }
         budget.take_inode();
-        Ok(())
+        Ok(true)
     }
 
     fn first_entries(&self, directory: u64, limit: usize) -> Result<Vec<(Vec<u8>, Dentry)>> {

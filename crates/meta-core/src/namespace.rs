@@ -178,7 +178,7 @@ impl Namespace {
     ///
     /// An error means that nothing was changed. It is kept like any answer, with these exceptions, which leave the
     /// sequence number unused: `BadRequest`, `UnknownOperation`, `UnknownPartition`, `BadSequence`, `SessionEnded`,
-    /// `Overloaded`, `LeaseHeld`, and what [`Namespace::is_prepared_anew`].
+    /// `Overloaded`, `LeaseHeld`, `CrossVolume`.
     pub fn apply(
         &mut self,
         at: AppliedAt,
@@ -229,7 +229,7 @@ impl Namespace {
             }
             Err(error) => {
                 out.truncate(start);
-                if !leaves_number_unused(error) {
+                if !leaves_number_unused(error.code) {
                     self.sessions.keep_error(header.session, header.slot, header.sequence, error);
                 }
             }
@@ -342,10 +342,9 @@ impl Namespace {
 }
 
 /// Errors of requests that may be sent again under the same number and are looked at anew then.
-fn leaves_number_unused(error: OpError) -> bool {
-    use ErrorCode::{BadRequest, LeaseHeld, Overloaded, UnknownOperation, UnknownPartition};
-    let is_unused = matches!(error.code, BadRequest | UnknownOperation | UnknownPartition | Overloaded | LeaseHeld);
-    is_unused || error == OpError::FOREIGN
+const fn leaves_number_unused(code: ErrorCode) -> bool {
+    use ErrorCode::{BadRequest, CrossVolume, LeaseHeld, Overloaded, UnknownOperation, UnknownPartition};
+    matches!(code, BadRequest | CrossVolume | UnknownOperation | UnknownPartition | Overloaded | LeaseHeld)
 }
 
 /// Facts for the server around it.

@@ -195,12 +195,14 @@ impl Namespace {
                 ));
             }
         }
-        if request.new_inode && lock.new_inode == 0 {
+        let is_given = request.new_inode && lock.new_inode == 0;
+        if is_given {
             lock.new_inode = self.next_inode()?;
         }
         let prepared = self.tx_prepared(&request, &lock)?;
-        self.inode_next =
-            if lock.new_inode == self.inode_next { self.inode_next.wrapping_add(1) } else { self.inode_next };
+        if is_given {
+            self.inode_next = self.inode_next.wrapping_add(1);
+        }
         self.put_tx_lock(tx, lock);
         prepared.encode(out).map_err(|_| OpError::DAMAGED)
     }

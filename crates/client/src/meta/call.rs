@@ -238,9 +238,12 @@ impl MetaCaller {
             Err(Failure::Final { error, sent }) => {
                 match error.code {
                     ErrorCode::SessionEnded | ErrorCode::BadSequence => session.mark_ended(),
-                    // Refused before it reached the log: the number was not used, unless by one who did not answer.
-                    ErrorCode::BadRequest | ErrorCode::UnknownOperation if sent => drop(lease),
-                    ErrorCode::BadRequest | ErrorCode::UnknownOperation => lease.unused(),
+                    // Refused before it reached the log, or so that it counts as if: the number was not used, unless by one who did
+                    // not answer.
+                    ErrorCode::BadRequest | ErrorCode::UnknownOperation | ErrorCode::CrossVolume => match sent {
+                        true => drop(lease),
+                        false => lease.unused(),
+                    },
                     _ => lease.finish(),
                 }
                 Err(ClientError::Remote { what: what.into(), error })

@@ -95,9 +95,10 @@ impl Driver {
             Ok(()) => Ok(out.split_off(6)),
             Err(error) => {
                 assert_eq!(out.len(), 6, "an error leaves no part of an answer");
-                if (matches!(error.code, ErrorCode::Overloaded | ErrorCode::LeaseHeld | ErrorCode::UnknownPartition)
-                    || Namespace::is_prepared_anew(&error))
-                    && let Some(sequence) = self.sequences.get_mut(&(self.session, self.slot))
+                if matches!(
+                    error.code,
+                    ErrorCode::Overloaded | ErrorCode::LeaseHeld | ErrorCode::UnknownPartition | ErrorCode::CrossVolume
+                ) && let Some(sequence) = self.sequences.get_mut(&(self.session, self.slot))
                 {
                     // It was not used.
                     *sequence -= 1;

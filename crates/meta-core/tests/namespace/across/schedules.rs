@@ -194,3 +194,31 @@ fn what_may_have_been_moved_is_waited_for() {
     second.finish(&tx(2), prepared.lock, None);
     assert_eq!(second.0.tx_above(id(3), made).expect("free").len(), 1);
 }
+
+/// A file that another partition gives a name would have one link too many, or be gone, when the directory of its first name is taken
+/// apart meanwhile.
+#[test]
+fn what_is_locked_is_not_taken_apart() {
+    let (mut first, mut second) = (Part::new(1), Part::new(2));
+    let made = made_elsewhere(&mut first, &mut second, 1, "d");
+    let header = second.header(5, 1);
+    let mkdir = MkdirRequest { header, parent: made, name: b"e".to_vec(), mode: 0o755, ..MkdirRequest::default() };
+    let inner: AttributesResponse = second.apply(Opcode::Mkdir, &mkdir).expect("made");
+    let header = second.header(5, 2);
+    let parent = inner.attributes.expect("attributes").inode;
+    let create = CreateRequest { header, parent, name: b"f".to_vec(), mode: 0o100_644, ..CreateRequest::default() };
+    let file: AttributesResponse = second.apply(Opcode::Create, &create).expect("made");
+    let file = file.attributes.expect("attributes").inode;
+    let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(2), &[file])).expect("prepared");
+    let remove = RemoveTreeRequest { header: second.header(5, 3), parent: made, name: b"e".to_vec() };
+    second.apply::<Empty>(Opcode::RemoveTree, &remove).expect("removed");
+    second.apply::<Empty>(Opcode::ReclaimBatch, &ReclaimBatch::default()).expect("waits");
+    assert!(!second.0.reclaimable().is_empty(), "it waits");
+    let header = first.header(1, 2);
+    let link = LinkRequest { header, inode: file, parent: 1, name: b"g".to_vec(), replace: false };
+    let effects = decide(&mut first, 2, Opcode::Link, &link, prepared).expect("decided");
+    second.finish(&tx(2), effects.lock, Some(effects));
+    second.apply::<Empty>(Opcode::ReclaimBatch, &ReclaimBatch::default()).expect("goes on");
+    assert!(second.0.reclaimable().is_empty());
+    assert_eq!(second.getattr(file).expect("it has a name in the first partition").nlink, 1);
+}
