@@ -135,6 +135,13 @@ fn golden_bytes() {
     quota.encode(&mut value);
     assert_eq!(value, [0x11, 0xac, 0x02, 1, 2, 3, 4, 5]);
     assert_eq!(QuotaRecord::decode(&value), Some(quota));
+    value.clear();
+    let lock = TxLock { number: 300, since: 2, new_inode: 3, inodes: vec![0, 7, 130] };
+    lock.encode(&mut value);
+    assert_eq!(value, [0x10, 0xac, 0x02, 2, 3, 3, 0, 7, 0x82, 0x01]);
+    assert_eq!(TxLock::decode(&value), Some(lock));
+    value[6] = 9;
+    assert_eq!(TxLock::decode(&value), None, "inodes ascend");
     assert_eq!([Hold { write: false }.encode(), Hold { write: true }.encode()], [[0x10], [0x11]]);
 }
 
@@ -165,6 +172,12 @@ fn golden_keys() {
     assert_eq!(key::volume_quota().as_bytes()[7..], [0, 0x89]);
     assert_eq!(key::quota(2).as_bytes()[7..], [0, 0x8a, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::recount(2).as_bytes()[7..], [0, 0x8b, 0, 0, 0, 0, 0, 0, 0, 2]);
+    let tx = crate::TxId { partition: 1, term: 2, number: 3 };
+    let numbers = [2u64, 3].map(u64::to_be_bytes).concat();
+    assert_eq!(key::tx_lock(tx).as_bytes()[7..], [&[0, 0x8e, 0, 0, 0, 1][..], &numbers].concat());
+    assert_eq!(key::tx_of_lock(&key::tx_lock(tx).as_bytes()[9..]), Some(tx));
+    assert_eq!(key::tx_decision(2, 3).as_bytes()[7..], [&[0, 0x8f][..], &numbers].concat());
+    assert_eq!(key::tx_of_decision(&key::tx_decision(2, 3).as_bytes()[9..]), Some((2, 3)));
     assert_eq!(key::dead_session(2).as_bytes()[7..], [0, 0x84, 0, 0, 0, 0, 0, 0, 0, 2]);
 }
 
