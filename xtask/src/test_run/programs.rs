@@ -2,6 +2,9 @@
 //!
 //! Those of whole clusters mostly wait and those of single crates mostly compute, so two at a time need little more time than
 //! the longer half. What a program says is printed when it ends, in one piece; what fails or takes long is named at once.
+//! What failed in a program that depends on the time of this machine is run again when all others have ended ([`again`]).
+
+mod again;
 
 use super::{Tally, failed_test, output_of};
 use crate::cargo::cargo;
@@ -61,6 +64,19 @@ enum News {
 
 /// Runs them with `args`, prints what they say, and adds it up.
 pub fn run(programs: Vec<Program>, args: &[&str], log: &mut dyn Write, tally: &mut Tally) -> Result<()> {
+    let mut failures = Vec::new();
+    run_all(programs, args, log, tally, &mut failures)?;
+    again::run(&failures, log, tally)
+}
+
+/// Each of them once. `failures`: the tests that failed, with their programs.
+fn run_all(
+    programs: Vec<Program>,
+    args: &[&str],
+    log: &mut dyn Write,
+    tally: &mut Tally,
+    failures: &mut Vec<(Program, String)>,
+) -> Result<()> {
     let mut open: Vec<Program> = programs.clone();
     let queue = Mutex::new(VecDeque::from(programs));
     let (sender, news) = mpsc::channel();
@@ -81,7 +97,9 @@ pub fn run(programs: Vec<Program>, args: &[&str], log: &mut dyn Write, tally: &m
                     let footer = format!("     {} took {:.0} s", program.name, took.as_secs_f64());
                     let bytes = [header.as_bytes(), b"\n", &output, footer.as_bytes(), b"\n"].concat();
                     log.write_all(&bytes).context("writing the tests' output")?;
+                    let known = tally.failed_names.len();
                     tally.program(&program.name, &output, success);
+                    failures.extend(tally.failed_names[known..].iter().map(|name| (program.clone(), name.clone())));
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     said = Instant::now();
@@ -120,7 +138,7 @@ mod tests {
     use super::*;
 
     /// A script, written by another process: a file that this one has open for writing could not be started.
-    fn shell(name: &str, script: &str, dir: &Path) -> Program {
+    pub(super) fn shell(name: &str, script: &str, dir: &Path) -> Program {
         let path = dir.join(name);
         let write = "printf '#!/bin/sh\\n%s\\n' \"$2\" > \"$1\" && chmod 755 \"$1\"";
         let written = Command::new("sh").args(["-c", write, "sh"]).arg(&path).arg(script).status().expect("sh runs");
