@@ -103,6 +103,10 @@ opcodes! {
     ListQuotas = 0x0410, meta::ListQuotasRequest => meta::ListQuotasResponse;
     Fsck = 0x0411, meta::FsckRequest => meta::FsckResponse;
     ReadStale = 0x0412, meta::ReadStaleRequest => meta::ReadStaleResponse;
+    PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
+    FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
+    AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;
+    AboveTx = 0x0483, meta::AboveTxRequest => meta::AboveTxResponse;
 
     Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
     Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;
@@ -144,6 +148,7 @@ opcodes! {
     TxDecide = 0x058b, meta::TxDecide => common::Empty;
     TxFinish = 0x058c, meta::TxFinish => common::Empty;
     TxDone = 0x058d, meta::TxDone => common::Empty;
+    ReclaimEntry = 0x058e, meta::ReclaimEntry => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
@@ -206,9 +211,18 @@ impl Opcode {
             Self::SetFeatureLevel => 1,
             Self::PublishVolatile | Self::NoteDurable | Self::EndVolatile => 2,
             Self::PublishAttributes => 4,
-            Self::SkipInodes | Self::TxPrepare | Self::TxDecide | Self::TxFinish | Self::TxDone => 5,
+            Self::SkipInodes
+            | Self::TxPrepare
+            | Self::TxDecide
+            | Self::TxFinish
+            | Self::TxDone
+            | Self::ReclaimEntry => 5,
             _ => 0,
         }
+    }
+    /// What leaders of partitions ask each other, and nobody else asks.
+    pub const fn is_between_servers(self) -> bool {
+        self.code() >= 0x0480 && self.code() <= 0x04ff
     }
     /// A mutation that only a partition's leader itself may propose.
     pub const fn is_internal(self) -> bool {

@@ -179,7 +179,7 @@ impl Volume {
     pub async fn mkdir(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
         let (parent, name) = self.parent_of(path).await?;
         let name = name.to_vec();
-        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout, umask: 0 };
+        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout, umask: 0, partition: 0 };
         attributes(self.mutate(path, parent, Opcode::Mkdir, make).await?)
     }
     /// Makes a directory and all that are missing above it; an existing one is fine.

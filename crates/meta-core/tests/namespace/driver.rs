@@ -184,7 +184,10 @@ pub fn restore(pages: &[Vec<u8>]) -> Namespace {
 impl Driver {
     pub fn mkdir(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {
         let header = self.next();
-        self.attributes(Opcode::Mkdir, &MkdirRequest { header, parent, name: name.into(), mode, layout: 0, umask: 0 })
+        self.attributes(
+            Opcode::Mkdir,
+            &MkdirRequest { header, parent, name: name.into(), mode, layout: 0, umask: 0, partition: 0 },
+        )
     }
     pub fn create(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {
         self.create_with(CreateRequest { parent, name: name.into(), mode, exclusive: true, ..Default::default() })

@@ -109,6 +109,7 @@ fn trees_and_large_files_are_reclaimed_behind() {
         mode: 0o755,
         layout: 0,
         umask: 0,
+        partition: 0,
     };
     let made: cairn_wire::meta::AttributesResponse = caller.call(Opcode::Mkdir, &request).expect("made");
     let dir = made.attributes.expect("some").inode;

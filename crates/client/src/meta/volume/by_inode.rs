@@ -45,7 +45,7 @@ impl Volume {
         layout: u64,
     ) -> Result<Attributes> {
         let name = name.to_vec();
-        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout, umask: 0 };
+        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout, umask: 0, partition: 0 };
         attributes(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
     }
     /// Makes a file with what `request` says. Header, parent and name are filled in here.
