@@ -58,7 +58,8 @@ impl Bench {
     fn apply(&mut self, opcode: Opcode, request: &[u8]) {
         self.answer.clear();
         self.index += 1;
-        let at = AppliedAt { index: self.index, time: WallTime(1_790_000_000_000_000_000 + self.index * 1000) };
+        let at =
+            AppliedAt { index: self.index, term: 1, time: WallTime(1_790_000_000_000_000_000 + self.index * 1000) };
         self.namespace.apply(at, opcode, request, &mut self.answer).expect("the operation succeeds");
     }
 

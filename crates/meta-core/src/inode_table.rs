@@ -113,7 +113,7 @@ impl Namespace {
 
     /// Whether the volume may have inodes of other partitions.
     #[inline]
-    pub(crate) const fn is_one_of_several(&self) -> bool {
+    pub const fn is_one_of_several(&self) -> bool {
         self.inode_first > InodeId::ROOT.0 || self.inode_last < u64::MAX
     }
 

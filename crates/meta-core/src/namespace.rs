@@ -17,6 +17,8 @@ use std::ops::RangeInclusive;
 pub struct AppliedAt {
     /// Raft index of the entry.
     pub index: u64,
+    /// Term of the leader that proposed it.
+    pub term: u64,
     /// Logged time.
     pub time: WallTime,
 }
@@ -191,7 +193,7 @@ impl Namespace {
         self.time = self.time.max(at.time.0);
         match opcode {
             Opcode::TxPrepare => return self.tx_prepare(request, out).map_err(OpError::to_wire),
-            Opcode::TxDecide => return self.tx_decide(request, out),
+            Opcode::TxDecide => return self.tx_decide(at.term, request, out),
             _ if opcode.is_internal() => return self.apply_internal(opcode, request).map_err(OpError::to_wire),
             _ => {}
         }

@@ -56,9 +56,13 @@ impl TxId {
         meta::TxId { partition: self.partition, term: self.term, number: self.number }
     }
 
+    /// From a message.
+    pub const fn from_wire(wire: meta::TxId) -> TxId {
+        TxId { partition: wire.partition, term: wire.term, number: wire.number }
+    }
+
     fn read(wire: Option<meta::TxId>) -> Result<TxId> {
-        let wire = wire.ok_or(OpError::BAD_REQUEST)?;
-        Ok(TxId { partition: wire.partition, term: wire.term, number: wire.number })
+        wire.map(TxId::from_wire).ok_or(OpError::BAD_REQUEST)
     }
 }
 
@@ -399,7 +403,8 @@ impl Namespace {
         Ok(())
     }
 
-    pub(crate) fn has_decided(&self, tx: TxId) -> bool {
+    /// Whether there is a record of it.
+    pub fn has_decided(&self, tx: TxId) -> bool {
         self.tree.contains_key(key::tx_decision(tx.term, tx.number).as_bytes())
     }
 

@@ -179,9 +179,18 @@ impl Namespace {
     }
 
     /// Does an operation with what its participants have prepared.
-    pub(crate) fn tx_decide(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> std::result::Result<(), WireError> {
+    pub(crate) fn tx_decide(
+        &mut self,
+        term: u64,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), WireError> {
         let decide = meta::TxDecide::decode(bytes).map_err(|_| OpError::BAD_REQUEST.to_wire())?;
         let (tx, opcode) = self.tx_to_decide(&decide).map_err(OpError::to_wire)?;
+        if tx.term != term {
+            // The leader of this term may have said that it was not done.
+            return Err(OpError::LOCKED.to_wire());
+        }
         let moves = decide.participants.iter().filter_map(|p| p.prepared.as_ref());
         self.txs.moves_locked = moves.flat_map(|prepared| &prepared.inodes).any(|image| image.inode == MOVES);
         self.txs.deciding = true;
@@ -291,5 +300,10 @@ impl Namespace {
     /// Operations that find more of others than was prepared are prepared anew.
     pub fn is_prepared_anew(error: &WireError) -> bool {
         error.code == ErrorCode::CrossVolume && error.message == OpError::FOREIGN.text
+    }
+
+    /// An inode is locked by an operation across partitions, and free again when that has finished here.
+    pub fn is_locked_across(error: &WireError) -> bool {
+        error.code == ErrorCode::LeaseHeld && error.message == OpError::LOCKED.text
     }
 }

@@ -49,7 +49,7 @@ fn fail(namespace: &mut Namespace, index: u64, session: u64, slot: u32) {
     let who = Some(Credentials { uid: 0, gid: 0, groups: Vec::new() });
     let header = Some(MetaHeader { volume: 1, partition: 1, session, slot, sequence: 1, who });
     let request = RmdirRequest { header, parent: 1, name: b"none".to_vec() }.encode_to_vec();
-    let at = AppliedAt { index, time: WallTime(index) };
+    let at = AppliedAt { index, term: 1, time: WallTime(index) };
     assert!(namespace.apply(at, Opcode::Rmdir, &request, &mut Vec::new()).is_err());
 }
 
@@ -78,7 +78,7 @@ fn sessions_cost_what_their_used_slots_hold() {
         let header = Some(MetaHeader { volume: 1, partition: 1, session, ..MetaHeader::default() });
         let header = header.map(|header| MetaHeader { who: Some(Credentials::default()), ..header });
         let request = EndSessionRequest { header }.encode_to_vec();
-        let at = AppliedAt { index: 2_000_000 + session, time: WallTime(session) };
+        let at = AppliedAt { index: 2_000_000 + session, term: 1, time: WallTime(session) };
         namespace.apply(at, Opcode::EndSession, &request, &mut Vec::new()).expect("ended");
     }
     assert!(allocated() - before <= 20 * SESSIONS as isize, "{} bytes stay", allocated() - before);

@@ -116,7 +116,7 @@ mod tests {
                 mode: 0o100_644,
                 ..CreateRequest::default()
             };
-            let at = AppliedAt { index: number, time: WallTime(number) };
+            let at = AppliedAt { index: number, term: 1, time: WallTime(number) };
             namespace.apply(at, Opcode::Create, &request.encode_to_vec(), &mut Vec::new()).expect("created");
         }
         namespace

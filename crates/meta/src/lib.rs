@@ -6,6 +6,7 @@
 //!
 //! Not here: what operations do (meta-core), the log and elections (raft-host), which node has which partition (manager).
 
+mod across;
 mod checkpoint;
 mod chunk_lists;
 mod compact;

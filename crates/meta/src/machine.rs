@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use bytes::Bytes;
 use cairn_meta_core as core;
 use cairn_raft_host::{AppliedAt, CheckpointWriter, DropReason, Item, Role, StateMachine};
 use cairn_rpc::ReplyBatch;
@@ -18,9 +19,10 @@ use cairn_store::{CheckpointSource, StoreError};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::SetFeatureLevel;
+use cairn_wire::meta::{PrepareTxResponse, SetFeatureLevel, TxDecide, TxPrepared};
 use prost::Message;
 
+use crate::across::{Mutation, Work};
 use crate::checkpoint;
 use crate::header::Head;
 use crate::partition::{Context, PartitionState};
@@ -38,11 +40,22 @@ pub(crate) struct PartitionMachine {
     bytes: Vec<u8>,
     outcomes: Vec<(Context, Result<Range<usize>, WireError>)>,
     replies: ReplyBatch,
+    /// Mutations of clients that have to be prepared at other partitions, or to wait for one.
+    handed_over: Vec<Mutation>,
+    /// An operation across partitions has ended here.
+    unlocked: bool,
 }
 
 impl PartitionMachine {
     pub(crate) fn new(state: Arc<PartitionState>) -> Self {
-        Self { state, bytes: Vec::new(), outcomes: Vec::new(), replies: ReplyBatch::new() }
+        Self {
+            state,
+            bytes: Vec::new(),
+            outcomes: Vec::new(),
+            replies: ReplyBatch::new(),
+            handed_over: Vec::new(),
+            unlocked: false,
+        }
     }
 
     /// Applies items under one hold of the lock and notes what they came to; inodes on which a lock was given back.
@@ -54,6 +67,7 @@ impl PartitionMachine {
                 Some((opcode, request)) => {
                     self.check_level(at.index, opcode, request);
                     let outcome = namespace.apply(at, opcode, request, &mut self.bytes);
+                    self.unlocked |= opcode == Opcode::TxFinish;
                     if opcode == Opcode::EndSession
                         && let Some(head) = Head::find(request)
                     {
@@ -71,11 +85,13 @@ impl PartitionMachine {
                     self.bytes.truncate(start);
                     self.state.asked_to_defer.store(false, Ordering::Release);
                 }
+                Some(Context::Client { reply, received }) if self.goes_on(&outcome) => {
+                    self.bytes.truncate(start);
+                    self.handed_over.push(Mutation { data: item.data, reply, received });
+                }
                 Some(context) => {
-                    if outcome.is_ok()
-                        && let Some((opcode, request)) = split(&item.data)
-                    {
-                        namespace.put_directory(opcode, request, &mut self.bytes);
+                    if outcome.is_ok() {
+                        put_directory(&namespace, &item.data, &mut self.bytes);
                     }
                     let end = self.bytes.len();
                     self.outcomes.push((context, outcome.map(|()| start..end)));
@@ -102,6 +118,13 @@ impl PartitionMachine {
         assert!(needed <= level, "entry {index} of {}: {}", self.state.id, too_new(needed, level));
     }
 
+    /// Whether a refusal is not the client's yet: the leader has the operation prepared elsewhere, or waits for another one.
+    fn goes_on(&self, outcome: &Result<(), WireError>) -> bool {
+        let across =
+            |error: &WireError| core::Namespace::is_prepared_anew(error) || core::Namespace::is_locked_across(error);
+        self.state.across.is_one_of_several() && outcome.as_ref().is_err_and(across)
+    }
+
     /// Hands out what the items came to.
     fn answer(&mut self) {
         let stats = &self.state.common.stats;
@@ -123,12 +146,52 @@ impl PartitionMachine {
                     // A duty that was given up does not listen any more.
                     let _ = sender.send(outcome.map(|_| ()));
                 }
+                (Context::Answered(sender), outcome) => {
+                    let _ = sender.send(outcome.map(|range| Bytes::copy_from_slice(&self.bytes[range])));
+                }
+                (Context::Prepare(reply), outcome) => match prepared(outcome.map(|range| &self.bytes[range])) {
+                    Ok(answer) => self.replies.ok(reply, &answer, ()),
+                    Err(error) => self.replies.err(reply, error),
+                },
             }
+        }
+        self.handed_over.drain(..).for_each(|mutation| self.state.across.hand_over(Work::Mutation(mutation)));
+        if std::mem::take(&mut self.unlocked) {
+            self.state.across.note_unlocked();
         }
         self.bytes.clear();
         if self.bytes.capacity() > KEEP_BYTES {
             self.bytes = Vec::new();
         }
+    }
+}
+
+/// Adds the directory as it is now to the answer to a client's request, however it stands in the log.
+fn put_directory(namespace: &core::Namespace, data: &[u8], answer: &mut Vec<u8>) {
+    match split(data) {
+        Some((Opcode::TxDecide, message)) => {
+            let Ok(decide) = TxDecide::decode(message) else { return };
+            let opcode = u16::try_from(decide.opcode).ok().and_then(Opcode::from_code);
+            if let Some(opcode) = opcode {
+                namespace.put_directory(opcode, &decide.request, answer);
+            }
+        }
+        Some((opcode, request)) => namespace.put_directory(opcode, request, answer),
+        None => {}
+    }
+}
+
+/// The answer to another partition's leader.
+fn prepared(outcome: Result<&[u8], WireError>) -> Result<PrepareTxResponse, WireError> {
+    match outcome {
+        Ok(bytes) => {
+            let prepared = TxPrepared::decode(bytes).expect("encoded a moment ago");
+            Ok(PrepareTxResponse { prepared: Some(prepared), locked: false })
+        }
+        Err(error) if core::Namespace::is_locked_across(&error) => {
+            Ok(PrepareTxResponse { prepared: None, locked: true })
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -146,7 +209,7 @@ fn unknown(item: &[u8]) -> String {
 }
 
 /// Takes an item apart.
-fn split(data: &[u8]) -> Option<(Opcode, &[u8])> {
+pub(crate) fn split(data: &[u8]) -> Option<(Opcode, &[u8])> {
     let (code, request) = data.split_first_chunk::<2>()?;
     Some((Opcode::from_code(u16::from_le_bytes(*code))?, request))
 }
@@ -155,7 +218,7 @@ impl StateMachine for PartitionMachine {
     type Context = Context;
 
     fn apply(&mut self, at: AppliedAt, items: Vec<Item<Context>>) {
-        let at = core::AppliedAt { index: at.index, time: at.time };
+        let at = core::AppliedAt { index: at.index, term: at.term, time: at.time };
         let mut items = items.into_iter();
         while items.len() > 0 {
             let released = self.apply_some(at, items.by_ref().take(HOLD_ITEMS));
@@ -191,6 +254,10 @@ impl StateMachine for PartitionMachine {
                     // A duty that was given up does not listen any more.
                     let _ = sender.send(Err(error));
                 }
+                Context::Answered(sender) => {
+                    let _ = sender.send(Err(error));
+                }
+                Context::Prepare(reply) => self.replies.err(reply, error),
             }
         }
         self.replies.flush();

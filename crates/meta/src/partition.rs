@@ -22,6 +22,7 @@ use parking_lot::RwLock;
 use prost::Message;
 use tokio::sync::{oneshot, watch};
 
+use crate::across::Across;
 use crate::compact::PackGauges;
 use crate::fsck::FsckDesk;
 use crate::grown::Grown;
@@ -45,6 +46,10 @@ pub(crate) enum Context {
     Deferral,
     /// The leader's own duties.
     Own(oneshot::Sender<Result<(), WireError>>),
+    /// A task of the leader, with the answer.
+    Answered(oneshot::Sender<Result<Bytes, WireError>>),
+    /// The leader of another partition that prepares an operation.
+    Prepare(Reply),
 }
 
 /// What the manager said of garbage collection; `None`: nothing yet.
@@ -129,6 +134,8 @@ pub(crate) struct PartitionState {
     pub(crate) trashed: AtomicBool,
     /// The term in which it leads the group, but not yet the partition: it may have forgotten what it gave.
     pub(crate) recalls: watch::Sender<Option<u64>>,
+    /// What it has under way with other partitions.
+    pub(crate) across: Across,
     pub(crate) common: Arc<Common>,
     /// The term in which this member leads and has applied the first entry; 0 otherwise.
     term: AtomicU64,
@@ -139,6 +146,7 @@ impl PartitionState {
         Self {
             id: namespace.partition(),
             volume: namespace.volume(),
+            across: Across::new(&namespace),
             namespace: StripedLock::new(namespace),
             leases: Leases::default(),
             session_bytes: AtomicU64::new(0),
@@ -185,6 +193,17 @@ impl PartitionState {
     }
 }
 
+/// What became of an operation of the leader's own, later.
+pub(crate) type Proposed = oneshot::Receiver<Result<(), WireError>>;
+
+/// An item for the log: the operation and its message.
+pub(crate) fn item(opcode: Opcode, message: &impl Message) -> Bytes {
+    let mut data = Vec::with_capacity(2 + message.encoded_len());
+    data.extend_from_slice(&opcode.code().to_le_bytes());
+    message.encode(&mut data).expect("a Vec grows as needed");
+    Bytes::from(data)
+}
+
 /// An open member.
 pub(crate) struct Partition {
     pub(crate) state: Arc<PartitionState>,
@@ -201,14 +220,20 @@ impl Partition {
         {
             return Err(error);
         }
+        Self::outcome(self.propose_later(opcode, message)?).await
+    }
+
+    /// Puts an operation of the leader's own into the log; [`Partition::outcome`] waits for it.
+    pub(crate) fn propose_later(&self, opcode: Opcode, message: &impl Message) -> Result<Proposed, WireError> {
         let (sender, receiver) = oneshot::channel();
-        let mut data = Vec::with_capacity(2 + message.encoded_len());
-        data.extend_from_slice(&opcode.code().to_le_bytes());
-        message.encode(&mut data).expect("a Vec grows as needed");
-        if self.handle.propose(Bytes::from(data), Context::Own(sender)).is_err() {
+        if self.handle.propose(item(opcode, message), Context::Own(sender)).is_err() {
             return Err(WireError::new(ErrorCode::Overloaded, "too much waits for the log already"));
         }
-        receiver.await.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the partition was closed")))
+        Ok(receiver)
+    }
+
+    pub(crate) async fn outcome(proposed: Proposed) -> Result<(), WireError> {
+        proposed.await.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the partition was closed")))
     }
 
     /// Why a request is not let into the log although it is one of this build: members would not understand it.

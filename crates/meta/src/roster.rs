@@ -26,6 +26,7 @@ use cairn_wire::manager;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
+use crate::across::{self, Peers};
 use crate::config::MetaTimings;
 use crate::duties;
 use crate::error::MetaError;
@@ -44,6 +45,7 @@ pub(crate) struct Roster {
     pub(crate) open: Open,
     host: Arc<RaftHost>,
     client: Client,
+    peers: Arc<Peers>,
     timings: MetaTimings,
     runtime: tokio::runtime::Handle,
     /// Held while something is opened or closed: one at a time.
@@ -73,6 +75,7 @@ impl Roster {
     pub(crate) fn new(parts: RosterParts) -> Self {
         Self {
             node: parts.node,
+            peers: Arc::new(Peers::new(parts.client.clone(), parts.common.clone())),
             common: parts.common,
             open: Open::new(BTreeMap::new()),
             host: parts.host,
@@ -184,7 +187,9 @@ impl Roster {
         };
         list.put(PartitionEntry { begun: true, ..entry })?;
         let partition = Arc::new(Partition { state, handle });
-        let task = duties::run(partition.clone(), self.client.clone(), self.timings.clone());
+        let duties = duties::run(partition.clone(), self.client.clone(), self.timings.clone());
+        let across = across::run(partition.clone(), self.peers.clone(), self.timings.lease_tick);
+        let task = async { tokio::join!(duties, across) };
         self.duties.lock().insert(id, self.runtime.spawn(task).abort_handle());
         self.open.write().insert(id, partition);
         tracing::info!(partition = %id, "the partition is open");

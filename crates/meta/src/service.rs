@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use cairn_meta_core::SessionState;
+use cairn_meta_core::{Namespace, SessionState};
 use cairn_rpc::{Reply, Request, Service};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
@@ -17,6 +17,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::meta::{FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse, StatfsRequest, StatfsResponse};
 use prost::Message;
 
+use crate::across::{self, Mutation, Work};
 use crate::header::Head;
 use crate::leases::{CLIENT_SESSIONS_MAX, Full, LEASES_MAX, SESSION_BYTES_MAX};
 use crate::partition::{Context, Partition};
@@ -49,6 +50,9 @@ impl Service for MetaServer {
         let Some(partition) = partitions.get(&PartitionId(head.partition)) else {
             return self.refuse(reply, self.not_here(PartitionId(head.partition)));
         };
+        if opcode.is_between_servers() {
+            return across::serve(partition, opcode, &request, reply);
+        }
         // Others than the leader may not have heard yet that it was brought back.
         let is_trashed = partition.state.trashed.load(Ordering::Relaxed) && partition.state.leading_term().is_some();
         if is_trashed && !serves_in_trash(opcode) {
@@ -113,6 +117,10 @@ impl MetaServer {
             }
             match outcome {
                 Ok(()) => reply.ok_with(|out| out.extend_from_slice(answer), ()),
+                Err(error) if partition.state.across.is_one_of_several() && Namespace::is_locked_across(&error) => {
+                    let message = Bytes::copy_from_slice(message);
+                    partition.state.across.hand_over(Work::Read(opcode, message, reply));
+                }
                 Err(error) => self.refuse(reply, error),
             }
             if answer.capacity() > KEEP_BYTES {
@@ -140,8 +148,12 @@ impl MetaServer {
         let mut data = Vec::with_capacity(2 + request.message.len());
         data.extend_from_slice(&opcode.code().to_le_bytes());
         data.extend_from_slice(request.message);
-        let context = Context::Client { reply, received: request.received };
-        if let Err(Context::Client { reply, .. }) = partition.handle.propose(Bytes::from(data), context) {
+        let (data, received) = (Bytes::from(data), request.received);
+        if partition.state.across.concerns(partition, opcode, request.message) {
+            return partition.state.across.hand_over(Work::Mutation(Mutation { data, reply, received }));
+        }
+        let context = Context::Client { reply, received };
+        if let Err(Context::Client { reply, .. }) = partition.handle.propose(data, context) {
             self.overloaded(reply, "too much waits for the partition's log; slow down and repeat");
         }
     }

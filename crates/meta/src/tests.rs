@@ -1,5 +1,6 @@
 //! The role over loopback: one and three members, real logs in temporary directories, data nodes that only take `Free`.
 
+mod across;
 mod compaction;
 mod defragment;
 mod fixture;

@@ -101,7 +101,7 @@ impl State {
         if opcode == Opcode::Discard {
             self.discard(request)?;
         }
-        let at = AppliedAt { index: self.log_index, time: WallTime(1_000_000 + self.log_index) };
+        let at = AppliedAt { index: self.log_index, term: 1, time: WallTime(1_000_000 + self.log_index) };
         let applied = self.namespace.apply(at, opcode, request, out);
         self.wanted.extend(self.namespace.take_wanted_leases());
         applied?;

@@ -61,7 +61,7 @@ impl State {
     /// An entry of the leader's own.
     fn propose(&mut self, opcode: Opcode, request: &impl prost::Message) {
         self.log_index += 1;
-        let at = AppliedAt { index: self.log_index, time: WallTime(1_000_000 + self.log_index) };
+        let at = AppliedAt { index: self.log_index, term: 1, time: WallTime(1_000_000 + self.log_index) };
         let applied = self.namespace.apply(at, opcode, &request.encode_to_vec(), &mut Vec::new());
         assert!(applied.is_ok(), "{applied:?}");
     }

@@ -58,7 +58,7 @@ impl Side {
 
     fn apply(&mut self, opcode: Opcode, request: &[u8]) -> std::result::Result<Vec<u8>, ErrorCode> {
         self.index += 1;
-        let at = AppliedAt { index: self.index, time: WallTime(self.index) };
+        let at = AppliedAt { index: self.index, term: 1, time: WallTime(self.index) };
         let mut out = Vec::new();
         let result = self.namespace.apply(at, opcode, request, &mut out).map_err(|error| error.code);
         self.namespace.check_invariants().unwrap_or_else(|violation| panic!("{violation}"));

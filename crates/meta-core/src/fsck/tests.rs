@@ -51,7 +51,7 @@ impl Side {
 
     fn apply(&mut self, opcode: Opcode, request: &impl prost::Message) -> Vec<u8> {
         let index = self.namespace.applied_index() + 1;
-        let (at, mut out) = (AppliedAt { index, time: WallTime(index) }, Vec::new());
+        let (at, mut out) = (AppliedAt { index, term: 1, time: WallTime(index) }, Vec::new());
         self.namespace.apply(at, opcode, &request.encode_to_vec(), &mut out).expect("done");
         out
     }

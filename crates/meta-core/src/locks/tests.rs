@@ -38,7 +38,7 @@ impl Side {
 
     fn apply(&mut self, opcode: Opcode, request: &impl Message) -> std::result::Result<(), ErrorCode> {
         self.index += 1;
-        let at = AppliedAt { index: self.index, time: WallTime(self.index) };
+        let at = AppliedAt { index: self.index, term: 1, time: WallTime(self.index) };
         let outcome = self.namespace.apply(at, opcode, &request.encode_to_vec(), &mut Vec::new());
         outcome.map_err(|error| error.code)
     }

@@ -84,7 +84,7 @@ impl Driver {
     /// Applies encoded bytes as the next log entry.
     pub fn log(&mut self, opcode: Opcode, request: Vec<u8>) -> Result<Vec<u8>, ErrorCode> {
         self.now += 10;
-        let at = AppliedAt { index: self.log.len() as u64 + 1, time: WallTime(self.now) };
+        let at = AppliedAt { index: self.log.len() as u64 + 1, term: 1, time: WallTime(self.now) };
         self.log.push(Logged { at, opcode, request: request.clone() });
         let mut out = b"before".to_vec();
         let before = self.distances();

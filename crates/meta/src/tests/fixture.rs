@@ -89,6 +89,8 @@ pub(super) struct Cluster {
     pub(super) host_config: fn(HostConfig) -> HostConfig,
     pub(super) map: ClusterMap,
     pub(super) client: Client,
+    /// Of the nodes among each other.
+    server_client: Client,
     /// By how many nanoseconds the calendars of the nodes are ahead.
     pub(super) skews: Vec<Arc<AtomicI64>>,
 }
@@ -141,6 +143,8 @@ impl Cluster {
     /// Nothing runs yet.
     pub(super) fn prepare(count: usize, timings: MetaTimings, host_config: fn(HostConfig) -> HostConfig) -> Self {
         let client = Client::with_threads(1, ClientConfig::default(), Identity::client()).expect("threads");
+        let identity = Identity::new(CLUSTER, PeerKind::Server, node_id(0));
+        let server_client = Client::with_threads(1, ClientConfig::default(), identity).expect("threads");
         let volume =
             Volume { id: VOLUME, name: "v".into(), layout: Layout::replicated(3).to_bits(), ..Volume::default() };
         let partition = Partition {
@@ -167,6 +171,7 @@ impl Cluster {
             host_config,
             map,
             client,
+            server_client,
             skews: (0..count).map(|_| Arc::default()).collect(),
         }
     }
@@ -193,7 +198,7 @@ impl Cluster {
         let host = Arc::new(RaftHost::start(config, clock.clone(), rng, disk.clone(), port).expect("a host"));
         self.switch.hosts.lock().insert(node, Arc::downgrade(&host));
         let config = MetaConfig { timings: self.timings.clone(), ..MetaConfig::new(uuid) };
-        let meta = MetaServer::start(config, node, disk, host.clone(), self.client.clone(), clock)?;
+        let meta = MetaServer::start(config, node, disk, host.clone(), self.server_client.clone(), clock)?;
         let identity = Identity::new(CLUSTER, PeerKind::Server, node);
         let config = ServerConfig { threads: 1, ..ServerConfig::default() };
         let listen = "127.0.0.1:0".parse().expect("an address");
@@ -291,6 +296,11 @@ impl Cluster {
     pub(super) fn caller(&self, session: u64) -> Caller {
         let all: Vec<usize> = (0..self.addresses.len()).collect();
         self.caller_of(session, &all)
+    }
+
+    /// All of them.
+    pub(super) fn leader_client(&self) -> LeaderClient {
+        LeaderClient::new(self.client.clone(), "the partition", self.addresses.clone())
     }
 
     /// A client that knows some nodes only.

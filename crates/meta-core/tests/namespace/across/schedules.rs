@@ -22,7 +22,7 @@ impl Part {
 
     fn apply<A: Message + Default>(&mut self, opcode: Opcode, request: &impl Message) -> Result<A, WireError> {
         self.1 += 1;
-        let at = AppliedAt { index: self.1, time: WallTime(1_000_000 + self.1) };
+        let at = AppliedAt { index: self.1, term: 1, time: WallTime(1_000_000 + self.1) };
         let mut out = Vec::new();
         self.0.apply(at, opcode, &request.encode_to_vec(), &mut out)?;
         if let Err(violation) = self.0.check_invariants() {
@@ -51,6 +51,28 @@ impl Part {
 
 fn tx(number: u64) -> TxId {
     TxId { partition: 1, term: 1, number }
+}
+
+/// A member that led, and leads again, proposes what it had prepared before: its participants may have heard that it was not done.
+#[test]
+fn nothing_is_decided_in_a_later_term() {
+    let (mut first, mut second) = (Part::new(1), Part::new(2));
+    let tx = TxId { partition: 1, term: 0, number: 1 };
+    let request = TxPrepare { tx: Some(tx), new_inode: true, ..TxPrepare::default() };
+    let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &request).expect("prepared");
+    let header = first.header(7, 1);
+    let mkdir = MkdirRequest { header, parent: 1, name: b"d".to_vec(), mode: 0o755, ..MkdirRequest::default() };
+    let mut decide = TxDecide {
+        tx: Some(tx),
+        opcode: Opcode::Mkdir.code().into(),
+        request: mkdir.encode_to_vec(),
+        participants: vec![TxParticipant { partition: 2, prepared: Some(prepared), seen: Vec::new() }],
+    };
+    let refused = first.apply::<AttributesResponse>(Opcode::TxDecide, &decide).map_err(|error| error.code);
+    assert_eq!(refused.map(|_| ()), Err(ErrorCode::LeaseHeld));
+    assert!(first.0.tx_decisions(1).is_empty());
+    decide.tx = Some(TxId { term: 1, ..tx });
+    first.apply::<AttributesResponse>(Opcode::TxDecide, &decide).expect("in its own term, under the same number");
 }
 
 fn prepare(tx: TxId, inodes: &[u64]) -> TxPrepare {

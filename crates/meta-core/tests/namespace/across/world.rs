@@ -101,7 +101,7 @@ impl World {
         let now = self.now;
         let part = self.part(at);
         part.index += 1;
-        let place = AppliedAt { index: part.index, time: WallTime(now) };
+        let place = AppliedAt { index: part.index, term: part.term, time: WallTime(now) };
         let mut out = Vec::new();
         let result = part.namespace.apply(place, opcode, request, &mut out).map(|()| out);
         if let Err(violation) = part.namespace.check_invariants() {

@@ -1,0 +1,195 @@
+//! Operations across partitions, as the leader of a partition carries them out ([ADR 9](../../../docs/adr/0009-operations-across-partitions.md)).
+//!
+//! | part | at |
+//! |---|---|
+//! | `drive.rs` | the partition of the request: has others prepare, decides, releases what it gives up |
+//! | `finish.rs` | the same: has the others do their part of what was decided |
+//! | `resolve.rs` | a participant: asks what became of operations that have something locked for long |
+//! | `serve.rs` | answers to other leaders |
+//! | `wait.rs` | requests that meet a lock wait for its end |
+//! | `place.rs` | where new directories go |
+//! | `peers.rs` | calls to other leaders |
+//!
+//! Invariants: an operation is *open* from before its first request to another partition until its decision is applied, or until it is certain
+//! that no decision was proposed; of what is open nobody is told that it was not done. Whatever is under way is bounded, and ends by itself.
+//! Not here: what an entry does (`cairn_meta_core`).
+
+mod drive;
+mod finish;
+mod peers;
+mod place;
+mod resolve;
+mod serve;
+mod wait;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use cairn_meta_core::{Namespace, TxId};
+use cairn_rpc::Reply;
+use cairn_types::{ErrorCode, PartitionId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::TxFinish;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::partition::Partition;
+pub(crate) use peers::Peers;
+use place::Placement;
+pub(crate) use serve::serve;
+
+/// Requests that are carried out, or wait for a lock, at a time; as many again wait to be looked at.
+const UNDER_WAY_MAX: usize = 4096;
+/// How long a request is worked on before its client is told to repeat it. Below the deadline of a client's attempt.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long another partition may take to answer.
+const CALL: Duration = Duration::from_secs(2);
+
+/// What a partition's leader has under way with others.
+pub(crate) struct Across {
+    partition: PartitionId,
+    several: bool,
+    queue: mpsc::Sender<Work>,
+    inbox: Mutex<Option<mpsc::Receiver<Work>>>,
+    open: Mutex<OpenTxs>,
+    /// Counts locks that ended here.
+    unlocked: watch::Sender<u64>,
+    /// Something was decided here.
+    decided: Notify,
+    place: Placement,
+}
+
+/// Operations that this leader may still decide.
+#[derive(Default)]
+struct OpenTxs {
+    term: u64,
+    last: u64,
+    open: BTreeSet<u64>,
+}
+
+/// A request that its connection's thread does not wait for.
+pub(crate) enum Work {
+    Mutation(Mutation),
+    /// Of something that was locked.
+    Read(Opcode, Bytes, Reply),
+    Finish(Vec<TxFinish>, Reply),
+}
+
+/// A client's mutation that may need other partitions, or that met what one has locked.
+pub(crate) struct Mutation {
+    /// As in the log: the operation and the request.
+    pub(crate) data: Bytes,
+    pub(crate) reply: Reply,
+    pub(crate) received: Instant,
+}
+
+impl Across {
+    pub(crate) fn new(namespace: &Namespace) -> Self {
+        let several = namespace.is_one_of_several();
+        let (queue, inbox) = mpsc::channel(if several { UNDER_WAY_MAX } else { 1 });
+        Self {
+            partition: namespace.partition(),
+            several,
+            queue,
+            inbox: Mutex::new(Some(inbox)),
+            open: Mutex::default(),
+            unlocked: watch::Sender::new(0),
+            decided: Notify::new(),
+            place: Placement::default(),
+        }
+    }
+
+    /// Whether the volume has other partitions.
+    pub(crate) fn is_one_of_several(&self) -> bool {
+        self.several
+    }
+
+    /// Has a request carried out behind; refused when too much is under way.
+    pub(crate) fn hand_over(&self, work: Work) {
+        let Err(error) = self.queue.try_send(work) else { return };
+        let (mpsc::error::TrySendError::Full(work) | mpsc::error::TrySendError::Closed(work)) = error;
+        let (Work::Mutation(Mutation { reply, .. }) | Work::Read(_, _, reply) | Work::Finish(_, reply)) = work;
+        reply.err(WireError::new(
+            ErrorCode::Overloaded,
+            format!("{UNDER_WAY_MAX} requests of {} wait for other partitions; slow down and repeat", self.partition),
+        ));
+    }
+
+    /// Whether a request may need other partitions, as far as can be seen now. What is found to need them later is handed over then.
+    pub(crate) fn concerns(&self, partition: &Partition, opcode: Opcode, message: &[u8]) -> bool {
+        if !self.several {
+            return false;
+        }
+        if opcode == Opcode::Mkdir {
+            return self.place.may_go_elsewhere(message);
+        }
+        let wants = partition.state.namespace.read().tx_wants(opcode, message, &[]);
+        wants.is_ok_and(|wants| !wants.is_empty())
+    }
+
+    /// Locks ended here.
+    pub(crate) fn note_unlocked(&self) {
+        self.unlocked.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Begins an operation, in a term in which this member leads.
+    fn begin(&self, term: u64) -> TxId {
+        let mut open = self.open.lock();
+        if open.term != term {
+            *open = OpenTxs { term, ..OpenTxs::default() };
+        }
+        open.last += 1;
+        let number = open.last;
+        open.open.insert(number);
+        TxId { partition: self.partition.get(), term, number }
+    }
+
+    /// Its decision is applied, or was never proposed and never will be.
+    fn end(&self, tx: TxId) {
+        let mut open = self.open.lock();
+        if open.term == tx.term {
+            open.open.remove(&tx.number);
+        }
+    }
+
+    fn is_open(&self, tx: TxId) -> bool {
+        let open = self.open.lock();
+        open.term == tx.term && open.open.contains(&tx.number)
+    }
+}
+
+/// Carries out what is handed over, finishes what was decided and resolves what is left over, until the task is ended.
+pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, tick: Duration) {
+    if !partition.state.across.several {
+        return;
+    }
+    let inbox = partition.state.across.inbox.lock().take();
+    let Some(inbox) = inbox else { return };
+    tokio::join!(
+        work_off(inbox, &partition, &peers),
+        finish::run(&partition, &peers),
+        resolve::run(&partition, &peers, tick),
+        place::run(&partition, &peers),
+    );
+}
+
+async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, peers: &Arc<Peers>) {
+    let mut under_way = JoinSet::new();
+    loop {
+        let work = tokio::select! {
+            work = inbox.recv(), if under_way.len() < UNDER_WAY_MAX => work,
+            Some(_) = under_way.join_next() => continue,
+        };
+        let (partition, peers) = (partition.clone(), peers.clone());
+        match work {
+            None => return,
+            Some(Work::Mutation(mutation)) => under_way.spawn(drive::drive(partition, peers, mutation)),
+            Some(Work::Read(opcode, message, reply)) => under_way.spawn(wait::read(partition, opcode, message, reply)),
+            Some(Work::Finish(finishes, reply)) => under_way.spawn(serve::finish(partition, finishes, reply)),
+        };
+    }
+}

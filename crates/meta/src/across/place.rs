@@ -1,0 +1,195 @@
+//! [`Placement`]: in which partition a new directory is made.
+//!
+//! In that of its parent, as a rule: what lies together is looked at together. A partition that has much more than the others makes new
+//! directories elsewhere: of two that were drawn, in the one with less; directories deep in a tree where their parent's last one went.
+//! A request may name the partition.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_types::{ErrorCode, PartitionId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::{AskTxRequest, AskTxResponse, MkdirRequest};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{CALL, Peers, drive};
+use crate::partition::{Partition, PartitionState};
+
+/// Between two looks at what other partitions have.
+const TICK: Duration = Duration::from_secs(10);
+/// Others that are asked each time, drawn anew.
+const SAMPLE: usize = 8;
+/// A partition makes directories elsewhere when it has more memory in use than the others by this factor, and by so many bytes.
+const FACTOR: f64 = 1.1;
+const BYTES: u64 = 16 << 20;
+/// Parents of which it is remembered where their last directory went.
+const PARENTS_MAX: usize = 4096;
+
+#[derive(Default)]
+pub(super) struct Placement {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Partitions with less than this one, and what they had; empty: new directories stay here.
+    lighter: Vec<(PartitionId, u64)>,
+    draws: u64,
+    /// Where the last directory of a parent went.
+    last: BTreeMap<u64, PartitionId>,
+}
+
+impl Inner {
+    /// Of two that are drawn the one with less.
+    fn draw(&mut self, parent: u64) -> Option<PartitionId> {
+        if self.lighter.is_empty() {
+            self.last.clear();
+            return None;
+        }
+        if let Some(last) = self.last.get(&parent)
+            && self.lighter.iter().any(|(lighter, _)| lighter == last)
+        {
+            return Some(*last);
+        }
+        let mut one = || {
+            self.draws = self.draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.lighter[(self.draws >> 33) as usize % self.lighter.len()]
+        };
+        let (first, second) = (one(), one());
+        let chosen = if first.1 <= second.1 { first.0 } else { second.0 };
+        if self.last.len() >= PARENTS_MAX {
+            self.last.clear();
+        }
+        self.last.insert(parent, chosen);
+        Some(chosen)
+    }
+}
+
+impl Placement {
+    /// Whether the new directory of a request may go elsewhere.
+    pub(super) fn may_go_elsewhere(&self, message: &[u8]) -> bool {
+        !self.inner.lock().lighter.is_empty()
+            || MkdirRequest::decode(message).is_ok_and(|request| request.partition != 0)
+    }
+
+    /// Where the directory of a request goes, if that is not here.
+    pub(super) fn of_new_directory(
+        &self,
+        state: &PartitionState,
+        peers: &Peers,
+        opcode: Opcode,
+        message: &[u8],
+    ) -> Result<Option<PartitionId>, WireError> {
+        if opcode != Opcode::Mkdir {
+            return Ok(None);
+        }
+        let Ok(request) = MkdirRequest::decode(message) else { return Ok(None) };
+        if request.partition == 0 {
+            return Ok(self.inner.lock().draw(request.parent));
+        }
+        let wished = PartitionId(request.partition);
+        if wished == state.id {
+            return Ok(None);
+        }
+        let all = peers.partitions(state.volume);
+        if all.contains(&wished) {
+            return Ok(Some(wished));
+        }
+        let text = format!(
+            "{wished} is no partition of {}, which has {} from {} on; `cairn admin partition ls` shows them",
+            state.volume,
+            all.len(),
+            all.first().copied().unwrap_or(state.id)
+        );
+        Err(WireError::new(ErrorCode::BadRequest, text))
+    }
+}
+
+/// Looks at what others have while this partition has much.
+pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
+    let state = &partition.state;
+    loop {
+        sleep(TICK).await;
+        let own = state.namespace.read().memory_bytes();
+        let mut lighter = Vec::new();
+        if state.leading_term().is_some() && own > BYTES {
+            let known = sample(partition, peers).await;
+            lighter = lighter_than(own, known);
+        }
+        state.across.place.inner.lock().lighter = lighter;
+    }
+}
+
+async fn sample(partition: &Arc<Partition>, peers: &Arc<Peers>) -> Vec<(PartitionId, u64)> {
+    let mut others = peers.partitions(partition.state.volume);
+    others.retain(|other| *other != partition.state.id);
+    let mut asked = JoinSet::new();
+    let skip = partition.state.common.clock.now().0 as usize;
+    let count = others.len();
+    for at in 0..count.min(SAMPLE) {
+        // Steps that meet each one once.
+        let other = others[(skip % count + at * (count / SAMPLE.min(count))) % count];
+        let request = AskTxRequest { header: Some(drive::header(partition, other)), ..AskTxRequest::default() };
+        let peers = peers.clone();
+        asked.spawn(async move {
+            let answer: Result<AskTxResponse, _> = peers.call(other, Opcode::AskTx, &request, CALL).await;
+            answer.ok().map(|answer| (other, answer.memory_bytes))
+        });
+    }
+    let mut known = Vec::new();
+    while let Some(answer) = asked.join_next().await {
+        known.extend(answer.ok().flatten());
+    }
+    known
+}
+
+/// Those with less than this one has, if it has much more than the average.
+fn lighter_than(own: u64, known: Vec<(PartitionId, u64)>) -> Vec<(PartitionId, u64)> {
+    let sum: u64 = own + known.iter().map(|(_, bytes)| bytes).sum::<u64>();
+    let average = sum / (known.len() as u64 + 1);
+    if (own as f64) < average as f64 * FACTOR || own < average + BYTES {
+        return Vec::new();
+    }
+    known.into_iter().filter(|(_, bytes)| *bytes < average).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const P: fn(u32) -> PartitionId = PartitionId;
+
+    /// A volume that has just begun would spread its directories over partitions for nothing; or one never would.
+    #[test]
+    fn only_what_has_much_more_makes_directories_elsewhere() {
+        for (own, others, lighter) in [
+            (30, vec![0, 0], 2),
+            (16, vec![0, 0], 0),
+            (100, vec![95, 100], 0),
+            (100, vec![60, 90], 1),
+            (100, vec![200, 10], 0),
+        ] {
+            let known = others.iter().zip(2..).map(|(bytes, id)| (P(id), bytes * MIB)).collect();
+            assert_eq!(lighter_than(own * MIB, known).len(), lighter, "{own} of {others:?}");
+        }
+    }
+
+    /// All directories of a parent would be strewn, or all new ones go to one partition.
+    #[test]
+    fn directories_of_a_parent_go_together_and_others_elsewhere() {
+        let lighter = (2..10).map(|id| (P(id), u64::from(id))).collect();
+        let mut inner = Inner { lighter, ..Inner::default() };
+        let of_first = inner.draw(1);
+        assert!((0..50).all(|_| inner.draw(1) == of_first));
+        let drawn: std::collections::BTreeSet<_> = (2..200).map(|parent| inner.draw(parent)).collect();
+        assert!(drawn.len() > 4 && !drawn.contains(&None), "{drawn:?}");
+        inner.lighter.clear();
+        assert_eq!(inner.draw(1), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! What leaders of other partitions ask of this one.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cairn_meta_core::{Namespace, Outcome, TxId};
+use cairn_rpc::{Reply, Request};
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::error::WireError;
+use cairn_wire::hello::PeerKind;
+use cairn_wire::meta::{
+    AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, FinishTxRequest, PrepareTxRequest, TxAnswer,
+    TxFinish, TxState,
+};
+use prost::Message;
+
+use super::Work;
+use crate::partition::{Context, Partition, item};
+
+/// Operations of one request.
+pub(super) const MANY: usize = 256;
+
+/// Answers another partition's leader.
+pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>, reply: Reply) {
+    if request.peer.hello.kind != PeerKind::Server {
+        let text = format!("{} is what servers ask each other", opcode.name());
+        return reply.err(WireError::new(ErrorCode::NotPermitted, text));
+    }
+    if let Err(not_leader) = partition.handle.read_permit() {
+        return reply.err(partition.state.common.not_leader(not_leader.hint));
+    }
+    let outcome = match opcode {
+        Opcode::PrepareTx => match to_prepare(partition, request) {
+            Ok(data) => return prepare(partition, data, reply),
+            Err(error) => Err(error),
+        },
+        Opcode::FinishTx => match request.decode::<FinishTxRequest>() {
+            Ok(request) if request.finishes.len() <= MANY => {
+                return partition.state.across.hand_over(Work::Finish(request.finishes, reply));
+            }
+            Ok(_) => Err(WireError::new(ErrorCode::BadRequest, format!("more than {MANY} operations at once"))),
+            Err(error) => Err(error),
+        },
+        Opcode::AskTx => request.decode().map(|request| ask(partition, &request).encode_to_vec()),
+        Opcode::AboveTx => request.decode().and_then(|request| above(partition, &request)).map(|a| a.encode_to_vec()),
+        _ => Err(WireError::new(ErrorCode::UnknownOperation, "not an operation between servers")),
+    };
+    match outcome {
+        Ok(answer) => reply.ok_with(|out| out.extend_from_slice(&answer), ()),
+        Err(error) => reply.err(error),
+    }
+}
+
+fn to_prepare(partition: &Partition, request: &Request<'_>) -> Result<Bytes, WireError> {
+    let request: PrepareTxRequest = request.decode()?;
+    if let Some(error) = partition.not_understood(Opcode::TxPrepare) {
+        return Err(error);
+    }
+    let bad = || WireError::new(ErrorCode::BadRequest, "a request to prepare nothing");
+    Ok(item(Opcode::TxPrepare, &request.prepare.ok_or_else(bad)?))
+}
+
+fn prepare(partition: &Partition, data: Bytes, reply: Reply) {
+    if let Err(Context::Prepare(reply)) = partition.handle.propose(data, Context::Prepare(reply)) {
+        let text = "too much waits for the partition's log; slow down and repeat";
+        reply.err(WireError::new(ErrorCode::Overloaded, text));
+    }
+}
+
+/// Ends operations here, with or without a part in them.
+pub(super) async fn finish(partition: Arc<Partition>, finishes: Vec<TxFinish>, reply: Reply) {
+    // All are in the log before the first is waited for.
+    let waits: Vec<_> = finishes.iter().map(|finish| partition.propose_later(Opcode::TxFinish, finish)).collect();
+    let mut outcome = Ok(());
+    for wait in waits {
+        outcome = match wait {
+            Ok(wait) => outcome.and(Partition::outcome(wait).await),
+            Err(error) => outcome.and(Err(error)),
+        };
+    }
+    match outcome {
+        Ok(()) => reply.ok(&Empty {}, ()),
+        Err(error) => reply.err(error),
+    }
+}
+
+fn ask(partition: &Partition, request: &AskTxRequest) -> AskTxResponse {
+    let answers = request.txs.iter().map(|wire| {
+        let tx = TxId::from_wire(*wire);
+        let (state, effects) = outcome(partition, tx, request.participant);
+        TxAnswer { tx: Some(*wire), state: state.into(), effects }
+    });
+    let answers = answers.collect();
+    AskTxResponse { answers, memory_bytes: partition.state.namespace.read().memory_bytes() }
+}
+
+/// What became of an operation. Whether it is open is looked at first: when it ends, its record is there.
+pub(super) fn outcome(
+    partition: &Partition,
+    tx: TxId,
+    participant: u32,
+) -> (TxState, Option<cairn_wire::meta::TxEffects>) {
+    let state = &partition.state;
+    let Some(term) = state.leading_term() else { return (TxState::TxOpen, None) };
+    if tx.partition != state.id.get() || tx.term > term || state.across.is_open(tx) {
+        return (TxState::TxOpen, None);
+    }
+    match state.namespace.read().tx_outcome(tx, participant) {
+        Outcome::Done(effects) => (TxState::TxDone, Some(effects)),
+        Outcome::NoRecord => (TxState::TxVoid, None),
+    }
+}
+
+fn above(partition: &Partition, request: &AboveTxRequest) -> Result<AboveTxResponse, WireError> {
+    let tx = request.tx.map(TxId::from_wire);
+    let tx = tx.ok_or_else(|| WireError::new(ErrorCode::BadRequest, "a request without an operation"))?;
+    match partition.state.namespace.read().tx_above(tx, request.directory) {
+        Ok(directories) => Ok(AboveTxResponse { directories, locked: false }),
+        Err(error) if Namespace::is_locked_across(&error) => {
+            Ok(AboveTxResponse { directories: Vec::new(), locked: true })
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,316 @@
+//! A volume of three partitions on three nodes: operations across them, while nodes end and come back.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use cairn_rpc::{LeaderClient, LeaderError, Repeat};
+use cairn_types::{ErrorCode, PartitionId};
+use cairn_wire::Opcode;
+use cairn_wire::common::{Credentials, Empty};
+use cairn_wire::manager::Partition;
+use cairn_wire::meta::*;
+use prost::Message;
+
+use super::fixture::{Cluster, PARTITION, VOLUME, block_on, eventually, quick};
+
+const RANGE: u64 = 1 << 40;
+const COUNT: u32 = 3;
+const CALL: Duration = Duration::from_secs(60);
+
+/// The partitions are [`PARTITION`] and the two behind it.
+fn start(nodes: usize) -> Cluster {
+    let mut cluster = Cluster::prepare(nodes, quick(), |config| config);
+    let first = cluster.map.partitions.remove(0);
+    cluster.map.partitions = (0..COUNT)
+        .map(|number| Partition {
+            id: PARTITION + number,
+            inode_first: (u64::from(number) * RANGE).max(1),
+            inode_last: u64::from(number + 1) * RANGE - 1,
+            ..first.clone()
+        })
+        .collect();
+    (0..nodes).for_each(|number| cluster.run(number));
+    cluster.share_map();
+    cluster
+}
+
+fn owner(inode: u64) -> u32 {
+    PARTITION + ((inode / RANGE) as u32).min(COUNT - 1)
+}
+
+/// A client with one slot at each partition.
+struct User {
+    leaders: BTreeMap<u32, LeaderClient>,
+    session: u64,
+    sequences: BTreeMap<u32, u64>,
+}
+
+impl User {
+    fn new(cluster: &Cluster, session: u64) -> Self {
+        let leaders = (PARTITION..PARTITION + COUNT).map(|id| (id, cluster.leader_client())).collect();
+        Self { leaders, session, sequences: BTreeMap::new() }
+    }
+
+    /// Another one, who learns of new addresses together with this one.
+    fn beside(&self, session: u64) -> Self {
+        Self { leaders: self.leaders.clone(), session, sequences: BTreeMap::new() }
+    }
+
+    fn header(&self, partition: u32, sequence: u64) -> Option<MetaHeader> {
+        let who = Some(Credentials::default());
+        Some(MetaHeader { volume: VOLUME, partition, session: self.session, slot: 0, sequence, who })
+    }
+
+    fn call<A: Message + Default>(&self, at: u32, opcode: Opcode, request: &impl Message) -> Result<A, ErrorCode> {
+        match block_on(self.leaders[&at].call(opcode, request, CALL, Repeat::Harmless)) {
+            Ok(answer) => Ok(answer),
+            Err(LeaderError::Remote(error)) => Err(error.code),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A mutation, repeated under its number until it is answered.
+    fn mutate<A: Message + Default, R: Message>(
+        &mut self,
+        inode: u64,
+        opcode: Opcode,
+        make: impl Fn(Option<MetaHeader>) -> R,
+    ) -> Result<A, ErrorCode> {
+        let at = owner(inode);
+        let sequence = self.sequences.get(&at).copied().unwrap_or_default() + 1;
+        let answer = self.call(at, opcode, &make(self.header(at, sequence)));
+        if !matches!(answer, Err(ErrorCode::CrossVolume | ErrorCode::BadRequest)) {
+            self.sequences.insert(at, sequence);
+        }
+        answer
+    }
+
+    fn mkdir(&mut self, parent: u64, name: &str, partition: u32) -> Result<u64, ErrorCode> {
+        let name = name.as_bytes().to_vec();
+        let make =
+            |header| MkdirRequest { header, parent, name: name.clone(), mode: 0o755, partition, ..Default::default() };
+        let answer: AttributesResponse = self.mutate(parent, Opcode::Mkdir, make)?;
+        Ok(answer.attributes.expect("attributes").inode)
+    }
+
+    fn create(&mut self, parent: u64, name: &str) -> Result<u64, ErrorCode> {
+        let name = name.as_bytes().to_vec();
+        let make = |header| CreateRequest {
+            header,
+            parent,
+            name: name.clone(),
+            mode: 0o100_644,
+            exclusive: true,
+            ..CreateRequest::default()
+        };
+        let answer: AttributesResponse = self.mutate(parent, Opcode::Create, make)?;
+        Ok(answer.attributes.expect("attributes").inode)
+    }
+
+    fn link(&mut self, inode: u64, parent: u64, name: &str) -> Result<(), ErrorCode> {
+        let name = name.as_bytes().to_vec();
+        let make = |header| LinkRequest { header, inode, parent, name: name.clone(), replace: false };
+        self.mutate::<AttributesResponse, _>(parent, Opcode::Link, make).map(|_| ())
+    }
+
+    fn unlink(&mut self, parent: u64, name: &str) -> Result<(), ErrorCode> {
+        let name = name.as_bytes().to_vec();
+        let make = |header| UnlinkRequest { header, parent, name: name.clone(), ..Default::default() };
+        self.mutate::<RemovedResponse, _>(parent, Opcode::Unlink, make).map(|_| ())
+    }
+
+    fn rmdir(&mut self, parent: u64, name: &str) -> Result<(), ErrorCode> {
+        let name = name.as_bytes().to_vec();
+        let make = |header| RmdirRequest { header, parent, name: name.clone() };
+        self.mutate::<RemovedResponse, _>(parent, Opcode::Rmdir, make).map(|_| ())
+    }
+
+    fn rename(&mut self, from: (u64, &str), to: (u64, &str), flags: u32) -> Result<(), ErrorCode> {
+        let (name, new_name) = (from.1.as_bytes().to_vec(), to.1.as_bytes().to_vec());
+        let make = |header| RenameRequest {
+            header,
+            parent: from.0,
+            name: name.clone(),
+            new_parent: to.0,
+            new_name: new_name.clone(),
+            flags,
+        };
+        self.mutate::<Empty, _>(from.0, Opcode::Rename, make).map(|_| ())
+    }
+
+    fn getattr(&self, inode: u64) -> Result<Attributes, ErrorCode> {
+        let at = owner(inode);
+        let request = GetattrRequest { header: self.header(at, 0), inode };
+        let answer: AttributesResponse = self.call(at, Opcode::Getattr, &request)?;
+        Ok(answer.attributes.expect("attributes"))
+    }
+
+    fn lookup(&self, parent: u64, name: &str) -> Result<u64, ErrorCode> {
+        let at = owner(parent);
+        let request = LookupRequest { header: self.header(at, 0), parent, name: name.as_bytes().to_vec() };
+        let answer: AttributesResponse = self.call(at, Opcode::Lookup, &request)?;
+        Ok(answer.attributes.expect("attributes").inode)
+    }
+
+    fn list(&self, inode: u64) -> Vec<(String, u64)> {
+        let at = owner(inode);
+        let request = ReaddirRequest { header: self.header(at, 0), inode, count_max: 10_000, ..Default::default() };
+        let answer: ReaddirResponse = self.call(at, Opcode::Readdir, &request).expect("a listing");
+        answer.entries.into_iter().map(|entry| (String::from_utf8(entry.name).expect("text"), entry.inode)).collect()
+    }
+}
+
+/// Locks and records of all partitions.
+fn left_over(cluster: &Cluster) -> usize {
+    let mut count = 0;
+    for running in cluster.nodes.iter().flatten() {
+        for partition in running.meta.partitions().read().values() {
+            let namespace = partition.state.namespace.read();
+            count += namespace.tx_locks(1000).len() + namespace.tx_decisions(1000).len();
+        }
+    }
+    count
+}
+
+/// Walks the whole volume: every name names what is there, every directory knows its parent, links are counted right, and nothing
+/// is there without a name.
+fn check(cluster: &Cluster, user: &User) -> BTreeMap<u64, u32> {
+    eventually("the end of all locks and records", || left_over(cluster) == 0);
+    let mut links: BTreeMap<u64, u32> = BTreeMap::from([(1, 0)]);
+    let mut open = vec![1];
+    while let Some(directory) = open.pop() {
+        for (name, inode) in user.list(directory) {
+            let attributes =
+                user.getattr(inode).unwrap_or_else(|error| panic!("{name}, {inode} of {directory}: {error:?}"));
+            *links.entry(inode).or_default() += 1;
+            if attributes.mode & 0o170_000 == 0o040_000 {
+                assert_eq!(user.lookup(inode, ".."), Ok(directory), "{name}");
+                assert_eq!(links[&inode], 1, "{name} has two places");
+                open.push(inode);
+            }
+        }
+    }
+    for (inode, count) in &links {
+        let attributes = user.getattr(*inode).expect("it was there");
+        if attributes.mode & 0o170_000 != 0o040_000 {
+            assert_eq!(attributes.nlink, *count, "links of {inode}");
+        }
+    }
+    let counted = |id: u32| {
+        let request = StatfsRequest { header: user.header(id, 0), ..Default::default() };
+        user.call::<StatfsResponse>(id, Opcode::Statfs, &request).expect("statfs").inodes
+    };
+    let expected = links.len() as u64;
+    eventually("no inode without a name", || (PARTITION..PARTITION + COUNT).map(counted).sum::<u64>() == expected);
+    links
+}
+
+#[test]
+fn directories_are_made_elsewhere_and_used_like_any_other() {
+    let cluster = start(1);
+    let mut user = User::new(&cluster, 9);
+    let (two, three) = (user.mkdir(1, "two", 6).expect("made"), user.mkdir(1, "three", 7).expect("made"));
+    assert_eq!((owner(two), owner(three)), (6, 7));
+    assert_eq!(user.mkdir(1, "two", 7), Err(ErrorCode::Exists));
+    assert_eq!(user.mkdir(1, "four", 8), Err(ErrorCode::BadRequest));
+    assert_eq!(user.lookup(two, ".."), Ok(1));
+    let inside = user.mkdir(two, "inside", 0).expect("made");
+    assert_eq!(owner(inside), 6, "beside its parent");
+    let file = user.create(two, "f").expect("created");
+    user.link(file, three, "g").expect("linked");
+    user.rename((two, "f"), (1, "h"), 0).expect("renamed");
+    assert_eq!(user.getattr(file).expect("attributes").nlink, 2);
+    user.unlink(three, "g").expect("removed");
+    assert_eq!(user.rmdir(1, "two"), Err(ErrorCode::NotEmpty));
+    user.rename((two, "inside"), (three, "moved"), 0).expect("moved");
+    user.rmdir(1, "two").expect("removed");
+    assert_eq!(user.getattr(two), Err(ErrorCode::Stale));
+    user.unlink(1, "h").expect("removed");
+    assert_eq!(user.getattr(file), Err(ErrorCode::Stale));
+    // A directory with others in it is moved, but not below itself.
+    let deep = user.mkdir(inside, "deep", 5).expect("made");
+    user.mkdir(deep, "deeper", 6).expect("made");
+    assert_eq!(user.rename((1, "three"), (deep, "circle"), 0), Err(ErrorCode::InvalidArgument));
+    user.rename((inside, "deep"), (1, "up"), 0).expect("moved");
+    user.create(1, "file").expect("created");
+    user.rename((1, "up"), (1, "file"), 2).expect("swapped");
+    let all = check(&cluster, &user);
+    assert_eq!(all.len(), 6);
+    assert_eq!(all.keys().filter(|inode| owner(**inode) != PARTITION).count(), 3);
+}
+
+/// Requests between servers would be a way around permissions for everybody.
+#[test]
+fn only_servers_take_part() {
+    let cluster = start(1);
+    let user = User::new(&cluster, 9);
+    eventually("a leader", || user.getattr(1).is_ok());
+    let request = AskTxRequest { header: user.header(PARTITION, 0), ..Default::default() };
+    let refused = user.call::<AskTxResponse>(PARTITION, Opcode::AskTx, &request);
+    assert_eq!(refused.err(), Some(ErrorCode::NotPermitted));
+}
+
+/// What is done at random, by several users, in directories of all partitions.
+fn wander(user: &mut User, seed: u64, directories: &[u64], done: &AtomicU64, end: &AtomicBool) {
+    let mut state = seed;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let name = |number: u64| format!("n{number}");
+    while !end.load(Ordering::Relaxed) {
+        let from = directories[draw(directories.len() as u64) as usize];
+        let to = directories[draw(directories.len() as u64) as usize];
+        let (one, other) = (name(draw(6)), name(draw(6)));
+        let outcome = match draw(9) {
+            0 => user.create(from, &one).map(|_| ()),
+            1 => user.mkdir(from, &one, PARTITION + draw(COUNT.into()) as u32).map(|_| ()),
+            2 => user.unlink(from, &one),
+            3 => user.rmdir(from, &one),
+            4 => user.rename((from, &one), (to, &other), 2),
+            5 => user.list(from).first().map_or(Ok(()), |(_, inode)| user.link(*inode, to, &other)),
+            _ => user.rename((from, &one), (to, &other), 0),
+        };
+        use ErrorCode::*;
+        match outcome {
+            Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
+            Err(NotFound | Exists | NotEmpty | IsDirectory | NotDirectory | InvalidArgument | NotPermitted | Stale) => {
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+/// An operation would be half done, done twice, or leave something that nobody names, when a leader ends in the middle of it.
+#[test]
+fn nothing_is_half_done_when_nodes_end() {
+    let mut cluster = start(3);
+    let mut first = User::new(&cluster, 1);
+    let mut directories = vec![1];
+    for number in 0..5 {
+        directories.push(first.mkdir(1, &format!("base{number}"), PARTITION + number % COUNT).expect("made"));
+    }
+    let users: Vec<User> = (2..6).map(|session| first.beside(session)).collect();
+    let (done, end) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for (mut user, seed) in users.into_iter().zip(1..) {
+            let (directories, done, end) = (&directories, &done, &end);
+            scope.spawn(move || wander(&mut user, seed, directories, done, end));
+        }
+        for round in 0..4 {
+            let wanted = done.load(Ordering::Relaxed) + 60;
+            eventually("some operations", || done.load(Ordering::Relaxed) >= wanted);
+            cluster.kill(round % 3);
+            cluster.run(round % 3);
+            cluster.share_map();
+            let addresses = cluster.leader_client().addresses();
+            first.leaders.values().for_each(|leader| leader.set_addresses(addresses.clone()));
+        }
+        end.store(true, Ordering::Relaxed);
+    });
+    check(&cluster, &first);
+    assert!(left_over(&cluster) == 0);
+    let led = |id: u32| cluster.nodes.iter().flatten().any(|node| node.meta.leads().contains_key(&PartitionId(id)));
+    assert!((PARTITION..PARTITION + COUNT).all(led));
+}
