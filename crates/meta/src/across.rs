@@ -32,11 +32,12 @@ use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::TxFinish;
+use cairn_wire::meta::{StrikeNamedRequest, TxFinish};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::garbage;
 use crate::partition::Partition;
 pub(crate) use peers::Peers;
 use place::Placement;
@@ -77,6 +78,8 @@ pub(crate) enum Work {
     /// Of something that was locked.
     Read(Opcode, Bytes, Reply),
     Finish(Vec<TxFinish>, Reply),
+    /// Of the collector of garbage.
+    Strike(StrikeNamedRequest, Reply),
 }
 
 /// A client's mutation that may need other partitions, or that met what one has locked.
@@ -112,7 +115,10 @@ impl Across {
     pub(crate) fn hand_over(&self, work: Work) {
         let Err(error) = self.queue.try_send(work) else { return };
         let (mpsc::error::TrySendError::Full(work) | mpsc::error::TrySendError::Closed(work)) = error;
-        let (Work::Mutation(Mutation { reply, .. }) | Work::Read(_, _, reply) | Work::Finish(_, reply)) = work;
+        let (Work::Mutation(Mutation { reply, .. })
+        | Work::Read(_, _, reply)
+        | Work::Finish(_, reply)
+        | Work::Strike(_, reply)) = work;
         reply.err(WireError::new(
             ErrorCode::Overloaded,
             format!("{UNDER_WAY_MAX} requests of {} wait for other partitions; slow down and repeat", self.partition),
@@ -189,6 +195,7 @@ async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, p
             None => return,
             Some(Work::Mutation(mutation)) => under_way.spawn(drive::drive(partition, peers, mutation)),
             Some(Work::Read(opcode, message, reply)) => under_way.spawn(wait::read(partition, opcode, message, reply)),
+            Some(Work::Strike(request, reply)) => under_way.spawn(garbage::strike(partition, request, reply)),
             Some(Work::Finish(finishes, reply)) => under_way.spawn(serve::finish(partition, finishes, reply)),
         };
     }

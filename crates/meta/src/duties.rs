@@ -14,6 +14,7 @@ use cairn_wire::Opcode;
 use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel, SkipInodes};
 use tokio::time::sleep;
 
+use crate::across::Peers;
 use crate::config::MetaTimings;
 use crate::defragment::Defragmenter;
 use crate::free::Freer;
@@ -38,9 +39,9 @@ const UP_TO_LEVEL: u32 = 5;
 const SWEEP_SHARE: u32 = 5;
 
 /// Runs the duties until the task is ended.
-pub(crate) async fn run(partition: Arc<Partition>, client: Client, timings: MetaTimings) {
+pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Peers>, timings: MetaTimings) {
     let freer = Freer::new(partition.clone(), client.clone(), timings.clone());
-    let collector = Collector::new(partition.clone(), client.clone(), timings.clone());
+    let collector = Collector::new(partition.clone(), client.clone(), peers, timings.clone());
     let checker = Checker::new(partition.clone(), client.clone(), timings.clone());
     let defragmenter = Defragmenter::new(partition.clone(), client.clone(), timings.clone());
     tokio::join!(

@@ -9,7 +9,10 @@
 //! version is taken after the lists, and after the ends of the sessions. Memory: [`PART_BYTES`] and twice that while a
 //! part is judged, whatever the volume's size: a pass is made in parts.
 //! The same lists tell which packs are mostly dead; behind the pass these are compacted (`compact.rs`).
+//! In a volume of several partitions that of the root collects for all (`elsewhere.rs`); packs are not compacted there.
 //! Not here: what is garbage (meta-core), the lists (`chunk_lists.rs`).
+
+mod elsewhere;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,11 +29,13 @@ use cairn_wire::meta::{self, ExpireSessions, FreeGarbage};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
+use crate::across::Peers;
 use crate::chunk_lists::{GroupLists, Listed};
 use crate::compact::{PackList, Tried};
 use crate::config::MetaTimings;
 use crate::partition::Partition;
 use crate::stats::{add, count};
+pub(crate) use elsewhere::strike;
 
 /// Suspects that are judged together.
 pub(crate) const PART_BYTES: usize = 32 << 20;
@@ -55,6 +60,7 @@ const FIRST_PAUSE_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Collector {
     pub(crate) partition: Arc<Partition>,
     pub(crate) client: Client,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) timings: MetaTimings,
     /// Of the suspects that are judged together: less than [`PART_BYTES`] where they took more room than that while they
     /// were judged, so that the next pass gets to those that were left out.
@@ -74,9 +80,9 @@ struct Pass {
 }
 
 impl Collector {
-    pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
+    pub(crate) fn new(partition: Arc<Partition>, client: Client, peers: Arc<Peers>, timings: MetaTimings) -> Self {
         let part_bytes = AtomicUsize::new(PART_BYTES);
-        Self { partition, client, timings, part_bytes, tried: Mutex::default() }
+        Self { partition, client, peers, timings, part_bytes, tried: Mutex::default() }
     }
 
     /// Makes passes until the task is ended.
@@ -149,6 +155,10 @@ impl Collector {
             tracing::info!(partition = %state.id, chunks = pass.chunks, bytes, "garbage of ended sessions is freed");
         }
         let again = self.end_unknown(pass.unknown).await?;
+        if state.across.is_one_of_several() {
+            // Other partitions name what is in packs, too.
+            return Ok(again);
+        }
         if let Err(error) = self.compact(pass.packs, term).await {
             // The pass itself is done.
             tracing::debug!(partition = %state.id, %error, "compaction was left to the next pass");
@@ -156,15 +166,11 @@ impl Collector {
         Ok(again)
     }
 
-    /// The placement groups of the volume.
+    /// The placement groups of the volume; an error where another partition collects.
     pub(crate) fn groups(&self) -> Result<Vec<u32>, WireError> {
+        self.others()?;
         let state = &self.partition.state;
         let map = state.common.map.read();
-        let partitions = map.partitions().filter(|p| p.volume == state.volume.get() && !p.removed);
-        if partitions.filter(|p| p.id != state.id.get()).count() > 0 {
-            // Another partition may name what this one does not.
-            return Err(WireError::new(ErrorCode::NotSupported, "the volume has several partitions"));
-        }
         let own = map.pgs().filter(|pg| pg.volume == state.volume.get() && !pg.retired);
         Ok(own.map(|pg| pg.pg).collect())
     }
@@ -220,7 +226,7 @@ impl Collector {
         .await?;
         let mut entry = Vec::new();
         let mut last = None;
-        for range in suspects.into_garbage() {
+        for range in self.strike_elsewhere(suspects.into_garbage().collect(), true).await? {
             pass.chunks += u64::from(last.replace((range.pg, range.index)) != Some((range.pg, range.index)));
             pass.blocks += u64::from(range.blocks);
             entry.push(message(&range));
@@ -231,30 +237,14 @@ impl Collector {
         self.free(entry).await
     }
 
-    /// Shows all that a version of the namespace, taken now, names to `visit`, in steps with rests between them; `rest` is called
-    /// after each.
+    /// [`walk`] of this partition.
     pub(crate) async fn walk<T>(
         &self,
-        mut visit: impl FnMut(&mut T, &Named),
+        visit: impl FnMut(&mut T, &Named),
         to: &mut T,
-        mut rest: impl FnMut(&mut T),
+        rest: impl FnMut(&mut T),
     ) -> Result<(), WireError> {
-        let state = &self.partition.state;
-        let snapshot = state.namespace.read().snapshot();
-        let mut scan = NamedScan::new();
-        loop {
-            let start = state.common.clock.now();
-            let more = scan.step(&snapshot, SCAN_ENTRIES, |named| visit(to, named));
-            let more = more.map_err(|violation| {
-                tracing::error!(partition = %state.id, %violation, "the namespace is damaged; no garbage is collected");
-                WireError::new(ErrorCode::Internal, violation.to_string())
-            })?;
-            rest(to);
-            if !more {
-                return Ok(());
-            }
-            sleep(state.common.clock.now().since(start) * (SCAN_SHARE - 1)).await;
-        }
+        walk(&self.partition, visit, to, rest).await
     }
 
     async fn free(&self, ranges: Vec<meta::GarbageRange>) -> Result<(), WireError> {
@@ -282,6 +272,32 @@ impl Collector {
         tracing::info!(partition = %state.id, sessions = ?request.sessions, "sessions that wrote and named nothing were ended");
         add(&state.common.stats.sessions_expired, request.sessions.len() as u64);
         Ok(true)
+    }
+}
+
+/// Shows all that a version of the namespace, taken now, names to `visit`, in steps with rests between them; `rest` is called
+/// after each.
+async fn walk<T>(
+    partition: &Partition,
+    mut visit: impl FnMut(&mut T, &Named),
+    to: &mut T,
+    mut rest: impl FnMut(&mut T),
+) -> Result<(), WireError> {
+    let state = &partition.state;
+    let snapshot = state.namespace.read().snapshot();
+    let mut scan = NamedScan::new();
+    loop {
+        let start = state.common.clock.now();
+        let more = scan.step(&snapshot, SCAN_ENTRIES, |named| visit(to, named));
+        let more = more.map_err(|violation| {
+            tracing::error!(partition = %state.id, %violation, "the namespace is damaged; no garbage is collected");
+            WireError::new(ErrorCode::Internal, violation.to_string())
+        })?;
+        rest(to);
+        if !more {
+            return Ok(());
+        }
+        sleep(state.common.clock.now().since(start) * (SCAN_SHARE - 1)).await;
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::time::Duration;
 
-use cairn_meta_core::{SessionState, Suspects};
+use cairn_meta_core::{GarbageRange, SessionState, Suspects};
 use cairn_types::{BLOCK_SIZE, ErrorCode, Time, WallTime};
 use cairn_wire::data::ChunkSummary;
 use cairn_wire::error::WireError;
@@ -51,9 +51,8 @@ struct Kind {
 }
 
 impl Kind {
-    fn settle(&mut self, copies: &BTreeMap<u32, usize>) {
-        let garbage = std::mem::take(&mut self.suspects).into_garbage();
-        let bytes = garbage.map(|range| {
+    fn settle(&mut self, unnamed: Vec<GarbageRange>, copies: &BTreeMap<u32, usize>) {
+        let bytes = unnamed.into_iter().map(|range| {
             let copies = copies.get(&range.pg).copied().unwrap_or(1);
             u64::from(range.blocks) * BLOCK_SIZE as u64 * copies as u64
         });
@@ -143,9 +142,10 @@ impl Collector {
             },
         )
         .await?;
-        (left.suspects, recent.suspects) = both;
-        left.settle(copies);
-        recent.settle(copies);
+        for (kind, suspects) in [(left, both.0), (recent, both.1)] {
+            let unnamed = self.strike_elsewhere(suspects.into_garbage().collect(), false).await?;
+            kind.settle(unnamed, copies);
+        }
         Ok(())
     }
 

@@ -107,6 +107,7 @@ opcodes! {
     FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;
     AboveTx = 0x0483, meta::AboveTxRequest => meta::AboveTxResponse;
+    StrikeNamed = 0x0484, meta::StrikeNamedRequest => meta::StrikeNamedResponse;
 
     Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
     Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;

@@ -38,8 +38,7 @@ enum Verb {
         /// Layout of its root directory; without it r3, or as many copies as the cluster is set to
         #[arg(short, long)]
         layout: Option<String>,
-        /// Meta partitions that it is made of, at most 4096, spread over the meta nodes; it keeps that number. What killed writers leave
-        /// behind in a volume of several is not freed yet
+        /// Meta partitions that it is made of, at most 4096, spread over the meta nodes; it keeps that number
         #[arg(long, value_name = "COUNT", default_value_t = 1)]
         partitions: u32,
     },

@@ -65,7 +65,7 @@ impl Peers {
     }
 
     /// The partition that has an inode, as far as the map is known.
-    pub(super) fn owner(&self, volume: VolumeId, inode: u64) -> Result<PartitionId, WireError> {
+    pub(crate) fn owner(&self, volume: VolumeId, inode: u64) -> Result<PartitionId, WireError> {
         let mut known = self.known.lock();
         known.follow(&self.common.map.read(), &self.client);
         let range = known.ranges.range(..=(volume, inode)).next_back();
@@ -77,7 +77,7 @@ impl Peers {
     }
 
     /// All partitions of a volume.
-    pub(super) fn partitions(&self, volume: VolumeId) -> Vec<PartitionId> {
+    pub(crate) fn partitions(&self, volume: VolumeId) -> Vec<PartitionId> {
         let mut known = self.known.lock();
         known.follow(&self.common.map.read(), &self.client);
         let of_volume = known.ranges.range((volume, 0)..=(volume, u64::MAX));
@@ -92,15 +92,28 @@ impl Peers {
         request: &impl Message,
         deadline: Duration,
     ) -> Result<A, WireError> {
-        let leader = {
-            let mut known = self.known.lock();
-            known.follow(&self.common.map.read(), &self.client);
-            known.leaders.get(&to).cloned()
-        };
-        let Some(leader) = leader else {
-            let text = format!("{to} is not in this node's map; repeat in a moment");
-            return Err(WireError::new(ErrorCode::Unavailable, text));
-        };
+        let leader = self.leader(to)?;
         leader.call(opcode, request, deadline, Repeat::Harmless).await.map_err(|error| error.to_wire())
+    }
+
+    /// Asks for something that takes long: of one at a time.
+    pub(crate) async fn call_long<A: Message + Default>(
+        &self,
+        to: PartitionId,
+        opcode: Opcode,
+        request: &impl Message,
+        deadline: Duration,
+    ) -> Result<A, WireError> {
+        let leader = self.leader(to)?;
+        leader.call(opcode, request, deadline, Repeat::Forbidden).await.map_err(|error| error.to_wire())
+    }
+
+    fn leader(&self, of: PartitionId) -> Result<LeaderClient, WireError> {
+        let mut known = self.known.lock();
+        known.follow(&self.common.map.read(), &self.client);
+        known.leaders.get(&of).cloned().ok_or_else(|| {
+            let text = format!("{of} is not in this node's map; repeat in a moment");
+            WireError::new(ErrorCode::Unavailable, text)
+        })
     }
 }

@@ -43,6 +43,10 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
             Ok(_) => Err(WireError::new(ErrorCode::BadRequest, format!("more than {MANY} operations at once"))),
             Err(error) => Err(error),
         },
+        Opcode::StrikeNamed => match request.decode() {
+            Ok(request) => return partition.state.across.hand_over(Work::Strike(request, reply)),
+            Err(error) => Err(error),
+        },
         Opcode::AskTx => request.decode().map(|request| ask(partition, &request).encode_to_vec()),
         Opcode::AboveTx => request.decode().and_then(|request| above(partition, &request)).map(|a| a.encode_to_vec()),
         _ => Err(WireError::new(ErrorCode::UnknownOperation, "not an operation between servers")),

@@ -7,12 +7,13 @@ use std::time::Duration;
 use cairn_rpc::{LeaderClient, LeaderError, Repeat};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
-use cairn_wire::common::{Credentials, Empty};
+use cairn_wire::common::{Credentials, Empty, Extent};
 use cairn_wire::manager::Partition;
 use cairn_wire::meta::*;
 use prost::Message;
 
-use super::fixture::{Cluster, PARTITION, VOLUME, block_on, eventually, quick};
+use super::fixture::{Cluster, DataNode, PARTITION, PG, VOLUME, block_on, eventually, quick};
+use crate::MetaTimings;
 
 const RANGE: u64 = 1 << 40;
 const COUNT: u32 = 3;
@@ -20,7 +21,11 @@ const CALL: Duration = Duration::from_secs(60);
 
 /// The partitions are [`PARTITION`] and the two behind it.
 fn start(nodes: usize) -> Cluster {
-    let mut cluster = Cluster::prepare(nodes, quick(), |config| config);
+    start_with(nodes, quick())
+}
+
+fn start_with(nodes: usize, timings: MetaTimings) -> Cluster {
+    let mut cluster = Cluster::prepare(nodes, timings, |config| config);
     let first = cluster.map.partitions.remove(0);
     cluster.map.partitions = (0..COUNT)
         .map(|number| Partition {
@@ -95,13 +100,26 @@ impl User {
     }
 
     fn create(&mut self, parent: u64, name: &str) -> Result<u64, ErrorCode> {
-        let name = name.as_bytes().to_vec();
+        self.create_with(parent, name, Vec::new())
+    }
+
+    /// Of the first block of a chunk.
+    fn create_with_blocks(&mut self, parent: u64, name: &str, index: u32) -> Result<u64, ErrorCode> {
+        let extent = Extent { file_offset: 0, length: 4096, pg: PG, index, chunk_offset: 0, flags: 0 };
+        self.create_with(parent, name, vec![extent])
+    }
+
+    fn create_with(&mut self, parent: u64, name: &str, extents: Vec<Extent>) -> Result<u64, ErrorCode> {
+        let (name, written_by) = (name.as_bytes().to_vec(), self.session);
         let make = |header| CreateRequest {
             header,
             parent,
             name: name.clone(),
             mode: 0o100_644,
             exclusive: true,
+            size: extents.len() as u64 * 4096,
+            extents: extents.clone(),
+            written_by,
             ..CreateRequest::default()
         };
         let answer: AttributesResponse = self.mutate(parent, Opcode::Create, make)?;
@@ -313,4 +331,47 @@ fn nothing_is_half_done_when_nodes_end() {
     assert!(left_over(&cluster) == 0);
     let led = |id: u32| cluster.nodes.iter().flatten().any(|node| node.meta.leads().contains_key(&PartitionId(id)));
     assert!((PARTITION..PARTITION + COUNT).all(led));
+}
+
+/// A sealed chunk of so many blocks that nobody appended to for long.
+fn chunk(index: u32, session: u64, blocks: u64) -> cairn_wire::data::ChunkSummary {
+    let length = blocks * 4096;
+    cairn_wire::data::ChunkSummary {
+        index,
+        length,
+        durable_length: length,
+        sealed: true,
+        session,
+        idle_ms: 3_600_000,
+        ..Default::default()
+    }
+}
+
+/// What killed writers left would stay for ever in a volume of several partitions; or bytes of files be freed that another partition
+/// than the one that collects has.
+#[test]
+fn garbage_is_what_no_partition_names() {
+    let data = DataNode::start();
+    let timings = MetaTimings {
+        garbage_period: Duration::from_millis(20),
+        garbage_grace: Duration::from_millis(500),
+        unknown_grace: Duration::from_secs(3000),
+        ..quick()
+    };
+    let mut cluster = start_with(1, timings);
+    cluster.add_pg(&[&data]);
+    let mut user = User::new(&cluster, 9);
+    let elsewhere = user.mkdir(1, "elsewhere", 7).expect("made");
+    user.create_with_blocks(1, "here", 0).expect("created");
+    user.create_with_blocks(elsewhere, "there", 1).expect("created");
+    data.set_chunks((0..4).map(|index| chunk(index, 9, 2)).collect());
+    let passes = || cluster.meta(0).stats().garbage_passes.load(Ordering::SeqCst);
+    let before = passes();
+    eventually("passes", || passes() >= before + 3);
+    assert_eq!(data.freed_ranges(), [], "its writer lives");
+    let request = EndSessionRequest { header: user.header(PARTITION, 0) };
+    user.call::<Empty>(PARTITION, Opcode::EndSession, &request).expect("ended where it was announced");
+    let all_but_named = [(0, 4096, 4096), (1, 4096, 4096), (2, 0, 8192), (3, 0, 8192)];
+    eventually("the rest to be freed", || data.freed_ranges() == all_but_named);
+    assert_eq!(user.create_with_blocks(elsewhere, "late", 2), Err(ErrorCode::SessionEnded), "ended everywhere");
 }
