@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `drive.rs` | the partition of the request: has others prepare, decides, releases what it gives up |
 //! | `finish.rs` | the same: has the others do their part of what was decided |
+//! | `reclaim.rs` | the partition of a removed directory: what is in it and elsewhere goes |
 //! | `resolve.rs` | a participant: asks what became of operations that have something locked for long |
 //! | `serve.rs` | answers to other leaders |
 //! | `wait.rs` | requests that meet a lock wait for its end |
@@ -18,6 +19,7 @@ mod drive;
 mod finish;
 mod peers;
 mod place;
+mod reclaim;
 mod resolve;
 mod serve;
 mod wait;
@@ -37,6 +39,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::config::MetaTimings;
 use crate::garbage;
 use crate::partition::Partition;
 pub(crate) use peers::Peers;
@@ -169,7 +172,7 @@ impl Across {
 }
 
 /// Carries out what is handed over, finishes what was decided and resolves what is left over, until the task is ended.
-pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, tick: Duration) {
+pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, timings: MetaTimings) {
     if !partition.state.across.several {
         return;
     }
@@ -178,7 +181,8 @@ pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, tick: Dura
     tokio::join!(
         work_off(inbox, &partition, &peers),
         finish::run(&partition, &peers),
-        resolve::run(&partition, &peers, tick),
+        reclaim::run(&partition, &peers, timings.reclaim_idle),
+        resolve::run(&partition, &peers, timings.lease_tick),
         place::run(&partition, &peers),
     );
 }

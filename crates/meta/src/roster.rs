@@ -188,7 +188,7 @@ impl Roster {
         list.put(PartitionEntry { begun: true, ..entry })?;
         let partition = Arc::new(Partition { state, handle });
         let duties = duties::run(partition.clone(), self.client.clone(), self.peers.clone(), self.timings.clone());
-        let across = across::run(partition.clone(), self.peers.clone(), self.timings.lease_tick);
+        let across = across::run(partition.clone(), self.peers.clone(), self.timings.clone());
         let task = async { tokio::join!(duties, across) };
         self.duties.lock().insert(id, self.runtime.spawn(task).abort_handle());
         self.open.write().insert(id, partition);

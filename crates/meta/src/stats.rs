@@ -42,6 +42,10 @@ pub struct MetaStats {
     pub(crate) defragmented_extents: AtomicU64,
     pub(crate) defragmentation_kept: AtomicU64,
     pub(crate) volatile_cut: AtomicU64,
+    /// Operations across partitions that were decided here, attempts that were begun anew, locks that were left over and resolved.
+    pub(crate) across_decided: AtomicU64,
+    pub(crate) across_again: AtomicU64,
+    pub(crate) across_resolved: AtomicU64,
 }
 
 impl Default for MetaStats {
@@ -71,6 +75,9 @@ impl Default for MetaStats {
             defragmented_extents: AtomicU64::new(0),
             defragmentation_kept: AtomicU64::new(0),
             volatile_cut: AtomicU64::new(0),
+            across_decided: AtomicU64::new(0),
+            across_again: AtomicU64::new(0),
+            across_resolved: AtomicU64::new(0),
         }
     }
 }

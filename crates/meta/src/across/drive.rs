@@ -53,14 +53,14 @@ pub(super) async fn drive(partition: Arc<Partition>, peers: Arc<Peers>, mutation
     }
 }
 
-struct Driver<'a> {
-    partition: &'a Arc<Partition>,
-    peers: &'a Arc<Peers>,
-    received: Instant,
+pub(super) struct Driver<'a> {
+    pub(super) partition: &'a Arc<Partition>,
+    pub(super) peers: &'a Arc<Peers>,
+    pub(super) received: Instant,
 }
 
 impl Driver<'_> {
-    async fn run(&self, data: Bytes) -> Result<Bytes, WireError> {
+    pub(super) async fn run(&self, data: Bytes) -> Result<Bytes, WireError> {
         let (opcode, _) = split(&data).expect("it was looked at before it came here");
         let across = &self.partition.state.across;
         let mut ends = across.unlocked.subscribe();
@@ -69,6 +69,9 @@ impl Driver<'_> {
             ends.mark_unchanged();
             let attempt = self.attempt(opcode, &data).await;
             let left = PATIENCE.saturating_sub(self.received.elapsed());
+            if !matches!(attempt, Attempt::Answered(_)) {
+                count(&self.partition.state.common.stats.across_again);
+            }
             match attempt {
                 Attempt::Answered(outcome) => return outcome,
                 _ if left.is_zero() => {
@@ -258,6 +261,9 @@ impl Driver<'_> {
         }
         across.end(tx);
         across.decided.notify_one();
+        if outcome.is_ok() {
+            count(&self.partition.state.common.stats.across_decided);
+        }
         self.judge(opcode, message, participants, outcome)
     }
 

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::serve::MANY;
 use super::{CALL, Peers, drive};
 use crate::partition::Partition;
+use crate::stats::count;
 
 /// A lock is asked about after it was seen for so long. Most end by themselves, after some milliseconds.
 const AGE: Duration = Duration::from_secs(1);
@@ -72,7 +73,10 @@ async fn resolve(partition: Arc<Partition>, peers: Arc<Peers>, decider: Partitio
         };
         let finish = TxFinish { tx: Some(tx.wire()), effects, lock: *lock };
         match partition.propose_own(Opcode::TxFinish, &finish).await {
-            Ok(()) => tracing::debug!(partition = %state.id, ?tx, "a lock that was left over is ended"),
+            Ok(()) => {
+                count(&state.common.stats.across_resolved);
+                tracing::debug!(partition = %state.id, ?tx, "a lock that was left over is ended");
+            }
             Err(error) => {
                 tracing::debug!(partition = %state.id, ?tx, %error, "a lock could not be ended; will be repeated");
             }

@@ -144,6 +144,12 @@ impl User {
         self.mutate::<RemovedResponse, _>(parent, Opcode::Rmdir, make).map(|_| ())
     }
 
+    fn remove_tree(&mut self, parent: u64, name: &str) -> Result<(), ErrorCode> {
+        let name = name.as_bytes().to_vec();
+        let make = |header| RemoveTreeRequest { header, parent, name: name.clone() };
+        self.mutate::<Empty, _>(parent, Opcode::RemoveTree, make).map(|_| ())
+    }
+
     fn rename(&mut self, from: (u64, &str), to: (u64, &str), flags: u32) -> Result<(), ErrorCode> {
         let (name, new_name) = (from.1.as_bytes().to_vec(), to.1.as_bytes().to_vec());
         let make = |header| RenameRequest {
@@ -281,12 +287,13 @@ fn wander(user: &mut User, seed: u64, directories: &[u64], done: &AtomicU64, end
         let from = directories[draw(directories.len() as u64) as usize];
         let to = directories[draw(directories.len() as u64) as usize];
         let (one, other) = (name(draw(6)), name(draw(6)));
-        let outcome = match draw(9) {
+        let outcome = match draw(10) {
             0 => user.create(from, &one).map(|_| ()),
             1 => user.mkdir(from, &one, PARTITION + draw(COUNT.into()) as u32).map(|_| ()),
             2 => user.unlink(from, &one),
             3 => user.rmdir(from, &one),
             4 => user.rename((from, &one), (to, &other), 2),
+            9 => user.remove_tree(from, &one),
             5 => user.list(from).first().map_or(Ok(()), |(_, inode)| user.link(*inode, to, &other)),
             _ => user.rename((from, &one), (to, &other), 0),
         };
@@ -331,6 +338,27 @@ fn nothing_is_half_done_when_nodes_end() {
     assert!(left_over(&cluster) == 0);
     let led = |id: u32| cluster.nodes.iter().flatten().any(|node| node.meta.leads().contains_key(&PartitionId(id)));
     assert!((PARTITION..PARTITION + COUNT).all(led));
+}
+
+/// What is below a removed directory in other partitions would stay for ever, with all its space.
+#[test]
+fn a_removed_tree_goes_everywhere() {
+    let cluster = start(1);
+    let mut user = User::new(&cluster, 9);
+    for round in 0..3 {
+        let mut parent = user.mkdir(1, "top", PARTITION + round).expect("made");
+        for depth in 0..12 {
+            for name in ["a", "b", "c"] {
+                user.create(parent, name).expect("created");
+            }
+            let beside = user.mkdir(parent, "beside", PARTITION + (depth + round + 1) % COUNT).expect("made");
+            user.create(beside, "f").expect("created");
+            parent = user.mkdir(parent, "deeper", PARTITION + (depth + round) % COUNT).expect("made");
+        }
+        user.remove_tree(1, "top").expect("removed");
+        assert_eq!(user.lookup(1, "top"), Err(ErrorCode::NotFound));
+    }
+    assert_eq!(check(&cluster, &user).len(), 1);
 }
 
 /// A sealed chunk of so many blocks that nobody appended to for long.
