@@ -115,12 +115,19 @@ pub(super) fn quick() -> MetaTimings {
         reclaim_idle: Duration::from_millis(5),
         free_grace: Duration::from_millis(30),
         free_page: 16,
-        free_deadline: Duration::from_secs(2),
+        // As long as anything may take: what is asked a second time for want of an answer is counted by some tests.
+        free_deadline: PATIENCE,
+        list_deadline: PATIENCE,
         free_retry_min: Duration::from_millis(20),
         free_retry_max: Duration::from_millis(100),
         open_retry: Duration::from_millis(50),
         ..MetaTimings::default()
     }
+}
+
+/// A server that has patience with clients that get no processor.
+fn server_config() -> ServerConfig {
+    ServerConfig { threads: 1, hello_timeout: CALL, ..ServerConfig::default() }
 }
 
 pub(super) fn node_id(number: usize) -> NodeId {
@@ -142,9 +149,10 @@ impl Cluster {
 
     /// Nothing runs yet.
     pub(super) fn prepare(count: usize, timings: MetaTimings, host_config: fn(HostConfig) -> HostConfig) -> Self {
-        let client = Client::with_threads(1, ClientConfig::default(), Identity::client()).expect("threads");
+        let patient = || ClientConfig { connect_timeout: CALL, ..ClientConfig::default() };
+        let client = Client::with_threads(1, patient(), Identity::client()).expect("threads");
         let identity = Identity::new(CLUSTER, PeerKind::Server, node_id(0));
-        let server_client = Client::with_threads(1, ClientConfig::default(), identity).expect("threads");
+        let server_client = Client::with_threads(1, patient(), identity).expect("threads");
         let volume =
             Volume { id: VOLUME, name: "v".into(), layout: Layout::replicated(3).to_bits(), ..Volume::default() };
         let partition = Partition {
@@ -184,8 +192,10 @@ impl Cluster {
     fn try_run(&mut self, number: usize) -> Result<(), MetaError> {
         let node = node_id(number);
         let uuid = DiskUuid([node.get() as u8; 16]);
+        // Where others might take over they get a moment more to be heard.
+        let tick = Duration::from_millis(if self.dirs.len() > 1 { 30 } else { 10 });
         let config = HostConfig {
-            tick: Duration::from_millis(10),
+            tick,
             lease_margin: Duration::from_millis(10),
             segment_bytes: 1 << 20,
             ..HostConfig::new(node, uuid)
@@ -200,9 +210,8 @@ impl Cluster {
         let config = MetaConfig { timings: self.timings.clone(), ..MetaConfig::new(uuid) };
         let meta = MetaServer::start(config, node, disk, host.clone(), self.server_client.clone(), clock)?;
         let identity = Identity::new(CLUSTER, PeerKind::Server, node);
-        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
         let listen = "127.0.0.1:0".parse().expect("an address");
-        let server = Server::bind(listen, config, identity, meta.clone()).expect("a free port");
+        let server = Server::bind(listen, server_config(), identity, meta.clone()).expect("a free port");
         self.addresses[number] = server.local_addr().to_string();
         self.nodes[number] = Some(Running { meta, server, host });
         Ok(())
@@ -511,9 +520,9 @@ impl DataNode {
     pub(super) fn start() -> Self {
         let desk = Arc::new(DataDesk::default());
         let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(99));
-        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
         let listen = "127.0.0.1:0".parse().expect("an address");
-        let server = Server::bind(listen, config, identity, Arc::new(DataService(desk.clone()))).expect("a free port");
+        let service = Arc::new(DataService(desk.clone()));
+        let server = Server::bind(listen, server_config(), identity, service).expect("a free port");
         Self { address: server.local_addr().to_string(), desk, _server: server }
     }
 
@@ -565,13 +574,14 @@ impl DataNode {
         self.desk.lists.load(Ordering::SeqCst)
     }
 
-    /// Ranges that were freed: index, offset, length.
+    /// Ranges that were freed, each once: index, offset, length. What is listed on goes on to be freed.
     pub(super) fn freed_ranges(&self) -> Vec<(u32, u64, u64)> {
         let freed = self.desk.freed.lock();
         let ranges =
             freed.iter().flat_map(|item| item.ranges.iter().map(|range| (item.index, range.offset, range.length)));
         let mut all: Vec<_> = ranges.collect();
         all.sort_unstable();
+        all.dedup();
         all
     }
 

@@ -3,32 +3,43 @@
 use cairn_raft_host::MemberChange;
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
 use cairn_wire::meta::{AttributesResponse, LookupRequest};
 
-use super::fixture::{Cluster, eventually, node_id, quick};
+use super::fixture::{Cluster, PARTITION, eventually, node_id, quick};
 
 /// A client would search for the leader blindly, or a follower would answer from old state.
 #[test]
 fn followers_name_the_leader() {
     let cluster = Cluster::start(3);
-    let leader = cluster.leader();
     let mut caller = cluster.caller(9);
     caller.create("a").expect("created");
     let request = LookupRequest { header: Some(caller.read_header()), parent: 1, name: b"a".to_vec() };
     let mutation = caller.create_request("b");
-    for follower in (0..3).filter(|number| *number != leader) {
-        eventually("a hint", || {
-            let at = cluster.address(follower);
-            let read = caller.call_at::<AttributesResponse>(at, Opcode::Lookup.code(), &request).expect_err("refused");
-            let write =
-                caller.call_at::<AttributesResponse>(at, Opcode::Create.code(), &mutation).expect_err("refused");
+    let id = PartitionId(PARTITION);
+    let term_at = |number: usize| cluster.meta(number).partitions().read()[&id].handle.status().core.term;
+    let hint = |follower: usize, term: u64, answer: Result<AttributesResponse, WireError>| match answer {
+        Ok(_) => {
+            // Another one may begin to lead at any time.
+            eventually("the term of who answers", || term_at(follower) > term);
+            None
+        }
+        Err(error) => {
             // A member that has not opened the partition yet is not available.
-            let refused = [ErrorCode::NotLeader, ErrorCode::Unavailable];
-            assert!(refused.contains(&read.code) && refused.contains(&write.code), "{read} {write}");
-            read.leader_hint.as_deref() == Some(cluster.address(leader))
-                && write.leader_hint.as_deref() == Some(cluster.address(leader))
-        });
-    }
+            assert!(matches!(error.code, ErrorCode::NotLeader | ErrorCode::Unavailable), "{error}");
+            error.leader_hint
+        }
+    };
+    eventually("hints of those who follow", || {
+        let leader = cluster.leader();
+        let Some(term) = cluster.meta(leader).leads().get(&id).copied() else { return false };
+        (0..3).filter(|number| *number != leader).all(|follower| {
+            let at = cluster.address(follower);
+            let read = hint(follower, term, caller.call_at(at, Opcode::Lookup.code(), &request));
+            let write = hint(follower, term, caller.call_at(at, Opcode::Create.code(), &mutation));
+            [read, write].iter().all(|hint| hint.as_deref() == Some(cluster.address(leader)))
+        })
+    });
 }
 
 /// A request repeated at the new leader would be executed twice, or what was acknowledged would be lost.
@@ -107,6 +118,7 @@ fn a_member_is_replaced_and_may_come_back() {
     let change = |cluster: &Cluster, what: &str, changes: Vec<MemberChange>| {
         // Refused until the one before is finished and the new member has caught up.
         eventually(what, || {
+            let leader = cluster.leader();
             let handle = cluster.meta(leader).partitions().read().get(&id).expect("open").handle.clone();
             handle.change_members(changes.clone()).is_ok()
         });

@@ -11,7 +11,7 @@ use super::fixture::{Caller, Cluster, DataNode, eventually, quick};
 use crate::MetaTimings;
 
 /// A lease that no pause of a busy machine outlasts.
-const LONG_LEASE_MS: u64 = 4000;
+const LONG_LEASE_MS: u64 = 8000;
 
 fn open(caller: &Caller, inode: u64, acknowledged: u64) -> OpenResponse {
     let header = Some(caller.read_header());
@@ -92,7 +92,7 @@ fn an_unlinked_file_lives_until_its_readers_acknowledge() {
 /// A reader that died would keep every file that is unlinked, or sessions without Open would be waited for.
 #[test]
 fn silent_readers_and_sessions_without_open_are_not_waited_for() {
-    let (cluster, data) = cluster(1, 900);
+    let (cluster, data) = cluster(1, LONG_LEASE_MS);
     let (mut writer, reader) = (cluster.caller(1), cluster.caller(2));
     let first = writer.create_with_chunks("f", 1);
     open(&reader, first, 0);
@@ -113,7 +113,7 @@ fn silent_readers_and_sessions_without_open_are_not_waited_for() {
 /// A new leader, who knows no reader, would reclaim what readers have open.
 #[test]
 fn a_new_leader_waits_for_readers_to_say_what_they_acknowledged() {
-    let (mut cluster, data) = cluster(3, 1500);
+    let (mut cluster, data) = cluster(3, LONG_LEASE_MS);
     let (mut writer, reader) = (cluster.caller(1), cluster.caller(2));
     let inode = writer.create_with_chunks("f", 1);
     let opened = open(&reader, inode, 0);
@@ -123,7 +123,7 @@ fn a_new_leader_waits_for_readers_to_say_what_they_acknowledged() {
     cluster.leader();
     let started = std::time::Instant::now();
     assert_eq!(keep_alive(&reader, opened.index).unlinked, [inode], "the new leader knows what died");
-    while started.elapsed() < Duration::from_millis(2500) {
+    while started.elapsed() < Duration::from_millis(LONG_LEASE_MS + LONG_LEASE_MS / 10) {
         keep_alive(&reader, opened.index);
         assert_eq!(extents(&reader, inode), Ok(1));
         std::thread::sleep(Duration::from_millis(100));
