@@ -19,6 +19,8 @@ use crate::{
 };
 
 pub(super) const GROUP: GroupId = GroupId(7);
+/// Longer than anything takes on any machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What became of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,13 +251,13 @@ impl Node {
     pub fn add(&self, number: u64) -> Option<Fate> {
         let (sender, receiver) = std::sync::mpsc::channel();
         self.handle.propose(number.to_le_bytes().to_vec(), sender).ok()?;
-        Some(receiver.recv_timeout(Duration::from_secs(60)).expect("every proposal has a fate"))
+        Some(receiver.recv_timeout(PATIENCE).expect("every proposal has a fate"))
     }
 }
 
 /// Waits for something that must come, however slow the machine is.
 pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     while !ready() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cairn_raft::{Mark, Shut, Teller};
 use cairn_types::NodeId;
 
-use super::fixture::{Fate, GROUP, Node, Switch, config, start, wait_for};
+use super::fixture::{Fate, GROUP, Node, PATIENCE, Switch, config, start, wait_for};
 use crate::{GroupMarks, HostConfig, MemberChange, Role};
 
 fn copy(from: &Path, to: &Path) {
@@ -107,7 +107,7 @@ fn the_only_member_hears_its_witness_first() {
     assert!(!node.handle.leads());
     let (sender, answer) = std::sync::mpsc::channel();
     node._host.accept_loss(GROUP, Box::new(move |result| sender.send(result).unwrap()));
-    assert_eq!(answer.recv_timeout(std::time::Duration::from_secs(60)), Ok(Ok(())));
+    assert_eq!(answer.recv_timeout(PATIENCE), Ok(Ok(())));
     wait_for("it leads although it is older", || node.handle.leads());
     drop(node);
     node = start(dir.path(), &Arc::default(), patient(), &[1], 0);
@@ -142,7 +142,7 @@ fn what_was_accepted_is_known_after_a_new_start() {
     wait_for("it is older", || matches!(node.handle.status().core.shut, Some(Shut::Older { .. })));
     let (sender, answer) = std::sync::mpsc::channel();
     node._host.accept_loss(GROUP, Box::new(move |result| sender.send(result).unwrap()));
-    assert_eq!(answer.recv_timeout(std::time::Duration::from_secs(60)), Ok(Ok(())));
+    assert_eq!(answer.recv_timeout(PATIENCE), Ok(Ok(())));
     drop(node);
     for start in 0..2 {
         let (again, _, forgot) = lead_alone(dir.path());

@@ -9,7 +9,7 @@ use cairn_wire::Opcode;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::raft::{GroupMembersRequest, GroupMembersResponse};
 
-use super::fixture::{Adder, Fate, GROUP, Sum, config, wait_for};
+use super::fixture::{Adder, Fate, GROUP, PATIENCE, Sum, config, wait_for};
 use crate::{HostConfig, MemberChange, RaftHost, RaftService, RpcTransport};
 
 struct Member {
@@ -32,11 +32,16 @@ fn member(dir: &std::path::Path, settings: HostConfig) -> Member {
     Member { host, transport, server }
 }
 
+/// Of two members the first one leads on, however long it does not get the processor.
+fn calm(node: u32) -> HostConfig {
+    HostConfig { tick: std::time::Duration::from_millis(300), ..config(node) }
+}
+
 /// Messages, entries up to the largest and checkpoints must get through the product's own network.
 #[test]
 fn a_member_joins_over_the_network() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let members: Vec<Member> = dirs.iter().zip(1..).map(|(dir, id)| member(dir.path(), config(id))).collect();
+    let members: Vec<Member> = dirs.iter().zip(1..).map(|(dir, id)| member(dir.path(), calm(id))).collect();
     for (at, other) in [(0, 1), (1, 0)] {
         let address = members[other].server.local_addr().to_string();
         members[at].transport.set_address(NodeId(other as u32 + 1), address);
@@ -80,7 +85,7 @@ fn a_change_decided_on_other_members_has_no_effect() {
     let client = Client::with_threads(1, ClientConfig::default(), identity).unwrap();
     let address = one.server.local_addr().to_string();
     let ask = |request: &GroupMembersRequest| -> Result<GroupMembersResponse, ErrorCode> {
-        let options = CallOptions::new(std::time::Duration::from_secs(10));
+        let options = CallOptions::new(PATIENCE);
         let (sender, receiver) = std::sync::mpsc::channel();
         let then = move |result| sender.send(result).unwrap();
         client.peer(&address).call_then(Opcode::GroupMembers.code(), request, (), options, then);
