@@ -42,7 +42,7 @@ const LARGE: u16 = 0x7007;
 const PANIC: u16 = 0x7008;
 
 const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(120);
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Note {
@@ -121,8 +121,17 @@ fn serve_with(config: ServerConfig) -> (Server, Arc<Told>) {
     (server, told)
 }
 
+/// Cuts nobody off because the machine is busy.
 fn config() -> ServerConfig {
-    ServerConfig { threads: 2, ..ServerConfig::default() }
+    ServerConfig {
+        threads: 2,
+        hello_timeout: LONG,
+        frame_timeout: LONG,
+        payload_stall: LONG,
+        payload_stall_contended: LONG,
+        write_timeout: LONG,
+        ..ServerConfig::default()
+    }
 }
 
 fn serve() -> (Server, Arc<Told>) {
@@ -133,8 +142,13 @@ fn client_with(config: ClientConfig) -> Client {
     Client::with_threads(1, config, Identity::client()).expect("threads")
 }
 
+/// Gives no connection up because the machine is busy.
+fn patient() -> ClientConfig {
+    ClientConfig { connect_timeout: LONG, frame_timeout: LONG, write_timeout: LONG, ..ClientConfig::default() }
+}
+
 fn client() -> Client {
-    client_with(ClientConfig::default())
+    client_with(patient())
 }
 
 /// Runs a future on a runtime without drivers: calls must not need more.

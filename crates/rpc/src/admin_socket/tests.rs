@@ -24,7 +24,7 @@ impl Service for Manager {
     }
 }
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 struct Setup {
     dir: tempfile::TempDir,
@@ -44,7 +44,8 @@ fn setup() -> Setup {
 
 fn client(cluster: ClusterId) -> Client {
     let identity = Identity::new(cluster, PeerKind::Server, NodeId(2));
-    Client::with_threads(1, ClientConfig::default(), identity).expect("a client")
+    let config = ClientConfig { connect_timeout: DEADLINE, ..ClientConfig::default() };
+    Client::with_threads(1, config, identity).expect("a client")
 }
 
 fn own_uid() -> u32 {

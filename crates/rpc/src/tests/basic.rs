@@ -180,7 +180,7 @@ fn client_on_the_callers_runtime() {
             tokio::runtime::Builder::new_current_thread()
         };
         builder.enable_all().build().unwrap().block_on(async {
-            let client = Client::new(ClientConfig::default(), Identity::client());
+            let client = Client::new(patient(), Identity::client());
             let calls: Vec<_> = (0..50).map(|n| client.call(&addr, ECHO, &note(n), (), long())).collect();
             for (n, call) in calls.into_iter().enumerate() {
                 assert_eq!(number_of(&call.await.unwrap()), n as u64);

@@ -14,6 +14,24 @@ fn is_unknown_deadline(error: &CallError) -> bool {
     matches!(error, CallError::Unknown { cause: Unknown::Deadline, .. })
 }
 
+/// Makes a call that the service holds beyond its deadline, and tells that. A machine that does not get to send it in time gets a longer
+/// one: what was not sent was not done.
+fn expired_at_the_service(peer: &crate::Peer, told: &Told, number: u64) -> Duration {
+    let mut deadline = Duration::from_millis(40);
+    loop {
+        let start = Instant::now();
+        let error = wait(peer.call(HOLD, &note(number), (), CallOptions::new(deadline))).unwrap_err();
+        assert!(start.elapsed() >= deadline);
+        if is_unknown_deadline(&error) {
+            until(|| told.held() == 1);
+            return deadline;
+        }
+        assert!(matches!(error, CallError::NotSent { cause: NotSent::Deadline, .. }), "{error}");
+        deadline *= 2;
+        assert!(deadline < LONG, "it is never sent");
+    }
+}
+
 /// A call without answer must end by its deadline, with "unknown", and its late answer must not reach another call.
 #[test]
 fn deadlines() {
@@ -21,11 +39,7 @@ fn deadlines() {
     let client = client();
     let peer = client.peer(&addr(&server));
     wait(peer.call(ECHO, &note(0), (), long())).unwrap();
-    let start = Instant::now();
-    let short = CallOptions::new(Duration::from_millis(80));
-    let error = wait(peer.call(HOLD, &note(1), (), short)).unwrap_err();
-    assert!(is_unknown_deadline(&error), "{error}");
-    assert!(start.elapsed() >= Duration::from_millis(80));
+    expired_at_the_service(&peer, &told, 1);
     let late = told.held.lock().pop().unwrap().1;
     let next = peer.call(HOLD, &note(2), (), long());
     until(|| told.held() == 1);
@@ -45,7 +59,10 @@ fn an_earlier_deadline_is_not_held_up_by_a_later_one() {
     let far = peer.call(HOLD, &note(1), (), long());
     let near = peer.call(HOLD, &note(2), (), CallOptions::new(Duration::from_millis(50)));
     let start = Instant::now();
-    assert!(is_unknown_deadline(&wait(near).unwrap_err()));
+    let error = wait(near).unwrap_err();
+    // Not sent in time, on a busy machine.
+    let unsent = matches!(error, CallError::NotSent { cause: NotSent::Deadline, .. });
+    assert!(unsent || is_unknown_deadline(&error), "{error}");
     assert!(start.elapsed() < LONG / 2);
     drop(far);
 }
@@ -54,7 +71,7 @@ fn an_earlier_deadline_is_not_held_up_by_a_later_one() {
 #[test]
 fn cancellation() {
     let (server, told) = serve();
-    let client = client_with(ClientConfig { in_flight_max: 4, ..ClientConfig::default() });
+    let client = client_with(ClientConfig { in_flight_max: 4, ..patient() });
     let peer = client.peer(&addr(&server));
     for round in 0..50u64 {
         let calls: Vec<_> = (0..4).map(|n| peer.call(HOLD, &note(n), (), long())).collect();
@@ -76,7 +93,7 @@ fn client_pool_in_use(client: &Client) -> usize {
 #[test]
 fn calls_in_flight_are_bounded_at_the_client() {
     let (server, told) = serve();
-    let client = client_with(ClientConfig { in_flight_max: 8, queue_max: 10, ..ClientConfig::default() });
+    let client = client_with(ClientConfig { in_flight_max: 8, queue_max: 10, ..patient() });
     let peer = client.peer(&addr(&server));
     wait(peer.call(ECHO, &note(0), (), long())).unwrap();
     let mut calls: Vec<_> = (0..30).map(|n| Box::pin(peer.call(HOLD, &note(n), (), long()))).collect();
@@ -89,6 +106,7 @@ fn calls_in_flight_are_bounded_at_the_client() {
     }
     let mut answered = Vec::new();
     while answered.len() < 18 {
+        until(|| told.held() > 0);
         let held: Vec<_> = told.held.lock().drain(..).collect();
         for (n, reply) in held {
             answered.push(n);
@@ -105,7 +123,7 @@ fn calls_in_flight_are_bounded_at_the_client() {
 #[test]
 fn a_call_that_expires_in_the_queue_is_not_sent() {
     let (server, told) = serve();
-    let client = client_with(ClientConfig { in_flight_max: 1, ..ClientConfig::default() });
+    let client = client_with(ClientConfig { in_flight_max: 1, ..patient() });
     let peer = client.peer(&addr(&server));
     let first = peer.call(HOLD, &note(1), (), long());
     until(|| told.held() == 1);
@@ -123,17 +141,27 @@ fn a_call_that_expires_in_the_queue_is_not_sent() {
 #[test]
 fn places_of_calls_that_were_given_up_are_used() {
     let (server, told) = serve();
-    let client = client_with(ClientConfig { in_flight_max: 1, ..ClientConfig::default() });
+    let client = client_with(ClientConfig { in_flight_max: 1, ..patient() });
     let peer = client.peer(&addr(&server));
     let dropped = peer.call(HOLD, &note(1), (), long());
     let next = peer.call(ECHO, &note(2), (), long());
     until(|| told.held() == 1);
     drop(dropped);
     assert_eq!(number_of(&wait(next).unwrap()), 2);
-    let expires = peer.call(HOLD, &note(3), (), CallOptions::new(Duration::from_millis(40)));
-    let next = peer.call(ECHO, &note(4), (), long());
-    assert_eq!(number_of(&wait(next).unwrap()), 4);
-    assert!(is_unknown_deadline(&wait(expires).unwrap_err()));
+    told.held.lock().clear();
+    let mut deadline = Duration::from_millis(40);
+    loop {
+        let expires = peer.call(HOLD, &note(3), (), CallOptions::new(deadline));
+        let next = peer.call(ECHO, &note(4), (), long());
+        assert_eq!(number_of(&wait(next).unwrap()), 4);
+        let error = wait(expires).unwrap_err();
+        if is_unknown_deadline(&error) {
+            break;
+        }
+        // A busy machine did not get to send it in time: it had the place all the same.
+        assert!(matches!(error, CallError::NotSent { cause: NotSent::Deadline, .. }), "{error}");
+        deadline *= 2;
+    }
 }
 
 /// A server must stop reading from a peer with too many requests unanswered, and go on when they are answered.
@@ -199,8 +227,7 @@ fn a_peer_that_does_not_read() {
 /// Answers that come all at once to a peer that does not read must hit a hard bound.
 #[test]
 fn held_answers_to_a_peer_that_does_not_read() {
-    let config =
-        ServerConfig { out_queue_hard: 8 << 20, hello_timeout: LONG * 10, write_timeout: LONG * 10, ..config() };
+    let config = ServerConfig { out_queue_hard: 8 << 20, write_timeout: LONG * 10, ..config() };
     let (server, told) = serve_with(config);
     let asks = NoReader::new(&server, 200, HOLD, 1);
     until(|| told.held() == 200);
@@ -234,7 +261,7 @@ fn too_many_connections() {
 fn the_clients_pool_is_a_bound() {
     let (server, _) = serve();
     let pool = BufPool::new(10 << 20);
-    let client = client_with(ClientConfig { pool: pool.clone(), ..ClientConfig::default() });
+    let client = client_with(ClientConfig { pool: pool.clone(), ..patient() });
     let peer = client.peer(&addr(&server));
     let calls: Vec<_> = (0..20).map(|_| peer.call(PAYLOAD, &note(4 << 20), (), long().bulk())).collect();
     until(|| pool.in_use() == 8 << 20);
@@ -251,7 +278,7 @@ fn the_clients_pool_is_a_bound() {
 fn oneway_messages_are_dropped_when_too_many_wait() {
     // Accepts in the kernel, but nobody says hello.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = client_with(ClientConfig { oneway_max: 1 << 20, ..ClientConfig::default() });
+    let client = client_with(ClientConfig { oneway_max: 1 << 20, ..patient() });
     let peer = client.peer(&deaf.local_addr().unwrap().to_string());
     let large = Note { number: 1, body: vec![0; 100_000] };
     let sent = (0..100).map(|_| peer.send(ECHO, &large, ())).filter(Result::is_ok).count();

@@ -18,7 +18,7 @@ fn outcome_thread(peer: &crate::Peer, options: CallOptions) -> String {
 /// Each answer would take a hop to another thread.
 #[test]
 fn answers_come_to_the_runtime_of_the_asker() {
-    let (server, _) = serve_with(ServerConfig { threads: 1, ..ServerConfig::default() });
+    let (server, _) = serve_with(ServerConfig { threads: 1, ..config() });
     let (mut handles, mut stops) = (Vec::new(), Vec::new());
     for number in 0..3 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -28,7 +28,7 @@ fn answers_come_to_the_runtime_of_the_asker() {
         let thread = std::thread::Builder::new().name(format!("lane-{number}"));
         let _runs_until_stopped = thread.spawn(move || runtime.block_on(stopped)).unwrap();
     }
-    let client = Client::with_runtimes(&handles, ClientConfig::default(), Identity::client());
+    let client = Client::with_runtimes(&handles, patient(), Identity::client());
     let peer = client.peer(&addr(&server));
     std::thread::scope(|scope| {
         for number in 0..3 {

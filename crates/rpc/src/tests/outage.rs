@@ -24,7 +24,8 @@ fn serve_at(addr: std::net::SocketAddr) -> (Server, Arc<Told>) {
 /// Calls that were under way when a server died must end as "unknown", and the next ones reach its successor.
 #[test]
 fn reconnects_after_a_restart() {
-    let (server, told) = serve();
+    // An address of its own: others must not get the port while the server is away.
+    let (server, told) = serve_at("127.77.0.1:0".parse().unwrap());
     let client = client();
     let listen = server.local_addr();
     let peer = client.peer(&listen.to_string());
@@ -50,8 +51,9 @@ fn reconnects_after_a_restart() {
 /// What cannot be sent must say so at once, so that the caller can go elsewhere.
 #[test]
 fn an_address_where_nobody_listens() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = ClientConfig { backoff_min: LONG, backoff_max: LONG, ..ClientConfig::default() };
+    // An address of its own: nobody else gets the port meanwhile.
+    let free = TcpListener::bind("127.77.0.2:0").unwrap().local_addr().unwrap();
+    let config = ClientConfig { backoff_min: LONG, backoff_max: LONG, ..patient() };
     let client = client_with(config);
     let peer = client.peer(&free.to_string());
     for _ in 0..3 {
@@ -69,14 +71,16 @@ fn an_address_where_nobody_listens() {
 #[test]
 fn a_server_that_does_not_say_hello() {
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = ClientConfig { connect_timeout: Duration::from_secs(1), ..ClientConfig::default() };
-    let client = client_with(config);
-    let peer = client.peer(&deaf.local_addr().unwrap().to_string());
+    let deaf = deaf.local_addr().unwrap().to_string();
+    let client = client();
+    let peer = client.peer(&deaf);
     let first = peer.call(ECHO, &note(1), (), long());
     let second = peer.call(ECHO, &note(2), (), CallOptions::new(Duration::from_millis(50)));
     let error = wait(second).unwrap_err();
     assert!(matches!(error, CallError::NotSent { cause: NotSent::Deadline, .. }), "{error}");
-    let error = wait(first).unwrap_err();
+    drop(first);
+    let hasty = client_with(ClientConfig { connect_timeout: Duration::from_millis(300), ..ClientConfig::default() });
+    let error = wait(hasty.call(&deaf, ECHO, &note(1), (), long())).unwrap_err();
     assert!(matches!(error, CallError::NotSent { cause: NotSent::Connect { .. }, .. }), "{error}");
 }
 
@@ -86,7 +90,7 @@ fn wrong_cluster() {
     let (server, told) = serve();
     let other = ClusterId([0xd2; 16]);
     let identity = Identity::new(other, PeerKind::Client, NodeId(0));
-    let client = Client::with_threads(1, ClientConfig::default(), identity).unwrap();
+    let client = Client::with_threads(1, patient(), identity).unwrap();
     let error = wait(client.call(&addr(&server), ECHO, &note(1), (), long())).unwrap_err();
     assert!(matches!(error, CallError::NotSent { cause: NotSent::Refused(_), .. }), "{error}");
     let text = error.to_string();
@@ -143,7 +147,7 @@ fn the_client_goes_away() {
     assert!(matches!(wait(call).unwrap_err(), CallError::Unknown { .. }));
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let client = runtime.block_on(async { Client::new(ClientConfig::default(), Identity::client()) });
+    let client = runtime.block_on(async { Client::new(patient(), Identity::client()) });
     let call = client.call(&addr, HOLD, &note(1), (), long());
     until(|| told.held() == 2);
     drop(runtime);
@@ -156,7 +160,7 @@ fn the_client_goes_away() {
 #[test]
 fn idle_connections_are_closed() {
     let (server, _) = serve();
-    let client = client_with(ClientConfig { idle_timeout: Duration::from_millis(60), ..ClientConfig::default() });
+    let client = client_with(ClientConfig { idle_timeout: Duration::from_millis(60), ..patient() });
     let peer = client.peer(&addr(&server));
     for round in 1..=3 {
         wait(peer.call(ECHO, &note(1), (), long())).unwrap();
@@ -203,7 +207,7 @@ fn outcomes_are_true_when_connections_are_cut_anywhere() {
     let (server, told) = serve();
     let (cuts, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let proxy = cutting_proxy(server.local_addr(), cuts.clone(), stop.clone());
-    let config = ClientConfig { in_flight_max: 16, backoff_min: Duration::from_millis(1), ..ClientConfig::default() };
+    let config = ClientConfig { in_flight_max: 16, backoff_min: Duration::from_millis(1), ..patient() };
     let client = client_with(config);
     let peer = client.peer(&proxy.to_string());
     let (mut done, mut not_sent, mut unknown) = (Vec::new(), Vec::new(), 0);
