@@ -140,7 +140,8 @@ fn idle_chunks_are_sealed_and_trimmed() {
 /// a chunk without any block left the file.
 #[test]
 fn a_seal_that_a_member_did_not_answer_comes_again() {
-    let mut cluster = Cluster::start_tuned(3, |config| config.idle_seal = std::time::Duration::from_millis(200));
+    // Not before the member is away.
+    let mut cluster = Cluster::start_tuned(3, |config| config.idle_seal = std::time::Duration::from_secs(5));
     let index = cluster.allocate(0).expect("an index");
     cluster.append(0, &[1, 2], index, 0, &pattern(1, 200_000)).expect("appended");
     cluster.kill(1);

@@ -23,7 +23,8 @@ use crate::{DataConfig, DataEnv, DataServer, DiskConfig};
 pub(super) const CLUSTER: ClusterId = ClusterId([3; 16]);
 pub(super) const PG: u32 = 5;
 pub(super) const SESSION: u64 = 77;
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything takes on any machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a test changes in the configuration of all nodes.
 pub(super) type Tune = fn(&mut DataConfig);
@@ -64,20 +65,29 @@ pub(super) fn config(dirs: &[&std::path::Path]) -> DataConfig {
     };
     DataConfig {
         disk: disk_config,
-        hop_deadline: Duration::from_millis(600),
+        // A busy machine is no member that stalls.
+        hop_deadline: Duration::from_secs(20),
         hop_margin: Duration::from_millis(300),
+        overwrite_deadline: Duration::from_secs(20),
+        sync_deadline: Duration::from_secs(20),
+        peer_deadline: Duration::from_secs(20),
         retry_pause: Duration::from_millis(20),
         heal_pause: Duration::from_millis(100),
-        reserve_deadline: Duration::from_secs(3),
+        reserve_deadline: Duration::from_secs(20),
         reserve_step: 8,
         quiet: Duration::ZERO,
         ..DataConfig::new(dirs.iter().map(disk).collect())
     }
 }
 
+/// Gives no connection up because the machine is busy.
+fn patient() -> ClientConfig {
+    ClientConfig { connect_timeout: PATIENCE, ..ClientConfig::default() }
+}
+
 pub(super) fn env(cluster: ClusterId) -> (DataEnv, Identity) {
     let identity = Identity::new(cluster, PeerKind::Server, NodeId(0));
-    let client = Client::with_threads(1, ClientConfig::default(), identity.clone()).expect("threads");
+    let client = Client::with_threads(1, patient(), identity.clone()).expect("threads");
     let env =
         DataEnv { clock: Arc::new(RealClock), rng: Arc::new(OsRng), pool: BufPool::new(64 << 20), client, cluster };
     (env, identity)
@@ -109,7 +119,13 @@ impl TestNode {
     }
 
     fn listen(address: &str, data: &DataServer) -> Option<Server> {
-        let config = ServerConfig { threads: 1, ..ServerConfig::default() };
+        let config = ServerConfig {
+            threads: 1,
+            hello_timeout: PATIENCE,
+            payload_stall: PATIENCE,
+            payload_stall_contended: PATIENCE,
+            ..ServerConfig::default()
+        };
         let listen = address.parse().expect("an address");
         Server::bind(listen, config, env(CLUSTER).1, Arc::new(data.clone())).ok()
     }
@@ -144,7 +160,7 @@ impl Cluster {
         let node = |i: u32| TestNode::start(tempfile::tempdir().expect("a directory"), 16 + i, 101 + i, tune);
         let nodes = (0..count as u32).map(node).collect();
         let identity = Identity::new(CLUSTER, PeerKind::Client, NodeId(0));
-        let client = Client::with_threads(1, ClientConfig::default(), identity).expect("threads");
+        let client = Client::with_threads(1, patient(), identity).expect("threads");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let formers = Vec::new();
         let mut cluster = Self { nodes, formers, client, epoch: 0, runtime, incarnation: 0, term: 1, scheme, tune };
@@ -291,7 +307,7 @@ impl Cluster {
         request: &impl Message,
         payload: Payload,
     ) -> Result<(M, Option<AlignedBuf>), CallError> {
-        let options = CallOptions::new(Duration::from_secs(30)).bulk();
+        let options = CallOptions::new(PATIENCE).bulk();
         let call = self.client.call(&self.nodes[i].address, opcode.code(), request, payload, options);
         let answer = self.runtime.block_on(call)?;
         let message = answer.decode()?;
@@ -307,8 +323,8 @@ impl Cluster {
         payload: Payload,
     ) -> Result<(M, Option<AlignedBuf>), CallError> {
         let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(0));
-        let client = Client::with_threads(1, ClientConfig::default(), identity).expect("threads");
-        let options = CallOptions::new(Duration::from_secs(6)).bulk();
+        let client = Client::with_threads(1, patient(), identity).expect("threads");
+        let options = CallOptions::new(PATIENCE).bulk();
         let call = client.call(&self.nodes[i].address, opcode.code(), request, payload, options);
         let answer = self.runtime.block_on(call)?;
         let message = answer.decode()?;

@@ -8,7 +8,7 @@ use cairn_types::MemberState::{Offline, Serving};
 use cairn_types::{ClusterId, NodeId};
 use cairn_wire::manager::{ClusterMap, HeartbeatRequest, Node};
 
-use super::cluster::{CLUSTER, Cluster, config, env, eventually, pattern};
+use super::cluster::{CLUSTER, Cluster, PATIENCE, config, env, eventually, pattern};
 use super::repairs::id;
 use crate::DataServer;
 
@@ -57,9 +57,10 @@ fn writing_goes_on_past_a_dead_member() {
 /// A member that stalls would hold its writers for as long as it likes.
 #[test]
 fn a_stalled_member_is_named_within_the_deadline() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::start_tuned(3, |config| config.hop_deadline = Duration::from_millis(600));
     let index = cluster.allocate(0).expect("an index");
-    cluster.append(0, &[1, 2], index, 0, &pattern(1, 5000)).expect("appended");
+    // A busy machine may need longer once.
+    eventually("an append", || cluster.append(0, &[1, 2], index, 0, &pattern(1, 5000)).is_ok());
     // The address of the last member now leads to somebody who accepts and never says a word.
     let hole = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = hole.local_addr().expect("an address").to_string();
@@ -68,7 +69,7 @@ fn a_stalled_member_is_named_within_the_deadline() {
     let started = Instant::now();
     let error = cluster.append(0, &[1, 2], index, 8192, &pattern(2, 5000)).expect_err("stalled");
     assert_eq!((error.code(), failed_disk(&error)), (Some(ErrorCode::ChainFailed), Some(103)), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
 }
 
 /// A disk of another cluster, one that somebody works in, or one that is damaged would be written to, or would keep the

@@ -211,7 +211,7 @@ fn bad_blocks_are_rebuilt() {
 #[test]
 fn sources_that_do_not_belong_together_are_found_out() {
     use std::os::unix::fs::FileExt;
-    let mut cluster = Cluster::start_scheme(RS32, |config| config.idle_seal = std::time::Duration::from_millis(400));
+    let mut cluster = Cluster::start_scheme(RS32, |config| config.idle_seal = std::time::Duration::from_secs(5));
     let (index, shards) = put(&cluster, 0, &ALL, 1, 4 * UNIT);
     for i in ALL {
         cluster.seal(i, &[], index).expect("sealed");

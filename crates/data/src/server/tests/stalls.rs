@@ -25,7 +25,8 @@ fn on_simulated_disks(config: &mut DataConfig) {
     let disk = SimDisk::new(1);
     DISKS.with_borrow_mut(|disks| disks.push(disk.clone()));
     config.disks = vec![Arc::new(disk)];
-    config.disk.stall_after = Duration::from_millis(300);
+    config.disk.stall_after = Duration::from_secs(2);
+    config.hop_deadline = Duration::from_secs(5);
 }
 
 fn ping(cluster: &Cluster, i: usize, disk: u32) -> PingResponse {
@@ -61,11 +62,14 @@ fn a_disk_that_hangs_says_so() {
     let more = cluster.append(0, &[1, 2], index, at, &bytes).expect_err("it hangs");
     assert_eq!(more.code(), Some(ErrorCode::ChainFailed), "{more}");
     for i in 0..2 {
-        assert!(!ping(&cluster, i, cluster.nodes[i].disk).stalled);
+        // One that does not get the processor looks the same for a moment.
+        eventually("the others are well", || {
+            !ping(&cluster, i, cluster.nodes[i].disk).stalled && cluster.read(i, index, 0, BYTES).is_ok()
+        });
         assert!(cluster.read(i, index, 0, BYTES).expect("read").expect("intact") == bytes);
     }
     disks[2].go_on();
     eventually("it goes on", || cluster.read(2, index, 0, BYTES).is_ok());
-    assert_eq!((ping(&cluster, 2, hung).stalled, lists(&cluster, 2)), (false, None));
+    eventually("nothing hangs", || (ping(&cluster, 2, hung).stalled, lists(&cluster, 2)) == (false, None));
     assert!(cluster.read(2, index, 0, BYTES).expect("read").expect("intact") == bytes);
 }
