@@ -24,14 +24,15 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
 pub fn server_config() -> ServerConfig {
-    ServerConfig { threads: 1, pool: BufPool::new(cairn_rpc_pool()), ..ServerConfig::default() }
+    let pool = BufPool::new(cairn_rpc_pool());
+    ServerConfig { threads: 1, pool, hello_timeout: PATIENCE, ..ServerConfig::default() }
 }
 
 fn cairn_rpc_pool() -> usize {
@@ -39,7 +40,8 @@ fn cairn_rpc_pool() -> usize {
 }
 
 pub fn new_client(identity: Identity) -> Client {
-    let config = ClientConfig { pool: BufPool::new(cairn_rpc_pool()), ..ClientConfig::default() };
+    let pool = BufPool::new(cairn_rpc_pool());
+    let config = ClientConfig { pool, connect_timeout: PATIENCE, ..ClientConfig::default() };
     Client::with_threads(1, config, identity).expect("a thread")
 }
 

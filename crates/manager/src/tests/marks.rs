@@ -1,5 +1,5 @@
 //! Old copies: of managers, of meta nodes, of a node's directory.
-use super::cluster::{Managers, eventually, new_client, wait};
+use super::cluster::{Managers, PATIENCE, eventually, new_client, wait};
 use super::node::Node;
 use super::triple::register_manager;
 use cairn_rpc::{CallOptions, Identity};
@@ -14,6 +14,8 @@ use std::time::Duration;
 fn the_second_process_with_a_nodes_identity_is_refused_and_named() {
     let managers = Managers::start(1, 1, 1);
     managers.cluster();
+    // The first one is there, however late it answers.
+    managers.set(&[("node_timeout", "10m"), ("probe_deadline", "60s"), ("report_probe_deadline", "60s")]);
     let mut first = Node::start(&managers, 1, "meta", 0);
     first.heartbeat();
     let mut clone = Node::new(&managers, 1, "meta", 0);
@@ -68,7 +70,7 @@ fn how_far_members_got_is_remembered_and_logged() {
 
 fn ask(managers: &Managers, i: usize, heartbeat: &HeartbeatRequest) {
     let client = new_client(Identity::client());
-    let options = CallOptions::new(Duration::from_secs(2));
+    let options = CallOptions::new(PATIENCE);
     // It is refused by one that does not lead, but heard.
     let _ = wait(client.call(&managers.addresses[i], Opcode::Heartbeat.code(), heartbeat, (), options));
 }

@@ -17,6 +17,8 @@ fn a_new_leader_goes_on_with_a_drain() {
     let mut managers = Managers::start(3, 1, 6);
     managers.cluster();
     managers.set(&[("pgs_per_volume_max", "1"), ("repair_in_flight", "0")]);
+    // Nobody counts as dead because the machine is busy.
+    managers.set(&[("node_timeout", "10m"), ("probe_deadline", "60s")]);
     let mut nodes: Vec<Node> = (1..=6).map(|n| Node::start(&managers, n, "data", 1)).collect();
     let _meta = Node::start(&managers, 7, "meta", 0);
     let pg = eventually("a group", || managers.map().pgs.first().and_then(|pg| pg.state.clone()));

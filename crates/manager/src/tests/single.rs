@@ -1,5 +1,5 @@
 //! One manager: registration, volumes, groups, sessions, maps, settings, restart.
-use super::cluster::{Managers, eventually, new_client, wait};
+use super::cluster::{Managers, PATIENCE, eventually, new_client, wait};
 use super::node::{Node, beat, told};
 use cairn_rpc::{CallOptions, Identity};
 use cairn_types::{ClusterId, Epoch, ErrorCode, NodeId, Scheme};
@@ -58,7 +58,7 @@ fn foreign_clusters_are_refused() {
         Opcode::GetMap.code(),
         &GetMapRequest::default(),
         (),
-        CallOptions::new(Duration::from_secs(5)),
+        CallOptions::new(PATIENCE),
     );
     let error = wait(call).expect_err("another cluster");
     assert!(error.to_string().contains("cluster"), "{error}");
@@ -108,7 +108,7 @@ fn what_cannot_be_placed_says_why() {
     let delete = DeleteVolumeRequest { name: "c".into(), force: false };
     // Whoever looks for a leader asks again after this answer.
     let client = new_client(Identity::client());
-    let options = CallOptions::new(Duration::from_secs(60));
+    let options = CallOptions::new(PATIENCE);
     let call = client.call(&managers.addresses[0], Opcode::DeleteVolume.code(), &delete, (), options);
     let error = wait(call).expect_err("nobody leads them");
     assert!(error.to_string().contains("no leader of p3, p4, p5 reports how much it holds"), "{error}");
@@ -283,7 +283,8 @@ fn a_restart_keeps_everything() {
     let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
     let _meta = Node::start(&managers, 4, "meta", 0);
     eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
-    managers.set(&[("node_timeout", "7s")]);
+    eventually("the feature level", || (managers.status().feature_level >= 5).then_some(()));
+    managers.set(&[("node_timeout", "7m")]);
     let first: OpenSessionResponse = managers.call(Opcode::OpenSession, &OpenSessionRequest::default());
     let (cluster, before) = (managers.cluster(), managers.map());
     managers.kill(0);

@@ -1,5 +1,5 @@
 //! Three managers: hints, a leader that dies, nothing forgotten, nothing given twice.
-use super::cluster::{Managers, eventually, new_client, wait};
+use super::cluster::{Managers, PATIENCE, eventually, new_client, wait};
 use super::node::{Node, beat, told};
 use cairn_rpc::{CallError, CallOptions, Identity, LeaderError};
 use cairn_types::{Epoch, ErrorCode};
@@ -20,23 +20,29 @@ fn sessions(managers: &Managers, count: usize) -> Vec<u64> {
 #[test]
 fn followers_point_to_the_leader() {
     let managers = Managers::start(3, 1, 3);
-    let leader = managers.leader();
     managers.cluster();
     let client = new_client(Identity::client());
     for running in managers.running.iter().flatten() {
         eventually("every member to know the leader", || running.manager.health().ok());
     }
-    for (i, address) in managers.addresses.iter().enumerate().filter(|(i, _)| *i != leader) {
-        let options = CallOptions::new(Duration::from_secs(5));
-        let call = client.call(address, Opcode::GetMap.code(), &GetMapRequest::default(), (), options);
+    let points_to = |i: usize, leader: usize| {
+        let options = CallOptions::new(PATIENCE);
+        let call = client.call(&managers.addresses[i], Opcode::GetMap.code(), &GetMapRequest::default(), (), options);
         match wait(call) {
             Err(CallError::Remote(error)) => {
                 assert_eq!(error.code, ErrorCode::NotLeader, "{error}");
-                assert_eq!(error.leader_hint.as_ref(), Some(&managers.addresses[leader]));
+                error.leader_hint.as_ref() == Some(&managers.addresses[leader])
             }
+            // It leads by now.
+            Ok(_) if managers.leader() != leader => false,
             other => panic!("member {i} answered {other:?}"),
         }
-    }
+    };
+    // On a busy machine another one may begin to lead.
+    eventually("hints", || {
+        let leader = managers.leader();
+        (0..3).all(|i| i == leader || points_to(i, leader)).then_some(())
+    });
     let map = eventually("all managers to be in the map", || Some(managers.map()).filter(|map| map.nodes.len() == 3));
     assert_eq!(map.nodes.iter().map(|n| n.id).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(map.nodes.iter().all(|n| n.roles == ["manager"] && !n.address.is_empty()));
@@ -54,7 +60,7 @@ fn a_dead_leader_is_replaced_and_nothing_is_forgotten() {
     let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
     let mut meta = Node::start(&managers, 4, "meta", 0);
     eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
-    managers.set(&[("node_timeout", "9s")]);
+    managers.set(&[("node_timeout", "9m")]);
     let mut all = sessions(&managers, 20);
     let (cluster, mut before) = (managers.cluster(), managers.map());
     let mut killed = Vec::new();
@@ -69,7 +75,7 @@ fn a_dead_leader_is_replaced_and_nothing_is_forgotten() {
         assert!(after.version >= before.version);
         assert_eq!((&after.volumes, after.pgs.len()), (&before.volumes, before.pgs.len()));
         let value: GetConfigResponse = managers.call(Opcode::GetConfig, &GetConfigRequest {});
-        assert!(value.items.iter().any(|i| i.key == "node_timeout" && i.value == "9s"));
+        assert!(value.items.iter().any(|i| i.key == "node_timeout" && i.value == "9m"));
         beat(&mut nodes);
         beat(std::slice::from_mut(&mut meta));
         before = after;
@@ -93,7 +99,8 @@ fn a_dead_leader_is_replaced_and_nothing_is_forgotten() {
 fn a_new_leader_marks_nobody_down() {
     let mut managers = Managers::start(3, 1, 3);
     let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
-    managers.set(&[("node_timeout", "1s")]);
+    // A probe may be answered late on a busy machine.
+    managers.set(&[("node_timeout", "1s"), ("probe_deadline", "60s")]);
     beat(&mut nodes);
     let leader = managers.leader();
     managers.kill(leader);
@@ -111,7 +118,7 @@ fn one_manager_becomes_three() {
     use cairn_wire::data::NodeAddress;
     let mut managers = Managers::start(1, 1, 3);
     let cluster = managers.cluster();
-    managers.set(&[("node_timeout", "8s")]);
+    managers.set(&[("node_timeout", "8m")]);
     let change = |managers: &Managers, add: Vec<u32>| {
         let address = |n: &u32| NodeAddress { node: *n, address: managers.addresses[*n as usize - 1].clone() };
         let addresses = add.iter().map(address).collect();
@@ -146,7 +153,7 @@ fn one_manager_becomes_three() {
     assert_eq!(first.identity.cluster(), cluster);
     managers.kill(0);
     let value: GetConfigResponse = managers.call(Opcode::GetConfig, &GetConfigRequest {});
-    assert!(value.items.iter().any(|i| i.key == "node_timeout" && i.value == "8s"), "the new ones have everything");
+    assert!(value.items.iter().any(|i| i.key == "node_timeout" && i.value == "8m"), "the new ones have everything");
     assert_ne!(managers.leader(), 0);
     let problem = eventually("the dead manager to be named", || {
         managers.status().problems.into_iter().find(|p| p.contains("manager n1 does not answer"))
