@@ -15,11 +15,13 @@ use parking_lot::Mutex;
 use crate::{AgentConfig, Contributor, NodeAgent, Registration};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
 struct Desk {
     registrations: Vec<RegisterRequest>,
+    /// Of the last one: how many heartbeats came before it.
+    registered_at: usize,
     heartbeats: Vec<HeartbeatRequest>,
     forget: bool,
     /// The version after which it tells changes, whatever a node knows.
@@ -38,7 +40,11 @@ impl Service for FakeManager {
             Some(Opcode::Register) => {
                 let asked: RegisterRequest = request.decode().expect("a registration");
                 let disks = (0..asked.disks.len()).map(|number| 100 + number as u32).collect();
-                desk.registrations.push(asked);
+                // The same once more, with nothing in between, comes from one who waited too long for the answer.
+                if desk.registrations.last() != Some(&asked) || desk.registered_at != desk.heartbeats.len() {
+                    desk.registrations.push(asked);
+                    desk.registered_at = desk.heartbeats.len();
+                }
                 let incarnation = desk.registrations.len() as u64;
                 let map = ClusterMap { base_version: 0, ..desk.map.clone() };
                 reply.ok(
@@ -122,11 +128,12 @@ fn start(contributors: Vec<Arc<dyn Contributor>>) -> Setup {
     manager.0.lock().map =
         ClusterMap { cluster: CLUSTER.0.to_vec(), version: 5, nodes: vec![node], ..ClusterMap::default() };
     let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(1));
-    let config = ServerConfig { threads: 1, ..ServerConfig::default() };
+    let config = ServerConfig { threads: 1, hello_timeout: PATIENCE, ..ServerConfig::default() };
     let listen = "127.0.0.1:0".parse().expect("an address");
     let server = Server::bind(listen, config, identity, Arc::new(manager.clone())).expect("a free port");
     let identity = Identity::new(ClusterId::NONE, PeerKind::Server, NodeId(0));
-    let client = Client::with_threads(1, ClientConfig::default(), identity.clone()).expect("threads");
+    let config_of_client = ClientConfig { connect_timeout: PATIENCE, ..ClientConfig::default() };
+    let client = Client::with_threads(1, config_of_client, identity.clone()).expect("threads");
     let leader = LeaderClient::new(client, "the manager", [server.local_addr().to_string()]);
     let config = AgentConfig {
         heartbeat_interval: Duration::from_millis(10),
