@@ -251,6 +251,15 @@ impl FakeCluster {
         let options = ConnectOptions { patience, ..ConnectOptions::new(vec![self.front.clone()]) };
         Client::connect(options).await.expect("connected")
     }
+    /// Waits for what a client does behind the end of a call, such as a report.
+    #[cfg(test)]
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&State) -> bool) {
+        let begun = tokio::time::Instant::now();
+        while !holds(&self.fake.state.lock()) {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{what} did not come about");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
     /// The member answers nothing from now on.
     pub fn stop(&self, disk: u32) {
         self.fake.state.lock().stopped.insert(disk);

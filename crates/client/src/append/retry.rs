@@ -82,10 +82,10 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_patience_of_a_write_ends() {
         let begun = std::time::Instant::now();
-        let (cluster, written) = write_for(Duration::from_millis(1500), u32::MAX).await;
+        let (cluster, written) = write_for(Duration::from_secs(5), u32::MAX).await;
         let error = written.expect_err("nothing was written").to_string();
         assert!(error.contains("does not answer"), "{error}");
-        assert!(begun.elapsed() >= Duration::from_millis(1500), "its patience had not ended");
+        assert!(begun.elapsed() >= Duration::from_secs(5), "its patience had not ended");
         assert!(cluster.fake.state.lock().flaked > 4);
     }
 

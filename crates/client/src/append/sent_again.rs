@@ -72,7 +72,7 @@ async fn segments_that_come_back_behind_the_last_one_are_synced() {
     for answer in held {
         assert_eq!(placed(answer).await.chunk, last.chunk);
     }
-    assert!(cluster.fake.state.lock().reports > 0, "no fault fired");
+    cluster.until("a report", |state| state.reports > 0).await;
 }
 
 async fn push_rows(stream: &StripedHandle, stripe: Stripe, sync: bool) -> Answer {
@@ -127,6 +127,6 @@ fn rows_that_come_back_behind_the_last_ones_are_synced() {
         for answer in held {
             assert_eq!(placed(answer).await.chunk, last.chunk);
         }
-        assert!(cluster.fake.state.lock().reports > 0, "no fault fired");
+        cluster.until("a report", |state| state.reports > 0).await;
     });
 }

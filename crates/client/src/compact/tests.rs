@@ -110,7 +110,7 @@ async fn moves_lose_against_everybody() {
 async fn who_reads_follows_what_is_moved() {
     let (cluster, _, _) = start().await;
     // What is missing everywhere is looked for as long as this.
-    let client = cluster.connect_for(std::time::Duration::from_millis(300)).await;
+    let client = cluster.connect_for(std::time::Duration::from_secs(3)).await;
     let volume = client.volume("default").await.expect("the volume");
     let model: Vec<u8> = (0..14 << 20).map(|i: u32| (i / 1000 * 31 + i % 7) as u8).collect();
     let options = WriteOptions {

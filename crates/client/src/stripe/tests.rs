@@ -99,16 +99,24 @@ async fn any_two_members_may_be_missing() {
         cluster.corrupt(members[first]);
         cluster.stop(members[second]);
         assert_reads(&volume, "/f", &data).await;
-        let state = cluster.fake.state.lock();
-        assert!(first > 2 || state.corrupted > 0 && state.bad_blocks > 0, "the fault did not fire");
+        // Who answers late is done without, and members are told of bad blocks behind the read.
+        let fired = || {
+            let state = cluster.fake.state.lock();
+            first > 2 || state.corrupted > 0 && state.bad_blocks > 0
+        };
+        let begun = Instant::now();
+        while !fired() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the fault did not fire");
+            assert_reads(&volume, "/f", &data).await;
+        }
     }
 }
 
 /// A read would stand still because of one stopped member.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_stopped_member_stalls_no_read_for_long() {
-    let cluster = FakeCluster::start(5, &[RS, R3]);
-    let client = cluster.connect().await;
+    let cluster = FakeCluster::local(5, &[RS, R3]);
+    let client = cluster.connect_local().await;
     let volume = volume(&client).await;
     let data = bytes(6 * MIB);
     write(&volume, "/f", "rs-3-2/64k", &data).await;
@@ -117,7 +125,7 @@ async fn a_stopped_member_stalls_no_read_for_long() {
     cluster.stop(stopped);
     assert_reads(&volume, "/f", &data).await;
     // Now it is known to be slow: many more reads, none of which waits for it.
-    let started = Instant::now();
+    let started = tokio::time::Instant::now();
     for _ in 0..5 {
         assert_reads(&volume, "/f", &data).await;
     }
@@ -155,8 +163,9 @@ async fn a_member_that_stops_or_dies_does_not_fail_the_write() {
         let started = Instant::now();
         push(&mut writer, &data[20 * MIB..]).await;
         writer.finish().await.expect("written");
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
-        assert!(cluster.fake.state.lock().reports > 0, "nobody was reported");
+        // However busy the machine is.
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+        cluster.until("a report", |state| state.reports > 0).await;
         assert_reads(&volume, "/f", &data).await;
         cluster.check_namespace();
         // What was published before is still readable without one more.
