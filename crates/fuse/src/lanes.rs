@@ -47,9 +47,9 @@ mod tests {
         let lanes = Lanes::start(2).expect("threads");
         let (tell, told) = mpsc::channel();
         let (go, wait) = mpsc::channel::<()>();
-        lanes.handles()[0].spawn(async move { wait.recv_timeout(Duration::from_secs(20)).is_ok() });
+        lanes.handles()[0].spawn(async move { wait.recv_timeout(Duration::from_secs(120)).is_ok() });
         lanes.handles()[1].spawn(async move { tell.send(std::thread::current().name().map(str::to_owned)) });
-        let name = told.recv_timeout(Duration::from_secs(20)).expect("the other lane runs");
+        let name = told.recv_timeout(Duration::from_secs(120)).expect("the other lane runs");
         assert_eq!(name.as_deref(), Some("mount-1"));
         drop(go);
     }
