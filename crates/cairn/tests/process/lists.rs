@@ -87,7 +87,7 @@ fn writes_that_are_refused_are_named_in_the_status() {
     let put = |cluster: &Cluster, name: &str| {
         cluster.cairn(&["--timeout", "5", "fs", "put", local.to_str().expect("utf-8"), name]).status.success()
     };
-    assert!(put(&cluster, "/before"));
+    cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), "/before"]);
     cluster.wait_healthy();
     cluster.stop("manager1");
     let (dir, old) = (cluster.path("nodes").join("manager1"), cluster.path("old-manager"));

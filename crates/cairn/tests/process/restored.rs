@@ -106,11 +106,13 @@ fn a_restored_cluster_goes_on(managers: usize) {
     let said = || text(&cluster.cairn(&["admin", "status"]).stdout);
     until_told("it to wait", || said().contains("older than what they once gave"), said);
     until_told("it to say for whom", || said().contains("go-on --yes"), said);
-    let refused = cluster.cairn(&["--timeout", "3", "admin", "volume", "create", "early"]);
-    assert!(
-        !refused.status.success() && text(&refused.stderr).contains("older than what they once gave"),
-        "{refused:?}"
-    );
+    // A busy machine may not even hear the answer in that time.
+    let refused = || cluster.cairn(&["--timeout", "3", "admin", "volume", "create", "early"]);
+    until("a refusal with its reason", || {
+        let refused = refused();
+        assert!(!refused.status.success(), "{refused:?}");
+        text(&refused.stderr).contains("older than what they once gave")
+    });
     cluster.restart("data1");
     names.iter().for_each(|name| cluster.wait_ready(name));
     cluster.wait_healthy();
@@ -198,7 +200,7 @@ fn inodes_that_a_partition_has_forgotten_are_not_given_again() {
     let forgotten = inode(&cluster, "/forgotten");
     // Marks are told with heartbeats.
     cluster.wait_healthy();
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::thread::sleep(std::time::Duration::from_secs(10));
     cluster.kill("meta1");
     put_back(&cluster, "meta1");
     cluster.launch("meta1");
@@ -225,7 +227,7 @@ fn two_older_meta_nodes_elect_the_whole_one() {
     cluster.wait_healthy();
     (0..20).for_each(|i| drop(cluster.ok(&["fs", "mkdir", &format!("/d{i}")])));
     cluster.wait_healthy();
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::thread::sleep(std::time::Duration::from_secs(10));
     metas.iter().for_each(|name| cluster.kill(name));
     metas[..2].iter().for_each(|name| put_back(&cluster, name));
     cluster.start_some(&metas);

@@ -86,7 +86,7 @@ fn a_worker_that_cannot_write_everything_is_left() {
         return;
     }
     let mut cluster = Cluster::start(SMALL);
-    let mount = Mount::new(&cluster, "mnt", "/", "close=visible,timeout=3");
+    let mount = Mount::new(&cluster, "mnt", "/", "close=visible,timeout=10");
     let (worker, supervisor) = (mount.worker(), mount.number(&["supervisor"]).expect("a process"));
     let datas = ["data1", "data2", "data3"];
     fs::write(mount.path("file"), "kept").expect("file");
@@ -114,7 +114,7 @@ fn a_mount_that_cannot_write_is_detached() {
         return;
     }
     let mut cluster = Cluster::start(SMALL);
-    let mount = Mount::new(&cluster, "mnt", "/", "close=visible,timeout=3");
+    let mount = Mount::new(&cluster, "mnt", "/", "close=visible,timeout=10");
     let worker = mount.worker();
     fs::write(mount.path("file"), "kept").expect("file");
     ["data1", "data2", "data3"].iter().for_each(|name| cluster.kill(name));
