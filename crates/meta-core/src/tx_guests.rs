@@ -80,6 +80,12 @@ impl TxWants {
         }
     }
 
+    /// The same of the directory by which the request came. Of one that is not here nothing is wanted: the request is refused, and the
+    /// client asks the partition that has it.
+    fn routed(&mut self, have: &Have<'_>, directory: u64, name: &[u8]) -> Option<u64> {
+        if have.namespace.is_own(directory) { self.name(have, directory, name) } else { None }
+    }
+
     /// What is at a name, and the directory.
     fn name(&mut self, have: &Have<'_>, directory: u64, name: &[u8]) -> Option<u64> {
         self.inode(have, directory);
@@ -132,27 +138,32 @@ impl Namespace {
         match opcode {
             Opcode::Unlink => {
                 let request = request::Unlink::decode(bytes)?;
-                wants.name(have, request.parent, request.name);
+                wants.routed(have, request.parent, request.name);
             }
             Opcode::Rmdir => {
                 let request = request::Rmdir::decode(bytes)?;
-                wants.name(have, request.parent, request.name);
+                wants.routed(have, request.parent, request.name);
             }
             Opcode::RemoveTree => {
                 let request = request::RemoveTree::decode(bytes)?;
-                wants.name(have, request.parent, request.name);
+                wants.routed(have, request.parent, request.name);
             }
             Opcode::Create => {
                 let request = request::Create::decode(bytes)?;
-                wants.name(have, request.parent, request.name);
+                wants.routed(have, request.parent, request.name);
             }
             Opcode::Link => {
                 let request = request::Link::decode(bytes)?;
-                wants.inode(have, request.inode);
-                wants.name(have, request.parent, request.name);
+                if self.is_own(request.parent) {
+                    wants.inode(have, request.inode);
+                }
+                wants.routed(have, request.parent, request.name);
             }
             Opcode::Rename => {
                 let request = request::Rename::decode(bytes)?;
+                if !self.is_own(request.parent) {
+                    return Ok(wants);
+                }
                 let moved = wants.name(have, request.parent, request.name);
                 let there = wants.name(have, request.new_parent, request.new_name);
                 if wants.is_empty() && request.parent != request.new_parent {

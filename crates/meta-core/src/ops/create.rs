@@ -163,7 +163,10 @@ impl Namespace {
             if !write && !may(READ) && !may(EXEC) {
                 return Err(OpError::ACCESS_DENIED);
             }
-            self.add_hold(context.session, there.inode, write);
+            // One that another partition has is held there, by a request of its own.
+            if !self.txs.is_guest(there.inode) {
+                self.add_hold(context.session, there.inode, write);
+            }
         }
         put_attributes_response(out, there.inode, &inode);
         Ok(())

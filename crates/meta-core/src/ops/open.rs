@@ -1,5 +1,6 @@
 //! Open: permission, attributes and the first extents of an inode in one read, without a log entry.
 //!
+//! Of an entry whose inode another partition has, number and type are answered, and nothing is opened.
 //! What keeps the inode alive afterwards is in `defer`. An inode without a name is opened only by a session that holds it:
 //! others were told of its death already, or are not going to be.
 use crate::encoding::Inode;
@@ -23,6 +24,12 @@ impl Namespace {
             0 => self.open_entry(&request, header)?,
             id => (id, self.routed(id)?),
         };
+        if self.is_foreign(id) {
+            // As for a lookup: it is opened at its own partition, which asks whether it may be.
+            put_attributes(out, 1, id, &inode);
+            put_number(out, 5, self.death_position());
+            return Ok(());
+        }
         let hold = self.hold_of(header.session, id);
         if inode.nlink == 0 && hold.is_none() {
             return Err(OpError::STALE);

@@ -244,3 +244,62 @@ fn what_is_locked_is_not_taken_apart() {
     assert!(second.0.reclaimable().is_empty());
     assert_eq!(second.getattr(file).expect("it has a name in the first partition").nlink, 1);
 }
+
+/// A hold would be left where the file is not, which would be gone while it is open; or a file be opened without permissions, owner
+/// and contents.
+#[test]
+fn what_another_partition_has_is_neither_held_nor_opened() {
+    let (mut first, mut second) = (Part::new(1), Part::new(2));
+    let directory = made_elsewhere(&mut first, &mut second, 1, "d");
+    let create = |header, parent| CreateRequest {
+        header,
+        parent,
+        name: b"f".to_vec(),
+        mode: 0o100_640,
+        hold: true,
+        ..CreateRequest::default()
+    };
+    let file: AttributesResponse = second.apply(Opcode::Create, &create(second.header(5, 1), directory)).expect("made");
+    let file = file.attributes.expect("attributes").inode;
+    let header = first.header(1, 2);
+    let link = LinkRequest { header, inode: file, parent: 1, name: b"f".to_vec(), replace: false };
+    let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(2), &[file])).expect("prepared");
+    let effects = decide(&mut first, 2, Opcode::Link, &link, prepared).expect("decided");
+    second.finish(&tx(2), effects.lock, Some(effects));
+
+    let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(3), &[file])).expect("prepared");
+    let request = create(first.header(1, 3), 1);
+    let effects = decide(&mut first, 3, Opcode::Create, &request, prepared).expect("it is there");
+    second.finish(&tx(3), effects.lock, Some(effects));
+    assert_eq!((first.0.counters().holds, second.0.counters().holds), (0, 1));
+
+    let header = first.header(9, 0);
+    let open =
+        OpenRequest { header, parent: 1, name: b"f".to_vec(), access: 4, extents_max: 8, ..OpenRequest::default() };
+    let mut out = Vec::new();
+    first.0.read(Opcode::Open, &open.encode_to_vec(), &mut out).expect("answered");
+    let opened = OpenResponse::decode(out.as_slice()).expect("an answer");
+    let found = opened.attributes.expect("number and type");
+    assert_eq!((found.inode, found.mode, found.nlink, found.ctime_ns), (file, 0o100_000, 0, 0));
+    assert!(!opened.end && opened.extents.is_empty());
+}
+
+/// A client whose map is old would make files where their directory is not.
+#[test]
+fn what_came_to_the_wrong_partition_is_refused_and_not_prepared() {
+    let (mut first, mut second) = (Part::new(1), Part::new(2));
+    let directory = made_elsewhere(&mut first, &mut second, 1, "d");
+    let header = first.header(1, 2);
+    let create = CreateRequest { header, parent: directory, name: b"f".to_vec(), ..CreateRequest::default() };
+    let wants = first.0.tx_wants(Opcode::Create, &create.encode_to_vec(), &[]).expect("readable");
+    assert!(wants.is_empty(), "{wants:?}");
+    let refused = first.apply::<AttributesResponse>(Opcode::Create, &create).expect_err("not here");
+    assert_eq!(refused.code, ErrorCode::UnknownPartition);
+    let header = first.header(1, 2);
+    let (name, new_name) = (b"x".to_vec(), b"y".to_vec());
+    let rename = RenameRequest { header, parent: directory, name, new_parent: 1, new_name, flags: 0 };
+    let wants = first.0.tx_wants(Opcode::Rename, &rename.encode_to_vec(), &[]).expect("readable");
+    assert!(wants.is_empty(), "{wants:?}");
+    let refused = first.apply::<Empty>(Opcode::Rename, &rename).expect_err("not here");
+    assert_eq!(refused.code, ErrorCode::UnknownPartition);
+}
