@@ -2,6 +2,7 @@
 //! reported and does not answer, and a real namespace. Faults are set by the test: a member that answers nothing, one
 //! that is slow, one that answers wrong bytes. Over real sockets, or (`local`) in the same process under a clock that
 //! stands still while nothing happens.
+mod across;
 mod data;
 mod front;
 mod local;
@@ -17,7 +18,7 @@ use cairn_wire::common::{Extent, PingResponse};
 use cairn_wire::data::{PgMember, PgState};
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
-use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
+use cairn_wire::manager::{ClusterMap, Disk, Node, Pg, Volume};
 use data::DiskChunks;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +42,16 @@ pub struct State {
     next_index: u32,
     next_session: u64,
     disks: BTreeMap<u32, DiskChunks>,
+    /// Of the volume's first partition, and of the others.
     namespace: Namespace,
+    others: Vec<Namespace>,
+    /// Partitions that the map names; the last one of them has all inodes from its first on.
+    shown: u32,
+    /// Those that answer nothing, and what was asked of each.
+    pub(crate) silent: BTreeSet<u32>,
+    pub(crate) calls_at: BTreeMap<(u32, &'static str), u64>,
+    /// Operations across partitions so far.
+    txs: u64,
     /// Session and inode of overwrite leases that were in somebody's way.
     wanted: BTreeSet<(u64, u64)>,
     log_index: u64,
@@ -122,6 +132,7 @@ impl Fake {
         };
         *self.state.lock().calls.entry(opcode.name()).or_default() += 1;
         match disk {
+            FRONT if !self.state.lock().notes(opcode, message) => None,
             FRONT => Some(self.front(opcode, message)),
             disk => self.data(disk, opcode, message, payload),
         }
@@ -165,8 +176,7 @@ impl FakeCluster {
         cluster
     }
     fn without_servers(disks: u32, groups: &[Scheme]) -> FakeCluster {
-        let mut config = NamespaceConfig::new(VolumeId(1), PartitionId(1), Layout::replicated(3));
-        config.root_mode = 0o777;
+        let config = config();
         let mut state = State {
             version: 1,
             pgs: BTreeMap::new(),
@@ -175,6 +185,11 @@ impl FakeCluster {
             next_session: 1,
             disks: (1..=disks).map(|disk| (disk, DiskChunks::default())).collect(),
             namespace: Namespace::new(&config),
+            others: Vec::new(),
+            shown: 1,
+            silent: BTreeSet::new(),
+            calls_at: BTreeMap::new(),
+            txs: 0,
             wanted: BTreeSet::new(),
             log_index: 0,
             stopped: BTreeSet::new(),
@@ -304,10 +319,19 @@ impl FakeCluster {
     }
     /// Holds the namespace against its invariants.
     pub fn check_namespace(&self) {
-        if let Err(violation) = self.fake.state.lock().namespace.check_invariants() {
-            panic!("{violation}");
+        let state = self.fake.state.lock();
+        for namespace in [&state.namespace].into_iter().chain(&state.others) {
+            if let Err(violation) = namespace.check_invariants() {
+                panic!("{violation}");
+            }
         }
     }
+}
+
+fn config() -> NamespaceConfig {
+    let mut config = NamespaceConfig::new(VolumeId(1), PartitionId(1), Layout::replicated(3));
+    config.root_mode = 0o777;
+    config
 }
 
 impl State {
@@ -328,15 +352,7 @@ impl State {
             nodes: self.addresses.iter().map(node).collect(),
             disks: self.disks.keys().map(disk).collect(),
             volumes: vec![Volume { id: 1, name: "default".into(), layout: 3, ..Default::default() }],
-            partitions: vec![Partition {
-                id: 1,
-                volume: 1,
-                inode_first: 1,
-                inode_last: u64::MAX,
-                nodes: vec![FRONT],
-                leader: FRONT,
-                ..Default::default()
-            }],
+            partitions: (1..=self.shown).map(|id| across::partition(id, self.shown)).collect(),
             pgs: self.pgs.values().map(pg).collect(),
             ..Default::default()
         }

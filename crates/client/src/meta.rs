@@ -4,6 +4,7 @@ pub(crate) mod holds;
 pub(crate) mod keep_alive;
 pub(crate) mod lease;
 pub(crate) mod path;
+pub(crate) mod route;
 pub(crate) mod session;
 pub(crate) mod soft;
 mod stale;

@@ -14,6 +14,7 @@ use cairn_types::{ErrorCode, SessionId, Time};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Empty, Extent};
 use cairn_wire::meta::{DurableFile, NoteDurableRequest, PublishRequest};
+use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +22,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+/// Partitions that are told at once.
+const AT_ONCE: usize = 64;
 /// Files that the partition is told of in one request.
 const FILES_ENTRY: usize = 256;
 /// Times that a file is looked at again because it changed meanwhile.
@@ -68,6 +71,8 @@ pub(crate) struct VolatileFiles {
 
 /// Up to where a file is durable, written by whom.
 type Settled = (SessionId, u64);
+/// The same with the file.
+type Durable = (u64, Arc<VolatileFile>, SessionId, u64);
 
 impl VolatileFiles {
     /// A file names these now, up to this offset.
@@ -156,20 +161,26 @@ impl Volume {
             }
         }
         let now = self.caller.session().await?.id;
-        let mut by_partition: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        let mut by_partition: BTreeMap<u32, Vec<Durable>> = BTreeMap::new();
         for settled in durable {
             by_partition.entry(self.caller.partition_of(settled.0).await?).or_default().push(settled);
         }
-        for part in by_partition.values().flat_map(|list| list.chunks(FILES_ENTRY)) {
-            let own = part.iter().filter(|(_, _, session, _)| *session == now);
-            let files: Vec<_> = own.map(|(inode, _, _, to)| DurableFile { inode: *inode, to: *to }).collect();
-            if let Some(first) = files.first().map(|file| file.inode) {
-                let make = |header| NoteDurableRequest { header: Some(header), files };
-                self.mutate::<Empty, _>(b"files that are durable", first, Opcode::NoteDurable, make).await?;
-            }
-            part.iter().for_each(|(inode, file, _, to)| self.volatile.forget(*inode, file, *to));
+        let parts = by_partition.values().flat_map(|list| list.chunks(FILES_ENTRY));
+        let notes: Vec<_> = parts.map(|part| self.note_durable(part, now)).collect();
+        let noted: Vec<Result<()>> = stream::iter(notes).buffer_unordered(AT_ONCE).collect().await;
+        noted.into_iter().fold(outcome, |outcome, noted| noted.and(outcome))
+    }
+
+    /// Tells their partition of files that are durable.
+    async fn note_durable(&self, part: &[Durable], now: SessionId) -> Result<()> {
+        let own = part.iter().filter(|(_, _, session, _)| *session == now);
+        let files: Vec<_> = own.map(|(inode, _, _, to)| DurableFile { inode: *inode, to: *to }).collect();
+        if let Some(first) = files.first().map(|file| file.inode) {
+            let make = |header| NoteDurableRequest { header: Some(header), files };
+            self.mutate::<Empty, _>(b"files that are durable", first, Opcode::NoteDurable, make).await?;
         }
-        outcome
+        part.iter().for_each(|(inode, file, _, to)| self.volatile.forget(*inode, file, *to));
+        Ok(())
     }
 
     /// Waits until a file's bytes are durable, and named where they are.

@@ -7,9 +7,7 @@
 use super::open::Target;
 use crate::cluster::Cluster;
 use crate::meta::call::MetaCaller;
-use cairn_types::{InodeId, Time};
-use cairn_wire::Opcode;
-use cairn_wire::meta::{StatfsRequest, StatfsResponse};
+use cairn_types::Time;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,15 +90,10 @@ impl Fullness {
     }
 }
 
-/// What the volume's partition is giving back. One that does not answer may be giving back something.
+/// What the volume's partitions are giving back. One that does not answer may be giving back something.
 async fn being_freed(cluster: &Arc<Cluster>, volume: u32) -> u64 {
     let caller = MetaCaller::new(cluster.clone(), volume, Default::default());
-    let ask = async {
-        let partition = caller.partition_of(InodeId::ROOT.0).await?;
-        let request = StatfsRequest { header: Some(caller.read_header(partition)), ..Default::default() };
-        caller.read::<StatfsResponse, _>("what is being freed", partition, Opcode::Statfs, request).await
-    };
-    match tokio::time::timeout(ASK_EVERY, ask).await {
+    match tokio::time::timeout(ASK_EVERY, caller.counts("what is being freed", false)).await {
         Ok(Ok(answer)) => answer.freeing,
         Ok(Err(_)) | Err(_) => 1,
     }

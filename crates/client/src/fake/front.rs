@@ -1,7 +1,8 @@
 //! Manager and namespace of the cluster in memory.
+use super::across::header_of;
 use super::{Fake, Raw, State, decode};
-use cairn_meta_core::{AppliedAt, SessionState};
-use cairn_types::{ErrorCode, ExtentKind, MemberState, WallTime};
+use cairn_meta_core::SessionState;
+use cairn_types::{ErrorCode, ExtentKind, MemberState};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::*;
@@ -45,8 +46,8 @@ impl Fake {
             Opcode::EnsurePgs => EnsurePgsResponse { map: Some(state.map()) }.encode_to_vec(),
             Opcode::ReportMember => state.report(&decode::<ReportMemberRequest>(message)?).encode_to_vec(),
             Opcode::KeepAlive => {
-                let session = decode::<KeepAliveRequest>(message)?.header.map_or(0, |header| header.session);
-                state.keep_alive(session)?.encode_to_vec()
+                let header = decode::<KeepAliveRequest>(message)?.header.unwrap_or_default();
+                state.keep_alive(header.partition, header.session)?.encode_to_vec()
             }
             other => {
                 let mut out = Vec::new();
@@ -72,41 +73,46 @@ impl State {
         }
         ReportMemberResponse { state: self.pgs.get(&report.pg).cloned(), removed: gone }
     }
-    fn read_stale(&self, request: &ReadStaleRequest) -> Result<ReadStaleResponse, WireError> {
+    fn read_stale(&mut self, request: &ReadStaleRequest) -> Result<ReadStaleResponse, WireError> {
         let age_ms = self.leaderless_for.unwrap_or(0);
         if request.age_ms_max != 0 && age_ms > request.age_ms_max {
             return Err(WireError::new(ErrorCode::Unavailable, "too old"));
         }
         let opcode = Opcode::from_code(request.opcode as u16).filter(|opcode| opcode.may_be_stale());
         let mut answer = Vec::new();
-        let read = self.namespace.read(opcode.expect("a read"), &request.request, &mut answer);
+        let partition = request.header.as_ref().map_or(1, |header| header.partition);
+        let read = self.partition(partition)?.read(opcode.expect("a read"), &request.request, &mut answer);
         let (error, error_text) = read.err().map_or((0, String::new()), |e| (u32::from(e.code.code()), e.message));
         Ok(ReadStaleResponse { age_ms, answer, error, error_text, ..Default::default() })
     }
-    fn keep_alive(&self, session: u64) -> Result<KeepAliveResponse, WireError> {
-        if self.namespace.session_state(session) == SessionState::Ended {
+    fn keep_alive(&mut self, partition: u32, session: u64) -> Result<KeepAliveResponse, WireError> {
+        let wanted: Vec<u64> = self.wanted.iter().filter(|(of, _)| *of == session).map(|(_, inode)| *inode).collect();
+        let namespace = self.partition(partition)?;
+        if namespace.session_state(session) == SessionState::Ended {
             return Err(WireError::new(ErrorCode::SessionEnded, "the session has ended"));
         }
-        let wanted = self.wanted.iter().filter(|(of, _)| *of == session).filter_map(|(_, inode)| {
-            let number = self.namespace.overwrite_lease_of(session, *inode)?;
+        let wanted = wanted.iter().filter_map(|inode| {
+            let number = namespace.overwrite_lease_of(session, *inode)?;
             Some(WantedLease { inode: *inode, number })
         });
         Ok(KeepAliveResponse { lease_ms: 60_000, wanted: wanted.collect(), ..Default::default() })
     }
     fn namespace_call(&mut self, opcode: Opcode, request: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
+        let at = header_of(request).partition;
         if opcode.code() < 0x0500 {
-            return self.namespace.read(opcode, request, out);
+            return self.partition(at)?.read(opcode, request, out);
         }
-        self.log_index += 1;
         if opcode == Opcode::Discard {
             self.discard(request)?;
         }
-        let at = AppliedAt { index: self.log_index, term: 1, time: WallTime(1_000_000 + self.log_index) };
-        let applied = self.namespace.apply(at, opcode, request, out);
-        self.wanted.extend(self.namespace.take_wanted_leases());
-        applied?;
-        self.namespace.put_directory(opcode, request, out);
-        Ok(())
+        let applied = self.decide(at, opcode, request, out);
+        let namespace = self.partition(at)?;
+        let wanted = namespace.take_wanted_leases();
+        if applied.is_ok() {
+            namespace.put_directory(opcode, request, out);
+        }
+        self.wanted.extend(wanted);
+        applied
     }
     /// Spoils what was given back: whoever reads it will notice.
     fn discard(&mut self, request: &[u8]) -> Result<(), WireError> {

@@ -1,5 +1,6 @@
 //! Calls to meta partitions: find the leader, repeat with the same sequence number, keep three outcomes apart.
 use super::keep_alive::keep_alive_task;
+use super::route::To;
 use super::session::{Session, SlotLease};
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
@@ -157,7 +158,7 @@ impl MetaCaller {
         self.header(partition, session, 0, 0)
     }
 
-    /// A read, or another call that may be repeated freely.
+    /// A read of a partition, or another call to it that may be repeated freely. By an inode: [`read_by`](Self::read_by).
     pub(crate) async fn read<A: prost::Message + Default, R: prost::Message>(
         &self,
         what: &str,
@@ -165,6 +166,17 @@ impl MetaCaller {
         opcode: Opcode,
         request: R,
     ) -> Result<A> {
+        self.read_at(what, To::from(partition), opcode, request).await
+    }
+
+    pub(super) async fn read_at<A: prost::Message + Default, R: prost::Message>(
+        &self,
+        what: &str,
+        to: To<'_>,
+        opcode: Opcode,
+        request: R,
+    ) -> Result<A> {
+        let partition = to.partition;
         let stale = self.cluster.stale.allows(opcode).is_some();
         let mut pace = self.patient();
         if stale {
@@ -173,7 +185,7 @@ impl MetaCaller {
             }
             pace = Stale::pace(pace);
         }
-        match self.attempts(partition, opcode, &request, pace).await {
+        match self.attempts(to, opcode, &request, pace).await {
             Ok(answer) => Ok(answer),
             Err(Failure::Final { error, .. }) => Err(ClientError::Remote { what: what.into(), error }),
             Err(Failure::GaveUp { last, .. }) if stale => {
@@ -186,22 +198,15 @@ impl MetaCaller {
         }
     }
 
-    /// A mutation: exactly once under a slot and sequence number.
-    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message>(
-        self: &Arc<Self>,
-        what: &str,
-        partition: u32,
-        opcode: Opcode,
-        request: impl FnOnce(MetaHeader) -> R,
-    ) -> Result<A> {
-        let (session, lease) = loop {
+    /// The session, and a slot of it at a partition.
+    pub(super) async fn slot(self: &Arc<Self>, partition: u32) -> Result<(Arc<Session>, SlotLease)> {
+        loop {
             let session = self.session().await?;
             match session.slot(partition).await {
-                Some(lease) => break (session, lease),
+                Some(lease) => return Ok((session, lease)),
                 None => session.mark_ended(),
             }
-        };
-        self.mutate_in(&session, lease, what, partition, opcode, request).await
+        }
     }
 
     /// A mutation under a session that may not be the present one any more, that never waits for other sessions.
@@ -230,7 +235,20 @@ impl MetaCaller {
         request: impl FnOnce(MetaHeader) -> R,
     ) -> Result<A> {
         let request = request(self.header(partition, session.id, lease.slot, lease.sequence));
-        match self.attempts(partition, opcode, &request, self.patient()).await {
+        self.send_in(session, lease, what, To::from(partition), opcode, &request).await
+    }
+
+    /// The same; the request's header is that of the slot.
+    pub(super) async fn send_in<A: prost::Message + Default>(
+        &self,
+        session: &Session,
+        lease: SlotLease,
+        what: &str,
+        to: To<'_>,
+        opcode: Opcode,
+        request: &impl prost::Message,
+    ) -> Result<A> {
+        match self.attempts(to, opcode, request, self.patient()).await {
             Ok(answer) => {
                 lease.finish();
                 Ok(answer)
@@ -240,7 +258,10 @@ impl MetaCaller {
                     ErrorCode::SessionEnded | ErrorCode::BadSequence => session.mark_ended(),
                     // Refused before it reached the log, or so that it counts as if: the number was not used, unless by one who did
                     // not answer.
-                    ErrorCode::BadRequest | ErrorCode::UnknownOperation | ErrorCode::CrossVolume => match sent {
+                    ErrorCode::BadRequest
+                    | ErrorCode::UnknownOperation
+                    | ErrorCode::CrossVolume
+                    | ErrorCode::UnknownPartition => match sent {
                         true => drop(lease),
                         false => lease.unused(),
                     },
@@ -263,11 +284,12 @@ impl MetaCaller {
 
     pub(super) async fn attempts<A: prost::Message + Default>(
         &self,
-        partition: u32,
+        to: To<'_>,
         opcode: Opcode,
         request: &impl prost::Message,
         pace: Pace,
     ) -> std::result::Result<A, Failure> {
+        let partition = to.partition;
         let started = self.cluster.clock.now();
         let (mut pause, mut round, mut sent) = (PAUSE_MIN, 0usize, false);
         let mut hint = None;
@@ -291,6 +313,11 @@ impl MetaCaller {
                 Ok(answer) => {
                     self.remember_leader(partition, address);
                     return Ok(answer);
+                }
+                Err(NetError::Remote(error))
+                    if error.code == ErrorCode::UnknownPartition && self.is_elsewhere(to).await =>
+                {
+                    return Err(Failure::Final { error, sent });
                 }
                 Err(NetError::Remote(error)) => match error.retry() {
                     RetryClass::Never => {

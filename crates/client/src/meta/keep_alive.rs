@@ -5,6 +5,7 @@
 //! for so long that the lease could end before it is asked anew; what a partition names as unlinked and is open here is held before
 //! that is acknowledged. Not here: what a lease is good for (`lease`), what is kept open by it (`soft`).
 use super::call::{Failure, MetaCaller};
+use super::route::To;
 use super::session::Session;
 use crate::error::{ClientError, Result};
 use crate::stale::Pace;
@@ -224,7 +225,7 @@ async fn ask(
 ) -> Result<KeepAliveResponse> {
     let what = || format!("renewing the session at partition p{partition}");
     let pace = Pace { patience, ..caller.patient() };
-    let last = match timeout(patience, caller.attempts(partition, Opcode::KeepAlive, request, pace)).await {
+    let last = match timeout(patience, caller.attempts(To::from(partition), Opcode::KeepAlive, request, pace)).await {
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(Failure::Final { error, .. })) => return Err(ClientError::Remote { what: what(), error }),
         Ok(Err(Failure::GaveUp { last, .. })) => last,

@@ -1,5 +1,9 @@
 //! Resolution of paths: as many components as possible a call, symbolic links followed by the client.
+//!
+//! A partition resolves up to the first inode that another one has, of which it knows the number and the type. The client goes on
+//! there. Between both the entry may be removed: then the path is walked again from the root.
 use super::call::MetaCaller;
+use super::volume::is_placeholder;
 use crate::error::{ClientError, Result};
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
@@ -10,23 +14,65 @@ use std::sync::Arc;
 /// Symbolic links followed in one path, as Linux does.
 const SYMLINKS_MAX: u32 = 40;
 
+/// Walks of one path, because something in it went while it was walked.
+const WALKS_MAX: u32 = 4;
+
 const TYPE_MASK: u32 = 0o170_000;
+const TYPE_DIRECTORY: u32 = 0o040_000;
 const TYPE_SYMLINK: u32 = 0o120_000;
 
 /// Resolves `path` from the root. `follow`: a symbolic link at the end is followed too.
 pub(crate) async fn resolve(caller: &Arc<MetaCaller>, path: &[u8], follow: bool) -> Result<Attributes> {
+    walk_again(caller, path, follow, true).await
+}
+
+/// The inode of a directory; of what is none as well, with which the caller is refused.
+pub(crate) async fn resolve_directory(caller: &Arc<MetaCaller>, path: &[u8]) -> Result<u64> {
+    Ok(walk_again(caller, path, true, false).await?.inode)
+}
+
+async fn walk_again(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) -> Result<Attributes> {
+    let mut walks = 1;
+    loop {
+        match walk(caller, path, follow, whole).await {
+            // It was removed, or replaced, between the answers of two partitions.
+            Err(error) if error.code() == Some(ErrorCode::Stale) && walks < WALKS_MAX => walks += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// `whole`: all attributes of a directory at the end; else some other partition's may be inode and type alone.
+async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) -> Result<Attributes> {
     let shown = String::from_utf8_lossy(path).into_owned();
     let mut rest: VecDeque<Vec<u8>> = split(path).map(<[u8]>::to_vec).collect();
     let mut at = InodeId::ROOT.0;
+    // The directory in which another partition's inode was found that is gone on at.
+    let mut found_in = None;
     let mut links = 0;
     loop {
-        let partition = caller.partition_of(at).await?;
         let text = rest.iter().map(Vec::as_slice).collect::<Vec<_>>().join(&b'/');
-        let request = ResolveRequest { header: Some(caller.read_header(partition)), start: at, path: text };
-        let answer: ResolveResponse = caller.read(&shown, partition, Opcode::Resolve, request).await?;
+        let request = |header| ResolveRequest { header: Some(header), start: at, path: text.clone() };
+        let answer: ResolveResponse = caller.read_by(&shown, at, Opcode::Resolve, request).await?;
         let attributes = answer.attributes.ok_or_else(|| ClientError::protocol(&shown, "no attributes"))?;
         let before = rest.len();
         drop_consumed(&mut rest, answer.consumed as usize);
+        if answer.error == 0 && is_placeholder(&attributes) {
+            if !whole && rest.is_empty() && attributes.mode & TYPE_MASK == TYPE_DIRECTORY {
+                return Ok(attributes);
+            }
+            if attributes.inode == at {
+                return Err(ClientError::protocol(&shown, "a partition does not know its own inode"));
+            }
+            found_in = Some(answer.parent);
+            at = attributes.inode;
+            continue;
+        }
+        if found_in.is_some() && rest.is_empty() && answer.error == 0 && attributes.inode == at && attributes.nlink == 0
+        {
+            return Err(ClientError::remote(&shown, ErrorCode::Stale, "it was removed meanwhile"));
+        }
+        let parent = found_in.take().filter(|_| attributes.inode == at).unwrap_or(answer.parent);
         if attributes.mode & TYPE_MASK == TYPE_SYMLINK && (follow || !rest.is_empty()) {
             links += 1;
             if links > SYMLINKS_MAX {
@@ -36,7 +82,7 @@ pub(crate) async fn resolve(caller: &Arc<MetaCaller>, path: &[u8], follow: bool)
             if answer.symlink.first() == Some(&b'/') {
                 at = InodeId::ROOT.0;
             } else {
-                at = answer.parent;
+                at = parent;
             }
             for part in split(&answer.symlink).collect::<Vec<_>>().into_iter().rev() {
                 rest.push_front(part.to_vec());

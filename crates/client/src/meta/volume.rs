@@ -1,12 +1,15 @@
 //! A volume: the operations of its namespace by path. One method an operation, under the operation's name.
 pub mod by_inode;
 pub mod clone;
+mod elsewhere;
 mod fsck;
 mod lease;
 pub mod posix;
+mod totals;
 
 use super::call::MetaCaller;
-use super::path::resolve;
+use super::path::{resolve, resolve_directory};
+use super::route::Addressed;
 use crate::append::open::Target;
 use crate::append::stream::{StreamHandle, start};
 use crate::cluster::Cluster;
@@ -19,7 +22,7 @@ use crate::read::latency::Latency;
 use crate::stripe::stream::StripedHandle;
 use crate::stripe::streams::StripedStreams;
 use crate::volatile::VolatileFiles;
-use cairn_types::{ErrorCode, InodeId, Scheme, Stripe};
+use cairn_types::{ErrorCode, Scheme, Stripe};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty, Extent};
 use cairn_wire::meta::*;
@@ -30,8 +33,6 @@ use std::time::Duration;
 
 /// Append streams of a volume for one scheme, each with its own open chunk.
 const STREAMS_MAX: usize = 4;
-/// Before it is asked again whether what no file names was counted.
-const SURVEY_PAUSE: Duration = Duration::from_millis(200);
 /// Entries of a directory page.
 pub const READDIR_PAGE: u32 = 1024;
 
@@ -157,11 +158,8 @@ impl Volume {
     }
     /// Attributes of an inode.
     pub async fn getattr(&self, inode: u64) -> Result<Attributes> {
-        let partition = self.caller.partition_of(inode).await?;
-        let request = GetattrRequest { header: Some(self.caller.read_header(partition)), inode };
-        let answer: AttributesResponse =
-            self.caller.read(&format!("inode {inode}"), partition, Opcode::Getattr, request).await?;
-        attributes(answer)
+        let request = |header| GetattrRequest { header: Some(header), inode };
+        attributes(self.caller.read_by(&format!("inode {inode}"), inode, Opcode::Getattr, request).await?)
     }
     /// The directory that holds the last component of `path`, and that component.
     pub(crate) async fn parent_of<'p>(&self, path: &'p [u8]) -> Result<(u64, &'p [u8])> {
@@ -171,16 +169,18 @@ impl Volume {
             let text = "the root of a volume cannot be made, removed or renamed";
             return Err(ClientError::remote("/", ErrorCode::InvalidArgument, text));
         }
-        let parent = resolve(&self.caller, &path[..cut.max(1)], true).await?;
-        Ok((parent.inode, name))
+        Ok((resolve_directory(&self.caller, &path[..cut.max(1)]).await?, name))
     }
 
     /// Makes a directory. `layout` 0: that of its parent.
     pub async fn mkdir(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
+        self.mkdir_in(path, mode, layout, 0).await
+    }
+    /// The same in a partition of the volume; 0: the leader of the parent's chooses. What will be in it is there, too, but for the
+    /// directories in it.
+    pub async fn mkdir_in(&self, path: &[u8], mode: u32, layout: u64, partition: u32) -> Result<Attributes> {
         let (parent, name) = self.parent_of(path).await?;
-        let name = name.to_vec();
-        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout, umask: 0, partition: 0 };
-        attributes(self.mutate(path, parent, Opcode::Mkdir, make).await?)
+        self.make_directory(parent, name, path, MkdirRequest { mode, layout, partition, ..Default::default() }).await
     }
     /// Makes a directory and all that are missing above it; an existing one is fine.
     pub async fn mkdir_all(&self, path: &[u8], mode: u32) -> Result<Attributes> {
@@ -204,17 +204,26 @@ impl Volume {
             result => result,
         }
     }
-    /// A page of a directory after the entry with the cookie `after`.
+    /// A page of a directory after the entry with the cookie `after`. With `attributes`, entries have theirs if the caller may search
+    /// the directory, but for those of partitions that do not answer within a moment.
     pub async fn readdir(&self, inode: u64, after: &[u8], attributes: bool) -> Result<ReaddirResponse> {
-        let partition = self.caller.partition_of(inode).await?;
-        let request = ReaddirRequest {
-            header: Some(self.caller.read_header(partition)),
-            inode,
-            after: after.to_vec(),
-            count_max: READDIR_PAGE,
-            attributes,
-        };
-        self.caller.read(&format!("directory inode {inode}"), partition, Opcode::Readdir, request).await
+        let what = format!("directory inode {inode}");
+        let mut after = after.to_vec();
+        loop {
+            let count_max = READDIR_PAGE;
+            let request =
+                |header| ReaddirRequest { header: Some(header), inode, after: after.clone(), count_max, attributes };
+            let mut page: ReaddirResponse = self.caller.read_by(&what, inode, Opcode::Readdir, request).await?;
+            let last = page.entries.last().map(|last| last.cookie.clone());
+            if attributes {
+                self.complete_page(inode, &mut page).await?;
+            }
+            match last {
+                // All of them went meanwhile; an empty page would be the end.
+                Some(last) if page.entries.is_empty() && !page.end => after = last,
+                _ => return Ok(page),
+            }
+        }
     }
     /// Removes a file, link or special file.
     pub async fn unlink(&self, path: &[u8]) -> Result<()> {
@@ -265,17 +274,12 @@ impl Volume {
     }
     pub async fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
         let inode = self.stat(path, false).await?.inode;
-        let partition = self.caller.partition_of(inode).await?;
-        let request = ReadlinkRequest { header: Some(self.caller.read_header(partition)), inode };
-        let answer: ReadlinkResponse = self.caller.read(&shown(path), partition, Opcode::Readlink, request).await?;
-        Ok(answer.target)
+        self.readlink_inode(inode, path).await
     }
     /// Makes a file, or answers the existing one unless `request.exclusive`. Header, parent and name are filled in here.
     pub async fn create(&self, path: &[u8], request: CreateRequest) -> Result<Attributes> {
         let (parent, name) = self.parent_of(path).await?;
-        let name = name.to_vec();
-        let make = |header| CreateRequest { header: Some(header), parent, name, ..request };
-        attributes(self.mutate(path, parent, Opcode::Create, make).await?)
+        self.create_at(parent, name, path, request).await
     }
     /// A file without a name, held by this session, in the directory of `path`.
     pub(crate) async fn create_unnamed(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
@@ -294,10 +298,9 @@ impl Volume {
         self.mutate::<Empty, _>(b"extended attribute", inode, Opcode::SetXattr, make).await.map(|_| ())
     }
     pub async fn get_xattr(&self, inode: u64, name: &[u8]) -> Result<Vec<u8>> {
-        let partition = self.caller.partition_of(inode).await?;
-        let request = GetXattrRequest { header: Some(self.caller.read_header(partition)), inode, name: name.to_vec() };
+        let request = |header| GetXattrRequest { header: Some(header), inode, name: name.to_vec() };
         let answer: GetXattrResponse =
-            self.caller.read("extended attribute", partition, Opcode::GetXattr, request).await?;
+            self.caller.read_by("extended attribute", inode, Opcode::GetXattr, request).await?;
         Ok(answer.value)
     }
     /// Swaps extents of an inode; see the message.
@@ -320,10 +323,7 @@ impl Volume {
     }
     /// A page of the extents that overlap the range.
     pub async fn extents(&self, inode: u64, offset: u64, length: u64) -> Result<GetExtentsResponse> {
-        let partition = self.caller.partition_of(inode).await?;
-        let header = Some(self.caller.read_header(partition));
-        let request = GetExtentsRequest { header, inode, offset, length, count_max: 1024 };
-        self.caller.read(&format!("inode {inode}"), partition, Opcode::GetExtents, request).await
+        self.extents_page(inode, offset, length, 1024).await
     }
     /// All extents of a file.
     pub async fn all_extents(&self, inode: u64) -> Result<Vec<Extent>> {
@@ -338,31 +338,6 @@ impl Volume {
             }
         }
     }
-    /// Counts of the volume with what no file names, counted after this was asked, if that takes no longer than `patience`; else the count before
-    /// it. Servers of before do not know it.
-    pub async fn statfs_unreferenced(&self, patience: Duration) -> Result<StatfsResponse> {
-        let (clock, partition) = (&self.cluster().clock, self.caller.partition_of(InodeId::ROOT.0).await?);
-        let asked = clock.now();
-        loop {
-            let request = StatfsRequest { header: Some(self.caller.read_header(partition)), unreferenced: true };
-            let what = format!("volume {:?}", self.name);
-            let counts: StatfsResponse = self.caller.read(&what, partition, Opcode::Statfs, request).await?;
-            let Some(found) = counts.unreferenced else { return Ok(counts) };
-            let waited = clock.now().since(asked);
-            let is_new = found.age_ms.is_some_and(|age| u128::from(age) <= waited.as_millis());
-            if is_new || waited >= patience {
-                return Ok(counts);
-            }
-            tokio::time::sleep(SURVEY_PAUSE).await;
-        }
-    }
-    /// Counts of the volume.
-    pub async fn statfs(&self) -> Result<StatfsResponse> {
-        let partition = self.caller.partition_of(InodeId::ROOT.0).await?;
-        let request = StatfsRequest { header: Some(self.caller.read_header(partition)), ..Default::default() };
-        self.caller.read(&format!("volume {:?}", self.name), partition, Opcode::Statfs, request).await
-    }
-
     /// Holds an inode for one more handle, which may write it from now on.
     pub async fn hold(&self, inode: u64, shown_as: &[u8]) -> Result<Attributes> {
         self.hold_inode(inode, shown_as, true).await
@@ -394,15 +369,14 @@ impl Volume {
         self.latency.clone()
     }
 
-    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message>(
+    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message + Addressed>(
         &self,
         path: &[u8],
         at: u64,
         opcode: Opcode,
         make: impl FnOnce(MetaHeader) -> R,
     ) -> Result<A> {
-        let partition = self.caller.partition_of(at).await?;
-        let answer = self.caller.mutate(&shown(path), partition, opcode, make).await?;
+        let answer = self.caller.mutate(&shown(path), at, opcode, make).await?;
         if matches!(
             opcode,
             Opcode::Unlink | Opcode::RemoveTree | Opcode::Rename | Opcode::Setattr | Opcode::Punch | Opcode::Release
@@ -412,6 +386,12 @@ impl Volume {
         }
         Ok(answer)
     }
+}
+
+/// Attributes of an inode that another partition has: number and type, and nothing else.
+pub(crate) fn is_placeholder(attributes: &Attributes) -> bool {
+    let Attributes { mode, nlink, ctime_ns, btime_ns, .. } = *attributes;
+    mode & 0o7777 == 0 && (nlink, ctime_ns, btime_ns) == (0, 0, 0)
 }
 
 pub(crate) fn shown(path: &[u8]) -> String {

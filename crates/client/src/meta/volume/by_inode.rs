@@ -2,6 +2,8 @@
 //!
 //! For callers that walk trees and know the directory's inode. `shown_as` is the path in errors. The operations by path
 //! are in `volume`.
+use super::elsewhere::LOOKUPS_MAX;
+use super::totals::AT_ONCE;
 use super::{Volume, attributes, shown};
 use crate::error::{ClientError, Result};
 use crate::file_writer::{FileWriter, WriteOptions};
@@ -9,6 +11,7 @@ use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
+use futures_util::stream::{self, StreamExt as _};
 use std::collections::BTreeMap;
 
 /// Inodes of one release.
@@ -31,9 +34,15 @@ impl MadeAt {
 impl Volume {
     /// Attributes of an entry; a symbolic link is not followed.
     pub async fn lookup(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Attributes> {
-        let partition = self.caller.partition_of(parent).await?;
-        let request = LookupRequest { header: Some(self.caller.read_header(partition)), parent, name: name.to_vec() };
-        attributes(self.caller.read(&shown(shown_as), partition, Opcode::Lookup, request).await?)
+        let what = shown(shown_as);
+        for _ in 0..LOOKUPS_MAX {
+            let request = |header| LookupRequest { header: Some(header), parent, name: name.to_vec() };
+            let found = attributes(self.caller.read_by(&what, parent, Opcode::Lookup, request).await?)?;
+            if let Some(found) = self.whole(&what, found).await? {
+                return Ok(found);
+            }
+        }
+        Err(ClientError::remote(&what, ErrorCode::Stale, "it went each time that it was looked up; repeat"))
     }
     /// Makes a directory. `layout` 0: that of its parent.
     pub async fn mkdir_at(
@@ -44,8 +53,30 @@ impl Volume {
         mode: u32,
         layout: u64,
     ) -> Result<Attributes> {
+        let request = MkdirRequest { mode, layout, ..Default::default() };
+        self.make_directory(parent, name, shown_as, request).await
+    }
+    /// The same in a partition of the volume; 0: the leader of the parent's chooses.
+    pub async fn mkdir_at_in(
+        &self,
+        parent: u64,
+        name: &[u8],
+        shown_as: &[u8],
+        mode: u32,
+        partition: u32,
+    ) -> Result<Attributes> {
+        let request = MkdirRequest { mode, partition, ..Default::default() };
+        self.make_directory(parent, name, shown_as, request).await
+    }
+    pub(super) async fn make_directory(
+        &self,
+        parent: u64,
+        name: &[u8],
+        shown_as: &[u8],
+        request: MkdirRequest,
+    ) -> Result<Attributes> {
         let name = name.to_vec();
-        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, layout, umask: 0, partition: 0 };
+        let make = |header| MkdirRequest { header: Some(header), parent, name, ..request };
         attributes(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
     }
     /// Makes a file with what `request` says. Header, parent and name are filled in here.
@@ -56,9 +87,27 @@ impl Volume {
         shown_as: &[u8],
         request: CreateRequest,
     ) -> Result<Attributes> {
-        let name = name.to_vec();
+        let (name, hold) = (name.to_vec(), request.hold);
         let make = |header| CreateRequest { header: Some(header), parent, name, ..request };
-        attributes(self.mutate(shown_as, parent, Opcode::Create, make).await?)
+        let made = attributes(self.mutate(shown_as, parent, Opcode::Create, make).await?)?;
+        if hold && self.caller.partition_of(made.inode).await? != self.caller.partition_of(parent).await? {
+            // It was there, and its partition alone can hold it.
+            return self.hold_there(&made, shown_as).await;
+        }
+        Ok(made)
+    }
+    /// Holds what a create with `hold` found, for writing if that is allowed.
+    async fn hold_there(&self, found: &Attributes, shown_as: &[u8]) -> Result<Attributes> {
+        let inode = found.inode;
+        let hold = |write| {
+            self.mutate(shown_as, inode, Opcode::Hold, move |header| HoldRequest { header: Some(header), inode, write })
+        };
+        let held: Result<AttributesResponse> = hold(true).await;
+        let held = match held {
+            Err(error) if error.code() == Some(ErrorCode::PermissionDenied) => hold(false).await,
+            held => held,
+        };
+        attributes(held?)
     }
     /// Makes a symbolic link.
     pub async fn symlink_at(&self, parent: u64, name: &[u8], shown_as: &[u8], target: &[u8]) -> Result<MadeAt> {
@@ -95,38 +144,49 @@ impl Volume {
             }
         }
         let parts = by_partition.values().flat_map(|list| list.chunks(RELEASES_MAX));
-        for part in parts {
-            let (inode, also) = (part[0], part[1..].to_vec());
-            let make = |header| ReleaseRequest { header: Some(header), inode, also };
-            self.mutate::<Empty, _>(b"releasing files", inode, Opcode::Release, make).await?;
-        }
-        Ok(())
+        let releases: Vec<_> = parts.map(|part| self.release_part(part.to_vec())).collect();
+        let released: Vec<Result<()>> = stream::iter(releases).buffer_unordered(AT_ONCE).collect().await;
+        released.into_iter().collect()
+    }
+    async fn release_part(&self, part: Vec<u64>) -> Result<()> {
+        let (inode, also) = (part[0], part[1..].to_vec());
+        let make = |header| ReleaseRequest { header: Some(header), inode, also };
+        self.mutate::<Empty, _>(b"releasing files", inode, Opcode::Release, make).await.map(|_| ())
     }
     /// The directory that holds this directory; the root holds itself.
     pub async fn parent_of_directory(&self, inode: u64) -> Result<Attributes> {
-        let partition = self.caller.partition_of(inode).await?;
-        let header = Some(self.caller.read_header(partition));
-        let request = ResolveRequest { header, start: inode, path: b"..".to_vec() };
         let what = format!("directory inode {inode}");
-        let answer: ResolveResponse = self.caller.read(&what, partition, Opcode::Resolve, request).await?;
+        for _ in 0..LOOKUPS_MAX {
+            let found = self.look_up_parent(inode, &what).await?;
+            if let Some(found) = self.whole(&what, found).await? {
+                return Ok(found);
+            }
+        }
+        Err(ClientError::remote(&what, ErrorCode::NotFound, "it has no parent that can be reached"))
+    }
+    /// Inode of the directory that holds this directory.
+    pub async fn parent_inode(&self, inode: u64) -> Result<u64> {
+        Ok(self.look_up_parent(inode, &format!("directory inode {inode}")).await?.inode)
+    }
+    async fn look_up_parent(&self, inode: u64, what: &str) -> Result<Attributes> {
+        let request = |header| ResolveRequest { header: Some(header), start: inode, path: b"..".to_vec() };
+        let answer: ResolveResponse = self.caller.read_by(what, inode, Opcode::Resolve, request).await?;
         match ErrorCode::from_code(answer.error as u16) {
-            Some(code) => Err(ClientError::remote(&what, code, "it has no parent that can be reached")),
+            Some(code) => Err(ClientError::remote(what, code, "it has no parent that can be reached")),
             None => attributes(AttributesResponse { attributes: answer.attributes, directory: None }),
         }
     }
     /// Target of a symbolic link.
     pub async fn readlink_inode(&self, inode: u64, shown_as: &[u8]) -> Result<Vec<u8>> {
-        let partition = self.caller.partition_of(inode).await?;
-        let request = ReadlinkRequest { header: Some(self.caller.read_header(partition)), inode };
-        let answer: ReadlinkResponse = self.caller.read(&shown(shown_as), partition, Opcode::Readlink, request).await?;
+        let request = |header| ReadlinkRequest { header: Some(header), inode };
+        let answer: ReadlinkResponse = self.caller.read_by(&shown(shown_as), inode, Opcode::Readlink, request).await?;
         Ok(answer.target)
     }
     /// Names of the extended attributes of an inode.
     pub async fn list_xattr(&self, inode: u64) -> Result<Vec<Vec<u8>>> {
-        let partition = self.caller.partition_of(inode).await?;
-        let request = ListXattrRequest { header: Some(self.caller.read_header(partition)), inode };
+        let request = |header| ListXattrRequest { header: Some(header), inode };
         let answer: ListXattrResponse =
-            self.caller.read("extended attributes", partition, Opcode::ListXattr, request).await?;
+            self.caller.read_by("extended attributes", inode, Opcode::ListXattr, request).await?;
         Ok(answer.names)
     }
     pub async fn remove_xattr(&self, inode: u64, name: &[u8]) -> Result<()> {

@@ -37,9 +37,19 @@ impl Volume {
     }
 }
 
-/// Reading and writing may work, or fail with an error that says more.
+/// Reading and writing may work, or fail with an error that says more. Two partitions share nothing.
 fn is_only_for_clones(error: &ClientError) -> bool {
     use ErrorCode as E;
     let code = error.code();
-    matches!(code, Some(E::InvalidArgument | E::PermissionDenied | E::UnknownOperation | E::LeaseHeld | E::Conflict))
+    matches!(
+        code,
+        Some(
+            E::InvalidArgument
+                | E::PermissionDenied
+                | E::UnknownOperation
+                | E::LeaseHeld
+                | E::Conflict
+                | E::CrossVolume
+        )
+    )
 }

@@ -12,14 +12,14 @@ impl Volume {
     /// Asks for a file's lease; the session has to hold the file for writing. `None` if somebody has it, who is told that
     /// it is wanted. The attributes are those of the grant: nobody else takes extents out of the file after it.
     pub(crate) async fn take_lease(&self, inode: u64, shown_as: &[u8]) -> Result<Option<(Arc<Lease>, Attributes)>> {
-        let partition = self.caller.partition_of(inode).await?;
         let mut asked = 0;
         let make = |header: MetaHeader| {
             asked = header.session;
             OverwriteLeaseRequest { header: Some(header), inode, ..Default::default() }
         };
         let what = shown(shown_as);
-        let answer: OverwriteLeaseResponse = self.caller.mutate(&what, partition, Opcode::OverwriteLease, make).await?;
+        let answer: OverwriteLeaseResponse = self.caller.mutate(&what, inode, Opcode::OverwriteLease, make).await?;
+        let partition = self.caller.partition_of(inode).await?;
         let session = self.caller.session().await?;
         if answer.number == 0 || session.id.0 != asked {
             // With another session open, the one that asked has ended, and the lease with it.

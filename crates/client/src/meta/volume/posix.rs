@@ -3,7 +3,8 @@
 //! An open by [`Volume::open_for_read`] or [`Volume::open_for_read_at`] keeps the file alive while the session lives, also when its
 //! last name goes: the session's keep-alives see to that. Each one is closed by [`Volume::close_for_read`].
 use super::by_inode::MadeAt;
-use super::{Volume, attributes, shown};
+use super::elsewhere::LOOKUPS_MAX;
+use super::{Volume, attributes, is_placeholder, shown};
 use crate::error::{ClientError, Result};
 use crate::meta::session::Session;
 use cairn_types::{ErrorCode, SessionId};
@@ -13,8 +14,6 @@ use cairn_wire::meta::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Inodes of one `getattr_many` at most.
-pub const GETATTR_MANY_MAX: usize = 256;
 /// Opens that are overtaken by keep-alives are repeated so often.
 const OPEN_ATTEMPTS: u32 = 16;
 /// A wait for a lock is parked so long at a time.
@@ -47,9 +46,7 @@ impl Volume {
         if dead == 0 || self.present_session() == Some(dead) {
             return Ok(());
         }
-        let view = self.caller.cluster.view();
-        let own = view.partitions.values().filter(|partition| partition.volume == self.id());
-        let own = own.map(|partition| partition.id).collect();
+        let own = self.caller.partitions().await?;
         self.caller.end_everywhere("ending a dead session", SessionId(dead), own).await
     }
 
@@ -69,20 +66,36 @@ impl Volume {
         extents_max: u32,
     ) -> Result<OpenResponse> {
         let request = OpenRequest { parent, name: name.to_vec(), access, extents_max, ..Default::default() };
-        self.open_soft(parent, &shown(shown_as), request).await
+        let what = shown(shown_as);
+        for _ in 0..LOOKUPS_MAX {
+            let opened = self.open_soft(parent, &what, request.clone()).await?;
+            let Some(found) = opened.attributes.filter(is_placeholder) else { return Ok(opened) };
+            // Another partition has it, by now or never: nothing was opened.
+            match self.open_for_read(found.inode, access, extents_max).await {
+                Err(error) if error.code() == Some(ErrorCode::Stale) => {}
+                opened => return opened.map_err(|error| error.named(&what)),
+            }
+        }
+        Err(ClientError::remote(&what, ErrorCode::Stale, "it went each time that it was opened; repeat"))
     }
 
     async fn open_soft(&self, at: u64, what: &str, request: OpenRequest) -> Result<OpenResponse> {
-        let partition = self.caller.partition_of(at).await?;
         for _ in 0..OPEN_ATTEMPTS {
             let session: Arc<Session> = self.caller.session().await?;
-            let acknowledged = session.soft.acknowledged(partition).unwrap_or(0);
-            let header = MetaHeader { session: session.id.0, ..self.caller.read_header(partition) };
-            let request = OpenRequest { header: Some(header), acknowledged, ..request.clone() };
-            let answer: OpenResponse = self.caller.read(what, partition, Opcode::Open, request).await?;
+            let request = |header: MetaHeader| {
+                let acknowledged = session.soft.acknowledged(header.partition).unwrap_or(0);
+                let header = Some(MetaHeader { session: session.id.0, ..header });
+                OpenRequest { header, acknowledged, ..request.clone() }
+            };
+            let answer: OpenResponse = self.caller.read_by(what, at, Opcode::Open, request).await?;
             let Some(found) = &answer.attributes else {
                 return Err(ClientError::protocol(what, "the answer has no attributes"));
             };
+            if is_placeholder(found) {
+                return Ok(answer);
+            }
+            // Who answered has what it was asked for by.
+            let partition = self.caller.partition_of(at).await?;
             if session.soft.add(partition, found.inode, answer.index) {
                 return Ok(answer);
             }
@@ -127,22 +140,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Attributes of up to [`GETATTR_MANY_MAX`] inodes of one partition; those that are gone are left out.
-    pub async fn getattr_many(&self, inodes: &[u64]) -> Result<Vec<Attributes>> {
-        let Some(first) = inodes.first() else { return Ok(Vec::new()) };
-        let partition = self.caller.partition_of(*first).await?;
-        let header = Some(self.caller.read_header(partition));
-        let request = GetattrManyRequest { header, inodes: inodes.to_vec() };
-        let what = format!("{} inodes", inodes.len());
-        let answer: GetattrManyResponse = self.caller.read(&what, partition, Opcode::GetattrMany, request).await?;
-        Ok(answer.attributes)
-    }
-
     /// Whether the inode's mode and access control list give all of `mask` (r 4, w 2, x 1).
     pub async fn access_inode(&self, inode: u64, mask: u32) -> Result<()> {
-        let partition = self.caller.partition_of(inode).await?;
-        let request = AccessRequest { header: Some(self.caller.read_header(partition)), inode, mask };
-        self.caller.read::<Empty, _>(&format!("inode {inode}"), partition, Opcode::Access, request).await.map(|_| ())
+        let request = |header| AccessRequest { header: Some(header), inode, mask };
+        self.caller.read_by::<Empty, _>(&format!("inode {inode}"), inode, Opcode::Access, request).await.map(|_| ())
     }
 
     /// Extents of an inode, at most `count_max` (0: as many as fit).
@@ -153,10 +154,8 @@ impl Volume {
         length: u64,
         count_max: u32,
     ) -> Result<GetExtentsResponse> {
-        let partition = self.caller.partition_of(inode).await?;
-        let header = Some(self.caller.read_header(partition));
-        let request = GetExtentsRequest { header, inode, offset, length, count_max };
-        self.caller.read(&format!("inode {inode}"), partition, Opcode::GetExtents, request).await
+        let request = |header| GetExtentsRequest { header: Some(header), inode, offset, length, count_max };
+        self.caller.read_by(&format!("inode {inode}"), inode, Opcode::GetExtents, request).await
     }
 
     /// A file without a name, held by this session and counted as one handle.
@@ -224,26 +223,28 @@ impl Volume {
 
     /// What would be in the way of this lock; `None` if nothing is.
     pub async fn get_lock(&self, inode: u64, request: &SetLockRequest) -> Result<Option<GetLockResponse>> {
-        let partition = self.caller.partition_of(inode).await?;
         let session = self.caller.session().await?.id.0;
-        let header = Some(MetaHeader { session, ..self.caller.read_header(partition) });
         let SetLockRequest { owner, kind, r#type, start, end, .. } = *request;
-        let request = GetLockRequest { header, inode, owner, kind, r#type, start, end };
+        let request = |header: MetaHeader| {
+            let header = Some(MetaHeader { session, ..header });
+            GetLockRequest { header, inode, owner, kind, r#type, start, end }
+        };
         let answer: GetLockResponse =
-            self.caller.read(&format!("inode {inode}"), partition, Opcode::GetLock, request).await?;
+            self.caller.read_by(&format!("inode {inode}"), inode, Opcode::GetLock, request).await?;
         Ok((answer.r#type != 0).then_some(answer))
     }
 
     /// Waits a while (at most 2 s) for a lock to become free. Dropping the future ends the wait.
     pub async fn wait_lock(&self, inode: u64, request: &SetLockRequest, at_most: Duration) -> Result<LockWait> {
-        let partition = self.caller.partition_of(inode).await?;
         let session = self.caller.session().await?.id.0;
-        let header = Some(MetaHeader { session, ..self.caller.read_header(partition) });
         let SetLockRequest { owner, kind, r#type, start, end, .. } = *request;
         let wait_ms = u32::try_from(at_most.min(LOCK_WAIT_MAX).as_millis()).unwrap_or(u32::MAX);
-        let request = WaitLockRequest { header, inode, owner, kind, r#type, start, end, wait_ms };
+        let request = |header: MetaHeader| {
+            let header = Some(MetaHeader { session, ..header });
+            WaitLockRequest { header, inode, owner, kind, r#type, start, end, wait_ms }
+        };
         let answer: WaitLockResponse =
-            self.caller.read(&format!("inode {inode}"), partition, Opcode::WaitLock, request).await?;
+            self.caller.read_by(&format!("inode {inode}"), inode, Opcode::WaitLock, request).await?;
         Ok(match (answer.free, answer.deadlock) {
             (true, _) => LockWait::Free,
             (false, true) => LockWait::Deadlock,
@@ -262,29 +263,11 @@ impl Volume {
     /// Limits and use of a directory, or of the volume (inode 0); `None` if it has no quota of its own.
     pub async fn quota(&self, inode: u64, shown_as: &[u8]) -> Result<Option<Quota>> {
         let at = if inode == 0 { cairn_types::InodeId::ROOT.0 } else { inode };
-        let partition = self.caller.partition_of(at).await?;
-        let request = GetQuotaRequest { header: Some(self.caller.read_header(partition)), inode };
-        match self.caller.read::<QuotaResponse, _>(&shown(shown_as), partition, Opcode::GetQuota, request).await {
+        let request = |header| GetQuotaRequest { header: Some(header), inode };
+        match self.caller.read_by::<QuotaResponse, _>(&shown(shown_as), at, Opcode::GetQuota, request).await {
             Ok(answer) => Ok(answer.quota),
             Err(error) if error.code() == Some(ErrorCode::NoAttribute) => Ok(None),
             Err(error) => Err(error),
-        }
-    }
-
-    /// All quotas of the volume, that of the volume first.
-    pub async fn quotas(&self) -> Result<Vec<Quota>> {
-        let partition = self.caller.partition_of(cairn_types::InodeId::ROOT.0).await?;
-        let mut all: Vec<Quota> = Vec::new();
-        loop {
-            let (after, resume) = (all.last().map_or(0, |quota| quota.inode), !all.is_empty());
-            let header = Some(self.caller.read_header(partition));
-            let request = ListQuotasRequest { header, after, resume, count_max: 0 };
-            let page: ListQuotasResponse = self.caller.read("quotas", partition, Opcode::ListQuotas, request).await?;
-            let end = page.end || page.quotas.is_empty();
-            all.extend(page.quotas);
-            if end {
-                return Ok(all);
-            }
         }
     }
 }

@@ -1,0 +1,126 @@
+//! Which partition a request goes to: the one that has the inode by which it comes, by the map, and by the next map when that
+//! was old.
+//!
+//! A partition says `UnknownPartition` of an inode outside of its range, and has done nothing. The request is sent to another one
+//! as a new one, under that one's slot. Invariant: it goes on at the same partition, for as long as any request does, unless a
+//! newer map names another one.
+use super::call::MetaCaller;
+use crate::append::open::refresh_quietly;
+use crate::error::Result;
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::meta::*;
+use std::sync::Arc;
+
+/// Partitions that a request is sent to, one after the other.
+pub(crate) const ROUTES_MAX: u32 = 8;
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct To<'a> {
+    pub(crate) partition: u32,
+    /// Inodes by which it goes there; none: it is about the partition.
+    pub(crate) by: &'a [u64],
+}
+
+impl From<u32> for To<'_> {
+    fn from(partition: u32) -> Self {
+        Self { partition, by: &[] }
+    }
+}
+
+/// A request with a header.
+pub(crate) trait Addressed {
+    fn address(&mut self, header: MetaHeader);
+}
+
+macro_rules! addressed {
+    ($($request:ident)*) => { $(
+        impl Addressed for $request {
+            fn address(&mut self, header: MetaHeader) {
+                self.header = Some(header);
+            }
+        }
+    )* };
+}
+
+addressed! {
+    MkdirRequest CreateRequest SymlinkRequest CreateUnnamedRequest LinkRequest UnlinkRequest RmdirRequest RemoveTreeRequest
+    RenameRequest SetattrRequest SetXattrRequest RemoveXattrRequest PublishRequest PublishAttributesRequest PunchRequest
+    OverwriteLeaseRequest CloneRangeRequest SetLockRequest SetQuotaRequest HoldRequest ReleaseRequest DiscardRequest
+    NoteDurableRequest
+}
+
+impl MetaCaller {
+    /// A read at the partition that has an inode.
+    pub(crate) async fn read_by<A: prost::Message + Default, R: prost::Message>(
+        &self,
+        what: &str,
+        inode: u64,
+        opcode: Opcode,
+        request: impl Fn(MetaHeader) -> R,
+    ) -> Result<A> {
+        let by = [inode];
+        let mut to = To { partition: self.partition_of(inode).await?, by: &by };
+        let mut routes = 1;
+        loop {
+            let request = request(self.read_header(to.partition));
+            let outcome = self.read_at(what, to, opcode, request).await;
+            match self.elsewhere(&outcome, to).await {
+                Some(partition) if routes < ROUTES_MAX => (to.partition, routes) = (partition, routes + 1),
+                _ => return outcome,
+            }
+        }
+    }
+
+    /// A mutation at the partition that has an inode: exactly once under a slot and sequence number.
+    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message + Addressed>(
+        self: &Arc<Self>,
+        what: &str,
+        inode: u64,
+        opcode: Opcode,
+        make: impl FnOnce(MetaHeader) -> R,
+    ) -> Result<A> {
+        let by = [inode];
+        let mut to = To { partition: self.partition_of(inode).await?, by: &by };
+        let (mut session, mut lease) = self.slot(to.partition).await?;
+        let mut request = make(self.header(to.partition, session.id, lease.slot, lease.sequence));
+        let mut routes = 1;
+        loop {
+            let outcome = self.send_in(&session, lease, what, to, opcode, &request).await;
+            match self.elsewhere(&outcome, to).await {
+                Some(partition) if routes < ROUTES_MAX => (to.partition, routes) = (partition, routes + 1),
+                _ => return outcome,
+            }
+            (session, lease) = self.slot(to.partition).await?;
+            request.address(self.header(to.partition, session.id, lease.slot, lease.sequence));
+        }
+    }
+
+    /// Whether the map names another partition for one of the inodes. What it says now was learned after this was asked, unless
+    /// it says so already.
+    pub(super) async fn is_elsewhere(&self, to: To<'_>) -> bool {
+        let names_another = || {
+            let view = self.cluster.view();
+            let other = |inode: &u64| view.partition_of(self.volume, *inode).is_some_and(|p| p.id != to.partition);
+            to.by.iter().any(other)
+        };
+        if to.by.is_empty() || names_another() {
+            return !to.by.is_empty();
+        }
+        refresh_quietly(&self.cluster).await;
+        names_another()
+    }
+
+    /// Where a request by one inode goes instead, which a partition said that it does not have.
+    async fn elsewhere<A>(&self, outcome: &Result<A>, to: To<'_>) -> Option<u32> {
+        let code = outcome.as_ref().err().and_then(|error| error.code());
+        if code != Some(ErrorCode::UnknownPartition) || !self.is_elsewhere(to).await {
+            return None;
+        }
+        self.cluster.view().partition_of(self.volume, to.by[0]).map(|partition| partition.id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! What is known of a volume as a whole: the sum over its partitions, which are asked side by side.
+use super::Volume;
+use crate::error::{ClientError, Result};
+use crate::meta::call::MetaCaller;
+use cairn_types::InodeId;
+use cairn_wire::Opcode;
+use cairn_wire::meta::*;
+use futures_util::stream::{self, StreamExt as _};
+use std::time::Duration;
+
+/// Partitions that are asked at once.
+pub(super) const AT_ONCE: usize = 64;
+/// Before it is asked again whether what no file names was counted.
+const SURVEY_PAUSE: Duration = Duration::from_millis(200);
+
+impl Volume {
+    /// Counts of the volume with what no file names, counted after this was asked, if that takes no longer than `patience`; else the count before
+    /// it. Servers of before do not know it.
+    pub async fn statfs_unreferenced(&self, patience: Duration) -> Result<StatfsResponse> {
+        let clock = &self.cluster().clock;
+        let asked = clock.now();
+        loop {
+            let counts = self.counts(true).await?;
+            let Some(found) = counts.unreferenced else { return Ok(counts) };
+            let waited = clock.now().since(asked);
+            let is_new = found.age_ms.is_some_and(|age| u128::from(age) <= waited.as_millis());
+            if is_new || waited >= patience {
+                return Ok(counts);
+            }
+            tokio::time::sleep(SURVEY_PAUSE).await;
+        }
+    }
+    /// Counts of the volume.
+    pub async fn statfs(&self) -> Result<StatfsResponse> {
+        self.counts(false).await
+    }
+    async fn counts(&self, unreferenced: bool) -> Result<StatfsResponse> {
+        self.caller.counts(self.name(), unreferenced).await
+    }
+    /// All quotas of the volume, that of the volume first.
+    pub async fn quotas(&self) -> Result<Vec<Quota>> {
+        let lists = self.caller.partitions().await?.into_iter().map(|partition| self.quotas_of(partition));
+        let lists: Vec<Result<Vec<Quota>>> = stream::iter(lists).buffered(AT_ONCE).collect().await;
+        let mut all = Vec::new();
+        for list in lists {
+            all.extend(list?);
+        }
+        all.sort_by_key(|quota: &Quota| quota.inode);
+        Ok(all)
+    }
+    async fn quotas_of(&self, partition: u32) -> Result<Vec<Quota>> {
+        let what = format!("quotas of partition p{partition}");
+        let mut all: Vec<Quota> = Vec::new();
+        loop {
+            let (after, resume) = (all.last().map_or(0, |quota| quota.inode), !all.is_empty());
+            let header = Some(self.caller.read_header(partition));
+            let request = ListQuotasRequest { header, after, resume, count_max: 0 };
+            let page: ListQuotasResponse = self.caller.read(&what, partition, Opcode::ListQuotas, request).await?;
+            let end = page.end || page.quotas.is_empty();
+            all.extend(page.quotas);
+            if end {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+impl MetaCaller {
+    /// All partitions of the volume, the root's first.
+    pub(crate) async fn partitions(&self) -> Result<Vec<u32>> {
+        let root = self.partition_of(InodeId::ROOT.0).await?;
+        let view = self.cluster.view();
+        let own = view.partitions.values().filter(|partition| partition.volume == self.volume && !partition.removed);
+        let others = own.map(|partition| partition.id).filter(|partition| *partition != root);
+        Ok([root].into_iter().chain(others).collect())
+    }
+
+    /// Counts of the volume, with its quota. The error names the partition that did not answer.
+    pub(crate) async fn counts(&self, volume: &str, unreferenced: bool) -> Result<StatfsResponse> {
+        let partitions = self.partitions().await?;
+        let several = partitions.len() > 1;
+        let asked = partitions.into_iter().map(|partition| async move {
+            let what = match several {
+                true => format!("volume {volume:?}, partition p{partition}"),
+                false => format!("volume {volume:?}"),
+            };
+            let request = StatfsRequest { header: Some(self.read_header(partition)), unreferenced };
+            self.read::<StatfsResponse, _>(&what, partition, Opcode::Statfs, request).await
+        });
+        let answers: Vec<Result<StatfsResponse>> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let mut answers = answers.into_iter();
+        let root = answers.next().ok_or_else(|| ClientError::protocol("a volume", "it has no partition"))??;
+        answers.try_fold(root, |sum, one| Ok(added(sum, &one?)))
+    }
+}
+
+/// Of both. The quota is the volume's, which the first one keeps.
+fn added(mut sum: StatfsResponse, one: &StatfsResponse) -> StatfsResponse {
+    sum.inodes += one.inodes;
+    sum.directories += one.directories;
+    sum.file_bytes += one.file_bytes;
+    sum.stored_bytes += one.stored_bytes;
+    sum.memory_bytes += one.memory_bytes;
+    sum.freeing += one.freeing;
+    sum.unreferenced = sum.unreferenced.zip(one.unreferenced).map(|(sum, one)| Unreferenced {
+        known: sum.known && one.known,
+        left_bytes: sum.left_bytes + one.left_bytes,
+        left_freed_by_ns: sum.left_freed_by_ns.max(one.left_freed_by_ns),
+        recent_bytes: sum.recent_bytes + one.recent_bytes,
+        recent_freed_by_ns: sum.recent_freed_by_ns.max(one.recent_freed_by_ns),
+        age_ms: sum.age_ms.zip(one.age_ms).map(|(sum, one)| sum.max(one)),
+    });
+    sum
+}
