@@ -112,7 +112,7 @@ impl Vfs {
             for (number, entry) in (page.first..).zip(&page.entries).skip((at - page.first) as usize) {
                 let item = DirItem {
                     ino: entry.inode,
-                    kind: entry.attributes.as_ref().map_or(entry.kind, |a| a.mode & crate::attr::KIND),
+                    kind: entry.attributes.as_ref().map_or(entry.kind << 12, |a| a.mode & crate::attr::KIND),
                     name: entry.name.clone(),
                     cookie: number + 3,
                     entry: plus.then(|| self.known_entry(&dir, entry)).flatten(),
@@ -142,9 +142,9 @@ impl Vfs {
     }
     async fn parent_inode(&self, dir: &OpenDir) -> Result<u64> {
         let volume = self.inner.as_user(&dir.caller);
-        let find = async { Ok(volume.parent_of_directory(dir.ino).await?) };
+        let find = async { Ok(volume.parent_inode(dir.ino).await?) };
         // A directory that was removed has none any more, or one that the caller may not search.
-        Ok(self.inner.limited("readdir", find).await.map_or(dir.ino, |parent| parent.inode))
+        Ok(self.inner.limited("readdir", find).await.unwrap_or(dir.ino))
     }
 
     /// An entry as this mount knows it by now: it may have been removed, replaced or changed here since its page was read, and the

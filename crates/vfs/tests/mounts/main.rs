@@ -1,4 +1,5 @@
 //! Mounts of one volume on a cluster in memory: files beside plain vectors of bytes, several mounts at once, faults.
+mod across;
 mod append;
 mod calls;
 mod clones;
