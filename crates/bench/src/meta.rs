@@ -1,7 +1,7 @@
 //! `cairn bench meta`: namespace operations over bare connections, each with a session of its own.
 //!
 //! Every client makes files with 16-byte names in a directory of its own, looks each up, lists the directory, renames
-//! and unlinks them. Mutations are durable before they are answered. Not here: retries; a leader that changes during the
+//! and unlinks them. The directories are in all partitions of the volume in turn. Mutations are durable before they are answered. Not here: retries; a leader that changes during the
 //! run shows up as errors.
 mod driver;
 mod ops;
@@ -75,15 +75,18 @@ async fn round(
     clients: usize,
 ) -> anyhow::Result<()> {
     let root = format!("/.bench-meta-{}-{clients}", std::process::id());
-    let root_inode = volume.mkdir(root.as_bytes(), 0o755, 0).await?.inode;
-    let (partition, leader) = leader_of(client, volume, root_inode).await?;
+    volume.mkdir(root.as_bytes(), 0o755, 0).await?;
+    let partitions = volume.partitions().await?;
     let mut workers = Vec::new();
     for i in 0..clients {
         let request = OpenSessionRequest { client: "cairn-bench".into(), volume: volume.id() };
         let session: OpenSessionResponse = client.manager("opening a session", Opcode::OpenSession, &request).await?;
-        let directory = volume.mkdir(format!("{root}/{i}").as_bytes(), 0o755, 0).await?.inode;
+        // The same number in each partition.
+        let elsewhere = partitions[i % partitions.len()];
+        let directory = volume.mkdir_in(format!("{root}/{i}").as_bytes(), 0o755, 0, elsewhere).await?.inode;
+        let (partition, leader) = leader_of(client, volume, directory).await?;
         let (session, extent) = (session.session, args.extents);
-        let target = Target { volume: volume.id(), partition, session, directory, extent };
+        let target = Target { volume: volume.id(), partition, leader, session, directory, extent };
         workers.push(Worker::new(target, args.in_flight));
     }
     for &operation in &args.operations {
@@ -93,7 +96,7 @@ async fn round(
         };
         let before = CpuReading::take(client).await;
         let started = RealClock.now();
-        let job = Job { leader: leader.clone(), operation, limit };
+        let job = Job { operation, limit };
         let (back, outcome) = driver::drive(workers, job, args.threads.max(1)).await?;
         workers = back;
         let took = RealClock.now().since(started);
@@ -108,6 +111,10 @@ async fn round(
     }
     if args.keep {
         return Ok(());
+    }
+    // Each by itself: a directory of another partition is none that goes with the one above it at once.
+    for i in 0..clients {
+        volume.remove_tree(format!("{root}/{i}").as_bytes()).await.context("removing the benchmark's files")?;
     }
     volume.remove_tree(root.as_bytes()).await.context("removing the benchmark's files")?;
     Ok(())

@@ -26,7 +26,6 @@ pub enum Limit {
 /// One phase.
 #[derive(Clone, Debug)]
 pub struct Job {
-    pub leader: String,
     pub operation: Operation,
     pub limit: Limit,
 }
@@ -103,7 +102,7 @@ fn drive_thread(workers: Vec<Worker>, job: &Job) -> anyhow::Result<Vec<(Worker, 
 async fn run_worker(mut worker: Worker, job: Job) -> anyhow::Result<(Worker, Outcome)> {
     let identity = Identity::client();
     let pool = BufPool::new(16 << 20);
-    let mut connection = Connection::connect(&job.leader, &identity, pool).await?;
+    let mut connection = Connection::connect(&worker.target.leader, &identity, pool).await?;
     let mut outcome = Outcome { operations: 0, errors: 0, latency: latencies(), first_error: None };
     let started = RealClock.now();
     // Request id → (slot, time of sending).

@@ -23,6 +23,8 @@ const CALL: CallHeader = CallHeader { deadline_ms: 10_000, trace_id: 0 };
 pub struct Target {
     pub volume: u32,
     pub partition: u32,
+    /// Address of who leads it.
+    pub leader: String,
     pub session: u64,
     pub directory: u64,
     /// Files are created with one extent.
