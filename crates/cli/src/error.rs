@@ -170,7 +170,8 @@ fn next_step(code: ErrorCode) -> Option<&'static str> {
         E::Stale => "somebody else changed it meanwhile; repeat the command",
         E::TooManySymlinks => "two links may point at each other; check with cairn fs readlink",
         E::CrossVolume => {
-            "within a volume, and a metadata partition of it, only; copy with cairn fs cp -r, then remove the source"
+            "within a volume only, and not between directories of which one is counted by a quota of another metadata partition; copy with cairn fs \
+             cp -r, then remove the source"
         }
         E::VersionUnsupported | E::UnknownOperation => {
             "client and server have different versions; update the older one"

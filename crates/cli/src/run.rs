@@ -99,6 +99,7 @@ mod tests {
             "cairn --json fs ls -laRh / v:/x",
             "cairn fs ls --json --cluster h:1",
             "cairn fs mkdir -p -m 755 /a",
+            "cairn fs mkdir --partition p3 v:/a",
             "cairn fs put -rpc --layout r3 a b /t",
             "cairn fs put - /x",
             "cairn fs get /a /b .",
@@ -135,6 +136,7 @@ mod tests {
             "cairn fs rm",
             "cairn fs cat --offset x /a",
             "cairn fs ls --stale-ok=x",
+            "cairn fs mkdir --partition 0 v:/a",
             "cairn admin volume create v --partitions x",
             "cairn admin config set",
         ] {

@@ -38,15 +38,19 @@ impl FsckArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let at = RemotePath { cluster: None, volume: self.volume.clone(), path: b"/".to_vec() };
         let volume = context.volume(&at).await?;
-        let started = volume.fsck(FsckRequest { start: true, repair: self.repair, ..Default::default() }).await?;
-        let end = wait(&volume, started.run).await?;
-        let mut findings = end.findings.clone();
-        let mut more = end.more;
-        while more {
-            let findings_from = u32::try_from(findings.len()).unwrap_or(u32::MAX);
-            let page = volume.fsck(FsckRequest { run: started.run, findings_from, ..Default::default() }).await?;
-            more = page.more && !page.findings.is_empty();
-            findings.extend(page.findings);
+        let mut runs = Vec::new();
+        for partition in volume.partitions().await? {
+            let start = FsckRequest { start: true, repair: self.repair, ..Default::default() };
+            runs.push((partition, volume.fsck_of(partition, start).await?.run));
+        }
+        let (mut end, mut findings) = (FsckResponse::default(), Vec::new());
+        for (partition, run) in runs {
+            let (part, found) = outcome(&volume, partition, run).await?;
+            end.inodes += part.inodes;
+            end.directories += part.directories;
+            end.chunks += part.chunks;
+            end.found += part.found;
+            findings.extend(found);
         }
         show(context, &self.volume, &end, &findings)?;
         let away = match findings.iter().any(|finding| finding.severity == UNAVAILABLE) {
@@ -55,6 +59,20 @@ impl FsckArgs {
         };
         verdict(&self.volume, &end, &findings, &away)
     }
+}
+
+/// How the check of a partition ended, and all that it found.
+async fn outcome(volume: &Volume, partition: u32, run: u64) -> Result<(FsckResponse, Vec<FsckFinding>)> {
+    let mut end = wait(volume, partition, run).await?;
+    let mut findings = std::mem::take(&mut end.findings);
+    let mut more = end.more;
+    while more {
+        let findings_from = u32::try_from(findings.len()).unwrap_or(u32::MAX);
+        let page = volume.fsck_of(partition, FsckRequest { run, findings_from, ..Default::default() }).await?;
+        more = page.more && !page.findings.is_empty();
+        findings.extend(page.findings);
+    }
+    Ok((end, findings))
 }
 
 /// Nodes that are down and disks that are out of service. Who says so may be down too: the check itself has ended.
@@ -87,15 +105,15 @@ fn files(findings: &[FsckFinding], severity: u32) -> usize {
 }
 
 /// Waits for the end of a check.
-async fn wait(volume: &Volume, run: u64) -> Result<FsckResponse> {
+async fn wait(volume: &Volume, partition: u32, run: u64) -> Result<FsckResponse> {
     let shown = std::io::stderr().is_terminal();
     loop {
-        let now = volume.fsck(FsckRequest { run, ..Default::default() }).await?;
+        let now = volume.fsck_of(partition, FsckRequest { run, ..Default::default() }).await?;
         match now.state {
             RUNNING => {
                 if shown {
                     eprint!(
-                        "\r{}: {} entries, {} chunks, {} findings\x1b[K",
+                        "\rp{partition}: {}: {} entries, {} chunks, {} findings\x1b[K",
                         now.stage, now.steps, now.chunks, now.found
                     );
                 }
@@ -108,7 +126,8 @@ async fn wait(volume: &Volume, run: u64) -> Result<FsckResponse> {
                 return Ok(now);
             }
             _ => {
-                let text = format!("the check of volume {} was not finished: {}", volume.name(), now.message);
+                let (name, why) = (volume.name(), now.message);
+                let text = format!("the check of volume {name} was not finished by partition p{partition}: {why}");
                 return Err(CliError::refused(Exit::Other, text));
             }
         }

@@ -93,6 +93,11 @@ impl LsArgs {
         report.finish()
     }
 
+    /// More than names.
+    fn shows_attributes(&self, context: &Context) -> bool {
+        self.long || context.out.is_json()
+    }
+
     /// Prints a directory; returns the directories in it if they are to be listed too.
     async fn list(&self, context: &Context, directory: &Found) -> Result<Vec<Found>> {
         let mut below = Vec::new();
@@ -103,7 +108,11 @@ impl LsArgs {
                 if !self.all && entry.name.starts_with(b".") {
                     continue;
                 }
-                let attributes = attributes_of(&directory.volume, &entry).await?;
+                let attributes = match self.shows_attributes(context) || entry.attributes.is_some() {
+                    true => attributes_of(&directory.volume, &entry).await?,
+                    // Names need the type at most, also where the rest cannot be had.
+                    false => Attributes { inode: entry.inode, mode: entry.kind << 12, ..Attributes::default() },
+                };
                 items.push(Item { at: directory.at.join(&entry.name), name: entry.name, attributes });
             }
             if items.len() >= SORT_MAX {
@@ -140,7 +149,7 @@ impl LsArgs {
         }
         for item in items {
             let is_link = mode::is_symlink(item.attributes.mode);
-            let link = match is_link && (self.long || context.out.is_json()) {
+            let link = match is_link && self.shows_attributes(context) {
                 true => Some(volume.readlink_inode(item.attributes.inode, &item.at.path).await?),
                 false => None,
             };

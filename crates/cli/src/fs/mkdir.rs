@@ -11,6 +11,9 @@ use cairn_wire::meta::SetattrRequest;
 use clap::Args;
 use std::ffi::OsString;
 
+/// Partitions that an error names.
+const SHOWN_MAX: usize = 8;
+
 #[derive(Args, Debug)]
 pub struct MkdirArgs {
     /// Remote directories to make
@@ -25,6 +28,14 @@ pub struct MkdirArgs {
     /// Layout that new files in it get; without it that of the directory above
     #[arg(long)]
     layout: Option<String>,
+    /// Meta partition of the volume that gets the directory and the files made in it, such as 3; without it the servers choose
+    #[arg(long, value_name = "NUMBER", value_parser = parse_partition)]
+    partition: Option<u32>,
+}
+
+fn parse_partition(text: &str) -> std::result::Result<u32, String> {
+    let number = text.strip_prefix('p').unwrap_or(text).parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "write its number, such as 3; cairn admin partition ls VOLUME shows them".into())
 }
 
 impl MkdirArgs {
@@ -46,6 +57,9 @@ impl MkdirArgs {
                 if let Some(layout) = layout {
                     check_fits(context, &at, volume.id(), layout).await?;
                 }
+                if let Some(partition) = self.partition {
+                    check_is_of(&volume, partition).await?;
+                }
                 self.make(&volume, &at, mode, layout.map_or(0, Layout::to_bits), plain).await
             };
             match made.await {
@@ -61,7 +75,11 @@ impl MkdirArgs {
             // As in POSIX: what is missing above must be usable for making what is below it.
             volume.mkdir_all(&at.parent().path, plain | 0o300).await.map_err(|e| e.named_for(&at.parent()))?;
         }
-        match volume.mkdir(&at.path, mode, layout).await {
+        let made = volume.mkdir_in(&at.path, mode, layout, self.partition.unwrap_or(0)).await;
+        if let (Ok(made), Some(wanted)) = (&made, self.partition) {
+            check_is_there(volume.partition_of(made.inode).await?, wanted, at)?;
+        }
+        match made {
             Ok(made) if self.mode.is_some() && made.mode & 0o7777 != mode => {
                 let request = SetattrRequest { valid: 1, mode, ..Default::default() };
                 volume.setattr(made.inode, &at.path, request).await.map_err(|e| e.named_for(at))?;
@@ -83,4 +101,32 @@ impl MkdirArgs {
             Err(error) => Err(error.named_for(at).into()),
         }
     }
+}
+
+/// The volume has the partition.
+async fn check_is_of(volume: &Volume, partition: u32) -> Result<()> {
+    let mut all = volume.partitions().await?;
+    if all.contains(&partition) {
+        return Ok(());
+    }
+    all.sort_unstable();
+    let few = all.iter().take(SHOWN_MAX).map(|partition| format!("p{partition}")).collect::<Vec<_>>().join(", ");
+    let more = if all.len() > SHOWN_MAX { " and others" } else { "" };
+    let text = format!(
+        "volume {name} has no partition p{partition}; it has {few}{more} (cairn admin partition ls {name})",
+        name = volume.name()
+    );
+    Err(CliError::refused(crate::exit::Exit::NotFound, text))
+}
+
+/// Servers of before do not know where it should be.
+fn check_is_there(made: u32, wanted: u32, at: &RemotePath) -> Result<()> {
+    if made == wanted {
+        return Ok(());
+    }
+    let text = format!(
+        "{at} was made in partition p{made}, not in p{wanted}: the servers are of an earlier version. Upgrade them, remove it (cairn fs rmdir), and \
+         repeat"
+    );
+    Err(CliError::refused(crate::exit::Exit::Partial, text))
 }

@@ -173,8 +173,8 @@ async fn paths_of(
     while !open.is_empty() {
         let mut wanted: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
         for inode in std::mem::take(&mut open) {
-            match volume.parent_of_directory(inode).await {
-                Ok(parent) => wanted.entry(parent.inode).or_default().insert(inode),
+            match volume.parent_inode(inode).await {
+                Ok(parent) => wanted.entry(parent).or_default().insert(inode),
                 // Removed meanwhile.
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(error),

@@ -127,9 +127,11 @@ impl StatArgs {
             true => Some(Contents::fetch(context, found).await?),
             false => None,
         };
+        let partition = found.volume.partition_of(a.inode).await?;
         let extents = contents.as_ref().filter(|_| self.extents).map(|contents| &contents.extents);
         if context.out.is_json() {
             let mut value = entry_json(&found.at, a, link.as_deref());
+            value["partition"] = json!(partition);
             if let Some(Contents { redundancy, extents, .. }) = &contents {
                 put_redundancy(&mut value, redundancy);
                 value["extent_count"] = extents.len().into();
@@ -165,7 +167,7 @@ impl StatArgs {
             format!("mode      {:04o} {}", a.mode & 0o7777, mode_text(a.mode)),
             format!("owner     {} {} : {} {}", a.uid, user_name(a.uid), a.gid, group_name(a.gid)),
             format!(
-                "inode     {} (links {}, generation {}, data version {})",
+                "inode     {} in partition p{partition} (links {}, generation {}, data version {})",
                 a.inode, a.nlink, a.generation, a.data_version
             ),
             time("accessed", a.atime_ns),
