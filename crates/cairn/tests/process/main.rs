@@ -3,6 +3,7 @@
 //! One test program, so that the harness is compiled once and all of it is used. Each test has its own cluster.
 
 mod absent_disk;
+mod across;
 mod admin_rights;
 mod care;
 mod chaos;

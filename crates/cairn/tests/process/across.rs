@@ -1,0 +1,154 @@
+//! A volume whose directories are in several meta partitions, through commands and through a mount.
+use crate::mount::{Mount, SMALL, skipped};
+use crate::support::{Cluster, lines, text};
+use crate::wait::{until, until_told};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::process::Command;
+
+/// Makes the volume "v" of three partitions; their numbers, in the order of their inodes.
+fn volume_of_three(cluster: &Cluster) -> Vec<u64> {
+    let create = || cluster.cairn(&["admin", "volume", "create", "v", "--layout", "r2", "--partitions", "3"]);
+    // The first time it may be a moment too early for the feature level.
+    until_told("the volume", || create().status.success(), || text(&create().stderr));
+    let listed = || {
+        let all = lines(cluster, &["admin", "partition", "ls"]);
+        all.into_iter().filter(|partition| partition["volume"] == "v").collect::<Vec<Value>>()
+    };
+    until("leaders of all three", || listed().iter().filter(|partition| partition["leader"] != 0).count() == 3);
+    listed().iter().map(|partition| partition["id"].as_u64().expect("a number")).collect()
+}
+
+fn stat(cluster: &Cluster, path: &str) -> Value {
+    lines(cluster, &["fs", "stat", path]).remove(0)
+}
+
+/// Makes a directory in a partition.
+fn mkdir(cluster: &Cluster, path: &str, partition: u64) {
+    // All members have to have announced that they understand it.
+    let make = || cluster.cairn(&["fs", "mkdir", "--partition", &partition.to_string(), path]);
+    let made = || make().status.success() || stat(cluster, path)["partition"] == partition;
+    until_told(path, made, || text(&make().stderr));
+    let found = stat(cluster, path);
+    assert_eq!((&found["partition"], &found["type"]), (&Value::from(partition), &Value::from("directory")), "{path}");
+}
+
+/// People would see directories that are not as they were made, and could not move what is in them.
+#[test]
+fn commands_work_across_partitions() {
+    let cluster = Cluster::start(SMALL);
+    let parts = volume_of_three(&cluster);
+    let refused = cluster.fails(&["fs", "mkdir", "--partition", "9999", "v:/x"], 3);
+    assert!(refused.contains(&format!("p{}", parts[2])), "{refused}");
+    for (number, path) in ["v:/a", "v:/a/b", "v:/a/b/c"].into_iter().enumerate() {
+        mkdir(&cluster, path, parts[number]);
+    }
+    cluster.ok(&["fs", "chmod", "750", "v:/a/b"]);
+    let local = cluster.path("local");
+    fs::write(&local, vec![7u8; 300_000]).expect("a file");
+    let local = local.to_str().expect("UTF-8");
+    cluster.ok(&["fs", "put", local, "v:/a/b/f"]);
+    cluster.ok(&["fs", "put", local, "v:/a/b/c/g"]);
+    assert_eq!(stat(&cluster, "v:/a/b/f")["partition"], parts[1], "a file is where its directory is");
+    let long = cluster.ok(&["fs", "ls", "-l", "v:/a"]);
+    assert!(long.starts_with("drwxr-x---") && !long.contains("1970"), "{long}");
+    assert_eq!(cluster.ok(&["fs", "find", "v:/a"]), "v:/a\nv:/a/b\nv:/a/b/c\nv:/a/b/c/g\nv:/a/b/f\n");
+    assert_eq!(cluster.cairn(&["fs", "cat", "v:/a/b/c/g"]).stdout, vec![7; 300_000]);
+
+    // A file, and a directory with others in it, change their partition's directory; their inodes stay.
+    let before = stat(&cluster, "v:/a/b/f");
+    cluster.ok(&["fs", "mv", "v:/a/b/f", "v:/a/b/c/h"]);
+    let after = stat(&cluster, "v:/a/b/c/h");
+    assert_eq!((&after["inode"], &after["size"]), (&before["inode"], &before["size"]));
+    cluster.ok(&["fs", "ln", "v:/a/b/c/h", "v:/a/i"]);
+    assert_eq!(stat(&cluster, "v:/a/i")["nlink"], 2);
+    cluster.ok(&["fs", "rm", "--skip-trash", "v:/a/b/c/h"]);
+    assert_eq!(cluster.cairn(&["fs", "cat", "v:/a/i"]).stdout, vec![7; 300_000]);
+    cluster.fails(&["fs", "rmdir", "v:/a/b"], 19);
+    cluster.ok(&["fs", "mv", "v:/a/b", "v:/z"]);
+    assert_eq!(cluster.cairn(&["fs", "cat", "v:/z/c/g"]).stdout, vec![7; 300_000]);
+
+    // The root, a, z, z/c; i and g.
+    let volumes = lines(&cluster, &["fs", "df", "v:/"]);
+    assert_eq!((&volumes[0]["directories"], &volumes[0]["files"]), (&Value::from(4), &Value::from(2)));
+    assert!(cluster.ok(&["admin", "fsck", "v"]).contains("6 inodes (4 directories)"));
+    for (verb, path) in
+        [("rm", "v:/z/c/g"), ("rmdir", "v:/z/c"), ("rmdir", "v:/z"), ("rm", "v:/a/i"), ("rmdir", "v:/a")]
+    {
+        match verb {
+            "rm" => cluster.ok(&["fs", "rm", "--skip-trash", path]),
+            verb => cluster.ok(&["fs", verb, path]),
+        };
+    }
+    assert_eq!(cluster.ok(&["fs", "ls", "v:/"]), "");
+    assert!(cluster.ok(&["admin", "fsck", "v"]).contains("0 findings"));
+}
+
+fn said(command: &str, args: &[&str]) -> String {
+    let output = Command::new(command).args(args).env("LC_ALL", "C").output().expect("it starts");
+    assert!(output.status.success(), "{command} {args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Programs would meet directories without permissions or times, EXDEV, or files that are gone while they have them open.
+#[test]
+fn programs_work_across_partitions() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let parts = volume_of_three(&cluster);
+    let mount = Mount::new(&cluster, "mnt", "v:/", "");
+    for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
+        mkdir(&cluster, &format!("v:/{name}"), parts[number]);
+    }
+    mkdir(&cluster, "v:/a/d", parts[2]);
+    let root = mount.dir.to_str().expect("UTF-8");
+    let long = said("ls", &["-la", root]);
+    assert_eq!(long.lines().filter(|line| line.starts_with("drwxr-xr-x")).count(), 3, "{long}");
+    assert!(!long.contains("1970") && !long.contains("?????"), "{long}");
+    let found = said("find", &[root, "-mindepth", "1", "-type", "d", "-printf", "%P %m\n"]);
+    let mut found: Vec<&str> = found.lines().collect();
+    found.sort_unstable();
+    assert_eq!(found, ["a 755", "a/d 755", "b 755", "c 755"]);
+
+    let mut file = File::options().read(true).write(true).create_new(true).open(mount.path("a/f")).expect("made");
+    file.write_all(b"first").expect("written");
+    let ino = file.metadata().expect("there").ino();
+    fs::rename(mount.path("a/f"), mount.path("b/f")).expect("moved");
+    file.write_all(b" second").expect("written");
+    file.sync_all().expect("synced");
+    assert_eq!(fs::read(mount.path("b/f")).expect("read"), b"first second");
+    assert_eq!(fs::metadata(mount.path("b/f")).expect("there").ino(), ino);
+    assert_eq!(cluster.cairn(&["fs", "cat", "v:/b/f"]).stdout, b"first second");
+    fs::hard_link(mount.path("b/f"), mount.path("a/d/g")).expect("linked");
+    assert_eq!(fs::metadata(mount.path("b/f")).expect("there").nlink(), 2);
+    fs::write(mount.path("c/f"), b"other").expect("written");
+    fs::rename(mount.path("c/f"), mount.path("b/f")).expect("replaced");
+    assert_eq!(fs::read(mount.path("b/f")).expect("read"), b"other");
+    assert_eq!(fs::read(mount.path("a/d/g")).expect("read"), b"first second");
+    fs::remove_file(mount.path("a/d/g")).expect("removed");
+    let mut rest = Vec::new();
+    File::open(mount.path("b/f")).expect("open").read_to_end(&mut rest).expect("read");
+    assert_eq!((rest.as_slice(), file.metadata().expect("open").nlink()), (&b"other"[..], 0));
+    drop(file);
+
+    symlink("../b/f", mount.path("c/l")).expect("made");
+    fs::rename(mount.path("c/l"), mount.path("a/l")).expect("moved");
+    assert_eq!(fs::read(mount.path("a/l")).expect("through the link"), b"other");
+    let busy = fs::remove_dir(mount.path("a")).expect_err("d is in it");
+    assert_eq!(busy.raw_os_error(), Some(39), "{busy}");
+    // With a directory of another partition in it, into a third one's.
+    fs::rename(mount.path("a"), mount.path("b/a")).expect("moved");
+    fs::set_permissions(mount.path("b/a/d"), fs::Permissions::from_mode(0o700)).expect("set");
+    assert_eq!(fs::metadata(mount.path("b/a/d")).expect("there").mode() & 0o777, 0o700);
+    fs::rename(mount.path("b"), mount.path("b/a/d/b")).expect_err("into itself");
+    assert!(cluster.ok(&["admin", "fsck", "v"]).contains("0 findings"));
+    said("rm", &["-r", &format!("{root}/b"), &format!("{root}/c")]);
+    assert_eq!(said("ls", &["-A", root]), "");
+    let left = mount.umount();
+    assert!(left.status.success(), "{}", text(&left.stderr));
+    assert!(cluster.ok(&["admin", "fsck", "v"]).contains("1 inodes (1 directories)"));
+}
