@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A leader that does not answer for so long is not waited for any more: twice what an election takes.
-pub(crate) const LEADER_PATIENCE: Duration = Duration::from_secs(2);
+const LEADER_PATIENCE: Duration = Duration::from_secs(2);
 /// Deadline of one attempt at a leader then.
 const LEADER_ATTEMPT: Duration = Duration::from_secs(1);
 /// Who answers instead is asked for so long before the leader is looked for again.

@@ -7,17 +7,19 @@ use super::totals::AT_ONCE;
 use super::{Volume, is_placeholder};
 use crate::error::Result;
 use crate::meta::route::{ROUTES_MAX, To};
-use crate::stale::LEADER_PATIENCE;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::meta::*;
 use futures_util::stream::{self, StreamExt as _};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Inodes of one request.
 pub const GETATTR_MANY_MAX: usize = 256;
 /// Lookups of a name that goes and comes.
 pub(super) const LOOKUPS_MAX: u32 = 4;
+/// What entries of a listing may take for their attributes: an election, and an answer that may be old.
+const MOMENT: Duration = Duration::from_secs(4);
 /// x: may look up names.
 const SEARCH: u32 = 1;
 
@@ -112,7 +114,7 @@ impl Volume {
     }
 
     async fn getattr_in_a_moment(&self, part: Vec<u64>) -> (Vec<u64>, Option<Vec<Attributes>>) {
-        let answer = tokio::time::timeout(LEADER_PATIENCE, self.getattr_many(&part)).await;
+        let answer = tokio::time::timeout(MOMENT, self.getattr_many(&part)).await;
         let answer = match answer {
             Ok(Ok(answer)) => Some(answer),
             Ok(Err(error)) => {
