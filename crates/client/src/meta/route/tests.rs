@@ -294,3 +294,31 @@ async fn what_two_partitions_have_is_copied_instead_of_shared() {
     assert!(volume.clone_range(b"/d/b", request).await.expect("answered").is_none());
     volume.let_go(target).await.expect("released");
 }
+
+/// A mount that closes many files would let go of them one after the other, or be refused all of them for one.
+#[tokio::test(start_paused = true)]
+async fn what_names_many_inodes_is_split() {
+    let (cluster, _client, volume) = start(3).await;
+    let (mut inodes, mut paths) = (Vec::new(), Vec::new());
+    for partition in 1..=3 {
+        volume.mkdir_in(format!("/d{partition}").as_bytes(), 0o755, 0, partition).await.expect("made");
+    }
+    for number in 0..9 {
+        let path = format!("/d{}/f{number}", number % 3 + 1);
+        let inode = make_file(&volume, &path).await.inode;
+        volume.hold(inode, path.as_bytes()).await.expect("held");
+        volume.unlink(path.as_bytes()).await.expect("removed");
+        inodes.push(inode);
+        paths.push(path);
+    }
+    cluster.take_calls_at();
+    let found = volume.getattr_many(&inodes).await.expect("answered");
+    assert_eq!(found.iter().map(|one| one.inode).collect::<Vec<_>>(), inodes, "in their order");
+    volume.release_inodes(&inodes).await.expect("released");
+    let calls = cluster.take_calls_at();
+    for partition in 1..=3 {
+        assert_eq!((calls[&(partition, "GetattrMany")], calls[&(partition, "Release")]), (1, 1), "{calls:?}");
+    }
+    assert!(volume.getattr_many(&inodes).await.expect("answered").is_empty(), "they are gone: {paths:?}");
+    cluster.check_namespace();
+}
