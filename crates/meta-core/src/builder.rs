@@ -8,6 +8,7 @@ use crate::snapshot::{
     VERSION_LEVEL, VERSION_RANGE,
 };
 use crate::tx::TxTable;
+use crate::waiting::Waiting;
 use cairn_tree::{LeafPage, TreeBuilder, TreeError};
 use cairn_types::InodeId;
 use std::collections::BTreeMap;
@@ -159,6 +160,7 @@ impl NamespaceBuilder {
             wanted_leases: Vec::new(),
             grown: Vec::new(),
             txs: TxTable::default(),
+            waiting: Waiting::default(),
             tree,
             sessions: self.sessions,
             scratch: Scratch::default(),
@@ -175,6 +177,9 @@ impl NamespaceBuilder {
         namespace.recount_quotas().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of operations across partitions" };
         namespace.recount_txs().map_err(|_| malformed)?;
+        let malformed =
+            RestoreError::Malformed { page: self.pages, rule: "an entry of a removed directory that waits" };
+        namespace.waiting = namespace.count_waiting().map_err(|_| malformed)?;
         Ok(namespace)
     }
 }

@@ -10,6 +10,7 @@ use crate::quota::decode_recount;
 use crate::shares::places;
 use crate::stripe_set::{Columns, decode_part};
 use crate::tx::{TxId, decode_decided};
+use crate::waiting::{Waiting, decode_note};
 use cairn_types::{ExtentKind, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +57,10 @@ struct Found {
     free: BTreeSet<(u32, u32, u64)>,
     free_records: u64,
     tx_locks: BTreeMap<TxId, TxLock>,
+    /// Entries that reclaiming waits for, with their inode.
+    waiting: BTreeMap<(u64, Vec<u8>), u64>,
+    waiting_directories: BTreeSet<u64>,
+    entry_inodes: BTreeMap<(u64, Vec<u8>), u64>,
     /// In the order of their blocks.
     shares: Vec<ShareRecord>,
 }
@@ -71,6 +76,7 @@ impl Namespace {
         self.check_locks(&found)?;
         self.check_quotas(&found)?;
         self.check_txs(&found)?;
+        self.check_waiting(&found)?;
         self.check_counters(&found)
     }
 
@@ -286,6 +292,30 @@ impl Namespace {
         Ok(())
     }
 
+    fn check_waiting(&self, found: &Found) -> Result<(), Violation> {
+        let (entries, directories) = (found.waiting.len() as u64, found.waiting_directories.len() as u64);
+        ensure(self.waiting == Waiting { entries, directories }, 0, "what reclaiming waits for is counted wrong")?;
+        for (entry, inode) in &found.waiting {
+            ensure(found.inodes.contains_key(&entry.0), entry.0, "has an entry that waits, and is gone")?;
+            let is_dead = found.dead.contains_key(&entry.0);
+            let agrees = !is_dead || found.entry_inodes.get(entry) == Some(inode);
+            ensure(agrees, entry.0, "waits for an entry that is not there")?;
+        }
+        for ((directory, name), inode) in &found.entry_inodes {
+            let first = (*directory, Vec::new());
+            let last = found.waiting.range(first..=(*directory, vec![0xff; 256])).next_back();
+            let is_passed = last.is_some_and(|((_, last), _)| name <= last) && found.dead.contains_key(directory);
+            let is_noted = found.waiting.get(&(*directory, name.clone())) == Some(inode);
+            let has_to_be = is_passed || found.waiting_directories.contains(directory);
+            ensure(is_noted || !has_to_be, *directory, "reclaiming has passed over an entry and does not wait for it")?;
+        }
+        for id in &found.waiting_directories {
+            let size = found.inodes.get(id).map_or(0, |inode| inode.size);
+            ensure(size > 0, *id, "waits for entries and has none")?;
+        }
+        Ok(())
+    }
+
     fn check_locks(&self, found: &Found) -> Result<(), Violation> {
         let (mut total, mut listed) = (0, BTreeMap::<(u64, u64), u64>::new());
         for (id, locks) in &found.locks {
@@ -351,6 +381,7 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
         Kind::Dentry => {
             let dentry = Dentry::decode(value).filter(|_| cairn_types::name::check_name(suffix).is_ok())?;
             found.names.entry(dentry.inode).or_default().push(inode);
+            found.entry_inodes.insert((inode, suffix.to_vec()), dentry.inode);
             *found.entries.entry(inode).or_default() += 1;
             *found.subdirectories.entry(inode).or_default() += u64::from(dentry.is_dir());
         }
@@ -392,7 +423,7 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
             found.session_holds.insert((key::number(held)?, key::number(session)?));
         }
         Kind::DeadInode => {
-            found.dead.insert(key::number(suffix)?, value == [0x11]);
+            found.dead.insert(key::number(suffix)?, value == [0x11]).is_none().then_some(())?;
         }
         Kind::FreeRecord => {
             let record = FreeRecord::decode(key::number(suffix)?, value)?;
@@ -436,6 +467,15 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         Kind::TxDecision => {
             key::tx_of_decision(suffix)?;
             decode_decided(value)?;
+        }
+        Kind::WaitingEntry => {
+            let (directory, name) = key::waiting_parts(suffix)?;
+            found.waiting.insert((directory, name.to_vec()), decode_note(value)?);
+        }
+        Kind::WaitingDirectory => {
+            let directory = key::number(suffix).filter(|_| value == [0x10])?;
+            found.waiting_directories.insert(directory);
+            found.dead.insert(directory, true).is_none().then_some(())?;
         }
         Kind::Share => found.shares.push(ShareRecord::decode(key::share_parts(suffix)?, value)?),
         _ => return None,

@@ -16,13 +16,13 @@ const LISTED: [u8; 1] = [0x10];
 /// What waits for `ReclaimBatch`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reclaimable {
-    /// Dead files and roots of removed trees.
+    /// Dead files and roots of removed trees, but for those that wait for `ReclaimEntry`.
     pub inodes: u64,
     /// Ended sessions with holds.
     pub sessions: u64,
     /// Files that were cut and have extents behind their end.
     pub cuts: u64,
-    /// Directories whose entries are to be counted by another quota.
+    /// Directories whose entries are to be counted by another quota; 0 while an operation across partitions has locked the next one.
     pub recounts: u64,
     /// Inodes that readers may have open: only for a batch that says up to which death.
     pub deferred: u64,
@@ -62,10 +62,10 @@ impl Namespace {
     /// What waits for `ReclaimBatch`; the leader proposes batches until it is empty.
     pub fn reclaimable(&self) -> Reclaimable {
         Reclaimable {
-            inodes: self.counters.dead_inodes,
+            inodes: self.counters.dead_inodes - self.waiting.directories,
             sessions: self.counters.dead_sessions,
             cuts: self.cuts,
-            recounts: self.recounts,
+            recounts: if self.recount_waits() { 0 } else { self.recounts },
             deferred: self.deferred,
         }
     }
@@ -143,7 +143,8 @@ impl Namespace {
     }
 
     pub(crate) fn is_listed_dead(&self, inode: u64) -> bool {
-        self.counters.dead_inodes > 0 && self.tree.contains_key(key::dead_inode(inode).as_bytes())
+        self.counters.dead_inodes > 0
+            && (self.tree.contains_key(key::dead_inode(inode).as_bytes()) || self.is_waiting_directory(inode))
     }
 
     /// Stores a file whose number of links changed; without links and holders it goes.
@@ -212,6 +213,7 @@ impl Namespace {
         if self.txs.is_guest(inode) {
             return;
         }
+        self.forget_waiting_entries(inode);
         let value = if attributes.is_dir() { &DEAD_DIRECTORY } else { &DEAD_FILE };
         let is_new = self.tree.put(key::dead_inode(inode).as_bytes(), value);
         assert!(is_new, "inode {inode} dies once");
@@ -220,7 +222,10 @@ impl Namespace {
     }
 
     fn unlist_dead(&mut self, inode: u64, attributes: &Inode) {
-        let was_there = self.tree.remove(key::dead_inode(inode).as_bytes());
+        let waited = self.is_waiting_directory(inode);
+        self.waiting.directories -= u64::from(waited);
+        let key = if waited { key::waiting_directory(inode) } else { key::dead_inode(inode) };
+        let was_there = self.tree.remove(key.as_bytes());
         assert!(was_there, "inode {inode} was taken from the list");
         self.counters.dead_inodes -= 1;
         self.counters.dead_directories -= u64::from(attributes.is_dir());
@@ -234,6 +239,7 @@ impl Namespace {
 
     fn subtract_inode(&mut self, inode: u64, attributes: &Inode) {
         self.uncount_inode(inode, attributes);
+        self.forget_waiting_entries(inode);
         self.counters.inodes -= 1;
         self.counters.directories -= u64::from(attributes.is_dir());
         if attributes.is_regular() {
@@ -250,9 +256,7 @@ impl Namespace {
             } else if let Some(inode) = self.first_listed(Kind::DeadInode) {
                 let attributes = self.stored_inode(inode)?;
                 if attributes.is_dir() {
-                    if !self.reclaim_directory(inode, attributes, &mut budget)? {
-                        break;
-                    }
+                    self.reclaim_directory(inode, attributes, &mut budget)?;
                 } else {
                     self.reclaim_file(inode, attributes, &mut budget)?;
                 }
@@ -323,50 +327,49 @@ impl Namespace {
         Ok(())
     }
 
-    /// Unlinks entries of a dead directory; subdirectories die in turn. Gone when it is empty, unless it is held. False: an entry has to
-    /// wait, as an operation across partitions has locked its inode, or another partition has it.
-    fn reclaim_directory(&mut self, inode: u64, mut attributes: Inode, budget: &mut Budget) -> Result<bool> {
-        let entries = self.first_entries(inode, budget.inodes)?;
+    /// Unlinks entries of a dead directory; subdirectories die in turn. Gone when it is empty, unless it is held. An entry whose inode is
+    /// locked, or another partition's, is noted and waits.
+    fn reclaim_directory(&mut self, inode: u64, mut attributes: Inode, budget: &mut Budget) -> Result<()> {
+        let entries = self.entries_after(inode, &self.last_waiting(inode), budget.inodes)?;
         for (name, dentry) in &entries {
+            budget.take_inode();
             if self.txs.is_locked(dentry.inode) || self.is_foreign(dentry.inode) {
-                self.put_inode(inode, &attributes);
-                return Ok(false);
+                self.note_waiting(inode, name, dentry.inode);
+                continue;
             }
             self.remove_dentry(inode, name);
             attributes.size -= 1;
             self.unlink_dead_entry(*dentry)?;
+        }
+        if attributes.size == 0 {
+            budget.take_inode();
+            return self.end_dead_directory(inode, &attributes);
+        }
+        self.put_inode(inode, &attributes);
+        if entries.is_empty() {
+            self.list_waiting(inode);
             budget.take_inode();
         }
-        if attributes.size > 0 {
-            self.put_inode(inode, &attributes);
-            return Ok(true);
-        }
-        self.unlist_dead(inode, &attributes);
+        Ok(())
+    }
+
+    /// The last entry of a dead directory is gone.
+    pub(crate) fn end_dead_directory(&mut self, inode: u64, attributes: &Inode) -> Result<()> {
+        self.unlist_dead(inode, attributes);
         if self.is_held(inode) {
-            self.put_inode(inode, &attributes);
-        } else {
-            self.forget_locks(inode)?;
-            self.forget_inode(inode, &attributes);
+            self.put_inode(inode, attributes);
+            return Ok(());
         }
-        budget.take_inode();
-        Ok(true)
+        self.forget_locks(inode)?;
+        self.forget_inode(inode, attributes);
+        Ok(())
     }
 
-    fn first_entries(&self, directory: u64, limit: usize) -> Result<Vec<(Vec<u8>, Dentry)>> {
-        let prefix = key::prefix(directory, Kind::Dentry);
-        let mut entries = Vec::new();
-        let mut cursor = self.tree.cursor();
-        let mut found = cursor.seek(prefix.as_bytes());
-        while found && entries.len() < limit {
-            let Some(name) = cursor.key().strip_prefix(prefix.as_bytes()) else { break };
-            entries.push((name.to_vec(), Dentry::decode(cursor.value()).ok_or(OpError::DAMAGED)?));
-            found = cursor.advance();
-        }
-        Ok(entries)
-    }
-
-    fn unlink_dead_entry(&mut self, dentry: Dentry) -> Result<()> {
+    pub(crate) fn unlink_dead_entry(&mut self, dentry: Dentry) -> Result<()> {
         let mut child = self.stored_inode(dentry.inode)?;
+        if child.nlink == 0 {
+            return Ok(());
+        }
         child.touch(self.time);
         if child.is_dir() {
             child.nlink = 0;

@@ -8,7 +8,7 @@
 //! quota, [`FINDINGS_MAX`] findings. Not here: chunks on data nodes (`meta`), mending (`mend`).
 use crate::counters::Counters;
 use crate::cut::decode_mark;
-use crate::encoding::{Dentry, Extent, Inode, QuotaRecord};
+use crate::encoding::{Dentry, Extent, Inode, QuotaRecord, TxLock};
 use crate::key::{self, Kind};
 use crate::share_check::ShareCheck;
 use crate::snapshot::NamespaceSnapshot;
@@ -97,6 +97,8 @@ pub struct Fsck {
     /// … up to this one, with which the next part begins; `None`: there is none.
     next_part: Option<u64>,
     known: BTreeSet<u64>,
+    /// By operations across partitions, in this version.
+    locked: BTreeSet<u64>,
     shares: ShareCheck,
     findings: Vec<Finding>,
     /// Of all, kept or not.
@@ -129,6 +131,7 @@ impl Fsck {
             part_from: 0,
             next_part: None,
             known: BTreeSet::new(),
+            locked: BTreeSet::new(),
             shares: ShareCheck::default(),
             findings: Vec::new(),
             found: 0,
@@ -220,6 +223,8 @@ impl Fsck {
 
     fn find(&mut self, inode: u64, text: impl Into<String>, mend: Option<Mend>) {
         self.found += 1;
+        // What is changed now, the operation that has it locked would set to what it saw.
+        let mend = mend.filter(|_| !self.locked.contains(&inode));
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding { inode, text: text.into(), mend });
         }
@@ -273,6 +278,14 @@ impl Fsck {
                 self.totals.dead_inodes += 1;
                 self.totals.dead_directories += u64::from(value == [0x11]);
             }
+            Kind::WaitingDirectory => {
+                self.totals.dead_inodes += 1;
+                self.totals.dead_directories += 1;
+            }
+            Kind::TxLock => match TxLock::decode(value) {
+                Some(lock) => self.locked.extend(lock.all()),
+                None => self.find(0, "a lock of an operation across partitions cannot be read", None),
+            },
             Kind::FreeRecord => self.totals.free_records += 1,
             Kind::DeadSession => self.totals.dead_sessions += 1,
             Kind::Quota => match (key::number(suffix), QuotaRecord::decode(value)) {
@@ -326,9 +339,11 @@ impl Fsck {
             );
         }
         if inode.nlink == 0 {
-            let listed = snapshot.tree.contains_key(key::dead_inode(group.id).as_bytes());
-            if group.holds == 0 && !group.deferred && !listed {
-                self.find(group.id, "has no name, is not open, and nothing takes it apart", Some(Mend::Adopt));
+            // What an operation across partitions has locked may get a name by it.
+            let waits = snapshot.is_listed_dead(group.id) || self.locked.contains(&group.id);
+            if group.holds == 0 && !group.deferred && !waits {
+                let text = "has no name, is not open, and nothing takes it apart";
+                self.find(group.id, text, adopt_in(snapshot));
             }
         }
         self.count_quota(group.id, &inode);
@@ -444,9 +459,11 @@ impl Fsck {
             if names == expected || some {
                 continue;
             }
-            let dead = snapshot.tree.contains_key(key::dead_inode(id).as_bytes());
+            let dead = snapshot.is_listed_dead(id);
             match (names, is_dir) {
-                (0, _) if nlink > 0 && !dead => self.find(id, "has no name and says that it has", Some(Mend::Adopt)),
+                (0, _) if nlink > 0 && !dead => {
+                    self.find(id, "has no name and says that it has", adopt_in(snapshot));
+                }
                 (_, false) => {
                     let mend = i32::try_from(i64::from(names) - i64::from(nlink)).ok().map(Mend::Links);
                     self.find(id, format!("says that it has {nlink} names, it has {names}"), mend);
@@ -489,6 +506,11 @@ impl Fsck {
         }
         self.known.extend(way);
     }
+}
+
+/// `lost+found` is where the root is.
+fn adopt_in(snapshot: &NamespaceSnapshot) -> Option<Mend> {
+    snapshot.is_own(InodeId::ROOT.0).then_some(Mend::Adopt)
 }
 
 #[cfg(test)]

@@ -183,6 +183,10 @@ impl Namespace {
             if at == InodeId::ROOT.0 {
                 return Ok(false);
             }
+            if at == 0 {
+                // What is above was removed with all that is in it.
+                return Err(OpError::REMOVED);
+            }
             // One that another operation has locked may have been moved by it.
             at = self.inode(at)?.parent;
         }

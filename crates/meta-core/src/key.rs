@@ -32,6 +32,8 @@
 //! | 0x8d volatile | inode, u64 big-endian | 0x10: see `volatile` |
 //! | 0x8e tx lock | partition (u32), term, number (u64), big-endian | [`crate::encoding::TxLock`] |
 //! | 0x8f tx decision | term, number, both u64 big-endian | 0x10, then a `TxDecided` |
+//! | 0x90 waiting entry | directory, u64 big-endian, then the name | 0x10, then its inode, a varint: see `waiting` |
+//! | 0x91 waiting directory | directory, u64 big-endian | 0x10 |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -43,6 +45,8 @@ use crate::tx::TxId;
 const HEAD: usize = 9;
 /// Bytes of a key with a name.
 const NAMED: usize = HEAD + 255;
+/// Bytes of a key with a directory and a name.
+const WAITING: usize = NAMED + 8;
 /// Bytes of a key with one number.
 const NUMBERED: usize = HEAD + 9;
 
@@ -74,6 +78,8 @@ pub enum Kind {
     Volatile = 0x8d,
     TxLock = 0x8e,
     TxDecision = 0x8f,
+    WaitingEntry = 0x90,
+    WaitingDirectory = 0x91,
 }
 
 impl Kind {
@@ -103,6 +109,8 @@ impl Kind {
             0x8d => Kind::Volatile,
             0x8e => Kind::TxLock,
             0x8f => Kind::TxDecision,
+            0x90 => Kind::WaitingEntry,
+            0x91 => Kind::WaitingDirectory,
             _ => return None,
         })
     }
@@ -269,6 +277,22 @@ pub fn tx_decision(term: u64, number: u64) -> Key<25> {
 pub fn tx_of_decision(suffix: &[u8]) -> Option<(u64, u64)> {
     let ([term, number], []) = suffix.as_chunks::<8>() else { return None };
     Some((u64::from_be_bytes(*term), u64::from_be_bytes(*number)))
+}
+
+/// An entry at which reclaiming waits. The name has at most 255 bytes; without it: prefix of those of a directory.
+pub fn waiting_entry(directory: u64, name: &[u8]) -> Key<WAITING> {
+    Key::new(0, Kind::WaitingEntry).with(&directory.to_be_bytes()).with(name)
+}
+
+/// Directory and name in the suffix of such an entry's key.
+pub fn waiting_parts(suffix: &[u8]) -> Option<(u64, &[u8])> {
+    let (directory, name) = suffix.split_first_chunk::<8>()?;
+    (!name.is_empty()).then_some((u64::from_be_bytes(*directory), name))
+}
+
+/// A dead directory with nothing but such entries.
+pub fn waiting_directory(directory: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::WaitingDirectory).with(&directory.to_be_bytes())
 }
 
 /// Prefix of the shared blocks of a chunk.

@@ -54,6 +54,7 @@ mod trash;
 mod tx;
 mod tx_guests;
 mod volatile;
+mod waiting;
 mod writer_session;
 
 pub use builder::{NamespaceBuilder, RestoreError};

@@ -5,6 +5,7 @@ use crate::error::{OpError, Result};
 use crate::message::request::{Header, SetDeferral, SetFeatureLevel, Who};
 use crate::session::{Gate, SessionState, SessionTable};
 use crate::tx::TxTable;
+use crate::waiting::Waiting;
 use cairn_tree::Tree;
 use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime};
 use cairn_wire::Opcode;
@@ -101,6 +102,8 @@ pub struct Namespace {
     pub(crate) grown: Vec<(u64, u64)>,
     /// Operations across partitions; found again when a checkpoint is loaded.
     pub(crate) txs: TxTable,
+    /// Entries that wait for `ReclaimEntry`, and directories; counted when a checkpoint is loaded.
+    pub(crate) waiting: Waiting,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
@@ -155,6 +158,7 @@ impl Namespace {
             wanted_leases: Vec::new(),
             grown: Vec::new(),
             txs: TxTable::default(),
+            waiting: Waiting::default(),
             tree: Tree::new(),
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
@@ -306,6 +310,7 @@ impl Namespace {
         match opcode {
             Opcode::ExpireSessions => self.expire_sessions(request),
             Opcode::ReclaimBatch => self.reclaim_batch(request),
+            Opcode::ReclaimEntry => self.reclaim_entry(request),
             Opcode::FreeDone => self.free_done(request),
             Opcode::FreeGarbage => self.free_garbage(request),
             Opcode::MendNamespace => self.mend(request),

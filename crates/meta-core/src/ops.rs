@@ -24,6 +24,7 @@ mod quota;
 mod readdir;
 mod readlink;
 mod reclaim;
+mod reclaim_entry;
 mod remove_tree;
 mod rename;
 mod resolve;

@@ -293,6 +293,9 @@ impl Namespace {
             return Ok(false);
         }
         let id = self.first_listed(Kind::Recount).ok_or(OpError::DAMAGED)?;
+        if self.recount_waits() {
+            return Ok(false);
+        }
         budget.take_inode();
         let directory = match self.stored_inode(id) {
             Ok(directory) if directory.is_dir() && directory.nlink > 0 => directory,
@@ -302,9 +305,9 @@ impl Namespace {
             }
             Err(error) => return Err(error),
         };
-        let after =
-            self.tree.get(key::recount(id).as_bytes()).and_then(decode_recount).ok_or(OpError::DAMAGED)?.to_vec();
-        let entries = self.entries_after(id, &after, budget.inodes.max(1))?;
+        let mut entries = self.entries_to_count(id, budget.inodes.max(1))?;
+        let locked = entries.iter().position(|(_, dentry)| self.txs.is_locked(dentry.inode));
+        entries.truncate(locked.unwrap_or(entries.len()));
         let Some((last, _)) = entries.last() else {
             self.unlist_recount(id);
             return Ok(true);
@@ -312,17 +315,36 @@ impl Namespace {
         let value = [&[TAG], last.as_slice()].concat();
         self.tree.put(key::recount(id).as_bytes(), &value);
         for (_, dentry) in &entries {
+            budget.take_inode();
+            if self.is_foreign(dentry.inode) {
+                // What another partition has is not counted here.
+                continue;
+            }
             let mut child = self.stored_inode(dentry.inode)?;
             if self.counted_by(dentry.inode, &child) != directory.quota {
                 self.move_to_quota(dentry.inode, &mut child, directory.quota);
                 self.put_inode(dentry.inode, &child);
             }
-            budget.take_inode();
         }
         Ok(true)
     }
 
-    fn entries_after(&self, directory: u64, after: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Dentry)>> {
+    fn entries_to_count(&self, id: u64, limit: usize) -> Result<Vec<(Vec<u8>, Dentry)>> {
+        let after = self.tree.get(key::recount(id).as_bytes()).and_then(decode_recount).ok_or(OpError::DAMAGED)?;
+        self.entries_after(id, after, limit)
+    }
+
+    /// Whether what is to be counted over next is locked by an operation across partitions, which knows by what it was counted.
+    pub(crate) fn recount_waits(&self) -> bool {
+        let next = || {
+            let id = self.first_listed(Kind::Recount)?;
+            let entry = self.entries_to_count(id, 1).ok()?.pop();
+            Some(self.txs.is_locked(id) || entry.is_some_and(|(_, dentry)| self.txs.is_locked(dentry.inode)))
+        };
+        self.recounts > 0 && self.txs.has_locks() && next().unwrap_or(false)
+    }
+
+    pub(crate) fn entries_after(&self, directory: u64, after: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Dentry)>> {
         let prefix = key::prefix(directory, Kind::Dentry);
         let from = key::dentry(directory, after);
         let mut entries = Vec::new();

@@ -31,6 +31,7 @@
 //!
 //! Pages have no checksums of their own but for leaf images; the checkpoint file around them has.
 use crate::counters::Counters;
+use crate::key;
 use crate::namespace::Namespace;
 use crate::session::SessionTable;
 use cairn_tree::{LeafImage, Tree};
@@ -94,6 +95,11 @@ impl NamespaceSnapshot {
 
     pub(crate) const fn is_one_of_several(&self) -> bool {
         self.inode_first > InodeId::ROOT.0 || self.inode_last < u64::MAX
+    }
+
+    pub(crate) fn is_listed_dead(&self, id: u64) -> bool {
+        let keys = [key::dead_inode(id), key::waiting_directory(id)];
+        keys.iter().any(|key| self.tree.contains_key(key.as_bytes()))
     }
 
     /// Raft index of the last operation in it.

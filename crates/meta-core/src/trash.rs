@@ -5,6 +5,9 @@
 //! What is put there, and how it comes back, is the client's (`cairn-client`, `trash`): the namespace only makes the
 //! directory in the right way and removes buckets whose time is over.
 //!
+//! The trash and the directories of users in it are in the partition of the root, which alone looks for buckets that are over. A bucket that
+//! another partition has, and what is in a bucket and elsewhere, goes by [`crate::waiting`].
+//!
 //! Invariant: a bucket is removed only when the logged time has reached its name, and the time that the clocks of a majority had
 //! reached when the removal was decided.
 use crate::encoding::{Dentry, Inode};
@@ -44,6 +47,11 @@ pub(crate) fn is_trash(parent: u64, name: &[u8]) -> bool {
 }
 
 impl Namespace {
+    /// Whether a directory is the trash.
+    pub(crate) fn is_the_trash(&self, id: u64) -> bool {
+        self.dentry(InodeId::ROOT.0, TRASH).is_ok_and(|trash| trash.is_some_and(|trash| trash.inode == id))
+    }
+
     /// Whether any bucket's time is over.
     pub fn is_trash_due(&self, now: WallTime) -> bool {
         self.due_buckets(now.0, 1).is_ok_and(|due| !due.is_empty())
@@ -76,7 +84,9 @@ impl Namespace {
                 if time.saturating_mul(SECOND) > now || due.len() == max {
                     break;
                 }
-                if let Some(dentry) = Dentry::decode(value) {
+                let dentry = Dentry::decode(value);
+                // What is noted goes as soon as the partition that has it agrees.
+                if let Some(dentry) = dentry.filter(|d| self.waiting_inode(user.inode, name) != Some(d.inode)) {
                     due.push(Due { user: user.inode, name: name.to_vec(), dentry });
                 }
             }
@@ -91,8 +101,12 @@ impl Namespace {
         for Due { user, name, dentry } in self.due_buckets(up_to, BUCKETS_ENTRY)? {
             let (mut directory, mut victim) = match (self.inode(user), self.inode(dentry.inode)) {
                 (Ok(directory), Ok(victim)) => (directory, victim),
-                // Those of other partitions take more than an entry of this one's log.
-                (Err(OpError::LOCKED | OpError::FOREIGN), _) | (_, Err(OpError::LOCKED | OpError::FOREIGN)) => continue,
+                // That takes more than an entry of this one's log.
+                (Ok(_), Err(OpError::FOREIGN)) => {
+                    self.note_waiting(user, &name, dentry.inode);
+                    continue;
+                }
+                (Err(OpError::LOCKED), _) | (_, Err(OpError::LOCKED)) => continue,
                 (Err(error), _) | (_, Err(error)) => return Err(error),
             };
             self.remove_dentry(user, &name);

@@ -85,6 +85,10 @@ impl TxTable {
         !self.locked.is_empty() && self.locked.contains_key(&id)
     }
 
+    pub fn has_locks(&self) -> bool {
+        !self.locked.is_empty()
+    }
+
     /// Whether these are the locks, and no inode has two.
     pub fn holds(&self, found: &BTreeMap<TxId, TxLock>) -> bool {
         let all = found.iter().flat_map(|(tx, lock)| lock.all().map(|id| (id, *tx)));
@@ -255,7 +259,7 @@ impl Namespace {
     }
 
     /// Directories above one, itself first, as far as they are in this partition: for an operation that holds the lock of moves. Refused
-    /// while another one has locked any of them: it may have moved it, and not be finished here.
+    /// while another one has locked any of them: it may have moved it, and not be finished here. One that is gone has no attributes.
     pub fn tx_above(&self, tx: TxId, directory: u64) -> std::result::Result<Vec<meta::TxInode>, WireError> {
         let (mut at, mut above) = (directory, Vec::new());
         while let Ok(inode) = self.stored_inode(at) {
@@ -269,6 +273,9 @@ impl Namespace {
                 break;
             }
             at = inode.parent;
+        }
+        if above.is_empty() {
+            above.push(meta::TxInode { inode: directory, ..meta::TxInode::default() });
         }
         Ok(above)
     }

@@ -58,8 +58,11 @@ impl Have<'_> {
         if self.namespace.is_own(id) {
             return self.namespace.stored_inode(id).ok();
         }
-        let seen = || self.participants.iter().flat_map(|participant| &participant.seen).find(|seen| seen.inode == id);
-        crate::encoding::Inode::decode(&self.image(id).or_else(seen)?.attributes)
+        crate::encoding::Inode::decode(&self.image(id).or_else(|| self.seen(id))?.attributes)
+    }
+
+    fn seen(&self, id: u64) -> Option<&meta::TxInode> {
+        self.participants.iter().flat_map(|participant| &participant.seen).find(|seen| seen.inode == id)
     }
 
     /// What is at a name; `Err`: it has to be looked up elsewhere.
@@ -105,12 +108,13 @@ impl TxWants {
     /// All above a directory up to the root.
     fn above(&mut self, have: &Have<'_>, directory: u64) {
         let mut at = directory;
-        while at != InodeId::ROOT.0 {
+        // Nothing is above a directory that was removed.
+        while at != InodeId::ROOT.0 && at != 0 {
             match have.attributes(at) {
                 Some(inode) if inode.is_dir() && inode.parent != at => at = inode.parent,
                 Some(_) => return,
                 // It is gone, which is said later on.
-                None if have.namespace.is_own(at) || have.image(at).is_some() => return,
+                None if have.namespace.is_own(at) || have.image(at).is_some() || have.seen(at).is_some() => return,
                 None => return self.above.push(at),
             }
         }
@@ -172,6 +176,12 @@ impl Namespace {
                     self.wants_of_move(have, &mut wants, swapped, request.parent);
                 }
             }
+            Opcode::ReclaimEntry => {
+                let request = request::ReclaimEntry::decode(bytes)?;
+                if let Some((_, dentry)) = self.entry_to_reclaim(request.directory, request.name)? {
+                    wants.inode(have, dentry.inode);
+                }
+            }
             _ => {}
         }
         Ok(wants)
@@ -207,9 +217,12 @@ impl Namespace {
         self.txs.deciding = true;
         self.put_guests(&decide.participants);
         let mut decided = None;
-        let result = self.apply_once(opcode, &decide.request, out, |namespace| {
-            decided = Some(namespace.effects_on(&decide.participants));
-        });
+        let mut done = |namespace: &mut Self| decided = Some(namespace.effects_on(&decide.participants));
+        let result = match opcode {
+            // The leader's own: of no session, and nothing is kept of it but what it did.
+            Opcode::ReclaimEntry => self.reclaim_entry(&decide.request).map(|()| done(self)).map_err(OpError::to_wire),
+            _ => self.apply_once(opcode, &decide.request, out, done),
+        };
         self.remove_guests(&decide.participants);
         if let Some(decided) = decided {
             self.put_decision(tx, &decided);
@@ -221,7 +234,9 @@ impl Namespace {
     fn tx_to_decide(&self, decide: &meta::TxDecide) -> Result<(TxId, Opcode)> {
         let tx = Self::tx_read(decide.tx)?;
         let opcode = u16::try_from(decide.opcode).ok().and_then(Opcode::from_code);
-        let opcode = opcode.filter(|opcode| opcode.is_meta_mutation() && !opcode.is_internal());
+        let may_be =
+            |opcode: &Opcode| opcode.is_meta_mutation() && !opcode.is_internal() || *opcode == Opcode::ReclaimEntry;
+        let opcode = opcode.filter(may_be);
         let opcode = opcode.ok_or(OpError::BAD_REQUEST)?;
         let prepared = || decide.participants.iter().filter_map(|participant| participant.prepared.as_ref());
         let seen = decide.participants.iter().flat_map(|participant| &participant.seen);

@@ -20,7 +20,7 @@ pub use acl::{ACCESS, AclEntry, DEFAULT, acl_bytes};
 pub use caller::Caller;
 pub use contents::Piece;
 pub use locks::{LOCK_BYTES, LockOwner, SetLock};
-pub use node::{Attributes, Node, Place};
+pub use node::{Attributes, Body, Node, Place};
 pub use operation::{Create, Operation, Publish, Punch, Reply, Setattr};
 pub use state::{Model, Request};
 

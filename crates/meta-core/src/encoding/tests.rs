@@ -178,6 +178,14 @@ fn golden_keys() {
     assert_eq!(key::tx_of_lock(&key::tx_lock(tx).as_bytes()[9..]), Some(tx));
     assert_eq!(key::tx_decision(2, 3).as_bytes()[7..], [&[0, 0x8f][..], &numbers].concat());
     assert_eq!(key::tx_of_decision(&key::tx_decision(2, 3).as_bytes()[9..]), Some((2, 3)));
+    assert_eq!(key::waiting_entry(2, b"ab").as_bytes()[7..], [0, 0x90, 0, 0, 0, 0, 0, 0, 0, 2, b'a', b'b']);
+    assert_eq!(key::waiting_parts(&key::waiting_entry(2, b"ab").as_bytes()[9..]), Some((2, &b"ab"[..])));
+    assert_eq!(key::waiting_parts(&key::waiting_entry(2, b"").as_bytes()[9..]), None);
+    assert_eq!(key::waiting_directory(2).as_bytes()[7..], [0, 0x91, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(
+        [&[0x10, 0xac, 0x02][..], &[0x10], &[0x11, 5]].map(crate::waiting::decode_note),
+        [Some(300), None, None]
+    );
     assert_eq!(key::dead_session(2).as_bytes()[7..], [0, 0x84, 0, 0, 0, 0, 0, 0, 0, 2]);
 }
 

@@ -229,6 +229,7 @@ requests! {
     EndVolatile { inode: u64 = 1, session: u64 = 2, from: u64 = 3, to: u64 = 4, durable_to: u64 = 5 }
     ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }
     ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2, deferred_to: u64 = 3 }
+    ReclaimEntry<'a> { directory: u64 = 1, name: bytes = 2 }
     ExpireTrash { up_to_ns: u64 = 1 }
     SetFeatureLevel { level: u32 = 1 }
     SetDeferral { on: bool = 1 }

@@ -15,6 +15,9 @@ impl Namespace {
         check_entry_name(request.name)?;
         layout_or(request.layout, 0)?;
         let is_trash = is_trash(request.parent, request.name);
+        if !self.may_be_elsewhere(request.parent, request.name) {
+            self.txs.new_guest = 0;
+        }
         let directory = match is_trash {
             // Whoever needs it first makes it, as root would.
             true => self.directory_for_trash(context)?,
@@ -45,6 +48,13 @@ impl Namespace {
         self.put_inherited(id, &inherited, &inode);
         put_attributes_response(out, id, &inode);
         Ok(())
+    }
+
+    /// Whether a new directory may be in another partition than its parent. Not the trash and what is directly in it, where expiry looks;
+    /// nor what is counted by a quota.
+    pub fn may_be_elsewhere(&self, parent: u64, name: &[u8]) -> bool {
+        let counted = self.stored_inode(parent).is_ok_and(|directory| directory.quota != 0);
+        !counted && !is_trash(parent, name) && !self.is_the_trash(parent)
     }
 
     /// The directory for a new entry: searchable, without an entry of this name, and `who` may change it.

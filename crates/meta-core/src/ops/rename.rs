@@ -68,6 +68,10 @@ impl Namespace {
             Some(dentry) => Some((dentry, self.inode(dentry.inode)?)),
             None => None,
         };
+        if entry.is_some_and(|(_, inode)| inode.is_dir() && inode.nlink == 0) {
+            // The directory was prepared, then removed with what is above it, then what is in it was prepared.
+            return Err(OpError::REMOVED);
+        }
         Ok(Side { parent, name, directory, entry })
     }
 

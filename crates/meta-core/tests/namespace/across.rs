@@ -2,7 +2,10 @@
 //! any moment. An operation takes effect where its partition applies it, so the model takes it there: answers, trees and link
 //! counts have to be the same.
 mod choose;
+mod quotas;
+mod removed_trees;
 mod schedules;
+mod trash;
 mod world;
 
 use world::World;
@@ -39,6 +42,12 @@ fn partitions_and_model_agree() {
         "Rmdir across",
         "Unlink across",
         "Link across",
+        "RemoveTree across",
+        "tree removed",
+        "ReclaimEntry across",
+        "ReclaimEntry begun anew",
+        "refused in a removed tree",
+        "gone with its tree",
         "Rename across",
         "Rename exchange across",
         "move locked",

@@ -43,6 +43,20 @@ impl World {
         all[self.rng.below(all.len() as u64) as usize].clone()
     }
 
+    /// Of a directory, mostly.
+    fn directory_entry(&mut self) -> (u64, Vec<u8>) {
+        let nodes = self.model.nodes.iter();
+        let all = nodes.flat_map(|(inode, node)| node.entries().into_iter().map(|(name, there)| (*inode, name, there)));
+        let all: Vec<(u64, Vec<u8>)> = all
+            .filter(|(_, _, there)| self.model.nodes[there].is_directory())
+            .map(|(parent, name, _)| (parent, name))
+            .collect();
+        if all.is_empty() || self.rng.below(8) == 0 {
+            return self.entry();
+        }
+        all[self.rng.below(all.len() as u64) as usize].clone()
+    }
+
     fn mode(&mut self) -> u32 {
         [0o777, 0o777, 0o755, 0o1777, 0o2775, 0o700][self.rng.below(6) as usize]
     }
@@ -65,15 +79,19 @@ impl World {
                 let (inode, parent, name) = (self.file(), self.directory(), self.name());
                 Operation::Link { inode, parent, name, replace: self.rng.below(3) == 0 }
             }
-            50..58 => {
+            50..57 => {
                 let (parent, name) = self.entry();
                 Operation::Unlink { parent, name }
             }
-            58..66 => {
+            57..62 => {
+                let (parent, name) = self.directory_entry();
+                Operation::RemoveTree { parent, name }
+            }
+            62..67 => {
                 let (parent, name) = self.entry();
                 Operation::Rmdir { parent, name }
             }
-            66..95 => {
+            67..95 => {
                 let (parent, name) = self.entry();
                 let (new_parent, new_name) =
                     if self.rng.below(2) == 0 { self.entry() } else { (self.directory(), self.name()) };

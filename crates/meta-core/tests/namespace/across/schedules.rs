@@ -8,19 +8,19 @@ use cairn_wire::error::WireError;
 use cairn_wire::meta::*;
 use prost::Message;
 
-const FIRST_OF_SECOND: u64 = 1 << 40;
+pub(super) const FIRST_OF_SECOND: u64 = 1 << 40;
 
 /// One of two partitions, whose log ascends.
-struct Part(Namespace, u64, u32);
+pub(super) struct Part(pub Namespace, u64, u32);
 
 impl Part {
-    fn new(number: u32) -> Part {
+    pub fn new(number: u32) -> Part {
         let inodes = if number == 1 { 1..=FIRST_OF_SECOND - 1 } else { FIRST_OF_SECOND..=2 * FIRST_OF_SECOND - 1 };
         let config = NamespaceConfig { partition: PartitionId(number), inodes, root_mode: 0o777, ..config() };
         Part(Namespace::new(&config), 0, number)
     }
 
-    fn apply<A: Message + Default>(&mut self, opcode: Opcode, request: &impl Message) -> Result<A, WireError> {
+    pub fn apply<A: Message + Default>(&mut self, opcode: Opcode, request: &impl Message) -> Result<A, WireError> {
         self.1 += 1;
         let at = AppliedAt { index: self.1, term: 1, time: WallTime(1_000_000 + self.1) };
         let mut out = Vec::new();
@@ -31,12 +31,12 @@ impl Part {
         Ok(A::decode(out.as_slice()).expect("an answer"))
     }
 
-    fn header(&self, session: u64, sequence: u64) -> Option<MetaHeader> {
+    pub fn header(&self, session: u64, sequence: u64) -> Option<MetaHeader> {
         let who = Some(Credentials::default());
         Some(MetaHeader { volume: 1, partition: self.2, session, slot: 0, sequence, who })
     }
 
-    fn getattr(&self, inode: u64) -> Result<Attributes, ErrorCode> {
+    pub fn getattr(&self, inode: u64) -> Result<Attributes, ErrorCode> {
         let mut out = Vec::new();
         let request = GetattrRequest { header: self.header(9, 0), inode };
         self.0.read(Opcode::Getattr, &request.encode_to_vec(), &mut out).map_err(|error| error.code)?;
@@ -235,13 +235,17 @@ fn what_is_locked_is_not_taken_apart() {
     let remove = RemoveTreeRequest { header: second.header(5, 3), parent: made, name: b"e".to_vec() };
     second.apply::<Empty>(Opcode::RemoveTree, &remove).expect("removed");
     second.apply::<Empty>(Opcode::ReclaimBatch, &ReclaimBatch::default()).expect("waits");
-    assert!(!second.0.reclaimable().is_empty(), "it waits");
+    assert!(second.0.reclaimable().is_empty() && second.0.reclaim_blocked(9).is_empty(), "nothing can be done");
+    let entry = ReclaimEntry { directory: parent, name: b"f".to_vec() };
+    let refused = second.apply::<Empty>(Opcode::ReclaimEntry, &entry).expect_err("it waits");
+    assert_eq!(refused.code, ErrorCode::LeaseHeld);
     let header = first.header(1, 2);
     let link = LinkRequest { header, inode: file, parent: 1, name: b"g".to_vec(), replace: false };
     let effects = decide(&mut first, 2, Opcode::Link, &link, prepared).expect("decided");
     second.finish(&tx(2), effects.lock, Some(effects));
-    second.apply::<Empty>(Opcode::ReclaimBatch, &ReclaimBatch::default()).expect("goes on");
-    assert!(second.0.reclaimable().is_empty());
+    assert_eq!(second.0.reclaim_blocked(9), [(parent, b"f".to_vec())], "it can be done now");
+    second.apply::<Empty>(Opcode::ReclaimEntry, &entry).expect("goes on");
+    assert_eq!(second.getattr(parent).map(|found| found.nlink), Err(ErrorCode::Stale), "the directory goes with it");
     assert_eq!(second.getattr(file).expect("it has a name in the first partition").nlink, 1);
 }
 
