@@ -3,6 +3,8 @@
 //! Totals and quotas are changed by the difference between what was counted and what was kept in the version that was
 //! checked: operations since then have changed both alike, so the difference is still right. An inode that nothing leads to
 //! gets the name `#inode` in `/lost+found`, which is made if it is not there (mode 0700, root's).
+//!
+//! What an operation across partitions has locked is left to the next check, and so is what another partition may have the name of.
 use crate::counters::Counters;
 use crate::encoding::{Dentry, Inode, NodeType};
 use crate::error::Result;
@@ -79,7 +81,8 @@ impl Namespace {
     }
 
     fn mend_links(&mut self, id: u64, change: i64) {
-        if let Ok(mut inode) = self.stored_inode(id)
+        // The next check finds it again.
+        if let Ok(mut inode) = self.inode(id)
             && let Ok(links) = u32::try_from(i64::from(inode.nlink) + change)
             && links > 0
         {
@@ -91,16 +94,16 @@ impl Namespace {
 
     /// Gives an inode without names one.
     fn adopt(&mut self, id: u64) -> Result<()> {
-        let Ok(mut inode) = self.stored_inode(id) else { return Ok(()) };
+        let Ok(mut inode) = self.inode(id) else { return Ok(()) };
         let name = format!("#{id}").into_bytes();
-        if id == InodeId::ROOT.0 || self.is_gone_or_going(id) {
+        if id == InodeId::ROOT.0 || self.is_gone_or_going(id) || self.may_be_named_elsewhere(&inode) {
             return Ok(());
         }
         let Some(place) = self.lost_and_found()? else { return Ok(()) };
         if self.dentry(place, &name)?.is_some() {
             return Ok(());
         }
-        let mut directory = self.stored_inode(place)?;
+        let Ok(mut directory) = self.inode(place) else { return Ok(()) };
         if inode.is_dir() {
             inode.parent = place;
             inode.nlink = inode.nlink.max(2);
@@ -121,6 +124,12 @@ impl Namespace {
         Ok(())
     }
 
+    /// Whether another partition may have the name, or one of them.
+    fn may_be_named_elsewhere(&self, inode: &Inode) -> bool {
+        let elsewhere = !inode.is_dir() || self.is_foreign(inode.parent);
+        self.is_one_of_several() && inode.nlink > 0 && elsewhere
+    }
+
     fn is_gone_or_going(&self, id: u64) -> bool {
         self.is_listed_dead(id) || self.is_deferred(id)
     }
@@ -130,7 +139,7 @@ impl Namespace {
         if let Some(dentry) = self.dentry(InodeId::ROOT.0, LOST_AND_FOUND)? {
             return Ok(dentry.is_dir().then_some(dentry.inode));
         }
-        let (Ok(mut root), Ok(id)) = (self.stored_inode(InodeId::ROOT.0), self.next_inode()) else { return Ok(None) };
+        let (Ok(mut root), Ok(id)) = (self.inode(InodeId::ROOT.0), self.next_inode()) else { return Ok(None) };
         let inode = Inode {
             mode: NodeType::Directory as u16 | 0o700,
             nlink: 2,

@@ -1,4 +1,6 @@
 //! A sound volume has no findings, each kind of damage is found, and what can be mended is sound afterwards.
+mod across;
+
 use super::*;
 use crate::mend::{LOST_AND_FOUND, mend_item};
 use crate::namespace::{AppliedAt, Namespace, NamespaceConfig};
