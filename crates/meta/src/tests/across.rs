@@ -337,7 +337,7 @@ fn nothing_is_half_done_when_nodes_end() {
     check(&cluster, &first);
     assert!(left_over(&cluster) == 0);
     let led = |id: u32| cluster.nodes.iter().flatten().any(|node| node.meta.leads().contains_key(&PartitionId(id)));
-    assert!((PARTITION..PARTITION + COUNT).all(led));
+    eventually("leaders of all", || (PARTITION..PARTITION + COUNT).all(led));
 }
 
 /// What is below a removed directory in other partitions would stay for ever, with all its space.

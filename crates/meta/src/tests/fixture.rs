@@ -126,8 +126,9 @@ pub(super) fn quick() -> MetaTimings {
 }
 
 /// A server that has patience with clients that get no processor.
-fn server_config() -> ServerConfig {
-    ServerConfig { threads: 1, hello_timeout: CALL, ..ServerConfig::default() }
+fn serve(identity: Identity, service: Arc<dyn Service>) -> Server {
+    let config = ServerConfig { threads: 1, hello_timeout: CALL, ..ServerConfig::default() };
+    Server::bind("127.0.0.1:0".parse().expect("an address"), config, identity, service).expect("a free port")
 }
 
 pub(super) fn node_id(number: usize) -> NodeId {
@@ -210,8 +211,7 @@ impl Cluster {
         let config = MetaConfig { timings: self.timings.clone(), ..MetaConfig::new(uuid) };
         let meta = MetaServer::start(config, node, disk, host.clone(), self.server_client.clone(), clock)?;
         let identity = Identity::new(CLUSTER, PeerKind::Server, node);
-        let listen = "127.0.0.1:0".parse().expect("an address");
-        let server = Server::bind(listen, server_config(), identity, meta.clone()).expect("a free port");
+        let server = serve(identity, meta.clone());
         self.addresses[number] = server.local_addr().to_string();
         self.nodes[number] = Some(Running { meta, server, host });
         Ok(())
@@ -520,9 +520,7 @@ impl DataNode {
     pub(super) fn start() -> Self {
         let desk = Arc::new(DataDesk::default());
         let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(99));
-        let listen = "127.0.0.1:0".parse().expect("an address");
-        let service = Arc::new(DataService(desk.clone()));
-        let server = Server::bind(listen, server_config(), identity, service).expect("a free port");
+        let server = serve(identity, Arc::new(DataService(desk.clone())));
         Self { address: server.local_addr().to_string(), desk, _server: server }
     }
 
