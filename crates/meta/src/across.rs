@@ -57,8 +57,11 @@ const CALL: Duration = Duration::from_secs(2);
 pub(crate) struct Across {
     partition: PartitionId,
     several: bool,
+    /// Requests that may wait for others.
     queue: mpsc::Sender<Work>,
-    inbox: Mutex<Option<mpsc::Receiver<Work>>>,
+    /// What ends locks, which must not wait behind those that wait for locks.
+    ends: mpsc::Sender<Work>,
+    inboxes: Mutex<Option<(mpsc::Receiver<Work>, mpsc::Receiver<Work>)>>,
     open: Mutex<OpenTxs>,
     /// Counts locks that ended here.
     unlocked: watch::Sender<u64>,
@@ -96,12 +99,14 @@ pub(crate) struct Mutation {
 impl Across {
     pub(crate) fn new(namespace: &Namespace) -> Self {
         let several = namespace.is_one_of_several();
-        let (queue, inbox) = mpsc::channel(if several { UNDER_WAY_MAX } else { 1 });
+        let bound = if several { UNDER_WAY_MAX } else { 1 };
+        let ((queue, inbox), (ends, inbox_of_ends)) = (mpsc::channel(bound), mpsc::channel(bound));
         Self {
             partition: namespace.partition(),
             several,
             queue,
-            inbox: Mutex::new(Some(inbox)),
+            ends,
+            inboxes: Mutex::new(Some((inbox, inbox_of_ends))),
             open: Mutex::default(),
             unlocked: watch::Sender::new(0),
             decided: Notify::new(),
@@ -116,7 +121,8 @@ impl Across {
 
     /// Has a request carried out behind; refused when too much is under way.
     pub(crate) fn hand_over(&self, work: Work) {
-        let Err(error) = self.queue.try_send(work) else { return };
+        let queue = if matches!(work, Work::Finish(..)) { &self.ends } else { &self.queue };
+        let Err(error) = queue.try_send(work) else { return };
         let (mpsc::error::TrySendError::Full(work) | mpsc::error::TrySendError::Closed(work)) = error;
         let (Work::Mutation(Mutation { reply, .. })
         | Work::Read(_, _, reply)
@@ -176,10 +182,11 @@ pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, timings: M
     if !partition.state.across.several {
         return;
     }
-    let inbox = partition.state.across.inbox.lock().take();
-    let Some(inbox) = inbox else { return };
+    let inboxes = partition.state.across.inboxes.lock().take();
+    let Some((inbox, ends)) = inboxes else { return };
     tokio::join!(
         work_off(inbox, &partition, &peers),
+        work_off(ends, &partition, &peers),
         finish::run(&partition, &peers),
         reclaim::run(&partition, &peers, timings.reclaim_idle),
         resolve::run(&partition, &peers, timings.lease_tick),

@@ -1,6 +1,6 @@
 //! Chaos: a cluster of real processes, each on a host of its own, whose processes are killed, stopped and restarted, whose
 //! links are cut and slowed down and whose disks are filled and lost by a seeded schedule, under clients that check
-//! everything. `make chaos MINUTES=n` runs it.
+//! everything. `make chaos MINUTES=n` runs it; with CAIRN_CHAOS_PARTITIONS=n the volume has so many meta partitions, and directories are made in all of them.
 //!
 //! Clients write files anew (`versions`), append to and overwrite shared files (`appends`, `blocks`), and make, move and
 //! remove names whose histories have to be linearizable (`names`, `rounds`, checked by `linear` against `tree_model`): as
@@ -60,6 +60,20 @@ const SETTINGS: [&str; 8] = [
     "gray_after=0s",
 ];
 
+/// Meta partitions of the volume, where it is to have several.
+fn partitions() -> Option<String> {
+    std::env::var("CAIRN_CHAOS_PARTITIONS").ok().filter(|count| count != "1")
+}
+
+/// Puts a volume of so many partitions in the place of the first one, in which nothing is yet.
+fn volume_of_several(cluster: &Cluster, partitions: &str) {
+    let gone = || cluster.cairn(&["admin", "volume", "delete", "default", "--yes"]);
+    eventually(cluster, "the end of the first volume", || matches!(gone().status.code(), Some(0 | 3)));
+    let create = ["admin", "volume", "create", "default", "--layout", "r3", "--partitions", partitions];
+    eventually(cluster, "a volume of several partitions", || cluster.cairn(&create).status.success());
+    cluster.wait_volume();
+}
+
 fn client_name(client: usize) -> String {
     format!("client{}", client + 1)
 }
@@ -89,6 +103,9 @@ fn begin(seed: u64) -> Option<Chaos> {
     cluster.start_all();
     cluster.ok(&[&["admin", "config", "set"], &SETTINGS[..]].concat());
     cluster.wait_volume();
+    if let Some(partitions) = partitions() {
+        volume_of_several(&cluster, &partitions);
+    }
     let mut chaos = Chaos::new(cluster, net, small, (0..CLIENTS + MOUNTS).map(client_name).collect());
     chaos.rng = Rng::new(seed);
     try_faults(&mut chaos);

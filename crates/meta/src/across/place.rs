@@ -89,12 +89,19 @@ impl Placement {
             return Ok(None);
         }
         let Ok(request) = MkdirRequest::decode(message) else { return Ok(None) };
-        if request.partition == 0 {
-            return Ok(self.inner.lock().draw(request.parent));
-        }
         let wished = PartitionId(request.partition);
         if wished == state.id {
             return Ok(None);
+        }
+        let stays = !state.namespace.read().may_be_elsewhere(request.parent, &request.name);
+        if request.partition == 0 {
+            return Ok(if stays { None } else { self.inner.lock().draw(request.parent) });
+        }
+        if stays {
+            let text = format!(
+                "the directory cannot be in {wished}: what a quota counts, and the trash, stay in one partition; leave the partition out"
+            );
+            return Err(WireError::new(ErrorCode::BadRequest, text));
         }
         let all = peers.partitions(state.volume);
         if all.contains(&wished) {

@@ -72,7 +72,12 @@ impl Caller {
     async fn open_round(&mut self) {
         let name = self.work.rounds.next_name();
         let path = format!("{DIR}/{name}");
-        match self.volume.mkdir(path.as_bytes(), 0o777, 0).await {
+        let partition = self.rng.index(64);
+        let made = match self.volume.partitions().await {
+            Ok(all) => self.volume.mkdir_in(path.as_bytes(), 0o777, 0, all[partition % all.len()]).await,
+            Err(error) => Err(error),
+        };
+        match made {
             Ok(made) => self.work.rounds.add(Round::new(name, made.inode)),
             // Nobody could be reached, or the answer was lost. A refusal has a code; that the session can do nothing more is none.
             Err(error) => assert!(
@@ -126,7 +131,9 @@ async fn perform(volume: &Volume, client: usize, round: &Round, op: Op, counts: 
                 made.map(|made| made_with(round, tag, &made))
             }
             Op::Mkdir(at, tag) => {
-                let made = volume.mkdir_at(inode(at.dir), name(at), shown, u32::from(tag), 0).await;
+                let all = volume.partitions().await?;
+                let partition = all[usize::from(tag) % all.len()];
+                let made = volume.mkdir_at_in(inode(at.dir), name(at), shown, u32::from(tag), partition).await;
                 made.map(|made| made_with(round, tag, &made))
             }
             Op::Unlink(at) => volume.unlink_at(inode(at.dir), name(at), shown).await.map(|_| Answer::Done),
