@@ -130,7 +130,10 @@ fn what_a_killed_writer_left_is_shown_with_when_it_is_freed() {
     let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
     let (_, before) = chunk_use(&cluster);
     assert_eq!(unreferenced(&cluster), (0, 0));
-    let put = begin_put(&cluster, "/x", &[]);
+    let stored = cluster.stored();
+    let mut put = begin_put(&cluster, "/x", &[]);
+    // More than what has to be found of its three copies.
+    assert!(cluster.wait_stored(&mut put, stored + 2 * LENGTH as u64), "it waits for more");
     signal(&put, Signal::KILL);
     assert_eq!(ended(put).0, None);
     let least = LENGTH as u64 * 3 / 2;
