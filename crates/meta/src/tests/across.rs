@@ -134,7 +134,7 @@ impl User {
 
     fn unlink(&mut self, parent: u64, name: &str) -> Result<(), ErrorCode> {
         let name = name.as_bytes().to_vec();
-        let make = |header| UnlinkRequest { header, parent, name: name.clone(), ..Default::default() };
+        let make = |header| UnlinkRequest { header, parent, name: name.clone() };
         self.mutate::<RemovedResponse, _>(parent, Opcode::Unlink, make).map(|_| ())
     }
 
