@@ -9,6 +9,10 @@ use crate::namespace::{Context, Namespace};
 use cairn_types::ErrorCode;
 
 const NO_QUOTA: OpError = OpError::new(ErrorCode::NoAttribute, "it has no quota of its own");
+const OF_SEVERAL: OpError = OpError::new(
+    ErrorCode::NotSupported,
+    "the volume has several meta partitions, over which a limit of all of it is not counted yet; set quotas of its directories",
+);
 
 impl Namespace {
     pub(crate) fn set_quota(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
@@ -21,6 +25,9 @@ impl Namespace {
             return Err(OpError::new(ErrorCode::InvalidArgument, "a quota has a limit, or is removed"));
         }
         if request.inode == 0 {
+            if has_limit && self.is_one_of_several() {
+                return Err(OF_SEVERAL);
+            }
             let limits = has_limit.then_some((request.bytes_max, request.inodes_max));
             self.set_volume_quota(limits);
             return Ok(());

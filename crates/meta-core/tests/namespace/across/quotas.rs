@@ -1,5 +1,6 @@
 //! Quotas of directories of which another partition has something.
 use super::removed_trees::Two;
+use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
@@ -47,4 +48,16 @@ fn what_is_elsewhere_is_not_counted_and_what_is_locked_later() {
     let here = two.mkdir(here, "g", true);
     assert!(here < 1 << 40);
     assert_eq!(counted(&mut two, d), (5, false));
+}
+
+/// A limit would be set that half of the volume does not know.
+#[test]
+fn a_limit_of_the_whole_volume_is_refused() {
+    let mut two = Two::new();
+    for part in [1, 2] {
+        let header = two.header(part);
+        let quota = SetQuotaRequest { header, inode: 0, bytes_max: 1 << 30, inodes_max: 0, remove: false };
+        let refused = two.part(part).apply::<Empty>(Opcode::SetQuota, &quota).map_err(|error| error.code);
+        assert_eq!(refused.err(), Some(ErrorCode::NotSupported));
+    }
 }
