@@ -125,7 +125,7 @@ impl Trash {
         let Some(place) = self.place(path).await? else { return Ok(false) };
         if let Err(error) = self.volume.rename(path, &place, RenameMode::NoReplace).await {
             self.give_back(&place).await;
-            return Err(error);
+            return Err(cannot_keep(error));
         }
         Ok(true)
     }
@@ -140,7 +140,7 @@ impl Trash {
                 self.give_back(new).await;
                 Ok(())
             }
-            outcome => outcome,
+            outcome => outcome.map_err(cannot_keep),
         }
     }
 
@@ -303,6 +303,15 @@ async fn make(volume: &Volume, path: &[u8]) -> Result<()> {
         Err(error) if error.code() == Some(ErrorCode::Exists) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// What a quota counts stays in one partition, and the trash is in that of the root.
+fn cannot_keep(error: ClientError) -> ClientError {
+    if error.code() != Some(ErrorCode::CrossVolume) {
+        return error;
+    }
+    let text = "a quota counts it, and the trash is in another meta partition, so the trash cannot keep it; with --skip-trash it goes for good";
+    ClientError::remote("the trash", ErrorCode::CrossVolume, text)
 }
 
 #[cfg(test)]

@@ -102,6 +102,11 @@ impl TxTable {
         !self.guests.is_empty() && self.guests.contains(&id)
     }
 
+    /// Whether any inode of another partition does.
+    pub fn has_guests(&self) -> bool {
+        !self.guests.is_empty() || self.new_guest != 0
+    }
+
     /// Whether an inode of another partition is known not to be any more.
     #[inline]
     pub fn is_gone(&self, id: u64) -> bool {

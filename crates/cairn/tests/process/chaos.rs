@@ -67,8 +67,11 @@ fn partitions() -> Option<String> {
 
 /// Puts a volume of so many partitions in the place of the first one, in which nothing is yet.
 fn volume_of_several(cluster: &Cluster, partitions: &str) {
-    let gone = || cluster.cairn(&["admin", "volume", "delete", "default", "--yes"]);
-    eventually(cluster, "the end of the first volume", || matches!(gone().status.code(), Some(0 | 3)));
+    let gone = || {
+        cluster.cairn(&["admin", "volume", "delete", "default", "--yes"]);
+        !cluster.ok(&["admin", "volume", "ls"]).contains("default")
+    };
+    eventually(cluster, "the end of the first volume", gone);
     let create = ["admin", "volume", "create", "default", "--layout", "r3", "--partitions", partitions];
     eventually(cluster, "a volume of several partitions", || cluster.cairn(&create).status.success());
     cluster.wait_volume();

@@ -124,6 +124,10 @@ impl Replacing {
             return Err(renaming(from, to, error));
         }
         if let Err(error) = trash.swap(&place, &to.path).await {
+            if volume.rename(&place, &from.path, RenameMode::NoReplace).await.is_ok() {
+                trash.give_back(&place).await;
+                return Err(renaming(from, to, error));
+            }
             let at = printable(&String::from_utf8_lossy(&place), false);
             let text =
                 format!("{from} was not moved to {to} ({error}): it is at {at} now; `cairn fs mv` it from there");

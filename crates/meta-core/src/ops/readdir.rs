@@ -46,7 +46,12 @@ impl Namespace {
             let dentry = Dentry::decode(cursor.value()).ok_or(OpError::DAMAGED)?;
             // Those of another partition are asked for there.
             let here = with_attributes && self.is_own(dentry.inode);
-            let inode = if here { Some(self.inode(dentry.inode)?) } else { None };
+            let inode = match self.inode(dentry.inode) {
+                _ if !here => None,
+                // Who wants its attributes asks for them, and waits; nobody waits for the rest.
+                Err(OpError::LOCKED) => None,
+                inode => Some(inode?),
+            };
             put_entry(out, name, dentry, inode.as_ref());
             count += 1;
             found = cursor.advance();

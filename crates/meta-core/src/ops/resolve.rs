@@ -29,6 +29,8 @@ impl Namespace {
                     at = next;
                     consumed = to;
                 }
+                // The whole walk waits; it is no answer.
+                Err(OpError::LOCKED) => return Err(OpError::LOCKED),
                 Err(refused) => {
                     error = Some(refused.code);
                     break;

@@ -81,7 +81,12 @@ impl Driver<'_> {
                     );
                     return Err(WireError::new(ErrorCode::LeaseHeld, text));
                 }
-                Attempt::Locked => wait::for_end(&mut ends, left).await,
+                // Any lock that ends wakes all who wait: each looks again, and more and more seldom.
+                Attempt::Locked => {
+                    wait::for_end(&mut ends, left).await;
+                    sleep(jitter(pause).min(left)).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
                 Attempt::Again => {
                     sleep(jitter(pause).min(left)).await;
                     pause = (pause * 2).min(PAUSE_MAX);
@@ -332,12 +337,11 @@ fn add(participants: &mut Vec<TxParticipant>, from: PartitionId, new: TxPrepared
 fn elsewhere_failed(partition: PartitionId, error: WireError) -> WireError {
     let text = format!("{partition}, which has a part of it, did not take its part: {}", error.message);
     match error.code {
-        // Codes that speak of whom the client asked, or of an outcome that is known here: it was not done.
-        ErrorCode::NotLeader | ErrorCode::DeadlineExceeded | ErrorCode::Unavailable | ErrorCode::UnknownPartition => {
-            WireError::new(ErrorCode::Overloaded, text)
+        // Nothing reached the log: only codes that leave the number of the request unused may be answered.
+        ErrorCode::NameTooLong | ErrorCode::InvalidArgument | ErrorCode::BadRequest => {
+            WireError::new(ErrorCode::BadRequest, text)
         }
-        ErrorCode::UnknownOperation => not_yet(WireError::new(error.code, text)),
-        code => WireError::new(code, text),
+        _ => WireError::new(ErrorCode::Overloaded, text),
     }
 }
 

@@ -108,7 +108,7 @@ pub(super) fn outcome(
 ) -> (TxState, Option<cairn_wire::meta::TxEffects>) {
     let state = &partition.state;
     let Some(term) = state.leading_term() else { return (TxState::TxOpen, None) };
-    if tx.partition != state.id.get() || tx.term > term || state.across.is_open(tx) {
+    if tx.partition != state.id.get() || tx.term > term || tx.term == term && state.across.is_open(tx) {
         return (TxState::TxOpen, None);
     }
     match state.namespace.read().tx_outcome(tx, participant) {

@@ -79,11 +79,14 @@ impl MetaCaller {
     pub(crate) async fn counts(&self, volume: &str, unreferenced: bool) -> Result<StatfsResponse> {
         let partitions = self.partitions().await?;
         let several = partitions.len() > 1;
+        let root = partitions.first().copied();
         let asked = partitions.into_iter().map(|partition| async move {
             let what = match several {
                 true => format!("volume {volume:?}, partition p{partition}"),
                 false => format!("volume {volume:?}"),
             };
+            // The partition of the root counts what no file names for all.
+            let unreferenced = unreferenced && Some(partition) == root;
             let request = StatfsRequest { header: Some(self.read_header(partition)), unreferenced };
             self.read::<StatfsResponse, _>(&what, partition, Opcode::Statfs, request).await
         });
@@ -94,7 +97,7 @@ impl MetaCaller {
     }
 }
 
-/// Of both. The quota is the volume's, which the first one keeps.
+/// Of both. The quota and what no file names are the volume's, which the first one tells.
 fn added(mut sum: StatfsResponse, one: &StatfsResponse) -> StatfsResponse {
     sum.inodes += one.inodes;
     sum.directories += one.directories;
@@ -102,13 +105,5 @@ fn added(mut sum: StatfsResponse, one: &StatfsResponse) -> StatfsResponse {
     sum.stored_bytes += one.stored_bytes;
     sum.memory_bytes += one.memory_bytes;
     sum.freeing += one.freeing;
-    sum.unreferenced = sum.unreferenced.zip(one.unreferenced).map(|(sum, one)| Unreferenced {
-        known: sum.known && one.known,
-        left_bytes: sum.left_bytes + one.left_bytes,
-        left_freed_by_ns: sum.left_freed_by_ns.max(one.left_freed_by_ns),
-        recent_bytes: sum.recent_bytes + one.recent_bytes,
-        recent_freed_by_ns: sum.recent_freed_by_ns.max(one.recent_freed_by_ns),
-        age_ms: sum.age_ms.zip(one.age_ms).map(|(sum, one)| sum.max(one)),
-    });
     sum
 }

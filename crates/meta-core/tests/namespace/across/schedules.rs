@@ -307,3 +307,32 @@ fn what_came_to_the_wrong_partition_is_refused_and_not_prepared() {
     let refused = first.apply::<Empty>(Opcode::Rename, &rename).expect_err("not here");
     assert_eq!(refused.code, ErrorCode::UnknownPartition);
 }
+
+/// Somebody would be told that a file cannot be reached, for good, because something on the way was being moved; or not get a listing at all.
+#[test]
+fn a_walk_through_what_is_locked_waits_and_a_listing_does_not() {
+    let mut part = Part::new(1);
+    let made = |part: &mut Part, sequence, parent, name: &str| {
+        let header = part.header(7, sequence);
+        let request = MkdirRequest { header, parent, name: name.into(), mode: 0o755, ..MkdirRequest::default() };
+        let answer: AttributesResponse = part.apply(Opcode::Mkdir, &request).expect("made");
+        answer.attributes.expect("attributes").inode
+    };
+    let outer = made(&mut part, 1, 1, "outer");
+    let inner = made(&mut part, 2, outer, "inner");
+    made(&mut part, 3, inner, "last");
+    let tx = TxId { partition: 2, ..tx(1) };
+    part.apply::<TxPrepared>(Opcode::TxPrepare, &prepare(tx, &[inner])).expect("locked");
+    let read = |part: &Part, opcode, request: Vec<u8>| {
+        let mut out = Vec::new();
+        part.0.read(opcode, &request, &mut out).map(|()| out)
+    };
+    let resolve = ResolveRequest { header: part.header(9, 0), start: 1, path: b"outer/inner/last".to_vec() };
+    let refused = read(&part, Opcode::Resolve, resolve.encode_to_vec()).expect_err("it waits");
+    assert!(Namespace::is_locked_across(&refused), "{refused}");
+    let list =
+        ReaddirRequest { header: part.header(9, 0), inode: outer, attributes: true, ..ReaddirRequest::default() };
+    let listed = read(&part, Opcode::Readdir, list.encode_to_vec()).expect("a listing");
+    let listed = ReaddirResponse::decode(listed.as_slice()).expect("a listing");
+    assert_eq!(listed.entries.iter().map(|e| (e.inode, e.attributes.is_some())).collect::<Vec<_>>(), [(inner, false)]);
+}
