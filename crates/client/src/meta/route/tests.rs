@@ -204,15 +204,16 @@ async fn totals_are_those_of_all_partitions() {
     }
     let counts = volume.statfs().await.expect("counted");
     assert_eq!((counts.inodes, counts.directories), (7, 4), "with the root");
-    let inode = volume.stat(b"/d3", true).await.expect("there").inode;
-    volume.set_quota(inode, b"/d3", 1 << 20, 10).await.expect("set");
-    volume.set_quota(0, b"/", 1 << 30, 0).await.expect("set");
+    let mut expected = Vec::new();
+    for (path, bytes) in [(b"/d1", 1 << 30), (b"/d3", 1 << 20)] {
+        let inode = volume.stat(path, true).await.expect("there").inode;
+        volume.set_quota(inode, path, bytes, 10).await.expect("set");
+        expected.push((inode, bytes));
+    }
     let quotas = volume.quotas().await.expect("listed");
-    assert_eq!(
-        quotas.iter().map(|quota| (quota.inode, quota.bytes_max)).collect::<Vec<_>>(),
-        [(0, 1 << 30), (inode, 1 << 20)]
-    );
-    assert_eq!(volume.statfs().await.expect("counted").quota_bytes, 1 << 30);
+    assert_eq!(quotas.iter().map(|quota| (quota.inode, quota.bytes_max)).collect::<Vec<_>>(), expected);
+    let refused = volume.set_quota(0, b"/", 1 << 30, 0).await.expect_err("of several partitions");
+    assert_eq!(refused.code(), Some(ErrorCode::NotSupported));
     cluster.silence(3, true);
     let error = volume.statfs().await.expect_err("one does not answer");
     assert!(error.to_string().contains("p3"), "{error}");
