@@ -68,7 +68,9 @@ fn partitions() -> Option<String> {
 /// Puts a volume of so many partitions in the place of the first one, in which nothing is yet.
 fn volume_of_several(cluster: &Cluster, partitions: &str) {
     let gone = || {
-        cluster.cairn(&["admin", "volume", "delete", "default", "--yes"]);
+        for verb in ["delete", "purge"] {
+            cluster.cairn(&["admin", "volume", verb, "default", "--yes"]);
+        }
         !cluster.ok(&["admin", "volume", "ls"]).contains("default")
     };
     eventually(cluster, "the end of the first volume", gone);
