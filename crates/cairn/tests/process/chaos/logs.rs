@@ -19,6 +19,8 @@ const fn line(part: &'static str, why: &'static str) -> Expected {
 pub const EXPECTED: &[Expected] = &[
     // Of managers.
     line("setting changed", "this run sets them"),
+    line("volume put into the trash", "a volume of several partitions takes the place of the first one"),
+    line("volume deleted out of the trash", "the same"),
     line("nobody listens at this node's address: it is marked down", "processes are killed"),
     line("nodes were silent and failed their probes: they are marked down", "processes stand still, links are cut"),
     line("several writers found it slow: it leaves this group for a time", "links are slow, processes stand still"),
