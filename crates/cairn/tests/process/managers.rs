@@ -108,6 +108,8 @@ fn managers_are_added_removed_and_come_back_empty() {
     until("a leader of the rest", || table(&cluster).iter().any(|(id, part, _)| part == "leads" && *id != 2));
     cluster.launch("manager2");
     cluster.wait_ready("manager2");
+    // Who was removed may hear of it before it is ended, and says so.
+    cluster.allow_error("the manager's state here is of a former member");
     // A leader that leaves hands over; and everything starts again with what the directories say.
     until("all to answer again", || table(&cluster).iter().all(|(_, _, answers)| *answers));
     let leader = table(&cluster).into_iter().find(|(_, part, _)| part == "leads").expect("a leader").0;
