@@ -4,6 +4,7 @@
 mod force;
 mod hibernate;
 mod maintain;
+mod more_partitions;
 mod nodes;
 mod partitions;
 mod pgs;
@@ -17,7 +18,9 @@ mod volumes;
 use crate::command::Command;
 use crate::items::{Cluster, clip};
 use crate::state::State;
-use cairn_types::{ClusterId, DiskId, ErrorCode, Incarnation, NodeId, PgId, SessionId, VolumeId, WallTime};
+use cairn_types::{
+    ClusterId, DiskId, ErrorCode, Incarnation, NodeId, PartitionId, PgId, SessionId, VolumeId, WallTime,
+};
 use cairn_wire::error::WireError;
 
 pub use partitions::unknown_partition;
@@ -58,6 +61,8 @@ pub enum Outcome {
     /// First of so many.
     Sessions(SessionId, u32),
     Job(u64),
+    /// Partitions made; none if one has to end its range first.
+    Partitions(Vec<PartitionId>),
     /// Nothing was set.
     Mistakes(Vec<String>),
 }
@@ -134,6 +139,8 @@ impl State {
             Command::SetGray(c) => self.set_gray(time, c),
             Command::PartitionMarks(c) => self.partition_marks(c),
             Command::DiskGenerations(c) => self.disk_generations(c),
+            Command::AddPartitions(c) => self.add_partitions(c),
+            Command::RangeEnded(c) => self.range_ended(c),
         }
     }
 

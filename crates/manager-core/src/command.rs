@@ -18,7 +18,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42"
     )]
     pub command: Option<Command>,
 }
@@ -104,6 +104,10 @@ pub enum Command {
     TrashVolume(TrashVolume),
     #[prost(message, tag = "40")]
     RestoreVolume(RestoreVolume),
+    #[prost(message, tag = "41")]
+    AddPartitions(crate::more_partitions::AddPartitions),
+    #[prost(message, tag = "42")]
+    RangeEnded(crate::more_partitions::RangeEnded),
 }
 
 /// How far members of meta partitions got, as they said.
@@ -646,6 +650,7 @@ impl Command {
             Self::CreateVolume(command) if command.partitions > 1 => 5,
             Self::Register(command) if command.disks.iter().any(|disk| disk.tells_generations) => 5,
             Self::ForcePg(command) if command.lost.is_empty() => 5,
+            Self::AddPartitions(_) | Self::RangeEnded(_) => 6,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
                 let keys = command.items.iter().filter_map(|item| Key::from_name(&item.key));

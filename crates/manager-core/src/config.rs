@@ -65,6 +65,10 @@ keys! {
         "members of a new meta partition, if there are as many meta nodes; else 1";
     NodeTimeout = "node_timeout", "10s", Kind::Millis(1_000, HOUR),
         "silence of a node after which it is probed and, if it does not answer, marked down";
+    PartitionLoad = "partition_load", "70", Kind::Count(0, 100),
+        "percent of its time that the log of a volume's meta partitions takes, on average, above which the volume gets more of them; 0: never";
+    PartitionMemory = "partition_memory", "2g", Kind::Size(0, 1 << 50),
+        "memory of a meta partition above which its volume gets more of them, for new directories; 0: never";
     PgsPerDisk = "pgs_per_disk", "4", Kind::Count(1, 100),
         "placement groups that take new chunks, per volume and scheme, on each disk";
     PgsPerDiskMax = "pgs_per_disk_max", "1000", Kind::Count(1, 100_000),
@@ -126,6 +130,7 @@ impl Key {
             Key::SpreadLeadersAfter => 1,
             Key::DefragmentExtent => 3,
             Key::ClockDifferenceMax => 5,
+            Key::PartitionLoad | Key::PartitionMemory => 6,
             _ => 0,
         }
     }

@@ -170,6 +170,10 @@ pub struct Partition {
     pub changed: bool,
     /// Members that are known to have opened it: their logs must not be missing.
     pub begun: Vec<NodeId>,
+    /// So many more partitions are made for the volume when this one has ended its range.
+    pub add: u32,
+    /// Made later than its volume, of members that understand this feature level; 0: with its volume.
+    pub level: u32,
     pub removed: bool,
     pub version: u64,
 }

@@ -27,6 +27,7 @@ pub mod map;
 pub mod marks;
 pub mod member_change;
 pub mod member_table;
+pub mod more_partitions;
 pub mod moves;
 pub mod pg;
 pub mod plan;

@@ -327,5 +327,7 @@ fn partition_message(partition: &Partition, soft: &Soft) -> wire::Partition {
         changed: partition.changed,
         target: partition.target.iter().map(|n| n.get()).collect(),
         left: partition.left.iter().map(|n| n.get()).collect(),
+        add: partition.add,
+        level: partition.level,
     }
 }

@@ -452,6 +452,8 @@ impl Builder<'_> {
                 inode_first: first.inodes.0,
                 inode_last: first.inodes.1,
                 begun: members.clone(),
+                add: 0,
+                level: 0,
                 members,
                 target: Vec::new(),
                 wish: 0,

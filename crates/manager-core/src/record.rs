@@ -258,6 +258,10 @@ pub(crate) struct PartitionRecord {
     pub left: Vec<u32>,
     #[prost(bool, tag = "12")]
     pub changed: bool,
+    #[prost(uint32, tag = "13")]
+    pub add: u32,
+    #[prost(uint32, tag = "14")]
+    pub level: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -472,6 +476,8 @@ impl From<&Partition> for PartitionRecord {
             wish: partition.wish,
             left: partition.left.iter().map(|n| n.get()).collect(),
             changed: partition.changed,
+            add: partition.add,
+            level: partition.level,
             removed: partition.removed,
             version: partition.version,
         }
@@ -491,6 +497,8 @@ impl From<PartitionRecord> for Partition {
             wish: record.wish,
             left: record.left.into_iter().map(NodeId).collect(),
             changed: record.changed,
+            add: record.add,
+            level: record.level,
             removed: record.removed,
             version: record.version,
         }

@@ -70,6 +70,8 @@ pub struct Soft {
     /// Members that are to leave and wait until fewer disks are being filled.
     pub moves_queued: usize,
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
+    /// The feature level that each node's process understands, as it says.
+    pub levels: BTreeMap<NodeId, u32>,
     /// What nodes say is wrong with themselves, in words.
     pub node_problems: BTreeMap<NodeId, String>,
     /// Where a second process with a node's identity tried to register, and when last.

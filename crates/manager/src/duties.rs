@@ -6,6 +6,7 @@
 mod begin;
 mod capacity;
 mod generations;
+mod grow;
 mod leaders;
 mod level;
 mod marks;
@@ -72,6 +73,7 @@ impl Manager {
                 self.raise_level().await;
                 self.rejoin().await;
                 self.wake_up().await;
+                self.grow().await;
                 self.repair().await;
                 self.note().await;
                 self.spread_leaders();

@@ -15,6 +15,7 @@ mod renew;
 mod report;
 mod restored;
 mod session;
+pub(crate) mod split;
 mod status;
 mod volumes;
 

@@ -287,6 +287,7 @@ impl Service for Desk {
             Some(Opcode::GoOn) => {
                 self.serve(r, reply, |m, request| async move { m.go_on(request).await });
             }
+            Some(Opcode::SplitPartition) => self.serve(r, reply, |m, q| async move { m.split_partition(q).await }),
             Some(Opcode::ForcePg) => self.serve(r, reply, |m, q| async move { m.force_pg(q).await }),
             other => {
                 let name = other.map_or("an operation of a later version", Opcode::name);

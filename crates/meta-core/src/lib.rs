@@ -45,6 +45,7 @@ mod ops;
 mod permission;
 mod presence;
 mod quota;
+mod range;
 mod session;
 mod share_check;
 mod shares;

@@ -328,6 +328,8 @@ impl Namespace {
                 self.skip_inodes();
                 Ok(())
             }
+            Opcode::EndRange => self.end_range(),
+            Opcode::TakeSessions => self.take_sessions(request),
             Opcode::SetDeferral => {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())

@@ -208,6 +208,26 @@ impl SessionTable {
         was_live || is_new
     }
 
+    /// No session was ever live or has ended here.
+    pub fn is_new(&self) -> bool {
+        self.floor == 0 && self.live.is_empty() && self.ended.is_empty()
+    }
+
+    /// The floor, and those above it that have ended, ascending.
+    pub fn ended(&self) -> (u64, impl Iterator<Item = u64> + '_) {
+        (self.floor, self.ended.iter().copied())
+    }
+
+    /// Ends what has ended elsewhere. Afterwards the table is not [new](Self::is_new), whatever that was.
+    pub fn take(&mut self, floor: u64, ended: &[u64]) {
+        for session in ended {
+            self.end(*session);
+        }
+        let floor = self.floor.max(floor).max(1);
+        self.floor = floor;
+        Arc::make_mut(&mut self.ended).retain(|session| *session > floor);
+    }
+
     /// What sessions, their slots and kept answers take, as if each buffer had just the length that it needs.
     pub fn memory_bytes(&self) -> u64 {
         // An entry of a B-tree that is filled in ascending order (half full), and what it points to with its counts.

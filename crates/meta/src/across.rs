@@ -26,6 +26,7 @@ mod wait;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -56,7 +57,8 @@ const CALL: Duration = Duration::from_secs(2);
 /// What a partition's leader has under way with others.
 pub(crate) struct Across {
     partition: PartitionId,
-    several: bool,
+    several: AtomicBool,
+    became_several: Notify,
     /// Requests that may wait for others.
     queue: mpsc::Sender<Work>,
     /// What ends locks, which must not wait behind those that wait for locks.
@@ -98,12 +100,12 @@ pub(crate) struct Mutation {
 
 impl Across {
     pub(crate) fn new(namespace: &Namespace) -> Self {
-        let several = namespace.is_one_of_several();
-        let bound = if several { UNDER_WAY_MAX } else { 1 };
-        let ((queue, inbox), (ends, inbox_of_ends)) = (mpsc::channel(bound), mpsc::channel(bound));
+        let several = AtomicBool::new(namespace.is_one_of_several());
+        let ((queue, inbox), (ends, inbox_of_ends)) = (mpsc::channel(UNDER_WAY_MAX), mpsc::channel(UNDER_WAY_MAX));
         Self {
             partition: namespace.partition(),
             several,
+            became_several: Notify::new(),
             queue,
             ends,
             inboxes: Mutex::new(Some((inbox, inbox_of_ends))),
@@ -116,7 +118,14 @@ impl Across {
 
     /// Whether the volume has other partitions.
     pub(crate) fn is_one_of_several(&self) -> bool {
-        self.several
+        self.several.load(Relaxed)
+    }
+
+    /// Whether it has, as of the entry that was applied last: a volume gets more, none goes.
+    pub(crate) fn note_several(&self, several: bool) {
+        if several && !self.several.swap(true, Relaxed) {
+            self.became_several.notify_one();
+        }
     }
 
     /// Has a request carried out behind; refused when too much is under way.
@@ -136,7 +145,7 @@ impl Across {
 
     /// Whether a request may need other partitions, as far as can be seen now. What is found to need them later is handed over then.
     pub(crate) fn concerns(&self, partition: &Partition, opcode: Opcode, message: &[u8]) -> bool {
-        if !self.several {
+        if !self.is_one_of_several() {
             return false;
         }
         if opcode == Opcode::Mkdir {
@@ -179,8 +188,8 @@ impl Across {
 
 /// Carries out what is handed over, finishes what was decided and resolves what is left over, until the task is ended.
 pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, timings: MetaTimings) {
-    if !partition.state.across.several {
-        return;
+    while !partition.state.across.is_one_of_several() {
+        partition.state.across.became_several.notified().await;
     }
     let inboxes = partition.state.across.inboxes.lock().take();
     let Some((inbox, ends)) = inboxes else { return };

@@ -61,6 +61,8 @@ pub struct MetaTimings {
     /// A writer makes itself known to the partition within some seconds; one that has not after this is not there any
     /// more.
     pub unknown_grace: Duration,
+    /// Heartbeats after which the map counts as one that was asked for: the second one began after the first was answered.
+    pub map_rounds: u64,
     /// A check of the volume that nobody asked for follows the one before after so long.
     pub check_period: Duration,
     /// How often the leader looks for files that got many extents.
@@ -101,6 +103,7 @@ impl Default for MetaTimings {
             garbage_period: Duration::from_secs(3600),
             garbage_grace: Duration::from_secs(600),
             unknown_grace: Duration::from_secs(20),
+            map_rounds: 2,
             check_period: Duration::from_secs(24 * 3600),
             defragment_tick: Duration::from_secs(1),
             defragment_first_walk: Duration::from_secs(60),

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use cairn_node_agent::{Contributor, Registration, Settings};
 use cairn_wire::manager::{ClusterMap, HeartbeatRequest, RegisterRequest};
 
+use crate::begin;
 use crate::partition::GarbageSettings;
 use crate::server::MetaServer;
 
@@ -38,14 +39,22 @@ impl Contributor for MetaServer {
         self.common().sessions_below.fetch_max(settings.number("sessions_below").unwrap_or(0), Ordering::Relaxed);
     }
 
+    fn up_to_date(&self) {
+        self.common().map_rounds.send_modify(|count| *count += 1);
+    }
+
     fn register(&self, request: &mut RegisterRequest) {
         self.tell_partitions(request);
     }
 
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         heartbeat.partitions.extend(self.partition_reports());
+        heartbeat.feature_level = self.common().feature_level;
         // Only its log would say that a partition has a member less.
         heartbeat.problem = join(std::mem::take(&mut heartbeat.problem), self.stopped());
+        let open: Vec<_> = self.partitions().read().values().cloned().collect();
+        let held: Vec<String> = open.iter().filter_map(|partition| begin::held(partition)).collect();
+        heartbeat.problem = join(std::mem::take(&mut heartbeat.problem), held);
     }
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use cairn_meta_core::SessionState;
 use cairn_rpc::Client;
-use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel, SkipInodes};
+use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel};
 use tokio::time::sleep;
 
 use crate::across::Peers;
+use crate::begin;
 use crate::config::MetaTimings;
 use crate::defragment::Defragmenter;
 use crate::free::Freer;
@@ -41,6 +41,7 @@ const SWEEP_SHARE: u32 = 5;
 /// Runs the duties until the task is ended.
 pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Peers>, timings: MetaTimings) {
     let freer = Freer::new(partition.clone(), client.clone(), timings.clone());
+    let begin_peers = peers.clone();
     let collector = Collector::new(partition.clone(), client.clone(), peers, timings.clone());
     let checker = Checker::new(partition.clone(), client.clone(), timings.clone());
     let defragmenter = Defragmenter::new(partition.clone(), client.clone(), timings.clone());
@@ -53,7 +54,8 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
         defragmenter.run(),
         expire_trash(&partition, &timings),
         raise_level(&partition, &timings),
-        recall(&partition, &timings),
+        begin::run(&partition, &begin_peers, &timings),
+        begin::end_range(&partition, &timings),
         volatile::run(&partition, &client, &timings)
     );
 }
@@ -149,34 +151,6 @@ async fn work_to_reclaim(partition: &Partition, timings: &MetaTimings) -> Option
     }
     let has_work = !is_empty || first.is_some_and(|first| first <= limit);
     has_work.then_some(limit)
-}
-
-/// A leader that may have forgotten inodes which it gave begins with higher ones, before it serves anybody: a mount may still know
-/// the old ones.
-async fn recall(partition: &Partition, timings: &MetaTimings) {
-    let state = &partition.state;
-    let mut recalls = state.recalls.subscribe();
-    loop {
-        let Ok(Some(term)) = recalls.wait_for(Option::is_some).await.map(|term| *term) else { return };
-        match partition.propose_own(Opcode::SkipInodes, &SkipInodes {}).await {
-            Err(error) if error.code != ErrorCode::UnknownOperation => {
-                tracing::debug!(partition = %state.id, %error, "inodes could not be skipped; will be repeated");
-                sleep(timings.lease_tick).await;
-                continue;
-            }
-            // Members of before do not know how.
-            _ => partition.handle.recalled(term),
-        }
-        let leads = |present: &mut Option<u64>| {
-            let same = *present == Some(term);
-            if same {
-                *present = None;
-                state.lead(term);
-            }
-            same
-        };
-        state.recalls.send_if_modified(leads);
-    }
 }
 
 /// Activates the feature level that all members understand, as soon as all of them have announced it.

@@ -7,6 +7,7 @@
 //! Not here: what operations do (meta-core), the log and elections (raft-host), which node has which partition (manager).
 
 mod across;
+mod begin;
 mod checkpoint;
 mod chunk_lists;
 mod compact;
@@ -23,6 +24,7 @@ mod grown;
 mod header;
 mod leases;
 mod list_file;
+mod load;
 mod lock_waits;
 mod machine;
 mod metrics;

@@ -25,7 +25,7 @@ use prost::Message;
 use crate::across::{Mutation, Work};
 use crate::checkpoint;
 use crate::header::Head;
-use crate::partition::{Context, PartitionState};
+use crate::partition::{Context, PartitionState, Recall};
 use crate::stats::count;
 
 /// Items applied under one hold of the lock.
@@ -60,8 +60,10 @@ impl PartitionMachine {
 
     /// Applies items under one hold of the lock and notes what they came to; inodes on which a lock was given back.
     fn apply_some(&mut self, at: core::AppliedAt, items: impl Iterator<Item = Item<Context>>) -> Vec<u64> {
+        let mut timer = self.state.load.timer();
         let mut namespace = self.state.namespace.write();
         for item in items {
+            timer.changes += 1;
             let start = self.bytes.len();
             let outcome = match split(&item.data) {
                 Some((opcode, request)) => {
@@ -99,6 +101,7 @@ impl PartitionMachine {
                 None => self.bytes.truncate(start),
             }
         }
+        self.state.across.note_several(namespace.is_one_of_several());
         let wanted = namespace.take_wanted_leases();
         if self.state.leading_term().is_some() {
             self.state.wanted_leases.note(&wanted);
@@ -277,6 +280,7 @@ impl StateMachine for PartitionMachine {
             return Err(StoreError::State { group, index: namespace.applied_index(), what: too_new(needed, level) });
         }
         self.state.session_bytes.store(namespace.session_bytes(), Ordering::Relaxed);
+        self.state.across.note_several(namespace.is_one_of_several());
         let before = std::mem::replace(&mut *self.state.namespace.write(), namespace);
         drop(before);
         Ok(())
@@ -284,7 +288,7 @@ impl StateMachine for PartitionMachine {
 
     fn role_changed(&mut self, role: Role) {
         // Under the lock of `recalls`, as the duty `recall` begins to lead: or it would do so for a term that has just ended.
-        let become_follower = |until: Option<u64>| {
+        let become_follower = |until: Option<Recall>| {
             self.state.recalls.send_modify(|recalls| {
                 *recalls = until;
                 self.state.follow();
@@ -293,7 +297,11 @@ impl StateMachine for PartitionMachine {
         match role {
             Role::Leader { term, forgot: true } => {
                 tracing::warn!(partition = %self.state.id, term, "what the partition has forgotten is accepted: it begins with inodes that were never given");
-                become_follower(Some(term));
+                become_follower(Some(Recall { term, forgot: true }));
+            }
+            Role::Leader { term, forgot: false } if self.state.namespace.read().lacks_sessions() => {
+                tracing::info!(partition = %self.state.id, term, "leads a new partition, which learns first what sessions have ended");
+                become_follower(Some(Recall { term, forgot: false }));
             }
             Role::Leader { term, forgot: false } => {
                 tracing::info!(partition = %self.state.id, term, "leads the partition");

@@ -27,6 +27,7 @@ use crate::compact::PackGauges;
 use crate::fsck::FsckDesk;
 use crate::grown::Grown;
 use crate::leases::Leases;
+use crate::load::Load;
 use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
 use crate::stats::MetaStats;
@@ -59,6 +60,9 @@ pub(crate) struct GarbageSettings {
     pub(crate) grace: Option<Duration>,
 }
 
+/// How long a fresh map is waited for.
+const MAP_PATIENCE: Duration = Duration::from_secs(30);
+
 /// What all partitions of a role share.
 pub(crate) struct Common {
     pub(crate) clock: Arc<dyn Clock>,
@@ -74,6 +78,8 @@ pub(crate) struct Common {
     pub(crate) sessions_below: AtomicU64,
     /// Highest feature level that this process says it understands.
     pub(crate) feature_level: u32,
+    /// Counts heartbeats after which the map was as the manager had it.
+    pub(crate) map_rounds: watch::Sender<u64>,
     /// The monotonic clock at the last tick: exact enough for leases, and free to read.
     coarse: AtomicU64,
 }
@@ -90,7 +96,20 @@ impl Common {
             extent_bytes: AtomicU64::new(u64::MAX),
             sessions_below: AtomicU64::new(0),
             feature_level,
+            map_rounds: watch::Sender::new(0),
             coarse,
+        }
+    }
+
+    /// Waits until the map has what the manager had in it when this was called: `rounds` heartbeats, of which the second one began after
+    /// that.
+    pub(crate) async fn fresh_map(&self, rounds: u64) -> Result<(), WireError> {
+        let mut seen = self.map_rounds.subscribe();
+        let wanted = *seen.borrow_and_update() + rounds;
+        let waited = tokio::time::timeout(MAP_PATIENCE, seen.wait_for(|count| *count >= wanted)).await;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(WireError::new(ErrorCode::Unavailable, "no manager was heard for long: the map may be old")),
         }
     }
 
@@ -109,6 +128,14 @@ impl Common {
         crate::stats::count(&self.stats.not_leader);
         WireError::not_leader(hint.and_then(|node| self.map.read().address(node).map(str::to_owned)))
     }
+}
+
+/// A term in which something is done before the partition is led.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Recall {
+    pub(crate) term: u64,
+    /// A person accepted that something is forgotten.
+    pub(crate) forgot: bool,
 }
 
 /// What the state machine shares with everybody else.
@@ -132,8 +159,10 @@ pub(crate) struct PartitionState {
     pub(crate) asked_to_defer: AtomicBool,
     /// Its volume is in the trash, as far as the map is known: nobody is served.
     pub(crate) trashed: AtomicBool,
-    /// The term in which it leads the group, but not yet the partition: it may have forgotten what it gave.
-    pub(crate) recalls: watch::Sender<Option<u64>>,
+    pub(crate) load: Load,
+    /// The term in which it leads the group, but not yet the partition: it may have forgotten what it gave, or was not told yet which
+    /// sessions have ended.
+    pub(crate) recalls: watch::Sender<Option<Recall>>,
     /// What it has under way with other partitions.
     pub(crate) across: Across,
     pub(crate) common: Arc<Common>,
@@ -160,6 +189,7 @@ impl PartitionState {
             fragmented: AtomicU64::new(0),
             asked_to_defer: AtomicBool::new(false),
             trashed: AtomicBool::new(false),
+            load: Load::default(),
             recalls: watch::Sender::new(None),
             common,
             term: AtomicU64::new(0),
@@ -257,10 +287,11 @@ impl Partition {
 
     /// For the heartbeat.
     pub(crate) fn report(&self) -> PartitionReport {
-        let (counters, memory_bytes, feature_level) = {
+        let (counters, memory_bytes, feature_level, inode_last) = {
             let namespace = self.state.namespace.read();
-            (namespace.counters(), namespace.memory_bytes(), namespace.feature_level())
+            (namespace.counters(), namespace.memory_bytes(), namespace.feature_level(), namespace.inode_last())
         };
+        let (busy_permille, changes_per_second) = self.state.load.since_last(self.state.common.clock.now());
         let status = self.handle.status().core;
         let lags = status.understanding.common.is_none_or(|common| common < self.state.common.feature_level);
         let behind = status.understanding.behind.first().filter(|_| lags).map_or(0, |node| node.get());
@@ -276,6 +307,9 @@ impl Partition {
             memory_bytes,
             mark_term: status.mark.term,
             mark_index: status.mark.index,
+            inode_last,
+            busy_permille,
+            changes_per_second,
         }
     }
 }

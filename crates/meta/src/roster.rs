@@ -121,6 +121,7 @@ impl Roster {
         for (entry, join) in wanted {
             let id = entry.partition;
             if self.open.read().contains_key(&id) {
+                self.note_end(&mut list, id, entry.inodes.1);
                 continue;
             }
             // What the list says about its beginning stands; the map may have moved on.
@@ -138,6 +139,15 @@ impl Roster {
             }
         }
         self.note_trash();
+    }
+
+    /// The list has the end that a range got: other partitions begin behind it.
+    fn note_end(&self, list: &mut ListFile, id: PartitionId, inode_last: u64) {
+        let Some(known) = list.get(id).filter(|known| known.inodes.1 > inode_last).cloned() else { return };
+        let inodes = (known.inodes.0, inode_last);
+        if let Err(error) = list.put(PartitionEntry { inodes, ..known }) {
+            tracing::error!(partition = %id, %error, "the list of partitions could not be written; will be repeated");
+        }
     }
 
     /// Whose volumes are in the trash.

@@ -7,6 +7,7 @@ mod fixture;
 mod frees;
 mod fsck;
 mod garbage;
+mod late;
 mod leases;
 mod levels;
 mod locks;

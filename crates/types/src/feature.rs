@@ -13,12 +13,13 @@
 //! | 3 | manager: settings of this level |
 //! | 4 | manager: settings of a volume (log command 35, and what it leaves in the checkpoint); partitions: `PublishAttributes` |
 //! | 5 | manager: generations of disks and marks of members (log commands from 36 on), settings of this level; partitions: requests of this level |
+//! | 6 | manager: partitions of a volume made later (log commands 41, 42); partitions: `EndRange`, `TakeSessions` |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 5;
+pub const FEATURE_LEVEL: u32 = 6;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -76,6 +76,8 @@ id!(
 impl InodeId {
     /// The root directory of every volume.
     pub const ROOT: InodeId = InodeId(1);
+    /// A partition of several gives out ids that have the same bits above these.
+    pub const RANGE_BITS: u32 = 40;
 }
 
 impl GroupId {

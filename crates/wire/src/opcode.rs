@@ -62,6 +62,7 @@ opcodes! {
     ClearGray = 0x0212, manager::ClearGrayRequest => common::Empty;
     SetVolume = 0x0213, manager::SetVolumeRequest => manager::SetConfigResponse;
     GoOn = 0x0214, manager::GoOnRequest => common::Empty;
+    SplitPartition = 0x0215, manager::SplitPartitionRequest => manager::SplitPartitionResponse;
 
     StartJob = 0x0220, manager::StartJobRequest => manager::JobResponse;
     ListJobs = 0x0221, manager::ListJobsRequest => manager::ListJobsResponse;
@@ -108,6 +109,7 @@ opcodes! {
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;
     AboveTx = 0x0483, meta::AboveTxRequest => meta::AboveTxResponse;
     StrikeNamed = 0x0484, meta::StrikeNamedRequest => meta::StrikeNamedResponse;
+    EndedSessions = 0x0485, meta::EndedSessionsRequest => meta::EndedSessionsResponse;
 
     Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
     Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;
@@ -150,6 +152,8 @@ opcodes! {
     TxFinish = 0x058c, meta::TxFinish => common::Empty;
     TxDone = 0x058d, meta::TxDone => common::Empty;
     ReclaimEntry = 0x058e, meta::ReclaimEntry => common::Empty;
+    EndRange = 0x058f, meta::EndRange => common::Empty;
+    TakeSessions = 0x0590, meta::TakeSessions => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
@@ -199,6 +203,7 @@ impl Opcode {
                 | Self::Hibernate
                 | Self::ClearGray
                 | Self::GoOn
+                | Self::SplitPartition
         )
     }
     /// A namespace mutation: logged, exactly once.
@@ -218,6 +223,7 @@ impl Opcode {
             | Self::TxFinish
             | Self::TxDone
             | Self::ReclaimEntry => 5,
+            Self::EndRange | Self::TakeSessions => 6,
             _ => 0,
         }
     }

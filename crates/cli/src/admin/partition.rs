@@ -1,4 +1,4 @@
-//! `cairn admin partition ls|add|remove|move|renew|accept-loss`: meta partitions and their members.
+//! `cairn admin partition ls|split|add|remove|move|renew|accept-loss`: meta partitions and their members.
 //!
 //! A change is a wish that the manager keeps and carries out step by step; these commands wait until it is done, and
 //! it goes on without them.
@@ -10,7 +10,9 @@ use crate::exit::Exit;
 use cairn_types::PartitionId;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
-use cairn_wire::manager::{ChangeMembersRequest, ClusterMap, Partition, StatusResponse};
+use cairn_wire::manager::{
+    ChangeMembersRequest, ClusterMap, Partition, SplitPartitionRequest, SplitPartitionResponse, StatusResponse,
+};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -27,6 +29,16 @@ enum Verb {
     Ls {
         /// Only those of this volume
         volume: Option<String>,
+    },
+    /// Give the volume of a partition more partitions: what is in it stays, new directories go where less is
+    Split {
+        /// Its number, such as 1
+        partition: String,
+        /// Itself and so many new ones less one
+        #[arg(long, default_value_t = 2)]
+        into: u32,
+        #[command(flatten)]
+        wait: Wait,
     },
     /// Give a partition more members: 1 to 3, or 3 to 5
     Add {
@@ -85,6 +97,7 @@ impl PartitionArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         match self.verb {
             Verb::Ls { volume } => partition_list::print(context, volume.as_deref()).await,
+            Verb::Split { partition, into, wait } => split(context, &partition, into, &wait).await,
             Verb::Add { partition, nodes, wait } => change(context, &partition, &nodes, &[], &wait).await,
             Verb::Remove { partition, nodes, wait } => change(context, &partition, &[], &nodes, &wait).await,
             Verb::Renew { partition, node, wait } => {
@@ -123,6 +136,44 @@ async fn accept(context: &Context, partition: &str, node: &str, yes: bool) -> Re
         ));
     };
     accept_loss(context, PartitionId(id).into(), &found.address, yes).await
+}
+
+/// Waits until the new partitions are there and led.
+async fn split(context: &Context, partition: &str, into: u32, wait: &Wait) -> Result<()> {
+    let (_, map) = status(context).await?;
+    let [id] = chosen(&map, partition, &[])?[..] else {
+        return Err(CliError::usage("write the number of one partition: cairn admin partition ls shows them"));
+    };
+    let volume = map.partitions.iter().find(|known| known.id == id).map_or(0, |known| known.volume);
+    let of_volume = |map: &ClusterMap| -> Vec<u32> {
+        map.partitions.iter().filter(|p| p.volume == volume && !p.removed).map(|p| p.id).collect()
+    };
+    let before = of_volume(&map);
+    let client = context.client().await?;
+    let request = SplitPartitionRequest { partition: id, into };
+    let what = format!("splitting partition {id}");
+    let _taken: SplitPartitionResponse = client.manager(&what, Opcode::SplitPartition, &request).await?;
+    let settled = |_: &StatusResponse, map: &ClusterMap| {
+        if let Some(waits) = map.partitions.iter().find(|p| p.volume == volume && !p.removed && p.add > 0) {
+            return Some(format!("partition {} ends its range of inodes", waits.id));
+        }
+        let led = |p: &&Partition| p.volume == volume && !p.removed && !before.contains(&p.id) && p.leader != 0;
+        let (wanted, led) = (into as usize - 1, map.partitions.iter().filter(led).count());
+        (led < wanted).then(|| format!("{led} of {wanted} new partitions have a leader"))
+    };
+    let done = wait.until(context, settled).await?;
+    let (_, map) = status(context).await?;
+    let new: Vec<u32> = of_volume(&map).into_iter().filter(|id| !before.contains(id)).collect();
+    let names = new.iter().map(|id| format!("p{id}")).collect::<Vec<_>>().join(", ");
+    let text = match (done, new.len()) {
+        (true, 1) => format!("the volume has partition {names} more: new directories go to it while it has less"),
+        (true, _) => format!("the volume has partitions {names} more: new directories go to them while they have less"),
+        (false, _) => "the volume gets more partitions; cairn admin partition ls shows them when they are there".into(),
+    };
+    match context.out.is_json() {
+        true => context.out.json(&json!({ "partition": id, "made": new, "done": done })),
+        false => context.out.line(text),
+    }
 }
 
 async fn change(context: &Context, partition: &str, add: &[String], remove: &[String], wait: &Wait) -> Result<()> {

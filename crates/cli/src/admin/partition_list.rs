@@ -18,7 +18,7 @@ const FOLD: usize = 16;
 /// Of a volume with more, those that need a look.
 const SHOWN: usize = 10;
 
-const COLUMNS: [(&str, Align); 10] = [
+const COLUMNS: [(&str, Align); 12] = [
     ("PARTITION", Align::Right),
     ("VOLUME", Align::Left),
     ("INODES FROM", Align::Right),
@@ -29,6 +29,8 @@ const COLUMNS: [(&str, Align); 10] = [
     ("APPLIED", Align::Right),
     ("INODES", Align::Right),
     ("MEMORY", Align::Right),
+    ("CHANGES/S", Align::Right),
+    ("BUSY", Align::Right),
 ];
 
 /// A partition with what its leader reported.
@@ -49,6 +51,7 @@ impl Row<'_> {
             "inode_last": partition.inode_last, "nodes": partition.nodes, "target": partition.target,
             "leader": partition.leader, "term": report.term, "applied": report.applied, "inodes": report.inodes,
             "file_bytes": report.file_bytes, "memory_bytes": report.memory_bytes,
+            "changes_per_second": report.changes_per_second, "busy_percent": f64::from(report.busy_permille) / 10.0,
         })
     }
 
@@ -65,8 +68,15 @@ impl Row<'_> {
             report.applied.to_string(),
             report.inodes.to_string(),
             size(report.memory_bytes, true),
+            report.changes_per_second.to_string(),
+            busy_text(report.busy_permille),
         ]
     }
+}
+
+/// Of the time of the thread that applies a partition's log.
+fn busy_text(permille: u32) -> String {
+    format!("{}%", permille.div_ceil(10))
 }
 
 fn last_text(inode: u64) -> String {
@@ -135,6 +145,8 @@ fn folded(name: &str, rows: &[Row<'_>]) -> Vec<Vec<String>> {
         "-".into(),
         sum(|report| report.inodes).to_string(),
         size(sum(|report| report.memory_bytes), true),
+        sum(|report| report.changes_per_second).to_string(),
+        busy_text(rows.iter().map(|row| row.report.busy_permille).max().unwrap_or(0)),
     ];
     let look = rows.iter().filter(|row| row.needs_a_look()).take(SHOWN).map(|row| row.cells(name));
     std::iter::once(sums).chain(look).collect()

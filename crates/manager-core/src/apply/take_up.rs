@@ -11,7 +11,7 @@ use crate::state::State;
 use crate::take_up::{TakeUp, TakeUpGroup};
 use crate::volume_settings::VolumeSettings;
 use cairn_types::{
-    DiskId, Epoch, Incarnation, Layout, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId, WallTime,
+    DiskId, Epoch, Incarnation, InodeId, Layout, MemberState, NodeId, PartitionId, PgId, Scheme, VolumeId, WallTime,
 };
 use cairn_wire::data::PgState;
 use cairn_wire::error::WireError;
@@ -167,6 +167,23 @@ impl State {
         self.touch(ItemKey::Volume(id));
     }
 
+    /// With the end of its range, where a later partition shows that it has one; of one that is known, that partition gets its end.
+    fn with_end(&mut self, told: &wire::Partition) -> wire::Partition {
+        let (id, volume) = (PartitionId(told.id), VolumeId(told.volume));
+        let others = || self.partitions().filter(|other| other.volume == volume && other.id != id && !other.removed);
+        let behind = others().map(|other| other.inode_first).filter(|first| *first > told.inode_first).min();
+        let late = told.level > 0 && told.inode_first.is_multiple_of(1 << InodeId::RANGE_BITS);
+        let open = others().find(|other| late && other.inode_last == u64::MAX && other.inode_first < told.inode_first);
+        let open = open.map(|open| open.id);
+        if let Some(open) = open {
+            let item = Arc::make_mut(self.partitions.get_mut(&open).expect("just found"));
+            (item.inode_last, item.add) = (told.inode_first - 1, 0);
+            self.touch(ItemKey::Partition(open));
+        }
+        let inode_last = behind.filter(|_| told.inode_last == u64::MAX).map_or(told.inode_last, |first| first - 1);
+        wire::Partition { inode_last, ..told.clone() }
+    }
+
     /// A partition that was made, or got other members, meanwhile.
     fn take_partition(&mut self, time: WallTime, told: &wire::Partition) {
         let (id, volume) = (PartitionId(told.id), VolumeId(told.volume));
@@ -181,7 +198,8 @@ impl State {
             Some(known) => !known.removed && known.volume == volume,
             None => self.forgot_partition(id),
         };
-        // One partition owns an inode.
+        // One partition owns an inode. A range without an end was ended before there was a partition with what follows.
+        let told = &self.with_end(told);
         let meets = |other: &&Partition| {
             let apart = told.inode_last < other.inode_first || other.inode_last < told.inode_first;
             other.id != id && other.volume == volume && !other.removed && !apart
@@ -210,6 +228,8 @@ impl State {
             left,
             changed: told.changed,
             begun,
+            add: told.add,
+            level: told.level,
             removed: false,
             version: known.as_ref().map_or(0, |known| known.version),
             members,

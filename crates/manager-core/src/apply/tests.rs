@@ -1,6 +1,7 @@
 //! Scenes of the whole state machine, and properties of random sequences of commands.
 mod generations;
 mod members;
+mod more_partitions;
 mod partitions;
 mod properties;
 mod restored;

@@ -7,7 +7,7 @@
 //!
 //! Invariants: ranges of a volume do not meet, and the top byte of an id of a volume with several partitions is 0. Members are in distinct
 //! failure domains; within that, partitions and first members (who lead at first) are spread as evenly as nodes allow.
-//! Not here: when a volume may be made (`volumes.rs`), other members later (`partitions.rs`).
+//! Not here: when a volume may be made (`volumes.rs`), other members later (`partitions.rs`), more partitions later (`more_partitions.rs`).
 use crate::change::ItemKey;
 use crate::config::Key;
 use crate::items::{Partition, Roles};
@@ -23,10 +23,8 @@ pub const VOLUME_PARTITIONS_MAX: u32 = 4096;
 /// Most partitions of all volumes together after a volume of several is made: the map and what is reported of each go into one message.
 pub const PARTITIONS_MAX: usize = 5120;
 
-/// Bits of an inode id below the number of its partition within the volume.
-const RANGE_BITS: u32 = 40;
 /// The top byte of an inode id is not given.
-const _: () = assert!((VOLUME_PARTITIONS_MAX as u64) << RANGE_BITS <= 1 << 56);
+const _: () = assert!((VOLUME_PARTITIONS_MAX as u64) << InodeId::RANGE_BITS <= 1 << 56);
 
 /// Why a volume cannot be made with so many partitions, if so.
 pub fn partitions_flaw(count: u32) -> Option<String> {
@@ -44,7 +42,7 @@ fn inodes_of(at: u32, count: u32) -> (u64, u64) {
     if count == 1 {
         return (InodeId::ROOT.0, u64::MAX);
     }
-    let first = |at: u32| u64::from(at) << RANGE_BITS;
+    let first = |at: u32| u64::from(at) << InodeId::RANGE_BITS;
     (first(at).max(InodeId::ROOT.0), first(at + 1) - 1)
 }
 
@@ -54,15 +52,27 @@ impl State {
         if let Some(flaw) = partitions_flaw(count) {
             return Err(WireError::new(ErrorCode::InvalidArgument, flaw));
         }
-        let there = self.partitions().filter(|partition| !partition.removed).count();
-        if count > 1 && there + count as usize > PARTITIONS_MAX {
-            let text = format!(
-                "the cluster has {there} meta partitions, and with {count} more it would have more than {PARTITIONS_MAX}: name fewer, or \
-                 delete volumes"
-            );
-            return Err(WireError::new(ErrorCode::Conflict, text));
+        if count > 1 {
+            self.check_room_for(count)?;
         }
-        let nodes = self.meta_nodes(count > 1);
+        self.choose_members(count, self.meta_nodes(count > 1))
+    }
+
+    /// A cluster does not have more partitions than a map and a report have.
+    pub(super) fn check_room_for(&self, count: u32) -> Result<(), WireError> {
+        let there = self.partitions().filter(|partition| !partition.removed).count();
+        if there + count as usize <= PARTITIONS_MAX {
+            return Ok(());
+        }
+        let text = format!(
+            "the cluster has {there} meta partitions, and with {count} more it would have more than {PARTITIONS_MAX}: name fewer, or \
+             delete volumes"
+        );
+        Err(WireError::new(ErrorCode::Conflict, text))
+    }
+
+    /// Members of so many partitions among these nodes.
+    pub(super) fn choose_members(&self, count: u32, nodes: Vec<DiskCandidate>) -> Result<Vec<Vec<NodeId>>, WireError> {
         let wanted = self.config.number(Key::MetaMembers) as usize;
         let members = if nodes.len() >= wanted { wanted } else { 1 };
         let mut chooser = Chooser::new(nodes, u64::from(self.next.partition));
@@ -78,7 +88,7 @@ impl State {
 
     /// The meta nodes that are up, with what they carry. A node stands for a disk of its own here: equal sizes, so the number of partitions
     /// decides. Builds of before did not count first members, so volumes of one partition go without: all members decide alike.
-    fn meta_nodes(&self, with_first: bool) -> Vec<DiskCandidate> {
+    pub(super) fn meta_nodes(&self, with_first: bool) -> Vec<DiskCandidate> {
         let (mut load, mut first): (BTreeMap<NodeId, u32>, BTreeMap<NodeId, u32>) = Default::default();
         for partition in self.partitions().filter(|partition| !partition.removed) {
             partition.members.iter().for_each(|node| *load.entry(*node).or_default() += 1);
@@ -113,25 +123,37 @@ impl State {
     pub(super) fn make_partitions(&mut self, volume: VolumeId, members: Vec<Vec<NodeId>>) {
         let count = members.len() as u32;
         for (at, members) in (0..count).zip(members) {
-            let id = PartitionId(self.next.partition);
-            self.next.partition += 1;
-            let (inode_first, inode_last) = inodes_of(at, count);
-            let item = Partition {
-                id,
-                volume,
-                inode_first,
-                inode_last,
-                members,
-                target: Vec::new(),
-                wish: 0,
-                left: Vec::new(),
-                changed: false,
-                begun: Vec::new(),
-                removed: false,
-                version: 0,
-            };
-            self.partitions.insert(id, Arc::new(item));
-            self.touch(ItemKey::Partition(id));
+            self.make_partition(volume, inodes_of(at, count), members, 0);
         }
+    }
+
+    pub(super) fn make_partition(
+        &mut self,
+        volume: VolumeId,
+        (inode_first, inode_last): (u64, u64),
+        members: Vec<NodeId>,
+        level: u32,
+    ) -> PartitionId {
+        let id = PartitionId(self.next.partition);
+        self.next.partition += 1;
+        let item = Partition {
+            id,
+            volume,
+            inode_first,
+            inode_last,
+            members,
+            target: Vec::new(),
+            wish: 0,
+            left: Vec::new(),
+            changed: false,
+            begun: Vec::new(),
+            add: 0,
+            level,
+            removed: false,
+            version: 0,
+        };
+        self.partitions.insert(id, Arc::new(item));
+        self.touch(ItemKey::Partition(id));
+        id
     }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 impl Builder<'_> {
     /// Inodes that two partitions have, or none.
     pub(super) fn ranges(&mut self) {
+        self.end_open_ranges();
         if let Some((one, other)) = self.state.shared_inodes() {
             self.say(Weight::Conflict, format!("{one} and {other} have the same inodes of one volume"));
         }
@@ -23,6 +24,19 @@ impl Builder<'_> {
         for (id, mut partitions) in volumes {
             partitions.sort_by_key(|partition| partition.inode_first);
             self.holes(id, &partitions);
+        }
+    }
+
+    /// A range without an end was ended, in its partition's log, before there was a partition with what follows.
+    fn end_open_ranges(&mut self) {
+        let open: Vec<Partition> = self.state.partitions().filter(|p| p.inode_last == u64::MAX).cloned().collect();
+        for open in open {
+            let behind =
+                self.state.partitions().filter(|p| p.volume == open.volume && p.inode_first > open.inode_first);
+            if let Some(first) = behind.map(|partition| partition.inode_first).min() {
+                let item = self.state.partitions.get_mut(&open.id).expect("just listed");
+                std::sync::Arc::make_mut(item).inode_last = first - 1;
+            }
         }
     }
 

@@ -125,6 +125,7 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
     let mut work = Work::default();
     let node = NodeId(request.node);
     leading.soft.note_problem(node, clip(&request.problem));
+    leading.soft.levels.insert(node, request.feature_level);
     work.disks = take_disks(state, leading, node, request);
     for report in &request.pgs {
         let (Some(pg), disk) = (state.pg(PgId(report.pg)), DiskId(report.disk)) else { continue };

@@ -167,7 +167,14 @@ impl Driver<'_> {
     }
 
     fn owner(&self, inode: u64) -> Result<PartitionId, Attempt> {
-        self.peers.owner(self.partition.state.volume, inode).map_err(|error| Attempt::Answered(Err(error)))
+        let state = &self.partition.state;
+        let owner = self.peers.owner(state.volume, inode).and_then(|owner| {
+            // The range of this partition has ended since the map, and others have what follows.
+            let is_old = owner == state.id && inode > state.namespace.read().inode_last();
+            let text = "this node does not know yet which partition has an inode that is named; repeat in a moment";
+            if is_old { Err(WireError::new(ErrorCode::Unavailable, text)) } else { Ok(owner) }
+        });
+        owner.map_err(|error| Attempt::Answered(Err(error)))
     }
 
     fn header(&self, to: PartitionId) -> Option<MetaHeader> {

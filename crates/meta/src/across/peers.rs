@@ -85,7 +85,7 @@ impl Peers {
     }
 
     /// Asks the leader of a partition something that may be repeated.
-    pub(super) async fn call<A: Message + Default>(
+    pub(crate) async fn call<A: Message + Default>(
         &self,
         to: PartitionId,
         opcode: Opcode,

@@ -1,7 +1,7 @@
 //! [`Placement`]: in which partition a new directory is made.
 //!
-//! In that of its parent, as a rule: what lies together is looked at together. A partition that has much more than the others makes new
-//! directories elsewhere: of two that were drawn, in the one with less; directories deep in a tree where their parent's last one went.
+//! In that of its parent, as a rule: what lies together is looked at together. A partition that has much more memory in use than the others,
+//! or is much busier, makes new directories elsewhere: of two that were drawn, in the one with less; directories of one parent together.
 //! A request may name the partition.
 
 use std::collections::BTreeMap;
@@ -25,8 +25,11 @@ const TICK: Duration = Duration::from_secs(10);
 /// Others that are asked each time, drawn anew.
 const SAMPLE: usize = 8;
 /// A partition makes directories elsewhere when it has more memory in use than the others by this factor, and by so many bytes.
-const FACTOR: f64 = 1.1;
+const FACTOR: u64 = 110;
 const BYTES: u64 = 16 << 20;
+/// Or when its log takes more of its time than theirs by this factor, and so many thousandths.
+const BUSY_FACTOR: u64 = 150;
+const BUSY: u64 = 500;
 /// Parents of which it is remembered where their last directory went.
 const PARENTS_MAX: usize = 4096;
 
@@ -37,7 +40,7 @@ pub(super) struct Placement {
 
 #[derive(Default)]
 struct Inner {
-    /// Partitions with less than this one, and what they had; empty: new directories stay here.
+    /// Partitions with less than this one, and what they had, bytes or thousandths; empty: new directories stay here.
     lighter: Vec<(PartitionId, u64)>,
     draws: u64,
     /// Where the last directory of a parent went.
@@ -122,17 +125,20 @@ pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
     let state = &partition.state;
     loop {
         sleep(TICK).await;
-        let own = state.namespace.read().memory_bytes();
+        let own = Amount {
+            bytes: state.namespace.read().memory_bytes(),
+            busy: state.load.since_last(state.common.clock.now()).0.into(),
+        };
         let mut lighter = Vec::new();
-        if state.leading_term().is_some() && own > BYTES {
+        if state.leading_term().is_some() && (own.bytes > BYTES || own.busy > BUSY) {
             let known = sample(partition, peers).await;
-            lighter = lighter_than(own, known);
+            lighter = lighter_than(own, &known);
         }
         state.across.place.inner.lock().lighter = lighter;
     }
 }
 
-async fn sample(partition: &Arc<Partition>, peers: &Arc<Peers>) -> Vec<(PartitionId, u64)> {
+async fn sample(partition: &Arc<Partition>, peers: &Arc<Peers>) -> Vec<(PartitionId, Amount)> {
     let mut others = peers.partitions(partition.state.volume);
     others.retain(|other| *other != partition.state.id);
     let mut asked = JoinSet::new();
@@ -145,7 +151,7 @@ async fn sample(partition: &Arc<Partition>, peers: &Arc<Peers>) -> Vec<(Partitio
         let peers = peers.clone();
         asked.spawn(async move {
             let answer: Result<AskTxResponse, _> = peers.call(other, Opcode::AskTx, &request, CALL).await;
-            answer.ok().map(|answer| (other, answer.memory_bytes))
+            answer.ok().map(|a| (other, Amount { bytes: a.memory_bytes, busy: a.busy_permille.into() }))
         });
     }
     let mut known = Vec::new();
@@ -155,14 +161,26 @@ async fn sample(partition: &Arc<Partition>, peers: &Arc<Peers>) -> Vec<(Partitio
     known
 }
 
-/// Those with less than this one has, if it has much more than the average.
-fn lighter_than(own: u64, known: Vec<(PartitionId, u64)>) -> Vec<(PartitionId, u64)> {
-    let sum: u64 = own + known.iter().map(|(_, bytes)| bytes).sum::<u64>();
-    let average = sum / (known.len() as u64 + 1);
-    if (own as f64) < average as f64 * FACTOR || own < average + BYTES {
-        return Vec::new();
-    }
-    known.into_iter().filter(|(_, bytes)| *bytes < average).collect()
+/// What a partition has to carry.
+#[derive(Clone, Copy)]
+struct Amount {
+    bytes: u64,
+    /// Thousandths of the time.
+    busy: u64,
+}
+
+/// Those with less than this one has, if it has much more than the average: of memory, or else of work.
+fn lighter_than(own: Amount, known: &[(PartitionId, Amount)]) -> Vec<(PartitionId, u64)> {
+    let lighter = |of: fn(&Amount) -> u64, factor: u64, most: &dyn Fn(u64) -> bool| {
+        let sum: u64 = of(&own) + known.iter().map(|(_, amount)| of(amount)).sum::<u64>();
+        let average = sum / (known.len() as u64 + 1);
+        if of(&own) * 100 < average * factor || !most(average) {
+            return Vec::new();
+        }
+        known.iter().map(|(id, amount)| (*id, of(amount))).filter(|(_, amount)| *amount < average).collect()
+    };
+    let by_memory = lighter(|amount| amount.bytes, FACTOR, &|average| own.bytes >= average + BYTES);
+    if by_memory.is_empty() { lighter(|amount| amount.busy, BUSY_FACTOR, &|_| own.busy > BUSY) } else { by_memory }
 }
 
 #[cfg(test)]
@@ -182,8 +200,23 @@ mod tests {
             (100, vec![60, 90], 1),
             (100, vec![200, 10], 0),
         ] {
-            let known = others.iter().zip(2..).map(|(bytes, id)| (P(id), bytes * MIB)).collect();
-            assert_eq!(lighter_than(own * MIB, known).len(), lighter, "{own} of {others:?}");
+            let amount = |bytes: u64| Amount { bytes: bytes * MIB, busy: 900 };
+            let known: Vec<_> = others.iter().zip(2..).map(|(bytes, id)| (P(id), amount(*bytes))).collect();
+            assert_eq!(lighter_than(amount(own), &known).len(), lighter, "{own} of {others:?}");
+        }
+    }
+
+    /// One thread would do all the work of a volume that has little memory in use.
+    #[test]
+    fn what_is_much_busier_makes_directories_elsewhere() {
+        for (own, others, lighter) in
+            [(600, vec![0, 0], 2), (500, vec![0, 0], 0), (900, vec![800, 900], 0), (900, vec![100, 700], 1)]
+        {
+            let amount = |busy: u64| Amount { bytes: 100 * MIB, busy };
+            let known: Vec<_> = others.iter().zip(2..).map(|(busy, id)| (P(id), amount(*busy))).collect();
+            let found = lighter_than(amount(own), &known);
+            assert_eq!(found.len(), lighter, "{own} of {others:?}");
+            assert!(found.iter().all(|(id, busy)| *busy == others[id.get() as usize - 2]));
         }
     }
 

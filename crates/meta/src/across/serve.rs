@@ -11,8 +11,8 @@ use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::meta::{
-    AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, FinishTxRequest, PrepareTxRequest, TxAnswer,
-    TxFinish, TxState,
+    AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, EndedSessionsResponse, FinishTxRequest,
+    PrepareTxRequest, TxAnswer, TxFinish, TxState,
 };
 use prost::Message;
 
@@ -47,6 +47,10 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
             Ok(request) => return partition.state.across.hand_over(Work::Strike(request, reply)),
             Err(error) => Err(error),
         },
+        Opcode::EndedSessions => {
+            let sessions = Some(partition.state.namespace.read().ended_sessions());
+            Ok(EndedSessionsResponse { sessions }.encode_to_vec())
+        }
         Opcode::AskTx => request.decode().map(|request| ask(partition, &request).encode_to_vec()),
         Opcode::AboveTx => request.decode().and_then(|request| above(partition, &request)).map(|a| a.encode_to_vec()),
         _ => Err(WireError::new(ErrorCode::UnknownOperation, "not an operation between servers")),
@@ -97,7 +101,9 @@ fn ask(partition: &Partition, request: &AskTxRequest) -> AskTxResponse {
         TxAnswer { tx: Some(*wire), state: state.into(), effects }
     });
     let answers = answers.collect();
-    AskTxResponse { answers, memory_bytes: partition.state.namespace.read().memory_bytes() }
+    let state = &partition.state;
+    let (busy_permille, _) = state.load.since_last(state.common.clock.now());
+    AskTxResponse { answers, memory_bytes: state.namespace.read().memory_bytes(), busy_permille }
 }
 
 /// What became of an operation. Whether it is open is looked at first: when it ends, its record is there.

@@ -2,7 +2,8 @@
 //!
 //! The leader of the root's partition collects for all. What its own partition does not name it has struck by each other one:
 //! sessions that wrote it are ended there, too, then a version taken after that is walked through. A partition that does not answer
-//! ends the pass: no answer is in use. Names do not move between partitions, since extents stay with their inode.
+//! ends the pass: no answer is in use. Partitions may be added at any time: they are listed after the sessions have ended here, and one that is
+//! made later begins with what has ended here (`begin.rs`). Names do not move between partitions, since extents stay with their inode.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,10 +45,12 @@ impl Collector {
         garbage: Vec<GarbageRange>,
         end_sessions: bool,
     ) -> Result<Vec<GarbageRange>, WireError> {
-        let others = self.others()?;
-        if others.is_empty() {
+        if garbage.is_empty() || !self.partition.state.across.is_one_of_several() {
             return Ok(garbage);
         }
+        // The sessions have ended here. A partition that is made after this map was asked for is told so before it serves anybody.
+        self.partition.state.common.fresh_map(self.timings.map_rounds).await?;
+        let others = self.others()?;
         let mut all = Vec::new();
         for part in garbage.chunks(RANGES) {
             let mut left: Vec<meta::GarbageRange> = part.iter().map(super::message).collect();

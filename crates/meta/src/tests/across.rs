@@ -45,14 +45,14 @@ fn owner(inode: u64) -> u32 {
 }
 
 /// A client with one slot at each partition.
-struct User {
+pub(super) struct User {
     leaders: BTreeMap<u32, LeaderClient>,
     session: u64,
     sequences: BTreeMap<u32, u64>,
 }
 
 impl User {
-    fn new(cluster: &Cluster, session: u64) -> Self {
+    pub(super) fn new(cluster: &Cluster, session: u64) -> Self {
         let leaders = (PARTITION..PARTITION + COUNT).map(|id| (id, cluster.leader_client())).collect();
         Self { leaders, session, sequences: BTreeMap::new() }
     }
@@ -62,12 +62,17 @@ impl User {
         Self { leaders: self.leaders.clone(), session, sequences: BTreeMap::new() }
     }
 
-    fn header(&self, partition: u32, sequence: u64) -> Option<MetaHeader> {
+    pub(super) fn header(&self, partition: u32, sequence: u64) -> Option<MetaHeader> {
         let who = Some(Credentials::default());
         Some(MetaHeader { volume: VOLUME, partition, session: self.session, slot: 0, sequence, who })
     }
 
-    fn call<A: Message + Default>(&self, at: u32, opcode: Opcode, request: &impl Message) -> Result<A, ErrorCode> {
+    pub(super) fn call<A: Message + Default>(
+        &self,
+        at: u32,
+        opcode: Opcode,
+        request: &impl Message,
+    ) -> Result<A, ErrorCode> {
         match block_on(self.leaders[&at].call(opcode, request, CALL, Repeat::Harmless)) {
             Ok(answer) => Ok(answer),
             Err(LeaderError::Remote(error)) => Err(error.code),
@@ -91,7 +96,7 @@ impl User {
         answer
     }
 
-    fn mkdir(&mut self, parent: u64, name: &str, partition: u32) -> Result<u64, ErrorCode> {
+    pub(super) fn mkdir(&mut self, parent: u64, name: &str, partition: u32) -> Result<u64, ErrorCode> {
         let name = name.as_bytes().to_vec();
         let make =
             |header| MkdirRequest { header, parent, name: name.clone(), mode: 0o755, partition, ..Default::default() };
@@ -99,7 +104,7 @@ impl User {
         Ok(answer.attributes.expect("attributes").inode)
     }
 
-    fn create(&mut self, parent: u64, name: &str) -> Result<u64, ErrorCode> {
+    pub(super) fn create(&mut self, parent: u64, name: &str) -> Result<u64, ErrorCode> {
         self.create_with(parent, name, Vec::new())
     }
 
@@ -163,7 +168,7 @@ impl User {
         self.mutate::<Empty, _>(from.0, Opcode::Rename, make).map(|_| ())
     }
 
-    fn getattr(&self, inode: u64) -> Result<Attributes, ErrorCode> {
+    pub(super) fn getattr(&self, inode: u64) -> Result<Attributes, ErrorCode> {
         let at = owner(inode);
         let request = GetattrRequest { header: self.header(at, 0), inode };
         let answer: AttributesResponse = self.call(at, Opcode::Getattr, &request)?;

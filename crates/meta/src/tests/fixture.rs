@@ -112,6 +112,8 @@ pub(super) fn quick() -> MetaTimings {
     MetaTimings {
         lease: Duration::from_secs(60),
         lease_tick: Duration::from_millis(20),
+        // Nobody sends any.
+        map_rounds: 0,
         reclaim_idle: Duration::from_millis(5),
         free_grace: Duration::from_millis(30),
         free_page: 16,

@@ -1,0 +1,123 @@
+//! What a partition does before its leader serves anybody, and before its volume gets more partitions.
+//!
+//! | it | then |
+//! |---|---|
+//! | may have forgotten inodes that it gave, and a person accepted that | it passes over ids that it may have given: a mount may still know the old ones |
+//! | was made later than its volume | it is told which sessions have ended: what one of them sends late is not done |
+//! | has a range without an end, and the volume is to have more partitions | it ends its range, and its report says so |
+
+use std::time::Duration;
+
+use cairn_types::{ErrorCode, InodeId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::{
+    EndRange, EndedSessionsRequest, EndedSessionsResponse, MetaHeader, SetFeatureLevel, SkipInodes,
+};
+use tokio::time::sleep;
+
+use crate::across::Peers;
+use crate::config::MetaTimings;
+use crate::partition::{Partition, Recall};
+
+/// For an answer of some hundred KiB.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Does what is due before a new leader leads, until the task is ended.
+pub(crate) async fn run(partition: &Partition, peers: &Peers, timings: &MetaTimings) {
+    let state = &partition.state;
+    let mut recalls = state.recalls.subscribe();
+    loop {
+        let Ok(Some(due)) = recalls.wait_for(Option::is_some).await.map(|due| *due) else { return };
+        if let Err(error) = prepare(partition, peers, due).await {
+            tracing::debug!(partition = %state.id, %error, "the partition is not ready to be led; will be repeated");
+            sleep(timings.lease_tick).await;
+            continue;
+        }
+        let leads = |present: &mut Option<Recall>| {
+            let same = *present == Some(due);
+            if same {
+                *present = None;
+                state.lead(due.term);
+            }
+            same
+        };
+        if state.recalls.send_if_modified(leads) {
+            tracing::info!(partition = %state.id, term = due.term, "leads the partition");
+        }
+    }
+}
+
+async fn prepare(partition: &Partition, peers: &Peers, due: Recall) -> Result<(), WireError> {
+    let state = &partition.state;
+    if state.namespace.read().lacks_sessions() {
+        take_sessions(partition, peers).await?;
+    }
+    if !due.forgot {
+        return Ok(());
+    }
+    match partition.propose_own(Opcode::SkipInodes, &SkipInodes {}).await {
+        Err(error) if error.code != ErrorCode::UnknownOperation => return Err(error),
+        // Members of before do not know how.
+        _ => partition.handle.recalled(due.term),
+    }
+    Ok(())
+}
+
+/// Of a partition that was made with its volume there is nothing to be told.
+async fn take_sessions(partition: &Partition, peers: &Peers) -> Result<(), WireError> {
+    let state = &partition.state;
+    let known = state.common.map.read().partition(state.id).map(|known| known.level);
+    let Some(level) = known else {
+        return Err(WireError::new(ErrorCode::Unavailable, "no map was heard yet"));
+    };
+    let needed = Opcode::TakeSessions.feature_level();
+    if state.namespace.read().feature_level() < needed {
+        if level < needed {
+            return Ok(());
+        }
+        // All that were chosen as members understand it.
+        partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).await?;
+    }
+    let root = peers.owner(state.volume, InodeId::ROOT.0)?;
+    let header = MetaHeader { volume: state.volume.get(), partition: root.get(), ..MetaHeader::default() };
+    let request = EndedSessionsRequest { header: Some(header) };
+    let answer: EndedSessionsResponse = peers.call(root, Opcode::EndedSessions, &request, DEADLINE).await?;
+    let sessions = answer.sessions.unwrap_or_default();
+    partition.propose_own(Opcode::TakeSessions, &sessions).await
+}
+
+/// Ends the range of ids when the map says that the volume gets more partitions, until the task is ended.
+pub(crate) async fn end_range(partition: &Partition, timings: &MetaTimings) {
+    let state = &partition.state;
+    // A range that has an end has one for good.
+    while state.namespace.read().inode_last() == u64::MAX {
+        sleep(timings.reclaim_idle).await;
+        let is_due = state.common.map.read().partition(state.id).is_some_and(|known| known.add > 0);
+        if !is_due || state.leading_term().is_none() {
+            continue;
+        }
+        match partition.propose_own(Opcode::EndRange, &EndRange {}).await {
+            Ok(()) => {
+                tracing::info!(partition = %state.id, "the range of inodes has ended: the volume gets more partitions")
+            }
+            Err(error) => {
+                tracing::debug!(partition = %state.id, %error, "the range of inodes could not be ended; will be repeated")
+            }
+        }
+    }
+}
+
+/// Why a partition that is to end its range does not, for people.
+pub(crate) fn held(partition: &Partition) -> Option<String> {
+    let state = &partition.state;
+    let is_due = state.common.map.read().partition(state.id).is_some_and(|known| known.add > 0);
+    let held = is_due && state.leading_term().is_some() && state.namespace.read().has_volume_limit();
+    held.then(|| {
+        format!(
+            "{} gets no more partitions while the volume has a limit, which is counted within one: take it off with `cairn fs quota rm \
+             --volume /`, and set quotas of directories",
+            state.volume
+        )
+    })
+}
