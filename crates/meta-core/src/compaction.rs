@@ -95,6 +95,18 @@ impl Packs {
         self.packs.len()
     }
 
+    /// Placement group and index of each, ascending.
+    pub fn chunks(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.packs.keys().copied()
+    }
+
+    /// It is not known of all that is in it who names it: it stays.
+    pub fn leave_out(&mut self, pg: u32, index: u32) {
+        if let Some(pack) = self.packs.remove(&(pg, index)) {
+            self.places -= pack.places.len();
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.packs.is_empty()
     }
@@ -159,6 +171,43 @@ impl Packs {
     }
 }
 
+/// What one partition names of packs, for another one that collects it of all. Bound: so many places as were asked for; a pack of which
+/// there are more is left out whole.
+#[derive(Debug)]
+pub struct PackNames {
+    /// `None`: left out.
+    packs: BTreeMap<(u32, u32), Option<Vec<Named>>>,
+    places: usize,
+    places_max: usize,
+}
+
+impl PackNames {
+    /// Of these chunks: placement group and index.
+    pub fn new(chunks: impl IntoIterator<Item = (u32, u32)>, places_max: usize) -> Self {
+        let packs = chunks.into_iter().take(PACKS_MAX).map(|chunk| (chunk, Some(Vec::new()))).collect();
+        Self { packs, places: 0, places_max }
+    }
+
+    /// Something names these blocks.
+    pub fn visit(&mut self, named: &Named) {
+        let Some(pack) = self.packs.get_mut(&(named.pg, named.index)) else { return };
+        let Some(names) = pack else { return };
+        if self.places == self.places_max {
+            self.places -= names.len();
+            *pack = None;
+            return;
+        }
+        self.places += 1;
+        names.push(*named);
+    }
+
+    /// All places, and the chunks that were left out.
+    pub fn into_parts(self) -> (Vec<Named>, Vec<(u32, u32)>) {
+        let left_out = self.packs.iter().filter(|(_, names)| names.is_none()).map(|(chunk, _)| *chunk).collect();
+        (self.packs.into_values().flatten().flatten().collect(), left_out)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,6 +266,28 @@ mod tests {
         ];
         assert_eq!(plan(&packs, &names), [2, 0], "1 has unnamed bytes, 3 a column, 4 is shared, 5 is named by nobody");
         assert_eq!(plan(&packs, &[]), []);
+    }
+
+    /// A pack would be moved of which another partition names what nobody has heard of; or an answer become too long to be sent.
+    #[test]
+    fn what_others_name_counts_and_is_bounded() {
+        let named = |inode, index, block| named(inode, index, block, block + 1);
+        let mut others = PackNames::new([(1, 0), (1, 1), (1, 2)], 3);
+        // The second of chunk 1 is one too many; that makes room for chunk 2.
+        for name in [named(9, 0, 0), named(9, 1, 0), named(9, 0, 1), named(10, 1, 1), named(9, 2, 0), named(9, 7, 0)] {
+            others.visit(&name);
+        }
+        let (places, left_out) = others.into_parts();
+        assert_eq!(places, [named(9, 0, 0), named(9, 0, 1), named(9, 2, 0)]);
+        assert_eq!(left_out, [(1, 1)]);
+        let mut all = Packs::default();
+        (0..4).for_each(|index| all.consider(&pack(index, &[(0, 2)], LITTLE)));
+        for name in [named(3, 1, 0), named(3, 1, 1), named(3, 2, 1), named(3, 3, 0)].iter().chain(&places) {
+            all.visit(name);
+        }
+        left_out.iter().for_each(|(pg, index)| all.leave_out(*pg, *index));
+        let planned: Vec<_> = all.into_plan().into_iter().map(|pack| (pack.index, pack.places.len())).collect();
+        assert_eq!(planned, [(0, 2), (2, 2)], "1 was left out, a block of 3 is nobody's so far");
     }
 
     /// Memory would grow with the volume.

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// Components of a path; what is deeper is shown with `…` in front.
 const DEPTH_MAX: usize = 256;
 
+/// Directories that are gone up at most.
+const STEPS_MAX: usize = 1 << 20;
+
 /// A name: directory and name in it.
 type Place = (u64, Vec<u8>);
 
@@ -48,6 +51,11 @@ impl PathFinder {
         found
     }
 
+    /// Where an inode has a name.
+    pub fn place(&self, inode: u64) -> Option<&(u64, Vec<u8>)> {
+        self.wanted.get(&inode)?.as_ref()
+    }
+
     /// A path of an inode; `None` if it has no name. Directories on the way are looked through for each call.
     pub fn path(&self, snapshot: &NamespaceSnapshot, inode: u64) -> Option<Vec<u8>> {
         if inode == InodeId::ROOT.0 {
@@ -63,6 +71,52 @@ impl PathFinder {
         let start: &[u8] = if directory == InodeId::ROOT.0 { b"" } else { "…".as_bytes() };
         let parts = names.iter().rev().flat_map(|name| [b"/", name.as_slice()]);
         Some(std::iter::once(start).chain(parts).collect::<Vec<_>>().concat())
+    }
+}
+
+/// The way from a directory up to where it leaves the partition.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WayUp {
+    /// The first directory that another partition has; 0: the way leads to the root, or nowhere.
+    pub above: u64,
+    /// The last one that this partition has.
+    pub top: u64,
+    /// From the bottom up, without the name of the last one; only those that were asked for.
+    pub names: Vec<Vec<u8>>,
+    /// It leads to the root or to another partition, and all names were found.
+    pub known: bool,
+}
+
+impl NamespaceSnapshot {
+    /// Whether this partition gives the id out.
+    pub fn has(&self, id: u64) -> bool {
+        self.is_own(id)
+    }
+
+    /// Goes up from a directory of this partition. `names`: those of directories on the way are wanted, and first that of `child`, unless
+    /// that is 0.
+    pub fn way_up(&self, directory: u64, child: u64, names: bool) -> WayUp {
+        let mut way = WayUp { top: directory, ..WayUp::default() };
+        let (mut at, mut below) = (directory, child);
+        for _ in 0..STEPS_MAX {
+            if names && below != 0 && way.names.len() < DEPTH_MAX {
+                let Some(name) = name_in(self, at, below) else { return way };
+                way.names.push(name);
+            }
+            way.top = at;
+            if at == InodeId::ROOT.0 {
+                way.known = true;
+                return way;
+            }
+            let inode = self.tree.get(key::attributes(at).as_bytes()).and_then(Inode::decode);
+            let Some(inode) = inode.filter(|inode| inode.is_dir() && inode.nlink > 0) else { return way };
+            if !self.is_own(inode.parent) {
+                (way.above, way.known) = (inode.parent, inode.parent != 0);
+                return way;
+            }
+            (below, at) = (at, inode.parent);
+        }
+        way
     }
 }
 

@@ -10,6 +10,8 @@ use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::encoding::{Dentry, Extent, Inode, QuotaRecord, TxLock};
 use crate::key::{self, Kind};
+use crate::names_of::Names;
+use crate::review::SUSPECTS_MAX;
 use crate::share_check::ShareCheck;
 use crate::snapshot::NamespaceSnapshot;
 use cairn_tree::Cursor;
@@ -42,6 +44,10 @@ pub enum Mend {
     Adopt,
     /// The number of links changes by this much.
     Links(i32),
+    /// As [`Adopt`](Self::Adopt), unless it was changed since: no partition has a name of it.
+    AdoptUnchanged { generation: u64 },
+    /// The name goes: what it names is not there and never will be again. The partition that has the name does it.
+    Name,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +57,16 @@ enum Stage {
     Tree,
     Shares,
     Done,
+}
+
+/// How much of other partitions a check asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Others {
+    /// What they may have is left to them.
+    Unasked,
+    /// The part's names here were counted; those of others are waited for.
+    Waiting,
+    Asked,
 }
 
 /// What is known of the inode whose keys are being walked over.
@@ -73,6 +89,7 @@ struct Linked {
     id: u64,
     nlink: u32,
     is_dir: bool,
+    d_type: u8,
     parent: u64,
     names: u32,
 }
@@ -100,6 +117,11 @@ pub struct Fsck {
     /// By operations across partitions, in this version.
     locked: BTreeSet<u64>,
     shares: ShareCheck,
+    others: Others,
+    /// Inodes whose names in all partitions do not seem to fit.
+    suspects: BTreeSet<u64>,
+    /// Directories of other partitions in which ones of this partition lie.
+    exits: BTreeSet<u64>,
     findings: Vec<Finding>,
     /// Of all, kept or not.
     found: u64,
@@ -133,13 +155,77 @@ impl Fsck {
             known: BTreeSet::new(),
             locked: BTreeSet::new(),
             shares: ShareCheck::default(),
+            others: Others::Unasked,
+            suspects: BTreeSet::new(),
+            exits: BTreeSet::new(),
             findings: Vec::new(),
             found: 0,
         }
     }
 
+    /// The same for a partition of several: it asks for what the others name ([`wants_names`](Self::wants_names)).
+    pub fn with_others(part_max: usize) -> Self {
+        Self { others: Others::Asked, ..Self::new(part_max) }
+    }
+
+    /// Of which inodes the other partitions' names are wanted before it goes on: from the first to the last one.
+    pub fn wants_names(&self, snapshot: &NamespaceSnapshot) -> Option<(u64, u64)> {
+        let last = self.next_part.map_or(snapshot.inode_last, |next| next - 1);
+        (self.others == Others::Waiting).then(|| (self.part_from.max(snapshot.inode_first), last))
+    }
+
+    /// Another partition has these names for inodes of this one.
+    pub fn add_names(&mut self, names: impl IntoIterator<Item = (u64, Names)>) {
+        for (id, names) in names {
+            let Ok(at) = self.part.binary_search_by_key(&id, |linked| linked.id) else {
+                self.suspect(id);
+                continue;
+            };
+            let linked = &mut self.part[at];
+            linked.names += names.count;
+            let elsewhere = linked.is_dir && names.directory != linked.parent;
+            if elsewhere || names.types != 1 << (linked.d_type & 15) {
+                self.suspect(id);
+            }
+        }
+    }
+
+    /// All others have told their names; `false`: one did not answer, so what they have is left to them from now on.
+    pub fn names_are_told(&mut self, snapshot: &NamespaceSnapshot, all: bool) {
+        self.others = if all { Others::Asked } else { Others::Unasked };
+        if !all {
+            // Some may have been told.
+            self.part.clear();
+        }
+        self.end_links(snapshot);
+    }
+
+    /// Inodes that have to be looked at again.
+    pub fn take_suspects(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.suspects)
+    }
+
+    /// Directories of other partitions that have to lead to the root.
+    pub fn take_exits(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.exits)
+    }
+
+    /// How many of them there are.
+    pub fn exits(&self) -> usize {
+        self.exits.len()
+    }
+
+    fn suspect(&mut self, id: u64) {
+        if self.suspects.len() <= SUSPECTS_MAX {
+            self.suspects.insert(id);
+        }
+    }
+
     /// Looks at up to `entries` more entries. False when all is done.
     pub fn step(&mut self, snapshot: &NamespaceSnapshot, entries: usize) -> bool {
+        if self.others == Others::Waiting {
+            return true;
+        }
         let mut cursor = snapshot.tree.cursor();
         let mut found = cursor.seek(&self.from);
         for _ in 0..entries {
@@ -198,15 +284,8 @@ impl Fsck {
                 self.stage = Stage::Links;
             }
             Stage::Links if !self.counting => self.counting = true,
-            Stage::Links => {
-                self.end_part(snapshot);
-                if let Some(next) = self.next_part.take() {
-                    (self.counting, self.part_from) = (false, next);
-                    self.from = key::of_inode(next).to_vec();
-                    return;
-                }
-                self.stage = Stage::Tree;
-            }
+            Stage::Links if self.others == Others::Asked => self.others = Others::Waiting,
+            Stage::Links => return self.end_links(snapshot),
             Stage::Tree => self.stage = Stage::Shares,
             Stage::Shares => {
                 let mut findings = Vec::new();
@@ -219,6 +298,19 @@ impl Fsck {
             Stage::Done => {}
         }
         self.from.clear();
+    }
+
+    /// All names of the part were counted.
+    fn end_links(&mut self, snapshot: &NamespaceSnapshot) {
+        self.end_part(snapshot);
+        self.from.clear();
+        match self.next_part.take() {
+            Some(next) => {
+                (self.counting, self.part_from) = (false, next);
+                self.from.extend_from_slice(&key::of_inode(next));
+            }
+            None => self.stage = Stage::Tree,
+        }
     }
 
     fn find(&mut self, inode: u64, text: impl Into<String>, mend: Option<Mend>) {
@@ -444,14 +536,21 @@ impl Fsck {
         }
         if let Some(inode) = Inode::decode(value) {
             let (nlink, is_dir, parent) = (inode.nlink, inode.is_dir(), inode.parent);
-            self.part.push(Linked { id, nlink, is_dir, parent, names: 0 });
+            self.part.push(Linked { id, nlink, is_dir, d_type: inode.d_type(), parent, names: 0 });
         }
     }
 
     fn end_part(&mut self, snapshot: &NamespaceSnapshot) {
         for linked in std::mem::take(&mut self.part) {
-            let Linked { id, nlink, is_dir, names, parent } = linked;
+            let Linked { id, nlink, is_dir, names, parent, .. } = linked;
             let root = id == InodeId::ROOT.0;
+            if self.others == Others::Asked {
+                let expected = if is_dir { u32::from(nlink > 0 && !root) } else { nlink };
+                if names != expected {
+                    self.suspect(id);
+                }
+                continue;
+            }
             let named_here = nlink > 0 && !root && snapshot.is_own(parent);
             let expected = if is_dir { u32::from(named_here) } else { nlink };
             // The others may be in other partitions.
@@ -482,6 +581,9 @@ impl Fsck {
         let mut way = vec![id];
         while at != InodeId::ROOT.0 && !self.known.contains(&at) {
             if !snapshot.is_own(at) {
+                if self.others == Others::Asked {
+                    self.exits.insert(at);
+                }
                 break;
             }
             let above = snapshot.tree.get(key::attributes(at).as_bytes()).and_then(Inode::decode);

@@ -23,6 +23,11 @@ const COUNTERS: u32 = 1;
 const QUOTA: u32 = 2;
 const ADOPT: u32 = 3;
 const LINKS: u32 = 4;
+/// Of feature level 6.
+const ADOPT_UNCHANGED: u32 = 5;
+const NAME: u32 = 6;
+/// The feature level from which on members understand all kinds.
+pub const MEND_ALL_LEVEL: u32 = 6;
 
 /// An item as it travels: kind, inode, numbers.
 pub fn mend_item(inode: u64, mend: Mend) -> (u32, u64, Vec<i64>) {
@@ -31,7 +36,15 @@ pub fn mend_item(inode: u64, mend: Mend) -> (u32, u64, Vec<i64>) {
         Mend::Quota { bytes, inodes } => (QUOTA, inode, vec![bytes, inodes]),
         Mend::Adopt => (ADOPT, inode, Vec::new()),
         Mend::Links(change) => (LINKS, inode, vec![i64::from(change)]),
+        Mend::AdoptUnchanged { generation } => (ADOPT_UNCHANGED, inode, vec![generation as i64]),
+        // Needs the directory and the name: `mend_name`.
+        Mend::Name => (0, inode, Vec::new()),
     }
+}
+
+/// The item that removes a name of an inode that is not there: kind, directory, numbers. The name comes with it.
+pub fn mend_name(directory: u64, inode: u64) -> (u32, u64, Vec<i64>) {
+    (NAME, directory, vec![inode as i64])
 }
 
 fn changed(kept: u64, change: i64) -> u64 {
@@ -50,16 +63,18 @@ impl Namespace {
                 numbers.len() < 16
             })?;
             if items.len() < MEND_ITEMS_MAX {
-                items.push((item.kind, item.inode, numbers));
+                items.push((item.kind, item.inode, numbers, item.name.to_vec()));
             }
             Ok(())
         })?;
-        for (kind, inode, numbers) in items {
+        for (kind, inode, numbers, name) in items {
             match (kind, numbers.as_slice()) {
                 (COUNTERS, change) => self.mend_counters(change),
                 (QUOTA, [bytes, inodes]) => self.mend_quota(inode, *bytes, *inodes)?,
                 (ADOPT, []) => self.adopt(inode)?,
                 (LINKS, [change]) => self.mend_links(inode, *change),
+                (ADOPT_UNCHANGED, [generation]) => self.adopt_unchanged(inode, *generation as u64)?,
+                (NAME, [stray]) => self.mend_name(inode, &name, *stray as u64)?,
                 _ => {}
             }
         }
@@ -92,11 +107,43 @@ impl Namespace {
         }
     }
 
+    /// Removes a name of an inode that no partition has.
+    fn mend_name(&mut self, directory: u64, name: &[u8], stray: u64) -> Result<()> {
+        let Ok(mut above) = self.inode(directory) else { return Ok(()) };
+        let Some(dentry) = self.dentry(directory, name)?.filter(|there| there.inode == stray) else { return Ok(()) };
+        if self.is_own(stray) && self.stored_inode(stray).is_ok() || self.txs.is_locked(stray) {
+            return Ok(());
+        }
+        self.remove_dentry(directory, name);
+        above.size = above.size.saturating_sub(1);
+        if dentry.is_dir() {
+            above.nlink = above.nlink.saturating_sub(1).max(2);
+        }
+        above.touch_contents(self.time);
+        self.update_directory(directory, &above);
+        Ok(())
+    }
+
     /// Gives an inode without names one.
     fn adopt(&mut self, id: u64) -> Result<()> {
-        let Ok(mut inode) = self.inode(id) else { return Ok(()) };
+        match self.inode(id) {
+            Ok(inode) if !self.may_be_named_elsewhere(&inode) => self.adopt_inode(id, inode),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for one of which all partitions have said that they have no name, when it was as it is now: what gives it a name changes
+    /// it.
+    fn adopt_unchanged(&mut self, id: u64, generation: u64) -> Result<()> {
+        match self.inode(id) {
+            Ok(inode) if inode.generation == generation => self.adopt_inode(id, inode),
+            _ => Ok(()),
+        }
+    }
+
+    fn adopt_inode(&mut self, id: u64, mut inode: Inode) -> Result<()> {
         let name = format!("#{id}").into_bytes();
-        if id == InodeId::ROOT.0 || self.is_gone_or_going(id) || self.may_be_named_elsewhere(&inode) {
+        if id == InodeId::ROOT.0 || self.is_gone_or_going(id) {
             return Ok(());
         }
         let Some(place) = self.lost_and_found()? else { return Ok(()) };

@@ -35,14 +35,16 @@ use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{StrikeNamedRequest, TxFinish};
+use cairn_wire::meta::{CheckPartRequest, ListNamedRequest, StrikeNamedRequest, TxFinish};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::config::MetaTimings;
+use crate::fsck;
 use crate::garbage;
 use crate::partition::Partition;
+pub(crate) use drive::header;
 pub(crate) use peers::Peers;
 use place::Placement;
 pub(crate) use serve::serve;
@@ -88,6 +90,10 @@ pub(crate) enum Work {
     Finish(Vec<TxFinish>, Reply),
     /// Of the collector of garbage.
     Strike(StrikeNamedRequest, Reply),
+    /// Of the collector, too, for packs.
+    Names(ListNamedRequest, Reply),
+    /// Of a check of another partition.
+    Check(CheckPartRequest, Reply),
 }
 
 /// A client's mutation that may need other partitions, or that met what one has locked.
@@ -136,7 +142,9 @@ impl Across {
         let (Work::Mutation(Mutation { reply, .. })
         | Work::Read(_, _, reply)
         | Work::Finish(_, reply)
-        | Work::Strike(_, reply)) = work;
+        | Work::Strike(_, reply)
+        | Work::Names(_, reply)
+        | Work::Check(_, reply)) = work;
         reply.err(WireError::new(
             ErrorCode::Overloaded,
             format!("{UNDER_WAY_MAX} requests of {} wait for other partitions; slow down and repeat", self.partition),
@@ -216,6 +224,8 @@ async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, p
             Some(Work::Mutation(mutation)) => under_way.spawn(drive::drive(partition, peers, mutation)),
             Some(Work::Read(opcode, message, reply)) => under_way.spawn(wait::read(partition, opcode, message, reply)),
             Some(Work::Strike(request, reply)) => under_way.spawn(garbage::strike(partition, request, reply)),
+            Some(Work::Names(request, reply)) => under_way.spawn(garbage::names(partition, request, reply)),
+            Some(Work::Check(request, reply)) => under_way.spawn(fsck::answer(partition, request, reply)),
             Some(Work::Finish(finishes, reply)) => under_way.spawn(serve::finish(partition, finishes, reply)),
         };
     }

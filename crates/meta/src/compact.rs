@@ -138,6 +138,7 @@ impl Collector {
             return Ok(());
         }
         self.walk(|packs: &mut Packs, named| packs.visit(named), &mut packs, |_| {}).await?;
+        self.names_elsewhere(&mut packs).await?;
         let plan = packs.into_plan();
         if plan.is_empty() {
             return Ok(());

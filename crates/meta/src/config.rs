@@ -65,6 +65,10 @@ pub struct MetaTimings {
     pub map_rounds: u64,
     /// A check of the volume that nobody asked for follows the one before after so long.
     pub check_period: Duration,
+    /// Between two looks of a check at what did not seem to fit in several partitions.
+    pub look_pause: Duration,
+    /// Operations across partitions that have something locked for longer are findings of a check.
+    pub old_lock: Duration,
     /// How often the leader looks for files that got many extents.
     pub defragment_tick: Duration,
     /// From the beginning of a leadership to a walk through all files for fragmented ones.
@@ -105,6 +109,8 @@ impl Default for MetaTimings {
             unknown_grace: Duration::from_secs(20),
             map_rounds: 2,
             check_period: Duration::from_secs(24 * 3600),
+            look_pause: Duration::from_secs(1),
+            old_lock: Duration::from_secs(10),
             defragment_tick: Duration::from_secs(1),
             defragment_first_walk: Duration::from_secs(60),
             defragment_walk: Duration::from_secs(24 * 3600),

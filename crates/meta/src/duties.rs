@@ -42,8 +42,8 @@ const SWEEP_SHARE: u32 = 5;
 pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Peers>, timings: MetaTimings) {
     let freer = Freer::new(partition.clone(), client.clone(), timings.clone());
     let begin_peers = peers.clone();
-    let collector = Collector::new(partition.clone(), client.clone(), peers, timings.clone());
-    let checker = Checker::new(partition.clone(), client.clone(), timings.clone());
+    let collector = Collector::new(partition.clone(), client.clone(), peers.clone(), timings.clone());
+    let checker = Checker::new(partition.clone(), client.clone(), peers, timings.clone());
     let defragmenter = Defragmenter::new(partition.clone(), client.clone(), timings.clone());
     tokio::join!(
         watch_leases(&partition, &timings),

@@ -6,12 +6,14 @@
 //! or freed since, which the present version tells. Memory: [`PART_BYTES`] of lists, a part of the inodes, and a bounded
 //! number of findings. Not here: the rules (meta-core: `fsck`, `presence`), mending (meta-core: `mend`).
 
+mod elsewhere;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cairn_meta_core::{
-    Copy, Finding, Fsck, Mend, Named, NamedScan, NamespaceSnapshot, PathFinder, Presence, Shortage, mend_item,
+    Copy, Finding, Mend, Named, NamedScan, NamespaceSnapshot, PathFinder, Presence, Shortage, Suspicion, mend_item,
 };
 use cairn_rpc::{Call, CallOptions, Client};
 use cairn_types::{BLOCK_SIZE, ErrorCode, PgId, Scheme};
@@ -23,10 +25,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
+use crate::across::Peers;
 use crate::chunk_lists::GroupLists;
 use crate::config::MetaTimings;
 use crate::name_lost::LostChunks;
 use crate::partition::Partition;
+pub(crate) use elsewhere::answer;
 
 /// Lists of chunks held at a time.
 const PART_BYTES: usize = 64 << 20;
@@ -61,6 +65,8 @@ const UNAVAILABLE: u32 = 4;
 pub(crate) struct FsckDesk {
     run: Mutex<Run>,
     wake: Notify,
+    /// Checks of other partitions are answered one after the other.
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default, Clone)]
@@ -132,6 +138,7 @@ impl FsckDesk {
 pub(crate) struct Checker {
     partition: Arc<Partition>,
     client: Client,
+    peers: Arc<Peers>,
     timings: MetaTimings,
 }
 
@@ -166,8 +173,8 @@ struct Shorts {
 }
 
 impl Checker {
-    pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
-        Self { partition, client, timings }
+    pub(crate) fn new(partition: Arc<Partition>, client: Client, peers: Arc<Peers>, timings: MetaTimings) -> Self {
+        Self { partition, client, peers, timings }
     }
 
     fn desk(&self) -> &FsckDesk {
@@ -226,12 +233,12 @@ impl Checker {
         let term = state.leading_term().ok_or_else(not_leading)?;
         let snapshot = state.namespace.read().snapshot();
         self.note(|run| run.stage = "names".into());
-        let mut fsck = Fsck::new(PART_INODES);
-        self.walk(term, || fsck.step(&snapshot, STEP)).await?;
-        let report = fsck.into_report();
+        let (report, elsewhere) = self.check_names(term, &snapshot).await?;
         self.note(|run| {
             run.stage = "chunks".into();
-            (run.inodes, run.directories, run.found) = (report.inodes, report.directories, report.found);
+            (run.inodes, run.directories) = (report.inodes, report.directories);
+            run.found = report.found + elsewhere.findings.len() as u64;
+            run.message.clone_from(&elsewhere.message);
         });
         let Shorts { files: short, lost, away } = self.check_chunks(term, &snapshot).await?;
         lost.tell(&self.client, &state.common.map, self.timings.list_deadline).await;
@@ -241,16 +248,24 @@ impl Checker {
         self.walk(term, || paths.step(&snapshot, STEP)).await?;
         let repair = self.desk().run.lock().repair;
         let mended = repair && self.mend(&report.findings).await?;
+        let mended_elsewhere = if repair { self.mend_elsewhere(&elsewhere).await? } else { BTreeSet::new() };
         let mut findings: Vec<FsckFinding> = Vec::new();
-        let path = |inode| paths.path(&snapshot, inode).unwrap_or_default();
+        let mut remote = elsewhere::PATHS_MAX;
         for ((inode, pg), short) in short {
             let severity = short.severity();
             let text = describe(pg, &short, away.get(&pg).map_or("", String::as_str));
-            findings.push(FsckFinding { inode, path: path(inode), text, severity, mended: false });
+            let path = self.path(&snapshot, &paths, inode, &mut remote).await;
+            findings.push(FsckFinding { inode, path, text, severity, mended: false });
         }
         for Finding { inode, text, mend } in report.findings {
             let mended = mended && mend.is_some();
-            findings.push(FsckFinding { inode, path: path(inode), text, severity: NAMES, mended });
+            let path = self.path(&snapshot, &paths, inode, &mut remote).await;
+            findings.push(FsckFinding { inode, path, text, severity: NAMES, mended });
+        }
+        for Suspicion { finding: Finding { inode, text, .. }, place } in elsewhere.findings {
+            let mended = mended_elsewhere.contains(&inode);
+            let path = self.path_of(&snapshot, place, &mut remote).await;
+            findings.push(FsckFinding { inode, path, text, severity: NAMES, mended });
         }
         findings.sort_by_key(|finding| match finding.severity {
             LOST => 0,
@@ -440,9 +455,13 @@ impl Checker {
         let item = |finding: &Finding| {
             let mend: Mend = finding.mend?;
             let (kind, inode, numbers) = mend_item(finding.inode, mend);
-            Some(MendItem { kind, inode, numbers })
+            Some(MendItem { kind, inode, numbers, name: Vec::new() })
         };
         let items: Vec<MendItem> = findings.iter().filter_map(item).collect();
+        self.mend_items(items).await
+    }
+
+    async fn mend_items(&self, items: Vec<MendItem>) -> Result<bool, WireError> {
         for part in items.chunks(cairn_meta_core::MEND_ITEMS_MAX) {
             let request = MendNamespace { items: part.to_vec() };
             self.partition.propose_own(Opcode::MendNamespace, &request).await?;

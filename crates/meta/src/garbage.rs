@@ -9,7 +9,7 @@
 //! version is taken after the lists, and after the ends of the sessions. Memory: [`PART_BYTES`] and twice that while a
 //! part is judged, whatever the volume's size: a pass is made in parts.
 //! The same lists tell which packs are mostly dead; behind the pass these are compacted (`compact.rs`).
-//! In a volume of several partitions that of the root collects for all (`elsewhere.rs`); packs are not compacted there.
+//! In a volume of several partitions that of the root collects for all (`elsewhere.rs`).
 //! Not here: what is garbage (meta-core), the lists (`chunk_lists.rs`).
 
 mod elsewhere;
@@ -35,7 +35,7 @@ use crate::compact::{PackList, Tried};
 use crate::config::MetaTimings;
 use crate::partition::Partition;
 use crate::stats::{add, count};
-pub(crate) use elsewhere::strike;
+pub(crate) use elsewhere::{names, strike};
 
 /// Suspects that are judged together.
 pub(crate) const PART_BYTES: usize = 32 << 20;
@@ -155,10 +155,6 @@ impl Collector {
             tracing::info!(partition = %state.id, chunks = pass.chunks, bytes, "garbage of ended sessions is freed");
         }
         let again = self.end_unknown(pass.unknown).await?;
-        if state.across.is_one_of_several() {
-            // Other partitions name what is in packs, too.
-            return Ok(again);
-        }
         if let Err(error) = self.compact(pass.packs, term).await {
             // The pass itself is done.
             tracing::debug!(partition = %state.id, %error, "compaction was left to the next pass");

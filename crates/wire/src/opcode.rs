@@ -110,6 +110,8 @@ opcodes! {
     AboveTx = 0x0483, meta::AboveTxRequest => meta::AboveTxResponse;
     StrikeNamed = 0x0484, meta::StrikeNamedRequest => meta::StrikeNamedResponse;
     EndedSessions = 0x0485, meta::EndedSessionsRequest => meta::EndedSessionsResponse;
+    ListNamed = 0x0486, meta::ListNamedRequest => meta::ListNamedResponse;
+    CheckPart = 0x0487, meta::CheckPartRequest => meta::CheckPartResponse;
 
     Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
     Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
 /// Makes the volume "v" of three partitions; their numbers, in the order of their inodes.
-fn volume_of_three(cluster: &Cluster) -> Vec<u64> {
+pub(crate) fn volume_of_three(cluster: &Cluster) -> Vec<u64> {
     let create = || cluster.cairn(&["admin", "volume", "create", "v", "--layout", "r2", "--partitions", "3"]);
     // The first time it may be a moment too early for the feature level.
     until_told("the volume", || create().status.success(), || text(&create().stderr));
@@ -26,7 +26,7 @@ fn stat(cluster: &Cluster, path: &str) -> Value {
 }
 
 /// Makes a directory in a partition.
-fn mkdir(cluster: &Cluster, path: &str, partition: u64) {
+pub(crate) fn mkdir(cluster: &Cluster, path: &str, partition: u64) {
     // What waits for members to have announced that they understand it is repeated by the client.
     cluster.ok(&["fs", "mkdir", "--partition", &partition.to_string(), path]);
     let found = stat(cluster, path);

@@ -43,7 +43,7 @@ impl FsckArgs {
             let start = FsckRequest { start: true, repair: self.repair, ..Default::default() };
             runs.push((partition, volume.fsck_of(partition, start).await?.run));
         }
-        let (mut end, mut findings) = (FsckResponse::default(), Vec::new());
+        let (mut end, mut findings, mut notes) = (FsckResponse::default(), Vec::new(), Vec::new());
         for (partition, run) in runs {
             let (part, found) = outcome(&volume, partition, run).await?;
             end.inodes += part.inodes;
@@ -51,13 +51,16 @@ impl FsckArgs {
             end.chunks += part.chunks;
             end.found += part.found;
             findings.extend(found);
+            if !part.message.is_empty() {
+                notes.push(format!("p{partition}: {}", part.message));
+            }
         }
         show(context, &self.volume, &end, &findings)?;
         let away = match findings.iter().any(|finding| finding.severity == UNAVAILABLE) {
             true => away(context).await,
             false => String::new(),
         };
-        verdict(&self.volume, &end, &findings, &away)
+        verdict(&self.volume, &end, &findings, &notes, &away)
     }
 }
 
@@ -174,8 +177,8 @@ fn show(context: &Context, volume: &str, end: &FsckResponse, findings: &[FsckFin
     ))
 }
 
-fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], away: &str) -> Result<()> {
-    if end.found == 0 {
+fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], notes: &[String], away: &str) -> Result<()> {
+    if end.found == 0 && notes.is_empty() {
         return Ok(());
     }
     // A very long list is cut.
@@ -199,12 +202,13 @@ fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], away: &st
         texts.push(format!("{least}{} cannot be read now: {why}", count(unread)));
     }
     let exit = match (lost + open, unread) {
-        (0, 0) if files(findings, DEGRADED) == 0 => return Ok(()),
+        (0, 0) if files(findings, DEGRADED) == 0 && notes.is_empty() => return Ok(()),
         (0, 0) => Exit::Partial,
         (0, _) => Exit::Unavailable,
         _ => Exit::Damaged,
     };
-    if exit == Exit::Partial {
+    texts.extend_from_slice(notes);
+    if exit == Exit::Partial && files(findings, DEGRADED) > 0 {
         texts.push(
             "everything can be read; some files have fewer copies than they should, see cairn admin status".to_owned(),
         );
@@ -223,11 +227,20 @@ mod tests {
         let findings = [lost(7, LOST), lost(7, LOST), lost(8, DEGRADED), lost(9, LOST)];
         let said = |found, findings: &[FsckFinding]| {
             let end = FsckResponse { found, ..FsckResponse::default() };
-            verdict("v", &end, findings, "").expect_err("damaged").to_string()
+            verdict("v", &end, findings, &[], "").expect_err("damaged").to_string()
         };
         assert!(said(4, &findings).contains("volume v: 2 files have lost bytes"), "{}", said(4, &findings));
         assert!(said(1, &findings[..1]).contains("1 file has lost bytes"));
         assert!(said(20_000, &findings).contains("at least 2 files"));
+    }
+
+    /// A check that left something out would count as one that found nothing.
+    #[test]
+    fn what_was_not_checked_is_said() {
+        let end = FsckResponse::default();
+        verdict("v", &end, &[], &[], "").expect("whole");
+        let error = verdict("v", &end, &[], &["p7: not checked".to_owned()], "").expect_err("something was left out");
+        assert_eq!((error.exit(), error.to_string().contains("p7: not checked")), (Exit::Partial, true), "{error}");
     }
 
     /// A script would go on with files that nobody can read; or take nodes that are away for lost data.
@@ -236,7 +249,7 @@ mod tests {
         let finding = |inode, severity| FsckFinding { inode, severity, ..FsckFinding::default() };
         let said = |findings: &[FsckFinding], away: &str| {
             let end = FsckResponse { found: findings.len() as u64, ..FsckResponse::default() };
-            let error = verdict("v", &end, findings, away).expect_err("a finding");
+            let error = verdict("v", &end, findings, &[], away).expect_err("a finding");
             (error.exit(), error.to_string())
         };
         let (degraded, away, lost) = (finding(8, DEGRADED), finding(7, UNAVAILABLE), finding(9, LOST));

@@ -48,7 +48,8 @@ impl Side {
     fn header(&mut self) -> Option<MetaHeader> {
         self.sequence += 1;
         let who = Some(Credentials::default());
-        Some(MetaHeader { volume: 1, partition: 1, session: 1, slot: 0, sequence: self.sequence, who })
+        let partition = self.namespace.partition().get();
+        Some(MetaHeader { volume: 1, partition, session: 1, slot: 0, sequence: self.sequence, who })
     }
 
     fn apply(&mut self, opcode: Opcode, request: &impl prost::Message) -> Vec<u8> {
@@ -104,7 +105,7 @@ impl Side {
     fn mend(&mut self) {
         let item = |finding: &Finding| {
             let (kind, inode, numbers) = mend_item(finding.inode, finding.mend?);
-            Some(MendItem { kind, inode, numbers })
+            Some(MendItem { kind, inode, numbers, name: Vec::new() })
         };
         let items = self.check().findings.iter().filter_map(item).collect();
         self.apply(Opcode::MendNamespace, &MendNamespace { items });

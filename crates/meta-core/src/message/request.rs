@@ -236,6 +236,6 @@ requests! {
     FreeDone<'a> { free_ids: numbers = 1 }
     FreeGarbage<'a> { ranges: messages = 1 }
     MendNamespace<'a> { items: messages = 1 }
-    MendItem<'a> { kind: u32 = 1, inode: u64 = 2, numbers: numbers = 3 }
+    MendItem<'a> { kind: u32 = 1, inode: u64 = 2, numbers: numbers = 3, name: bytes = 4 }
     GarbageRange { pg: u32 = 1, index: u32 = 2, first_block: u32 = 3, blocks: u32 = 4, session: u64 = 5 }
 }

@@ -306,7 +306,7 @@ impl Driver<'_> {
 }
 
 /// Of a request to another partition of the volume.
-pub(super) fn header(partition: &Partition, to: PartitionId) -> MetaHeader {
+pub(crate) fn header(partition: &Partition, to: PartitionId) -> MetaHeader {
     MetaHeader { volume: partition.state.volume.get(), partition: to.get(), ..MetaHeader::default() }
 }
 

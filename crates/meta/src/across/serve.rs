@@ -51,6 +51,14 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
             let sessions = Some(partition.state.namespace.read().ended_sessions());
             Ok(EndedSessionsResponse { sessions }.encode_to_vec())
         }
+        Opcode::ListNamed => match request.decode() {
+            Ok(request) => return partition.state.across.hand_over(Work::Names(request, reply)),
+            Err(error) => Err(error),
+        },
+        Opcode::CheckPart => match request.decode() {
+            Ok(request) => return partition.state.across.hand_over(Work::Check(request, reply)),
+            Err(error) => Err(error),
+        },
         Opcode::AskTx => request.decode().map(|request| ask(partition, &request).encode_to_vec()),
         Opcode::AboveTx => request.decode().and_then(|request| above(partition, &request)).map(|a| a.encode_to_vec()),
         _ => Err(WireError::new(ErrorCode::UnknownOperation, "not an operation between servers")),

@@ -1,4 +1,5 @@
 //! A volume of three partitions on three nodes: operations across them, while nodes end and come back.
+mod fsck;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -380,31 +381,77 @@ fn chunk(index: u32, session: u64, blocks: u64) -> cairn_wire::data::ChunkSummar
     }
 }
 
+fn of_garbage() -> MetaTimings {
+    MetaTimings {
+        garbage_period: Duration::from_millis(20),
+        garbage_grace: Duration::from_millis(500),
+        unknown_grace: Duration::from_secs(3000),
+        ..quick()
+    }
+}
+
+fn passes(cluster: &Cluster, count: u64) {
+    let passes = || cluster.meta(0).stats().garbage_passes.load(Ordering::SeqCst);
+    let before = passes();
+    eventually("passes", || passes() >= before + count);
+}
+
 /// What killed writers left would stay for ever in a volume of several partitions; or bytes of files be freed that another partition
 /// than the one that collects has.
 #[test]
 fn garbage_is_what_no_partition_names() {
     let data = DataNode::start();
-    let timings = MetaTimings {
-        garbage_period: Duration::from_millis(20),
-        garbage_grace: Duration::from_millis(500),
-        unknown_grace: Duration::from_secs(3000),
-        ..quick()
-    };
-    let mut cluster = start_with(1, timings);
+    let mut cluster = start_with(1, of_garbage());
     cluster.add_pg(&[&data]);
     let mut user = User::new(&cluster, 9);
     let elsewhere = user.mkdir(1, "elsewhere", 7).expect("made");
     user.create_with_blocks(1, "here", 0).expect("created");
     user.create_with_blocks(elsewhere, "there", 1).expect("created");
     data.set_chunks((0..4).map(|index| chunk(index, 9, 2)).collect());
-    let passes = || cluster.meta(0).stats().garbage_passes.load(Ordering::SeqCst);
-    let before = passes();
-    eventually("passes", || passes() >= before + 3);
+    passes(&cluster, 3);
     assert_eq!(data.freed_ranges(), [], "its writer lives");
     let request = EndSessionRequest { header: user.header(PARTITION, 0) };
     user.call::<Empty>(PARTITION, Opcode::EndSession, &request).expect("ended where it was announced");
     let all_but_named = [(0, 4096, 4096), (1, 4096, 4096), (2, 0, 8192), (3, 0, 8192)];
     eventually("the rest to be freed", || data.freed_ranges() == all_but_named);
     assert_eq!(user.create_with_blocks(elsewhere, "late", 2), Err(ErrorCode::SessionEnded), "ended everywhere");
+}
+
+/// Space of packs that are mostly dead would never come back in a volume of several partitions; or what one partition alone knows to live
+/// in them would be taken for nothing, and they be moved in part again and again.
+#[test]
+fn packs_are_compacted_by_what_all_partitions_name() {
+    let data = DataNode::start();
+    let mut cluster = start_with(1, of_garbage());
+    cluster.add_pg(&[&data]);
+    cluster.map.pgs[0].state.as_mut().expect("a group").scheme = u32::from(cairn_types::Scheme::Replicated(1).code());
+    cluster.share_map();
+    let mut user = User::new(&cluster, 9);
+    let (two, three) = (user.mkdir(1, "two", 6).expect("made"), user.mkdir(1, "three", 7).expect("made"));
+    let files = [
+        user.create_with_blocks(1, "a", 0).expect("created"),
+        user.create_with_blocks(two, "b", 1).expect("created"),
+        user.create_with_blocks(three, "c", 2).expect("created"),
+    ];
+    // The second block of 1 is named in another partition than the first one; of 3 it is named by nobody.
+    let second = |index| Extent { file_offset: 0, length: 4096, pg: PG, index, chunk_offset: 4096, flags: 0 };
+    let beside = user.create_with(three, "d", vec![second(1)]).expect("created");
+    user.create_with_blocks(two, "e", 3).expect("created");
+    let pack = |index: u32, used: u32| cairn_wire::data::ChunkSummary {
+        punched_blocks: u64::from(4 - used),
+        used: vec![0, used],
+        held_bytes: 69_632 + u64::from(used) * 4096,
+        ..chunk(index, 9, 4)
+    };
+    data.set_chunks(vec![pack(0, 1), pack(1, 2), pack(2, 1), pack(3, 2)]);
+    let mut asked = Vec::new();
+    eventually("a request", || {
+        asked = data.take_compacted();
+        !asked.is_empty()
+    });
+    let chunks: Vec<u32> = asked[0].chunks.iter().map(|chunk| chunk.index).collect();
+    assert_eq!(chunks, [0, 1, 2]);
+    let places: Vec<u64> = asked[0].places.as_chunks::<2>().0.iter().map(|[inode, _]| *inode).collect();
+    assert_eq!(places, [files[0], files[1], files[2], beside]);
+    assert_eq!(data.freed_ranges(), [], "its writer lives");
 }

@@ -90,7 +90,7 @@ pub(super) struct Cluster {
     pub(super) map: ClusterMap,
     pub(super) client: Client,
     /// Of the nodes among each other.
-    server_client: Client,
+    pub(super) server_client: Client,
     /// By how many nanoseconds the calendars of the nodes are ahead.
     pub(super) skews: Vec<Arc<AtomicI64>>,
 }
@@ -123,6 +123,8 @@ pub(super) fn quick() -> MetaTimings {
         free_retry_min: Duration::from_millis(20),
         free_retry_max: Duration::from_millis(100),
         open_retry: Duration::from_millis(50),
+        look_pause: Duration::from_millis(20),
+        old_lock: Duration::from_millis(600),
         ..MetaTimings::default()
     }
 }
@@ -312,6 +314,11 @@ impl Cluster {
     /// All of them.
     pub(super) fn leader_client(&self) -> LeaderClient {
         LeaderClient::new(self.client.clone(), "the partition", self.addresses.clone())
+    }
+
+    /// The same for what servers ask each other.
+    pub(super) fn server_leader_client(&self) -> LeaderClient {
+        LeaderClient::new(self.server_client.clone(), "the partition", self.addresses.clone())
     }
 
     /// A client that knows some nodes only.

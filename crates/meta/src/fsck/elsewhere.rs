@@ -1,0 +1,477 @@
+//! The part of a check that needs other partitions: names of one for inodes of another, links in sum, circles of directories, locks that
+//! stay. Each partition's leader checks the inodes of its own; of the others it asks what they name of these (`CheckPart`).
+//!
+//! What does not seem to fit is looked at again until it is certain (meta-core: `review`), so a volume in use gives no false findings.
+//! Bounds: the lists of [`LISTED`] inodes at a time, [`SUSPECTS_MAX`] suspects, [`LOOKS_MAX`] looks. A partition that does not answer
+//! leaves this part out, which the answer says. Not here: the rules (meta-core).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_meta_core::{
+    Finding, Fsck, FsckReport, Look, MEND_ALL_LEVEL, Mend, NameScan, Names, NamespaceSnapshot, PathFinder, Review,
+    SUSPECTS_MAX, Suspicion, mend_item, mend_name,
+};
+use cairn_rpc::Reply;
+use cairn_types::{ErrorCode, InodeId, PartitionId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::{CheckPartRequest, CheckPartResponse, MendItem, NamesOf, StrayName, WayOut, WayUp};
+use tokio::time::sleep;
+
+use super::{Checker, PART_INODES, REST, STEP, not_leading};
+use crate::across::header;
+use crate::partition::Partition;
+
+/// Inodes of one list of names.
+const LISTED: usize = 24 << 10;
+/// Inodes of one list of which a name comes with it.
+const LISTED_WITH_NAME: usize = 2048;
+/// Directories of one request that are gone up from.
+const WAYS: usize = 4096;
+/// The same with the names on the way.
+const WAYS_WITH_NAMES: usize = 4;
+/// Names of one request that are removed.
+const STRAYS: usize = 256;
+/// Looks at suspects; what is not certain then is left to the next check.
+const LOOKS_MAX: usize = 12;
+/// A way that goes from partition to partition more often is not followed to its end.
+const CROSSINGS_MAX: usize = 1024;
+/// Looks that have to see the same circle.
+const CIRCLE_LOOKS: usize = 3;
+/// Findings whose paths go over into other partitions: of more the inode alone is told.
+pub(super) const PATHS_MAX: usize = 256;
+/// A partition is walked through with rests, and may have many millions of files.
+const DEADLINE: Duration = Duration::from_secs(1800);
+
+/// What was found with the others.
+#[derive(Default)]
+pub(super) struct Elsewhere {
+    pub(super) findings: Vec<Suspicion>,
+    /// What was not looked at, and why.
+    pub(super) message: String,
+}
+
+impl Checker {
+    /// The check of the names: those of this partition by themselves, then with the others.
+    pub(super) async fn check_names(
+        &self,
+        term: u64,
+        snapshot: &NamespaceSnapshot,
+    ) -> Result<(FsckReport, Elsewhere), WireError> {
+        let (mut elsewhere, mut others) = (Elsewhere::default(), Vec::new());
+        let several = self.partition.state.across.is_one_of_several();
+        if several {
+            match self.others().await {
+                Ok(found) => others = found,
+                Err(error) => elsewhere.message = unasked(&error),
+            }
+        }
+        let with_others = several && elsewhere.message.is_empty();
+        let mut fsck = if with_others { Fsck::with_others(PART_INODES) } else { Fsck::new(PART_INODES) };
+        let mut circles = BTreeSet::new();
+        let mut more = true;
+        while more {
+            let step = || {
+                more = fsck.step(snapshot, STEP);
+                more && fsck.wants_names(snapshot).is_none() && fsck.exits() < WAYS
+            };
+            self.walk(term, step).await?;
+            if let Some((first, last)) = fsck.wants_names(snapshot) {
+                let told = self.add_names(&mut fsck, &others, first, last).await;
+                fsck.names_are_told(snapshot, told.is_ok());
+                if let Err(error) = told {
+                    elsewhere.message = unasked(&error);
+                }
+            }
+            circles.extend(self.circles(snapshot, fsck.take_exits()).await.unwrap_or_else(|error| {
+                elsewhere.message = unasked(&error);
+                BTreeSet::new()
+            }));
+        }
+        let suspects = fsck.take_suspects();
+        let report = fsck.into_report();
+        if elsewhere.message.is_empty()
+            && let Err(error) = self.look_again(term, suspects, circles, &mut elsewhere).await
+        {
+            elsewhere.message = unasked(&error);
+        }
+        elsewhere.findings.extend(self.old_locks().await);
+        Ok((report, elsewhere))
+    }
+
+    async fn others(&self) -> Result<Vec<PartitionId>, WireError> {
+        let state = &self.partition.state;
+        // What is made after this has names only of what is changed after this.
+        state.common.fresh_map(self.timings.map_rounds).await?;
+        let mut others = self.peers.partitions(state.volume);
+        others.retain(|other| *other != state.id);
+        others.sort_unstable();
+        others.dedup();
+        Ok(others)
+    }
+
+    async fn ask(&self, other: PartitionId, request: CheckPartRequest) -> Result<CheckPartResponse, WireError> {
+        let request = CheckPartRequest { header: Some(header(&self.partition, other)), ..request };
+        let answer = self.peers.call_long(other, Opcode::CheckPart, &request, DEADLINE).await;
+        answer.map_err(|error| WireError::new(error.code, format!("{other} does not answer: {}", error.message)))
+    }
+
+    /// Adds what the others name of the inodes of a part.
+    async fn add_names(&self, fsck: &mut Fsck, others: &[PartitionId], first: u64, last: u64) -> Result<(), WireError> {
+        for other in others {
+            let mut from = first;
+            loop {
+                let request = CheckPartRequest { first: from, last, ..CheckPartRequest::default() };
+                let answer = self.ask(*other, request).await?;
+                fsck.add_names(answer.names.into_iter().map(from_wire));
+                if answer.last >= last {
+                    break;
+                }
+                if answer.last < from {
+                    return Err(WireError::new(ErrorCode::Internal, format!("{other} lists names and does not go on")));
+                }
+                from = answer.last + 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_again(
+        &self,
+        term: u64,
+        suspects: BTreeSet<u64>,
+        circles: BTreeSet<u64>,
+        elsewhere: &mut Elsewhere,
+    ) -> Result<(), WireError> {
+        let state = &self.partition.state;
+        self.note(|run| run.stage = "names, once more".into());
+        for directory in circles {
+            if self.is_in_circle(directory).await? {
+                let text = "is in a circle of directories of several partitions; nothing leads to them".to_owned();
+                let finding = Finding { inode: directory, text, mend: None };
+                elsewhere.findings.push(Suspicion { finding, place: None });
+            }
+        }
+        let mut review = Review::new(suspects);
+        if review.has_left_out() {
+            elsewhere.message = format!(
+                "of more than {SUSPECTS_MAX} inodes whose names do not seem to fit the first were looked at; check again"
+            );
+        }
+        for _ in 0..LOOKS_MAX {
+            let open = review.open();
+            if open.is_empty() {
+                break;
+            }
+            self.check_leads(term)?;
+            let snapshot = state.namespace.read().snapshot();
+            let mut look = Look::new(&snapshot, &open);
+            let mut scan = NameScan::of(&snapshot, open.iter().copied());
+            self.walk(term, || scan.step(&snapshot, STEP)).await?;
+            let (names, _, locks) = scan.into_parts();
+            look.add(state.id.get(), names, locks);
+            for other in self.others().await? {
+                for part in open.chunks(LISTED_WITH_NAME) {
+                    let request = CheckPartRequest { only: part.to_vec(), ..CheckPartRequest::default() };
+                    let answer = self.ask(other, request).await?;
+                    look.add(other.get(), answer.names.into_iter().map(from_wire), answer.locks);
+                }
+            }
+            review.conclude(look);
+            sleep(self.timings.look_pause).await;
+        }
+        let has_root = self.peers.owner(state.volume, InodeId::ROOT.0)? == state.id;
+        elsewhere.findings.extend(review.into_suspicions(has_root));
+        Ok(())
+    }
+
+    /// Directories of this partition from which the way goes round in a circle over others. `exits`: where it leaves this one.
+    async fn circles(&self, snapshot: &NamespaceSnapshot, exits: BTreeSet<u64>) -> Result<BTreeSet<u64>, WireError> {
+        let mut next: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut open: BTreeSet<u64> = exits.clone();
+        for _ in 0..CROSSINGS_MAX {
+            if open.is_empty() {
+                break;
+            }
+            let found = self.above(snapshot, &open).await?;
+            open = found.values().copied().filter(|above| *above != 0 && !next.contains_key(above)).collect();
+            open.retain(|above| !found.contains_key(above));
+            next.extend(found);
+        }
+        // Of each way it is certain that it goes round if it is longer than all that there is.
+        let goes_round = |from: &u64| {
+            let (mut at, mut steps) = (*from, 0);
+            while let Some(above) = next.get(&at).filter(|above| **above != 0) {
+                (at, steps) = (*above, steps + 1);
+                if at == *from || steps > next.len() {
+                    return at == *from;
+                }
+            }
+            false
+        };
+        // Where the circle comes back to this partition: of the others their own check tells.
+        let own = |directory: &u64| snapshot.has(*directory);
+        Ok(next.keys().copied().filter(|at| own(at) && goes_round(at)).collect())
+    }
+
+    /// Where the ways from these directories leave the partitions that have them; 0: not at all.
+    async fn above(
+        &self,
+        snapshot: &NamespaceSnapshot,
+        directories: &BTreeSet<u64>,
+    ) -> Result<BTreeMap<u64, u64>, WireError> {
+        let state = &self.partition.state;
+        let (mut found, mut by_owner) = (BTreeMap::new(), BTreeMap::<PartitionId, Vec<u64>>::new());
+        for directory in directories {
+            match self.peers.owner(state.volume, *directory) {
+                Ok(owner) if owner == state.id => {
+                    found.insert(*directory, snapshot.way_up(*directory, 0, false).above);
+                }
+                Ok(owner) => by_owner.entry(owner).or_default().push(*directory),
+                // A number that no partition has: its name is a finding by itself.
+                Err(_) => drop(found.insert(*directory, 0)),
+            }
+        }
+        for (owner, directories) in by_owner {
+            for part in directories.chunks(WAYS) {
+                let ways =
+                    part.iter().map(|directory| WayOut { directory: *directory, child: 0, names: false }).collect();
+                let answer = self.ask(owner, CheckPartRequest { ways, ..CheckPartRequest::default() }).await?;
+                found.extend(part.iter().zip(&answer.ways).map(|(directory, way)| (*directory, way.above)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether the way up from a directory comes back to it, the same way each time.
+    async fn is_in_circle(&self, directory: u64) -> Result<bool, WireError> {
+        let mut before: Option<Vec<u64>> = None;
+        for _ in 0..CIRCLE_LOOKS {
+            let snapshot = self.partition.state.namespace.read().snapshot();
+            let (mut way, mut at) = (Vec::new(), directory);
+            loop {
+                let found = self.above(&snapshot, &BTreeSet::from([at])).await?;
+                at = found.get(&at).copied().unwrap_or(0);
+                way.push(at);
+                if at == 0 || way.len() > CROSSINGS_MAX {
+                    return Ok(false);
+                }
+                if at == directory {
+                    break;
+                }
+            }
+            if before.replace(way.clone()).is_some_and(|before| before != way) {
+                return Ok(false);
+            }
+            sleep(self.timings.look_pause).await;
+        }
+        Ok(true)
+    }
+
+    /// What operations have locked for so long that something keeps them from ending.
+    async fn old_locks(&self) -> Vec<Suspicion> {
+        let state = &self.partition.state;
+        let old = || {
+            let now = state.common.clock.wall().0;
+            let limit = self.timings.old_lock.as_nanos() as u64;
+            let locks = state.namespace.read().tx_locks(1000);
+            locks.into_iter().filter(|(_, lock)| now.saturating_sub(lock.since) > limit).collect::<Vec<_>>()
+        };
+        let mut found = old();
+        if !found.is_empty() {
+            // The clock may have been set forward, or it was about to end.
+            sleep(self.timings.look_pause).await;
+            let still: BTreeSet<u64> = old().iter().map(|(_, lock)| lock.number).collect();
+            found.retain(|(_, lock)| still.contains(&lock.number));
+        }
+        let finding = |(tx, lock): (cairn_meta_core::TxId, cairn_meta_core::TxLock)| {
+            let age = Duration::from_nanos(state.common.clock.wall().0.saturating_sub(lock.since));
+            let text = format!(
+                "an operation that p{} decides has had it and {} others locked for {} s, and nobody can use it: it ends as soon as p{} \
+                 has a leader and is reached; see cairn admin partition ls",
+                tx.partition,
+                lock.all().count().saturating_sub(1),
+                age.as_secs(),
+                tx.partition
+            );
+            let inode = lock.all().find(|id| *id != 0).unwrap_or(0);
+            Suspicion { finding: Finding { inode, text, mend: None }, place: None }
+        };
+        found.into_iter().map(finding).collect()
+    }
+
+    /// Mends what was found with others, and can be. Answers the inodes of which that was done.
+    pub(super) async fn mend_elsewhere(&self, elsewhere: &Elsewhere) -> Result<BTreeSet<u64>, WireError> {
+        let state = &self.partition.state;
+        let (mut items, mut done) = (Vec::new(), BTreeSet::new());
+        let mut strays: BTreeMap<PartitionId, Vec<StrayName>> = BTreeMap::new();
+        let all = state.namespace.read().feature_level() >= MEND_ALL_LEVEL;
+        for Suspicion { finding, place } in &elsewhere.findings {
+            let inode = finding.inode;
+            match (finding.mend, place) {
+                (Some(Mend::Name), Some((directory, name))) => {
+                    let stray = StrayName { directory: *directory, name: name.clone(), inode };
+                    strays.entry(self.peers.owner(state.volume, *directory)?).or_default().push(stray);
+                }
+                (Some(Mend::AdoptUnchanged { .. }), _) if !all => {}
+                (Some(mend), _) if mend != Mend::Name => {
+                    let (kind, inode, numbers) = mend_item(inode, mend);
+                    items.push(MendItem { kind, inode, numbers, name: Vec::new() });
+                    done.insert(inode);
+                }
+                _ => {}
+            }
+        }
+        self.mend_items(items).await?;
+        for (owner, strays) in strays {
+            for part in strays.chunks(STRAYS) {
+                let inodes = part.iter().map(|stray| stray.inode);
+                if owner == state.id {
+                    remove_strays(&self.partition, part).await?;
+                } else {
+                    self.ask(owner, CheckPartRequest { strays: part.to_vec(), ..CheckPartRequest::default() }).await?;
+                }
+                done.extend(inodes);
+            }
+        }
+        Ok(done)
+    }
+
+    /// The path of an inode, wherever its directories are. `left`: how many more may be asked for elsewhere.
+    pub(super) async fn path(
+        &self,
+        snapshot: &NamespaceSnapshot,
+        paths: &PathFinder,
+        inode: u64,
+        left: &mut usize,
+    ) -> Vec<u8> {
+        match paths.path(snapshot, inode) {
+            Some(path) => path,
+            None => self.path_of(snapshot, paths.place(inode).cloned(), left).await,
+        }
+    }
+
+    /// The path of a name in a directory, wherever that is. Empty: it is not known.
+    pub(super) async fn path_of(
+        &self,
+        snapshot: &NamespaceSnapshot,
+        place: Option<(u64, Vec<u8>)>,
+        left: &mut usize,
+    ) -> Vec<u8> {
+        let state = &self.partition.state;
+        let Some((mut at, name)) = place.filter(|_| state.across.is_one_of_several()) else { return Vec::new() };
+        let (mut names, mut child) = (vec![name], 0);
+        for _ in 0..CROSSINGS_MAX {
+            let Ok(owner) = self.peers.owner(state.volume, at) else { return Vec::new() };
+            let way = if owner == state.id {
+                to_wire(snapshot.way_up(at, child, true))
+            } else {
+                let Some(fewer) = left.checked_sub(1) else { return Vec::new() };
+                *left = fewer;
+                let ways = vec![WayOut { directory: at, child, names: true }];
+                let asked = self.ask(owner, CheckPartRequest { ways, ..CheckPartRequest::default() }).await;
+                asked.ok().and_then(|mut answer| answer.ways.pop()).unwrap_or_default()
+            };
+            if !way.known {
+                return Vec::new();
+            }
+            names.extend(way.names);
+            if way.above == 0 {
+                break;
+            }
+            (at, child) = (way.above, way.top);
+        }
+        names.iter().rev().flat_map(|name| [b"/", name.as_slice()]).collect::<Vec<_>>().concat()
+    }
+}
+
+fn unasked(error: &WireError) -> String {
+    format!(
+        "names and links between partitions were not checked: {}; check again when all partitions have a leader",
+        error.message
+    )
+}
+
+fn from_wire(names: NamesOf) -> (u64, Names) {
+    let NamesOf { inode, count, directory, types, open, name } = names;
+    (inode, Names { count, directory, name, types, open })
+}
+
+fn to_wire(way: cairn_meta_core::WayUp) -> WayUp {
+    WayUp { above: way.above, top: way.top, names: way.names, known: way.known }
+}
+
+/// Answers what the check of another partition asks of this one.
+pub(crate) async fn answer(partition: Arc<Partition>, request: CheckPartRequest, reply: Reply) {
+    match answered(&partition, request).await {
+        Ok(answer) => reply.ok(&answer, ()),
+        Err(error) => reply.err(error),
+    }
+}
+
+async fn answered(partition: &Arc<Partition>, request: CheckPartRequest) -> Result<CheckPartResponse, WireError> {
+    let state = &partition.state;
+    let _turn = state.fsck.turn.lock().await;
+    // It may have waited for long: what a member has that does not lead any more is none of now.
+    partition.handle.read_permit().map_err(|not_leader| state.common.not_leader(not_leader.hint))?;
+    let with_names = request.ways.iter().any(|way| way.names);
+    let ways_max = if with_names { WAYS_WITH_NAMES } else { WAYS };
+    if request.only.len() > LISTED_WITH_NAME || request.ways.len() > ways_max || request.strays.len() > STRAYS {
+        return Err(WireError::new(ErrorCode::BadRequest, "a check asks for too much at once"));
+    }
+    remove_strays(partition, &request.strays).await?;
+    let snapshot = state.namespace.read().snapshot();
+    let ways = request.ways.iter().map(|way| to_wire(snapshot.way_up(way.directory, way.child, way.names))).collect();
+    let mut answer = CheckPartResponse { ways, last: request.last, ..CheckPartResponse::default() };
+    let mut scan = match (request.only.is_empty(), request.last) {
+        (true, 0) => return Ok(answer),
+        (true, last) => NameScan::of_range(&snapshot, request.first, last, LISTED),
+        (false, _) => NameScan::of(&snapshot, request.only.iter().copied()),
+    };
+    loop {
+        let start = state.common.clock.now();
+        if !scan.step(&snapshot, STEP) {
+            break;
+        }
+        if state.leading_term().is_none() {
+            return Err(not_leading());
+        }
+        sleep(state.common.clock.now().since(start) * REST).await;
+    }
+    let (names, last, locks) = scan.into_parts();
+    answer.last = last;
+    answer.locks = locks.into_iter().collect();
+    answer.names = (names.into_iter())
+        .map(|(inode, Names { count, directory, name, types, open })| NamesOf {
+            inode,
+            count,
+            directory,
+            types,
+            open,
+            name,
+        })
+        .collect();
+    Ok(answer)
+}
+
+/// Removes names of inodes of which the partition that would have them has said that they are not there.
+async fn remove_strays(partition: &Partition, strays: &[StrayName]) -> Result<(), WireError> {
+    if strays.is_empty() {
+        return Ok(());
+    }
+    let level = partition.state.namespace.read().feature_level();
+    if level < MEND_ALL_LEVEL {
+        let text = format!("names are removed at feature level {MEND_ALL_LEVEL}; {} has {level}", partition.state.id);
+        return Err(WireError::new(ErrorCode::UnknownOperation, text));
+    }
+    let item = |stray: &StrayName| {
+        let (kind, inode, numbers) = mend_name(stray.directory, stray.inode);
+        MendItem { kind, inode, numbers, name: stray.name.clone() }
+    };
+    let request = cairn_wire::meta::MendNamespace { items: strays.iter().map(item).collect() };
+    partition.propose_own(Opcode::MendNamespace, &request).await?;
+    tracing::warn!(partition = %partition.state.id, names = strays.len(), "names of what is not there were removed");
+    Ok(())
+}
