@@ -158,11 +158,16 @@ impl Namespace {
         decisions
     }
 
+    /// The record of one of them.
+    pub fn tx_decision(&self, tx: TxId) -> Option<meta::TxDecided> {
+        let value = self.tree.get(key::tx_decision(tx.term, tx.number).as_bytes());
+        value.filter(|_| tx.partition == self.partition).and_then(decode_decided)
+    }
+
     /// What is known here of an operation, for a participant.
     pub fn tx_outcome(&self, tx: TxId, participant: u32) -> Outcome {
-        let value = self.tree.get(key::tx_decision(tx.term, tx.number).as_bytes());
-        let decided = value.filter(|_| tx.partition == self.partition).and_then(decode_decided);
-        let effects = decided.and_then(|decided| decided.effects.into_iter().find(|e| e.partition == participant));
+        let effects =
+            self.tx_decision(tx).and_then(|decided| decided.effects.into_iter().find(|e| e.partition == participant));
         effects.map_or(Outcome::NoRecord, Outcome::Done)
     }
 }

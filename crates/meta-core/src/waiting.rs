@@ -62,7 +62,7 @@ impl Namespace {
     }
 
     /// The inode that an entry had when it was noted.
-    pub(crate) fn waiting_inode(&self, directory: u64, name: &[u8]) -> Option<u64> {
+    pub fn waiting_inode(&self, directory: u64, name: &[u8]) -> Option<u64> {
         if self.waiting.entries == 0 {
             return None;
         }

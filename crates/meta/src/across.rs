@@ -71,6 +71,8 @@ pub(crate) struct Across {
     unlocked: watch::Sender<u64>,
     /// Something was decided here.
     decided: Notify,
+    /// What, since it was looked at last.
+    decisions: Mutex<Vec<TxId>>,
     place: Placement,
 }
 
@@ -118,6 +120,7 @@ impl Across {
             open: Mutex::default(),
             unlocked: watch::Sender::new(0),
             decided: Notify::new(),
+            decisions: Mutex::default(),
             place: Placement::default(),
         }
     }
@@ -186,6 +189,17 @@ impl Across {
         if open.term == tx.term {
             open.open.remove(&tx.number);
         }
+    }
+
+    /// There may be a record of it now, which is to be finished.
+    fn note_decided(&self, tx: TxId) {
+        let mut decisions = self.decisions.lock();
+        // Beyond that they are found by a look at all records.
+        if decisions.len() < UNDER_WAY_MAX {
+            decisions.push(tx);
+        }
+        drop(decisions);
+        self.decided.notify_one();
     }
 
     fn is_open(&self, tx: TxId) -> bool {

@@ -184,7 +184,7 @@ requests! {
     ListQuotas { after: u64 = 2, resume: bool = 3, count_max: u32 = 4 }
     SetQuota { inode: u64 = 2, bytes_max: u64 = 3, inodes_max: u64 = 4, remove: bool = 5 }
     PublishAttributes<'a> { publish: bytes = 2, attributes: bytes = 3 }
-    GetattrMany<'a> { inodes: numbers = 2 }
+    GetattrMany<'a> { inodes: numbers = 2, apart: bool = 3 }
     Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6 }
     Create<'a> {
         parent: u64 = 2, name: bytes = 3, mode: u32 = 4, rdev: u32 = 5, layout: u64 = 6, exclusive: bool = 7,

@@ -1,8 +1,8 @@
-//! GetattrMany: attributes of many inodes in one call. Those that are gone are left out.
+//! GetattrMany: attributes of many inodes in one call. Those that are gone are left out, those that are locked told apart.
 use crate::error::{OpError, Result};
 use crate::limits::GETATTR_MANY_MAX;
 use crate::message::request;
-use crate::message::writer::put_attributes;
+use crate::message::writer::{put_attributes, put_number};
 use crate::namespace::Namespace;
 use cairn_types::ErrorCode;
 
@@ -21,6 +21,7 @@ impl Namespace {
             match self.live_inode(id) {
                 Ok(inode) => put_attributes(out, 1, id, &inode),
                 Err(OpError::STALE) => {}
+                Err(OpError::LOCKED) if request.apart => put_number(out, 2, id),
                 Err(error) => return Err(error),
             }
         }

@@ -358,7 +358,7 @@ impl Driver {
         self.read::<ListQuotasResponse>(Opcode::ListQuotas, &request).expect("a list").quotas
     }
     pub fn getattr_many(&self, inodes: &[u64]) -> Answer<Vec<Attributes>> {
-        let request = GetattrManyRequest { header: self.header(0), inodes: inodes.to_vec() };
+        let request = GetattrManyRequest { header: self.header(0), inodes: inodes.to_vec(), apart: false };
         self.read::<GetattrManyResponse>(Opcode::GetattrMany, &request).map(|a| a.attributes)
     }
     pub fn free_done(&mut self, free_ids: &[u64]) {

@@ -272,7 +272,7 @@ impl Driver<'_> {
             return Attempt::Answered(outcome);
         }
         across.end(tx);
-        across.decided.notify_one();
+        across.note_decided(tx);
         if outcome.is_ok() {
             count(&self.partition.state.common.stats.across_decided);
         }

@@ -9,16 +9,16 @@ use cairn_types::PartitionId;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{FinishTxRequest, TxDone, TxFinish};
+use cairn_wire::meta::{FinishTxRequest, TxDecided, TxDone, TxFinish};
 use tokio::task::JoinSet;
 
 use super::serve::MANY;
 use super::{CALL, Peers, drive};
 use crate::partition::Partition;
 
-/// Records that are looked at together. No more come about than operations are under way.
+/// Records that are known at a time. No more come about than operations are under way.
 const RECORDS_MAX: usize = 2 * super::UNDER_WAY_MAX;
-/// What was decided is looked for at least so often: a new leader finds what the one before left.
+/// All records are looked at so often: a new leader finds what the one before left.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A participant has been told, or not.
@@ -27,8 +27,12 @@ type Told = (PartitionId, Vec<TxId>, Result<Empty, WireError>);
 #[derive(Default)]
 struct Finisher {
     term: u64,
-    /// Who has done his part, of records that are still there.
-    finished: BTreeMap<TxId, BTreeSet<PartitionId>>,
+    /// Who has not done his part, of records that are known.
+    open: BTreeMap<TxId, BTreeSet<PartitionId>>,
+    /// What each is to be told.
+    to_tell: BTreeMap<PartitionId, BTreeSet<TxId>>,
+    /// Records of which all have done their part.
+    done: BTreeSet<TxId>,
     /// Who is being told.
     busy: BTreeSet<PartitionId>,
     calls: JoinSet<Told>,
@@ -37,10 +41,13 @@ struct Finisher {
 pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
     let across = &partition.state.across;
     let mut finisher = Finisher::default();
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
+        let mut all = false;
         tokio::select! {
             () = across.decided.notified() => {}
-            () = tokio::time::sleep(LOOK) => {}
+            _ = look.tick() => all = true,
             Some(told) = finisher.calls.join_next() => {
                 if let Ok(told) = told {
                     finisher.note(told);
@@ -50,58 +57,97 @@ pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
         let Some(term) = partition.state.leading_term() else { continue };
         if finisher.term != term {
             finisher = Finisher { term, ..Finisher::default() };
+            all = true;
         }
+        let decided = std::mem::take(&mut *across.decisions.lock());
+        let found: Vec<_> = {
+            let namespace = partition.state.namespace.read();
+            let of = |tx: TxId| Some((tx, namespace.tx_decision(tx)?));
+            if all { namespace.tx_decisions(RECORDS_MAX) } else { decided.into_iter().filter_map(of).collect() }
+        };
+        finisher.learn(&found);
         finisher.go_on(partition, peers).await;
     }
 }
 
 impl Finisher {
+    /// Takes records over that it does not know.
+    fn learn(&mut self, records: &[(TxId, TxDecided)]) {
+        for (tx, record) in records {
+            if self.open.contains_key(tx) || self.done.contains(tx) || self.open.len() >= RECORDS_MAX {
+                continue;
+            }
+            let participants: BTreeSet<PartitionId> =
+                record.effects.iter().map(|effects| PartitionId(effects.partition)).collect();
+            for participant in &participants {
+                self.to_tell.entry(*participant).or_default().insert(*tx);
+            }
+            if participants.is_empty() {
+                self.done.insert(*tx);
+            } else {
+                self.open.insert(*tx, participants);
+            }
+        }
+    }
+
     fn note(&mut self, (participant, txs, outcome): Told) {
         self.busy.remove(&participant);
-        match outcome {
-            Ok(_) => txs.into_iter().for_each(|tx| {
-                self.finished.entry(tx).or_default().insert(participant);
-            }),
-            // It is told again when the next look comes.
-            Err(error) => tracing::debug!(%participant, %error, "what was decided was not told; will be repeated"),
+        if let Err(error) = outcome {
+            tracing::debug!(%participant, %error, "what was decided was not told; will be repeated");
+            return self.to_tell.entry(participant).or_default().extend(txs);
+        }
+        for tx in txs {
+            let Some(left) = self.open.get_mut(&tx) else { continue };
+            left.remove(&participant);
+            if left.is_empty() {
+                self.open.remove(&tx);
+                self.done.insert(tx);
+            }
         }
     }
 
     /// Tells everybody who was not told, and forgets what all have done.
     async fn go_on(&mut self, partition: &Arc<Partition>, peers: &Arc<Peers>) {
-        let records = partition.state.namespace.read().tx_decisions(RECORDS_MAX);
-        let mut done = Vec::new();
-        let mut to_tell: BTreeMap<PartitionId, Vec<TxFinish>> = BTreeMap::new();
-        for (tx, record) in &records {
-            let finished = self.finished.get(tx);
-            let mut all = true;
-            for effects in &record.effects {
-                let participant = PartitionId(effects.partition);
-                if finished.is_some_and(|finished| finished.contains(&participant)) {
-                    continue;
-                }
-                all = false;
-                let finishes = to_tell.entry(participant).or_default();
-                if finishes.len() < MANY && !self.busy.contains(&participant) {
-                    let (lock, effects) = (effects.lock, Some(effects.clone()));
-                    finishes.push(TxFinish { tx: Some(tx.wire()), effects, lock });
+        let free = |participant: &PartitionId| !self.busy.contains(participant);
+        let participants: Vec<PartitionId> = self.to_tell.keys().copied().filter(free).collect();
+        for participant in participants {
+            let finishes = self.next_of(participant, |tx| partition.state.namespace.read().tx_decision(tx));
+            if !finishes.is_empty() {
+                self.tell(partition, peers, participant, finishes);
+            }
+        }
+        if !self.done.is_empty() {
+            let request = TxDone { txs: self.done.iter().map(|tx| tx.wire()).collect() };
+            match partition.propose_own(Opcode::TxDone, &request).await {
+                Ok(()) => self.done.clear(),
+                Err(error) => {
+                    tracing::debug!(partition = %partition.state.id, %error, "records could not be dropped; will be repeated");
                 }
             }
-            if all {
-                done.push(*tx);
+        }
+    }
+
+    /// What a participant is told next.
+    fn next_of(&mut self, participant: PartitionId, record: impl Fn(TxId) -> Option<TxDecided>) -> Vec<TxFinish> {
+        let Some(waiting) = self.to_tell.get_mut(&participant) else { return Vec::new() };
+        let mut finishes = Vec::new();
+        while finishes.len() < MANY
+            && let Some(tx) = waiting.pop_first()
+        {
+            let effects = record(tx)
+                .and_then(|record| record.effects.into_iter().find(|effects| effects.partition == participant.get()));
+            match effects {
+                Some(effects) => {
+                    finishes.push(TxFinish { tx: Some(tx.wire()), lock: effects.lock, effects: Some(effects) });
+                }
+                // The record went: somebody else has finished it.
+                None => drop(self.open.remove(&tx)),
             }
         }
-        let kept: BTreeSet<TxId> = records.iter().map(|(tx, _)| *tx).collect();
-        self.finished.retain(|tx, _| kept.contains(tx));
-        for (participant, finishes) in to_tell.into_iter().filter(|(_, finishes)| !finishes.is_empty()) {
-            self.tell(partition, peers, participant, finishes);
+        if waiting.is_empty() {
+            self.to_tell.remove(&participant);
         }
-        if !done.is_empty() {
-            let request = TxDone { txs: done.iter().map(|tx| tx.wire()).collect() };
-            if let Err(error) = partition.propose_own(Opcode::TxDone, &request).await {
-                tracing::debug!(partition = %partition.state.id, %error, "records could not be dropped; will be repeated");
-            }
-        }
+        finishes
     }
 
     fn tell(
@@ -123,5 +169,54 @@ impl Finisher {
             }
             (participant, txs, outcome)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_wire::meta::TxEffects;
+
+    fn tx(number: u64) -> TxId {
+        TxId { partition: 1, term: 1, number }
+    }
+
+    fn record(participants: &[u32]) -> TxDecided {
+        let effects = participants.iter().map(|partition| TxEffects { partition: *partition, ..TxEffects::default() });
+        TxDecided { effects: effects.collect() }
+    }
+
+    /// A record would go before all have done their part, be told for ever, or each decision look at all that a participant which is
+    /// away has not heard.
+    #[test]
+    fn each_participant_is_told_until_it_has_answered() {
+        let records: BTreeMap<TxId, TxDecided> = (0..600).map(|number| (tx(number), record(&[2, 3]))).collect();
+        let looked_up = std::cell::Cell::new(0);
+        let look_up = |tx: TxId| {
+            looked_up.set(looked_up.get() + 1);
+            records.get(&tx).cloned()
+        };
+        let mut finisher = Finisher::default();
+        finisher.learn(&records.clone().into_iter().collect::<Vec<_>>());
+        let told =
+            |finishes: &[TxFinish]| finishes.iter().filter_map(|f| f.tx).map(TxId::from_wire).collect::<Vec<_>>();
+        let first = told(&finisher.next_of(PartitionId(2), look_up));
+        assert_eq!((first.len(), looked_up.get()), (MANY, MANY), "as much as it is told");
+        finisher.note((
+            PartitionId(2),
+            first.clone(),
+            Err(WireError::new(cairn_types::ErrorCode::Unavailable, "away")),
+        ));
+        assert_eq!(told(&finisher.next_of(PartitionId(2), look_up)), first, "it is told again");
+        finisher.note((PartitionId(2), first.clone(), Ok(Empty {})));
+        assert!(finisher.done.is_empty(), "the other one has not heard of it");
+        let second = told(&finisher.next_of(PartitionId(3), look_up));
+        finisher.note((PartitionId(3), second.clone(), Ok(Empty {})));
+        assert_eq!(finisher.done.iter().copied().collect::<Vec<_>>(), first);
+        // They are known, and looked at no more.
+        finisher.learn(&records.into_iter().collect::<Vec<_>>());
+        assert_eq!((finisher.open.len(), finisher.to_tell[&PartitionId(3)].len()), (600 - MANY, 600 - MANY));
+        assert!(finisher.next_of(PartitionId(3), |_| None).is_empty());
+        assert!(finisher.open.is_empty() && !finisher.to_tell.contains_key(&PartitionId(3)), "the records went");
     }
 }

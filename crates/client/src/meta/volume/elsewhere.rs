@@ -49,6 +49,22 @@ impl Volume {
 
     /// Attributes of inodes, in their order; those that are gone are left out.
     pub async fn getattr_many(&self, inodes: &[u64]) -> Result<Vec<Attributes>> {
+        let (mut found, locked) = self.getattr_unlocked(inodes).await?;
+        let asked: Vec<_> = locked.into_iter().map(|inode| self.getattr(inode)).collect();
+        let mut answers = stream::iter(asked).buffer_unordered(AT_ONCE);
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(one) => drop(found.insert(one.inode, one)),
+                Err(error) if error.code() == Some(ErrorCode::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(inodes.iter().filter_map(|inode| found.get(inode).copied()).collect())
+    }
+
+    /// The same of those that no operation across partitions has locked, and those that one has.
+    async fn getattr_unlocked(&self, inodes: &[u64]) -> Result<(BTreeMap<u64, Attributes>, Vec<u64>)> {
+        let mut locked = Vec::new();
         let mut found: BTreeMap<u64, Attributes> = BTreeMap::new();
         let mut open = inodes.to_vec();
         for round in 1.. {
@@ -62,7 +78,10 @@ impl Volume {
             let mut answers = stream::iter(asked).buffer_unordered(AT_ONCE);
             while let Some((partition, part, answer)) = answers.next().await {
                 match answer {
-                    Ok(answer) => found.extend(answer.attributes.into_iter().map(|one| (one.inode, one))),
+                    Ok(answer) => {
+                        found.extend(answer.attributes.into_iter().map(|one| (one.inode, one)));
+                        locked.extend(answer.locked);
+                    }
                     Err(error) => {
                         let is_elsewhere = error.code() == Some(ErrorCode::UnknownPartition)
                             && self.caller.is_elsewhere(To { partition, by: &part }).await;
@@ -77,11 +96,12 @@ impl Volume {
                 break;
             }
         }
-        Ok(inodes.iter().filter_map(|inode| found.get(inode).copied()).collect())
+        Ok((found, locked))
     }
 
     async fn getattr_part(&self, partition: u32, part: Vec<u64>) -> (u32, Vec<u64>, Result<GetattrManyResponse>) {
-        let request = GetattrManyRequest { header: Some(self.caller.read_header(partition)), inodes: part.clone() };
+        let header = Some(self.caller.read_header(partition));
+        let request = GetattrManyRequest { header, inodes: part.clone(), apart: true };
         let what = format!("{} inodes of partition p{partition}", part.len());
         let answer = self.caller.read_at(&what, To { partition, by: &part }, Opcode::GetattrMany, request).await;
         (partition, part, answer)
@@ -113,17 +133,28 @@ impl Volume {
         self.look_up_gone(directory, page, &gone).await
     }
 
-    async fn getattr_in_a_moment(&self, part: Vec<u64>) -> (Vec<u64>, Option<Vec<Attributes>>) {
-        let answer = tokio::time::timeout(MOMENT, self.getattr_many(&part)).await;
-        let answer = match answer {
-            Ok(Ok(answer)) => Some(answer),
+    /// Without those of which nothing can be said in time.
+    async fn getattr_in_a_moment(&self, mut part: Vec<u64>) -> (Vec<u64>, Option<Vec<Attributes>>) {
+        let until = tokio::time::Instant::now() + MOMENT;
+        let (mut found, locked) = match tokio::time::timeout_at(until, self.getattr_unlocked(&part)).await {
+            Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "entries are listed without their attributes");
-                None
+                return (part, None);
             }
-            Err(_) => None,
+            Err(_) => return (part, None),
         };
-        (part, answer)
+        let of_locked = |inode| async move { (inode, tokio::time::timeout_at(until, self.getattr(inode)).await) };
+        let asked: Vec<_> = locked.into_iter().map(of_locked).collect();
+        let answers: Vec<_> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+        for (inode, answer) in answers {
+            match answer {
+                Ok(Ok(one)) => drop(found.insert(inode, one)),
+                Ok(Err(error)) if error.code() == Some(ErrorCode::Stale) => {}
+                Ok(Err(_)) | Err(_) => part.retain(|asked| *asked != inode),
+            }
+        }
+        (part, Some(found.into_values().collect()))
     }
 
     /// Whether the caller may see what is behind the names of a directory, of which the page tells if it has any entry of the
