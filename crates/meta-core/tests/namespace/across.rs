@@ -57,6 +57,9 @@ fn partitions_and_model_agree() {
         "done late",
         "lock taken anew",
         "repeat",
+        "checked at once",
+        "checked again",
+        "checked in the end",
     ] {
         assert!(outcomes.get(what).is_some_and(|count| *count > 10), "{what} is rare: {outcomes:?}");
     }

@@ -1,4 +1,5 @@
 //! Three partitions, their leaders, clients, and a network between the leaders.
+mod check;
 mod compare;
 mod reclaim;
 
@@ -73,6 +74,7 @@ pub struct World {
     /// Behind the clients: what each leader does by itself.
     clients: Vec<Option<Under>>,
     removed: Removed,
+    checks: check::Checks,
     last: BTreeMap<(usize, u32), (Request, Operation, u32)>,
     sequences: BTreeMap<(usize, u32), u64>,
     packets: Vec<Packet>,
@@ -99,6 +101,7 @@ impl World {
             parts: (1..=PARTITIONS).map(part).collect(),
             clients: vec![None; CLIENTS + PARTITIONS as usize],
             removed: Removed::default(),
+            checks: check::Checks::new(seed),
             last: BTreeMap::new(),
             sequences: BTreeMap::new(),
             packets: Vec::new(),
@@ -129,6 +132,7 @@ impl World {
     }
 
     pub fn step(&mut self) {
+        self.check_a_little();
         match self.rng.below(100) {
             0..30 => {
                 let client = self.rng.below(self.clients.len() as u64) as usize;

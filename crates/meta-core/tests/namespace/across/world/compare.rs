@@ -193,6 +193,7 @@ impl World {
 
     /// All partitions together are the model.
     pub fn compare(&mut self) {
+        self.check_all();
         self.forget_removed();
         assert_eq!(set_aside(&self.model), BTreeSet::new(), "everything was taken apart");
         let mut inodes = 0;
