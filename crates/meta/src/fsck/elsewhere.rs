@@ -327,13 +327,19 @@ impl Checker {
         self.mend_items(items).await?;
         for (owner, strays) in strays {
             for part in strays.chunks(STRAYS) {
-                let inodes = part.iter().map(|stray| stray.inode);
-                if owner == state.id {
-                    remove_strays(&self.partition, part).await?;
-                } else {
-                    self.ask(owner, CheckPartRequest { strays: part.to_vec(), ..CheckPartRequest::default() }).await?;
+                let outcome = match owner == state.id {
+                    true => remove_strays(&self.partition, part).await,
+                    false => {
+                        let request = CheckPartRequest { strays: part.to_vec(), ..CheckPartRequest::default() };
+                        self.ask(owner, request).await.map(|_| ())
+                    }
+                };
+                match outcome {
+                    Ok(()) => done.extend(part.iter().map(|stray| stray.inode)),
+                    Err(error) => {
+                        tracing::warn!(partition = %state.id, %owner, %error, "names of what is not there stay; repair again");
+                    }
                 }
-                done.extend(inodes);
             }
         }
         Ok(done)

@@ -336,3 +336,28 @@ fn a_walk_through_what_is_locked_waits_and_a_listing_does_not() {
     let listed = ReaddirResponse::decode(listed.as_slice()).expect("a listing");
     assert_eq!(listed.entries.iter().map(|e| (e.inode, e.attributes.is_some())).collect::<Vec<_>>(), [(inner, false)]);
 }
+
+/// Of a hundred directories one that is being moved would keep the attributes of all others back; or be taken for gone.
+#[test]
+fn what_is_locked_is_told_apart() {
+    let mut part = Part::new(1);
+    let made = |part: &mut Part, sequence, name: &str| {
+        let header = part.header(7, sequence);
+        let request = MkdirRequest { header, parent: 1, name: name.into(), mode: 0o755, ..MkdirRequest::default() };
+        let answer: AttributesResponse = part.apply(Opcode::Mkdir, &request).expect("made");
+        answer.attributes.expect("attributes").inode
+    };
+    let (one, two) = (made(&mut part, 1, "one"), made(&mut part, 2, "two"));
+    let tx = TxId { partition: 2, ..tx(1) };
+    part.apply::<TxPrepared>(Opcode::TxPrepare, &prepare(tx, &[two])).expect("locked");
+    let ask = |apart| {
+        let request = GetattrManyRequest { header: part.header(9, 0), inodes: vec![one, two, 99], apart };
+        let mut out = Vec::new();
+        let answer = part.0.read(Opcode::GetattrMany, &request.encode_to_vec(), &mut out);
+        answer.map(|()| GetattrManyResponse::decode(out.as_slice()).expect("an answer"))
+    };
+    let refused = ask(false).expect_err("a client of before waits");
+    assert!(Namespace::is_locked_across(&refused), "{refused}");
+    let told = ask(true).expect("told");
+    assert_eq!((told.attributes.len(), told.attributes[0].inode, told.locked), (1, one, vec![two]));
+}
