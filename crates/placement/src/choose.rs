@@ -83,8 +83,8 @@ pub enum NoSuccessor {
 /// Chooses disks for any number of groups; each choice counts in the next.
 #[derive(Clone, Debug)]
 pub struct Chooser {
-    disks: Vec<DiskCandidate>,
-    seed: u64,
+    pub(crate) disks: Vec<DiskCandidate>,
+    pub(crate) seed: u64,
     racks: usize,
     hosts: usize,
 }
@@ -229,7 +229,7 @@ impl Chooser {
         }
     }
 
-    fn take(&mut self, chosen: &[usize]) -> Vec<DiskId> {
+    pub(crate) fn take(&mut self, chosen: &[usize]) -> Vec<DiskId> {
         for i in chosen {
             self.disks[*i].open_pgs += 1;
             self.disks[*i].room -= 1;
@@ -237,7 +237,7 @@ impl Chooser {
         chosen.iter().map(|i| self.disks[*i].disk).collect()
     }
 
-    fn compare(&self, x: &DiskCandidate, y: &DiskCandidate) -> Ordering {
+    pub(crate) fn compare(&self, x: &DiskCandidate, y: &DiskCandidate) -> Ordering {
         compare_ratio(x.open_pgs, x.free_bytes, y.open_pgs, y.free_bytes).then_with(|| self.tie(x).cmp(&self.tie(y)))
     }
 
@@ -253,7 +253,7 @@ impl Chooser {
 }
 
 /// Compares (count + 1) / free without division.
-fn compare_ratio(count_a: u32, free_a: u64, count_b: u32, free_b: u64) -> Ordering {
+pub(crate) fn compare_ratio(count_a: u32, free_a: u64, count_b: u32, free_b: u64) -> Ordering {
     let a = (u128::from(count_a) + 1) * u128::from(free_b);
     let b = (u128::from(count_b) + 1) * u128::from(free_a);
     a.cmp(&b)
@@ -287,7 +287,7 @@ impl Spread {
 }
 
 /// A bijective scramble of 64 bits (the finalizer of SplitMix64).
-fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

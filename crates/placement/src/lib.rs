@@ -7,6 +7,7 @@
 //! Not here: the state that the numbers come from (manager-core), epochs and member states.
 pub mod choose;
 pub mod domain;
+pub mod ear;
 pub mod nearness;
 pub mod pick;
 
