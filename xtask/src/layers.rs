@@ -61,6 +61,7 @@ const CRATES: &[(&str, Place)] = &[
     ("sim", TestsOnly),
     ("dst", TestsOnly),
     ("proof", TestsOnly),
+    ("ear", TestsOnly),
     ("chaos", TestsOnly),
     ("fuzz", TestsOnly),
     ("xtask", TestsOnly),
