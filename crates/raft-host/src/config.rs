@@ -45,9 +45,12 @@ pub struct HostConfig {
     pub log_memory_max: u64,
     /// Segments of the log beyond which the group that holds the oldest one makes a checkpoint.
     pub segments_max: u64,
-    /// A leader whose group is idle puts an empty entry into the log after so long, again and again: a member writes no
-    /// second checkpoint of the same entry, so without one its log could not be given up further.
+    /// A leader whose group is idle puts an empty entry into the log after so long, again and again, while a member is of a build
+    /// that does not ask for one: a member writes no second checkpoint of the same entry, so without one its log could not be given
+    /// up further.
     pub idle_entry: Duration,
+    /// A group for which there is nothing to do for so long sleeps; zero: never.
+    pub sleep_after: Duration,
     /// Bytes of a segment of the log; raised to what the longest proposals need.
     pub segment_bytes: u64,
     /// Bytes of one part of a checkpoint that goes to another node.
@@ -59,7 +62,9 @@ pub struct HostConfig {
     pub witness_wait: Duration,
     /// What the node remembers of members; `None`: the host opens it in its directory.
     pub marks: Option<Arc<MarkBook>>,
-    /// A panic in a group's thread ends the process: its state machine may hold half a change, which must neither be
+    /// Threads that handle the groups; 0: one a core.
+    pub workers: usize,
+    /// A panic of a group ends the process: its state machine may hold half a change, which must neither be
     /// read nor written into a checkpoint. `false`: only the member stops (for tests).
     pub abort_on_panic: bool,
 }
@@ -86,11 +91,13 @@ impl HostConfig {
             log_memory_max: 512 << 20,
             segments_max: 8,
             idle_entry: Duration::from_secs(60),
+            sleep_after: Duration::from_secs(3),
             segment_bytes: 64 << 20,
             fetch_part_bytes: 1 << 20,
             feature_level: cairn_types::FEATURE_LEVEL,
             witness_wait: Duration::ZERO,
             marks: None,
+            workers: 0,
             abort_on_panic: true,
         }
     }
@@ -101,6 +108,10 @@ impl HostConfig {
         self.segment_bytes.max(4 * entry).next_multiple_of(4096)
     }
 
+    fn ticks(&self, time: Duration) -> u32 {
+        time.as_nanos().div_ceil(self.tick.as_nanos().max(1)).try_into().unwrap_or(u32::MAX)
+    }
+
     pub(crate) fn core(&self, group: GroupId, seed: u64) -> CoreConfig {
         CoreConfig {
             tick: self.tick,
@@ -109,12 +120,8 @@ impl HostConfig {
             lease_margin: self.lease_margin,
             feature_level: self.feature_level,
             seed,
-            witness_ticks: self
-                .witness_wait
-                .as_nanos()
-                .div_ceil(self.tick.as_nanos().max(1))
-                .try_into()
-                .unwrap_or(u32::MAX),
+            sleep_ticks: self.ticks(self.sleep_after),
+            witness_ticks: self.ticks(self.witness_wait),
             ..CoreConfig::new(self.node, group)
         }
     }

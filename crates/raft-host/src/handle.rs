@@ -12,6 +12,9 @@ use crate::error::HostError;
 use crate::mailbox::{Event, Mailbox};
 use crate::status::{GroupStatus, Shared};
 
+/// A state that is older, of a member that sleeps, is worth asking its leader.
+const YOUNG: Duration = Duration::from_secs(1);
+
 /// A cheap, shareable handle to a group's member on this node.
 pub struct GroupHandle<C> {
     group: GroupId,
@@ -49,9 +52,24 @@ impl<C: Send + 'static> GroupHandle<C> {
     }
 
     /// Whether reads may be answered from this member's state now: it leads, no other leader can exist at this
-    /// moment, and all that was ever acknowledged is applied. Ask first, then read. Lock-free.
+    /// moment, and all that was ever acknowledged is applied. Ask first, then read. Lock-free. A leader that sleeps is
+    /// woken: it may be asked again after a moment.
     pub fn read_permit(&self) -> Result<(), NotLeader> {
-        self.shared.permit(|| self.clock.now())
+        let permit = self.shared.permit(|| self.clock.now());
+        match &permit {
+            Ok(()) => self.shared.use_it(),
+            Err(_) if self.leads() => self.wake(),
+            Err(_) => {}
+        }
+        permit
+    }
+
+    /// A member that sleeps has no lease and hears nothing: it has them again after a round of heartbeats.
+    fn wake(&self) {
+        if self.shared.is_to_wake() {
+            // A closed group sleeps for good.
+            self.mailbox.post(Event::Wake);
+        }
     }
 
     /// Whether this member leads and has applied the first entry of its term.
@@ -74,7 +92,12 @@ impl<C: Send + 'static> GroupHandle<C> {
     /// start, from the logged time of the last applied entry, on the calendar. `None`: there is no state yet. Ask
     /// first, then read.
     pub fn age(&self) -> Option<Duration> {
-        self.shared.age(self.clock.now(), self.clock.wall())
+        self.shared.use_it();
+        let age = self.shared.age(self.clock.now(), self.clock.wall());
+        if age.is_none_or(|age| age > YOUNG) {
+            self.wake();
+        }
+        age
     }
 
     /// State and counters.

@@ -1,9 +1,8 @@
 //! [`RaftHost`]: all Raft groups of a node over one log, and what they share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,16 +18,19 @@ use crate::book::MarkBook;
 use crate::clocks::Clocks;
 use crate::config::HostConfig;
 use crate::error::HostError;
+use crate::group::{Group, Port};
 use crate::handle::GroupHandle;
 use crate::jobs::Checkpointer;
-use crate::mailbox::{Answer, Bounds, Event, Mailbox, MembersAnswer, TakeAnswer};
+use crate::mailbox::{Answer, Bounds, Mailbox, MembersAnswer};
 use crate::members::MembersAsk;
 use crate::owner::{Generations, Owner, Parts};
+use crate::pool::Pool;
 use crate::recovery::{Beginning, recover};
 use crate::scribe::Scribe;
 use crate::state_machine::StateMachine;
 use crate::status::{GroupStatus, Shared};
 use crate::transport::RaftTransport;
+use crate::watch::{self, Watch};
 
 /// Directory of the log, on the node's disk.
 pub const LOG_DIR: &str = "log";
@@ -39,81 +41,8 @@ const OUTGOING_MAX: usize = 8;
 /// After this they are closed when nobody reads on.
 const OUTGOING_IDLE: Duration = Duration::from_secs(60);
 
-/// A group, whatever its state machine.
-pub(crate) trait Port: Send + Sync {
-    fn deliver(&self, messages: Vec<RaftMessage>);
-    fn close(&self);
-    fn status(&self) -> GroupStatus;
-    /// False: the group is closed.
-    fn ask_members(&self, ask: MembersAsk, answer: MembersAnswer) -> bool;
-    /// False: the group is closed.
-    fn take(&self, any_member: bool, answer: TakeAnswer) -> bool;
-    /// False: the group is closed.
-    fn accept_loss(&self, answer: Answer) -> bool;
-}
-
-struct GroupPort<C> {
-    mailbox: Arc<Mailbox<C>>,
-    shared: Arc<Shared>,
-}
-
-impl<C: Send + 'static> Port for GroupPort<C> {
-    fn deliver(&self, messages: Vec<RaftMessage>) {
-        let dropped = self.mailbox.deliver(messages);
-        self.shared.messages_dropped.fetch_add(dropped as u64, Ordering::Relaxed);
-    }
-
-    fn close(&self) {
-        self.mailbox.close();
-    }
-
-    fn status(&self) -> GroupStatus {
-        self.shared.status()
-    }
-
-    fn ask_members(&self, ask: MembersAsk, answer: MembersAnswer) -> bool {
-        self.mailbox.post(Event::Members(ask, answer))
-    }
-
-    fn take(&self, any_member: bool, answer: TakeAnswer) -> bool {
-        self.mailbox.post(Event::Take(any_member, answer))
-    }
-
-    fn accept_loss(&self, answer: Answer) -> bool {
-        self.mailbox.post(Event::AcceptLoss(answer))
-    }
-}
-
-/// Runs when a group's thread ends, also by a panic in its state machine: then nobody may read from it any more, and
-/// nobody wait for it; and the process ends, if that is configured.
-struct EndGuard<C> {
-    group: GroupId,
-    abort: bool,
-    mailbox: Arc<Mailbox<C>>,
-    shared: Arc<Shared>,
-}
-
-impl<C> Drop for EndGuard<C> {
-    fn drop(&mut self) {
-        self.shared.set_lease(None);
-        self.shared.set_leader(None, false);
-        if std::thread::panicking() {
-            tracing::error!(group = %self.group, "the group's thread panicked; the member has stopped");
-            self.shared.fail("the group's thread panicked".into());
-            if self.abort {
-                tracing::error!(group = %self.group, "the process ends, so that nothing of a half-changed state is used; \
-                    it recovers from its log when it is started again");
-                std::process::abort();
-            }
-        }
-        self.mailbox.abandon();
-    }
-}
-
-pub(crate) struct OpenGroup {
-    pub(crate) port: Arc<dyn Port>,
-    thread: JoinHandle<()>,
-}
+/// The groups that are open.
+pub(crate) type Groups = Arc<Mutex<BTreeMap<GroupId, Arc<dyn Port>>>>;
 
 struct Lent {
     file: Arc<Outgoing>,
@@ -133,7 +62,11 @@ pub struct RaftHost {
     cluster: Arc<OnceLock<ClusterId>>,
     recovered: Mutex<BTreeMap<GroupId, RecoveredGroup>>,
     book: Arc<MarkBook>,
-    groups: Arc<Mutex<BTreeMap<GroupId, OpenGroup>>>,
+    groups: Groups,
+    /// Numbers given to groups.
+    opened_ever: AtomicU64,
+    pool: Pool,
+    watch: Arc<Watch>,
     /// Groups opened in this process (or being opened): what the log had of them at the start is out of date, so they
     /// are not opened twice.
     opened: Mutex<BTreeSet<GroupId>>,
@@ -162,7 +95,21 @@ impl RaftHost {
             Some(book) => book.clone(),
             None => Arc::new(MarkBook::open(disk.clone(), clock.clone(), config.log)?),
         };
-        let groups = Arc::default();
+        let groups = Groups::default();
+        let pool = Pool::start(config.workers, clock.clone(), transport.clone())?;
+        let wal = Arc::new(wal);
+        let watch = Watch::new(
+            &config,
+            watch::Parts {
+                life: rng.u64() | 1,
+                clock: clock.clone(),
+                transport: transport.clone(),
+                clocks: clocks.clone(),
+                wal: wal.clone(),
+                groups: Arc::clone(&groups),
+                waker: pool.waker(),
+            },
+        );
         let scribe = Scribe::start(book.clone(), Arc::clone(&groups))?;
         let store = CheckpointStore::new(disk, CHECKPOINT_DIR, config.cluster).keeping(config.checkpoint_generations);
         let store = Arc::new(store);
@@ -176,13 +123,16 @@ impl RaftHost {
             dir,
             clock,
             rng,
-            wal: Arc::new(wal),
+            wal,
             store,
             transport,
             cluster,
             recovered: Mutex::new(recovered),
             book,
             groups,
+            opened_ever: AtomicU64::new(0),
+            pool,
+            watch,
             scribe: Mutex::new(Some(scribe)),
             opened: Mutex::default(),
             checkpointer: Mutex::new(checkpointer),
@@ -288,23 +238,17 @@ impl RaftHost {
             transport: self.transport.clone(),
             clocks: self.clocks.clone(),
             jobs,
+            watch: self.watch.clone(),
             book: self.book.clone(),
             shared: shared.clone(),
         };
         let owner = Owner::new(parts, mailbox.clone(), core, sm, log_clock, kept, fresh && first);
-        let guard =
-            EndGuard { group, abort: self.config.abort_on_panic, mailbox: mailbox.clone(), shared: shared.clone() };
-        let thread = std::thread::Builder::new()
-            .name(format!("cairn-{group}"))
-            .spawn(move || {
-                let _guard = guard;
-                owner.run();
-            })
-            .map_err(|error| stopped(error.to_string()))?;
-        let port = Arc::new(GroupPort { mailbox: mailbox.clone(), shared: shared.clone() });
+        let number = self.opened_ever.fetch_add(1, Ordering::Relaxed);
+        let parts = (mailbox.clone(), shared.clone());
+        let port = Group::begin(group, number, self.config.abort_on_panic, parts, owner, self.pool.waker());
         // Only now: a try that failed can be repeated.
         self.recovered.lock().remove(&group);
-        self.groups.lock().insert(group, OpenGroup { port, thread });
+        self.groups.lock().insert(group, port);
         Ok(GroupHandle::new(group, mailbox, shared, self.clock.clone()))
     }
 
@@ -340,6 +284,9 @@ impl RaftHost {
     /// Hands over messages of peers, for any groups. Never blocks; what does not fit or is for an unknown group is
     /// dropped.
     pub fn deliver(&self, batch: RaftBatch) {
+        if let Some(beat) = &batch.beat {
+            self.watch.heard(beat);
+        }
         let mut by_group: BTreeMap<u32, Vec<RaftMessage>> = BTreeMap::new();
         for message in batch.messages {
             by_group.entry(message.group).or_default().push(message);
@@ -347,13 +294,13 @@ impl RaftHost {
         let groups = self.groups.lock();
         for (group, messages) in by_group {
             if let Some(open) = groups.get(&GroupId(group)) {
-                open.port.deliver(messages);
+                open.deliver(messages);
             }
         }
     }
 
     pub(crate) fn port(&self, group: GroupId) -> Option<Arc<dyn Port>> {
-        self.groups.lock().get(&group).map(|open| open.port.clone())
+        self.groups.lock().get(&group).cloned()
     }
 
     /// Asks a group's member on this node for the members, and to change them; `then` runs on the group's thread.
@@ -397,7 +344,7 @@ impl RaftHost {
 
     /// State and counters of a group.
     pub fn status(&self, group: GroupId) -> Option<GroupStatus> {
-        self.groups.lock().get(&group).map(|open| open.port.status())
+        self.groups.lock().get(&group).map(|port| port.status())
     }
 
     /// Why the log stands still, or the member of the manager's group takes no part, for people. What concerns another group
@@ -410,12 +357,22 @@ impl RaftHost {
         full.or_else(|| self.status(GroupId::MANAGER)?.trouble(GroupId::MANAGER, self.config.node))
     }
 
+    /// Threads that handle groups, and how long they were at work, all together.
+    pub fn workers(&self) -> (usize, Duration) {
+        (self.pool.workers(), self.pool.busy())
+    }
+
+    /// Groups that sleep, or are about to.
+    pub fn asleep(&self) -> usize {
+        self.watch.count()
+    }
+
     /// Counters of the log.
     pub fn wal_stats(&self) -> &WalStats {
         self.wal.stats()
     }
 
-    /// Ends a group's thread and forgets the group durably: this node has left it. It may join again later.
+    /// Ends a group and forgets it durably: this node has left it. It may join again later.
     pub fn remove_group(&self, group: GroupId) -> Result<(), StoreError> {
         self.close_group(group);
         self.wal.append(vec![Record::Tombstone { group }])?;
@@ -426,29 +383,23 @@ impl RaftHost {
         Ok(())
     }
 
-    /// Ends a group's thread; its files stay. It can be opened again after a restart of the process only.
+    /// Ends a group; its files stay. It can be opened again after a restart of the process only.
     pub fn close_group(&self, group: GroupId) {
         let closed = self.groups.lock().remove(&group);
         if let Some(open) = closed {
-            open.port.close();
-            join(open.thread);
+            open.close();
+            open.wait();
         }
     }
 
     /// Ends all threads. What was acknowledged is durable; nothing else is waited for.
     pub fn shutdown(&self) {
         let groups = std::mem::take(&mut *self.groups.lock());
-        groups.values().for_each(|open| open.port.close());
-        groups.into_values().for_each(|open| join(open.thread));
+        groups.values().for_each(|open| open.close());
+        groups.into_values().for_each(|open| open.wait());
+        self.pool.stop();
         drop(self.scribe.lock().take());
         self.checkpointer.lock().stop();
-    }
-}
-
-fn join(thread: JoinHandle<()>) {
-    // A state machine may drop its host on its own thread.
-    if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-        tracing::error!("a group's thread panicked");
     }
 }
 

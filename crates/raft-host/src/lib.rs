@@ -1,4 +1,4 @@
-//! Hosts Raft groups: owner threads around the sans-I/O cores, the shared log, checkpoints, timers, transport.
+//! Hosts Raft groups: the threads around the sans-I/O cores, the shared log, checkpoints, timers, transport.
 //!
 //! A role implements [`StateMachine`], opens its groups with [`RaftHost::open_group`] and talks to them through
 //! [`GroupHandle`]s. Not here: Raft itself (cairn-raft), file formats (cairn-format), what the items mean (the roles).
@@ -7,12 +7,15 @@ mod clocks;
 pub mod config;
 mod era;
 pub mod error;
+mod group;
 pub mod handle;
 pub mod host;
 mod jobs;
 mod mailbox;
 pub mod members;
+mod outbox;
 mod owner;
+mod pool;
 mod recovery;
 pub mod rpc_transport;
 mod scribe;
@@ -20,6 +23,7 @@ pub mod state_machine;
 pub mod status;
 mod take;
 pub mod transport;
+mod watch;
 
 pub use book::{GroupMarks, MarkBook};
 pub use cairn_raft::{Mark, MemberChange, Members, NotLeader, Shut};
@@ -35,4 +39,4 @@ pub use status::GroupStatus;
 pub use transport::{FetchError, RaftTransport};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

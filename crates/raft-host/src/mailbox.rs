@@ -1,5 +1,9 @@
-//! [`Mailbox`]: the one queue in front of a group's thread, bounded in every part.
+//! [`Mailbox`]: the one queue in front of a group, bounded in every part.
+//!
+//! Invariant: whoever puts something in that the group waits for makes it ready, once: from then on until the group finds
+//! nothing more it is ready, or at work.
 
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,10 +11,11 @@ use cairn_raft::{MemberChange, Position, SnapshotMeta};
 use cairn_store::StoreError;
 use cairn_types::NodeId;
 use cairn_wire::raft::{GroupMembersResponse, RaftMessage, TakeCheckpointResponse};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::HostError;
 use crate::members::MembersAsk;
+use crate::pool::{Task, Waker};
 
 /// Answers a control request.
 pub(crate) type Answer = Box<dyn FnOnce(Result<(), HostError>) + Send>;
@@ -38,6 +43,12 @@ pub(crate) enum Event {
     /// What the leader of this term has forgotten is known from elsewhere.
     Recalled(u64),
     Checkpoint,
+    /// Somebody wants it to be awake.
+    Wake,
+    /// The node of the leader of this term is gone.
+    LeaderLost(u64),
+    /// It holds an old part of the log.
+    Release,
     /// A checkpoint of what is applied now; `true`: also if this member does not lead.
     Take(bool, TakeAnswer),
 }
@@ -48,8 +59,20 @@ pub(crate) struct Inbox<C> {
     pub messages: Vec<RaftMessage>,
     message_bytes: usize,
     pub events: Vec<Event>,
-    sleeping: bool,
+    /// The group is ready, or at work.
+    ready: bool,
+    /// The group rests, and proposals alone do not make it ready.
+    full: bool,
     pub closed: bool,
+}
+
+impl<C> Inbox<C> {
+    /// Gives back memory that was needed once.
+    pub fn shrink(&mut self) {
+        self.proposals = Vec::new();
+        self.messages = Vec::new();
+        self.events = Vec::new();
+    }
 }
 
 impl<C> Default for Inbox<C> {
@@ -60,7 +83,8 @@ impl<C> Default for Inbox<C> {
             messages: Vec::new(),
             message_bytes: 0,
             events: Vec::new(),
-            sleeping: false,
+            ready: false,
+            full: false,
             closed: false,
         }
     }
@@ -78,7 +102,8 @@ pub(crate) struct Bounds {
 pub(crate) struct Mailbox<C> {
     bounds: Bounds,
     inbox: Mutex<Inbox<C>>,
-    wake: Condvar,
+    /// Who empties it; nobody before it is said.
+    task: OnceLock<(Waker, Weak<dyn Task>)>,
 }
 
 fn weight(message: &RaftMessage) -> usize {
@@ -87,15 +112,30 @@ fn weight(message: &RaftMessage) -> usize {
 
 impl<C> Mailbox<C> {
     pub fn new(bounds: Bounds) -> Self {
-        Self { bounds, inbox: Mutex::default(), wake: Condvar::new() }
+        Self { bounds, inbox: Mutex::default(), task: OnceLock::new() }
     }
 
-    fn changed(&self, inbox: parking_lot::MutexGuard<'_, Inbox<C>>) {
-        let sleeping = inbox.sleeping;
-        drop(inbox);
-        if sleeping {
-            self.wake.notify_one();
+    /// Says who empties it; what is in it already makes that one ready, and so does this.
+    pub fn begin(&self, waker: Waker, task: &Arc<dyn Task>) {
+        // There is one.
+        let _ = self.task.set((waker, Arc::downgrade(task)));
+        self.changed(self.inbox.lock());
+    }
+
+    fn changed(&self, mut inbox: MutexGuard<'_, Inbox<C>>) {
+        let Some((waker, task)) = self.task.get() else { return };
+        if std::mem::replace(&mut inbox.ready, true) {
+            return;
         }
+        drop(inbox);
+        if let Some(task) = task.upgrade() {
+            waker.ready(task);
+        }
+    }
+
+    /// A time has come: whether the group rested, and is ready from now on.
+    pub fn due(&self) -> bool {
+        !std::mem::replace(&mut self.inbox.lock().ready, true)
     }
 
     /// Queues a proposal, or gives its context back when the queue is full, the item too long, or the group closed.
@@ -108,8 +148,7 @@ impl<C> Mailbox<C> {
         }
         inbox.proposal_bytes += data.len();
         inbox.proposals.push((data, context));
-        // Later ones find the thread woken already.
-        if inbox.proposals.len() == 1 {
+        if !inbox.full {
             self.changed(inbox);
         }
         Ok(())
@@ -145,8 +184,7 @@ impl<C> Mailbox<C> {
     pub fn close(&self) {
         let mut inbox = self.inbox.lock();
         inbox.closed = true;
-        drop(inbox);
-        self.wake.notify_one();
+        self.changed(inbox);
     }
 
     /// Closes it and drops what waits: nobody will take it.
@@ -159,20 +197,18 @@ impl<C> Mailbox<C> {
         drop(dropped);
     }
 
-    /// Waits until there is something to do (proposals only count when they are wanted) or the time is over, and
-    /// takes all of it. `into` is empty and keeps its memory.
-    pub fn take(&self, into: &mut Inbox<C>, proposals: bool, timeout: Duration) {
+    /// Takes all that waits (proposals only when they are wanted). `false`: there is nothing and, unless something is
+    /// `due`, the group rests from now on. `into` is empty and keeps its memory.
+    pub fn take(&self, into: &mut Inbox<C>, proposals: bool, due: bool) -> bool {
         let mut inbox = self.inbox.lock();
-        let idle = |inbox: &Inbox<C>| {
-            inbox.messages.is_empty()
-                && inbox.events.is_empty()
-                && !inbox.closed
-                && (!proposals || inbox.proposals.is_empty())
-        };
-        if idle(&inbox) && !timeout.is_zero() {
-            inbox.sleeping = true;
-            self.wake.wait_while_for(&mut inbox, |inbox| idle(inbox), timeout);
-            inbox.sleeping = false;
+        let nothing = inbox.messages.is_empty()
+            && inbox.events.is_empty()
+            && !inbox.closed
+            && (!proposals || inbox.proposals.is_empty());
+        if nothing && !due {
+            inbox.ready = false;
+            inbox.full = !proposals;
+            return false;
         }
         std::mem::swap(&mut inbox.messages, &mut into.messages);
         std::mem::swap(&mut inbox.events, &mut into.events);
@@ -182,5 +218,14 @@ impl<C> Mailbox<C> {
             into.proposal_bytes = std::mem::take(&mut inbox.proposal_bytes);
         }
         into.closed = inbox.closed;
+        true
+    }
+
+    /// Gives back memory that was needed once, if nothing waits.
+    pub fn shrink(&self) {
+        let mut inbox = self.inbox.lock();
+        if inbox.messages.is_empty() && inbox.events.is_empty() && inbox.proposals.is_empty() {
+            inbox.shrink();
+        }
     }
 }

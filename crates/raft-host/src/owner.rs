@@ -1,13 +1,14 @@
-//! The thread that owns a group's core and state machine: takes inputs, steps the core, carries out its outputs.
+//! Owns a group's core and state machine: takes inputs, steps the core, carries out its outputs.
 //!
 //! Invariants: the lease is published before the outputs of the same step are carried out; ticks are never made up
-//! for, so that real time between two of them is never shorter than a tick; proposals become one entry at a time, and
-//! none is proposed before all entries of earlier leaders were applied (so logged time never goes back).
+//! for; proposals become one entry at a time, and none is proposed before all entries of earlier leaders were applied (so
+//! logged time never goes back). Not here: the thread that does it ([`crate::pool`]), and when ([`crate::mailbox`]).
 
 mod calendar;
 mod carry;
 mod checkpoints;
 mod gate;
+mod slumber;
 mod still_log;
 
 pub(crate) use checkpoints::Generations;
@@ -17,14 +18,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
 use cairn_env::Clock;
 use cairn_raft::{BatchBuilder, CoreStatus, GroupCore, Input, LogClock, MemberChange, Output, Position, Refused};
 use cairn_store::{CheckpointStore, Wal};
 use cairn_types::{ClusterId, GroupId, NodeId, Time, WallTime, era_of};
-use cairn_wire::raft::{RaftBatch, RaftMessage};
+use cairn_wire::raft::RaftMessage;
 
 use crate::book::MarkBook;
 use crate::clocks::Clocks;
@@ -33,16 +33,24 @@ use crate::era::{Verdict, judge};
 use crate::error::HostError;
 use crate::jobs::CheckpointJob;
 use crate::mailbox::{Event, Inbox, Mailbox};
+use crate::outbox::{self, HEARTBEAT};
+use crate::pool::{self, After};
 use crate::state_machine::{DropReason, Role, StateMachine};
 use crate::status::Shared;
 use crate::transport::RaftTransport;
+use crate::watch::Watch;
 use calendar::Calendar;
+use slumber::Slumbering;
 use still_log::LogWait;
 
-/// Wire code of a heartbeat: the message by which a member of before hears of the present history.
-const HEARTBEAT: u32 = 6;
 /// Ticks during which the first member of a new group tries to lead at once.
 const EAGER_TICKS: u32 = 40;
+/// After so many rounds without a rest others come first.
+const ROUNDS_MAX: usize = 32;
+/// Feature level from which on members ask for an entry when their log waits for one.
+const ASKS_LEVEL: u32 = 6;
+/// Bytes of entries that take a while to be applied at the start.
+const LONG_LOG: u64 = 1 << 20;
 
 /// Proposals in the log that wait for being applied.
 struct Pending<C> {
@@ -50,7 +58,7 @@ struct Pending<C> {
     contexts: Vec<C>,
 }
 
-/// What the thread works with, besides core and state machine.
+/// What it works with, besides core and state machine.
 pub(crate) struct Parts {
     pub group: GroupId,
     pub config: HostConfig,
@@ -61,6 +69,7 @@ pub(crate) struct Parts {
     pub transport: Arc<dyn RaftTransport>,
     pub clocks: Arc<Clocks>,
     pub jobs: Sender<CheckpointJob>,
+    pub watch: Arc<Watch>,
     pub book: Arc<MarkBook>,
     pub shared: Arc<Shared>,
 }
@@ -91,6 +100,11 @@ pub(crate) struct Owner<S: StateMachine> {
     log_wait: LogWait,
     gate: gate::GateWatch,
     calendar: Calendar,
+    slumber: Slumbering,
+    entry_wanted: bool,
+    started: bool,
+    /// Kept for its memory.
+    inbox: Inbox<S::Context>,
 }
 
 impl<S: StateMachine> Owner<S> {
@@ -130,26 +144,54 @@ impl<S: StateMachine> Owner<S> {
             checkpoints,
             log_wait: LogWait::default(),
             calendar,
+            slumber: Slumbering::default(),
+            entry_wanted: false,
+            started: false,
+            inbox: Inbox::default(),
         }
     }
 
-    /// Runs until the mailbox is closed.
-    pub fn run(mut self) {
-        self.allow_chain();
-        self.start();
-        let mut inbox = Inbox::default();
-        while !inbox.closed {
-            let now = self.parts.clock.now();
-            let timeout = self.next_tick.since(now);
-            self.mailbox.take(&mut inbox, self.wants_proposals(), timeout);
+    /// Does what there is to do, for a while.
+    pub fn turn(&mut self) -> After {
+        if !std::mem::replace(&mut self.started, true) {
+            // What the log has behind the checkpoint is applied now.
+            match self.core.log_bytes() > LONG_LOG {
+                true => pool::blocking(|| self.start()),
+                false => self.start(),
+            }
+        }
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let mut after = After::Again;
+        for _ in 0..ROUNDS_MAX {
+            let deadline = self.deadline();
+            let due = deadline.is_some_and(|at| at <= self.parts.clock.now());
+            if !self.mailbox.take(&mut inbox, self.wants_proposals(), due) {
+                after = After::Rest(deadline);
+                break;
+            }
+            if inbox.closed {
+                break;
+            }
             self.handle(&mut inbox);
         }
-        self.end();
+        self.inbox = inbox;
+        after
+    }
+
+    /// The group is closed: nothing comes any more.
+    pub fn is_closed(&self) -> bool {
+        self.inbox.closed
+    }
+
+    /// When it has something to do although nobody comes.
+    fn deadline(&self) -> Option<Time> {
+        let asleep = self.core.is_asleep() && !self.checkpoints.is_awaited();
+        (!self.failed && !asleep).then_some(self.next_tick)
     }
 
     fn start(&mut self) {
-        let now = self.parts.clock.now();
-        self.next_tick = now + self.parts.config.tick;
+        self.allow_chain();
+        self.next_tick = self.tick_after(self.parts.clock.now());
         // What the witness said before counts from the first message on.
         self.look_at_gate();
         self.sm.role_changed(Role::Follower { leader: None });
@@ -203,6 +245,11 @@ impl<S: StateMachine> Owner<S> {
             self.ticked = false;
             self.checkpoint_wanted = false;
         }
+        if std::mem::take(&mut self.entry_wanted) {
+            self.empty_entry();
+            self.carry_out();
+        }
+        self.note_slumber();
     }
 
     /// Messages of another history do not reach the core.
@@ -226,13 +273,14 @@ impl<S: StateMachine> Owner<S> {
                 tracing::debug!(%group, from, "a member of before the group was restored is told so");
                 let told = RaftMessage {
                     group: group.0,
+                    // By this a member of before hears of the present history.
                     kind: HEARTBEAT,
                     to: message.from,
                     from: u64::from(node.0),
                     term,
                     ..RaftMessage::default()
                 };
-                self.parts.transport.send(NodeId(from), RaftBatch { messages: vec![told] });
+                outbox::send(self.parts.transport.as_ref(), NodeId(from), vec![told], self.parts.clock.now());
             }
             Verdict::Superseded(era) => {
                 let (group, index) = (self.parts.group, self.applied.index);
@@ -246,15 +294,21 @@ impl<S: StateMachine> Owner<S> {
         }
     }
 
+    /// All groups tick at the same times, so that their heartbeats go together.
+    fn tick_after(&self, now: Time) -> Time {
+        let tick = u64::try_from(self.parts.config.tick.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Time((now.0 / tick + 1) * tick)
+    }
+
     fn tick(&mut self) {
         let now = self.parts.clock.now();
         if now < self.next_tick || self.failed {
-            if self.failed {
-                self.next_tick = now + self.parts.config.tick;
-            }
             return;
         }
-        self.next_tick = now + self.parts.config.tick;
+        self.next_tick = self.tick_after(now);
+        if self.parts.shared.was_used() {
+            self.core.stay_awake();
+        }
         self.step_quietly(Input::Tick);
         if self.eager > 0 {
             self.eager = if self.core.leader().is_some() { 0 } else { self.eager - 1 };
@@ -293,6 +347,9 @@ impl<S: StateMachine> Owner<S> {
             Event::RaiseTerm(term) => self.step_quietly(Input::RaiseTerm(term)),
             Event::Recalled(term) => self.step_quietly(Input::Recalled(term)),
             Event::Checkpoint => self.checkpoint_wanted = true,
+            Event::Wake => self.step_quietly(Input::Wake),
+            Event::LeaderLost(term) => self.step_quietly(Input::LeaderLost(term)),
+            Event::Release => self.ticked = true,
             Event::Take(any_member, answer) => self.take(any_member, answer),
         }
     }
@@ -353,16 +410,26 @@ impl<S: StateMachine> Owner<S> {
 
     /// An idle group holds segments of the log that other groups fill until its members can make a newer checkpoint.
     fn keep_moving(&mut self, now: Time) {
-        let busy = !self.leads || !self.waiting.is_empty() || !self.pending.is_empty();
+        let older = self.leads && self.core.understanding().common.is_some_and(|common| common < ASKS_LEVEL);
+        let busy = !older || !self.waiting.is_empty() || !self.pending.is_empty();
         if busy || self.idle_entry_at == Time(0) {
             self.idle_entry_at = now + self.parts.config.idle_entry;
         } else if now >= self.idle_entry_at {
             self.idle_entry_at = now + self.parts.config.idle_entry;
-            let time = self.time_to_log(now);
-            let empty = BatchBuilder::with_capacity(0, 0).finish(time);
-            if let Err(error) = self.core.propose(now, empty, &mut self.outputs) {
-                tracing::debug!(group = %self.parts.group, %error, "no empty entry was put into the log");
-            }
+            self.empty_entry();
+        }
+    }
+
+    /// Something for members to make a checkpoint of. With anything else under way there is something anyway.
+    fn empty_entry(&mut self) {
+        if !self.leads || !self.waiting.is_empty() || !self.pending.is_empty() {
+            return;
+        }
+        let now = self.parts.clock.now();
+        let time = self.time_to_log(now);
+        let empty = BatchBuilder::with_capacity(0, 0).finish(time);
+        if let Err(error) = self.core.propose(now, empty, &mut self.outputs) {
+            tracing::debug!(group = %self.parts.group, %error, "no empty entry was put into the log");
         }
     }
 
@@ -438,6 +505,7 @@ impl<S: StateMachine> Owner<S> {
         }
         self.failed = true;
         self.leads = false;
+        self.wake_for_good();
         let group = self.parts.group;
         tracing::error!(%group, why, "this member of the group has stopped; restart the process when the cause is gone");
         self.parts.shared.set_lease(None);
@@ -449,14 +517,16 @@ impl<S: StateMachine> Owner<S> {
         self.sm.role_changed(Role::Follower { leader: None });
     }
 
-    fn end(&mut self) {
+    /// Nobody waits for it any more.
+    pub fn end(&mut self) {
+        self.wake_for_good();
         self.refuse_takers();
         self.parts.shared.set_lease(None);
         self.parts.shared.set_leader(None, false);
         self.drop_pending();
         self.refuse_waiting();
         let mut rest = Inbox::default();
-        self.mailbox.take(&mut rest, true, Duration::ZERO);
+        self.mailbox.take(&mut rest, true, true);
         self.waiting.extend(rest.proposals.drain(..));
         self.refuse_waiting();
         let stopped = HostError::Stopped { group: self.parts.group, cause: "the host ends".into() };

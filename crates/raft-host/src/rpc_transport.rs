@@ -73,8 +73,8 @@ impl RaftTransport for RpcTransport {
             tracing::debug!(%to, "no address is known");
             return;
         };
-        let mut part = RaftBatch::default();
-        let mut bytes = 0;
+        let mut part = RaftBatch { beat: batch.beat, messages: Vec::new() };
+        let mut bytes = part.beat.as_ref().map_or(0, Message::encoded_len);
         let send = |part: RaftBatch| {
             // Lost messages are Raft's everyday.
             if let Err(error) = peer.send(Opcode::RaftMessages.code(), &part, ()) {
@@ -90,7 +90,7 @@ impl RaftTransport for RpcTransport {
             bytes += len;
             part.messages.push(message);
         }
-        if !part.messages.is_empty() {
+        if !part.messages.is_empty() || part.beat.is_some() {
             send(part);
         }
     }

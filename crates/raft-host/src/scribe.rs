@@ -1,19 +1,15 @@
 //! [`Scribe`]: the thread that writes down how far the members of a host's groups got ([`crate::book`]).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use cairn_store::StoreError;
 use cairn_types::GroupId;
-use parking_lot::Mutex;
 
 use crate::book::{FLUSH_PAUSE, GroupMarks, MarkBook};
-use crate::host::OpenGroup;
+use crate::host::Groups;
 use crate::status::GroupStatus;
-
-type Groups = Arc<Mutex<BTreeMap<GroupId, OpenGroup>>>;
 
 /// Dropping it ends the thread.
 pub(crate) struct Scribe {
@@ -58,7 +54,7 @@ impl Drop for Scribe {
 
 fn note_all(book: &MarkBook, groups: &Groups) {
     let views: Vec<(GroupId, GroupStatus)> =
-        groups.lock().iter().map(|(&group, open)| (group, open.port.status())).collect();
+        groups.lock().iter().map(|(&group, open)| (group, open.status())).collect();
     for (group, status) in views {
         book.note(group, &view(&status));
     }

@@ -58,6 +58,10 @@ pub(crate) struct Shared {
     lease: AtomicU64,
     leader: AtomicU32,
     leads: AtomicBool,
+    /// It sleeps, and nobody has asked for it since.
+    asleep: AtomicBool,
+    /// Somebody read since the last tick.
+    used: AtomicBool,
     applied: AtomicU64,
     /// Monotonic time as of which nothing acknowledged is missing, and logged time of the last entry applied; 0: not known.
     fresh: AtomicU64,
@@ -82,6 +86,8 @@ impl Shared {
             lease: AtomicU64::new(0),
             leader: AtomicU32::new(0),
             leads: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            used: AtomicBool::new(false),
             applied: AtomicU64::new(core.applied.index),
             fresh: AtomicU64::new(0),
             logged: AtomicU64::new(0),
@@ -104,6 +110,19 @@ impl Shared {
         self.lease.store(until.map_or(0, |time| time.0), Ordering::Release);
     }
 
+    /// Somebody reads.
+    pub fn use_it(&self) {
+        // Written once a tick, so that readers do not take it from each other.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether somebody read since this was asked last.
+    pub fn was_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed) && self.used.swap(false, Ordering::Relaxed)
+    }
+
     pub fn permit(&self, now: impl FnOnce() -> Time) -> Result<(), NotLeader> {
         match self.lease.load(Ordering::Acquire) {
             u64::MAX => Ok(()),
@@ -123,6 +142,15 @@ impl Shared {
 
     pub fn leads(&self) -> bool {
         self.leads.load(Ordering::Acquire)
+    }
+
+    pub fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Ordering::Release);
+    }
+
+    /// It sleeps: whoever asks first is to wake it.
+    pub fn is_to_wake(&self) -> bool {
+        self.asleep.load(Ordering::Acquire) && self.asleep.swap(false, Ordering::AcqRel)
     }
 
     pub fn set_applied(&self, index: u64) {

@@ -3,10 +3,11 @@
 mod clocks;
 mod damage;
 mod eras;
-mod fixture;
+pub(crate) mod fixture;
 mod full;
 mod older;
 mod panics;
 mod rpc;
 mod single;
+mod sleep;
 mod three;

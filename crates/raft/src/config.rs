@@ -11,7 +11,7 @@ pub struct CoreConfig {
     pub node: NodeId,
     /// The group.
     pub group: GroupId,
-    /// Time between two calls of [`crate::Input::Tick`]; the host never calls faster.
+    /// Time between two calls of [`crate::Input::Tick`]; the host never calls faster, but for single ones after a late one.
     pub tick: Duration,
     /// Ticks without a leader before an election; the actual number is between this and twice this.
     pub election_ticks: usize,
@@ -34,6 +34,8 @@ pub struct CoreConfig {
     /// Ticks after its start for which a member waits for what somebody outside of the group knows of it, before the
     /// answers of a majority suffice for taking part in elections ([`crate::marks`]); 0: there is nobody outside.
     pub witness_ticks: u32,
+    /// Ticks without anything to do after which the group sleeps; 0: never.
+    pub sleep_ticks: u32,
     /// Decides the election timeouts.
     pub seed: u64,
 }
@@ -55,6 +57,7 @@ impl CoreConfig {
             snapshot_retry_ticks: 40,
             feature_level: cairn_types::FEATURE_LEVEL,
             witness_ticks: 0,
+            sleep_ticks: 60,
             seed: u64::from(node.0),
         }
     }

@@ -12,6 +12,7 @@
 mod inputs;
 mod judging;
 mod ready;
+pub(crate) mod sleeping;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use cairn_types::{NodeId, Time, Understanding};
 use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{RawNode, StateRole};
 
+use crate::core::sleeping::Sleep;
 use crate::fresh::Freshness;
 use crate::lease::{Echoes, Promise};
 use crate::log_store::LogStore;
@@ -80,6 +82,7 @@ pub struct GroupCore {
     snapshot_ages: BTreeMap<u64, u32>,
     snapshot_bytes: u64,
     refused: u64,
+    sleep: Sleep,
 }
 
 /// A member's state, for people and metrics.
@@ -181,18 +184,59 @@ impl GroupCore {
             snapshot_ages: BTreeMap::new(),
             snapshot_bytes,
             refused: 0,
+            sleep: Sleep::default(),
         };
         core.fix_timeout();
         core
     }
 
+    /// What somebody wants of this member: it is no time to sleep.
+    fn is_wish(input: &Input) -> bool {
+        match input {
+            Input::Message(_)
+            | Input::Tick
+            | Input::Persisted(_)
+            | Input::Checkpointed(_)
+            | Input::SnapshotFailed(_)
+            | Input::EntryWanted
+            | Input::LeaderLost(_)
+            | Input::Wake => false,
+            Input::Campaign
+            | Input::ChangeMembers(_)
+            | Input::TransferLeader(_)
+            | Input::SnapshotFetched(_)
+            | Input::Witnessed(_)
+            | Input::AcceptLoss
+            | Input::Recalled(_)
+            | Input::RaiseTerm(_) => true,
+        }
+    }
+
     /// Takes an input at a time (never earlier than before) and appends what is to be done.
     pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Output>) -> Result<(), Refused> {
+        if Self::is_wish(&input) {
+            self.wake_all(out);
+        }
         let result = match input {
             Input::Message(message) => self.message(now, message, out),
             Input::Tick => {
-                self.tick();
-                self.ask_for_marks(true, out);
+                if !self.is_asleep() {
+                    self.tick(now);
+                    self.grow_tired(now, out);
+                    self.ask_for_marks(true, out);
+                }
+                Ok(())
+            }
+            Input::Wake => {
+                self.wake_all(out);
+                Ok(())
+            }
+            Input::LeaderLost(term) => {
+                self.leader_lost(term, out);
+                Ok(())
+            }
+            Input::EntryWanted => {
+                self.want_entry(out);
                 Ok(())
             }
             Input::Persisted(number) => {
@@ -253,6 +297,7 @@ impl GroupCore {
         if waiting > 0 && waiting + data.len() as u64 > self.config.uncommitted_bytes_max {
             return Err(Refused::Full);
         }
+        self.wake();
         self.propose_entry(Entry { data, ..Entry::default() })?;
         let at = Position { index: self.node.raft.raft_log.last_index(), term: self.node.raft.term };
         self.drain(now, out);
@@ -365,7 +410,7 @@ impl GroupCore {
     }
 
     /// What the members understand, as they answered since this one leads.
-    fn understanding(&self) -> Understanding {
+    pub fn understanding(&self) -> Understanding {
         if !self.is_leader() {
             return Understanding::default();
         }

@@ -71,6 +71,12 @@ pub enum Input {
     Recalled(u64),
     /// Somebody outside of the group knows of this term: the next leader's is higher.
     RaiseTerm(u64),
+    /// A member that sleeps is wanted.
+    Wake,
+    /// The node of the leader under whom this member sleeps in this term is gone.
+    LeaderLost(u64),
+    /// The log here can only be given up further when there is one more entry.
+    EntryWanted,
 }
 
 /// What to do, in this order.
@@ -108,6 +114,8 @@ pub enum Output {
     },
     /// A member needs a newer checkpoint than there is: make one.
     CheckpointWanted,
+    /// Propose an empty entry if there is nothing else to propose: a member's log waits for one.
+    EntryWanted,
     /// Part in the group.
     Role(RoleChange),
     /// The members changed.

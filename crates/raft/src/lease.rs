@@ -13,7 +13,7 @@
 //! | a follower restarts and forgets its promise | it gives no votes for the length of a promise after its start |
 //! | a late message of a higher term makes it forget its leader | the promise is kept here, apart from the term |
 //! | leadership is handed over | the leader gives its lease up before, and for the rest of its term |
-//! | ticks come in a burst after a pause | the host never makes up for lost ticks |
+//! | ticks come in a burst after a pause | a member does not stand for election itself before its promise ends either |
 //! | the leader's process was stopped | stamps are monotonic times, read anew at each check |
 
 use std::collections::BTreeMap;

@@ -22,6 +22,7 @@ pub mod validate;
 
 pub use batch::{BatchBuilder, BatchError, BatchFrame};
 pub use config::CoreConfig;
+pub use core::sleeping::Slumber;
 pub use core::{CoreStatus, GroupCore};
 pub use entry::{ENTRY_CONFIG, ENTRY_NORMAL, HardState, LogEntry, Position};
 pub use io::{Input, NotLeader, Output, Refused, Restored, RoleChange, SnapshotMeta};

@@ -9,6 +9,7 @@
 //! | 8 | start an election now |
 //! | 9 / 10 | pre-vote request / its answer |
 //! | 11 / 12 | a member that starts asks what is known of it / the answer ([`crate::marks`]); not the `raft` crate's |
+//! | 13 | a follower wakes its leader ([`crate::Slumber`]); not the `raft` crate's |
 //!
 //! The table is closed: add, never edit. A vote request carries the context `CampaignTransfer` when leadership is
 //! handed over; no other context crosses the wire.
@@ -130,6 +131,8 @@ pub(crate) fn message_out(
         // The host, which has a calendar, puts it in.
         wall_ns: 0,
         forgot: false,
+        sleep: false,
+        entry_wanted: false,
     })
 }
 

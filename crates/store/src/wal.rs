@@ -138,6 +138,11 @@ impl Wal {
         self.shared.submit(records, done)
     }
 
+    /// Whether so much waits that [`submit`](Self::submit) would wait, too.
+    pub fn is_crowded(&self) -> bool {
+        self.shared.is_crowded()
+    }
+
     /// Queues records and waits until they are durable.
     pub fn append(&self, records: Vec<Record>) -> Result<(), StoreError> {
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cairn_raft::{BatchFrame, LogEntry, Output, Position, RoleChange, SnapshotMeta};
-use cairn_store::{Record, StoreError};
+use cairn_store::{Completion, Record, StoreError};
 use cairn_types::NodeId;
-use cairn_wire::raft::{RaftBatch, RaftMessage};
+use cairn_wire::raft::RaftMessage;
 
 use super::Owner;
 use crate::jobs::Fetch;
 use crate::mailbox::Event;
+use crate::outbox;
+use crate::pool;
 use crate::recovery::hard_record;
 use crate::state_machine::{AppliedAt, DropReason, Item, Role, StateMachine};
 
@@ -57,10 +59,10 @@ impl<S: StateMachine> Owner<S> {
                 other => rest.push(other),
             }
         }
-        // The disk starts first, then the peers, then this thread applies.
+        // The disk starts first, then the peers, then it is applied here.
         self.submit(writes);
         for (to, messages) in messages {
-            self.parts.transport.send(to, RaftBatch { messages });
+            outbox::send(self.parts.transport.as_ref(), to, messages, self.parts.clock.now());
         }
         let mut applied = false;
         for output in rest {
@@ -139,7 +141,17 @@ impl<S: StateMachine> Owner<S> {
             mailbox.post(Event::Persisted(number, result));
         });
         self.log_wait.submitted(self.parts.clock.now());
-        if let Err(error) = self.parts.wal.submit(writes.records, Some(done)) {
+        self.log(writes.records, Some(done));
+    }
+
+    /// Gives records to the log.
+    pub(super) fn log(&mut self, records: Vec<Record>, done: Option<Completion>) {
+        let wal = &self.parts.wal;
+        let submitted = match wal.is_crowded() {
+            true => pool::blocking(|| wal.submit(records, done)),
+            false => wal.submit(records, done),
+        };
+        if let Err(error) = submitted {
             self.fail(&error.to_string());
         }
     }
@@ -154,6 +166,7 @@ impl<S: StateMachine> Owner<S> {
             }
             Output::Restore(meta) => return self.restore(&meta),
             Output::FetchSnapshot { from, meta } => self.fetch(from, meta),
+            Output::EntryWanted => self.entry_wanted = true,
             Output::CheckpointWanted => self.checkpoint_wanted = true,
             Output::Role(role) => self.role(role),
             Output::MembersChanged(members) => {

@@ -20,6 +20,7 @@ use super::Owner;
 use crate::error::HostError;
 use crate::jobs::CheckpointJob;
 use crate::mailbox::{Event, TakeAnswer};
+use crate::pool;
 use crate::state_machine::StateMachine;
 
 /// Backups that wait for a checkpoint of one group.
@@ -114,7 +115,7 @@ impl<S: StateMachine> Owner<S> {
         if at.index <= newest.index && !(wanted && newest.index == 0) {
             if holds {
                 self.checkpoints.pause_until = now + PAUSE;
-                self.log_again();
+                self.release();
             }
             return;
         }
@@ -172,7 +173,7 @@ impl<S: StateMachine> Owner<S> {
         }
         self.checkpoints.kept.insert(0, at);
         self.checkpoints.kept.truncate(self.parts.store.generations());
-        if let Err(error) = self.parts.store.prune(group) {
+        if let Err(error) = pool::blocking(|| self.parts.store.prune(group)) {
             tracing::warn!(%group, %error, "old checkpoints could not be removed");
         }
         if let [_, older, ..] = self.checkpoints.kept[..] {
@@ -183,40 +184,48 @@ impl<S: StateMachine> Owner<S> {
         self.step_quietly(Input::Checkpointed(SnapshotMeta { bytes, ..meta }));
     }
 
-    fn log_again(&mut self) {
+    /// Gives old segments up although there is nothing new to make a checkpoint of.
+    fn release(&mut self) {
+        if !self.log_again() {
+            let group = self.parts.group;
+            tracing::debug!(%group, "old segments of the log are held until the next checkpoint: an entry is asked for");
+            self.step_quietly(Input::EntryWanted);
+            self.carry_out();
+        }
+    }
+
+    /// Gives whether that was possible.
+    fn log_again(&mut self) -> bool {
         let group = self.parts.group;
         let from = self.checkpoints.log_base;
-        let Some(entries) = self.core.entries_after(from).filter(|entries| !entries.is_empty()) else {
-            tracing::debug!(%group, "old segments of the log are held until the next checkpoint");
-            return;
-        };
+        let Some(entries) = self.core.entries_after(from).filter(|entries| !entries.is_empty()) else { return false };
         let bytes: usize = entries.iter().map(|entry| entry.data.len() + 64).sum();
         if bytes > self.parts.wal.record_bytes_max() {
-            return;
+            return false;
         }
         let entry = |e: LogEntry| cairn_store::LogEntry { term: e.term, index: e.index, kind: e.kind, data: e.data };
         let entries: Vec<_> = entries.into_iter().map(entry).collect();
         tracing::debug!(%group, entries = entries.len(), bytes, "entries are logged again, old segments can go");
-        if let Err(error) = self.parts.wal.submit(vec![Record::Entries { group, entries }], None) {
-            self.fail(&error.to_string());
-        }
+        self.log(vec![Record::Entries { group, entries }], None);
+        true
     }
 
     fn truncate(&mut self, at: Position) {
         self.checkpoints.log_base = at.index;
         let record = Record::Truncate { group: self.parts.group, index: at.index, term: at.term };
-        if let Err(error) = self.parts.wal.submit(vec![record], None) {
-            self.fail(&error.to_string());
-        }
+        self.log(vec![record], None);
     }
 
     /// The state becomes that of a fetched checkpoint; older ones cannot be continued by the log any more.
     pub(super) fn restore(&mut self, meta: &SnapshotMeta) -> bool {
         let (group, at) = (self.parts.group, meta.at);
-        let restored = self.parts.store.open(group, at.index).and_then(|mut file| {
-            self.sm.restore(&mut file)?;
-            Ok(file.header().time)
-        });
+        let (store, sm) = (&self.parts.store, &mut self.sm);
+        let read = || {
+            let mut file = store.open(group, at.index)?;
+            sm.restore(&mut file)?;
+            Ok::<_, StoreError>(file.header().time)
+        };
+        let restored = pool::blocking(read);
         match restored {
             Ok(time) => {
                 self.allow_chain();
@@ -226,7 +235,7 @@ impl<S: StateMachine> Owner<S> {
                 self.checkpoints.kept = vec![at];
                 self.checkpoints.log_base = at.index;
                 self.checkpoints.log_bytes = 0;
-                if let Err(error) = self.parts.store.drop_before(group, at.index) {
+                if let Err(error) = pool::blocking(|| self.parts.store.drop_before(group, at.index)) {
                     tracing::warn!(%group, %error, "old checkpoints could not be removed");
                 }
                 tracing::info!(%group, index = at.index, "took over a checkpoint");

@@ -7,6 +7,7 @@ use cairn_types::{GroupId, NodeId};
 
 use super::Owner;
 use crate::error::HostError;
+use crate::pool;
 use crate::state_machine::StateMachine;
 
 /// What was said last.
@@ -61,7 +62,7 @@ impl<S: StateMachine> Owner<S> {
             return;
         }
         self.gate.forgot = forgot;
-        if let Err(error) = self.parts.book.set_forgotten(self.parts.group, forgot) {
+        if let Err(error) = pool::blocking(|| self.parts.book.set_forgotten(self.parts.group, forgot)) {
             tracing::error!(group = %self.parts.group, forgot, %error, "whether this member has forgotten something cannot be written down; will be repeated");
         }
     }
@@ -73,7 +74,7 @@ impl<S: StateMachine> Owner<S> {
         let (group, shut) = (self.parts.group, self.core.shut());
         if shut.is_some() {
             self.gate.forgot = true;
-            self.parts.book.set_forgotten(group, true)?;
+            pool::blocking(|| self.parts.book.set_forgotten(group, true))?;
         }
         tracing::warn!(%group, ?shut, "somebody accepts what this member has forgotten: it takes part in elections");
         self.step_quietly(Input::AcceptLoss);

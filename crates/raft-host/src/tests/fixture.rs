@@ -1,7 +1,7 @@
 //! A state machine that tests can look into, and nodes in one process.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use crate::{
     StateMachine,
 };
 
-pub(super) const GROUP: GroupId = GroupId(7);
+pub(crate) const GROUP: GroupId = GroupId(7);
 /// Longer than anything takes on any machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What became of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// Applied; the sum after it.
     Done(u64),
     Dropped(DropReason),
@@ -32,14 +32,14 @@ pub(super) enum Fate {
 
 /// State visible to tests: the sum of all numbers proposed, how many, and when.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(crate) struct Sum {
     pub sum: u64,
     pub count: u64,
     pub time: WallTime,
 }
 
 /// Adds numbers up; padding makes its checkpoints as large as a test wants.
-pub(super) struct Adder {
+pub(crate) struct Adder {
     pub state: Arc<Mutex<Sum>>,
     pub roles: Arc<Mutex<Vec<Role>>>,
     pub padding: usize,
@@ -109,9 +109,11 @@ impl StateMachine for Adder {
 
 /// Connects hosts in one process; links can be cut.
 #[derive(Default)]
-pub(super) struct Switch {
+pub(crate) struct Switch {
     hosts: Mutex<BTreeMap<NodeId, Weak<RaftHost>>>,
     cut: Mutex<Vec<NodeId>>,
+    messages: AtomicU64,
+    beats: AtomicU64,
 }
 
 impl Switch {
@@ -127,6 +129,15 @@ impl Switch {
         }
     }
 
+    /// Messages of groups, and beats of nodes, so far.
+    pub fn messages(&self) -> u64 {
+        self.messages.load(Ordering::SeqCst)
+    }
+
+    pub fn beats(&self) -> u64 {
+        self.beats.load(Ordering::SeqCst)
+    }
+
     fn host(&self, from: NodeId, to: NodeId) -> Option<Arc<RaftHost>> {
         let cut = self.cut.lock();
         if cut.contains(&from) || cut.contains(&to) {
@@ -137,13 +148,15 @@ impl Switch {
 }
 
 /// One node's end of the switch.
-pub(super) struct Port {
+pub(crate) struct Port {
     pub node: NodeId,
     pub switch: Arc<Switch>,
 }
 
 impl RaftTransport for Port {
     fn send(&self, to: NodeId, batch: RaftBatch) {
+        self.switch.messages.fetch_add(batch.messages.len() as u64, Ordering::SeqCst);
+        self.switch.beats.fetch_add(u64::from(batch.beat.is_some()), Ordering::SeqCst);
         if let Some(host) = self.switch.host(self.node, to) {
             host.deliver(batch);
         }
@@ -164,7 +177,7 @@ impl RaftTransport for Port {
 }
 
 /// A running node.
-pub(super) struct Node {
+pub(crate) struct Node {
     pub _host: Arc<RaftHost>,
     pub handle: GroupHandle<Sender<Fate>>,
     pub state: Arc<Mutex<Sum>>,
@@ -172,7 +185,7 @@ pub(super) struct Node {
 }
 
 /// Small files and quick elections.
-pub(super) fn config(node: u32) -> HostConfig {
+pub(crate) fn config(node: u32) -> HostConfig {
     HostConfig {
         tick: Duration::from_millis(20),
         lease_margin: Duration::from_millis(20),
@@ -181,7 +194,7 @@ pub(super) fn config(node: u32) -> HostConfig {
     }
 }
 
-pub(super) fn start(
+pub(crate) fn start(
     dir: &std::path::Path,
     switch: &Arc<Switch>,
     config: HostConfig,
@@ -191,7 +204,7 @@ pub(super) fn start(
     start_on(Arc::new(RealDisk::open(dir).unwrap()), switch, config, members, padding)
 }
 
-pub(super) fn start_on(
+pub(crate) fn start_on(
     disk: Arc<dyn Disk>,
     switch: &Arc<Switch>,
     config: HostConfig,
@@ -203,7 +216,7 @@ pub(super) fn start_on(
 
 /// The real clocks, with a calendar that is so many nanoseconds ahead.
 #[derive(Default)]
-pub(super) struct Skewed(pub AtomicI64);
+pub(crate) struct Skewed(pub AtomicI64);
 
 impl Clock for Skewed {
     fn now(&self) -> Time {
@@ -215,7 +228,7 @@ impl Clock for Skewed {
     }
 }
 
-pub(super) fn start_with(
+pub(crate) fn start_with(
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
     switch: &Arc<Switch>,
@@ -227,7 +240,7 @@ pub(super) fn start_with(
     start_machine(disk, clock, switch, config, members, sm)
 }
 
-pub(super) fn start_machine(
+pub(crate) fn start_machine(
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
     switch: &Arc<Switch>,
@@ -256,7 +269,7 @@ impl Node {
 }
 
 /// Waits for something that must come, however slow the machine is.
-pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !ready() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");

@@ -7,6 +7,7 @@ use protobuf::Message as _;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{ProgressState, SnapshotStatus, StateRole};
 
+use super::sleeping::WAKE;
 use super::{GroupCore, Offered};
 use crate::marks::{ASK, TELL};
 use crate::members::{encode_changes, to_conf_change};
@@ -34,8 +35,13 @@ impl GroupCore {
         if wire.group != self.config.group.0 {
             return Err(Refused::Message("it is for another group"));
         }
+        self.wake_by(&wire);
         self.note_marks(&wire);
-        let forgot = wire.forgot;
+        if wire.kind == WAKE {
+            self.asked_to_wake(&wire, out);
+            return Ok(());
+        }
+        let (forgot, sleep, commit) = (wire.forgot, wire.sleep, wire.commit);
         if matches!(wire.kind, ASK | TELL) {
             return self.about_marks(&wire, out);
         }
@@ -64,6 +70,9 @@ impl GroupCore {
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse => {
                 self.echoes.note(from, term, stamp, now);
                 if term == self.node.raft.term && self.node.raft.prs().get(from).is_some() {
+                    if sleep {
+                        self.note_sleeper(from, stamp);
+                    }
                     self.fresh.note(from, term, member_stamp);
                     self.levels.insert(from, feature_level);
                     if kind == MessageType::MsgHeartbeatResponse && message.commit <= BEGINNING {
@@ -93,6 +102,9 @@ impl GroupCore {
             }
             if let Some(index) = acknowledged.checked_sub(1).filter(|_| follows) {
                 self.fresh.told(index, member_stamp, now, self.applied.index);
+            }
+            if follows && sleep {
+                self.fall_asleep(commit);
             }
         }
         Ok(())
@@ -174,7 +186,7 @@ impl GroupCore {
         let _ = self.node.step(message);
     }
 
-    pub(super) fn tick(&mut self) {
+    pub(super) fn tick(&mut self, now: Time) {
         if !self.is_leader() && !self.outstanding.is_empty() {
             // A member whose disk hangs does not stand for election (and the raft crate relies on it).
             return;
@@ -186,6 +198,10 @@ impl GroupCore {
             }
             return;
         }
+        if !self.is_leader() && self.would_stand() && (now < self.quiet_until || now < self.promise.until) {
+            // It has promised a leader to elect nobody before, itself neither, however quickly its ticks came.
+            return;
+        }
         let before = self.node.raft.state;
         self.node.tick();
         if self.node.raft.state != before || before == StateRole::PreCandidate {
@@ -194,6 +210,12 @@ impl GroupCore {
         if self.is_leader() {
             self.tick_leader();
         }
+    }
+
+    /// With one tick more it stands for election.
+    fn would_stand(&self) -> bool {
+        let raft = &self.node.raft;
+        raft.election_elapsed + 1 >= raft.randomized_election_timeout()
     }
 
     fn tick_leader(&mut self) {

@@ -142,7 +142,7 @@ impl GroupCore {
         }
     }
 
-    fn question(&self, to: u64, kind: u32) -> RaftMessage {
+    pub(super) fn question(&self, to: u64, kind: u32) -> RaftMessage {
         let raft = &self.node.raft;
         RaftMessage {
             group: self.config.group.0,

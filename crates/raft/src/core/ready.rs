@@ -152,9 +152,11 @@ impl GroupCore {
         };
         let stamps = Stamps { feature_level: self.config.feature_level, ..stamps };
         let all = message.get_msg_type() == MessageType::MsgHeartbeat;
+        let answer = message.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        let sleep = (all || answer) && self.says_sleep(answer);
         if let Some(wire) = message_out(self.config.group, message, stamps, self.snapshot_bytes) {
             let marks = self.marks_for(all);
-            out.push(Output::Send(RaftMessage { marks, forgot: self.forgot(), ..wire }));
+            out.push(Output::Send(RaftMessage { marks, forgot: self.forgot(), sleep, ..wire }));
         }
     }
 
@@ -186,6 +188,7 @@ impl GroupCore {
             self.levels.clear();
             self.snapshot_ages.clear();
         }
+        self.forget_sleep();
         self.role = role;
         out.push(Output::Role(role));
     }

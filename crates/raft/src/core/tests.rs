@@ -5,3 +5,4 @@ mod hostile;
 mod member;
 mod older;
 mod scenarios;
+mod sleep;

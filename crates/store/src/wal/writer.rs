@@ -88,6 +88,11 @@ impl Shared {
         self.queue.lock().holder
     }
 
+    pub(super) fn is_crowded(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.bytes >= self.queue_bytes_max && queue.failure.is_none()
+    }
+
     pub(super) fn submit(&self, records: Vec<Record>, done: Option<Completion>) -> Result<(), StoreError> {
         let mut bytes = 0;
         for record in &records {

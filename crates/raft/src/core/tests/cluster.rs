@@ -10,9 +10,11 @@ use cairn_types::NodeId;
 use cairn_wire::raft::RaftMessage;
 
 use super::member::{Durable, Member, Running, State, Write};
-use crate::{Input, Mark, MemberChange, Output, Position, RoleChange, Shut, SnapshotMeta, Testimony};
+use crate::{Input, Mark, MemberChange, Output, Position, RoleChange, Shut, Slumber, SnapshotMeta, Testimony};
 
 const MS: u64 = 1_000_000;
+/// Ticks without a word of a leader's node until it is given up.
+const LISTENS: u32 = 12;
 
 /// How bad things are.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,6 +27,7 @@ pub(super) struct Faults {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
+    pub sent: u64,
     pub lost: u64,
     pub repeated: u64,
     pub cut: u64,
@@ -39,6 +42,10 @@ pub(super) struct Counts {
     pub changes: u64,
     pub transfers: u64,
     pub rollbacks: u64,
+    /// Ticks that found a member asleep.
+    pub slept: u64,
+    /// Leaders that were given up because their node was not heard.
+    pub given_up: u64,
     /// Looks at members that were shut because they are older than themselves.
     pub older: u64,
 }
@@ -60,6 +67,8 @@ pub(super) struct Cluster {
     events: BTreeMap<(u64, u64), Event>,
     pub members: Vec<Member>,
     pub faults: Faults,
+    /// Ticks come much quicker than they should.
+    pub hasty: bool,
     /// One-way cuts.
     pub cuts: Vec<(NodeId, NodeId)>,
     /// What was applied anywhere, by index.
@@ -93,6 +102,7 @@ impl Cluster {
                 clock_start: rng.range(0..1 << 40),
                 clock_ppm: rng.range(0..40_000) as i64 - 20_000,
                 feature_level: 1,
+                unheard: 0,
                 history: Vec::new(),
                 witnessed: Mark::default(),
                 witness_ticks: 0,
@@ -106,6 +116,7 @@ impl Cluster {
             events: BTreeMap::new(),
             members,
             faults: Faults { delay_ms: 1, disk_ms: 1, ..Faults::default() },
+            hasty: false,
             cuts: Vec::new(),
             log: BTreeMap::new(),
             leaders: BTreeMap::new(),
@@ -246,9 +257,11 @@ impl Cluster {
             Event::Tick(at, life) => {
                 if self.running(at, life).is_some() {
                     self.step(at, Input::Tick);
-                    // Never faster than a tick of the member's own clock, sometimes slower.
+                    self.listen(at);
+                    // Sometimes slower than a tick of the member's own clock.
                     let late = if self.rng.chance(0.05) { self.rng.range(0..80 * MS) } else { 0 };
-                    self.after(52 * MS + late, Event::Tick(at, life));
+                    let pause = if self.hasty { self.rng.range(0..52 * MS) } else { 52 * MS + late };
+                    self.after(pause, Event::Tick(at, life));
                 }
             }
             Event::Deliver(message) => {
@@ -334,6 +347,38 @@ impl Cluster {
         self.carry_out(at, out);
     }
 
+    /// As the host of a leader does when a member's log waits for an entry.
+    fn empty_entry(&mut self, at: usize) {
+        let clock = self.members[at].clock(self.now);
+        let Some(running) = self.members[at].running.as_mut() else { return };
+        let mut out = Vec::new();
+        let _ = running.core.propose(clock, Bytes::new(), &mut out);
+        self.carry_out(at, out);
+    }
+
+    /// As the hosts do: a member that sleeps listens for its leader's node, and whether that names the group.
+    fn listen(&mut self, at: usize) {
+        let Some(running) = self.members[at].running.as_ref() else { return };
+        self.counts.slept += u64::from(running.core.is_asleep());
+        let Some(Slumber::Follows { leader, term }) = running.core.slumber() else {
+            self.members[at].unheard = 0;
+            return;
+        };
+        let there = self.at(leader);
+        let cut = self.cuts.contains(&(leader, self.members[at].node)) || self.rng.chance(self.faults.loss);
+        let named =
+            self.members[there].running.as_ref().map(|other| other.core.slumber() == Some(Slumber::Leads { term }));
+        let unheard = &mut self.members[at].unheard;
+        *unheard = if cut || named != Some(true) { *unheard + 1 } else { 0 };
+        if *unheard < LISTENS {
+            return;
+        }
+        *unheard = 0;
+        self.counts.given_up += 1;
+        // A node that runs and does not name the group, or one that is not heard.
+        self.step(at, if named == Some(false) { Input::Wake } else { Input::LeaderLost(term) });
+    }
+
     fn carry_out(&mut self, at: usize, out: Vec<Output>) {
         let life = self.members[at].lives;
         for output in out {
@@ -356,6 +401,7 @@ impl Cluster {
                 Output::CheckpointWanted => self.checkpoint(at),
                 Output::Role(role) => self.role(at, role),
                 Output::MembersChanged(_) => {}
+                Output::EntryWanted => self.empty_entry(at),
             }
         }
         self.check(at);
@@ -363,6 +409,7 @@ impl Cluster {
 
     fn send(&mut self, message: RaftMessage) {
         let (from, to) = (NodeId(message.from as u32), NodeId(message.to as u32));
+        self.counts.sent += 1;
         if self.cuts.contains(&(from, to)) {
             self.counts.cut += 1;
             return;

@@ -28,6 +28,8 @@ fn message(rng: &SimRng, members: u64) -> RaftMessage {
         .collect();
     let ids = |rng: &SimRng| (0..rng.range(0..4)).map(|_| rng.range(0..members + 2)).collect();
     RaftMessage {
+        sleep: rng.chance(0.5),
+        entry_wanted: rng.chance(0.5),
         group: u32::from(rng.chance(0.95)),
         kind: rng.range(0..13) as u32,
         to: rng.range(0..members + 1),

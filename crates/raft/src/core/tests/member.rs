@@ -148,6 +148,8 @@ pub(super) struct Member {
     pub clock_ppm: i64,
     /// What its build understands from the next start on.
     pub feature_level: u32,
+    /// Ticks for which the node of its leader was not heard while it slept.
+    pub unheard: u32,
     /// What its disk had at earlier moments, oldest first.
     pub history: Vec<Durable>,
     /// How far somebody outside of the group knows that it got.
@@ -181,6 +183,7 @@ impl Member {
             keep_bytes: 2000,
             snapshot_retry_ticks: 20,
             feature_level: self.feature_level,
+            sleep_ticks: 4,
             witness_ticks: self.witness_ticks,
             ..CoreConfig::new(self.node, GROUP)
         };

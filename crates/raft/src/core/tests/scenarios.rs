@@ -5,7 +5,7 @@ use cairn_types::NodeId;
 use super::cluster::{Cluster, Counts, Faults};
 use crate::{Input, MemberChange};
 
-fn add(total: &mut Counts, counts: Counts) {
+pub(super) fn add(total: &mut Counts, counts: Counts) {
     total.lost += counts.lost;
     total.repeated += counts.repeated;
     total.cut += counts.cut;
@@ -18,6 +18,8 @@ fn add(total: &mut Counts, counts: Counts) {
     total.young += counts.young;
     total.changes += counts.changes;
     total.transfers += counts.transfers;
+    total.slept += counts.slept;
+    total.given_up += counts.given_up;
 }
 
 /// A group without faults must elect quickly, acknowledge everything and serve reads.
@@ -41,7 +43,11 @@ fn quiet_groups_work() {
 }
 
 fn random_life(seed: u64, voters: u32, others: u32, meddling: bool) -> Counts {
-    let mut cluster = Cluster::new(seed, voters, others);
+    live(Cluster::new(seed, voters, others), seed, meddling, 0)
+}
+
+/// With so many milliseconds of rest between two rounds.
+pub(super) fn live(mut cluster: Cluster, seed: u64, meddling: bool, rest_ms: u64) -> Counts {
     cluster.run(2500);
     for _ in 0..60 {
         let rng = &cluster.rng;
@@ -102,6 +108,7 @@ fn random_life(seed: u64, voters: u32, others: u32, meddling: bool) -> Counts {
             cluster.propose();
             cluster.run(20 + (seed % 3) * 20);
         }
+        cluster.run(rest_ms);
     }
     cluster.settle();
     cluster.counts
@@ -262,4 +269,33 @@ fn joint_changes_end() {
         let changed = members.voters.contains(&NodeId(4)) && members.voters.contains(&NodeId(5));
         assert!(changed || seed % 2 == 0, "seed {seed}: {members:?}");
     }
+}
+
+/// A follower whose ticks come in a burst would lead within the lease that it promised to the leader of before.
+#[test]
+fn nobody_stands_for_election_within_its_own_promise() {
+    let mut elections = 0;
+    for seed in 0..30 {
+        let mut cluster = Cluster::new(seed, 3, 0);
+        cluster.run(2500);
+        let leader = cluster.leader().expect("a leader");
+        let node = |at: usize| NodeId((at % 3) as u32 + 1);
+        let (l, f, c) = (node(leader), node(leader + 1), node(leader + 2));
+        cluster.propose();
+        // The third member promises nothing any more; leader and second member are the majority.
+        cluster.cuts.extend([(l, c), (c, l), (c, f)]);
+        cluster.run(2000 + seed * 17);
+        let before = cluster.counts.elections;
+        cluster.cuts = vec![(l, c), (c, l), (l, f), (f, l)];
+        cluster.hasty = true;
+        for _ in 0..400 {
+            cluster.propose();
+            cluster.run(3);
+        }
+        elections += cluster.counts.elections - before;
+        cluster.hasty = false;
+        cluster.settle();
+    }
+    println!("{elections} elections");
+    assert!(elections >= 20, "{elections}");
 }
