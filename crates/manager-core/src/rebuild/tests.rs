@@ -353,6 +353,29 @@ fn a_volume_of_several_partitions_is_found_whole() {
     assert!(new.is_none() && conflict.contains("p3 and p4 have the same inodes"), "{conflict}");
 }
 
+/// A list of before a split says that the range has no end: the partitions behind it would be in conflict with it.
+#[test]
+fn a_range_with_another_behind_it_has_an_end() {
+    let mut old = before();
+    let volume = old.partitions().next().expect("one").volume;
+    let nodes: Vec<u32> = old.nodes().filter(|node| node.roles.has(Roles::META)).map(|node| node.id.get()).collect();
+    let add = crate::more_partitions::AddPartitions { volume: volume.get(), add: 1, nodes: nodes.clone(), having: 0 };
+    ok(&mut old, Command::AddPartitions(add));
+    let first = old.partitions().next().expect("one").id.get();
+    let ended = crate::more_partitions::RangeEnded { partition: first, inode_last: (1 << 40) - 1, nodes };
+    ok(&mut old, Command::RangeEnded(ended));
+    let mut all = found(&old);
+    let more = found_partition(&old, old.partitions().last().expect("two"));
+    for node in all.nodes.iter_mut().filter(|node| !node.partitions.is_empty()) {
+        node.partitions.truncate(1);
+        node.partitions[0].inodes.1 = u64::MAX;
+        node.partitions.push(more.clone());
+    }
+    let (new, remarks) = rebuild(None, &all, &wanted());
+    let ranges: Vec<u64> = new.expect("a state").partitions().map(|p| p.inode_last).collect();
+    assert_eq!(ranges, [(1 << 40) - 1, (2 << 40) - 1], "{remarks:?}");
+}
+
 /// A disk that was drained and taken out years ago would serve again, with what it had then.
 #[test]
 fn what_was_removed_stays_removed() {

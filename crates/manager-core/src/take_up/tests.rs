@@ -284,6 +284,30 @@ fn a_volume_of_many_partitions_is_taken_up_whole() {
     assert_eq!(of_it(&copy).len(), 2500);
 }
 
+/// A copy of before a split would refuse the partitions that were made behind the range that it takes to have no end.
+#[test]
+fn a_range_that_has_ended_since_gets_its_end() {
+    let mut copy = five(cluster(4));
+    let first = copy.map(0, crate::Scope::All, &crate::Soft::default()).partitions.remove(0);
+    assert_eq!((first.inode_first, first.inode_last), (1, u64::MAX));
+    let late = |at: u64| Partition {
+        id: copy.next.partition + at as u32,
+        inode_first: at << 40,
+        inode_last: ((at + 1) << 40) - 1,
+        level: 6,
+        ..first.clone()
+    };
+    let numbers = Some(SeenNumbers { partition: first.id + 4, ..SeenNumbers::default() });
+    // The node's list may be of before the end, too.
+    let unsound = Partition { inode_first: (1 << 40) + 5, ..late(1) };
+    let partitions = vec![unsound, late(2), first.clone(), late(3)];
+    wait(&mut copy);
+    ok(&mut copy, Command::TakeUp(TakeUp { numbers, partitions, ..TakeUp::default() }));
+    let ranges: Vec<(u64, u64)> = copy.partitions().map(|p| (p.inode_first, p.inode_last)).collect();
+    assert_eq!(ranges, [(1, (2 << 40) - 1), (2 << 40, (3 << 40) - 1), (3 << 40, (4 << 40) - 1)]);
+    copy.find_flaw().expect("ranges do not meet");
+}
+
 /// The members that a map of before names may have left since: their copies would lead, and the others be told to go.
 #[test]
 fn members_of_a_partition_are_those_of_the_furthest_log() {

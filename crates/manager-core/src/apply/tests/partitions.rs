@@ -180,7 +180,9 @@ fn the_most_partitions_fit_into_messages() {
             memory_bytes,
             ..Default::default()
         };
-        let report = PartitionReport { feature_level: 5, mark_term: term, mark_index: applied, ..report };
+        let report = PartitionReport { feature_level: 6, mark_term: term, mark_index: applied, ..report };
+        let report =
+            PartitionReport { inode_last: 1 << 55, busy_permille: 1000, changes_per_second: 1 << 18, ..report };
         soft.partitions.insert(PartitionId(*id), PartitionLoad { leader: nodes[0], report });
     }
     let map = state.map(0, Scope::All, &soft);
