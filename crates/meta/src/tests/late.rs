@@ -49,10 +49,11 @@ fn an_ended_session_does_nothing_in_a_partition_that_is_made_later() {
     split(&mut cluster);
 
     let inside = user.mkdir(1, "d", PARTITION + 1).expect("made in the second");
-    assert_eq!(inside, RANGE);
+    // An attempt that was given up has used an id.
+    assert!((RANGE..RANGE + 10).contains(&inside), "{inside}");
     assert_eq!(ended.create(inside, "late"), Err(ErrorCode::SessionEnded));
     let other = user.create(inside, "g").expect("created");
-    assert!(other > RANGE && user.getattr(file).is_ok());
+    assert!(other > inside && user.getattr(file).is_ok());
 
     // After a restart, and at another leader, as before.
     (0..3).for_each(|number| cluster.kill(number));
