@@ -70,7 +70,7 @@ impl Defragmenter {
         let clock = self.partition.state.common.clock.clone();
         let (mut leading, mut next_walk) = (None, clock.now());
         loop {
-            sleep(self.timings.defragment_tick).await;
+            self.partition.state.pause(self.timings.defragment_tick).await;
             let term = self.partition.state.leading_term();
             if leading != term {
                 leading = term;

@@ -113,7 +113,7 @@ async fn reclaim(partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
     loop {
         let Some(deferred_to) = work_to_reclaim(partition, timings).await else {
-            sleep(timings.reclaim_idle).await;
+            state.pause(timings.reclaim_idle).await;
             continue;
         };
         let start = state.common.clock.now();
@@ -157,7 +157,7 @@ async fn work_to_reclaim(partition: &Partition, timings: &MetaTimings) -> Option
 async fn raise_level(partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
     loop {
-        sleep(timings.reclaim_idle).await;
+        state.pause(timings.reclaim_idle).await;
         if state.leading_term().is_none() {
             continue;
         }
@@ -215,7 +215,7 @@ async fn free(mut freer: Freer, partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
     let mut pause = timings.reclaim_idle;
     loop {
-        sleep(pause).await;
+        state.pause(pause).await;
         let Some(term) = state.leading_term() else {
             pause = timings.reclaim_idle;
             continue;

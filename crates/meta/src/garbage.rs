@@ -90,7 +90,7 @@ impl Collector {
         let common = &self.partition.state.common;
         let (mut leading, mut last, mut is_first) = (None, common.clock.now(), true);
         loop {
-            sleep(TICK.min(self.period())).await;
+            self.partition.state.pause(TICK.min(self.period())).await;
             let now = common.clock.now();
             let Some(term) = self.partition.state.leading_term() else {
                 leading = None;

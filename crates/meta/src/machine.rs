@@ -286,6 +286,10 @@ impl StateMachine for PartitionMachine {
         Ok(())
     }
 
+    fn rests(&mut self, rests: bool) {
+        self.state.rests.send_replace(rests);
+    }
+
     fn role_changed(&mut self, role: Role) {
         // Under the lock of `recalls`, as the duty `recall` begins to lead: or it would do so for a term that has just ended.
         let become_follower = |until: Option<Recall>| {

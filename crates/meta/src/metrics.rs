@@ -103,9 +103,24 @@ impl MetaServer {
         let lost = stats.lost_files.load(Relaxed) as f64;
         samples.gauge("cairn_meta_lost_files", "Files of which the last check found bytes lost.", &[], lost);
         self.sample_latency(samples);
+        self.sample_groups(samples);
         for partition in self.partitions().read().values() {
             sample_partition(partition, samples);
         }
+    }
+
+    /// Of all groups of the node.
+    fn sample_groups(&self, samples: &mut Samples) {
+        let host = &self.roster.host;
+        let (groups, asleep) = (host.groups(), host.asleep());
+        let help = "Raft groups with a member on this node; those that sleep, or are about to, have nothing to do.";
+        for (state, count) in [("awake", groups.saturating_sub(asleep)), ("asleep", asleep)] {
+            samples.gauge("cairn_raft_groups", help, &[("state", state)], count as f64);
+        }
+        let (workers, busy) = host.workers();
+        samples.gauge("cairn_raft_workers", "Threads that handle the groups.", &[], workers as f64);
+        let nanos = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
+        samples.counter("cairn_raft_busy_nanoseconds", "Time for which they were at work, all together.", &[], nanos);
     }
 
     fn sample_latency(&self, samples: &mut Samples) {
@@ -157,6 +172,11 @@ fn sample_partition(partition: &Partition, samples: &mut Samples) {
     let counts = [
         ("cairn_meta_raft_entries", "Log entries proposed here.", status.batches),
         ("cairn_meta_raft_proposals", "Operations in them.", status.proposals),
+        (
+            "cairn_meta_raft_busy_nanoseconds",
+            "Time for which a thread was at work for the partition's group.",
+            u64::try_from(status.busy.as_nanos()).unwrap_or(u64::MAX),
+        ),
         ("cairn_meta_checkpoints", "Checkpoints written.", status.checkpoints),
         ("cairn_meta_checkpoint_failures", "Checkpoints that failed.", status.checkpoint_failures),
     ];

@@ -163,6 +163,8 @@ pub(crate) struct PartitionState {
     /// The term in which it leads the group, but not yet the partition: it may have forgotten what it gave, or was not told yet which
     /// sessions have ended.
     pub(crate) recalls: watch::Sender<Option<Recall>>,
+    /// The group sleeps.
+    pub(crate) rests: watch::Sender<bool>,
     /// What it has under way with other partitions.
     pub(crate) across: Across,
     pub(crate) common: Arc<Common>,
@@ -170,7 +172,23 @@ pub(crate) struct PartitionState {
     term: AtomicU64,
 }
 
+/// What looks for work in a partition that rests looks this much less often, but at least every [`REST_PAUSE_MAX`].
+const REST_FACTOR: u32 = 20;
+const REST_PAUSE_MAX: Duration = Duration::from_secs(5);
+
 impl PartitionState {
+    /// Waits for so long between two looks for work; longer while the group sleeps, and not beyond its waking: nothing was logged
+    /// or read meanwhile, so what there is to do was there before, and only waits for somebody else.
+    pub(crate) async fn pause(&self, pause: Duration) {
+        let mut rests = self.rests.subscribe();
+        if !*rests.borrow_and_update() {
+            return tokio::time::sleep(pause).await;
+        }
+        let long = (pause * REST_FACTOR).min(REST_PAUSE_MAX).max(pause);
+        // Its sender is this state.
+        let _ = tokio::time::timeout(long, rests.wait_for(|rests| !*rests)).await;
+    }
+
     pub(crate) fn new(namespace: Namespace, common: Arc<Common>) -> Self {
         Self {
             id: namespace.partition(),
@@ -191,6 +209,7 @@ impl PartitionState {
             trashed: AtomicBool::new(false),
             load: Load::default(),
             recalls: watch::Sender::new(None),
+            rests: watch::Sender::new(false),
             common,
             term: AtomicU64::new(0),
         }

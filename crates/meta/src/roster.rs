@@ -43,7 +43,7 @@ pub(crate) struct Roster {
     pub(crate) node: NodeId,
     pub(crate) common: Arc<Common>,
     pub(crate) open: Open,
-    host: Arc<RaftHost>,
+    pub(crate) host: Arc<RaftHost>,
     client: Client,
     peers: Arc<Peers>,
     timings: MetaTimings,

@@ -15,7 +15,6 @@ use cairn_types::{MemberState, NodeId, PgId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ChunkHeader, PgState, SealRequest, SealResponse};
 use cairn_wire::meta::EndVolatile;
-use tokio::time::sleep;
 
 use crate::chunk_lists::GroupLists;
 use crate::config::MetaTimings;
@@ -32,7 +31,7 @@ type Lengths = BTreeMap<(u32, u32), Option<u64>>;
 pub(crate) async fn run(partition: &Partition, client: &Client, timings: &MetaTimings) {
     let state = &partition.state;
     loop {
-        sleep(timings.volatile_tick).await;
+        partition.state.pause(timings.volatile_tick).await;
         let mut after = 0;
         while let Some(term) = state.leading_term() {
             let (files, last) = state.namespace.read().ended_volatile(after, PAGE);

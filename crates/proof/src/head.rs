@@ -121,6 +121,8 @@ impl Head {
             checkpoint_log_bytes: 256 << 10,
             // Half as often as usual: most of what a seed costs is what goes on anyway.
             tick: Duration::from_millis(100),
+            // Not as many as the machine has: a seed means the same on each.
+            workers: 2,
             witness_wait: if self.nodes.0 == 1 { Duration::ZERO } else { WITNESS_WAIT },
             marks: Some(ground.marks.clone()),
             ..HostConfig::new(node, uuid)

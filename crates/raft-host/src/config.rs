@@ -49,7 +49,7 @@ pub struct HostConfig {
     /// that does not ask for one: a member writes no second checkpoint of the same entry, so without one its log could not be given
     /// up further.
     pub idle_entry: Duration,
-    /// A group for which there is nothing to do for so long sleeps; zero: never.
+    /// A group, other than the manager's, for which there is nothing to do for so long sleeps; zero: never.
     pub sleep_after: Duration,
     /// Bytes of a segment of the log; raised to what the longest proposals need.
     pub segment_bytes: u64,
@@ -120,7 +120,8 @@ impl HostConfig {
             lease_margin: self.lease_margin,
             feature_level: self.feature_level,
             seed,
-            sleep_ticks: self.ticks(self.sleep_after),
+            // Every node asks the manager every second, and there is one.
+            sleep_ticks: if group == GroupId::MANAGER { 0 } else { self.ticks(self.sleep_after) },
             witness_ticks: self.ticks(self.witness_wait),
             ..CoreConfig::new(self.node, group)
         }

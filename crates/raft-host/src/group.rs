@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use cairn_types::GroupId;
 use cairn_wire::raft::RaftMessage;
@@ -98,11 +99,16 @@ impl<S: StateMachine> Task for Group<S> {
         self.mailbox.due()
     }
 
+    fn worked(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
     fn panicked(&self) {
         self.shared.set_lease(None);
         self.shared.set_leader(None, false);
-        tracing::error!(group = %self.group, "the group's state machine panicked; the member has stopped");
-        self.shared.fail("the group's state machine panicked".into());
+        tracing::error!(group = %self.group, "the group's thread panicked; the member has stopped");
+        self.shared.fail("the group's thread panicked".into());
         if self.abort {
             tracing::error!(group = %self.group, "the process ends, so that nothing of a half-changed state is used; \
                 it recovers from its log when it is started again");

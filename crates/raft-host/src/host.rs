@@ -258,7 +258,7 @@ impl RaftHost {
     }
 
     /// A person accepts what a group's member on this node has forgotten: it takes part in elections from now on; `then`
-    /// runs on the group's thread.
+    /// runs on a thread that handles groups.
     pub(crate) fn accept_loss(&self, group: GroupId, then: Answer) {
         let posted = self.port(group).is_some_and(|port| port.accept_loss(then));
         if !posted {
@@ -303,7 +303,7 @@ impl RaftHost {
         self.groups.lock().get(&group).cloned()
     }
 
-    /// Asks a group's member on this node for the members, and to change them; `then` runs on the group's thread.
+    /// Asks a group's member on this node for the members, and to change them; `then` runs on a thread that handles groups.
     pub(crate) fn ask_members(&self, group: GroupId, ask: MembersAsk, then: MembersAnswer) {
         let posted = self.port(group).is_some_and(|port| port.ask_members(ask, then));
         if !posted {
@@ -357,14 +357,19 @@ impl RaftHost {
         full.or_else(|| self.status(GroupId::MANAGER)?.trouble(GroupId::MANAGER, self.config.node))
     }
 
+    /// Groups that are open here.
+    pub fn groups(&self) -> usize {
+        self.groups.lock().len()
+    }
+
+    /// Those that sleep, or are about to.
+    pub fn asleep(&self) -> usize {
+        self.watch.count()
+    }
+
     /// Threads that handle groups, and how long they were at work, all together.
     pub fn workers(&self) -> (usize, Duration) {
         (self.pool.workers(), self.pool.busy())
-    }
-
-    /// Groups that sleep, or are about to.
-    pub fn asleep(&self) -> usize {
-        self.watch.count()
     }
 
     /// Counters of the log.

@@ -39,6 +39,8 @@ pub(crate) trait Task: Send + Sync {
     fn run(&self) -> After;
     /// A time that it asked for has come: whether it rested, and is ready from now on.
     fn due(&self) -> bool;
+    /// `run` took so long.
+    fn worked(&self, _took: Duration) {}
     /// `run` panicked.
     fn panicked(&self);
 }
@@ -355,6 +357,7 @@ impl Shared {
         });
         with_worker(|worker| worker.task = None);
         let took = self.clock.now().since(started);
+        task.worked(took);
         self.busy.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         match after {
             After::Again => self.inner.lock().ready.push_back(task.clone()),

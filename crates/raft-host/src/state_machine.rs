@@ -1,6 +1,6 @@
 //! [`StateMachine`]: what a role hosts in a Raft group, and what it is told.
 //!
-//! Invariant: `apply` is called on one thread, in log order, each entry once per process life (after a restart from
+//! Invariant: `apply` is called by one thread at a time, in log order, each entry once per process life (after a restart from
 //! the newest checkpoint on); its outcome depends on its arguments alone.
 
 use bytes::Bytes;
@@ -56,10 +56,10 @@ pub enum Role {
     },
 }
 
-/// Writes a state; made in O(1) on the group's thread, run on another one while the group goes on.
+/// Writes a state; made in O(1) on a thread that handles groups, run on another one while the group goes on.
 pub type CheckpointWriter = Box<dyn FnOnce(&mut dyn CheckpointSink) -> Result<(), StoreError> + Send>;
 
-/// A deterministic state machine with checkpoints. All calls come from the group's own thread.
+/// A deterministic state machine with checkpoints. All calls come from the threads that handle groups, one at a time.
 pub trait StateMachine: Send + 'static {
     /// Leader-local: whom to answer. Lost on a restart.
     type Context: Send + 'static;
@@ -81,4 +81,6 @@ pub trait StateMachine: Send + 'static {
     fn restore(&mut self, source: &mut dyn CheckpointSource) -> Result<(), StoreError>;
     /// The member's part changed. `Leader` comes after its first entry was applied.
     fn role_changed(&mut self, role: Role);
+    /// There was nothing to do for some time, or there is again: work that looks for something now and then may look less often.
+    fn rests(&mut self, _rests: bool) {}
 }

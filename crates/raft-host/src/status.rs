@@ -39,6 +39,10 @@ pub struct GroupStatus {
     pub checkpoint_time: Duration,
     /// How long it took to restore the state at the start.
     pub restore_time: Duration,
+    /// How long threads were at work for the group.
+    pub busy: Duration,
+    /// It sleeps: nothing is to do.
+    pub asleep: bool,
     /// Why the group has stopped, if it has.
     pub failure: Option<String>,
 }
@@ -51,7 +55,7 @@ impl GroupStatus {
     }
 }
 
-/// What handles and the group's thread share.
+/// What handles and the group share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Nanoseconds of the monotonic clock; 0 no lease, `u64::MAX` for ever.
@@ -76,6 +80,7 @@ pub(crate) struct Shared {
     pub checkpoint_bytes: AtomicU64,
     pub checkpoint_nanos: AtomicU64,
     pub restore_nanos: AtomicU64,
+    pub busy_nanos: AtomicU64,
     core: Mutex<CoreStatus>,
     failure: Mutex<Option<String>>,
 }
@@ -101,6 +106,7 @@ impl Shared {
             checkpoint_bytes: AtomicU64::new(0),
             checkpoint_nanos: AtomicU64::new(0),
             restore_nanos: AtomicU64::new(0),
+            busy_nanos: AtomicU64::new(0),
             core: Mutex::new(core),
             failure: Mutex::new(None),
         }
@@ -216,6 +222,8 @@ impl Shared {
             checkpoint_bytes: get(&self.checkpoint_bytes),
             checkpoint_time: Duration::from_nanos(get(&self.checkpoint_nanos)),
             restore_time: Duration::from_nanos(get(&self.restore_nanos)),
+            busy: Duration::from_nanos(get(&self.busy_nanos)),
+            asleep: self.asleep.load(Ordering::Relaxed),
             failure: self.failure(),
         }
     }

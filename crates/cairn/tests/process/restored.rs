@@ -43,7 +43,11 @@ fn epochs(cluster: &Cluster) -> BTreeMap<String, u64> {
 
 fn wait_level(cluster: &Cluster) {
     let level = || text(&cluster.cairn(&["admin", "status", "--json"]).stdout);
-    let active = || level().contains("\"feature_level\":5") || level().contains("\"feature_level\": 5");
+    let newest = cairn_types::FEATURE_LEVEL;
+    let active = || {
+        let said = level();
+        said.contains(&format!("\"feature_level\":{newest}")) || said.contains(&format!("\"feature_level\": {newest}"))
+    };
     until_told("the feature level", active, level);
 }
 

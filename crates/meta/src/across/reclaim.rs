@@ -11,7 +11,6 @@ use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::ReclaimEntry;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use super::Peers;
 use super::drive::Driver;
@@ -70,7 +69,7 @@ pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, idle: Du
         loop {
             let ended = tokio::select! {
                 Some(ended) = under_way.tasks.join_next() => ended,
-                () = sleep(end.saturating_duration_since(Instant::now())) => break,
+                () = partition.state.pause(end.saturating_duration_since(Instant::now())) => break,
             };
             let Ok((owner, entry, outcome)) = ended else { continue };
             under_way.end(owner, &entry);

@@ -9,7 +9,6 @@ use cairn_types::{PartitionId, Time};
 use cairn_wire::Opcode;
 use cairn_wire::meta::{AskTxRequest, AskTxResponse, TxFinish, TxState};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use super::serve::MANY;
 use super::{CALL, Peers, drive};
@@ -24,7 +23,7 @@ pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, tick: Du
     // When each lock was seen first.
     let mut seen: BTreeMap<TxId, Time> = BTreeMap::new();
     loop {
-        sleep(tick).await;
+        state.pause(tick).await;
         if state.leading_term().is_none() {
             seen.clear();
             continue;

@@ -23,13 +23,13 @@ impl<S: StateMachine> Owner<S> {
         if !self.waiting.is_empty() || !self.pending.is_empty() || self.eager > 0 {
             self.core.stay_awake();
         }
-        let slumber = self.core.slumber();
-        if slumber != self.slumber.told {
+        let (slumber, asleep) = (self.core.slumber(), self.core.is_asleep());
+        // A leader may have given up waiting for some.
+        if slumber != self.slumber.told || asleep != self.slumber.asleep {
             self.slumber.told = slumber;
-            let members = self.core.members();
-            self.parts.watch.note(self.parts.group, slumber, members.voters.into_iter().chain(members.learners));
+            let listeners = if slumber.is_some() { self.core.listeners() } else { Vec::new() };
+            self.parts.watch.note(self.parts.group, slumber, listeners);
         }
-        let asleep = self.core.is_asleep();
         if asleep == self.slumber.asleep {
             // Somebody may have asked who did not need it after all.
             return self.parts.shared.set_asleep(asleep);
@@ -44,12 +44,14 @@ impl<S: StateMachine> Owner<S> {
         } else {
             self.next_tick = self.tick_after(self.parts.clock.now());
         }
+        self.sm.rests(asleep);
         self.parts.shared.set_asleep(asleep);
     }
 
     /// It takes no part any more: who listens for it finds out.
     pub(super) fn wake_for_good(&mut self) {
         self.slumber = Slumbering::default();
+        self.sm.rests(false);
         self.parts.shared.set_asleep(false);
         self.parts.watch.note(self.parts.group, None, []);
     }

@@ -70,6 +70,7 @@ impl GroupCore {
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse => {
                 self.echoes.note(from, term, stamp, now);
                 if term == self.node.raft.term && self.node.raft.prs().get(from).is_some() {
+                    self.note_answer(from);
                     if sleep {
                         self.note_sleeper(from, stamp);
                     }

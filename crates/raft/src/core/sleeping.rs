@@ -2,7 +2,8 @@
 //!
 //! A leader for whom nothing is to do for [`sleep_ticks`](crate::CoreConfig::sleep_ticks) marks its heartbeats. A follower that has
 //! everything, applied, falls asleep with such a heartbeat and says so in its answer. When all members have said it, the leader
-//! sleeps too. Whatever else comes wakes a member: a message, a proposal, a wish.
+//! sleeps too; it does not wait for those that it has not heard for as long. Whatever else comes wakes a member: a message, a
+//! proposal, a wish.
 //!
 //! Invariant: **nothing that is safe depends on who sleeps.** Ticks only begin things: heartbeats, elections. A member that sleeps
 //! votes, promises and answers by the same rules; a leader that sleeps renews no lease, so the last one ends by itself, and a read
@@ -13,12 +14,13 @@
 //! | the leader's node dies, or starts anew | the followers' hosts hear from that node as a whole ([`Slumber`] says whom they listen for), and say [`Input::LeaderLost`](crate::Input::LeaderLost) |
 //! | the leader does not sleep, or leads no more, and its messages were lost | nodes say which groups they lead that sleep; those that are not named are woken |
 //! | a follower is awake and its leader sleeps | after half the shortest election timeout without a word it wakes the leader |
+//! | a member that was away comes back | it asks what is known of it, or for votes; one that slept is not among [those](GroupCore::listeners) who are named, and so is woken |
 //! | an answer of before is taken for one of now | only answers that echo a stamp of since the leader became drowsy count |
 //! | a member is of a build from before | its leader stays awake, by its feature level |
 //!
 //! Not here: hearing from nodes, and carrying ticks out (raft-host).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cairn_types::{NodeId, Time};
 use cairn_wire::raft::RaftMessage;
@@ -73,6 +75,15 @@ pub(super) struct Sleep {
     slept_in: u64,
     /// It has tried to wake its leader since it last heard from it.
     asked: bool,
+    /// Ticks since a leader heard these members.
+    silent: BTreeMap<u64, u32>,
+}
+
+impl Sleep {
+    /// Whether a leader waits for a member no more.
+    fn is_away(&self, member: u64, patience: u32) -> bool {
+        self.silent.get(&member).is_some_and(|ticks| *ticks >= patience)
+    }
 }
 
 impl GroupCore {
@@ -87,6 +98,24 @@ impl GroupCore {
                 node_id(leader).filter(|_| still).map(|leader| Slumber::Follows { leader, term })
             }
         }
+    }
+
+    /// Members that a leader which sleeps, or is about to, relies on to sleep, too: all others that are there.
+    pub fn listeners(&self) -> Vec<NodeId> {
+        let raft = &self.node.raft;
+        let others = raft.prs().iter().map(|(id, _)| *id).filter(|id| *id != raft.id && !self.is_away(*id));
+        others.filter_map(node_id).collect()
+    }
+
+    fn is_away(&self, member: u64) -> bool {
+        let patience =
+            usize::try_from(self.config.sleep_ticks).unwrap_or(usize::MAX).max(2 * self.config.election_ticks);
+        self.sleep.is_away(member, u32::try_from(patience).unwrap_or(u32::MAX))
+    }
+
+    /// A member answered this leader.
+    pub(super) fn note_answer(&mut self, from: u64) {
+        self.sleep.silent.insert(from, 0);
     }
 
     /// Whether ticks have no effect.
@@ -198,18 +227,25 @@ impl GroupCore {
             }
             return;
         }
+        let raft = &self.node.raft;
+        for (id, _) in raft.prs().iter().filter(|(id, _)| **id != raft.id) {
+            let silent = self.sleep.silent.entry(*id).or_default();
+            *silent = silent.saturating_add(1);
+        }
         if self.config.sleep_ticks == 0 || !self.has_nothing_to_do(now) {
             self.wake();
             return;
         }
         self.sleep.idle = self.sleep.idle.saturating_add(1);
-        if self.sleep.idle >= self.config.sleep_ticks && matches!(self.sleep.phase, Phase::Awake) {
-            self.sleep.phase = Phase::Drowsy { since: now, asleep: BTreeSet::new() };
+        if self.sleep.idle >= self.config.sleep_ticks {
+            if matches!(self.sleep.phase, Phase::Awake) {
+                self.sleep.phase = Phase::Drowsy { since: now, asleep: BTreeSet::new() };
+            }
             self.sleep_if_all_do();
         }
     }
 
-    /// A leader whose members all have everything, and know it.
+    /// A leader whose members, as far as they are there, all have everything, and know it.
     fn has_nothing_to_do(&self, now: Time) -> bool {
         let raft = &self.node.raft;
         let last = raft.raft_log.last_index();
@@ -221,7 +257,8 @@ impl GroupCore {
             && leads
             && raft.prs().iter().filter(|(id, _)| **id != raft.id).all(|(id, progress)| {
                 let knows = self.levels.get(id).is_some_and(|level| *level >= SLEEP_LEVEL);
-                knows && progress.matched == last && progress.state != ProgressState::Snapshot
+                let has_all = progress.matched == last && progress.state != ProgressState::Snapshot;
+                self.is_away(*id) || (knows && has_all)
             })
     }
 
@@ -261,7 +298,7 @@ impl GroupCore {
     fn sleep_if_all_do(&mut self) {
         let Phase::Drowsy { asleep, .. } = &self.sleep.phase else { return };
         let raft = &self.node.raft;
-        if raft.prs().iter().all(|(id, _)| *id == raft.id || asleep.contains(id)) {
+        if raft.prs().iter().all(|(id, _)| *id == raft.id || asleep.contains(id) || self.is_away(*id)) {
             self.sleep.phase = Phase::Leads;
         }
     }

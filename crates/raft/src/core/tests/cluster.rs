@@ -366,8 +366,10 @@ impl Cluster {
         };
         let there = self.at(leader);
         let cut = self.cuts.contains(&(leader, self.members[at].node)) || self.rng.chance(self.faults.loss);
-        let named =
-            self.members[there].running.as_ref().map(|other| other.core.slumber() == Some(Slumber::Leads { term }));
+        let node = self.members[at].node;
+        let named = self.members[there].running.as_ref().map(|other| {
+            other.core.slumber() == Some(Slumber::Leads { term }) && other.core.listeners().contains(&node)
+        });
         let unheard = &mut self.members[at].unheard;
         *unheard = if cut || named != Some(true) { *unheard + 1 } else { 0 };
         if *unheard < LISTENS {

@@ -88,8 +88,10 @@ fn a_node_that_dies_wakes_what_it_led() {
         let leader = leads_at(&cluster);
         let follower = (leader + 1) % 3;
         cluster.crash(follower);
+        let slept = cluster.counts.slept;
         cluster.run(5000);
         assert_eq!((leads_at(&cluster), asleep(&cluster)), (leader, 2), "seed {seed}: a dead follower wakes nobody");
+        assert!(cluster.counts.slept - slept > 150, "seed {seed}: at no time");
         // It comes again, and wants to know what it is.
         cluster.start(follower);
         cluster.run(4000);
@@ -160,4 +162,53 @@ fn random_faults_and_rests() {
     println!("{total:?}");
     assert!(total.slept > 20_000 && total.given_up > 100, "{total:?}");
     assert!(total.acknowledged > 3_000 && total.reads > 10_000 && total.elections > 100, "{total:?}");
+}
+
+/// A group with a member that is down would never sleep, or go on without that member when it is back.
+#[test]
+fn a_member_that_is_away_is_not_waited_for_and_comes_back() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 3, 0);
+        cluster.run(6000);
+        let leader = leads_at(&cluster);
+        let away = (leader + 1) % 3;
+        let node = |at: usize| NodeId(at as u32 + 1);
+        let crashed = seed % 2 == 0;
+        // It is down, or sleeps and hears nothing; the others go on, and sleep without it.
+        match crashed {
+            true => cluster.crash(away),
+            false => (0..3).filter(|at| *at != away).for_each(|at| cluster.cuts.push((node(at), node(away)))),
+        }
+        cluster.propose();
+        cluster.run(200);
+        assert_eq!(cluster.counts.acknowledged, 1);
+        let before = cluster.counts.sent;
+        cluster.run(8000);
+        if crashed {
+            assert_eq!(asleep(&cluster), 2, "seed {seed}");
+            cluster.start(away);
+        }
+        assert!(cluster.counts.sent > before);
+        cluster.cuts.clear();
+        cluster.run(8000);
+        assert_eq!(asleep(&cluster), 3, "seed {seed}");
+        let counts: Vec<u64> =
+            cluster.members.iter().map(|member| member.running.as_ref().unwrap().state.count).collect();
+        assert_eq!(counts, [1; 3], "seed {seed}: it has what it missed");
+        cluster.settle();
+    }
+}
+
+/// One whose process stood still sleeps on and lacks what was done meanwhile: its node is not told that all is well.
+#[test]
+fn a_member_that_stood_still_in_its_sleep_is_not_named() {
+    let mut cluster = cluster(3, 3, 0);
+    cluster.run(6000);
+    let leader = leads_at(&cluster);
+    let listeners = |cluster: &Cluster| cluster.members[leader].running.as_ref().unwrap().core.listeners();
+    assert_eq!(listeners(&cluster).len(), 2);
+    cluster.crash((leader + 1) % 3);
+    cluster.propose();
+    cluster.run(6000);
+    assert_eq!((asleep(&cluster), listeners(&cluster)), (2, vec![NodeId(((leader + 2) % 3) as u32 + 1)]));
 }
