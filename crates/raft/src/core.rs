@@ -219,64 +219,10 @@ impl GroupCore {
         }
         let result = match input {
             Input::Message(message) => self.message(now, message, out),
-            Input::Tick => {
-                if !self.is_asleep() {
-                    self.tick(now);
-                    self.grow_tired(now, out);
-                    self.ask_for_marks(true, out);
-                }
-                Ok(())
-            }
-            Input::Wake => {
-                self.wake_all(out);
-                Ok(())
-            }
-            Input::LeaderLost(term) => {
-                self.leader_lost(term, out);
-                Ok(())
-            }
-            Input::EntryWanted => {
-                self.want_entry(out);
-                Ok(())
-            }
-            Input::Persisted(number) => {
-                self.persisted(now, number, out);
-                Ok(())
-            }
-            Input::Campaign => {
-                self.campaign();
-                Ok(())
-            }
             Input::ChangeMembers(changes) => self.change_members(&changes),
             Input::TransferLeader(to) => self.transfer_leader(to),
-            Input::Checkpointed(meta) => {
-                self.checkpointed(meta);
-                Ok(())
-            }
-            Input::SnapshotFetched(at) => {
-                self.snapshot_fetched(at);
-                Ok(())
-            }
-            Input::SnapshotFailed(at) => {
-                self.offered.take_if(|offered| offered.at == at);
-                Ok(())
-            }
-            Input::Witnessed(testimony) => {
-                self.gate.witnessed(testimony);
-                self.look_at_gate();
-                Ok(())
-            }
-            Input::AcceptLoss => {
-                self.accept_loss();
-                Ok(())
-            }
-            Input::Recalled(term) => {
-                self.recalled(term);
-                Ok(())
-            }
-            Input::RaiseTerm(term) => {
-                self.raise_term(term);
-                self.look_at_gate();
+            other => {
+                self.hear(now, other, out);
                 Ok(())
             }
         };
@@ -286,6 +232,38 @@ impl GroupCore {
         self.ask_for_marks(false, out);
         self.drain(now, out);
         result
+    }
+
+    /// Inputs that are never refused.
+    fn hear(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Message(_) | Input::ChangeMembers(_) | Input::TransferLeader(_) => unreachable!("taken before"),
+            Input::Tick => {
+                if !self.is_asleep() {
+                    self.tick(now);
+                    self.grow_tired(now, out);
+                    self.ask_for_marks(true, out);
+                }
+            }
+            Input::Wake => self.wake_all(out),
+            Input::LeaderLost(term) => self.leader_lost(term, out),
+            Input::EntryWanted => self.want_entry(out),
+            Input::Persisted(number) => self.persisted(now, number, out),
+            Input::Campaign => self.campaign(),
+            Input::Checkpointed(meta) => self.checkpointed(meta),
+            Input::SnapshotFetched(at) => self.snapshot_fetched(at),
+            Input::SnapshotFailed(at) => drop(self.offered.take_if(|offered| offered.at == at)),
+            Input::Witnessed(testimony) => {
+                self.gate.witnessed(testimony);
+                self.look_at_gate();
+            }
+            Input::AcceptLoss => self.accept_loss(),
+            Input::Recalled(term) => self.recalled(term),
+            Input::RaiseTerm(term) => {
+                self.raise_term(term);
+                self.look_at_gate();
+            }
+        }
     }
 
     /// Proposes one entry; gives where it will stand if it is committed at all.

@@ -46,8 +46,7 @@ impl GroupCore {
             return self.about_marks(&wire, out);
         }
         let stamp = wire.lease_stamp;
-        let (member_stamp, acknowledged) = (wire.member_stamp, wire.acknowledged);
-        let feature_level = wire.feature_level;
+        let (member_stamp, acknowledged, feature_level) = (wire.member_stamp, wire.acknowledged, wire.feature_level);
         let bytes = wire.snapshot.as_ref().map_or(0, |meta| meta.bytes);
         let meta = wire.snapshot.as_ref().and_then(snapshot_in);
         let mut message = message_in(wire).ok_or(Refused::Message("it has a kind or entry that is unknown"))?;
@@ -70,15 +69,9 @@ impl GroupCore {
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse => {
                 self.echoes.note(from, term, stamp, now);
                 if term == self.node.raft.term && self.node.raft.prs().get(from).is_some() {
-                    self.note_answer(from);
-                    if sleep {
-                        self.note_sleeper(from, stamp);
-                    }
                     self.fresh.note(from, term, member_stamp);
                     self.levels.insert(from, feature_level);
-                    if kind == MessageType::MsgHeartbeatResponse && message.commit <= BEGINNING {
-                        self.fill_anew(from, message.commit);
-                    }
+                    self.answered(&message, sleep, stamp);
                 }
             }
             MessageType::MsgSnapshot => {
@@ -109,6 +102,18 @@ impl GroupCore {
             }
         }
         Ok(())
+    }
+
+    /// A member answered in this leader's term.
+    fn answered(&mut self, message: &Message, sleep: bool, stamp: u64) {
+        let from = message.from;
+        self.note_answer(from);
+        if sleep {
+            self.note_sleeper(from, stamp);
+        }
+        if message.get_msg_type() == MessageType::MsgHeartbeatResponse && message.commit <= BEGINNING {
+            self.fill_anew(from, message.commit);
+        }
     }
 
     /// A member that knows of no committed entry may have none, whatever it acknowledged before it lost its directory: it is asked anew
