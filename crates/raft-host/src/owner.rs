@@ -47,6 +47,8 @@ use still_log::LogWait;
 const EAGER_TICKS: u32 = 40;
 /// After so many rounds without a rest others come first.
 const ROUNDS_MAX: usize = 32;
+/// Spreads nodes over a tick: the golden ratio, as a fraction of 2^64.
+const PHASE: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Feature level from which on members ask for an entry when their log waits for one.
 const ASKS_LEVEL: u32 = 6;
 /// Bytes of entries that take a while to be applied at the start.
@@ -223,6 +225,10 @@ impl<S: StateMachine> Owner<S> {
     }
 
     fn handle(&mut self, inbox: &mut Inbox<S::Context>) {
+        if self.core.is_asleep() {
+            // Ticks do it otherwise: what was said of this member meanwhile counts before it votes.
+            self.look_at_gate();
+        }
         for message in inbox.messages.drain(..) {
             if !self.failed {
                 self.message(message);
@@ -294,10 +300,13 @@ impl<S: StateMachine> Owner<S> {
         }
     }
 
-    /// All groups tick at the same times, so that their heartbeats go together.
+    /// All groups of a node tick at the same times, so that their heartbeats go together.
     fn tick_after(&self, now: Time) -> Time {
         let tick = u64::try_from(self.parts.config.tick.as_nanos()).unwrap_or(u64::MAX).max(1);
-        Time((now.0 / tick + 1) * tick)
+        // Nodes of one machine have one clock, and candidates that stand at the same moment elect nobody.
+        let phase = u64::from(self.parts.config.node.0).wrapping_mul(PHASE) % tick;
+        let passed = now.0.saturating_sub(phase) / tick;
+        Time((passed + 1) * tick + phase)
     }
 
     fn tick(&mut self) {
