@@ -9,6 +9,10 @@ use std::collections::VecDeque;
 
 /// Quanta of a MB.
 const QUANTA: u8 = 10;
+/// On links of no more than so many MB a second, writes go from node to node in parcels and not in single MB: a parcel is sent
+/// on when all of it was written.
+const SLOW_MB_S: f64 = 20.0;
+const PARCEL_MB: u32 = 32;
 
 #[derive(Clone, Copy, Debug)]
 enum State {
@@ -47,6 +51,8 @@ struct Active {
     /// Whether a MB is read from disk again at each hop.
     reads_at_hops: bool,
     missing: u32,
+    /// Of a parcel: the chain that it belongs to, and how far it will then have come.
+    parcel: Option<(usize, usize)>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +78,7 @@ const QUANTUM_ACROSS: usize = 3;
 /// Disks and ports with their queues.
 pub struct Held {
     now: u64,
+    parcels: bool,
     resources: Resources,
     queues: Vec<Resource>,
     jobs: Vec<Job>,
@@ -97,6 +104,7 @@ impl Held {
         let lengths = [READ_NS, WRITE_NS, quantum(setting.node_mbit), quantum(across)];
         Self {
             now: 0,
+            parcels: Setting::seconds_per_mb(setting.node_mbit) * SLOW_MB_S >= 1.0,
             resources,
             queues: (0..resources.count()).map(queue).collect(),
             jobs: Vec::new(),
@@ -293,8 +301,40 @@ impl Held {
         let active = &mut self.transfers[transfer];
         active.missing -= 1;
         if active.missing == 0 {
-            done.push(active.id);
+            match active.parcel {
+                Some((chain, stage)) => self.parcel_arrived(chain, stage, done),
+                None => done.push(active.id),
+            }
         }
+    }
+
+    /// A parcel was read at the writer (stage 0), or written by that many nodes.
+    fn parcel_arrived(&mut self, chain: usize, stage: usize, done: &mut Vec<usize>) {
+        let Active { id, hops, .. } = self.transfers[chain].clone();
+        if stage < hops.len() {
+            self.begin_parcel(chain, id, hops[stage], stage + 1);
+        } else {
+            self.transfers[chain].missing -= PARCEL_MB;
+            if self.transfers[chain].missing == 0 {
+                done.push(id);
+            }
+        }
+    }
+
+    fn begin_parcel(&mut self, chain: usize, id: usize, hop: (usize, usize), stage: usize) {
+        let parcel = Some((chain, stage));
+        let hops = vec![hop];
+        self.begin(Active { id, hops, reads_at_hops: false, missing: PARCEL_MB, parcel }, true);
+    }
+
+    /// Starts to read a transfer.
+    fn begin(&mut self, active: Active, writes: bool) {
+        let (from, to) = (active.hops[0].0 as u32, active.hops[0].1 as u32);
+        let unread = active.missing;
+        self.transfers.push(active);
+        let (transfer, state, quanta) = (self.transfers.len() - 1, State::WantRead, QUANTA);
+        let (port_count, ports) = (0, [0; 4]);
+        self.spawn(Job { transfer, state, unread, hop: 0, quanta, port_count, writes, ports, from, to });
     }
 }
 
@@ -303,12 +343,17 @@ impl Links for Held {
         self.now = now;
         let chain = matches!(transfer, Transfer::Chain(_));
         let writes = !matches!(transfer, Transfer::Fetch { .. });
-        let hops = transfer.hops();
-        let (from, to) = (hops[0].0 as u32, hops[0].1 as u32);
-        self.transfers.push(Active { id, hops, reads_at_hops: chain, missing: BLOCK_MB });
-        let (transfer, state, unread) = (self.transfers.len() - 1, State::WantRead, BLOCK_MB);
-        let (quanta, port_count, ports) = (QUANTA, 0, [0; 4]);
-        self.spawn(Job { transfer, state, unread, hop: 0, quanta, port_count, writes, ports, from, to });
+        let active = Active { id, hops: transfer.hops(), reads_at_hops: chain, missing: BLOCK_MB, parcel: None };
+        if !(chain && self.parcels) {
+            return self.begin(active, writes);
+        }
+        let writer = active.hops[0].0;
+        self.transfers.push(active);
+        let chain = self.transfers.len() - 1;
+        // They share the disk and all links.
+        for _ in 0..BLOCK_MB / PARCEL_MB {
+            self.begin_parcel(chain, id, (writer, writer), 0);
+        }
     }
 
     fn run(&mut self, until: u64, done: &mut Vec<usize>) -> u64 {

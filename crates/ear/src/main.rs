@@ -13,7 +13,7 @@ experiments: all, or some of:";
 /// Tables that need no time in the simulation.
 const TABLES: &[(&str, &str)] = &[
     ("counts", "draws, parities that leave the core rack, stripes that break without the flow"),
-    ("storage", "shares of racks in what 10,000 blocks store"),
+    ("storage", "shares of racks in what 10,000 and 1,000 blocks store"),
     ("reads", "share of the rack that is read most"),
 ];
 

@@ -66,6 +66,24 @@ fn transfers_take_what_links_and_disks_take() {
     }
 }
 
+/// Writes would be slower or faster than the authors' program has them: MB by MB, and on slow links in two parcels.
+#[test]
+fn writes_take_what_their_chains_take() {
+    let chain = Transfer::Chain(vec![0, 6, 7]);
+    let time = |setting: &Setting| times(setting, std::slice::from_ref(&chain))[0];
+    // All hops at once; the second node's disk writes and reads each MB: 13.3 and 7.2 ms.
+    let disk = 64.0 * 0.020_555;
+    about(time(&small(Policy::Ear, LinkModel::Fair)), disk);
+    // MB of one write share links with each other, so the first come later and that disk waits at first.
+    let held = time(&small(Policy::Ear, LinkModel::Held));
+    assert!((disk..1.2 * disk).contains(&held), "{held} s");
+    let slow = Setting { node_mbit: 200.0, rack_mbit: 200.0, ..small(Policy::Ear, LinkModel::Held) };
+    // Both parcels over the first hop, at 14.4 MB/s, then both over the second; before that they are read, at last written.
+    let hops = 2.0 * 64.0 / 14.4;
+    let (read, written) = (64.0 * 0.007_222, 64.0 * 0.013_333);
+    assert!((hops + read..hops + read + written).contains(&time(&slow)), "{} s", time(&slow));
+}
+
 /// Gains would be those of another seed, and no figure could be had again.
 #[test]
 fn a_seed_decides_a_run() {
