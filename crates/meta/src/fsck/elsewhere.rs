@@ -353,9 +353,11 @@ impl Checker {
         inode: u64,
         left: &mut usize,
     ) -> Vec<u8> {
-        match paths.path(snapshot, inode) {
-            Some(path) => path,
-            None => self.path_of(snapshot, paths.place(inode).cloned(), left).await,
+        match (paths.path(snapshot, inode), paths.place(inode)) {
+            (Some(path), _) => path,
+            (None, Some(place)) => self.path_of(snapshot, Some(place.clone()), left).await,
+            // A directory knows where its name is.
+            (None, None) => self.path_up(snapshot, inode, Vec::new(), left).await,
         }
     }
 
@@ -366,9 +368,25 @@ impl Checker {
         place: Option<(u64, Vec<u8>)>,
         left: &mut usize,
     ) -> Vec<u8> {
+        match place {
+            Some((directory, name)) => self.path_up(snapshot, directory, vec![name], left).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// The path of a directory, with the names below it.
+    async fn path_up(
+        &self,
+        snapshot: &NamespaceSnapshot,
+        directory: u64,
+        mut names: Vec<Vec<u8>>,
+        left: &mut usize,
+    ) -> Vec<u8> {
         let state = &self.partition.state;
-        let Some((mut at, name)) = place.filter(|_| state.across.is_one_of_several()) else { return Vec::new() };
-        let (mut names, mut child) = (vec![name], 0);
+        if directory == 0 || !state.across.is_one_of_several() {
+            return Vec::new();
+        }
+        let (mut at, mut child) = (directory, 0);
         for _ in 0..CROSSINGS_MAX {
             let Ok(owner) = self.peers.owner(state.volume, at) else { return Vec::new() };
             let way = if owner == state.id {

@@ -214,6 +214,7 @@ fn pair() -> ([Side; 2], u64, u64) {
     let d = one.mkdir(1, "d");
     assert_eq!(d, 2);
     let directory = Inode { mode: NodeType::Directory as u16 | 0o755, nlink: 2, parent: d, ..Inode::at(1) };
+    two.namespace.inode_next = E + 1;
     two.namespace.put_inode(E, &directory);
     two.namespace.counters.inodes += 1;
     two.namespace.counters.directories += 1;
