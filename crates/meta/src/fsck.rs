@@ -264,7 +264,8 @@ impl Checker {
         }
         for Suspicion { finding: Finding { inode, text, .. }, place } in elsewhere.findings {
             let mended = mended_elsewhere.contains(&inode);
-            let path = self.path_of(&snapshot, place, &mut remote).await;
+            let (directory, below) = place.map_or((inode, Vec::new()), |(directory, name)| (directory, vec![name]));
+            let path = self.path_up(&snapshot, directory, below, &mut remote).await;
             findings.push(FsckFinding { inode, path, text, severity: NAMES, mended });
         }
         findings.sort_by_key(|finding| match finding.severity {

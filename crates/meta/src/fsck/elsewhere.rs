@@ -355,27 +355,14 @@ impl Checker {
     ) -> Vec<u8> {
         match (paths.path(snapshot, inode), paths.place(inode)) {
             (Some(path), _) => path,
-            (None, Some(place)) => self.path_of(snapshot, Some(place.clone()), left).await,
+            (None, Some((directory, name))) => self.path_up(snapshot, *directory, vec![name.clone()], left).await,
             // A directory knows where its name is.
             (None, None) => self.path_up(snapshot, inode, Vec::new(), left).await,
         }
     }
 
-    /// The path of a name in a directory, wherever that is. Empty: it is not known.
-    pub(super) async fn path_of(
-        &self,
-        snapshot: &NamespaceSnapshot,
-        place: Option<(u64, Vec<u8>)>,
-        left: &mut usize,
-    ) -> Vec<u8> {
-        match place {
-            Some((directory, name)) => self.path_up(snapshot, directory, vec![name], left).await,
-            None => Vec::new(),
-        }
-    }
-
-    /// The path of a directory, with the names below it.
-    async fn path_up(
+    /// The path of a directory, wherever it is, with the names below it. Empty: it is not known.
+    pub(super) async fn path_up(
         &self,
         snapshot: &NamespaceSnapshot,
         directory: u64,
@@ -406,6 +393,9 @@ impl Checker {
                 break;
             }
             (at, child) = (way.above, way.top);
+            if at == directory {
+                return Vec::new();
+            }
         }
         names.iter().rev().flat_map(|name| [b"/", name.as_slice()]).collect::<Vec<_>>().concat()
     }

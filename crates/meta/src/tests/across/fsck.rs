@@ -113,7 +113,7 @@ fn locks_that_stay_are_told() {
         findings = checked(&user, false);
         !findings.is_empty()
     });
-    assert_eq!((findings.len(), findings[0].inode), (1, two));
+    assert_eq!((findings.len(), findings[0].inode, &findings[0].path[..]), (1, two, &b"/two"[..]));
     assert!(findings[0].text.contains("an operation that p7 decides has had it and 0 others locked"), "{findings:?}");
 }
 
