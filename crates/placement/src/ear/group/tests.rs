@@ -170,13 +170,13 @@ fn small_clusters_say_what_they_survive() {
 /// Two shards would meet on one node where the others are full.
 #[test]
 fn shards_do_not_meet_where_nodes_are_full() {
-    let shape = EarShape::new(3, 2, 1, 2).expect("a shape");
+    let shape = EarShape::new(2, 1, 2, 2).expect("a shape");
     let mut disks = cluster(&[2, 2], 1);
     assert!(Chooser::new(disks.clone(), 1).choose_stripe_group(&shape).is_ok());
-    for disk in disks.iter_mut().filter(|disk| disk.host % 2 == 1) {
-        (disk.room, disk.open_pgs) = (1, 50);
+    for disk in &mut disks {
+        if disk.host % 2 == 0 { disk.room = 1 } else { disk.open_pgs = 50 }
     }
-    // The first column's second copy takes the last place beside its survivor; the second survivor has none.
+    // The column's copy takes the last place of the core rack's emptier node; the second parity has none.
     let planned = Chooser::new(disks, 1).choose_stripe_group(&shape);
     assert!(matches!(planned, Err(EarRefusal::NoRoom { .. })), "{planned:?}");
 }
