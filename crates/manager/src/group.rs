@@ -17,6 +17,10 @@ use std::time::Duration;
 /// For one member to answer.
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
 
+/// How often a group is asked who leads it, and what a group that sleeps takes to wake: a round of heartbeats.
+const ROUNDS: usize = 3;
+const WAKING: Duration = Duration::from_millis(100);
+
 /// Where a group can be asked.
 pub(crate) struct Group {
     pub id: PartitionId,
@@ -38,8 +42,20 @@ impl Group {
 }
 
 impl Manager {
-    /// The group as its leader sees it now, and the answer as it came; or why nobody who leads answered.
+    /// The group as its leader sees it now, and the answer as it came; or why nobody who leads answered. One that sleeps wakes with the
+    /// question, and is asked again.
     pub(crate) async fn ask_group(&self, group: &Group) -> Result<(GroupView, GroupMembersResponse), String> {
+        for _ in 1..ROUNDS {
+            let answer = self.ask_group_once(group).await;
+            if answer.is_ok() {
+                return answer;
+            }
+            tokio::time::sleep(WAKING).await;
+        }
+        self.ask_group_once(group).await
+    }
+
+    async fn ask_group_once(&self, group: &Group) -> Result<(GroupView, GroupMembersResponse), String> {
         let mut queue: Vec<NodeId> = group.members.iter().rev().copied().collect();
         let mut asked = Vec::new();
         while let Some(node) = queue.pop() {

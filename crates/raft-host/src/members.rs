@@ -57,7 +57,7 @@ pub fn change_out(change: MemberChange) -> cairn_wire::raft::MemberChange {
 impl<S: StateMachine> Owner<S> {
     pub(crate) fn members(&mut self, ask: MembersAsk) -> Result<GroupMembersResponse, HostError> {
         self.running()?;
-        if !self.holds_lease() {
+        if !self.leads_or_wakes() {
             let leader = self.hint().map_or(0, |node| node.0);
             return Ok(GroupMembersResponse { leader, ..GroupMembersResponse::default() });
         }

@@ -380,6 +380,15 @@ impl<S: StateMachine> Owner<S> {
         self.leads && self.core.lease_until().is_some_and(|until| self.parts.clock.now() < until)
     }
 
+    /// The same for somebody who asks: if it is only that the group sleeps, it is so in a moment.
+    pub(crate) fn leads_or_wakes(&mut self) -> bool {
+        let holds = self.holds_lease();
+        if !holds {
+            self.step_quietly(Input::Wake);
+        }
+        holds
+    }
+
     pub(crate) fn running(&self) -> Result<(), HostError> {
         match self.failed {
             false => Ok(()),

@@ -72,7 +72,7 @@ impl<S: StateMachine> Owner<S> {
         if let Err(stopped) = self.running() {
             return answer(Err(stopped));
         }
-        let led = self.holds_lease();
+        let led = self.leads_or_wakes();
         if !led && !any_member {
             let leader = self.hint().map_or(0, |node| node.0);
             return answer(Ok(TakeCheckpointResponse { leader, ..TakeCheckpointResponse::default() }));

@@ -5,9 +5,11 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use cairn_types::{GroupId, NodeId};
+use cairn_wire::raft::{GroupMembersRequest, TakeCheckpointRequest};
 use tempfile::TempDir;
 
-use super::fixture::{Adder, Fate, Node, Switch, config, start, wait_for};
+use super::fixture::{Adder, Fate, Node, PATIENCE, Switch, config, start, wait_for};
+use crate::members::MembersAsk;
 use crate::{GroupHandle, HostConfig, MemberChange};
 
 const GROUPS: u32 = 30;
@@ -56,7 +58,7 @@ impl Many {
     fn add(&self, at: usize, group: usize) -> Fate {
         let (sender, receiver) = std::sync::mpsc::channel();
         self.handles[at][group].propose(1u64.to_le_bytes().to_vec(), sender).unwrap();
-        receiver.recv_timeout(super::fixture::PATIENCE).unwrap()
+        receiver.recv_timeout(PATIENCE).unwrap()
     }
 }
 
@@ -151,4 +153,32 @@ fn members_change_while_the_group_sleeps() {
     handle.change_members(vec![MemberChange::Learner(gone)]).unwrap();
     wait_for("the addition", || handle.status().core.members.contains(gone));
     many.all_asleep();
+}
+
+/// Members of an idle partition could not be changed, its leadership not be handed over, and no backup be made of it.
+#[test]
+fn who_asks_the_leader_of_a_group_that_sleeps_wakes_it() {
+    let many = Many::new();
+    let ask = |at: usize, take: bool| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let host = &many.nodes[at].as_ref().unwrap()._host;
+        if take {
+            let request = TakeCheckpointRequest { group: 103, any_member: false };
+            host.take_checkpoint(request, Box::new(move |answer| sender.send(answer.unwrap().taken).unwrap()));
+        } else {
+            let request = GroupMembersRequest { group: 103, ..GroupMembersRequest::default() };
+            let ask = MembersAsk::decode(&request).unwrap();
+            host.ask_members(GroupId(103), ask, Box::new(move |answer| sender.send(answer.unwrap().leads).unwrap()));
+        }
+        receiver.recv_timeout(PATIENCE).unwrap()
+    };
+    for take in [false, true] {
+        many.all_asleep();
+        // By then the last lease has ended.
+        let beats = many.switch.beats();
+        wait_for("beats", || many.switch.beats() > beats + 60);
+        let leader = many.led_by(3).expect("a leader");
+        assert!(!ask(leader, take), "it has no lease yet");
+        wait_for("a leader who answers", || ask(leader, take));
+    }
 }
