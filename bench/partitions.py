@@ -3,7 +3,7 @@
 
 Starts three managers, three metas and three datas on loopback, makes volumes of 1 and PARTITIONS partitions, and runs
 `cairn bench meta` on them in turns. Prints medians of server CPU an operation and their ratio, and rates. The same number of
-calls is outstanding on both.
+calls is outstanding for each partition: PARTITIONS times as many clients on the second volume.
 Ends by itself, ends only what it started. Usage: CAIRN=target/release/cairn bench/partitions.py [PARTITIONS [PAIRS [DIR]]]
 """
 import json, os, shutil, statistics, subprocess, sys, tempfile, time
@@ -48,12 +48,13 @@ try:
     cluster = Cluster(root, heads=3, datas=3)
     volume(cluster, "one", 1)
     volume(cluster, "many", PARTITIONS)
-    print(f"| calls | operation | 1 partition: server CPU µs | {PARTITIONS}: µs | ratio | 1: a second | {PARTITIONS}: a second |\n|---|---|---|---|---|---|---|")
-    for clients, in_flight in ((64, 1), (32, 16)):
+    print(f"| calls a partition | operation | 1 partition: server CPU µs | {PARTITIONS}: µs | ratio | 1: a second | {PARTITIONS}: a second |\n|---|---|---|---|---|---|---|")
+    for clients, in_flight in ((16, 1), (32, 16)):
         runs = {"one": [], "many": []}
         for pair in range(PAIRS):
             for name in ("one", "many") if pair % 2 == 0 else ("many", "one"):
-                runs[name].append(bench(cluster, name, clients, in_flight))
+                many = PARTITIONS if name == "many" else 1
+                runs[name].append(bench(cluster, name, clients * many, in_flight))
         for operation in runs["one"][0]:
             of = lambda name, key: statistics.median(run[operation][key] for run in runs[name])
             one, many = of("one", "server_cpu"), of("many", "server_cpu")
