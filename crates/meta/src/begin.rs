@@ -71,11 +71,11 @@ async fn take_sessions(partition: &Partition, peers: &Peers) -> Result<(), WireE
     let Some(level) = known else {
         return Err(WireError::new(ErrorCode::Unavailable, "no map was heard yet"));
     };
-    let needed = Opcode::TakeSessions.feature_level();
-    if state.namespace.read().feature_level() < needed {
-        if level < needed {
-            return Ok(());
-        }
+    if level == 0 {
+        // It was made with its volume.
+        return Ok(());
+    }
+    if state.namespace.read().feature_level() < Opcode::TakeSessions.feature_level() {
         // All that were chosen as members understand it.
         partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).await?;
     }

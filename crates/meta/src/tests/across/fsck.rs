@@ -10,9 +10,7 @@ fn tamper(cluster: &Cluster, partition: u32, number: u64, names: &[(u64, &str, u
     inodes.dedup();
     let prepare = Some(TxPrepare { tx, inodes, ..TxPrepare::default() });
     let request = PrepareTxRequest { header: header.clone(), prepare };
-    let answer: PrepareTxResponse =
-        block_on(leader.call(Opcode::PrepareTx, &request, CALL, Repeat::Harmless)).expect("prepared");
-    let lock = answer.prepared.expect("locked").lock;
+    let lock = prepared(cluster, &request).lock;
     let name = |(directory, name, inode, d_type): &(u64, &str, u64, u32)| TxName {
         directory: *directory,
         name: name.as_bytes().to_vec(),
@@ -95,19 +93,30 @@ fn damage_between_partitions_is_told_by_path() {
     assert!(left.iter().all(|finding| ![linked, stray].contains(&finding.inode)), "{left:#?}");
 }
 
+/// Has something locked, as soon as the operation before it has ended there.
+fn prepared(cluster: &Cluster, request: &PrepareTxRequest) -> TxPrepared {
+    let leader = cluster.server_leader_client();
+    let mut prepared = None;
+    eventually("the lock", || {
+        let answer = block_on(leader.call(Opcode::PrepareTx, request, CALL, Repeat::Harmless));
+        let answer: PrepareTxResponse = answer.expect("an answer");
+        prepared = answer.prepared;
+        prepared.is_some()
+    });
+    prepared.expect("waited for")
+}
+
 /// A lock that no operation ends would keep a directory from everybody, and nobody know why.
 #[test]
 fn locks_that_stay_are_told() {
-    let cluster = start(1);
+    let cluster = start_with(1, MetaTimings { old_lock: Duration::from_millis(600), ..quick() });
     let mut user = User::new(&cluster, 9);
     let two = user.mkdir(1, "two", 6).expect("made");
-    let leader = cluster.server_leader_client();
     let header = Some(MetaHeader { volume: VOLUME, partition: 6, ..MetaHeader::default() });
     // Of a term that is still to come, so it counts as open.
     let tx = Some(TxId { partition: 7, term: 1 << 40, number: 1 });
     let prepare = Some(TxPrepare { tx, inodes: vec![two], ..TxPrepare::default() });
-    let request = PrepareTxRequest { header, prepare };
-    block_on(leader.call::<PrepareTxResponse>(Opcode::PrepareTx, &request, CALL, Repeat::Harmless)).expect("prepared");
+    prepared(&cluster, &PrepareTxRequest { header, prepare });
     let mut findings = Vec::new();
     eventually("the finding", || {
         findings = checked(&user, false);
@@ -162,9 +171,7 @@ fn circles_over_partitions_are_told() {
     let tx = Some(TxId { partition: 99, term: 1, number: 1 });
     let prepare = Some(TxPrepare { tx, inodes: vec![two], ..TxPrepare::default() });
     let request = PrepareTxRequest { header: header.clone(), prepare };
-    let answer: PrepareTxResponse =
-        block_on(leader.call(Opcode::PrepareTx, &request, CALL, Repeat::Harmless)).expect("prepared");
-    let prepared = answer.prepared.expect("locked");
+    let prepared = prepared(&cluster, &request);
     let mut image = prepared.inodes[0].clone();
     // The parent's eight bytes: the only ones that are the root's number.
     let at = image.attributes.windows(8).rposition(|bytes| bytes == 1u64.to_le_bytes()).expect("its parent");
