@@ -130,3 +130,22 @@ fn a_mount_goes_on_while_its_volume_is_split() {
     assert_eq!(cluster.cairn(&["fs", "cat", "/d/e/f"]).stdout, b"in the new one");
     assert!(mount.umount().status.success());
 }
+
+/// A machine would run out of memory before anybody looked.
+#[test]
+fn a_volume_whose_partition_is_full_grows_by_itself() {
+    let cluster = Cluster::start(SMALL);
+    let set = || cluster.cairn(&["admin", "config", "set", "partition_memory=64k"]);
+    // The first time it may be a moment too early for the feature level.
+    until_told("the setting", || set().status.success(), || text(&set().stderr));
+    assert_eq!(partitions(&cluster).len(), 1, "it has room");
+    let files = || number(&lines(&cluster, &["fs", "df", "/"])[0]["files"]);
+    let create =
+        ["bench", "meta", "--clients", "4", "--in-flight", "8", "--seconds", "1", "--operations", "create", "--keep"];
+    until_told("files for more than that", || cluster.cairn(&create).status.success() && files() > 8_000, String::new);
+    let made = files();
+    let all = || cluster.ok(&["admin", "partition", "ls"]);
+    until_told("more partitions", || partitions(&cluster).len() > 1, all);
+    until_told("leaders", || partitions(&cluster).iter().all(|partition| partition["leader"] != 0), all);
+    assert_eq!(files(), made, "what was there is there");
+}
