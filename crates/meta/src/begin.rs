@@ -4,7 +4,7 @@
 //! |---|---|
 //! | may have forgotten inodes that it gave, and a person accepted that | it passes over ids that it may have given: a mount may still know the old ones |
 //! | was made later than its volume | it is told which sessions have ended: what one of them sends late is not done |
-//! | has a range without an end, and the volume is to have more partitions | it ends its range, and its report says so |
+//! | has a range without an end, and the volume is to have more partitions, or has them (the state is an older copy) | it ends its range, and its report says so |
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::across::Peers;
 use crate::config::MetaTimings;
-use crate::partition::{Partition, Recall};
+use crate::partition::{Partition, PartitionState, Recall};
 
 /// For an answer of some hundred KiB.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -93,7 +93,7 @@ pub(crate) async fn end_range(partition: &Partition, timings: &MetaTimings) {
     // A range that has an end has one for good.
     while state.namespace.read().inode_last() == u64::MAX {
         sleep(timings.reclaim_idle).await;
-        let is_due = state.common.map.read().partition(state.id).is_some_and(|known| known.add > 0);
+        let is_due = is_due_to_end(state);
         if !is_due || state.leading_term().is_none() {
             continue;
         }
@@ -108,10 +108,17 @@ pub(crate) async fn end_range(partition: &Partition, timings: &MetaTimings) {
     }
 }
 
+/// The volume gets more partitions, or has some although this state does not know: it was put back from a copy of before.
+fn is_due_to_end(state: &PartitionState) -> bool {
+    let map = state.common.map.read();
+    let ended = |last: u64| last < u64::MAX && last < state.namespace.read().inode_last();
+    map.partition(state.id).is_some_and(|known| known.add > 0 || ended(known.inode_last))
+}
+
 /// Why a partition that is to end its range does not, for people.
 pub(crate) fn held(partition: &Partition) -> Option<String> {
     let state = &partition.state;
-    let is_due = state.common.map.read().partition(state.id).is_some_and(|known| known.add > 0);
+    let is_due = is_due_to_end(state);
     let held = is_due && state.leading_term().is_some() && state.namespace.read().has_volume_limit();
     held.then(|| {
         format!(

@@ -64,3 +64,15 @@ fn an_ended_session_does_nothing_in_a_partition_that_is_made_later() {
     assert_eq!(inode_last(&cluster), RANGE - 1);
     assert_eq!(User::new(&cluster, 7).create(inside, "late"), Err(ErrorCode::SessionEnded));
 }
+
+/// A partition that was put back from a backup of before would take what others have for its own, and call it lost.
+#[test]
+fn a_state_of_before_the_split_ends_its_range_again() {
+    let mut cluster = Cluster::start(1);
+    let user = User::new(&cluster, 9);
+    eventually("a leader", || user.getattr(1).is_ok());
+    assert_eq!(inode_last(&cluster), u64::MAX);
+    cluster.map.partitions[0].inode_last = RANGE - 1;
+    cluster.share_map();
+    eventually("the end of the range", || inode_last(&cluster) == RANGE - 1);
+}
