@@ -3,6 +3,7 @@
 use crate::counters::Counters;
 use crate::namespace::{Namespace, Scratch};
 use crate::session::SessionTable;
+use crate::shards::Huge;
 use crate::snapshot::{
     HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS, VERSION,
     VERSION_LEVEL, VERSION_RANGE,
@@ -161,6 +162,7 @@ impl NamespaceBuilder {
             grown: Vec::new(),
             txs: TxTable::default(),
             waiting: Waiting::default(),
+            huge: Huge::default(),
             tree,
             sessions: self.sessions,
             scratch: Scratch::default(),

@@ -7,10 +7,12 @@ use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};
 use crate::namespace::Namespace;
 use crate::quota::decode_recount;
+use crate::shards::is_stored_name;
 use crate::shares::places;
 use crate::stripe_set::{Columns, decode_part};
 use crate::tx::{TxId, decode_decided};
 use crate::waiting::{Waiting, decode_note};
+use cairn_types::shard::shard_name;
 use cairn_types::{ExtentKind, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,6 +121,7 @@ impl Namespace {
                 ensure(names == [inode.parent], id, "a directory has one name, in its parent")?;
             }
             ensure(u64::from(inode.nlink) == 2 + below, id, "nlink is not 2 + subdirectories")?;
+            self.check_shard(id, inode, found)?;
         }
         for (id, parents) in &found.names {
             ensure(found.inodes.contains_key(id) || !self.is_own(*id), *id, "has a name and no attributes")?;
@@ -126,6 +129,19 @@ impl Namespace {
             ensure(all_dirs, *id, "has a name in what is no directory")?;
         }
         self.check_no_cycles(found)
+    }
+
+    fn check_shard(&self, id: u64, inode: &Inode, found: &Found) -> Result<(), Violation> {
+        let shards = found.entry_inodes.range((id, b"/".to_vec())..(id, b"0".to_vec()));
+        let shards: Vec<_> = shards.map(|((_, name), shard)| (name.as_slice(), *shard)).collect();
+        let named = shards.iter().zip(0..).all(|((name, _), index)| *name == shard_name(index));
+        ensure(named && shards.len() == usize::from(inode.shards), id, "shards are not those that are noted")?;
+        let is_shard =
+            |shard: &u64| !self.is_own(*shard) || found.inodes.get(shard).is_some_and(|inode| inode.is_shard);
+        ensure(shards.iter().all(|(_, shard)| is_shard(shard)), id, "has as a shard what is none")?;
+        let here = !inode.is_shard || !self.is_own(inode.parent);
+        let listed = || found.entry_inodes.range((inode.parent, b"/".to_vec())..(inode.parent, b"0".to_vec()));
+        ensure(here || listed().any(|(_, shard)| *shard == id), id, "is no shard of its parent")
     }
 
     fn check_no_cycles(&self, found: &Found) -> Result<(), Violation> {
@@ -379,7 +395,7 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
             found.targets.insert(inode);
         }
         Kind::Dentry => {
-            let dentry = Dentry::decode(value).filter(|_| cairn_types::name::check_name(suffix).is_ok())?;
+            let dentry = Dentry::decode(value).filter(|_| is_stored_name(suffix))?;
             found.names.entry(dentry.inode).or_default().push(inode);
             found.entry_inodes.insert((inode, suffix.to_vec()), dentry.inode);
             *found.entries.entry(inode).or_default() += 1;

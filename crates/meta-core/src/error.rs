@@ -63,6 +63,10 @@ impl OpError {
         ErrorCode::UnknownPartition,
         "the inode belongs to another partition of the volume; refresh the cluster map and repeat it there",
     );
+    pub const SHARDED: Self = Self::new(
+        ErrorCode::Sharded,
+        "the names of this directory are spread over shards, which this program does not know of: upgrade it to the version of the servers",
+    );
     pub const BAD_REQUEST: Self = Self::new(ErrorCode::BadRequest, "the message cannot be decoded");
     pub const DAMAGED: Self =
         Self::new(ErrorCode::Internal, "a metadata record cannot be decoded; restore the partition from a replica");

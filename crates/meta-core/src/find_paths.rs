@@ -4,6 +4,7 @@ use crate::encoding::{Dentry, Inode};
 use crate::key::{self, Kind};
 use crate::snapshot::NamespaceSnapshot;
 use cairn_types::InodeId;
+use cairn_types::shard::is_shard_name;
 use std::collections::BTreeMap;
 
 /// Components of a path; what is deeper is shown with `…` in front.
@@ -65,7 +66,10 @@ impl PathFinder {
         let mut names = vec![name];
         while directory != InodeId::ROOT.0 && names.len() < DEPTH_MAX {
             let above = snapshot.tree.get(key::attributes(directory).as_bytes()).and_then(Inode::decode)?;
-            names.push(name_in(snapshot, above.parent, directory)?);
+            let name = name_in(snapshot, above.parent, directory)?;
+            if !is_shard_name(&name) {
+                names.push(name);
+            }
             directory = above.parent;
         }
         let start: &[u8] = if directory == InodeId::ROOT.0 { b"" } else { "…".as_bytes() };
@@ -101,7 +105,9 @@ impl NamespaceSnapshot {
         for _ in 0..STEPS_MAX {
             if names && below != 0 && way.names.len() < DEPTH_MAX {
                 let Some(name) = name_in(self, at, below) else { return way };
-                way.names.push(name);
+                if !is_shard_name(&name) {
+                    way.names.push(name);
+                }
             }
             way.top = at;
             if at == InodeId::ROOT.0 {

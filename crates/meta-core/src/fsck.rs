@@ -12,6 +12,7 @@ use crate::encoding::{Dentry, Extent, Inode, QuotaRecord, TxLock};
 use crate::key::{self, Kind};
 use crate::names_of::Names;
 use crate::review::SUSPECTS_MAX;
+use crate::shards::is_stored_name;
 use crate::share_check::ShareCheck;
 use crate::snapshot::NamespaceSnapshot;
 use cairn_tree::Cursor;
@@ -343,7 +344,7 @@ impl Fsck {
                 Some(dentry) => {
                     group.entries += 1;
                     group.subdirectories += u64::from(dentry.is_dir());
-                    cairn_types::name::check_name(suffix).is_ok()
+                    is_stored_name(suffix)
                 }
                 None => false,
             },

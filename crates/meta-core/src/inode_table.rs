@@ -35,6 +35,9 @@ impl Inode {
             parent: 0,
             acl: false,
             default_acl: false,
+            shards: 0,
+            sharded: false,
+            is_shard: false,
             quota: 0,
             lease: None,
             volatile: None,
@@ -44,6 +47,11 @@ impl Inode {
     /// A directory with directories in it.
     pub(crate) fn has_subdirectories(&self) -> bool {
         self.is_dir() && self.nlink > 2
+    }
+
+    /// Entries of a directory that users see; its shards are none.
+    pub(crate) const fn entries(&self) -> u64 {
+        self.size.saturating_sub(self.shards as u64)
     }
 
     /// Attributes changed.
@@ -214,6 +222,9 @@ impl Namespace {
     pub(crate) fn update_directory(&mut self, id: u64, directory: &Inode) {
         let done = self.tree.get_mut(key::attributes(id).as_bytes()).is_some_and(|v| directory.overwrite_directory(v));
         assert!(done, "directory {id} was read in this operation");
+        if directory.size >= self.huge.limit && directory.may_get_shards() {
+            self.huge.note(id);
+        }
     }
 
     /// Sets a name, new or not.

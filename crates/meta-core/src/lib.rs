@@ -49,6 +49,7 @@ mod quota;
 mod range;
 mod review;
 mod session;
+mod shards;
 mod share_check;
 mod shares;
 mod snapshot;

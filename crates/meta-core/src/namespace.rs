@@ -4,6 +4,7 @@ use crate::encoding::{Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::message::request::{Header, SetDeferral, SetFeatureLevel, Who};
 use crate::session::{Gate, SessionState, SessionTable};
+use crate::shards::Huge;
 use crate::tx::TxTable;
 use crate::waiting::Waiting;
 use cairn_tree::Tree;
@@ -104,6 +105,8 @@ pub struct Namespace {
     pub(crate) txs: TxTable,
     /// Entries that wait for `ReclaimEntry`, and directories; counted when a checkpoint is loaded.
     pub(crate) waiting: Waiting,
+    /// Directories that may have to be sharded. No state.
+    pub(crate) huge: Huge,
     pub(crate) tree: Tree,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
@@ -159,6 +162,7 @@ impl Namespace {
             grown: Vec::new(),
             txs: TxTable::default(),
             waiting: Waiting::default(),
+            huge: Huge::default(),
             tree: Tree::new(),
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
@@ -311,6 +315,7 @@ impl Namespace {
             Opcode::ExpireSessions => self.expire_sessions(request),
             Opcode::ReclaimBatch => self.reclaim_batch(request),
             Opcode::ReclaimEntry => self.reclaim_entry(request),
+            Opcode::AddShard => self.add_shard(request),
             Opcode::FreeDone => self.free_done(request),
             Opcode::FreeGarbage => self.free_garbage(request),
             Opcode::MendNamespace => self.mend(request),

@@ -30,7 +30,7 @@ mod rename;
 mod resolve;
 mod rmdir;
 mod session;
-mod setattr;
+pub(crate) mod setattr;
 mod statfs;
 mod symlink;
 mod unlink;

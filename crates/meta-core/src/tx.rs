@@ -29,6 +29,7 @@ use crate::inode_table::check_entry_name;
 use crate::key::{self, Kind};
 use crate::limits::TX_INODES_MAX;
 use crate::namespace::Namespace;
+use cairn_types::shard::is_shard_name;
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::error::WireError;
 use cairn_wire::meta;
@@ -205,7 +206,9 @@ impl Namespace {
             return Err(OpError::new(ErrorCode::BadRequest, "an operation across partitions takes too many inodes"));
         }
         for name in &request.names {
-            check_entry_name(&name.name)?;
+            if !is_shard_name(&name.name) {
+                check_entry_name(&name.name)?;
+            }
             if lock.inodes.binary_search(&name.directory).is_err() {
                 return Err(OpError::new(
                     ErrorCode::BadRequest,
@@ -301,6 +304,9 @@ impl Namespace {
         let effects = request.effects.filter(|effects| effects.lock == lock.number).unwrap_or_default();
         let changes = self.tx_changes(&lock, &effects)?;
         self.remove_tx_lock(tx);
+        for effect in effects.inodes.iter().filter(|effect| changes.get(&effect.inode).is_some_and(|i| i.is_shard)) {
+            self.take_acls(effect);
+        }
         for (id, inode) in &changes {
             self.carry_out_on_inode(*id, inode)?;
         }
@@ -338,6 +344,10 @@ impl Namespace {
             inode.ctime = after.ctime;
             if inode.is_dir() {
                 (inode.size, inode.mtime) = (after.size, after.mtime);
+                (inode.shards, inode.sharded) = (after.shards, after.sharded);
+            }
+            if inode.is_shard {
+                inode.take_from_sharded(&after);
             }
             inode.generation = after.generation.max(inode.generation + 1);
             changes.insert(effect.inode, inode);

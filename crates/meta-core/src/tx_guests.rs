@@ -1,12 +1,14 @@
 //! Deciding an operation across partitions: inodes of others stand in the tree as guests while it runs.
 //!
 //! Invariant: after the decision nothing of a guest is left, whatever came of it; counters and quotas never saw it.
-use crate::encoding::Dentry;
+use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::key;
 use crate::message::request;
 use crate::namespace::Namespace;
+use crate::ops::setattr::concerns_shards;
 use crate::tx::{MOVES, TxId};
+use cairn_types::shard::shard_name;
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
@@ -54,11 +56,11 @@ impl Have<'_> {
     }
 
     /// Type and links of a directory that is moved, parent of one that is above.
-    fn attributes(&self, id: u64) -> Option<crate::encoding::Inode> {
+    fn attributes(&self, id: u64) -> Option<Inode> {
         if self.namespace.is_own(id) {
             return self.namespace.stored_inode(id).ok();
         }
-        crate::encoding::Inode::decode(&self.image(id).or_else(|| self.seen(id))?.attributes)
+        Inode::decode(&self.image(id).or_else(|| self.seen(id))?.attributes)
     }
 
     fn seen(&self, id: u64) -> Option<&meta::TxInode> {
@@ -105,6 +107,21 @@ impl TxWants {
         }
     }
 
+    /// The shards of a directory, which have to be known themselves first.
+    fn shards(&mut self, have: &Have<'_>, directory: u64) {
+        let inode = have.attributes(directory).filter(Inode::is_dir);
+        for index in 0..inode.map_or(0, |inode| inode.shards) {
+            self.name(have, directory, &shard_name(index));
+        }
+    }
+
+    /// The same of one by which the request came.
+    fn own_shards(&mut self, have: &Have<'_>, inode: u64) {
+        if have.namespace.is_own(inode) {
+            self.shards(have, inode);
+        }
+    }
+
     /// All above a directory up to the root.
     fn above(&mut self, have: &Have<'_>, directory: u64) {
         let mut at = directory;
@@ -146,7 +163,9 @@ impl Namespace {
             }
             Opcode::Rmdir => {
                 let request = request::Rmdir::decode(bytes)?;
-                wants.routed(have, request.parent, request.name);
+                if let Some(victim) = wants.routed(have, request.parent, request.name) {
+                    wants.shards(have, victim);
+                }
             }
             Opcode::RemoveTree => {
                 let request = request::RemoveTree::decode(bytes)?;
@@ -170,11 +189,28 @@ impl Namespace {
                 }
                 let moved = wants.name(have, request.parent, request.name);
                 let there = wants.name(have, request.new_parent, request.new_name);
+                if let Some(there) = there.filter(|_| request.flags != EXCHANGE) {
+                    wants.shards(have, there);
+                }
                 if wants.is_empty() && request.parent != request.new_parent {
                     let swapped = there.filter(|_| request.flags == EXCHANGE);
                     self.wants_of_move(have, &mut wants, moved, request.new_parent);
                     self.wants_of_move(have, &mut wants, swapped, request.parent);
                 }
+            }
+            Opcode::Setattr => {
+                let request = request::Setattr::decode(bytes)?;
+                if concerns_shards(&request) {
+                    wants.own_shards(have, request.inode);
+                }
+            }
+            Opcode::SetXattr => {
+                let request = request::SetXattr::decode(bytes)?;
+                wants.own_shards(have, request.inode);
+            }
+            Opcode::RemoveXattr => {
+                let request = request::RemoveXattr::decode(bytes)?;
+                wants.own_shards(have, request.inode);
             }
             Opcode::ReclaimEntry => {
                 let request = request::ReclaimEntry::decode(bytes)?;
@@ -221,6 +257,7 @@ impl Namespace {
         let result = match opcode {
             // The leader's own: of no session, and nothing is kept of it but what it did.
             Opcode::ReclaimEntry => self.reclaim_entry(&decide.request).map(|()| done(self)).map_err(OpError::to_wire),
+            Opcode::AddShard => self.add_shard(&decide.request).map(|()| done(self)).map_err(OpError::to_wire),
             _ => self.apply_once(opcode, &decide.request, out, done),
         };
         self.remove_guests(&decide.participants);
@@ -234,8 +271,10 @@ impl Namespace {
     fn tx_to_decide(&self, decide: &meta::TxDecide) -> Result<(TxId, Opcode)> {
         let tx = Self::tx_read(decide.tx)?;
         let opcode = u16::try_from(decide.opcode).ok().and_then(Opcode::from_code);
-        let may_be =
-            |opcode: &Opcode| opcode.is_meta_mutation() && !opcode.is_internal() || *opcode == Opcode::ReclaimEntry;
+        let may_be = |opcode: &Opcode| {
+            opcode.is_meta_mutation() && !opcode.is_internal()
+                || matches!(opcode, Opcode::ReclaimEntry | Opcode::AddShard)
+        };
         let opcode = opcode.filter(may_be);
         let opcode = opcode.ok_or(OpError::BAD_REQUEST)?;
         let prepared = || decide.participants.iter().filter_map(|participant| participant.prepared.as_ref());
@@ -284,7 +323,9 @@ impl Namespace {
             for before in &prepared.inodes {
                 let after = self.tree.get(key::attributes(before.inode).as_bytes());
                 if let Some(after) = after.filter(|after| *after != before.attributes.as_slice()) {
-                    effects.inodes.push(meta::TxInode { attributes: after.to_vec(), xattrs: Vec::new(), ..*before });
+                    let is_shard = Inode::decode(after).is_some_and(|inode| inode.is_shard);
+                    let xattrs = if is_shard { self.tx_xattrs(before.inode) } else { Vec::new() };
+                    effects.inodes.push(meta::TxInode { attributes: after.to_vec(), xattrs, ..*before });
                 }
             }
             if let Some(made) = self.tree.get(key::attributes(prepared.new_inode).as_bytes()) {
@@ -318,7 +359,7 @@ impl Namespace {
     }
 
     /// Refuses to move a directory that has others in it while these may be moved elsewhere at the same time.
-    pub(crate) fn check_move(&self, moved: &crate::encoding::Inode) -> Result<()> {
+    pub(crate) fn check_move(&self, moved: &Inode) -> Result<()> {
         let safe = !self.is_one_of_several() || self.txs.moves_locked || !moved.has_subdirectories();
         if safe { Ok(()) } else { Err(OpError::FOREIGN) }
     }

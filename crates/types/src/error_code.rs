@@ -121,6 +121,8 @@ codes! {
     NotSupported = 44, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
     /// Another client overwrites the file in place; it is told to stop, which takes a moment.
     LeaseHeld = 45, Here, 11, "SlowDown", "org.apache.hadoop.ipc.RetriableException";
+    /// The name is not in the directory itself, whose names are spread over shards: ask the shard that would have it.
+    Sharded = 46, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
     /// A block on this member does not match its checksum.
     ChecksumMismatch = 60, Elsewhere, 5, "InternalError", "org.apache.hadoop.fs.ChecksumException";
     /// This member does not hold the bytes.

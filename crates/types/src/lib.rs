@@ -11,6 +11,7 @@ pub mod layout;
 pub mod member;
 pub mod name;
 pub mod scheme;
+pub mod shard;
 pub mod stripe;
 pub mod time;
 pub mod units;

@@ -156,6 +156,7 @@ opcodes! {
     ReclaimEntry = 0x058e, meta::ReclaimEntry => common::Empty;
     EndRange = 0x058f, meta::EndRange => common::Empty;
     TakeSessions = 0x0590, meta::TakeSessions => common::Empty;
+    AddShard = 0x0591, meta::AddShard => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
@@ -226,6 +227,7 @@ impl Opcode {
             | Self::TxDone
             | Self::ReclaimEntry => 5,
             Self::EndRange | Self::TakeSessions => 6,
+            Self::AddShard => 7,
             _ => 0,
         }
     }

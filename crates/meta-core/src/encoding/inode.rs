@@ -8,7 +8,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | 0x12: version 1, directory; 0x13: the same with a quota at its end |
-//! | 1 | 1 | bit 0: has an access ACL; bit 1: has a default ACL; others zero |
+//! | 1 | 1 | bit 0: has an access ACL; bit 1: has a default ACL; bits 2 to 5: its shards; bit 6: new names go to these; bit 7: it is a shard |
 //! | 2 | 2 | mode with type bits |
 //! | 4 | 4 | uid |
 //! | 8 | 4 | gid |
@@ -47,6 +47,7 @@
 //! Bit 7, the byte 1 of directories and 0x13 came with access control lists and quotas, bit 2 of "more" with overwriting in
 //! place, bit 3 with closing before all is durable; what has none of these is as before.
 use super::varint::{self, Cursor, VARINT_MAX, unzigzag, zigzag};
+use cairn_types::shard::SHARDS_MAX;
 
 const TAG_PACKED: u8 = 0x11;
 const TAG_DIRECTORY: u8 = 0x12;
@@ -127,6 +128,12 @@ pub struct Inode {
     pub acl: bool,
     /// Of a directory: new entries inherit from its default access control list.
     pub default_acl: bool,
+    /// Of a directory: entries of it that are its shards.
+    pub shards: u8,
+    /// Of a directory: all its shards are there, and new names go to these.
+    pub sharded: bool,
+    /// Of a directory: it is a shard of its parent.
+    pub is_shard: bool,
     /// The directory whose quota counts it (of a directory: counts what is made in it); 0: none.
     pub quota: u64,
     /// Of a regular file: who may overwrite blocks in place.
@@ -188,7 +195,11 @@ impl Inode {
 
     fn encode_directory_into(&self, bytes: &mut [u8; DIRECTORY_LEN]) {
         bytes[0] = if self.quota == 0 { TAG_DIRECTORY } else { TAG_DIRECTORY_QUOTA };
-        bytes[1] = u8::from(self.acl) | u8::from(self.default_acl) << 1;
+        bytes[1] = u8::from(self.acl)
+            | u8::from(self.default_acl) << 1
+            | (self.shards & SHARDS_MAX) << 2
+            | u8::from(self.sharded) << 6
+            | u8::from(self.is_shard) << 7;
         bytes[2..4].copy_from_slice(&self.mode.to_le_bytes());
         for (at, field) in [(4, self.uid), (8, self.gid), (12, self.nlink)] {
             bytes[at..at + 4].copy_from_slice(&field.to_le_bytes());
@@ -289,9 +300,6 @@ impl Inode {
 
     #[inline]
     fn decode_directory(value: &[u8; DIRECTORY_LEN]) -> Option<Inode> {
-        if value[1] > 3 {
-            return None;
-        }
         let short = |at: usize| u32::from_le_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]);
         let long = |i: usize| u64::from(short(16 + 8 * i)) | u64::from(short(20 + 8 * i)) << 32;
         let inode = Inode {
@@ -313,11 +321,16 @@ impl Inode {
             unnamed: false,
             acl: value[1] & 1 != 0,
             default_acl: value[1] & 2 != 0,
+            shards: value[1] >> 2 & SHARDS_MAX,
+            sharded: value[1] & 1 << 6 != 0,
+            is_shard: value[1] & 1 << 7 != 0,
             quota: 0,
             lease: None,
             volatile: None,
         };
-        inode.is_dir().then_some(inode)
+        let has_shards = inode.shards > 0;
+        let sound = (has_shards || !inode.sharded) && !(has_shards && inode.is_shard);
+        (inode.is_dir() && sound).then_some(inode)
     }
 
     #[inline]
@@ -375,6 +388,9 @@ impl Inode {
             parent: 0,
             acl: more & MORE_ACL != 0,
             default_acl: false,
+            shards: 0,
+            sharded: false,
+            is_shard: false,
             quota,
             lease,
             volatile,

@@ -167,10 +167,10 @@ macro_rules! requests {
 
 requests! {
     Lookup<'a> { parent: u64 = 2, name: bytes = 3 }
-    Resolve<'a> { start: u64 = 2, path: bytes = 3 }
+    Resolve<'a> { start: u64 = 2, path: bytes = 3, in_shard: bool = 4 }
     Getattr { inode: u64 = 2 }
     Readlink { inode: u64 = 2 }
-    Readdir<'a> { inode: u64 = 2, after: bytes = 3, count_max: u32 = 4, attributes: bool = 5 }
+    Readdir<'a> { inode: u64 = 2, after: bytes = 3, count_max: u32 = 4, attributes: bool = 5, shards: bool = 6 }
     GetExtents { inode: u64 = 2, offset: u64 = 3, length: u64 = 4, count_max: u32 = 5 }
     GetXattr<'a> { inode: u64 = 2, name: bytes = 3 }
     ListXattr { inode: u64 = 2 }
@@ -230,6 +230,7 @@ requests! {
     ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }
     ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2, deferred_to: u64 = 3 }
     ReclaimEntry<'a> { directory: u64 = 1, name: bytes = 2 }
+    AddShard { directory: u64 = 1, index: u32 = 2, count: u32 = 3, partition: u32 = 4 }
     ExpireTrash { up_to_ns: u64 = 1 }
     SetFeatureLevel { level: u32 = 1 }
     SetDeferral { on: bool = 1 }

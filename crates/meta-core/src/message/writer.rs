@@ -75,10 +75,10 @@ impl AttributesBytes {
         let fields = [
             id,
             u64::from(inode.mode),
-            u64::from(inode.nlink),
+            u64::from(inode.nlink) - u64::from(inode.shards).min(u64::from(inode.nlink)),
             u64::from(inode.uid),
             u64::from(inode.gid),
-            inode.size,
+            inode.entries(),
             inode.atime,
             inode.mtime,
             inode.ctime,
@@ -115,11 +115,13 @@ pub(crate) fn put_attributes(out: &mut Vec<u8>, field: u32, id: u64, inode: &Ino
     let attributes = AttributesBytes::new(id, inode);
     let bytes = &attributes.bytes[..attributes.len];
     match (inode.lease, inode.volatile) {
-        (None, None) => put_element(out, field, bytes),
+        (None, None) if !inode.sharded && !inode.is_shard => put_element(out, field, bytes),
         (lease, volatile) => put_message(out, field, |out| {
             out.extend_from_slice(bytes);
             put_number(out, 16, lease.map_or(0, |lease| lease.session));
             put_number(out, 17, volatile.map_or(0, |volatile| volatile.session));
+            put_number(out, 18, if inode.sharded { inode.shards.into() } else { 0 });
+            put_number(out, 19, if inode.is_shard { inode.parent } else { 0 });
         }),
     }
 }

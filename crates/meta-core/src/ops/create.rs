@@ -22,6 +22,9 @@ impl Namespace {
         check_entry_name(request.name)?;
         let mode = self.check_create(&request, context)?;
         let mut directory = self.searchable(request.parent, &context.who)?;
+        if directory.sharded {
+            self.entry(request.parent, &directory, request.name)?;
+        }
         let id = self.next_inode()?;
         let (gid, mode) = inherit(&directory, &context.who, mode);
         let inherited = self.inherit_acl(request.parent, &directory, mode, request.umask)?;

@@ -17,7 +17,7 @@ impl Namespace {
         let inode = self.live_inode(request.inode);
         let mut inode = inode.map_err(|error| self.apart(error, request.parent))?;
         let mut directory = self.searchable(request.parent, &context.who)?;
-        let there = self.dentry(request.parent, request.name)?;
+        let there = self.entry(request.parent, &directory, request.name)?;
         if there.is_some() && !request.replace {
             return Err(OpError::EXISTS);
         }

@@ -26,8 +26,8 @@ impl Namespace {
     pub(crate) fn step(&self, id: u64, directory: &Inode, name: &[u8]) -> Result<Option<(u64, Inode)>> {
         let (next, d_type) = match name {
             b"." => return Ok(Some((id, *directory))),
-            b".." => (directory.parent, NodeType::Directory as u16 >> 12),
-            _ => match self.dentry(id, name)? {
+            b".." => (self.above_shards(directory.parent), NodeType::Directory as u16 >> 12),
+            _ => match self.entry(id, directory, name)? {
                 Some(dentry) => (dentry.inode, u16::from(dentry.d_type)),
                 None => return Ok(None),
             },

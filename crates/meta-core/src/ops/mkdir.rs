@@ -60,7 +60,7 @@ impl Namespace {
     /// The directory for a new entry: searchable, without an entry of this name, and `who` may change it.
     pub(crate) fn directory_for_new(&self, id: u64, name: &[u8], context: &Context<'_>) -> Result<Inode> {
         let directory = self.searchable(id, &context.who)?;
-        if self.dentry(id, name)?.is_some() {
+        if self.entry(id, &directory, name)?.is_some() {
             return Err(OpError::EXISTS);
         }
         self.check_change(id, &directory, &context.who)?;

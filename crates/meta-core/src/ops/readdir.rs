@@ -12,6 +12,7 @@ use crate::namespace::Namespace;
 use crate::permission::{EXEC, READ};
 use cairn_types::ErrorCode;
 use cairn_types::name::NAME_MAX;
+use cairn_types::shard::is_shard_name;
 
 impl Namespace {
     pub(crate) fn readdir(&self, who: &Who<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -22,6 +23,13 @@ impl Namespace {
         let directory = self.directory(request.inode)?;
         if !self.allows(request.inode, &directory, who, READ) {
             return Err(OpError::READ_DENIED);
+        }
+        if request.shards {
+            for (name, dentry) in self.list_shards(request.inode, &directory) {
+                put_entry(out, &name, dentry, None);
+            }
+            put_number(out, 2, 1);
+            return Ok(());
         }
         // Names may be listed with r alone; what is behind them takes x.
         let with_attributes = request.attributes && self.allows(request.inode, &directory, who, EXEC);
@@ -40,6 +48,10 @@ impl Namespace {
         let mut count = 0;
         while found {
             let Some(name) = cursor.key().strip_prefix(prefix.as_bytes()) else { break };
+            if is_shard_name(name) {
+                found = cursor.advance();
+                continue;
+            }
             if count == count_max || out.len() - start > READDIR_BYTES_MAX {
                 return Ok(());
             }
@@ -57,6 +69,7 @@ impl Namespace {
             found = cursor.advance();
         }
         put_number(out, 2, 1);
+        put_number(out, 3, if directory.sharded { directory.shards.into() } else { 0 });
         Ok(())
     }
 }

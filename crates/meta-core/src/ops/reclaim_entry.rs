@@ -9,6 +9,7 @@ use crate::inode_table::check_entry_name;
 use crate::message::request;
 use crate::namespace::Namespace;
 use cairn_types::ErrorCode;
+use cairn_types::shard::is_shard_name;
 
 const NOT_REMOVED: OpError = OpError::new(
     ErrorCode::NotPermitted,
@@ -47,7 +48,9 @@ impl Namespace {
 
     /// The entry and its directory, if it is one to be taken out; nothing if it is not there any more.
     pub(crate) fn entry_to_reclaim(&self, id: u64, name: &[u8]) -> Result<Option<(Inode, Dentry)>> {
-        check_entry_name(name)?;
+        if !is_shard_name(name) {
+            check_entry_name(name)?;
+        }
         let directory = match self.stored_inode(id) {
             Ok(directory) if directory.is_dir() => directory,
             Ok(_) | Err(OpError::STALE) => return Ok(None),

@@ -22,6 +22,13 @@ struct Side<'a> {
     entry: Option<(Dentry, Inode)>,
 }
 
+impl Side<'_> {
+    /// The directory that users see: that of a shard.
+    fn whole(&self) -> u64 {
+        if self.directory.is_shard { self.directory.parent } else { self.parent }
+    }
+}
+
 impl Namespace {
     pub(crate) fn rename(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
         let request = request::Rename::decode(bytes)?;
@@ -64,7 +71,7 @@ impl Namespace {
     }
 
     fn side<'a>(&self, parent: u64, name: &'a [u8], directory: Inode) -> Result<Side<'a>> {
-        let entry = match self.dentry(parent, name)? {
+        let entry = match self.entry(parent, &directory, name)? {
             Some(dentry) => Some((dentry, self.inode(dentry.inode)?)),
             None => None,
         };
@@ -77,7 +84,7 @@ impl Namespace {
 
     /// Nothing is moved below itself, in either direction.
     fn check_ancestry(&self, old: &Side<'_>, new: &Side<'_>, flags: u32) -> Result<()> {
-        if old.parent == new.parent {
+        if old.whole() == new.whole() {
             return Ok(());
         }
         const INTO_ITSELF: OpError =
@@ -136,6 +143,9 @@ impl Namespace {
             to.size -= 1;
             to.nlink -= u32::from(victim.is_dir());
             victim.touch(context.now);
+            if victim.is_dir() {
+                self.remove_shards(there.inode, &mut victim, context.now)?;
+            }
             victim.nlink = if victim.is_dir() { 0 } else { victim.nlink - 1 };
             victim.parent = 0;
             self.put_or_bury(there.inode, &victim)?;
@@ -212,7 +222,7 @@ impl Namespace {
             }
         }
         let other_is_dir = other.is_some_and(Inode::is_dir);
-        if old.parent != new.parent {
+        if old.whole() != new.whole() {
             // A directory that changes its parent is itself changed: its `..`.
             let blocked = |id, moved: &Inode| moved.is_dir() && !self.allows(id, moved, who, WRITE);
             let other_blocked = new.entry.as_ref().is_some_and(|(there, other)| blocked(there.inode, other));
@@ -229,8 +239,8 @@ impl Namespace {
                 return Err(OpError::TOO_MANY_LINKS);
             }
         }
-        if !exchange && other.is_some_and(|other| other.is_dir() && other.size > 0) {
-            return Err(OpError::NOT_EMPTY);
+        if let Some((there, other)) = new.entry.as_ref().filter(|(_, other)| !exchange && other.is_dir()) {
+            self.check_empty(there.inode, other)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //!
 //! Search permission is checked on every directory that is gone through. An error of a component is part of the answer,
 //! with the last component reached; only an unusable start is an error of the call.
-use crate::encoding::Inode;
+use crate::encoding::{Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;
 use crate::message::request::{self, Who};
@@ -20,6 +20,18 @@ impl Namespace {
             return Err(OpError::new(ErrorCode::NameTooLong, "a path has at most 4096 bytes"));
         }
         let mut at = (request.start, self.live_inode(request.start)?);
+        if at.1.is_shard && !request.in_shard {
+            // The way up from what is in a shard.
+            let id = at.1.parent;
+            match self.inode(id) {
+                Err(OpError::FOREIGN) => {
+                    put_attributes(out, 1, id, &Inode { mode: NodeType::Directory as u16, ..Inode::at(0) });
+                    put_number(out, 3, id);
+                    return Ok(());
+                }
+                found => at = (id, found?),
+            }
+        }
         let mut parent = if at.1.is_dir() { at.1.parent } else { 0 };
         let (mut consumed, mut error) = (0, None);
         while let Some((from, to)) = next_component(path, consumed) {

@@ -10,10 +10,9 @@ impl Namespace {
         if !victim.is_dir() {
             return Err(OpError::NOT_DIRECTORY);
         }
-        if victim.size > 0 {
-            return Err(OpError::NOT_EMPTY);
-        }
+        self.check_empty(dentry.inode, &victim)?;
         self.remove_dentry(request.parent, request.name);
+        self.remove_shards(dentry.inode, &mut victim, context.now)?;
         victim.nlink = 0;
         victim.parent = 0;
         victim.touch(context.now);

@@ -59,6 +59,9 @@ impl Namespace {
             inode.generation += 1;
         }
         self.put_inode(request.inode, &inode);
+        if inode.shards > 0 && concerns_shards(&request) {
+            self.change_shards(request.inode, &inode, request.valid & (MTIME | MTIME_NOW) != 0)?;
+        }
         put_attributes_response(out, request.inode, &inode);
         Ok(())
     }
@@ -83,6 +86,9 @@ impl Namespace {
         let may_write = self.allows(request.inode, &inode, &context.who, WRITE);
         check_times(request, &inode, may_write, context)?;
         check_layout(request, &inode, context)?;
+        if concerns_shards(request) {
+            self.check_shards(request.inode, &inode)?;
+        }
         Ok(inode)
     }
 
@@ -123,6 +129,11 @@ impl Namespace {
         self.trim_volatile(id, inode);
         Ok(())
     }
+}
+
+/// Whether the shards of a directory have to follow; not if it was only read.
+pub(crate) const fn concerns_shards(request: &request::Setattr) -> bool {
+    request.valid & OF_A_READ == 0
 }
 
 fn check_owner_change(request: &request::Setattr, inode: &Inode, context: &Context<'_>) -> Result<()> {

@@ -26,7 +26,7 @@ impl Namespace {
     pub(crate) fn victim(&self, parent: u64, name: &[u8], context: &Context<'_>) -> Result<(Inode, Dentry, Inode)> {
         check_entry_name(name)?;
         let directory = self.searchable(parent, &context.who)?;
-        let dentry = self.dentry(parent, name)?.ok_or(OpError::NOT_FOUND)?;
+        let dentry = self.entry(parent, &directory, name)?.ok_or(OpError::NOT_FOUND)?;
         let victim = self.inode(dentry.inode)?;
         self.check_delete(parent, &directory, &victim, &context.who)?;
         Ok((directory, dentry, victim))

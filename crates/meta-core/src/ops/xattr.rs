@@ -123,6 +123,7 @@ impl Namespace {
             return if acl.is_some() { Err(OpError::new(ErrorCode::PermissionDenied, text)) } else { Ok(()) };
         }
         check_owner(&inode, &context.who)?;
+        self.check_shards(id, &inode)?;
         if name == acl::DEFAULT {
             self.set_default_acl(id, &mut inode, acl.as_ref());
         } else {
@@ -131,7 +132,7 @@ impl Namespace {
         }
         inode.touch(context.now);
         self.put_inode(id, &inode);
-        Ok(())
+        if inode.shards > 0 { self.change_shards(id, &inode, false) } else { Ok(()) }
     }
 
     /// Who writes to a program, or changes its owner, takes its capabilities away. What nobody may execute has none that

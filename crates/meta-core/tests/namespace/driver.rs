@@ -374,7 +374,10 @@ impl Driver {
         self.read::<AttributesResponse>(Opcode::Getattr, &request).map(|a| a.attributes.expect("attributes"))
     }
     pub fn resolve(&self, start: u64, path: &str) -> Answer<ResolveResponse> {
-        self.read(Opcode::Resolve, &ResolveRequest { header: self.header(0), start, path: path.into() })
+        self.read(
+            Opcode::Resolve,
+            &ResolveRequest { header: self.header(0), start, path: path.into(), in_shard: false },
+        )
     }
     pub fn readlink(&self, inode: u64) -> Answer<Vec<u8>> {
         let request = ReadlinkRequest { header: self.header(0), inode };
@@ -382,7 +385,8 @@ impl Driver {
     }
     pub fn readdir_page(&self, inode: u64, after: &[u8], count_max: u32) -> Answer<ReaddirResponse> {
         let after = after.to_vec();
-        let request = ReaddirRequest { header: self.header(0), inode, after, count_max, attributes: true };
+        let request =
+            ReaddirRequest { header: self.header(0), inode, after, count_max, attributes: true, shards: false };
         self.read(Opcode::Readdir, &request)
     }
     /// All entries, in pages of three.

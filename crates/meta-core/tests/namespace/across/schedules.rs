@@ -327,7 +327,8 @@ fn a_walk_through_what_is_locked_waits_and_a_listing_does_not() {
         let mut out = Vec::new();
         part.0.read(opcode, &request, &mut out).map(|()| out)
     };
-    let resolve = ResolveRequest { header: part.header(9, 0), start: 1, path: b"outer/inner/last".to_vec() };
+    let resolve =
+        ResolveRequest { header: part.header(9, 0), start: 1, path: b"outer/inner/last".to_vec(), in_shard: false };
     let refused = read(&part, Opcode::Resolve, resolve.encode_to_vec()).expect_err("it waits");
     assert!(Namespace::is_locked_across(&refused), "{refused}");
     let list =

@@ -1,7 +1,8 @@
 //! Three partitions, their leaders, clients, and a network between the leaders.
 mod check;
 mod compare;
-mod reclaim;
+mod own;
+mod shards;
 
 use super::choose::Rng;
 use crate::driver::{config, restore};
@@ -14,8 +15,9 @@ use cairn_wire::common::Credentials;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::*;
 use compare::{Removed, routed_by};
+use own::is_own;
 use prost::Message;
-use reclaim::is_reclaim_entry;
+use shards::Shards;
 use std::collections::BTreeMap;
 
 pub const PARTITIONS: u32 = 3;
@@ -39,8 +41,12 @@ struct Partition {
 struct Under {
     request: Request,
     operation: Operation,
+    /// As it is sent, by shards where the directory has them.
+    sent: Operation,
+    /// It was refused because it is about names in shards.
+    sent_on: bool,
     /// The leader's own operation, instead.
-    entry: Option<ReclaimEntry>,
+    own: Option<(Opcode, Vec<u8>)>,
     at: u32,
     tx: Option<TxId>,
     participants: Vec<TxParticipant>,
@@ -52,9 +58,10 @@ struct Under {
 }
 
 impl Under {
-    fn new(request: Request, operation: Operation, entry: Option<ReclaimEntry>, at: u32) -> Under {
-        let participants = Vec::new();
-        Under { request, operation, entry, at, tx: None, participants, waiting: 0, proposed: false, elsewhere: 0 }
+    fn new(request: Request, operation: Operation, own: Option<(Opcode, Vec<u8>)>, at: u32) -> Under {
+        let (participants, sent) = (Vec::new(), operation.clone());
+        let (sent_on, proposed) = (false, false);
+        Under { request, operation, sent, sent_on, own, at, tx: None, participants, waiting: 0, proposed, elsewhere: 0 }
     }
 }
 
@@ -75,7 +82,8 @@ pub struct World {
     clients: Vec<Option<Under>>,
     removed: Removed,
     checks: check::Checks,
-    last: BTreeMap<(usize, u32), (Request, Operation, u32)>,
+    shards: Shards,
+    last: BTreeMap<(usize, u32), (Request, Operation, Operation)>,
     sequences: BTreeMap<(usize, u32), u64>,
     packets: Vec<Packet>,
     now: u64,
@@ -102,6 +110,7 @@ impl World {
             clients: vec![None; CLIENTS + PARTITIONS as usize],
             removed: Removed::default(),
             checks: check::Checks::new(seed),
+            shards: Shards::default(),
             last: BTreeMap::new(),
             sequences: BTreeMap::new(),
             packets: Vec::new(),
@@ -138,7 +147,7 @@ impl World {
                 let client = self.rng.below(self.clients.len() as u64) as usize;
                 match self.clients[client] {
                     Some(_) => self.go_on(client),
-                    None if client >= CLIENTS => self.begin_reclaim(client),
+                    None if client >= CLIENTS => self.begin_own(client),
                     None => self.begin(client),
                 }
             }
@@ -159,35 +168,44 @@ impl World {
 
     fn begin(&mut self, client: usize) {
         let operation = self.choose(client);
-        let at = owner(routed_by(&operation));
+        let Some(sent) = self.by_shards(&operation) else { return };
+        let at = owner(routed_by(&sent));
         let elsewhere = if self.rng.below(2) == 0 { 0 } else { 1 + self.rng.below(PARTITIONS.into()) as u32 };
         let session = client as u64 + 1;
         let request = Request { caller: self.caller(), session, slot: at, sequence: 0, now: 0 };
-        let mut under = Under::new(request, operation, None, at);
+        let mut under = Under { sent, ..Under::new(request, operation, None, at) };
         under.elsewhere = if elsewhere == at { 0 } else { elsewhere };
-        if let Some((request, operation, _)) = self.last.get(&(client, at)).cloned().filter(|_| self.rng.below(10) == 0)
+        if let Some((request, operation, sent)) =
+            self.last.get(&(client, at)).cloned().filter(|_| self.rng.below(10) == 0)
         {
             self.note("repeat");
-            (under.request, under.operation) = (request, operation);
+            (under.request, under.operation, under.sent) = (request, operation, sent);
         } else {
-            let sequence = self.sequences.entry((client, at)).or_default();
-            *sequence += 1;
-            under.request.sequence = *sequence;
+            under.request.sequence = self.next_sequence(client, at);
         }
         self.clients[client] = Some(under);
     }
 
+    fn next_sequence(&mut self, client: usize, at: u32) -> u64 {
+        let sequence = self.sequences.entry((client, at)).or_default();
+        *sequence += 1;
+        *sequence
+    }
+
     fn bytes(&self, under: &Under) -> (Opcode, Vec<u8>) {
-        if let Some(entry) = &under.entry {
-            return (Opcode::ReclaimEntry, entry.encode_to_vec());
+        if let Some(own) = &under.own {
+            return own.clone();
         }
         let caller = &under.request.caller;
         let who = Credentials { uid: caller.uid, gid: caller.gid, groups: caller.groups.clone() };
-        request_to(under.at, &under.request, who, &under.operation)
+        request_to(under.at, &under.request, who, &under.sent)
     }
 
     /// What the leader of the partition that decides does next for an operation.
     fn go_on(&mut self, client: usize) {
+        if !self.knows_shards(client) {
+            return;
+        }
         let Some(mut under) = self.clients[client].clone() else { return };
         if under.proposed || under.waiting > 0 {
             return;
@@ -199,7 +217,7 @@ impl World {
             Err(error) => panic!("{error:?} of {:?}", under.operation),
         };
         let has_new = under.participants.iter().any(|p| p.prepared.as_ref().is_some_and(|p| p.new_inode != 0));
-        let makes = matches!(under.operation, Operation::Mkdir { .. }) && under.elsewhere != 0 && !has_new;
+        let makes = matches!(opcode, Opcode::Mkdir | Opcode::AddShard) && under.elsewhere != 0 && !has_new;
         if wants.is_empty() && !makes {
             let part = self.part(under.at);
             let (opcode, bytes) = match under.tx {
@@ -374,8 +392,8 @@ impl World {
     }
 
     fn applied(&mut self, at: u32, client: usize, tx: TxId, opcode: Opcode, bytes: &[u8]) {
-        if is_reclaim_entry(opcode, bytes) {
-            return self.reclaimed(at, client, tx, opcode, bytes);
+        if is_own(opcode, bytes) {
+            return self.own_applied(at, client, tx, opcode, bytes);
         }
         let known = self.clients[client].clone();
         let next = { u64::from(at) * RANGE - self.part(at).namespace.inodes_left() };
@@ -389,6 +407,9 @@ impl World {
                 self.begin_anew(client, if code == Some(ErrorCode::LeaseHeld) { "locked" } else { "foreign" });
             }
             return;
+        }
+        if code == Some(ErrorCode::Sharded) {
+            return self.go_to_shards(client, under);
         }
         let asked = if opcode == Opcode::TxDecide {
             let decide = TxDecide::decode(bytes).expect("as it was encoded");
@@ -408,7 +429,7 @@ impl World {
         }
         self.note(&format!("{} {}", asked.name(), core.err().map_or("done", ErrorCode::name)));
         if under.proposed {
-            self.last.insert((client, at), (under.request, under.operation, at));
+            self.last.insert((client, at), (under.request, under.operation, under.sent));
             self.clients[client] = None;
         }
     }

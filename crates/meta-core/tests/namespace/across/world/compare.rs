@@ -1,13 +1,12 @@
 //! The partitions beside the model. What the model removes whole, partitions take apart behind: until they have, the model keeps it
 //! aside, and whoever asks for something in it may still be served, or refused.
 use super::{World, owner};
-use crate::translate::attributes;
 use cairn_meta_core::Fsck;
 use cairn_model::{Attributes, Body, Model, Operation, Reply, Request};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Credentials;
-use cairn_wire::meta::{AttributesResponse, GetattrRequest, MetaHeader, ReaddirRequest, ReaddirResponse};
+use cairn_wire::meta::{AttributesResponse, GetattrRequest, MetaHeader};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,12 +60,26 @@ pub fn routed_by(operation: &Operation) -> u64 {
 }
 
 impl World {
+    /// What an operation answers of a sharded directory is put together with what its shards say by who needs it.
+    fn without_shards(&self, reply: Reply) -> Reply {
+        let is_known = |a: &Attributes| self.shards.known.contains(&a.inode);
+        let masked = |a: Attributes| match is_known(&a) {
+            true => Attributes { nlink: 0, size: 0, mtime: 0, ctime: 0, ..a },
+            false => a,
+        };
+        reply.map(|attributes| attributes.map(masked))
+    }
+
     /// Whether two answers are the same, of a file that loses names behind but for what changes thereby.
     fn same(&self, core: &Reply, model: &Reply) -> bool {
         let known = |reply: &Reply| {
+            let masked = |a: Attributes| match self.shards.known.contains(&a.inode) {
+                true => Attributes { generation: 0, ..a },
+                false => a,
+            };
             let masked = |a: Attributes| match self.removed.unnamed_behind.contains(&a.inode) {
                 true => Attributes { nlink: 0, ctime: 0, generation: 0, ..a },
-                false => a,
+                false => masked(a),
             };
             reply.map(|attributes| attributes.map(masked))
         };
@@ -81,11 +94,13 @@ impl World {
             return;
         }
         let mut next = self.model.clone();
+        self.lend_names(&mut next, operation, true);
         let model = next.apply(request, operation);
+        self.lend_names(&mut next, operation, false);
         // Whether what is in the way is above the directory that it is moved from is not looked at: it is not empty either way.
         let either =
             core.is_err() && model == Err(ErrorCode::NotEmpty) && matches!(operation, Operation::Rename { .. });
-        if either || self.same(core, &model) {
+        if either || self.same(&self.without_shards(*core), &self.without_shards(model)) {
             if let Operation::RemoveTree { parent, name } = operation
                 && model.is_ok()
                 && self.removed.last.get(&slot) != Some(&request.sequence)
@@ -107,15 +122,39 @@ impl World {
         };
         assert!(is_in_one, "{code:?}, {model:?}: partition and model answer {operation:?} of {request:?} differently");
         self.note("refused in a removed tree");
-        let nothing = Operation::Rmdir { parent: KEEPER, name: b"x".to_vec() };
-        assert!(self.model.apply(request, &nothing).is_err());
-        self.removed.refused.insert(slot, (request.sequence, code));
+        self.refuse(request, code);
+    }
+
+    /// The model does nothing, but the number of the request is used.
+    pub(super) fn refuse(&mut self, request: &Request, code: ErrorCode) {
+        let refused = (request.sequence, code);
+        if self.removed.refused.insert((request.session, request.slot), refused) != Some(refused) {
+            let nothing = Operation::Rmdir { parent: KEEPER, name: b"x".to_vec() };
+            assert!(self.model.apply(request, &nothing).is_err());
+        }
+    }
+
+    /// A shard knows later than its directory that this was removed: until then it serves, as if the directory had a name.
+    fn lend_names(&self, next: &mut Model, operation: &Operation, lend: bool) {
+        let aside = set_aside(&self.model);
+        let lent = named(operation).into_iter().filter(|i| aside.contains(i) && self.shards.known.contains(i));
+        for inode in lent {
+            let name = inode.to_be_bytes().to_vec();
+            let Some(Body::Directory { entries, .. }) = next.nodes.get_mut(&ROOT).map(|root| &mut root.body) else {
+                unreachable!("the root is a directory");
+            };
+            _ = match lend {
+                true => entries.insert(name, inode),
+                false => entries.remove(&name),
+            };
+        }
     }
 
     /// Puts what the model has removed with a tree back to where no path leads to it.
     fn keep_aside(&mut self, next: &mut Model, parent: u64, name: &[u8]) {
         let top = self.model.nodes[&parent].entries()[name];
-        if self.model.nodes[&top].entries().is_empty() {
+        // An empty one goes at once, unless it has shards.
+        if self.model.nodes[&top].entries().is_empty() && !self.shards.known.contains(&top) {
             return;
         }
         for (inode, node) in self.model.nodes.iter().filter(|(inode, _)| **inode != parent) {
@@ -160,12 +199,17 @@ impl World {
         })
     }
 
-    fn header(&self, partition: u32) -> Option<MetaHeader> {
+    pub(super) fn header(&self, partition: u32) -> Option<MetaHeader> {
         let who = Some(Credentials::default());
         Some(MetaHeader { volume: 1, partition, session: 99, slot: 0, sequence: 0, who })
     }
 
-    fn ask<A: Message + Default>(&self, at: u32, opcode: Opcode, request: &impl Message) -> Result<A, ErrorCode> {
+    pub(super) fn ask<A: Message + Default>(
+        &self,
+        at: u32,
+        opcode: Opcode,
+        request: &impl Message,
+    ) -> Result<A, ErrorCode> {
         let mut out = Vec::new();
         let part = &self.parts[at as usize - 1];
         part.namespace.read(opcode, &request.encode_to_vec(), &mut out).map_err(|error| error.code)?;
@@ -180,11 +224,10 @@ impl World {
             return;
         }
         let at = owner(inode);
-        let request = GetattrRequest { header: self.header(at), inode };
-        match self.ask::<AttributesResponse>(at, Opcode::Getattr, &request) {
+        match self.look_at(inode) {
             Err(ErrorCode::LeaseHeld) => self.note("read waits"),
-            answer => {
-                let found = answer.map(|answer| Some(attributes(&answer.attributes.expect("attributes"))));
+            found => {
+                let found = found.map(Some);
                 let expected = Ok(Some(self.model.attributes(inode)));
                 assert!(self.same(&found, &expected), "inode {inode} of partition {at}: {found:?}, {expected:?}");
             }
@@ -199,18 +242,14 @@ impl World {
         let mut inodes = 0;
         for (inode, node) in &self.model.nodes {
             let at = owner(*inode);
-            let request = GetattrRequest { header: self.header(at), inode: *inode };
-            let found = self.ask::<AttributesResponse>(at, Opcode::Getattr, &request);
-            let found = found.map(|answer| Some(attributes(&answer.attributes.expect("attributes"))));
+            let found = self.look_at(*inode).map(Some);
             let expected = self.model.attributes(*inode);
             assert!(self.same(&found, &Ok(Some(expected))), "inode {inode} of partition {at}: {found:?}, {expected:?}");
             let links = found.ok().flatten().map(|found| found.nlink);
             assert_eq!(links, Some(expected.nlink), "links of inode {inode} of partition {at}");
             inodes += 1;
             if node.is_directory() {
-                let request = ReaddirRequest { header: self.header(at), inode: *inode, ..ReaddirRequest::default() };
-                let listed: ReaddirResponse = self.ask(at, Opcode::Readdir, &request).expect("a directory is listed");
-                let found: Vec<(Vec<u8>, u64)> = listed.entries.into_iter().map(|e| (e.name, e.inode)).collect();
+                let found = self.list(*inode);
                 let expected: Vec<(Vec<u8>, u64)> = node.entries().into_iter().collect();
                 assert_eq!(found, expected, "entries of {inode} of partition {at}");
             }
@@ -223,6 +262,7 @@ impl World {
             assert_eq!(report.found, 0, "{:?}", report.findings);
         }
         let counted: u64 = self.parts.iter().map(|part| part.namespace.counters().inodes).sum();
-        assert_eq!(counted, inodes, "inodes that nobody names");
+        let shards: usize = self.model.nodes.keys().map(|inode| self.shards_of(*inode).len()).sum();
+        assert_eq!(counted, inodes + shards as u64, "inodes that nobody names");
     }
 }
