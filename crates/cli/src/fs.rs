@@ -17,6 +17,7 @@ mod quota;
 mod readlink;
 mod rm;
 mod rmdir;
+mod shard;
 mod stat;
 mod store_flags;
 mod tail;
@@ -78,6 +79,8 @@ enum Verb {
     Trash(trash::TrashArgs),
     /// Remove empty directories
     Rmdir(rmdir::RmdirArgs),
+    /// Spread the names of huge directories over partitions
+    Shard(shard::ShardArgs),
     /// Sum sizes of trees
     Du(du::DuArgs),
     /// Show what volumes use and what is free
@@ -144,6 +147,7 @@ impl FsArgs {
             Verb::Rm(args) => Box::pin(args.run(context)).await,
             Verb::Trash(args) => Box::pin(args.run(context)).await,
             Verb::Rmdir(args) => Box::pin(args.run(context)).await,
+            Verb::Shard(args) => Box::pin(args.run(context)).await,
             Verb::Du(args) => Box::pin(args.run(context)).await,
             Verb::Df(args) => Box::pin(args.run(context)).await,
             Verb::Find(args) => Box::pin(args.run(context)).await,

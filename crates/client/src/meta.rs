@@ -6,6 +6,7 @@ pub(crate) mod lease;
 pub(crate) mod path;
 pub(crate) mod route;
 pub(crate) mod session;
+mod shards;
 pub(crate) mod soft;
 mod stale;
 pub mod volume;

@@ -189,7 +189,14 @@ fn measure(files: usize) {
     let (mut listings, mut out) = (Batches::default(), Vec::new());
     for directory in &directories {
         let header = bench.header(false);
-        let request = ReaddirRequest { header, inode: *directory, after: vec![], count_max: 4096, attributes: true };
+        let request = ReaddirRequest {
+            header,
+            inode: *directory,
+            after: vec![],
+            count_max: 4096,
+            attributes: true,
+            shards: false,
+        };
         let request = request.encode_to_vec();
         out.clear();
         let start = Instant::now();

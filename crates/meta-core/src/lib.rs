@@ -79,6 +79,7 @@ pub use namespace::{AppliedAt, Namespace, NamespaceConfig};
 pub use presence::{Copy, Presence, Shortage};
 pub use review::{Look, Review, SUSPECTS_MAX, Suspicion};
 pub use session::SessionState;
+pub use shards::HUGE;
 pub use snapshot::{NamespaceSnapshot, SnapshotPages};
 pub use trash::TRASH;
 pub use tx::{MOVES, Outcome, TxId};

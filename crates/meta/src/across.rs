@@ -9,6 +9,7 @@
 //! | `serve.rs` | answers to other leaders |
 //! | `wait.rs` | requests that meet a lock wait for its end |
 //! | `place.rs` | where new directories go |
+//! | `shard.rs` | the partition of a directory: it gets shards in others |
 //! | `peers.rs` | calls to other leaders |
 //!
 //! Invariants: an operation is *open* from before its first request to another partition until its decision is applied, or until it is certain
@@ -22,11 +23,12 @@ mod place;
 mod reclaim;
 mod resolve;
 mod serve;
+mod shard;
 mod wait;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -35,7 +37,7 @@ use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{CheckPartRequest, ListNamedRequest, StrikeNamedRequest, TxFinish};
+use cairn_wire::meta::{CheckPartRequest, ListNamedRequest, ShardDirectoryRequest, StrikeNamedRequest, TxFinish};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -74,6 +76,9 @@ pub(crate) struct Across {
     /// What, since it was looked at last.
     decisions: Mutex<Vec<TxId>>,
     place: Placement,
+    /// Directories that have become huge since the last look, and entries from which on one is.
+    huge: Mutex<BTreeSet<u64>>,
+    huge_limit: AtomicU64,
 }
 
 /// Operations that this leader may still decide.
@@ -96,6 +101,8 @@ pub(crate) enum Work {
     Names(ListNamedRequest, Reply),
     /// Of a check of another partition.
     Check(CheckPartRequest, Reply),
+    /// Of a client: a directory is to have shards.
+    Shard(ShardDirectoryRequest, Reply),
 }
 
 /// A client's mutation that may need other partitions, or that met what one has locked.
@@ -122,6 +129,8 @@ impl Across {
             decided: Notify::new(),
             decisions: Mutex::default(),
             place: Placement::default(),
+            huge: Mutex::default(),
+            huge_limit: AtomicU64::new(cairn_meta_core::HUGE),
         }
     }
 
@@ -137,6 +146,15 @@ impl Across {
         }
     }
 
+    /// After an entry: directories that it made huge, and what is huge in the next one.
+    pub(crate) fn note_huge(&self, namespace: &mut Namespace) {
+        namespace.set_huge_limit(self.huge_limit.load(Relaxed));
+        let huge = namespace.huge_directories();
+        if !huge.is_empty() && self.is_one_of_several() {
+            self.huge.lock().extend(huge);
+        }
+    }
+
     /// Has a request carried out behind; refused when too much is under way.
     pub(crate) fn hand_over(&self, work: Work) {
         let queue = if matches!(work, Work::Finish(..)) { &self.ends } else { &self.queue };
@@ -147,6 +165,7 @@ impl Across {
         | Work::Finish(_, reply)
         | Work::Strike(_, reply)
         | Work::Names(_, reply)
+        | Work::Shard(_, reply)
         | Work::Check(_, reply)) = work;
         reply.err(WireError::new(
             ErrorCode::Overloaded,
@@ -222,6 +241,7 @@ pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, timings: M
         reclaim::run(&partition, &peers, timings.reclaim_idle),
         resolve::run(&partition, &peers, timings.lease_tick),
         place::run(&partition, &peers),
+        shard::run(&partition, &peers, &timings),
     );
 }
 
@@ -239,6 +259,7 @@ async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, p
             Some(Work::Read(opcode, message, reply)) => under_way.spawn(wait::read(partition, opcode, message, reply)),
             Some(Work::Strike(request, reply)) => under_way.spawn(garbage::strike(partition, request, reply)),
             Some(Work::Names(request, reply)) => under_way.spawn(garbage::names(partition, request, reply)),
+            Some(Work::Shard(request, reply)) => under_way.spawn(shard::answer(partition, peers, request, reply)),
             Some(Work::Check(request, reply)) => under_way.spawn(fsck::answer(partition, request, reply)),
             Some(Work::Finish(finishes, reply)) => under_way.spawn(serve::finish(partition, finishes, reply)),
         };

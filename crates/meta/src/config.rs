@@ -69,6 +69,10 @@ pub struct MetaTimings {
     pub look_pause: Duration,
     /// Operations across partitions that have something locked for longer are findings of a check.
     pub old_lock: Duration,
+    /// Entries with which a directory gets shards, in a volume of several partitions.
+    pub shard_entries: u64,
+    /// Bytes of memory of a partition from which on it gets them with far fewer.
+    pub shard_memory: u64,
     /// How often the leader looks for files that got many extents.
     pub defragment_tick: Duration,
     /// From the beginning of a leadership to a walk through all files for fragmented ones.
@@ -111,6 +115,8 @@ impl Default for MetaTimings {
             check_period: Duration::from_secs(24 * 3600),
             look_pause: Duration::from_secs(1),
             old_lock: Duration::from_secs(10),
+            shard_entries: cairn_meta_core::HUGE,
+            shard_memory: 2 << 30,
             defragment_tick: Duration::from_secs(1),
             defragment_first_walk: Duration::from_secs(60),
             defragment_walk: Duration::from_secs(24 * 3600),

@@ -102,6 +102,7 @@ impl PartitionMachine {
             }
         }
         self.state.across.note_several(namespace.is_one_of_several());
+        self.state.across.note_huge(&mut namespace);
         let wanted = namespace.take_wanted_leases();
         if self.state.leading_term().is_some() {
             self.state.wanted_leases.note(&wanted);

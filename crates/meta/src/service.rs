@@ -14,7 +14,10 @@ use cairn_rpc::{Reply, Request, Service};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse, StatfsRequest, StatfsResponse};
+use cairn_wire::meta::{
+    FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse, ShardDirectoryRequest, StatfsRequest,
+    StatfsResponse,
+};
 use prost::Message;
 
 use crate::across::{self, Mutation, Work};
@@ -104,6 +107,15 @@ impl MetaServer {
             return match fsck(partition, message) {
                 Ok(answer) => reply.ok(&answer, ()),
                 Err(error) => self.refuse(reply, error),
+            };
+        }
+        if opcode == Opcode::ShardDirectory {
+            return match ShardDirectoryRequest::decode(message) {
+                Ok(request) if partition.state.across.is_one_of_several() => {
+                    partition.state.across.hand_over(Work::Shard(request, reply));
+                }
+                Ok(request) => self.refuse(reply, no_shards(partition, request.inode)),
+                Err(_) => self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded")),
             };
         }
         if opcode == Opcode::WaitLock {
@@ -252,6 +264,14 @@ fn add_unreferenced(
         answer.extend_from_slice(&more.encode_to_vec());
     }
     Ok(())
+}
+
+/// Why a directory of a volume that has one partition gets no shards.
+fn no_shards(partition: &Partition, directory: u64) -> WireError {
+    let refused = partition.state.namespace.read().shards_of(directory).err();
+    refused.unwrap_or_else(|| {
+        WireError::new(ErrorCode::Unavailable, "the volume is getting more partitions; repeat in a moment")
+    })
 }
 
 /// What lets sessions end as they do, and root check the volume.

@@ -104,6 +104,7 @@ opcodes! {
     ListQuotas = 0x0410, meta::ListQuotasRequest => meta::ListQuotasResponse;
     Fsck = 0x0411, meta::FsckRequest => meta::FsckResponse;
     ReadStale = 0x0412, meta::ReadStaleRequest => meta::ReadStaleResponse;
+    ShardDirectory = 0x0413, meta::ShardDirectoryRequest => meta::ShardDirectoryResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
     FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;

@@ -90,7 +90,8 @@ impl Operation {
             }
             Self::Readdir => {
                 let after = cookie.to_vec();
-                let request = ReaddirRequest { header, inode: parent, after, count_max: 1024, attributes: true };
+                let request =
+                    ReaddirRequest { header, inode: parent, after, count_max: 1024, attributes: true, shards: false };
                 connection.send(Opcode::Readdir.code(), CALL, &request, ())
             }
             Self::Rename => {

@@ -48,6 +48,7 @@ mod requests;
 mod rescue;
 mod restored;
 mod sessions;
+mod sharded;
 mod split;
 mod stale;
 mod support;

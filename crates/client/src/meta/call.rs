@@ -2,6 +2,7 @@
 use super::keep_alive::keep_alive_task;
 use super::route::To;
 use super::session::{Session, SlotLease};
+use super::shards::KnownShards;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::late::Members;
@@ -41,6 +42,7 @@ pub(super) struct Shared {
     opening: tokio::sync::Mutex<()>,
     /// Address that answered last, by partition.
     leaders: Mutex<BTreeMap<u32, String>>,
+    pub(super) shards: KnownShards,
 }
 
 impl MetaCaller {

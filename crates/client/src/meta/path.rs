@@ -49,14 +49,32 @@ async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) 
     let mut at = InodeId::ROOT.0;
     // The directory in which another partition's inode was found that is gone on at.
     let mut found_in = None;
+    // The walk begins in a shard, of this directory.
+    let mut shard_of = None;
     let mut links = 0;
     loop {
         let text = rest.iter().map(Vec::as_slice).collect::<Vec<_>>().join(&b'/');
-        let request = |header| ResolveRequest { header: Some(header), start: at, path: text.clone() };
+        let request = |header| ResolveRequest {
+            header: Some(header),
+            start: at,
+            path: text.clone(),
+            in_shard: shard_of.is_some(),
+        };
         let answer: ResolveResponse = caller.read_by(&shown, at, Opcode::Resolve, request).await?;
         let attributes = answer.attributes.ok_or_else(|| ClientError::protocol(&shown, "no attributes"))?;
         let before = rest.len();
         drop_consumed(&mut rest, answer.consumed as usize);
+        // What is in a shard is in the directory.
+        let whole_parent = |parent| if parent == at { shard_of.unwrap_or(parent) } else { parent };
+        let answer_parent = whole_parent(answer.parent);
+        shard_of = None;
+        if answer.error == u32::from(ErrorCode::Sharded.code())
+            && let Some(name) = rest.front()
+        {
+            at = caller.shard_with(attributes.inode, name).await?;
+            shard_of = Some(attributes.inode);
+            continue;
+        }
         if answer.error == 0 && is_placeholder(&attributes) {
             if !whole && rest.is_empty() && attributes.mode & TYPE_MASK == TYPE_DIRECTORY {
                 return Ok(attributes);
@@ -64,7 +82,7 @@ async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) 
             if attributes.inode == at {
                 return Err(ClientError::protocol(&shown, "a partition does not know its own inode"));
             }
-            found_in = Some(answer.parent);
+            found_in = Some(answer_parent);
             at = attributes.inode;
             continue;
         }
@@ -72,7 +90,7 @@ async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) 
         {
             return Err(ClientError::remote(&shown, ErrorCode::Stale, "it was removed meanwhile"));
         }
-        let parent = found_in.take().filter(|_| attributes.inode == at).unwrap_or(answer.parent);
+        let parent = found_in.take().filter(|_| attributes.inode == at).unwrap_or(answer_parent);
         if attributes.mode & TYPE_MASK == TYPE_SYMLINK && (follow || !rest.is_empty()) {
             links += 1;
             if links > SYMLINKS_MAX {

@@ -5,8 +5,9 @@
 //! as a new one, under that one's slot. Invariant: it goes on at the same partition, for as long as any request does, unless a
 //! newer map names another one.
 use super::call::MetaCaller;
+use super::shards::Places;
 use crate::append::open::refresh_quietly;
-use crate::error::Result;
+use crate::error::{ClientError, Result};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::meta::*;
@@ -74,26 +75,43 @@ impl MetaCaller {
     }
 
     /// A mutation at the partition that has an inode: exactly once under a slot and sequence number.
-    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message + Addressed>(
+    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message + Addressed + Places>(
         self: &Arc<Self>,
         what: &str,
         inode: u64,
         opcode: Opcode,
         make: impl FnOnce(MetaHeader) -> R,
     ) -> Result<A> {
-        let by = [inode];
-        let mut to = To { partition: self.partition_of(inode).await?, by: &by };
-        let (mut session, mut lease) = self.slot(to.partition).await?;
-        let mut request = make(self.header(to.partition, session.id, lease.slot, lease.sequence));
+        Ok(self.mutate_where(what, inode, opcode, make).await?.0)
+    }
+
+    /// The same, with the partition that has done it.
+    pub(crate) async fn mutate_where<A: prost::Message + Default, R: prost::Message + Addressed + Places>(
+        self: &Arc<Self>,
+        what: &str,
+        inode: u64,
+        opcode: Opcode,
+        make: impl FnOnce(MetaHeader) -> R,
+    ) -> Result<(A, u32)> {
+        let mut request = make(MetaHeader::default());
+        let mut by = [self.to_shards(&mut request, false).await?.unwrap_or(inode)];
+        let mut partition = self.partition_of(by[0]).await?;
         let mut routes = 1;
         loop {
+            let to = To { partition, by: &by };
+            let (session, lease) = self.slot(partition).await?;
+            request.address(self.header(partition, session.id, lease.slot, lease.sequence));
             let outcome = self.send_in(&session, lease, what, to, opcode, &request).await;
+            let is_sharded = outcome.as_ref().err().and_then(ClientError::code) == Some(ErrorCode::Sharded);
+            routes += 1;
             match self.elsewhere(&outcome, to).await {
-                Some(partition) if routes < ROUTES_MAX => (to.partition, routes) = (partition, routes + 1),
-                _ => return outcome,
+                Some(other) if routes <= ROUTES_MAX => partition = other,
+                None if is_sharded && routes <= ROUTES_MAX => {
+                    by = [self.to_shards(&mut request, true).await?.unwrap_or(by[0])];
+                    partition = self.partition_of(by[0]).await?;
+                }
+                _ => return Ok((outcome?, partition)),
             }
-            (session, lease) = self.slot(to.partition).await?;
-            request.address(self.header(to.partition, session.id, lease.slot, lease.sequence));
         }
     }
 

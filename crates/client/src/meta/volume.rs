@@ -4,12 +4,14 @@ pub mod clone;
 mod elsewhere;
 mod fsck;
 mod lease;
+mod listing;
 pub mod posix;
 mod totals;
 
 use super::call::MetaCaller;
 use super::path::{resolve, resolve_directory};
 use super::route::Addressed;
+use super::shards::Places;
 use crate::append::open::Target;
 use crate::append::stream::{StreamHandle, start};
 use crate::cluster::Cluster;
@@ -146,7 +148,7 @@ impl Volume {
 
     /// Attributes of a path; `follow`: of what a symbolic link at the end points at.
     pub async fn stat(&self, path: &[u8], follow: bool) -> Result<Attributes> {
-        resolve(&self.caller, path, follow).await
+        self.with_shards(resolve(&self.caller, path, follow).await?).await
     }
     /// Like [`stat`](Self::stat); `None` if there is nothing.
     pub async fn try_stat(&self, path: &[u8], follow: bool) -> Result<Option<Attributes>> {
@@ -159,7 +161,12 @@ impl Volume {
     /// Attributes of an inode.
     pub async fn getattr(&self, inode: u64) -> Result<Attributes> {
         let request = |header| GetattrRequest { header: Some(header), inode };
-        attributes(self.caller.read_by(&format!("inode {inode}"), inode, Opcode::Getattr, request).await?)
+        let found = attributes(self.caller.read_by(&format!("inode {inode}"), inode, Opcode::Getattr, request).await?)?;
+        match found.shard_of {
+            0 => self.with_shards(found).await,
+            // Somebody came to it from what is in it.
+            directory => Box::pin(self.getattr(directory)).await,
+        }
     }
     /// The directory that holds the last component of `path`, and that component.
     pub(crate) async fn parent_of<'p>(&self, path: &'p [u8]) -> Result<(u64, &'p [u8])> {
@@ -202,27 +209,6 @@ impl Volume {
             }
             _ if path == b"/" => self.stat(path, true).await,
             result => result,
-        }
-    }
-    /// A page of a directory after the entry with the cookie `after`. With `attributes`, entries have theirs if the caller may search
-    /// the directory, but for those of partitions that do not answer within a moment.
-    pub async fn readdir(&self, inode: u64, after: &[u8], attributes: bool) -> Result<ReaddirResponse> {
-        let what = format!("directory inode {inode}");
-        let mut after = after.to_vec();
-        loop {
-            let count_max = READDIR_PAGE;
-            let request =
-                |header| ReaddirRequest { header: Some(header), inode, after: after.clone(), count_max, attributes };
-            let mut page: ReaddirResponse = self.caller.read_by(&what, inode, Opcode::Readdir, request).await?;
-            let last = page.entries.last().map(|last| last.cookie.clone());
-            if attributes {
-                self.complete_page(inode, &mut page).await?;
-            }
-            match last {
-                // All of them went meanwhile; an empty page would be the end.
-                Some(last) if page.entries.is_empty() && !page.end => after = last,
-                _ => return Ok(page),
-            }
         }
     }
     /// Removes a file, link or special file.
@@ -290,7 +276,7 @@ impl Volume {
     /// Changes attributes; `request.valid` says which. Header and inode are filled in here.
     pub async fn setattr(&self, inode: u64, shown_as: &[u8], request: SetattrRequest) -> Result<Attributes> {
         let make = |header| SetattrRequest { header: Some(header), inode, ..request };
-        attributes(self.mutate(shown_as, inode, Opcode::Setattr, make).await?)
+        self.with_shards(attributes(self.mutate(shown_as, inode, Opcode::Setattr, make).await?)?).await
     }
     pub async fn set_xattr(&self, inode: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         let (name, value) = (name.to_vec(), value.to_vec());
@@ -369,7 +355,7 @@ impl Volume {
         self.latency.clone()
     }
 
-    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message + Addressed>(
+    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message + Addressed + Places>(
         &self,
         path: &[u8],
         at: u64,

@@ -110,8 +110,15 @@ fn requests_read_as_the_generated_code_wrote_them() {
     assert_eq!((r.source, r.source_offset, r.inode, r.offset, r.length), (1, 2, 3, 4, 5));
     assert_eq!((r.if_data_version, r.mtime_ns, r.kill_privileges, r.lease), (6, 7, true, 8));
     assert_eq!(r.if_source_version, 9);
-    let bytes = ReaddirRequest { header: header(), inode: 1, after: name.clone(), count_max: 3, attributes: true }
-        .encode_to_vec();
+    let bytes = ReaddirRequest {
+        header: header(),
+        inode: 1,
+        after: name.clone(),
+        count_max: 3,
+        attributes: true,
+        shards: false,
+    }
+    .encode_to_vec();
     let r = request::Readdir::decode(&bytes).unwrap();
     assert_eq!((r.inode, r.after, r.count_max, r.attributes), (1, &b"name"[..], 3, true));
     let bytes = GetExtentsRequest { header: header(), inode: 1, offset: 2, length: 3, count_max: 4 }.encode_to_vec();

@@ -13,6 +13,7 @@ use world::World;
 fn run(seeds: std::ops::Range<u64>, steps: u32, world: fn(u64) -> World) -> std::collections::BTreeMap<String, u64> {
     let mut outcomes = std::collections::BTreeMap::new();
     for seed in seeds {
+        println!("seed {seed}");
         let mut world = world(seed);
         for _ in 0..steps {
             world.step();

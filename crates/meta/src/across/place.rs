@@ -17,7 +17,7 @@ use prost::Message;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{CALL, Peers, drive};
+use super::{CALL, Peers, drive, shard};
 use crate::partition::{Partition, PartitionState};
 
 /// Between two looks at what other partitions have.
@@ -88,6 +88,9 @@ impl Placement {
         opcode: Opcode,
         message: &[u8],
     ) -> Result<Option<PartitionId>, WireError> {
+        if opcode == Opcode::AddShard {
+            return Ok(shard::target(message).filter(|target| *target != state.id));
+        }
         if opcode != Opcode::Mkdir {
             return Ok(None);
         }

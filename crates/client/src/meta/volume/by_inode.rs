@@ -4,7 +4,7 @@
 //! are in `volume`.
 use super::elsewhere::LOOKUPS_MAX;
 use super::totals::AT_ONCE;
-use super::{Volume, attributes, shown};
+use super::{Volume, attributes, is_placeholder, shown};
 use crate::error::{ClientError, Result};
 use crate::file_writer::{FileWriter, WriteOptions};
 use cairn_types::ErrorCode;
@@ -24,9 +24,14 @@ pub struct MadeAt {
     pub directory: Option<Attributes>,
 }
 
+/// Whether no shard has a part of what is said of a directory.
+fn is_whole(directory: &Attributes) -> bool {
+    directory.shards == 0 && directory.shard_of == 0
+}
+
 impl MadeAt {
     pub(super) fn of(answer: AttributesResponse) -> Result<Self> {
-        let directory = answer.directory;
+        let directory = answer.directory.filter(is_whole);
         Ok(Self { attributes: attributes(answer)?, directory })
     }
 }
@@ -36,13 +41,20 @@ impl Volume {
     pub async fn lookup(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Attributes> {
         let what = shown(shown_as);
         for _ in 0..LOOKUPS_MAX {
-            let request = |header| LookupRequest { header: Some(header), parent, name: name.to_vec() };
-            let found = attributes(self.caller.read_by(&what, parent, Opcode::Lookup, request).await?)?;
+            let mut found = self.look_up(parent, name, &what).await;
+            if let Some(shard) = self.caller.sent_on(&found, parent, name).await? {
+                found = self.look_up(shard, name, &what).await;
+            }
+            let found = attributes(found?)?;
             if let Some(found) = self.whole(&what, found).await? {
                 return Ok(found);
             }
         }
         Err(ClientError::remote(&what, ErrorCode::Stale, "it went each time that it was looked up; repeat"))
+    }
+    async fn look_up(&self, parent: u64, name: &[u8], what: &str) -> Result<AttributesResponse> {
+        let request = |header| LookupRequest { header: Some(header), parent, name: name.to_vec() };
+        self.caller.read_by(what, parent, Opcode::Lookup, request).await
     }
     /// Makes a directory. `layout` 0: that of its parent.
     pub async fn mkdir_at(
@@ -89,8 +101,9 @@ impl Volume {
     ) -> Result<Attributes> {
         let (name, hold) = (name.to_vec(), request.hold);
         let make = |header| CreateRequest { header: Some(header), parent, name, ..request };
-        let made = attributes(self.mutate(shown_as, parent, Opcode::Create, make).await?)?;
-        if hold && self.caller.partition_of(made.inode).await? != self.caller.partition_of(parent).await? {
+        let (made, partition) = self.caller.mutate_where(&shown(shown_as), parent, Opcode::Create, make).await?;
+        let made = attributes(made)?;
+        if hold && self.caller.partition_of(made.inode).await? != partition {
             // It was there, and its partition alone can hold it.
             return self.hold_there(&made, shown_as).await;
         }
@@ -120,14 +133,14 @@ impl Volume {
         let name = name.to_vec();
         let make = |header| UnlinkRequest { header: Some(header), parent, name };
         let removed: RemovedResponse = self.mutate(shown_as, parent, Opcode::Unlink, make).await?;
-        Ok(removed.directory)
+        Ok(removed.directory.filter(is_whole))
     }
     /// Removes an empty directory. The one that it was in afterwards, if the server tells it.
     pub async fn rmdir_at(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Option<Attributes>> {
         let name = name.to_vec();
         let make = |header| RmdirRequest { header: Some(header), parent, name };
         let removed: RemovedResponse = self.mutate(shown_as, parent, Opcode::Rmdir, make).await?;
-        Ok(removed.directory)
+        Ok(removed.directory.filter(is_whole))
     }
     /// Begins a file in a known directory; it appears when the writer is finished. The last component of `path` is its
     /// name.
@@ -166,10 +179,13 @@ impl Volume {
     }
     /// Inode of the directory that holds this directory.
     pub async fn parent_inode(&self, inode: u64) -> Result<u64> {
-        Ok(self.look_up_parent(inode, &format!("directory inode {inode}")).await?.inode)
+        let found = self.look_up_parent(inode, &format!("directory inode {inode}")).await?;
+        // Another partition has it, which may be a shard.
+        if is_placeholder(&found) { Ok(self.getattr(found.inode).await?.inode) } else { Ok(found.inode) }
     }
     async fn look_up_parent(&self, inode: u64, what: &str) -> Result<Attributes> {
-        let request = |header| ResolveRequest { header: Some(header), start: inode, path: b"..".to_vec() };
+        let request =
+            |header| ResolveRequest { header: Some(header), start: inode, path: b"..".to_vec(), in_shard: false };
         let answer: ResolveResponse = self.caller.read_by(what, inode, Opcode::Resolve, request).await?;
         match ErrorCode::from_code(answer.error as u16) {
             Some(code) => Err(ClientError::remote(what, code, "it has no parent that can be reached")),

@@ -38,7 +38,7 @@ impl Volume {
     /// be looked up again.
     pub(super) async fn whole(&self, what: &str, found: Attributes) -> Result<Option<Attributes>> {
         if !is_placeholder(&found) {
-            return Ok(Some(found));
+            return Ok(Some(self.with_shards(found).await?));
         }
         match self.getattr(found.inode).await {
             Ok(found) => Ok((found.nlink > 0).then_some(found)),
@@ -50,7 +50,8 @@ impl Volume {
     /// Attributes of inodes, in their order; those that are gone are left out.
     pub async fn getattr_many(&self, inodes: &[u64]) -> Result<Vec<Attributes>> {
         let (mut found, locked) = self.getattr_unlocked(inodes).await?;
-        let asked: Vec<_> = locked.into_iter().map(|inode| self.getattr(inode)).collect();
+        let sharded: Vec<u64> = found.values().filter(|one| one.shards > 0).map(|one| one.inode).collect();
+        let asked: Vec<_> = locked.into_iter().chain(sharded).map(|inode| self.getattr(inode)).collect();
         let mut answers = stream::iter(asked).buffer_unordered(AT_ONCE);
         while let Some(answer) = answers.next().await {
             match answer {
@@ -110,6 +111,11 @@ impl Volume {
     /// Asks for the attributes that a page of a directory lacks because other partitions have the inodes. What does not answer in a
     /// moment is left out: who needs it asks by himself. Entries that went meanwhile are taken out.
     pub(super) async fn complete_page(&self, directory: u64, page: &mut ReaddirResponse) -> Result<()> {
+        // What a sharded directory says of itself is not all.
+        page.entries
+            .iter_mut()
+            .filter(|e| e.attributes.is_some_and(|a| a.shards > 0))
+            .for_each(|e| e.attributes = None);
         let lacks: Vec<u64> = page.entries.iter().filter(|e| e.attributes.is_none()).map(|e| e.inode).collect();
         if lacks.is_empty() || !self.may_search(directory, page).await? {
             return Ok(());
@@ -144,8 +150,11 @@ impl Volume {
             }
             Err(_) => return (part, None),
         };
+        let sharded: Vec<u64> = found.values().filter(|one| one.shards > 0).map(|one| one.inode).collect();
+        found.retain(|_, one| one.shards == 0);
+        let locked = locked.into_iter().chain(sharded);
         let of_locked = |inode| async move { (inode, tokio::time::timeout_at(until, self.getattr(inode)).await) };
-        let asked: Vec<_> = locked.into_iter().map(of_locked).collect();
+        let asked: Vec<_> = locked.map(of_locked).collect();
         let answers: Vec<_> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
         for (inode, answer) in answers {
             match answer {

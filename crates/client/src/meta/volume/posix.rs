@@ -68,7 +68,11 @@ impl Volume {
         let request = OpenRequest { parent, name: name.to_vec(), access, extents_max, ..Default::default() };
         let what = shown(shown_as);
         for _ in 0..LOOKUPS_MAX {
-            let opened = self.open_soft(parent, &what, request.clone()).await?;
+            let mut opened = self.open_soft(parent, &what, request.clone()).await;
+            if let Some(shard) = self.caller.sent_on(&opened, parent, name).await? {
+                opened = self.open_soft(shard, &what, OpenRequest { parent: shard, ..request.clone() }).await;
+            }
+            let opened = opened?;
             let Some(found) = opened.attributes.filter(is_placeholder) else { return Ok(opened) };
             // Another partition has it, by now or never: nothing was opened.
             match self.open_for_read(found.inode, access, extents_max).await {

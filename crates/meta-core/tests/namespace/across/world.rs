@@ -409,7 +409,7 @@ impl World {
             return;
         }
         if code == Some(ErrorCode::Sharded) {
-            return self.go_to_shards(client, under);
+            return self.go_to_shards(client, &under);
         }
         let asked = if opcode == Opcode::TxDecide {
             let decide = TxDecide::decode(bytes).expect("as it was encoded");

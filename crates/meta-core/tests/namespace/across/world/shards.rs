@@ -81,15 +81,13 @@ impl World {
     }
 
     /// The directory, or the other one, does not have a name any more that it had when the client looked, or got its shards meanwhile.
-    pub(super) fn go_to_shards(&mut self, client: usize, mut under: Under) {
+    pub(super) fn go_to_shards(&mut self, client: usize, under: &Under) {
         self.note("sent on to a shard");
         self.refuse(&under.request, ErrorCode::Sharded);
-        if !under.proposed {
-            return;
+        if under.proposed {
+            self.begin_anew(client, "anew by its shard");
+            self.clients[client].iter_mut().for_each(|under| under.sent_on = true);
         }
-        self.begin_anew(client, "anew by its shard");
-        under.sent_on = true;
-        self.clients[client] = Some(under);
     }
 
     /// Whether a client that was sent on knows where to.
