@@ -149,6 +149,7 @@ impl Exit {
             | E::Locked
             | E::TooManyLocks
             | E::NotSupported
+            | E::Sharded
             | E::NotInPlace
             | E::LeaseHeld
             | E::ChunkSealed

@@ -83,6 +83,9 @@ pub struct MountOptions {
     /// Close makes files visible, not durable.
     #[serde(default)]
     pub close_visible: bool,
+    /// Directories made through it go to the partitions of the volume by turns.
+    #[serde(default)]
+    pub spread: bool,
     /// The mount is there, and its flags change.
     #[serde(skip)]
     pub remount: bool,
@@ -117,6 +120,7 @@ impl Default for MountOptions {
             log_level: None,
             cairn_dir: true,
             close_visible: false,
+            spread: false,
             remount: false,
         }
     }
@@ -147,6 +151,8 @@ impl MountOptions {
             "strictatime" => self.atime = Atime::Strict,
             "diratime" => self.dir_atime = true,
             "nodiratime" => self.dir_atime = false,
+            "spread" => self.spread = true,
+            "nospread" => self.spread = false,
             // They take back just the one that they name.
             "atime" if self.atime == Atime::Never => self.atime = Atime::Relative,
             "nostrictatime" if self.atime == Atime::Strict => self.atime = Atime::Relative,
@@ -217,6 +223,7 @@ impl MountOptions {
             timeout: Duration::from_secs_f64(self.timeout),
             memory_max,
             close_visible: self.close_visible,
+            spread: self.spread,
             read_ahead_max: self.read_ahead.unwrap_or(defaults.read_ahead_max).min(memory_max / 2),
             ..defaults
         }

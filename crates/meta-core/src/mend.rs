@@ -12,6 +12,7 @@ use crate::fsck::Mend;
 use crate::message::request;
 use crate::namespace::Namespace;
 use cairn_types::InodeId;
+use cairn_types::shard::is_shard_name;
 
 /// Where inodes without a name go.
 pub const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -107,8 +108,11 @@ impl Namespace {
         }
     }
 
-    /// Removes a name of an inode that no partition has.
+    /// Removes a name of an inode that no partition has. Without one of its shards a directory would look for names in the wrong ones.
     fn mend_name(&mut self, directory: u64, name: &[u8], stray: u64) -> Result<()> {
+        if is_shard_name(name) {
+            return Ok(());
+        }
         let Ok(mut above) = self.inode(directory) else { return Ok(()) };
         let Some(dentry) = self.dentry(directory, name)?.filter(|there| there.inode == stray) else { return Ok(()) };
         if self.is_own(stray) && self.stored_inode(stray).is_ok() || self.txs.is_locked(stray) {
@@ -152,7 +156,7 @@ impl Namespace {
         }
         let Ok(mut directory) = self.inode(place) else { return Ok(()) };
         if inode.is_dir() {
-            inode.parent = place;
+            (inode.parent, inode.is_shard) = (place, false);
             inode.nlink = inode.nlink.max(2);
             directory.nlink += 1;
         } else {

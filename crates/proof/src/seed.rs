@@ -17,7 +17,8 @@ const SHAPES: &[Shape] = &[
 const fn shape(layout: &'static str, nodes: usize, budget: usize, file_max: usize) -> Shape {
     let (other, other_manager) = (layout, false);
     let volume = "r3";
-    Shape { layout, other, volume, managers: 1, heads: 1, other_manager, jobs: false, nodes, budget, file_max }
+    let (jobs, several) = (false, false);
+    Shape { layout, other, volume, managers: 1, heads: 1, other_manager, jobs, several, nodes, budget, file_max }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,8 @@ pub(crate) struct Shape {
     pub(crate) heads: usize,
     /// A manager comes to one more place, and perhaps leaves another one.
     pub(crate) other_manager: bool,
+    /// The volume has several partitions, and files move between them.
+    pub(crate) several: bool,
     /// Data nodes move files out of packs.
     pub(crate) jobs: bool,
     pub(crate) nodes: usize,
@@ -74,6 +77,8 @@ pub fn run(plan: Plan) -> Result<Summary, String> {
     shape.heads = if shape.managers == 3 && rng.chance(0.6) { 4 } else { shape.managers };
     shape.jobs = rng.chance(0.5);
     shape.other_manager = shape.managers == 3 && rng.chance(0.5);
+    // By itself, so that the seed's other decisions are those of a volume of one.
+    shape.several = SimRng::derived(plan.seed, "partitions").chance(0.4);
     let mut workload = Workload::start(plan.seed, shape)?;
     for step in 0..plan.steps {
         workload.step(step).map_err(|why| format!("step {step}: {why}"))?;
@@ -81,8 +86,13 @@ pub fn run(plan: Plan) -> Result<Summary, String> {
     workload.finish()?;
     let (in_place, (faults, text)) = (workload.blocks_in_place(), workload.summary());
     let took = begun.elapsed().as_secs_f32();
-    let text =
-        format!("seed {} ({}, {} heads, {took:.1} s): {faults} faults: {text}", plan.seed, shape.layout, shape.heads);
+    let text = format!(
+        "seed {} ({}, {} heads{}, {took:.1} s): {faults} faults: {text}",
+        plan.seed,
+        shape.layout,
+        shape.heads,
+        if shape.several { ", several partitions" } else { "" }
+    );
     Ok(Summary { seed: plan.seed, faults, in_place, text })
 }
 

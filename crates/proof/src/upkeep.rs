@@ -114,7 +114,13 @@ impl Upkeep {
     }
 
     fn partition(&self) -> Option<Partition> {
-        self.cluster.map()?.partitions.into_iter().find(|partition| !partition.removed)
+        let mut all = self.partitions()?;
+        let at = if all.len() > 1 { self.rng.index(all.len()) } else { 0 };
+        (!all.is_empty()).then(|| all.swap_remove(at))
+    }
+
+    fn partitions(&self) -> Option<Vec<Partition>> {
+        Some(self.cluster.map()?.partitions.into_iter().filter(|partition| !partition.removed).collect())
     }
 
     /// Nothing is wrong any more: what is lost is replaced soon, and what is drained stays.
@@ -140,7 +146,7 @@ impl Upkeep {
     /// The partition has exactly the members that were asked for last.
     pub fn settled(&self) -> Result<(), String> {
         self.cluster.eventually("a partition has the members that it shall have", PATIENCE, || {
-            self.partition().is_some_and(|partition| partition.target.is_empty())
+            self.partitions().is_some_and(|all| all.iter().all(|partition| partition.target.is_empty()))
         })
     }
 

@@ -3,6 +3,7 @@
 
 mod checks;
 mod end;
+mod names;
 mod small;
 
 use std::collections::BTreeMap;
@@ -43,6 +44,12 @@ pub struct Workload {
     reading: Volume,
     files: Vec<TestFile>,
     small: SmallFiles,
+    /// Where files are: one for each partition of the volume.
+    directories: Vec<String>,
+    /// Decides about moves between them.
+    moves: SimRng,
+    /// That many were begun.
+    moved: u64,
     upkeep: Upkeep,
     counts: BTreeMap<&'static str, u64>,
     /// Blocks that earlier clients overwrote in place.
@@ -80,7 +87,9 @@ impl Workload {
         let upkeep = Upkeep::new(seed, cluster.clone())?;
         let layout = |text: &str| text.parse::<Layout>().map_err(|error| format!("{error}"));
         let layouts = [layout(shape.layout)?, layout(shape.other)?];
-        let files = (0..FILES).map(|i| TestFile::new(format!("/file{i}"), layouts[0])).collect();
+        let directories = if shape.several { names::spread(&cluster, &volume)? } else { vec![String::new()] };
+        let path = |i: usize| format!("{}/file{i}", directories[i % directories.len()]);
+        let files = (0..FILES).map(|i| TestFile::new(path(i), layouts[0])).collect();
         let rng = SimRng::derived(seed, "workload");
         let counts = BTreeMap::new();
         let mut workload = Self {
@@ -95,6 +104,9 @@ impl Workload {
             reading,
             files,
             small: SmallFiles::default(),
+            directories,
+            moves: SimRng::derived(seed, "moves"),
+            moved: 0,
             upkeep,
             counts,
             in_place: 0,
@@ -161,6 +173,9 @@ impl Workload {
         }?;
         if self.rng.chance(0.3) {
             self.check_handle(i)?;
+        }
+        if self.shape.several && self.moves.chance(0.5) {
+            self.move_file(i)?;
         }
         Ok(())
     }

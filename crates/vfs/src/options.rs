@@ -35,6 +35,8 @@ pub struct VfsOptions {
     pub publish_after: Duration,
     /// Closing a file makes it visible when all members have it in memory, and durable behind; else durable before it returns.
     pub close_visible: bool,
+    /// New directories go to the partitions of the volume by turns, instead of to that of their parent.
+    pub spread: bool,
     /// With `close_visible`: when files are made durable that were closed, within a second of this.
     pub durable_after: Duration,
     /// Attributes and entries that are kept, each.
@@ -56,6 +58,7 @@ impl Default for VfsOptions {
             write_after: Duration::from_secs(2),
             publish_after: Duration::from_secs(4),
             close_visible: false,
+            spread: false,
             durable_after: Duration::from_secs(2),
             cached_max: 200_000,
         }

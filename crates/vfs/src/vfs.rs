@@ -15,6 +15,7 @@ use cairn_client::{Budget, Client, Volume};
 use cairn_wire::meta::Attributes;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 
@@ -60,6 +61,8 @@ pub(crate) struct Inner {
     pub(crate) budget: Arc<Budget>,
     pub(crate) background: Background,
     pub(crate) opening: Vec<tokio::sync::Mutex<()>>,
+    /// Directories that were made by turns.
+    pub(crate) turns: AtomicUsize,
     invalidations: mpsc::Sender<Invalidation>,
     receiver: Mutex<Option<Invalidations>>,
 }
@@ -80,6 +83,7 @@ impl Vfs {
             atimes: Atimes::default(),
             budget: Arc::new(Budget::new(options.memory_max)),
             background: Background::default(),
+            turns: AtomicUsize::new(0),
             opening: (0..OPENING).map(|_| tokio::sync::Mutex::new(())).collect(),
             options,
             invalidations,

@@ -1,6 +1,7 @@
 //! A suite that others wrote, on a mount: `pjdfstest` (the Rust rewrite), as root. `.ci/prepare` installs it.
 use crate::mount::{Mount, SMALL, skipped};
-use crate::support::{Cluster, text};
+use crate::support::{Cluster, lines, text};
+use crate::wait::{until, until_told};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,28 @@ fn program() -> PathBuf {
 /// Some call would not do what POSIX says: wrong errors, times, permissions or modes.
 #[test]
 fn pjdfstest_passes() {
+    run(|_| ("/", ""));
+}
+
+/// The same where almost every directory is in another partition than the one that it is in.
+#[test]
+fn pjdfstest_passes_in_twelve_partitions() {
+    let twelve = |cluster: &Cluster| {
+        let create = || cluster.cairn(&["admin", "volume", "create", "v", "--layout", "r2", "--partitions", "12"]);
+        // The first time it may be a moment too early for the feature level.
+        until_told("the volume", || create().status.success(), || text(&create().stderr));
+        let leaders = || {
+            let all = lines(cluster, &["admin", "partition", "ls", "v"]);
+            all.iter().filter(|partition| partition["leader"] != 0).count()
+        };
+        until("leaders of all partitions", || leaders() == 12);
+        ("v:/", "spread")
+    };
+    run(twelve);
+}
+
+/// Runs the suite in a volume, mounted with options.
+fn run(prepare: impl Fn(&Cluster) -> (&'static str, &'static str)) {
     if skipped() {
         return;
     }
@@ -43,9 +66,10 @@ fn pjdfstest_passes() {
         return eprintln!("skipped: pjdfstest is not installed; .ci/prepare installs it");
     }
     let cluster = Cluster::start(SMALL);
+    let (remote, options) = prepare(&cluster);
     // Other users have to reach the mount.
     fs::set_permissions(cluster.dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-    let mount = Mount::new(&cluster, "mnt", "/", "");
+    let mount = Mount::new(&cluster, "mnt", remote, options);
     fs::create_dir(mount.path("suite")).expect("mkdir");
     let config = cluster.path("pjdfstest.toml");
     fs::write(&config, CONFIG).expect("configuration");
@@ -80,4 +104,6 @@ fn pjdfstest_passes() {
     assert!(mended.is_empty(), "these pass now; take them off the list: {mended:?}");
     let umount = mount.umount();
     assert!(umount.status.success(), "{}", text(&umount.stderr));
+    let volume = if remote == "/" { "default" } else { remote.trim_end_matches(":/") };
+    assert!(cluster.ok(&["admin", "fsck", volume]).contains("0 findings"));
 }

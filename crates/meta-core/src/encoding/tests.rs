@@ -234,6 +234,9 @@ fn any_inode() -> impl Strategy<Value = Inode> {
             parent: if is_dir { n[7] } else { 0 },
             acl: n[5] & 1 != 0,
             default_acl: is_dir && n[5] & 2 != 0,
+            shards: if is_dir && n[5] & 32 != 0 { 1 + (n[8] % 15) as u8 } else { 0 },
+            sharded: is_dir && n[5] & 96 == 96,
+            is_shard: is_dir && n[5] & 32 == 0 && n[5] & 128 != 0,
             quota: if n[5] & 4 != 0 { n[3] >> (n[2] & 63) } else { 0 },
             lease: (!is_dir && n[5] & 8 != 0 && n[4] != 0 && n[6] != 0)
                 .then_some(OverwriteLease { session: n[4], number: n[6] }),

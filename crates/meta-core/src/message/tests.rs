@@ -238,17 +238,20 @@ proptest! {
             mode: small[0] as u16, nlink: small[1], uid: small[2], gid: small[3], size: n[0] >> shift, atime: n[1], mtime: n[2],
             ctime: n[3] >> shift, btime: n[4], layout: n[5], generation: n[6] >> shift, rdev: small[0], stored: n[7], data_version: n[0],
             unnamed: false, parent: 5, acl: true, default_acl: false, quota: 6,
+            shards: (n[6] & 15) as u8, sharded: n[6] & 31 > 16, is_shard: n[6] & 31 == 16,
             lease: (n[1] & 1 != 0 && n[2] != 0).then_some(OverwriteLease { session: n[2], number: 7 }),
             volatile: (n[3] & 1 != 0 && n[4] != 0).then_some(Volatile { session: n[4], from: 1, to: 2 }),
         };
         let mut out = Vec::new();
         put_attributes_response(&mut out, n[7] >> shift, &inode);
         let attributes = Attributes {
-            inode: n[7] >> shift, mode: u32::from(inode.mode), nlink: inode.nlink, uid: inode.uid, gid: inode.gid, size: inode.size,
+            inode: n[7] >> shift, mode: u32::from(inode.mode), uid: inode.uid, gid: inode.gid,
+            nlink: inode.nlink - u32::from(inode.shards).min(inode.nlink), size: inode.size - u64::from(inode.shards).min(inode.size),
             atime_ns: inode.atime, mtime_ns: inode.mtime, ctime_ns: inode.ctime, btime_ns: inode.btime, layout: inode.layout,
             generation: inode.generation, rdev: inode.rdev, stored_bytes: inode.stored, data_version: inode.data_version,
             overwriter: inode.lease.map_or(0, |lease| lease.session),
             volatile_of: inode.volatile.map_or(0, |volatile| volatile.session),
+            shards: if inode.sharded { inode.shards.into() } else { 0 }, shard_of: if inode.is_shard { 5 } else { 0 },
         };
         prop_assert_eq!(out, AttributesResponse { attributes: Some(attributes), directory: None }.encode_to_vec());
     }

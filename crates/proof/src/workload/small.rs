@@ -28,14 +28,14 @@ impl SmallFiles {
     }
 }
 
-fn path(number: usize) -> Vec<u8> {
-    format!("/small{number}").into_bytes()
+fn path(directories: &[String], number: usize) -> Vec<u8> {
+    format!("{}/small{number}", directories[number % directories.len()]).into_bytes()
 }
 
 /// Writes a file anew; its inode.
-async fn write_one(volume: Volume, number: usize, layout: Layout, bytes: Vec<u8>) -> Result<u64, ClientError> {
+async fn write_one(volume: Volume, path: Vec<u8>, layout: Layout, bytes: Vec<u8>) -> Result<u64, ClientError> {
     let options = WriteOptions { mode: 0o644, mtime_ns: 1, layout, exclusive: false, owner: None };
-    let mut writer = volume.write(&path(number), options).await?;
+    let mut writer = volume.write(&path, options).await?;
     let mut buffer = FileWriter::buffer();
     buffer.extend_from_slice(&bytes);
     writer.push(buffer.into()).await?;
@@ -57,7 +57,7 @@ impl Workload {
             let all = async {
                 let mut jobs = tokio::task::JoinSet::new();
                 for (number, bytes) in wanted.clone() {
-                    let one = write_one(volume.clone(), number, layout, bytes);
+                    let one = write_one(volume.clone(), path(&self.directories, number), layout, bytes);
                     jobs.spawn(async move { (number, one.await) });
                 }
                 jobs.join_all().await
@@ -85,7 +85,12 @@ impl Workload {
         let doomed: Vec<usize> = self.small.files.keys().copied().filter(|_| self.rng.chance(0.3)).collect();
         for number in doomed {
             for attempt in 0..ATTEMPTS {
-                match beside(&self.cluster, &mut self.chaos, None, self.volume.unlink(&path(number)))? {
+                match beside(
+                    &self.cluster,
+                    &mut self.chaos,
+                    None,
+                    self.volume.unlink(&path(&self.directories, number)),
+                )? {
                     Ok(()) => break,
                     Err(error) if attempt > 0 && error.code() == Some(ErrorCode::NotFound) => break,
                     Err(error) => self.relieve("removals refused", attempt, &error)?,
@@ -113,7 +118,7 @@ impl Workload {
     fn read_small(&mut self, number: usize) -> Result<Vec<u8>, String> {
         for attempt in 0..ATTEMPTS {
             let exposed = self.chaos.exposed();
-            match self.read_path(&path(number))? {
+            match self.read_path(&path(&self.directories, number))? {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {
                     self.check_refusal(&format!("small file {number}"), &exposed, &error)?;

@@ -5,7 +5,9 @@ use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::vfs::{Inner, ROOT, Vfs, named, shown};
 use cairn_client::{MadeAt, Volume};
+use cairn_types::ErrorCode;
 use cairn_wire::meta::{Attributes, CreateRequest};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Vfs {
@@ -78,8 +80,19 @@ impl Vfs {
     }
     pub async fn mkdir(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Result<Entry> {
         let umask = caller.umask;
+        let turn = self.inner.options.spread.then(|| self.inner.turns.fetch_add(1, Ordering::Relaxed));
         self.make(caller, parent, name, async move |volume, name, shown_as| {
-            volume.mkdir_masked(parent, &name, &shown_as, mode, umask).await
+            let partition = match turn {
+                Some(turn) => by_turns(&volume.partitions().await?, turn),
+                None => 0,
+            };
+            match volume.mkdir_masked(parent, &name, &shown_as, mode, umask, partition).await {
+                // What a quota counts, and the trash, are where their directory is.
+                Err(error) if partition != 0 && error.code() == Some(ErrorCode::BadRequest) => {
+                    volume.mkdir_masked(parent, &name, &shown_as, mode, umask, 0).await
+                }
+                made => made,
+            }
         })
         .await
     }
@@ -249,6 +262,10 @@ impl Vfs {
         }
         outcome
     }
+}
+
+fn by_turns(partitions: &[u32], turn: usize) -> u32 {
+    partitions.get(turn % partitions.len().max(1)).copied().unwrap_or(0)
 }
 
 impl Inner {

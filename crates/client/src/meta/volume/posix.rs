@@ -171,7 +171,8 @@ impl Volume {
         Ok(made)
     }
 
-    /// Makes a directory; the directory's default ACL or `umask` shapes its mode.
+    /// Makes a directory; the directory's default ACL or `umask` shapes its mode. In a partition of the volume; 0: the leader of the
+    /// parent's chooses.
     pub async fn mkdir_masked(
         &self,
         parent: u64,
@@ -179,9 +180,13 @@ impl Volume {
         shown_as: &[u8],
         mode: u32,
         umask: u32,
+        partition: u32,
     ) -> Result<MadeAt> {
         let name = name.to_vec();
-        let make = |header| MkdirRequest { header: Some(header), parent, name, mode, umask, ..Default::default() };
+        let make = |header| {
+            let header = Some(header);
+            MkdirRequest { header, parent, name, mode, umask, partition, ..Default::default() }
+        };
         MadeAt::of(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
     }
 
