@@ -63,7 +63,7 @@ fn commands_work_in_a_sharded_directory() {
     assert_eq!(cluster.cairn(&["fs", "cat", "v:/d/new3"]).stdout, vec![7; 100_000]);
 
     // Over what is old, from old to new, out and in, onto each other; a directory in it, and back up by its "..".
-    cluster.ok(&["fs", "put", "--force", &local, "v:/d/old"]);
+    cluster.ok(&["fs", "put", "--skip-trash", &local, "v:/d/old"]);
     cluster.ok(&["fs", "mv", "v:/d/older", "v:/d/newer"]);
     cluster.ok(&["fs", "mv", "v:/d/oldest", "v:/out"]);
     cluster.ok(&["fs", "mv", "v:/out", "v:/d/in"]);
@@ -111,13 +111,14 @@ fn programs_work_in_a_sharded_directory() {
     let mut open = File::create(mount.path("d/open")).expect("made");
     open.write_all(b"before").expect("written");
     shard(&cluster, "v:/d");
-    for i in 0..1_500 {
+    for i in 0..600 {
         File::create(mount.path(&format!("d/new{i}"))).expect("made");
     }
     open.write_all(b" and after").expect("written");
     open.sync_all().expect("synced");
+    drop(open);
     let all = listed(&mount, "d");
-    assert_eq!(all.len(), 1_521);
+    assert_eq!(all.len(), 621);
     let seen = fs::metadata(mount.path("d")).expect("there");
     assert_eq!(seen.nlink(), 2);
     let before = seen.modified().expect("a time");
@@ -132,10 +133,11 @@ fn programs_work_in_a_sharded_directory() {
             File::create(mount.path(&format!("d/late{i}"))).expect("made");
         }
     }
+    drop(steps);
     let stays = |name: &&String| !name.starts_with("late") && !(0..200).any(|i| **name == format!("new{i}"));
     let (kept, listed_once): (BTreeSet<&String>, usize) =
         (found.iter().filter(stays).collect(), found.iter().filter(stays).count());
-    assert_eq!((kept.len(), listed_once), (1_321, 1_321));
+    assert_eq!((kept.len(), listed_once), (421, 421));
     assert!(fs::metadata(mount.path("d")).expect("there").modified().expect("a time") > before);
 
     // Within it, from what is old to what is new; links; a directory in it; what is refused.
