@@ -1,6 +1,7 @@
 //! Putting a namespace together from the pages of a checkpoint. Entries are not parsed: tree pages are taken over as
 //! they are, after their checksum and structure have been checked.
 use crate::counters::Counters;
+use crate::lend::Lending;
 use crate::namespace::{Namespace, Scratch};
 use crate::session::SessionTable;
 use crate::shards::Huge;
@@ -156,6 +157,7 @@ impl NamespaceBuilder {
             quotas: 0,
             recounts: 0,
             volume_quota: None,
+            lending: Lending::default(),
             session_locks: BTreeMap::new(),
             released_locks: Vec::new(),
             wanted_leases: Vec::new(),
@@ -179,6 +181,8 @@ impl NamespaceBuilder {
         namespace.recount_quotas().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of operations across partitions" };
         namespace.recount_txs().map_err(|_| malformed)?;
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "what is lent of the volume's limit" };
+        namespace.load_lending().map_err(|_| malformed)?;
         let malformed =
             RestoreError::Malformed { page: self.pages, rule: "an entry of a removed directory that waits" };
         namespace.waiting = namespace.count_waiting().map_err(|_| malformed)?;

@@ -2,6 +2,7 @@
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
+use crate::encoding::{BoundRecord, LentRecord, SettingRecord};
 use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord, ShareRecord, TxLock};
 use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};
@@ -256,6 +257,7 @@ impl Namespace {
     fn check_quotas(&self, found: &Found) -> Result<(), Violation> {
         let limits = found.volume_quota.map(|record| (record.bytes_max, record.inodes_max));
         ensure(limits == self.volume_quota, 0, "the volume's limits are kept wrong")?;
+        ensure(self.holds_lending(), 0, "what is lent of the volume's limit is kept wrong")?;
         ensure(self.quotas == found.quotas.len() as u64, 0, "quotas are counted wrong")?;
         ensure(self.recounts == found.recounts.len() as u64, 0, "directories to be counted over are counted wrong")?;
         let mut counted: BTreeMap<u64, QuotaRecord> = BTreeMap::new();
@@ -492,6 +494,16 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
             let directory = key::number(suffix).filter(|_| value == [0x10])?;
             found.waiting_directories.insert(directory);
             found.dead.insert(directory, true).is_none().then_some(())?;
+        }
+        Kind::Lent => {
+            key::partition(suffix)?;
+            LentRecord::decode(value)?;
+        }
+        Kind::Setting => {
+            SettingRecord::decode(value).filter(|_| suffix.is_empty())?;
+        }
+        Kind::Bound => {
+            BoundRecord::decode(value).filter(|_| suffix.is_empty())?;
         }
         Kind::Share => found.shares.push(ShareRecord::decode(key::share_parts(suffix)?, value)?),
         _ => return None,

@@ -8,16 +8,21 @@ use cairn_wire::error::WireError;
 pub(crate) struct OpError {
     pub code: ErrorCode,
     pub text: &'static str,
+    /// Bytes and inodes of the volume's limit, where there is no room for them now.
+    pub asks_for: (u64, u64),
 }
 
 pub(crate) type Result<T> = std::result::Result<T, OpError>;
 
 impl OpError {
     pub const fn new(code: ErrorCode, text: &'static str) -> Self {
-        Self { code, text }
+        Self { code, text, asks_for: (0, 0) }
     }
     pub fn to_wire(self) -> WireError {
-        WireError::new(self.code, self.text)
+        match self.asks_for {
+            (0, 0) => WireError::new(self.code, self.text),
+            (bytes, inodes) => WireError::new(self.code, format!("{} ({bytes} bytes, {inodes} inodes)", self.text)),
+        }
     }
 }
 

@@ -34,6 +34,9 @@
 //! | 0x8f tx decision | term, number, both u64 big-endian | 0x10, then a `TxDecided` |
 //! | 0x90 waiting entry | directory, u64 big-endian, then the name | 0x10, then its inode, a varint: see `waiting` |
 //! | 0x91 waiting directory | directory, u64 big-endian | 0x10 |
+//! | 0x98 lent | partition, u32 big-endian | [`crate::encoding::LentRecord`] |
+//! | 0x99 setting | nothing | [`crate::encoding::SettingRecord`] |
+//! | 0x9a bound | nothing | [`crate::encoding::BoundRecord`] |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -80,6 +83,9 @@ pub enum Kind {
     TxDecision = 0x8f,
     WaitingEntry = 0x90,
     WaitingDirectory = 0x91,
+    Lent = 0x98,
+    Setting = 0x99,
+    Bound = 0x9a,
 }
 
 impl Kind {
@@ -111,6 +117,9 @@ impl Kind {
             0x8f => Kind::TxDecision,
             0x90 => Kind::WaitingEntry,
             0x91 => Kind::WaitingDirectory,
+            0x98 => Kind::Lent,
+            0x99 => Kind::Setting,
+            0x9a => Kind::Bound,
             _ => return None,
         })
     }
@@ -293,6 +302,26 @@ pub fn waiting_parts(suffix: &[u8]) -> Option<(u64, &[u8])> {
 /// A dead directory with nothing but such entries.
 pub fn waiting_directory(directory: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::WaitingDirectory).with(&directory.to_be_bytes())
+}
+
+/// What is lent to a partition.
+pub fn lent(partition: u32) -> Key<13> {
+    Key::new(0, Kind::Lent).with(&partition.to_be_bytes())
+}
+
+/// The partition in the suffix of such a key.
+pub fn partition(suffix: &[u8]) -> Option<u32> {
+    suffix.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// That a limit of the volume is being set.
+pub fn setting() -> Key<HEAD> {
+    Key::new(0, Kind::Setting)
+}
+
+/// What the partition may use of the volume's limit.
+pub fn bound() -> Key<HEAD> {
+    Key::new(0, Kind::Bound)
 }
 
 /// Prefix of the shared blocks of a chunk.

@@ -2,6 +2,7 @@
 use crate::counters::Counters;
 use crate::encoding::{Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
+use crate::lend::Lending;
 use crate::message::request::{Header, SetDeferral, SetFeatureLevel, Who};
 use crate::session::{Gate, SessionState, SessionTable};
 use crate::shards::Huge;
@@ -95,6 +96,8 @@ pub struct Namespace {
     pub(crate) quotas: u64,
     pub(crate) recounts: u64,
     pub(crate) volume_quota: Option<(u64, u64)>,
+    /// What partitions may use of those limits.
+    pub(crate) lending: Lending,
     /// Inodes on which a lock was given back since somebody asked. No state.
     pub(crate) released_locks: Vec<u64>,
     /// Session and inode of overwrite leases that were in somebody's way since somebody asked. No state.
@@ -156,6 +159,7 @@ impl Namespace {
             quotas: 0,
             recounts: 0,
             volume_quota: None,
+            lending: Lending::default(),
             session_locks: BTreeMap::new(),
             released_locks: Vec::new(),
             wanted_leases: Vec::new(),
@@ -202,6 +206,7 @@ impl Namespace {
         match opcode {
             Opcode::TxPrepare => return self.tx_prepare(request, out).map_err(OpError::to_wire),
             Opcode::TxDecide => return self.tx_decide(at.term, request, out),
+            Opcode::AtLimit => return self.apply_at_limit(request, out),
             _ if opcode.is_internal() => return self.apply_internal(opcode, request).map_err(OpError::to_wire),
             _ => {}
         }
@@ -331,10 +336,14 @@ impl Namespace {
             Opcode::TxDone => self.tx_done(request),
             Opcode::SkipInodes => {
                 self.skip_inodes();
+                self.forget_lent();
                 Ok(())
             }
             Opcode::EndRange => self.end_range(),
             Opcode::TakeSessions => self.take_sessions(request),
+            Opcode::Lend | Opcode::NoteLent | Opcode::NoteLimit | Opcode::SetBound => {
+                self.apply_lending(opcode, request)
+            }
             Opcode::SetDeferral => {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())

@@ -28,10 +28,6 @@ pub(crate) fn decode_recount(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(&[TAG]).filter(|name| name.len() <= 255)
 }
 
-const OF_VOLUME: [&str; 2] = [
-    "the quota of the volume on bytes is used up; remove files or ask for more",
-    "the quota of the volume on the number of files is used up; remove files or ask for more",
-];
 const OF_DIRECTORY: [&str; 2] = [
     "the quota of a directory around it on bytes is used up; remove files or ask for more",
     "the quota of a directory around it on the number of files is used up; remove files or ask for more",
@@ -66,7 +62,7 @@ impl Namespace {
     /// Whether anything has to be looked at for what is counted by `quota`.
     #[inline]
     pub(crate) fn has_quota(&self, quota: u64) -> bool {
-        quota != 0 || self.volume_quota.is_some()
+        quota != 0 || self.volume_quota.is_some() || self.lending.bound.is_some()
     }
 
     pub(crate) fn quota_record(&self, quota: u64) -> Result<Option<QuotaRecord>> {
@@ -81,7 +77,7 @@ impl Namespace {
         record.expect("an inode is counted by a quota that exists, checked when it was noted")
     }
 
-    /// The volume's limits with its use.
+    /// The volume's limits with its use in this partition.
     pub(crate) fn volume_quota(&self) -> Option<QuotaRecord> {
         let (bytes_max, inodes_max) = self.volume_quota?;
         let (bytes, inodes) = (self.counters.stored_bytes, self.counters.inodes.saturating_sub(1));
@@ -94,10 +90,9 @@ impl Namespace {
         if !self.has_quota(quota) {
             return Ok(());
         }
-        if let Some(volume) = self.volume_quota() {
-            volume.allows(bytes, inodes, OF_VOLUME)?;
-        }
-        self.check_quotas_up_to(quota, &[], bytes, inodes)
+        // Of the volume last: for more of that the leader may ask elsewhere.
+        self.check_quotas_up_to(quota, &[], bytes, inodes)?;
+        self.check_volume(bytes, inodes)
     }
 
     /// As [`check_quota`](Self::check_quota), without those in `counted` that count it already.

@@ -4,6 +4,7 @@
 //! moves. A new one begins without names, and with the sessions that have ended: a request of one of them that comes late would
 //! name blocks which were given back meanwhile.
 use crate::error::{OpError, Result};
+use crate::lend::LEND_LEVEL;
 use crate::namespace::Namespace;
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::meta::TakeSessions;
@@ -11,13 +12,13 @@ use prost::Message;
 
 const LIMITED: OpError = OpError::new(
     ErrorCode::NotSupported,
-    "the volume has a limit, which is not counted over several partitions: take it off, then it gets more",
+    "the volume has a limit, which is counted over several partitions from feature level 7 of all its members on: upgrade them, or take it off",
 );
 
 impl Namespace {
     /// Ends a range without an end in front of a multiple of 2^40. One that has an end keeps it.
     pub(crate) fn end_range(&mut self) -> Result<()> {
-        if self.has_volume_limit() {
+        if self.has_volume_limit() && self.level < LEND_LEVEL {
             return Err(LIMITED);
         }
         if self.inode_last == u64::MAX {
@@ -28,7 +29,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether the volume has a limit, which is counted within one partition.
+    /// Whether the volume has a limit, as the partition of its root knows.
     pub fn has_volume_limit(&self) -> bool {
         self.volume_quota().is_some()
     }
@@ -86,6 +87,8 @@ mod tests {
         let mut limited = namespace(1, u64::MAX);
         limited.set_volume_quota(Some((1 << 30, 0)));
         assert!(limited.end_range().is_err() && !limited.is_one_of_several(), "its limit would be counted nowhere");
+        limited.level = LEND_LEVEL;
+        assert!(limited.end_range().is_ok() && limited.is_one_of_several(), "it is lent to others");
     }
 
     /// What an ended session sends late would be done in a partition that was made after its end.

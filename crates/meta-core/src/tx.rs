@@ -78,6 +78,8 @@ pub(crate) struct TxTable {
     pub(crate) new_guest: u64,
     pub(crate) deciding: bool,
     pub(crate) moves_locked: bool,
+    /// Inodes that are given out and not made.
+    given: u64,
 }
 
 impl TxTable {
@@ -90,11 +92,27 @@ impl TxTable {
         !self.locked.is_empty()
     }
 
+    pub const fn given(&self) -> u64 {
+        self.given
+    }
+
+    fn hold(&mut self, tx: TxId, lock: TxLock) {
+        self.locked.extend(lock.all().map(|id| (id, tx)));
+        self.given += u64::from(lock.new_inode != 0);
+        if let Some(before) = self.held.insert(tx, lock) {
+            self.given -= u64::from(before.new_inode != 0);
+        }
+    }
+
     /// Whether these are the locks, and no inode has two.
     pub fn holds(&self, found: &BTreeMap<TxId, TxLock>) -> bool {
         let all = found.iter().flat_map(|(tx, lock)| lock.all().map(|id| (id, *tx)));
         let count = found.values().map(|lock| lock.all().count()).sum::<usize>();
-        *found == self.held && all.collect::<BTreeMap<_, _>>() == self.locked && count == self.locked.len()
+        let given = found.values().filter(|lock| lock.new_inode != 0).count() as u64;
+        given == self.given
+            && *found == self.held
+            && all.collect::<BTreeMap<_, _>>() == self.locked
+            && count == self.locked.len()
     }
 
     /// Whether an inode of another partition stands in the tree for the operation that is being decided.
@@ -218,6 +236,7 @@ impl Namespace {
         }
         let is_given = request.new_inode && lock.new_inode == 0;
         if is_given {
+            self.check_volume(0, 1)?;
             lock.new_inode = self.next_inode()?;
         }
         let prepared = self.tx_prepared(&request, &lock)?;
@@ -387,13 +406,14 @@ impl Namespace {
         let mut value = Vec::new();
         lock.encode(&mut value);
         self.tree.put(key::tx_lock(tx).as_bytes(), &value);
-        self.txs.locked.extend(lock.all().map(|id| (id, tx)));
-        self.txs.held.insert(tx, lock);
+        self.txs.hold(tx, lock);
     }
 
     fn remove_tx_lock(&mut self, tx: TxId) {
         self.tree.remove(key::tx_lock(tx).as_bytes());
-        self.txs.held.remove(&tx);
+        if let Some(lock) = self.txs.held.remove(&tx) {
+            self.txs.given -= u64::from(lock.new_inode != 0);
+        }
         self.txs.locked.retain(|_, by| *by != tx);
     }
 
@@ -405,8 +425,7 @@ impl Namespace {
         while let Some((found, value)) = range.next() {
             let tx = key::tx_of_lock(&found[prefix.as_bytes().len()..]).ok_or(OpError::DAMAGED)?;
             let lock = TxLock::decode(value).ok_or(OpError::DAMAGED)?;
-            table.locked.extend(lock.all().map(|id| (id, tx)));
-            table.held.insert(tx, lock);
+            table.hold(tx, lock);
         }
         let prefix = key::prefix(0, Kind::TxDecision);
         let mut range = self.tree.prefix(prefix.as_bytes());

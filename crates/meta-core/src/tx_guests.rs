@@ -4,6 +4,7 @@
 use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::key;
+use crate::lend::AtLimit;
 use crate::message::request;
 use crate::namespace::Namespace;
 use crate::ops::setattr::concerns_shards;
@@ -251,6 +252,7 @@ impl Namespace {
         let moves = decide.participants.iter().filter_map(|p| p.prepared.as_ref());
         self.txs.moves_locked = moves.flat_map(|prepared| &prepared.inodes).any(|image| image.inode == MOVES);
         self.txs.deciding = true;
+        self.lending.at_limit = AtLimit::from_code(decide.at_limit);
         self.put_guests(&decide.participants);
         let mut decided = None;
         let mut done = |namespace: &mut Self| decided = Some(namespace.effects_on(&decide.participants));
@@ -260,6 +262,7 @@ impl Namespace {
             Opcode::AddShard => self.add_shard(&decide.request).map(|()| done(self)).map_err(OpError::to_wire),
             _ => self.apply_once(opcode, &decide.request, out, done),
         };
+        self.lending.at_limit = None;
         self.remove_guests(&decide.participants);
         if let Some(decided) = decided {
             self.put_decision(tx, &decided);

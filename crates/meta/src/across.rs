@@ -3,6 +3,7 @@
 //! | part | at |
 //! |---|---|
 //! | `drive.rs` | the partition of the request: has others prepare, decides, releases what it gives up |
+//! | `lend.rs` | all: what partitions may use of the volume's limit |
 //! | `finish.rs` | the same: has the others do their part of what was decided |
 //! | `reclaim.rs` | the partition of a removed directory: what is in it and elsewhere goes |
 //! | `resolve.rs` | a participant: asks what became of operations that have something locked for long |
@@ -18,6 +19,7 @@
 
 mod drive;
 mod finish;
+mod lend;
 mod peers;
 mod place;
 mod reclaim;
@@ -37,7 +39,10 @@ use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{CheckPartRequest, ListNamedRequest, ShardDirectoryRequest, StrikeNamedRequest, TxFinish};
+use cairn_wire::meta::{
+    AskBoundRequest, CheckPartRequest, ListNamedRequest, ShardDirectoryRequest, StrikeNamedRequest, TellBoundRequest,
+    TxFinish,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -47,6 +52,7 @@ use crate::fsck;
 use crate::garbage;
 use crate::partition::Partition;
 pub(crate) use drive::header;
+use lend::Desk;
 pub(crate) use peers::Peers;
 use place::Placement;
 pub(crate) use serve::serve;
@@ -65,7 +71,7 @@ pub(crate) struct Across {
     became_several: Notify,
     /// Requests that may wait for others.
     queue: mpsc::Sender<Work>,
-    /// What ends locks, which must not wait behind those that wait for locks.
+    /// What ends locks or finds room, which must not wait behind those that wait for that.
     ends: mpsc::Sender<Work>,
     inboxes: Mutex<Option<(mpsc::Receiver<Work>, mpsc::Receiver<Work>)>>,
     open: Mutex<OpenTxs>,
@@ -79,6 +85,7 @@ pub(crate) struct Across {
     /// Directories that have become huge since the last look, and entries from which on one is.
     huge: Mutex<BTreeSet<u64>>,
     huge_limit: AtomicU64,
+    pub(crate) desk: Desk,
 }
 
 /// Operations that this leader may still decide.
@@ -95,6 +102,12 @@ pub(crate) enum Work {
     /// Of something that was locked.
     Read(Opcode, Bytes, Reply),
     Finish(Vec<TxFinish>, Reply),
+    /// For an inode for which there is no room; the entry.
+    Prepare(Bytes, Reply),
+    /// Of a partition that asks for more of the volume's limit.
+    Ask(AskBoundRequest, Reply),
+    /// Of the home of that limit.
+    Tell(TellBoundRequest, Reply),
     /// Of the collector of garbage.
     Strike(StrikeNamedRequest, Reply),
     /// Of the collector, too, for packs.
@@ -131,6 +144,7 @@ impl Across {
             place: Placement::default(),
             huge: Mutex::default(),
             huge_limit: AtomicU64::new(cairn_meta_core::HUGE),
+            desk: Desk::default(),
         }
     }
 
@@ -157,12 +171,16 @@ impl Across {
 
     /// Has a request carried out behind; refused when too much is under way.
     pub(crate) fn hand_over(&self, work: Work) {
-        let queue = if matches!(work, Work::Finish(..)) { &self.ends } else { &self.queue };
+        let ends = matches!(work, Work::Finish(..) | Work::Ask(..) | Work::Tell(..));
+        let queue = if ends { &self.ends } else { &self.queue };
         let Err(error) = queue.try_send(work) else { return };
         let (mpsc::error::TrySendError::Full(work) | mpsc::error::TrySendError::Closed(work)) = error;
         let (Work::Mutation(Mutation { reply, .. })
         | Work::Read(_, _, reply)
         | Work::Finish(_, reply)
+        | Work::Prepare(_, reply)
+        | Work::Ask(_, reply)
+        | Work::Tell(_, reply)
         | Work::Strike(_, reply)
         | Work::Names(_, reply)
         | Work::Shard(_, reply)
@@ -177,6 +195,9 @@ impl Across {
     pub(crate) fn concerns(&self, partition: &Partition, opcode: Opcode, message: &[u8]) -> bool {
         if !self.is_one_of_several() {
             return false;
+        }
+        if opcode == Opcode::SetQuota {
+            return true;
         }
         if opcode == Opcode::Mkdir {
             return self.place.may_go_elsewhere(message);
@@ -242,6 +263,7 @@ pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, timings: M
         resolve::run(&partition, &peers, timings.lease_tick),
         place::run(&partition, &peers),
         shard::run(&partition, &peers, &timings),
+        lend::run(&partition, &peers, timings.reclaim_idle),
     );
 }
 
@@ -261,6 +283,11 @@ async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, p
             Some(Work::Names(request, reply)) => under_way.spawn(garbage::names(partition, request, reply)),
             Some(Work::Shard(request, reply)) => under_way.spawn(shard::answer(partition, peers, request, reply)),
             Some(Work::Check(request, reply)) => under_way.spawn(fsck::answer(partition, request, reply)),
+            Some(Work::Prepare(data, reply)) => {
+                under_way.spawn(serve::prepare_with_room(partition, peers, data, reply))
+            }
+            Some(Work::Ask(request, reply)) => under_way.spawn(lend::lend(partition, peers, request, reply)),
+            Some(Work::Tell(request, reply)) => under_way.spawn(lend::told(partition, request, reply)),
             Some(Work::Finish(finishes, reply)) => under_way.spawn(serve::finish(partition, finishes, reply)),
         };
     }

@@ -3,16 +3,19 @@
 //! | it | then |
 //! |---|---|
 //! | may have forgotten inodes that it gave, and a person accepted that | it passes over ids that it may have given: a mount may still know the old ones |
-//! | was made later than its volume | it is told which sessions have ended: what one of them sends late is not done |
+//! | was made later than its volume | it is told which sessions have ended: what one of them sends late is not done; in a volume with a limit it begins with a bound of nothing |
+//! | may have forgotten what it may use of the volume's limit | its bound is what it uses |
 //! | has a range without an end, and the volume is to have more partitions, or has them (the state is an older copy) | it ends its range, and its report says so |
 
 use std::time::Duration;
 
+use cairn_meta_core::LEND_LEVEL;
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
-    EndRange, EndedSessionsRequest, EndedSessionsResponse, MetaHeader, SetFeatureLevel, SkipInodes,
+    EndRange, EndedSessionsRequest, EndedSessionsResponse, MetaHeader, SetBound, SetFeatureLevel, SkipInodes,
+    VolumeBound,
 };
 use tokio::time::sleep;
 
@@ -56,6 +59,11 @@ async fn prepare(partition: &Partition, peers: &Peers, due: Recall) -> Result<()
     if !due.forgot {
         return Ok(());
     }
+    let is_home = state.namespace.read().is_home();
+    if !is_home {
+        let told = ask_home(partition, peers).await?;
+        take_bound(partition, &told).await?;
+    }
     match partition.propose_own(Opcode::SkipInodes, &SkipInodes {}).await {
         Err(error) if error.code != ErrorCode::UnknownOperation => return Err(error),
         // Members of before do not know how.
@@ -79,12 +87,36 @@ async fn take_sessions(partition: &Partition, peers: &Peers) -> Result<(), WireE
         // All that were chosen as members understand it.
         partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).await?;
     }
+    let told = ask_home(partition, peers).await?;
+    take_bound(partition, &told).await?;
+    // The last: with it the partition counts as told.
+    partition.propose_own(Opcode::TakeSessions, &told.sessions.unwrap_or_default()).await
+}
+
+async fn ask_home(partition: &Partition, peers: &Peers) -> Result<EndedSessionsResponse, WireError> {
+    let state = &partition.state;
     let root = peers.owner(state.volume, InodeId::ROOT.0)?;
     let header = MetaHeader { volume: state.volume.get(), partition: root.get(), ..MetaHeader::default() };
-    let request = EndedSessionsRequest { header: Some(header) };
-    let answer: EndedSessionsResponse = peers.call(root, Opcode::EndedSessions, &request, DEADLINE).await?;
-    let sessions = answer.sessions.unwrap_or_default();
-    partition.propose_own(Opcode::TakeSessions, &sessions).await
+    let request = EndedSessionsRequest { header: Some(header), partition: state.id.get() };
+    peers.call(root, Opcode::EndedSessions, &request, DEADLINE).await
+}
+
+/// In a volume with a limit it uses nothing more before it was lent some: a bound that it may have forgotten was another one.
+async fn take_bound(partition: &Partition, told: &EndedSessionsResponse) -> Result<(), WireError> {
+    if !told.limited {
+        return Ok(());
+    }
+    let level = Opcode::SetBound.feature_level();
+    if partition.state.namespace.read().feature_level() < level {
+        let understanding = partition.handle.status().core.understanding;
+        if understanding.common.is_none_or(|common| common < level) {
+            let text = understanding.refusal("a volume with a limit", level);
+            return Err(WireError::new(ErrorCode::Unavailable, text));
+        }
+        partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).await?;
+    }
+    let bound = Some(VolumeBound { partition: partition.state.id.get(), number: told.bound, bytes: 0, inodes: 0 });
+    partition.propose_own(Opcode::SetBound, &SetBound { bound }).await
 }
 
 /// Ends the range of ids when the map says that the volume gets more partitions, until the task is ended.
@@ -119,11 +151,15 @@ fn is_due_to_end(state: &PartitionState) -> bool {
 pub(crate) fn held(partition: &Partition) -> Option<String> {
     let state = &partition.state;
     let is_due = is_due_to_end(state);
-    let held = is_due && state.leading_term().is_some() && state.namespace.read().has_volume_limit();
+    let is_old = || {
+        let namespace = state.namespace.read();
+        namespace.has_volume_limit() && namespace.feature_level() < u32::from(LEND_LEVEL)
+    };
+    let held = is_due && state.leading_term().is_some() && is_old();
     held.then(|| {
         format!(
-            "{} gets no more partitions while the volume has a limit, which is counted within one: take it off with `cairn fs quota rm \
-             --volume /`, and set quotas of directories",
+            "{} gets no more partitions while the volume has a limit, and some member of its partition does not understand feature level \
+             {LEND_LEVEL}: upgrade the meta nodes, or take the limit off with `cairn fs quota rm --volume /`",
             state.volume
         )
     })

@@ -19,7 +19,7 @@ use cairn_store::{CheckpointSource, StoreError};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{PrepareTxResponse, SetFeatureLevel, TxDecide, TxPrepared};
+use cairn_wire::meta::{AtLimit, PrepareTxResponse, SetFeatureLevel, TxDecide, TxPrepared};
 use prost::Message;
 
 use crate::across::{Mutation, Work};
@@ -103,6 +103,9 @@ impl PartitionMachine {
         }
         self.state.across.note_several(namespace.is_one_of_several());
         self.state.across.note_huge(&mut namespace);
+        if namespace.is_low() {
+            self.state.across.desk.note_low();
+        }
         let wanted = namespace.take_wanted_leases();
         if self.state.leading_term().is_some() {
             self.state.wanted_leases.note(&wanted);
@@ -124,8 +127,11 @@ impl PartitionMachine {
 
     /// Whether a refusal is not the client's yet: the leader has the operation prepared elsewhere, or waits for another one.
     fn goes_on(&self, outcome: &Result<(), WireError>) -> bool {
-        let across =
-            |error: &WireError| core::Namespace::is_prepared_anew(error) || core::Namespace::is_locked_across(error);
+        let across = |error: &WireError| {
+            core::Namespace::is_prepared_anew(error)
+                || core::Namespace::is_locked_across(error)
+                || core::Namespace::asks_for(error).is_some()
+        };
         self.state.across.is_one_of_several() && outcome.as_ref().is_err_and(across)
     }
 
@@ -180,6 +186,13 @@ fn put_directory(namespace: &core::Namespace, data: &[u8], answer: &mut Vec<u8>)
                 namespace.put_directory(opcode, &decide.request, answer);
             }
         }
+        Some((Opcode::AtLimit, message)) => {
+            let Ok(request) = AtLimit::decode(message) else { return };
+            let opcode = u16::try_from(request.opcode).ok().and_then(Opcode::from_code);
+            if let Some(opcode) = opcode {
+                namespace.put_directory(opcode, &request.request, answer);
+            }
+        }
         Some((opcode, request)) => namespace.put_directory(opcode, request, answer),
         None => {}
     }
@@ -190,10 +203,11 @@ fn prepared(outcome: Result<&[u8], WireError>) -> Result<PrepareTxResponse, Wire
     match outcome {
         Ok(bytes) => {
             let prepared = TxPrepared::decode(bytes).expect("encoded a moment ago");
-            Ok(PrepareTxResponse { prepared: Some(prepared), locked: false })
+            Ok(PrepareTxResponse { prepared: Some(prepared), ..PrepareTxResponse::default() })
         }
-        Err(error) if core::Namespace::is_locked_across(&error) => {
-            Ok(PrepareTxResponse { prepared: None, locked: true })
+        // It is asked again: what room there was has just been used.
+        Err(error) if core::Namespace::is_locked_across(&error) || core::Namespace::asks_for(&error).is_some() => {
+            Ok(PrepareTxResponse { locked: true, ..PrepareTxResponse::default() })
         }
         Err(error) => Err(error),
     }

@@ -14,7 +14,7 @@
 //! | 4 | manager: settings of a volume (log command 35, and what it leaves in the checkpoint); partitions: `PublishAttributes` |
 //! | 5 | manager: generations of disks and marks of members (log commands from 36 on), settings of this level; partitions: requests of this level |
 //! | 6 | manager: partitions of a volume made later (log commands 41, 42); partitions: `EndRange`, `TakeSessions`, kinds 5 and 6 of what `MendNamespace` mends; both: idle groups sleep (`RaftMessage.sleep`, nodes' own heartbeats) |
-//! | 7 | partitions: `AddShard`, sharded directories |
+//! | 7 | partitions: `AddShard`, sharded directories; the limit of a volume over several partitions (`Lend`, `NoteLent`, `NoteLimit`, `SetBound`, `AtLimit`, `TxDecide.at_limit`) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).

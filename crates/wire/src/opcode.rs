@@ -113,6 +113,8 @@ opcodes! {
     EndedSessions = 0x0485, meta::EndedSessionsRequest => meta::EndedSessionsResponse;
     ListNamed = 0x0486, meta::ListNamedRequest => meta::ListNamedResponse;
     CheckPart = 0x0487, meta::CheckPartRequest => meta::CheckPartResponse;
+    AskBound = 0x0490, meta::AskBoundRequest => meta::AskBoundResponse;
+    TellBound = 0x0491, meta::TellBoundRequest => meta::TellBoundResponse;
 
     Mkdir = 0x0501, meta::MkdirRequest => meta::AttributesResponse;
     Create = 0x0502, meta::CreateRequest => meta::AttributesResponse;
@@ -158,6 +160,11 @@ opcodes! {
     EndRange = 0x058f, meta::EndRange => common::Empty;
     TakeSessions = 0x0590, meta::TakeSessions => common::Empty;
     AddShard = 0x0591, meta::AddShard => common::Empty;
+    Lend = 0x05a0, meta::Lend => common::Empty;
+    NoteLent = 0x05a1, meta::NoteLent => common::Empty;
+    NoteLimit = 0x05a2, meta::NoteLimit => common::Empty;
+    SetBound = 0x05a3, meta::SetBound => common::Empty;
+    AtLimit = 0x05a4, meta::AtLimit => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
@@ -229,6 +236,7 @@ impl Opcode {
             | Self::ReclaimEntry => 5,
             Self::EndRange | Self::TakeSessions => 6,
             Self::AddShard => 7,
+            Self::Lend | Self::NoteLent | Self::NoteLimit | Self::SetBound | Self::AtLimit => 7,
             _ => 0,
         }
     }

@@ -140,6 +140,7 @@ impl State {
             opcode: u32::from(opcode.code()),
             request: request.to_vec(),
             participants: participants.clone(),
+            at_limit: 0,
         };
         let decided = self.apply(at, Opcode::TxDecide, &decide.encode_to_vec(), out);
         for participant in participants {

@@ -136,6 +136,25 @@ fn golden_bytes() {
     assert_eq!(value, [0x11, 0xac, 0x02, 1, 2, 3, 4, 5]);
     assert_eq!(QuotaRecord::decode(&value), Some(quota));
     value.clear();
+    let (target, ceiling) = (crate::lend::Amounts::new(300, 1), crate::lend::Amounts::ANY);
+    let lent = LentRecord { number: 7, target, ceiling };
+    lent.encode(&mut value);
+    let any = [&[0xff; 9][..], &[1]].concat();
+    assert_eq!(value, [&[0x10, 7, 0xac, 0x02, 1][..], &any, &any].concat());
+    assert_eq!(LentRecord::decode(&value), Some(lent));
+    for (listed, tag) in [(true, 0x10), (false, 0x11)] {
+        value.clear();
+        SettingRecord { number: 300, listed }.encode(&mut value);
+        assert_eq!(value, [tag, 0xac, 0x02]);
+        assert_eq!(SettingRecord::decode(&value), Some(SettingRecord { number: 300, listed }));
+    }
+    value.clear();
+    let bound = BoundRecord { number: 7, max: target };
+    bound.encode(&mut value);
+    assert_eq!(value, [0x10, 7, 0xac, 0x02, 1]);
+    assert_eq!(BoundRecord::decode(&value), Some(bound));
+    assert_eq!(BoundRecord::decode(&value[..4]), None);
+    value.clear();
     let lock = TxLock { number: 300, since: 2, new_inode: 3, inodes: vec![0, 7, 130] };
     lock.encode(&mut value);
     assert_eq!(value, [0x10, 0xac, 0x02, 2, 3, 3, 0, 7, 0x82, 0x01]);
@@ -182,6 +201,9 @@ fn golden_keys() {
     assert_eq!(key::waiting_parts(&key::waiting_entry(2, b"ab").as_bytes()[9..]), Some((2, &b"ab"[..])));
     assert_eq!(key::waiting_parts(&key::waiting_entry(2, b"").as_bytes()[9..]), None);
     assert_eq!(key::waiting_directory(2).as_bytes()[7..], [0, 0x91, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::lent(2).as_bytes()[7..], [0, 0x98, 0, 0, 0, 2]);
+    assert_eq!(key::partition(&key::lent(2).as_bytes()[9..]), Some(2));
+    assert_eq!([key::setting(), key::bound()].map(|key| key.as_bytes()[8]), [0x99, 0x9a]);
     assert_eq!(
         [&[0x10, 0xac, 0x02][..], &[0x10], &[0x11, 5]].map(crate::waiting::decode_note),
         [Some(300), None, None]

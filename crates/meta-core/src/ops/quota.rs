@@ -2,6 +2,7 @@
 use crate::encoding::QuotaRecord;
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
+use crate::lend::LEND_LEVEL;
 use crate::limits::PAGE_ENTRIES_MAX;
 use crate::message::request;
 use crate::message::writer::{put_message, put_number};
@@ -11,7 +12,8 @@ use cairn_types::ErrorCode;
 const NO_QUOTA: OpError = OpError::new(ErrorCode::NoAttribute, "it has no quota of its own");
 const OF_SEVERAL: OpError = OpError::new(
     ErrorCode::NotSupported,
-    "the volume has several meta partitions, over which a limit of all of it is not counted yet; set quotas of its directories",
+    "the volume has several meta partitions, over which a limit of all of it is counted from feature level 7 of all members on: upgrade the \
+     meta nodes (or take node.feature_level_max out of their configuration), or set quotas of directories",
 );
 
 impl Namespace {
@@ -25,11 +27,16 @@ impl Namespace {
             return Err(OpError::new(ErrorCode::InvalidArgument, "a quota has a limit, or is removed"));
         }
         if request.inode == 0 {
-            if has_limit && self.is_one_of_several() {
+            if !self.is_home() {
+                return Err(OpError::ELSEWHERE);
+            }
+            if has_limit && self.is_one_of_several() && self.level < LEND_LEVEL {
                 return Err(OF_SEVERAL);
             }
+            let had_one = self.has_volume_limit();
             let limits = has_limit.then_some((request.bytes_max, request.inodes_max));
             self.set_volume_quota(limits);
+            self.limit_changed(had_one);
             return Ok(());
         }
         let mut directory = self.directory(request.inode)?;
@@ -103,6 +110,7 @@ impl Namespace {
             put_number(out, 4, record.bytes);
             put_number(out, 5, record.inodes);
             put_number(out, 6, u64::from(counting));
+            put_number(out, 7, u64::from(id == 0 && self.limit_being_set().is_some()));
         });
     }
 }

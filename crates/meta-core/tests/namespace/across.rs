@@ -2,6 +2,7 @@
 //! any moment. An operation takes effect where its partition applies it, so the model takes it there: answers, trees and link
 //! counts have to be the same.
 mod choose;
+mod limits;
 mod quotas;
 mod removed_trees;
 mod schedules;

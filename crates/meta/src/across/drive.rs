@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cairn_meta_core::{MOVES, Namespace, TxId};
+use cairn_meta_core::{Amounts, AtLimit, MOVES, Namespace, TxId};
 use cairn_types::{ErrorCode, InodeId, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
-    AboveTxRequest, AboveTxResponse, FinishTxRequest, MetaHeader, PrepareTxRequest, PrepareTxResponse, TxDecide,
+    self, AboveTxRequest, AboveTxResponse, FinishTxRequest, MetaHeader, PrepareTxRequest, PrepareTxResponse, TxDecide,
     TxFinish, TxName, TxParticipant, TxPrepare, TxPrepared,
 };
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::lend::{self, Verdict};
 use super::{CALL, Mutation, PATIENCE, Peers, wait};
 use crate::machine::split;
 use crate::partition::{Context, Partition, item};
@@ -36,12 +37,20 @@ enum Attempt {
     Locked,
     /// It met another operation elsewhere, or found more than was prepared.
     Again,
+    /// There is no room for so much here in what the partition may use of the volume's limit.
+    Short(Amounts),
+    /// Nor anywhere else.
+    Full(AtLimit),
 }
 
 /// Carries a mutation out and answers it.
 pub(super) async fn drive(partition: Arc<Partition>, peers: Arc<Peers>, mutation: Mutation) {
     let Mutation { data, reply, received } = mutation;
-    let outcome = Driver { partition: &partition, peers: &peers, received }.run(data).await;
+    let driver = Driver { partition: &partition, peers: &peers, received };
+    let outcome = match split(&data) {
+        Some((Opcode::SetQuota, _)) => lend::set(&driver, data).await,
+        _ => driver.run(data).await,
+    };
     let stats = &partition.state.common.stats;
     stats.mutation_took(received.elapsed());
     match outcome {
@@ -65,9 +74,11 @@ impl Driver<'_> {
         let across = &self.partition.state.across;
         let mut ends = across.unlocked.subscribe();
         let mut pause = PAUSE_MIN;
+        // Room that was got is kept until the attempt after that has used it.
+        let (mut ticket, mut at_limit, mut held_by) = (None, None, String::new());
         loop {
             ends.mark_unchanged();
-            let attempt = self.attempt(opcode, &data).await;
+            let attempt = self.attempt(opcode, &data, at_limit).await;
             let left = PATIENCE.saturating_sub(self.received.elapsed());
             if !matches!(attempt, Attempt::Answered(_)) {
                 count(&self.partition.state.common.stats.across_again);
@@ -75,10 +86,13 @@ impl Driver<'_> {
             match attempt {
                 Attempt::Answered(outcome) => return outcome,
                 _ if left.is_zero() => {
-                    let text = format!(
-                        "other operations across partitions held what {} needs for {PATIENCE:?}; repeat it",
-                        opcode.name()
-                    );
+                    let text = match held_by.as_str() {
+                        "" => format!(
+                            "other operations across partitions held what {} needs for {PATIENCE:?}; repeat it",
+                            opcode.name()
+                        ),
+                        why => format!("{why}; repeat it"),
+                    };
                     return Err(WireError::new(ErrorCode::LeaseHeld, text));
                 }
                 // Any lock that ends wakes all who wait: each looks again, and more and more seldom.
@@ -86,6 +100,19 @@ impl Driver<'_> {
                     wait::for_end(&mut ends, left).await;
                     sleep(jitter(pause).min(left)).await;
                     pause = (pause * 2).min(PAUSE_MAX);
+                }
+                Attempt::Full(why) => at_limit = Some(why),
+                Attempt::Short(amounts) => {
+                    let ticket = ticket.get_or_insert_with(|| across.desk.ticket(amounts));
+                    match lend::ask(self.partition, self.peers, Some(ticket)).await {
+                        Verdict::Again => {}
+                        Verdict::Full(why) => at_limit = Some(why),
+                        Verdict::Unknown(why) => {
+                            held_by = why;
+                            sleep(jitter(pause).min(left)).await;
+                            pause = (pause * 2).min(PAUSE_MAX);
+                        }
+                    }
                 }
                 Attempt::Again => {
                     sleep(jitter(pause).min(left)).await;
@@ -95,20 +122,21 @@ impl Driver<'_> {
         }
     }
 
-    async fn attempt(&self, opcode: Opcode, data: &Bytes) -> Attempt {
+    async fn attempt(&self, opcode: Opcode, data: &Bytes, at_limit: Option<AtLimit>) -> Attempt {
         let state = &self.partition.state;
         let Some(term) = state.leading_term() else {
             return Attempt::Answered(Err(state.common.not_leader(self.partition.handle.leader())));
         };
         let tx = state.across.begin(term);
         let mut participants = Vec::new();
-        let attempt = match self.prepare(tx, opcode, &data[2..], &mut participants).await {
+        let prepared = self.prepare(tx, opcode, &data[2..], &mut participants, at_limit.is_none()).await;
+        let attempt = match prepared {
             Ok(()) if participants.is_empty() => {
-                let attempt = self.log(opcode, data).await;
+                let attempt = self.log(opcode, data, at_limit).await;
                 state.across.end(tx);
                 return attempt;
             }
-            Ok(()) => self.decide(tx, opcode, &data[2..], &participants).await,
+            Ok(()) => self.decide(tx, opcode, &data[2..], &participants, at_limit).await,
             Err(attempt) => {
                 state.across.end(tx);
                 attempt
@@ -127,10 +155,13 @@ impl Driver<'_> {
         opcode: Opcode,
         message: &[u8],
         participants: &mut Vec<TxParticipant>,
+        may_place: bool,
     ) -> Result<(), Attempt> {
         let state = &self.partition.state;
         let failed = |error| Attempt::Answered(Err(error));
         let mut elsewhere = state.across.place.of_new_directory(state, self.peers, opcode, message).map_err(failed)?;
+        // Where there is no room elsewhere, what is here is the last of it.
+        elsewhere = elsewhere.filter(|_| may_place);
         loop {
             let wants = state.namespace.read().tx_wants(opcode, message, participants).map_err(failed)?;
             if wants.is_empty() && elsewhere.is_none() {
@@ -203,8 +234,10 @@ impl Driver<'_> {
                 continue;
             };
             let took = match answer {
-                Ok(PrepareTxResponse { prepared: Some(prepared), locked: false }) => add(participants, from, prepared),
-                Ok(_) => Err(Attempt::Again),
+                Ok(PrepareTxResponse { prepared: Some(prepared), locked: false, .. }) => {
+                    add(participants, from, prepared)
+                }
+                Ok(answer) => Err(AtLimit::from_code(answer.at_limit).map_or(Attempt::Again, Attempt::Full)),
                 Err(error) => Err(Attempt::Answered(Err(elsewhere_failed(from, error)))),
             };
             outcome = outcome.and(took);
@@ -229,7 +262,14 @@ impl Driver<'_> {
     }
 
     /// As it is, when nothing of others is needed.
-    async fn log(&self, opcode: Opcode, data: &Bytes) -> Attempt {
+    async fn log(&self, opcode: Opcode, data: &Bytes, at_limit: Option<AtLimit>) -> Attempt {
+        let data = match at_limit {
+            None => data.clone(),
+            Some(why) => {
+                let (opcode, request, why) = (opcode.code().into(), data[2..].to_vec(), why.code());
+                item(Opcode::AtLimit, &meta::AtLimit { opcode, request, why })
+            }
+        };
         let outcome = self.propose(data.clone()).await;
         self.judge(opcode, &data[2..], &[], outcome)
     }
@@ -245,6 +285,7 @@ impl Driver<'_> {
         let namespace = &self.partition.state.namespace;
         match outcome {
             Err(error) if Namespace::is_locked_across(&error) => Attempt::Locked,
+            Err(error) if let Some(amounts) = Namespace::asks_for(&error) => Attempt::Short(amounts),
             Err(error) if Namespace::is_prepared_anew(&error) => {
                 match namespace.read().tx_wants(opcode, message, participants) {
                     // There is nothing that others could prepare for it: it is refused between partitions.
@@ -256,13 +297,21 @@ impl Driver<'_> {
         }
     }
 
-    async fn decide(&self, tx: TxId, opcode: Opcode, message: &[u8], participants: &[TxParticipant]) -> Attempt {
+    async fn decide(
+        &self,
+        tx: TxId,
+        opcode: Opcode,
+        message: &[u8],
+        participants: &[TxParticipant],
+        at_limit: Option<AtLimit>,
+    ) -> Attempt {
         let across = &self.partition.state.across;
         let decide = TxDecide {
             tx: Some(tx.wire()),
             opcode: opcode.code().into(),
             request: message.to_vec(),
             participants: participants.to_vec(),
+            at_limit: at_limit.map_or(0, AtLimit::code),
         };
         let outcome = self.propose(item(Opcode::TxDecide, &decide)).await;
         if let Err(error) = &outcome

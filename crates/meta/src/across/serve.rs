@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cairn_meta_core::{Namespace, Outcome, TxId};
+use cairn_meta_core::{Amounts, Namespace, Outcome, TxId};
 use cairn_rpc::{Reply, Request};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -11,12 +11,13 @@ use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::meta::{
-    AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, EndedSessionsResponse, FinishTxRequest,
-    PrepareTxRequest, TxAnswer, TxFinish, TxState,
+    AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, EndedSessionsRequest, EndedSessionsResponse,
+    FinishTxRequest, PrepareTxRequest, PrepareTxResponse, TxAnswer, TxFinish, TxState,
 };
 use prost::Message;
 
-use super::Work;
+use super::lend::{self, Verdict};
+use super::{Peers, Work};
 use crate::partition::{Context, Partition, item};
 
 /// Operations of one request.
@@ -33,7 +34,10 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
     }
     let outcome = match opcode {
         Opcode::PrepareTx => match to_prepare(partition, request) {
-            Ok(data) => return prepare(partition, data, reply),
+            Ok((data, true)) if partition.state.namespace.read().lacks_inode() => {
+                return partition.state.across.hand_over(Work::Prepare(data, reply));
+            }
+            Ok((data, _)) => return prepare(partition, data, reply),
             Err(error) => Err(error),
         },
         Opcode::FinishTx => match request.decode::<FinishTxRequest>() {
@@ -47,10 +51,21 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
             Ok(request) => return partition.state.across.hand_over(Work::Strike(request, reply)),
             Err(error) => Err(error),
         },
-        Opcode::EndedSessions => {
-            let sessions = Some(partition.state.namespace.read().ended_sessions());
-            Ok(EndedSessionsResponse { sessions }.encode_to_vec())
-        }
+        Opcode::EndedSessions => request.decode().map(|request: EndedSessionsRequest| {
+            let namespace = partition.state.namespace.read();
+            // A number of its own: under the last one the partition may have had another bound, and that be noted.
+            let bound = namespace.next_number(request.partition, 0);
+            let (sessions, limited) = (Some(namespace.ended_sessions()), namespace.has_volume_limit());
+            EndedSessionsResponse { sessions, limited, bound }.encode_to_vec()
+        }),
+        Opcode::AskBound => match request.decode() {
+            Ok(request) => return partition.state.across.hand_over(Work::Ask(request, reply)),
+            Err(error) => Err(error),
+        },
+        Opcode::TellBound => match request.decode() {
+            Ok(request) => return partition.state.across.hand_over(Work::Tell(request, reply)),
+            Err(error) => Err(error),
+        },
         Opcode::ListNamed => match request.decode() {
             Ok(request) => return partition.state.across.hand_over(Work::Names(request, reply)),
             Err(error) => Err(error),
@@ -69,13 +84,15 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
     }
 }
 
-fn to_prepare(partition: &Partition, request: &Request<'_>) -> Result<Bytes, WireError> {
+/// The entry, and whether it is to give out an inode.
+fn to_prepare(partition: &Partition, request: &Request<'_>) -> Result<(Bytes, bool), WireError> {
     let request: PrepareTxRequest = request.decode()?;
     if let Some(error) = partition.not_understood(Opcode::TxPrepare) {
         return Err(error);
     }
     let bad = || WireError::new(ErrorCode::BadRequest, "a request to prepare nothing");
-    Ok(item(Opcode::TxPrepare, &request.prepare.ok_or_else(bad)?))
+    let prepare = request.prepare.ok_or_else(bad)?;
+    Ok((item(Opcode::TxPrepare, &prepare), prepare.new_inode))
 }
 
 fn prepare(partition: &Partition, data: Bytes, reply: Reply) {
@@ -83,6 +100,18 @@ fn prepare(partition: &Partition, data: Bytes, reply: Reply) {
         let text = "too much waits for the partition's log; slow down and repeat";
         reply.err(WireError::new(ErrorCode::Overloaded, text));
     }
+}
+
+/// The same for an inode for which room is to be got first.
+pub(super) async fn prepare_with_room(partition: Arc<Partition>, peers: Arc<Peers>, data: Bytes, reply: Reply) {
+    let ticket = partition.state.across.desk.ticket(Amounts::new(0, 1));
+    let answer = match lend::ask(&partition, &peers, Some(&ticket)).await {
+        Verdict::Again => return prepare(&partition, data, reply),
+        Verdict::Full(why) => PrepareTxResponse { at_limit: why.code(), ..PrepareTxResponse::default() },
+        // It is asked again.
+        Verdict::Unknown(_) => PrepareTxResponse { locked: true, ..PrepareTxResponse::default() },
+    };
+    reply.ok(&answer, ());
 }
 
 /// Ends operations here, with or without a part in them.

@@ -50,14 +50,18 @@ fn what_is_elsewhere_is_not_counted_and_what_is_locked_later() {
     assert_eq!(counted(&mut two, d), (5, false));
 }
 
-/// A limit would be set that half of the volume does not know.
+/// Members of before would not know what is lent; and a limit belongs to the partition of the root.
 #[test]
-fn a_limit_of_the_whole_volume_is_refused() {
+fn a_limit_of_the_whole_volume_is_refused_before_all_members_know_how() {
     let mut two = Two::new();
-    for part in [1, 2] {
+    for (part, code) in [(1, ErrorCode::NotSupported), (2, ErrorCode::UnknownPartition)] {
         let header = two.header(part);
         let quota = SetQuotaRequest { header, inode: 0, bytes_max: 1 << 30, inodes_max: 0, remove: false };
         let refused = two.part(part).apply::<Empty>(Opcode::SetQuota, &quota).map_err(|error| error.code);
-        assert_eq!(refused.err(), Some(ErrorCode::NotSupported));
+        assert_eq!(refused.err(), Some(code));
     }
+    two.part(1).apply::<Empty>(Opcode::SetFeatureLevel, &SetFeatureLevel { level: 7 }).expect("known");
+    let header = two.header(1);
+    let quota = SetQuotaRequest { header, inode: 0, bytes_max: 1 << 30, inodes_max: 0, remove: false };
+    two.part(1).apply::<Empty>(Opcode::SetQuota, &quota).expect("set");
 }

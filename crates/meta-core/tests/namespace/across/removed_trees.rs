@@ -95,6 +95,7 @@ impl Two {
             opcode: opcode.code().into(),
             request: request.clone(),
             participants: participants.clone(),
+            at_limit: 0,
         };
         self.part(tx.partition).apply::<Empty>(Opcode::TxDecide, &decide).map(drop)
     }

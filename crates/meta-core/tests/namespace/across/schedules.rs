@@ -67,6 +67,7 @@ fn nothing_is_decided_in_a_later_term() {
         opcode: Opcode::Mkdir.code().into(),
         request: mkdir.encode_to_vec(),
         participants: vec![TxParticipant { partition: 2, prepared: Some(prepared), seen: Vec::new() }],
+        at_limit: 0,
     };
     let refused = first.apply::<AttributesResponse>(Opcode::TxDecide, &decide).map_err(|error| error.code);
     assert_eq!(refused.map(|_| ()), Err(ErrorCode::LeaseHeld));
@@ -100,7 +101,7 @@ fn decide(
 ) -> Result<TxEffects, WireError> {
     let participants = vec![TxParticipant { partition: 2, prepared: Some(prepared), seen: Vec::new() }];
     let (opcode, request) = (opcode.code().into(), request.encode_to_vec());
-    let decide = TxDecide { tx: Some(tx(number)), opcode, request, participants };
+    let decide = TxDecide { tx: Some(tx(number)), opcode, request, participants, at_limit: 0 };
     first.apply::<Empty>(Opcode::TxDecide, &decide)?;
     let found = first.0.tx_decisions(9).into_iter().find(|(id, _)| id.number == number).expect("a record");
     Ok(found.1.effects[0].clone())

@@ -224,7 +224,8 @@ impl World {
                 Some(tx) => {
                     let participants = under.participants.clone();
                     let opcode_ = u32::from(opcode.code());
-                    let decide = TxDecide { tx: Some(tx.wire()), opcode: opcode_, request: bytes, participants };
+                    let decide =
+                        TxDecide { tx: Some(tx.wire()), opcode: opcode_, request: bytes, participants, at_limit: 0 };
                     (Opcode::TxDecide, decide.encode_to_vec())
                 }
                 None => (opcode, bytes),
