@@ -2,7 +2,6 @@
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
-use crate::encoding::{BoundRecord, LentRecord, SettingRecord};
 use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord, ShareRecord, TxLock};
 use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};
@@ -495,16 +494,7 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
             found.waiting_directories.insert(directory);
             found.dead.insert(directory, true).is_none().then_some(())?;
         }
-        Kind::Lent => {
-            key::partition(suffix)?;
-            LentRecord::decode(value)?;
-        }
-        Kind::Setting => {
-            SettingRecord::decode(value).filter(|_| suffix.is_empty())?;
-        }
-        Kind::Bound => {
-            BoundRecord::decode(value).filter(|_| suffix.is_empty())?;
-        }
+        Kind::Lent | Kind::Setting | Kind::Bound => crate::lend::is_record(kind, suffix, value).then_some(())?,
         Kind::Share => found.shares.push(ShareRecord::decode(key::share_parts(suffix)?, value)?),
         _ => return None,
     }

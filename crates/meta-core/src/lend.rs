@@ -463,6 +463,16 @@ impl Namespace {
     }
 }
 
+/// Whether some version wrote this.
+pub(crate) fn is_record(kind: Kind, suffix: &[u8], value: &[u8]) -> bool {
+    match kind {
+        Kind::Lent => key::partition(suffix).is_some() && LentRecord::decode(value).is_some(),
+        Kind::Setting => suffix.is_empty() && SettingRecord::decode(value).is_some(),
+        Kind::Bound => suffix.is_empty() && BoundRecord::decode(value).is_some(),
+        _ => false,
+    }
+}
+
 const fn amounts(bound: VolumeBound) -> Amounts {
     Amounts::new(bound.bytes, bound.inodes)
 }

@@ -263,7 +263,7 @@ pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, timings: M
         resolve::run(&partition, &peers, timings.lease_tick),
         place::run(&partition, &peers),
         shard::run(&partition, &peers, &timings),
-        lend::run(&partition, &peers, timings.reclaim_idle),
+        lend::run(&partition, &peers, &timings),
     );
 }
 

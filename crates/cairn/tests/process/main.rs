@@ -25,6 +25,7 @@ mod hostile;
 mod interrupt;
 mod layouts;
 mod leaders;
+mod limits;
 mod lists;
 mod managers;
 mod members;

@@ -115,6 +115,11 @@ async fn get(context: &Context, found: &Found, inode: u64) -> Result<()> {
     if quota.counting {
         context.out.line("what was there before is still being counted")?;
     }
+    if quota.being_set {
+        context
+            .out
+            .line("the limit is being set: not all partitions of the volume know it yet (cairn admin partition ls)")?;
+    }
     Ok(())
 }
 
@@ -139,10 +144,19 @@ async fn list(context: &Context, at: RemotePath, human: bool) -> Result<()> {
             limit(quota.bytes_max, size(quota.bytes_max, human)),
             quota.inodes_used.to_string(),
             limit(quota.inodes_max, quota.inodes_max.to_string()),
-            crate::output::printable(&shown, false) + if quota.counting { " (still being counted)" } else { "" },
+            crate::output::printable(&shown, false) + state(quota),
         ]);
     }
     if context.out.is_json() { Ok(()) } else { table.print(&context.out) }
+}
+
+/// What a limit waits for.
+fn state(quota: &Quota) -> &'static str {
+    match (quota.counting, quota.being_set) {
+        (true, _) => " (still being counted)",
+        (_, true) => " (being set)",
+        _ => "",
+    }
 }
 
 fn object(at: &RemotePath, path: &[u8], quota: &Quota) -> Value {
@@ -159,6 +173,7 @@ fn object(at: &RemotePath, path: &[u8], quota: &Quota) -> Value {
         object.insert(name.into(), json!(value));
     }
     object.insert("counting".into(), json!(quota.counting));
+    object.insert("being_set".into(), json!(quota.being_set));
     Value::Object(object)
 }
 

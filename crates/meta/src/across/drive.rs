@@ -79,6 +79,8 @@ impl Driver<'_> {
         loop {
             ends.mark_unchanged();
             let attempt = self.attempt(opcode, &data, at_limit).await;
+            // That there was no room is looked for again with every attempt.
+            at_limit = None;
             let left = PATIENCE.saturating_sub(self.received.elapsed());
             if !matches!(attempt, Attempt::Answered(_)) {
                 count(&self.partition.state.common.stats.across_again);

@@ -14,8 +14,8 @@ mod home;
 mod set;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cairn_meta_core::{Amounts, AtLimit};
@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::{Peers, drive};
+use crate::config::MetaTimings;
 use crate::partition::Partition;
 use cairn_rpc::Reply;
 pub(super) use set::set;
@@ -51,6 +52,8 @@ pub(crate) struct Desk {
     lender: tokio::sync::Mutex<()>,
     /// Little is left.
     low: Notify,
+    /// As in the timings.
+    map_rounds: OnceLock<u64>,
 }
 
 #[derive(Default)]
@@ -103,14 +106,18 @@ impl Desk {
         Ticket { desk: self, number }
     }
 
-    fn sum(&self, which: impl Fn(&Need) -> bool) -> Amounts {
+    /// The last that waits, and what all need.
+    fn waiting(&self) -> (u64, Amounts) {
         let waiting = self.waiting.lock();
-        waiting.needs.values().filter(|need| which(need)).fold(Amounts::NONE, |sum, need| sum.plus(need.amounts))
+        let needs = waiting.needs.values().filter(|need| !need.has_room);
+        (waiting.last, needs.fold(Amounts::NONE, |sum, need| sum.plus(need.amounts)))
     }
 
     /// What is about to be used.
     fn held(&self) -> Amounts {
-        self.sum(|need| need.has_room)
+        let waiting = self.waiting.lock();
+        let needs = waiting.needs.values().filter(|need| need.has_room);
+        needs.fold(Amounts::NONE, |sum, need| sum.plus(need.amounts))
     }
 
     /// All that wait up to now have got room.
@@ -146,7 +153,7 @@ pub(super) async fn ask(partition: &Partition, peers: &Arc<Peers>, ticket: Optio
 async fn round(partition: &Partition, peers: &Arc<Peers>, least: Amounts) -> Verdict {
     let state = &partition.state;
     let desk = &state.across.desk;
-    let (up_to, wanted) = (desk.waiting.lock().last, desk.sum(|need| !need.has_room));
+    let (up_to, wanted) = desk.waiting();
     if state.namespace.read().is_home() {
         return match home::make_room(partition, peers, least).await {
             Ok(None) => {
@@ -242,8 +249,9 @@ pub(super) async fn told(partition: Arc<Partition>, request: TellBoundRequest, r
 }
 
 /// Asks for more before requests wait for it; at the home: goes on with what a leader before did not end.
-pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, tick: Duration) {
-    let state = &partition.state;
+pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, timings: &MetaTimings) {
+    let (state, tick) = (&partition.state, timings.reclaim_idle);
+    state.across.desk.map_rounds.get_or_init(|| timings.map_rounds);
     loop {
         tokio::select! {
             () = state.pause(tick) => {}

@@ -1,5 +1,6 @@
 //! A volume of three partitions on three nodes: operations across them, while nodes end and come back.
 mod fsck;
+mod limits;
 mod sharded;
 
 use std::collections::BTreeMap;

@@ -274,7 +274,12 @@ impl Volume {
         let at = if inode == 0 { cairn_types::InodeId::ROOT.0 } else { inode };
         let request = |header| GetQuotaRequest { header: Some(header), inode };
         match self.caller.read_by::<QuotaResponse, _>(&shown(shown_as), at, Opcode::GetQuota, request).await {
-            Ok(answer) => Ok(answer.quota),
+            Ok(mut answer) => {
+                if let Some(volume) = answer.quota.as_mut().filter(|_| inode == 0) {
+                    self.add_use(volume).await?;
+                }
+                Ok(answer.quota)
+            }
             Err(error) if error.code() == Some(ErrorCode::NoAttribute) => Ok(None),
             Err(error) => Err(error),
         }

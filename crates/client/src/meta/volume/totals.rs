@@ -46,7 +46,17 @@ impl Volume {
             all.extend(list?);
         }
         all.sort_by_key(|quota: &Quota| quota.inode);
+        if let Some(volume) = all.first_mut().filter(|quota| quota.inode == 0) {
+            self.add_use(volume).await?;
+        }
         Ok(all)
+    }
+    /// The use of the volume in all its partitions, in its quota.
+    pub(super) async fn add_use(&self, quota: &mut Quota) -> Result<()> {
+        let counts = self.statfs().await?;
+        // The root does not count.
+        (quota.bytes_used, quota.inodes_used) = (counts.stored_bytes, counts.inodes.saturating_sub(1));
+        Ok(())
     }
     async fn quotas_of(&self, partition: u32) -> Result<Vec<Quota>> {
         let what = format!("quotas of partition p{partition}");

@@ -15,11 +15,10 @@ use tokio::time::sleep;
 use super::home::{asked, change, others, tell_all, told};
 use crate::across::drive::Driver;
 use crate::across::{PATIENCE, Peers};
+use crate::config::MetaTimings;
 use crate::machine::split;
 use crate::partition::Partition;
 
-/// Heartbeats after which the map has all partitions that were there when the limit was set.
-const ROUNDS: u64 = 2;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Whether it is the limit of the volume that a request sets.
@@ -90,7 +89,9 @@ pub(super) async fn settle_one(partition: &Partition, peers: &Arc<Peers>) -> Res
         return Ok(());
     }
     if number.is_some() && !is_listed {
-        state.common.fresh_map(ROUNDS).await?;
+        // All partitions that were there when the limit was set.
+        let rounds = state.across.desk.map_rounds.get().copied().unwrap_or(MetaTimings::default().map_rounds);
+        state.common.fresh_map(rounds).await?;
     }
     let others = others(partition, peers);
     // With a bound of nothing, nothing more is used.
