@@ -28,6 +28,12 @@ fn start(nodes: usize) -> Cluster {
 }
 
 fn start_with(nodes: usize, timings: MetaTimings) -> Cluster {
+    let all: Vec<u32> = (0..nodes).map(|number| super::fixture::node_id(number).get()).collect();
+    start_with_places(nodes, timings, |_| all.clone())
+}
+
+/// With the nodes of each partition, by their numbers from 0.
+fn start_with_places(nodes: usize, timings: MetaTimings, places: impl Fn(u32) -> Vec<u32>) -> Cluster {
     let mut cluster = Cluster::prepare(nodes, timings, |config| config);
     let first = cluster.map.partitions.remove(0);
     cluster.map.partitions = (0..COUNT)
@@ -35,6 +41,7 @@ fn start_with(nodes: usize, timings: MetaTimings) -> Cluster {
             id: PARTITION + number,
             inode_first: (u64::from(number) * RANGE).max(1),
             inode_last: u64::from(number + 1) * RANGE - 1,
+            nodes: places(number),
             ..first.clone()
         })
         .collect();
