@@ -103,6 +103,10 @@ impl Driver<'_> {
                     sleep(jitter(pause).min(left)).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
+                Attempt::Full(_) if opcode.is_internal() => {
+                    let text = "the quota of the volume on the number of files leaves no room for a directory in another partition";
+                    return Err(WireError::new(ErrorCode::QuotaExceeded, text));
+                }
                 Attempt::Full(why) => at_limit = Some(why),
                 Attempt::Short(amounts) => {
                     let ticket = ticket.get_or_insert_with(|| across.desk.ticket(amounts));

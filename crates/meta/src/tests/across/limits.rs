@@ -43,6 +43,13 @@ fn fill(user: &mut User, directory: u64, name: &str) -> u64 {
     unreachable!()
 }
 
+/// A file of the directory that has most of them.
+fn remove_one(user: &mut User, directories: &[u64]) {
+    let lists = directories.iter().map(|directory| (*directory, user.list(*directory)));
+    let (directory, names) = lists.max_by_key(|(_, names)| names.len()).expect("there are some");
+    user.unlink(directory, &names[0].0).expect("removed");
+}
+
 fn level(cluster: &Cluster) {
     eventually("the feature level", || {
         cluster.nodes.iter().flatten().all(|running| {
@@ -80,8 +87,7 @@ fn a_limit_is_filled_exactly_while_nodes_end() {
     });
     assert_eq!((made + u64::from(COUNT), inodes(&user)), (LIMIT, LIMIT));
     // What goes in one makes room in each other; a new directory counts where it is made.
-    let names = user.list(directories[1]);
-    user.unlink(directories[1], &names[0].0).expect("removed");
+    remove_one(&mut user, &directories);
     eventually("the room", || inodes(&user) == LIMIT - 1);
     let inside = user.mkdir(1, "inside", PARTITION + 2).expect("there is room");
     assert_eq!(owner(inside), PARTITION + 2);
@@ -89,8 +95,7 @@ fn a_limit_is_filled_exactly_while_nodes_end() {
     assert_eq!(user.create(1, "more"), Err(ErrorCode::QuotaExceeded));
     set(&mut user, LIMIT / 2);
     directories.iter().for_each(|directory| assert_eq!(user.create(*directory, "n"), Err(ErrorCode::QuotaExceeded)));
-    let names = user.list(directories[1]);
-    user.unlink(directories[1], &names[0].0).expect("removed");
+    remove_one(&mut user, &directories);
     directories.iter().for_each(|directory| assert_eq!(user.create(*directory, "n"), Err(ErrorCode::QuotaExceeded)));
     set(&mut user, 0);
     for directory in &directories {
@@ -125,6 +130,12 @@ fn what_is_far_from_the_limit_asks_nobody() {
 fn what_a_silent_partition_was_lent_is_not_lent_again() {
     let mut cluster = start_with_places(2, quick(), |partition| vec![node_id(usize::from(partition == 2)).get()]);
     let mut user = User::new(&cluster, 9);
+    let find = |cluster: &Cluster, user: &User| {
+        for (id, leader) in &user.leaders {
+            leader.set_addresses(vec![cluster.address(usize::from(*id == PARTITION + 2)).to_owned()]);
+        }
+    };
+    find(&cluster, &user);
     let directory = user.mkdir(1, "d", PARTITION + 1).expect("made");
     level(&cluster);
     set(&mut user, LIMIT);
@@ -141,8 +152,7 @@ fn what_a_silent_partition_was_lent_is_not_lent_again() {
     assert_eq!(user.create(1, "more"), Err(ErrorCode::QuotaExceeded));
     cluster.run(1);
     cluster.share_map();
-    let addresses = cluster.leader_client().addresses();
-    user.leaders.values().for_each(|leader| leader.set_addresses(addresses.clone()));
+    find(&cluster, &user);
     // The node is there, and is heard of a moment later.
     let mut more = 0;
     eventually("what it was lent", || {
