@@ -223,6 +223,8 @@ struct Search<'a> {
     hint: Option<String>,
     hints: u32,
     failed_in_round: usize,
+    /// Servers that said that they do not have what was asked for: members change.
+    strangers: usize,
     last: String,
 }
 
@@ -237,6 +239,7 @@ impl<'a> Search<'a> {
             hint: None,
             hints: 0,
             failed_in_round: 0,
+            strangers: 0,
             last: "nobody was asked".into(),
         }
     }
@@ -262,6 +265,7 @@ impl<'a> Search<'a> {
             CallError::Remote(error) if error.code == ErrorCode::NotLeader => self.not_leader(address, error),
             CallError::Remote(error) => match error.retry() {
                 RetryClass::Elsewhere => self.next(address),
+                _ if error.code == ErrorCode::UnknownPartition && self.may_be_a_stranger() => self.next(address),
                 RetryClass::Here => Verdict::Again(self.longer_pause()),
                 RetryClass::Unknown if self.repeat == Repeat::Harmless && error.code == ErrorCode::DeadlineExceeded => {
                     self.next(address)
@@ -290,6 +294,12 @@ impl<'a> Search<'a> {
                 Verdict::Done(Err(LeaderError::Unknown { what, cause: self.last.clone() }))
             }
         }
+    }
+
+    /// Whether others may have what a server does not: not once as many as there are members have said so.
+    fn may_be_a_stranger(&mut self) -> bool {
+        self.strangers += 1;
+        self.strangers <= self.of.inner.known.read().addresses.len()
     }
 
     fn not_leader<A>(&mut self, address: &str, error: WireError) -> Verdict<A> {

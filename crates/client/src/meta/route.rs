@@ -93,14 +93,23 @@ impl MetaCaller {
         opcode: Opcode,
         make: impl FnOnce(MetaHeader) -> R,
     ) -> Result<(A, u32)> {
-        let mut request = make(MetaHeader::default());
-        let mut by = [self.to_shards(&mut request, false).await?.unwrap_or(inode)];
-        let mut partition = self.partition_of(by[0]).await?;
+        let mut by = [inode];
+        let mut partition = self.partition_of(inode).await?;
+        let (mut session, mut lease) = self.slot(partition).await?;
+        let mut request = make(self.header(partition, session.id, lease.slot, lease.sequence));
+        match self.to_shards(&mut request, false).await {
+            Ok(None) => {}
+            sent_on => {
+                lease.unused();
+                by = [sent_on?.unwrap_or(inode)];
+                partition = self.partition_of(by[0]).await?;
+                (session, lease) = self.slot(partition).await?;
+                request.address(self.header(partition, session.id, lease.slot, lease.sequence));
+            }
+        }
         let mut routes = 1;
         loop {
             let to = To { partition, by: &by };
-            let (session, lease) = self.slot(partition).await?;
-            request.address(self.header(partition, session.id, lease.slot, lease.sequence));
             let outcome = self.send_in(&session, lease, what, to, opcode, &request).await;
             let is_sharded = outcome.as_ref().err().and_then(ClientError::code) == Some(ErrorCode::Sharded);
             routes += 1;
@@ -112,6 +121,8 @@ impl MetaCaller {
                 }
                 _ => return Ok((outcome?, partition)),
             }
+            (session, lease) = self.slot(partition).await?;
+            request.address(self.header(partition, session.id, lease.slot, lease.sequence));
         }
     }
 

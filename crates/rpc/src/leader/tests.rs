@@ -80,6 +80,23 @@ fn hints_are_followed_and_kept() {
     assert_eq!(client.leader(), Some(leader.addr()));
 }
 
+/// A group whose members were changed would not be found again by who knew it before; or its request go round for ever if nobody has it.
+#[test]
+fn who_has_it_no_more_is_not_the_last_that_is_asked() {
+    let unknown = || Err(WireError::new(ErrorCode::UnknownPartition, "not served by this node"));
+    let former = FakeServer::start(move |_| unknown());
+    let leader = FakeServer::start(|_| leads(2));
+    let client = client(vec![former.addr(), leader.addr()]);
+    client.set_leader(former.addr());
+    for _ in 0..3 {
+        assert_eq!(call(&client, LONG, Repeat::Harmless).map(|a| a.pid).expect("leader"), 2);
+    }
+    assert_eq!((former.calls(), client.leader()), (1, Some(leader.addr())));
+    let nobody = self::client(vec![former.addr()]);
+    let error = call(&nobody, LONG, Repeat::Harmless).expect_err("nobody has it");
+    assert_eq!(error.code(), Some(ErrorCode::UnknownPartition));
+}
+
 /// An election in progress would fail every call if nobody asked again.
 #[test]
 fn waits_for_an_election_and_skips_the_dead() {
