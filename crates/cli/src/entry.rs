@@ -42,6 +42,9 @@ pub fn entry_json(at: &RemotePath, attributes: &Attributes, link: Option<&[u8]>)
     if let Value::Object(rest) = rest {
         object.extend(rest);
     }
+    if a.shards > 0 {
+        object.insert("shards".into(), json!(a.shards));
+    }
     if let Some(link) = link {
         put_name(&mut object, "target", link);
     }

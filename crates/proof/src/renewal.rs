@@ -7,6 +7,7 @@ use cairn_wire::Opcode;
 use cairn_wire::manager::{ChangeMembersRequest, StatusRequest, StatusResponse};
 
 use crate::cluster::Cluster;
+use crate::head::Head;
 
 /// Time in which a head is whole again once nothing is wrong any more.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -65,9 +66,15 @@ impl Cluster {
             if !partition.nodes.contains(&number) {
                 continue;
             }
-            let applied = status.partitions.iter().find(|report| report.partition == partition.id);
-            let applied = applied.map_or(0, |report| report.applied);
-            let has = self.heads[place].lock().digests(PartitionId(partition.id)).0.map_or(0, |digest| digest.applied);
+            // Of operations: what the members themselves have changed in the log since is none of a partition that rests.
+            let applied_at = |head: &parking_lot::Mutex<Head>| {
+                head.lock().digests(PartitionId(partition.id)).0.map_or(0, |digest| digest.applied)
+            };
+            let is_member = |head: &&parking_lot::Mutex<Head>| {
+                head.lock().number().is_some_and(|number| partition.nodes.contains(&number))
+            };
+            let applied = self.heads.iter().filter(is_member).map(applied_at).max().unwrap_or(0);
+            let has = applied_at(&self.heads[place]);
             if has < applied {
                 return Some(format!("it has {has} of {applied} entries of partition {}", partition.id));
             }

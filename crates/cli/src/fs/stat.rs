@@ -132,9 +132,6 @@ impl StatArgs {
         if context.out.is_json() {
             let mut value = entry_json(&found.at, a, link.as_deref());
             value["partition"] = json!(partition);
-            if a.shards > 0 {
-                value["shards"] = json!(a.shards);
-            }
             if let Some(Contents { redundancy, extents, .. }) = &contents {
                 put_redundancy(&mut value, redundancy);
                 value["extent_count"] = extents.len().into();
@@ -162,9 +159,7 @@ impl StatArgs {
             format!("size      {} ({} in {in_extents}, {raw} on disks)", a.size, a.stored_bytes),
             format!("layout    {}", layout_text(a.layout)),
         ];
-        if a.shards > 0 {
-            lines.push(format!("shards    {}, to which new names go", a.shards));
-        }
+        lines.extend((a.shards > 0).then(|| format!("shards    {}, to which new names go", a.shards)));
         if let Some(contents) = &contents {
             lines.push(format!("stored    {}", contents.redundancy.text()));
             lines.extend(contents.crowd.iter().map(|crowd| format!("domains   {crowd}")));

@@ -65,9 +65,7 @@ async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) 
         let before = rest.len();
         drop_consumed(&mut rest, answer.consumed as usize);
         // What is in a shard is in the directory.
-        let whole_parent = |parent| if parent == at { shard_of.unwrap_or(parent) } else { parent };
-        let answer_parent = whole_parent(answer.parent);
-        shard_of = None;
+        let answer_parent = shard_of.take().filter(|_| answer.parent == at).unwrap_or(answer.parent);
         if answer.error == u32::from(ErrorCode::Sharded.code())
             && let Some(name) = rest.front()
         {
@@ -97,14 +95,8 @@ async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) 
                 let text = "more than 40 symbolic links; two of them may point at each other";
                 return Err(ClientError::remote(&shown, ErrorCode::TooManySymlinks, text));
             }
-            if answer.symlink.first() == Some(&b'/') {
-                at = InodeId::ROOT.0;
-            } else {
-                at = parent;
-            }
-            for part in split(&answer.symlink).collect::<Vec<_>>().into_iter().rev() {
-                rest.push_front(part.to_vec());
-            }
+            at = if answer.symlink.first() == Some(&b'/') { InodeId::ROOT.0 } else { parent };
+            put_before(&mut rest, &answer.symlink);
             continue;
         }
         if rest.is_empty() && answer.error == 0 {
@@ -139,6 +131,13 @@ fn parent_text(path: &[u8]) -> String {
 /// The components of a path.
 pub(crate) fn split(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// The components of a link's target come first.
+fn put_before(rest: &mut VecDeque<Vec<u8>>, target: &[u8]) {
+    for part in split(target).collect::<Vec<_>>().into_iter().rev() {
+        rest.push_front(part.to_vec());
+    }
 }
 
 /// Removes the components that lie in the first `consumed` bytes of the joined path.
