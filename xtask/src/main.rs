@@ -23,7 +23,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask check [NAME…]        run the project's checks (all of them, or those named)
 cargo xtask test [-- ARG…]       run every test (ARG goes to test programs); the last line is `N passed, N failed`
-cargo xtask sim --seed N [--trace]           a whole cluster that one number decides; --seeds N [--first K] for many
+cargo xtask sim --seed N [--trace]           a whole cluster that one number decides; --seeds N [--first K] for many;
+                                             with --replicas the members of one group, without threads
 cargo xtask mutants [NAME…]      put classic bugs back into a copy, one after the other; their tests must fail;
                                  with --seeds, seeds of the whole cluster must
 
