@@ -169,6 +169,8 @@ impl Workload {
         }
         // What is lacking here would be mended by a restart.
         self.chaos.end_all()?;
+        // One that goes as a manager is none any more, before it is asked whether it has everything.
+        self.upkeep.managers.end()?;
         let old_heads = std::mem::take(&mut self.chaos.old_heads);
         *self.counts.entry("members added anew").or_default() += self.cluster.renew_heads(old_heads.into_iter())?;
         self.upkeep.end()?;
