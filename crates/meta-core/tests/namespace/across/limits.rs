@@ -25,6 +25,9 @@ struct Part {
     files: Vec<String>,
 }
 
+/// A partition's state of before: its number, the pages, and the names that it had.
+type Kept = (u32, Vec<Vec<u8>>, Vec<String>);
+
 impl Part {
     fn new(number: u32) -> Part {
         let first = (u64::from(number - 1) * RANGE).max(1);
@@ -189,7 +192,7 @@ impl World {
             return;
         }
         let name = part.files.swap_remove(draw % part.files.len());
-        let request = UnlinkRequest { header, parent: part.directory, name: name.into(), ..UnlinkRequest::default() };
+        let request = UnlinkRequest { header, parent: part.directory, name: name.into() };
         part.apply::<RemovedResponse>(Opcode::Unlink, &request).expect("it was there");
         self.note("removed");
     }
@@ -379,7 +382,7 @@ impl World {
     }
 
     /// A partition is put back from an older copy, as far as no more is in use then than it was lent; the home learns before it lends.
-    fn put_back(&mut self, copies: &mut Vec<(u32, Vec<Vec<u8>>, Vec<String>)>) {
+    fn put_back(&mut self, copies: &mut Vec<Kept>) {
         let at = self.some_part();
         let Some(found) = copies.iter().position(|(of, ..)| *of == at) else {
             let pages: Vec<Vec<u8>> = self.part(at).namespace.snapshot().pages(16 << 10).collect();
@@ -422,7 +425,7 @@ impl World {
         self.check(Amounts::NONE);
     }
 
-    fn step(&mut self, copies: &mut Vec<(u32, Vec<Vec<u8>>, Vec<String>)>) {
+    fn step(&mut self, copies: &mut Vec<Kept>) {
         match self.rng.below(64) {
             0 => self.set_limits(),
             1..=6 => self.settle(),
