@@ -160,13 +160,17 @@ impl Volume {
     }
     /// Attributes of an inode.
     pub async fn getattr(&self, inode: u64) -> Result<Attributes> {
-        let request = |header| GetattrRequest { header: Some(header), inode };
-        let found = attributes(self.caller.read_by(&format!("inode {inode}"), inode, Opcode::Getattr, request).await?)?;
+        let found = self.getattr_itself(inode).await?;
         match found.shard_of {
             0 => self.with_shards(found).await,
             // Somebody came to it from what is in it.
             directory => Box::pin(self.getattr(directory)).await,
         }
+    }
+    /// What its partition says of an inode, be it a shard or a directory that has some.
+    pub(crate) async fn getattr_itself(&self, inode: u64) -> Result<Attributes> {
+        let request = |header| GetattrRequest { header: Some(header), inode };
+        attributes(self.caller.read_by(&format!("inode {inode}"), inode, Opcode::Getattr, request).await?)
     }
     /// The directory that holds the last component of `path`, and that component.
     pub(crate) async fn parent_of<'p>(&self, path: &'p [u8]) -> Result<(u64, &'p [u8])> {

@@ -269,14 +269,14 @@ impl Driver<'_> {
 
     /// As it is, when nothing of others is needed.
     async fn log(&self, opcode: Opcode, data: &Bytes, at_limit: Option<AtLimit>) -> Attempt {
-        let data = match at_limit {
+        let entry = match at_limit {
             None => data.clone(),
             Some(why) => {
                 let (opcode, request, why) = (opcode.code().into(), data[2..].to_vec(), why.code());
                 item(Opcode::AtLimit, &meta::AtLimit { opcode, request, why })
             }
         };
-        let outcome = self.propose(data.clone()).await;
+        let outcome = self.propose(entry).await;
         self.judge(opcode, &data[2..], &[], outcome)
     }
 

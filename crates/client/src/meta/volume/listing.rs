@@ -2,11 +2,13 @@
 //!
 //! A cookie is the name of an entry in the directory itself; in a shard a slash, the number of the shard, and the name. Names have no
 //! slashes, so both are told apart, and each goes on behind its entry whatever came or went.
+use super::totals::AT_ONCE;
 use super::{READDIR_PAGE, Volume};
 use crate::error::{ClientError, Result};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::meta::*;
+use futures_util::stream::{self, StreamExt as _};
 
 /// Where a listing goes on: in the directory, or in one of its shards.
 fn place_of(cookie: &[u8]) -> (Option<u8>, &[u8]) {
@@ -94,7 +96,14 @@ impl Volume {
             return Ok(found);
         }
         let shards = self.caller.shards_of(found.inode).await?;
-        for shard in self.getattr_many(&shards).await? {
+        let asked: Vec<_> = shards.iter().map(|shard| self.getattr_itself(*shard)).collect();
+        let mut answers = stream::iter(asked).buffer_unordered(AT_ONCE);
+        while let Some(answer) = answers.next().await {
+            let shard = match answer {
+                // It went with its directory.
+                Err(error) if error.code() == Some(ErrorCode::Stale) => continue,
+                answer => answer?,
+            };
             found.size += shard.size;
             found.nlink += shard.nlink.saturating_sub(2);
             found.mtime_ns = latest(found.mtime_ns, shard.mtime_ns);
