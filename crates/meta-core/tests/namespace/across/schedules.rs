@@ -135,6 +135,21 @@ fn what_is_prepared_late_is_not_done_again() {
     assert_eq!((found.nlink, found.size), (3, 1), "what came after is there");
 }
 
+/// The end of an attempt that was given up, told once more, would open what a later attempt has locked.
+#[test]
+fn what_is_told_late_ends_no_later_attempt() {
+    let (mut first, mut second) = (Part::new(1), Part::new(2));
+    let made = made_elsewhere(&mut first, &mut second, 1, "d");
+    let given_up: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(2), &[made])).expect("prepared");
+    second.finish(&tx(2), given_up.lock, None);
+    assert_eq!(second.getattr(made).map(|found| found.inode), Ok(made), "nothing is locked");
+    let later: TxPrepared = second.apply(Opcode::TxPrepare, &prepare(tx(2), &[made])).expect("prepared");
+    second.finish(&tx(2), given_up.lock, None);
+    assert_eq!(second.getattr(made).map(|found| found.inode), Err(ErrorCode::LeaseHeld), "it is locked still");
+    second.finish(&tx(2), later.lock, None);
+    assert_eq!(second.getattr(made).map(|found| found.inode), Ok(made));
+}
+
 /// A file without a name, held by a session, would be gone when another partition gives it one as that session ends.
 #[test]
 fn what_is_locked_outlives_who_held_it() {
