@@ -1,4 +1,5 @@
 //! `cairn fs …`: one verb a file.
+mod append;
 mod cat;
 mod chmod;
 mod chown;
@@ -67,6 +68,8 @@ enum Verb {
     Put(put::PutArgs),
     /// Fetch remote files and trees
     Get(get::GetArgs),
+    /// Append standard input to a file
+    Append(append::AppendArgs),
     /// Print files
     Cat(cat::CatArgs),
     /// Copy within or between clusters
@@ -141,6 +144,7 @@ impl FsArgs {
             Verb::Mkdir(args) => Box::pin(args.run(context)).await,
             Verb::Put(args) => Box::pin(args.run(context)).await,
             Verb::Get(args) => Box::pin(args.run(context)).await,
+            Verb::Append(args) => Box::pin(args.run(context)).await,
             Verb::Cat(args) => Box::pin(args.run(context)).await,
             Verb::Cp(args) => Box::pin(args.run(context)).await,
             Verb::Mv(args) => Box::pin(args.run(context)).await,

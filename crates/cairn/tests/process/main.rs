@@ -19,6 +19,7 @@ mod erasure;
 mod events;
 mod faults;
 mod force;
+mod fs_append;
 mod garbage;
 mod gray;
 mod hostile;
