@@ -4,6 +4,15 @@
 //! A command that this build does not know (written by a later one) is an error, never skipped: skipping would make
 //! members differ. Invariant: a command holds everything that `apply` needs; in particular what only the leader knows
 //! (who was heard, which disks are least used) is in it.
+mod jobs;
+mod volumes;
+
+pub use jobs::{AssignJob, CancelJob, ReportJob, StartJob};
+pub use volumes::{
+    CreateVolume, DeleteVolume, PartitionAt, PartitionSettled, PartitionsBegun, RestoreVolume, SetPartitionMembers,
+    SetVolume, TrashVolume,
+};
+
 use crate::config::Key;
 use cairn_types::generation::Generation;
 use prost::{Message, Oneof};
@@ -122,65 +131,6 @@ pub struct PartitionMarks {
 pub struct ActivateLevel {
     #[prost(uint32, tag = "1")]
     pub level: u32,
-}
-
-/// Queues long work on a tree.
-#[derive(Clone, PartialEq, Message)]
-pub struct StartJob {
-    #[prost(uint32, tag = "1")]
-    pub volume: u32,
-    #[prost(bytes = "vec", tag = "2")]
-    pub path: Vec<u8>,
-    /// Layout bits that everything below gets.
-    #[prost(uint64, tag = "3")]
-    pub layout: u64,
-    #[prost(uint32, tag = "4")]
-    pub uid: u32,
-    #[prost(uint32, tag = "5")]
-    pub gid: u32,
-    #[prost(uint32, repeated, tag = "6")]
-    pub groups: Vec<u32>,
-}
-
-/// Gives a job to a node.
-#[derive(Clone, PartialEq, Message)]
-pub struct AssignJob {
-    #[prost(uint64, tag = "1")]
-    pub job: u64,
-    /// Who had it when that was decided; 0: nobody.
-    #[prost(uint32, tag = "2")]
-    pub from: u32,
-    #[prost(uint32, tag = "3")]
-    pub node: u32,
-    #[prost(uint64, tag = "4")]
-    pub incarnation: u64,
-}
-
-/// What the node of a job says about it.
-#[derive(Clone, PartialEq, Message)]
-pub struct ReportJob {
-    #[prost(uint64, tag = "1")]
-    pub job: u64,
-    #[prost(uint32, tag = "2")]
-    pub node: u32,
-    #[prost(uint64, tag = "3")]
-    pub incarnation: u64,
-    #[prost(uint32, tag = "4")]
-    pub state: u32,
-    #[prost(message, optional, tag = "5")]
-    pub progress: Option<cairn_wire::manager::JobProgress>,
-    #[prost(string, tag = "6")]
-    pub message: String,
-}
-
-/// Ends a job that is queued or running.
-#[derive(Clone, PartialEq, Message)]
-pub struct CancelJob {
-    #[prost(uint64, tag = "1")]
-    pub job: u64,
-    /// Its server was silent for so long that it has stopped.
-    #[prost(bool, tag = "2")]
-    pub silent: bool,
 }
 
 /// Writes the cluster id, once.
@@ -505,72 +455,6 @@ pub struct SetPgsOpen {
     pub closed: Vec<u32>,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct CreateVolume {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Layout bits, 0: the default.
-    #[prost(uint64, tag = "2")]
-    pub layout: u64,
-    /// How many partitions it is made of; 0, as entries of before have it: one. More than one of feature level 5.
-    #[prost(uint32, tag = "3")]
-    pub partitions: u32,
-}
-
-/// Settings of one volume in the place of the cluster's.
-#[derive(Clone, PartialEq, Message)]
-pub struct SetVolume {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// An empty value: the cluster's.
-    #[prost(message, repeated, tag = "2")]
-    pub items: Vec<ConfigValue>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct DeleteVolume {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Only if it is in the trash since then; 0: in any case.
-    #[prost(uint64, tag = "2")]
-    pub trashed_ns: u64,
-}
-
-/// Puts a volume into the trash with all that is in it.
-#[derive(Clone, PartialEq, Message)]
-pub struct TrashVolume {
-    #[prost(string, tag = "1")]
-    pub name: String,
-}
-
-/// Takes a volume out of the trash again.
-#[derive(Clone, PartialEq, Message)]
-pub struct RestoreVolume {
-    #[prost(string, tag = "1")]
-    pub name: String,
-}
-
-/// Who shall be a member from now on; the change itself takes its time.
-#[derive(Clone, PartialEq, Message)]
-pub struct SetPartitionMembers {
-    #[prost(uint32, tag = "1")]
-    pub partition: u32,
-    #[prost(uint32, repeated, tag = "2")]
-    pub members: Vec<u32>,
-    /// The members stay as they are, but this one loses its vote and gets it again when it has caught up; 0: nobody.
-    #[prost(uint32, tag = "3")]
-    pub renew: u32,
-}
-
-/// The partition's group has exactly the members that were wished for.
-#[derive(Clone, PartialEq, Message)]
-pub struct PartitionSettled {
-    #[prost(uint32, tag = "1")]
-    pub partition: u32,
-    #[prost(uint64, tag = "2")]
-    pub wish: u64,
-}
-
 /// An operator gave up disks that a group waits for.
 #[derive(Clone, PartialEq, Message)]
 pub struct ForcePg {
@@ -586,22 +470,6 @@ pub struct ForcePg {
     /// Indices below are given no more.
     #[prost(uint32, tag = "5")]
     pub index_floor: u32,
-}
-
-/// Members that have opened their partition: from now on they must have its log.
-#[derive(Clone, PartialEq, Message)]
-pub struct PartitionsBegun {
-    #[prost(message, repeated, tag = "1")]
-    pub members: Vec<PartitionAt>,
-}
-
-/// A partition on a node.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct PartitionAt {
-    #[prost(uint32, tag = "1")]
-    pub partition: u32,
-    #[prost(uint32, tag = "2")]
-    pub node: u32,
 }
 
 /// A block of session ids for the leader to hand out.

@@ -6,6 +6,10 @@
 //! a part of the inodes at a time; [`Stage::Tree`] climbs from each directory; [`Stage::Shares`] counts who names shared
 //! blocks (`share_check`). Memory: the inodes of a part, one sum a
 //! quota, [`FINDINGS_MAX`] findings. Not here: chunks on data nodes (`meta`), mending (`mend`).
+mod finding;
+
+pub use finding::{Finding, FsckReport, Mend};
+
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::encoding::{Dentry, Extent, Inode, QuotaRecord, TxLock};
@@ -23,33 +27,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const FINDINGS_MAX: usize = 10_000;
 /// Directories known to lead to the root that are remembered.
 const KNOWN_DIRECTORIES: usize = 64 << 10;
-
-/// Something that is not as it has to be.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding {
-    /// The inode; 0: the volume's own lists and totals.
-    pub inode: u64,
-    pub text: String,
-    /// What `mend` can do about it.
-    pub mend: Option<Mend>,
-}
-
-/// A change that makes something right again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mend {
-    /// Totals change by this much, in the order of the checkpoint's header.
-    Counters([i64; 9]),
-    /// Use of a quota changes by this much: bytes, inodes.
-    Quota { bytes: i64, inodes: i64 },
-    /// An inode that nothing leads to gets a name in `lost+found`. `names` is how many it has.
-    Adopt,
-    /// The number of links changes by this much.
-    Links(i32),
-    /// As [`Adopt`](Self::Adopt), unless it was changed since: no partition has a name of it.
-    AdoptUnchanged { generation: u64 },
-    /// The name goes: what it names is not there and never will be again. The partition that has the name does it.
-    Name,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
@@ -126,16 +103,6 @@ pub struct Fsck {
     findings: Vec<Finding>,
     /// Of all, kept or not.
     found: u64,
-}
-
-/// What a check came to.
-#[derive(Debug)]
-pub struct FsckReport {
-    pub inodes: u64,
-    pub directories: u64,
-    pub findings: Vec<Finding>,
-    /// Findings with those that were not kept.
-    pub found: u64,
 }
 
 impl Fsck {
