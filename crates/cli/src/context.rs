@@ -8,9 +8,10 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::tasks::Tasks;
 use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
-use cairn_client::{AdminVia, Client, ClientError, ConnectOptions, RemotePath, StaleReads, UriError, Volume};
+use cairn_client::{
+    AdminVia, Client, ClientError, ConnectOptions, RemotePath, StaleReads, UriError, Volume, own_process,
+};
 use cairn_types::ClusterId;
-use cairn_wire::common::Credentials;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -20,8 +21,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// Supplementary groups that requests carry (the bound of the wire's `Credentials`).
-const GROUPS_MAX: usize = 64;
 /// Sessions are ended within this time, or left to expire.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// What was written for nothing is freed within this time, or left to the servers.
@@ -146,10 +145,11 @@ impl Context {
     }
 
     async fn connect(&self, addresses: Vec<String>, key: &str) -> Result<Client> {
-        check_names(&addresses, key).await?;
+        let named = own_process::check_names(&addresses).await;
+        named.map_err(|cause| CliError::UnknownCluster { addresses: key.to_owned(), cause })?;
         let options = ConnectOptions {
-            who: credentials(),
-            host: host_name(),
+            who: own_process::credentials(),
+            host: own_process::host_name(),
             patience: self.args.patience(),
             connect_patience: self.args.connect_patience(),
             leader_patience: match self.only_looks.load(Ordering::Relaxed) {
@@ -239,31 +239,4 @@ impl Drop for Unfreed {
         // Nobody reads standard error any more: then nobody is told.
         drop(writeln!(std::io::stderr(), "cairn: warning: {text}"));
     }
-}
-
-/// A name that no resolver knows is a wrong name, not a server that is down.
-async fn check_names(addresses: &[String], key: &str) -> Result<()> {
-    let mut last = None;
-    for address in addresses {
-        match tokio::net::lookup_host(address).await {
-            Ok(_) => return Ok(()),
-            Err(error) => last = Some(error),
-        }
-    }
-    let cause =
-        last.map_or_else(|| "no address was given".to_owned(), |error| format!("the name is not known ({error})"));
-    Err(CliError::UnknownCluster { addresses: key.to_owned(), cause })
-}
-
-/// Effective user and groups of this process.
-pub(crate) fn credentials() -> Credentials {
-    let mut groups: Vec<u32> =
-        rustix::process::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
-    groups.truncate(GROUPS_MAX);
-    Credentials { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), groups }
-}
-
-fn host_name() -> String {
-    let name = rustix::system::uname();
-    name.nodename().to_string_lossy().into_owned()
 }

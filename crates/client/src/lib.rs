@@ -21,6 +21,7 @@ mod meta;
 mod moving;
 mod net;
 mod overwrite;
+pub mod own_process;
 mod read;
 mod stale;
 mod stripe;

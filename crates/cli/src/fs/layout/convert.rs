@@ -2,7 +2,7 @@
 //!
 //! A conversion is a job that the manager keeps and data nodes do; `convert` waits for it and shows how far it is, and
 //! the job goes on without it.
-use crate::context::{Context, credentials};
+use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -11,7 +11,7 @@ use crate::output::put_name;
 use crate::remote::expand_all;
 use crate::report::Done;
 use crate::table::{Align, Table};
-use cairn_client::Client;
+use cairn_client::{Client, own_process};
 use cairn_types::Layout;
 use cairn_wire::Opcode;
 use cairn_wire::manager::{
@@ -71,7 +71,7 @@ impl ConvertArgs {
                     volume: found.volume.id(),
                     path: found.at.path.clone(),
                     layout: layout.to_bits(),
-                    who: Some(credentials()),
+                    who: Some(own_process::credentials()),
                 };
                 let answer: JobResponse = client.manager(&shown, Opcode::StartJob, &request).await?;
                 let job = answer.job.ok_or_else(|| CliError::usage("the manager answered without a job"))?;
@@ -236,7 +236,7 @@ impl CancelArgs {
 
 /// Waits until the server that works on it has stopped, and says what was done.
 async fn cancel(context: &Context, client: &Client, id: u64) -> Result<()> {
-    let (shown, request) = (format!("job {id}"), CancelJobRequest { job: id, who: Some(credentials()) });
+    let (shown, request) = (format!("job {id}"), CancelJobRequest { job: id, who: Some(own_process::credentials()) });
     context.note_interrupt(format!("job {id} is being cancelled: cairn fs layout jobs {id} shows when it has ended"));
     let answer: JobResponse = client.manager(&shown, Opcode::CancelJob, &request).await?;
     let mut job = answer.job.ok_or_else(|| CliError::usage("the manager answered without a job"))?;
