@@ -30,6 +30,7 @@ pub use invalidation::{Invalidation, Invalidations};
 pub use lock::{Interrupted, Lock, LockKind, LockRange};
 pub use ops::dir::DirItem;
 pub use ops::io::Place;
+pub use ops::paths::{Listed, ListedPage};
 pub use ops::space::Seek;
 pub use options::{Atime, VfsOptions};
 pub use state::OpenState;

@@ -7,5 +7,6 @@ pub mod locks;
 pub mod manage;
 pub mod names;
 pub mod open;
+pub mod paths;
 pub mod space;
 pub mod xattr;

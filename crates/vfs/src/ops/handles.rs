@@ -4,7 +4,7 @@ use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::file::File;
 use crate::flags::OpenFlags;
-use crate::vfs::Handle;
+use crate::vfs::{Handle, Vfs};
 use cairn_client::{ReadPattern, Volume};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -101,6 +101,13 @@ impl Handles {
     }
     pub(crate) fn count(&self) -> usize {
         self.open.read().len()
+    }
+}
+
+impl Vfs {
+    /// The inode of an open file.
+    pub fn inode_of(&self, handle: Handle) -> Result<u64> {
+        self.inner.handles.file(handle).map(|open| open.ino())
     }
 }
 
