@@ -7,7 +7,7 @@ export CARGO_BUILD_JOBS := $(JOBS)
 CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
 
 .DEFAULT_GOAL := all
-.PHONY: all build release test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare
+.PHONY: all build release sdk test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare
 
 all: build ## the same as build
 
@@ -16,6 +16,9 @@ build: prepare ## compile everything for development
 
 release: prepare ## compile the optimized binary, target/release/cairn
 	$(CARGO) build --release --locked --package cairn
+
+sdk: prepare ## libcairn for C programs and the Python wheel, in target/sdk
+	CARGO='$(CARGO)' scripts/sdk.sh
 
 test: prepare ## run every test; the last line is the sum
 	$(CARGO) xtask test

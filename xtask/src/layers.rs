@@ -55,6 +55,8 @@ const CRATES: &[(&str, Place)] = &[
     ("cli", Layer(FRONTS)),
     ("jobs", Layer(FRONTS)),
     ("fuse", Layer(FRONTS)),
+    ("sdk", Layer(FRONTS)),
+    ("libcairn", Layer(FRONTS)),
     ("s3", Layer(FRONTS)),
     ("csi", Layer(FRONTS)),
     ("cairn", Layer(BINARY)),
@@ -99,6 +101,7 @@ const SAME_LAYER: &[(&str, &str, &str)] = &[
     ("node-agent", "rpc", "it talks to the manager"),
     ("rescue", "store", "it puts states into the directories of nodes that do not run"),
     ("cli", "bench", "`cairn bench` is a subcommand"),
+    ("libcairn", "sdk", "C sees what the sdk is"),
 ];
 
 /// Crates below `client` in number that nothing above the servers may link: clients and servers meet in `wire`.

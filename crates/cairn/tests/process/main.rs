@@ -5,6 +5,7 @@
 mod absent_disk;
 mod across;
 mod admin_rights;
+mod bindings;
 mod care;
 mod chaos;
 mod compaction;
@@ -43,6 +44,7 @@ mod older;
 mod partitions;
 mod private;
 mod proxy;
+mod python;
 mod refusals;
 mod repair;
 mod replace;

@@ -1,0 +1,141 @@
+//! An open file: bytes by offsets, without a position of its own.
+use crate::directory::inherited;
+use crate::error::{Error, Result};
+use crate::live::Live;
+use crate::metadata::{Metadata, SetMetadata};
+use crate::of_process::OfProcess;
+use crate::options::OpenOptions;
+use bytes::Bytes;
+use cairn_vfs::Handle;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of one step of a read or write: what is on its way at a time is in memory twice.
+const STEP: usize = 4 << 20;
+/// The same of an append, which goes behind the end in one piece.
+const APPEND_STEP: usize = 64 << 20;
+
+/// An open file. Threads may share it.
+///
+/// What is written is kept in memory for a few seconds at most, and is seen by others after [`flush`](Self::flush), [`sync`](Self::sync) or
+/// [`close`](Self::close). Dropping a file closes it as well, but nobody hears if that fails.
+pub struct File {
+    live: OfProcess<Arc<Live>>,
+    path: PathBuf,
+    handle: Handle,
+    appends: bool,
+    closed: AtomicBool,
+}
+
+impl File {
+    pub(crate) fn new(live: Arc<Live>, path: &Path, handle: Handle, options: OpenOptions) -> File {
+        let appends = options.has(libc::O_APPEND);
+        File { live: OfProcess::new(live), path: path.to_owned(), handle, appends, closed: AtomicBool::new(false) }
+    }
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    fn live(&self) -> Result<&Live> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::of_path(libc::EBADF, &self.path, "the file was closed"));
+        }
+        Ok(self.live.get().ok_or_else(|| inherited(&self.path, self.live.pid()))?)
+    }
+    /// Reads from `offset` on until the buffer is full or the file ends. How many bytes.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let live = self.live()?;
+        let mut done = 0;
+        while done < buffer.len() {
+            let want = (buffer.len() - done).min(STEP);
+            let read = live.vfs.read(self.handle, offset.saturating_add(done as u64), want as u32);
+            let parts = live.run(&self.path, read)?;
+            let begin = done;
+            for part in &parts {
+                buffer[done..done + part.len()].copy_from_slice(part);
+                done += part.len();
+            }
+            if done - begin < want {
+                break;
+            }
+        }
+        Ok(done)
+    }
+    /// Writes all of `data`: at `offset`, or behind the end if the file was opened for appending, 64 MiB at a time in one
+    /// piece each.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let live = self.live()?;
+        if data.is_empty() {
+            return live.run(&self.path, async { live.vfs.write(self.handle, offset, Bytes::new()).await.map(|_| ()) });
+        }
+        // What is appended in two steps might have something of others in between.
+        let step = if self.appends { APPEND_STEP } else { STEP };
+        for (number, part) in data.chunks(step).enumerate() {
+            let at = offset.checked_add((number * step) as u64);
+            let at = at.ok_or_else(|| Error::of_path(libc::EFBIG, &self.path, "no file is that long"))?;
+            // A copy: whoever called may change the buffer while it is on its way.
+            live.run(&self.path, live.vfs.write(self.handle, at, Bytes::copy_from_slice(part)))?;
+        }
+        Ok(())
+    }
+    /// What was written is seen by whoever reads from now on, and durable unless the connection says `close_visible`.
+    pub fn flush(&self) -> Result<()> {
+        let live = self.live()?;
+        live.run(&self.path, live.vfs.flush(self.handle, 0))
+    }
+    /// What was written is durable and seen by others.
+    pub fn sync(&self) -> Result<()> {
+        let live = self.live()?;
+        live.run(&self.path, live.vfs.fsync(self.handle, false))
+    }
+    /// What is known of the file, with what was written to it here.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let live = self.live()?;
+        let get = async {
+            let inode = live.vfs.inode_of(self.handle)?;
+            live.vfs.getattr(&live.caller, inode, Some(self.handle)).await
+        };
+        live.run(&self.path, get).map(|(found, _)| Metadata::of(&found))
+    }
+    /// Changes attributes of the file, whatever its name is by now.
+    pub fn set_metadata(&self, set: SetMetadata) -> Result<Metadata> {
+        let live = self.live()?;
+        let change = async {
+            let inode = live.vfs.inode_of(self.handle)?;
+            live.vfs.setattr(&live.caller, inode, Some(self.handle), set.for_vfs()).await
+        };
+        live.run(&self.path, change).map(|(found, _)| Metadata::of(&found))
+    }
+    /// Cuts or lengthens it. It has to be open for writing.
+    pub fn set_size(&self, size: u64) -> Result<()> {
+        let live = self.live()?;
+        // Refused as a write is.
+        live.run(&self.path, async { live.vfs.write(self.handle, 0, Bytes::new()).await })?;
+        self.set_metadata(SetMetadata { size: Some(size), ..SetMetadata::default() }).map(|_| ())
+    }
+    /// Closes it: what was written is durable, or at least visible with `close_visible`. Errors of writes that nobody heard of yet come here.
+    pub fn close(&self) -> Result<()> {
+        let live = self.live()?;
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let flushed = live.run(&self.path, live.vfs.flush(self.handle, 0));
+        let released = live.run(&self.path, live.vfs.release(self.handle, None));
+        flushed.and(released)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let Some(live) = self.live.get() else { return };
+        if self.closed.swap(true, Ordering::AcqRel) || live.check_open().is_err() {
+            return;
+        }
+        let (vfs, handle) = (live.vfs.clone(), self.handle);
+        live.run_behind(async move {
+            // Whoever wants to know closes it.
+            let _nobody_hears = vfs.release(handle, None).await;
+        });
+    }
+}

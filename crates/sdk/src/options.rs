@@ -1,0 +1,107 @@
+//! How to connect, and how to open.
+use crate::error::{Error, Result};
+use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
+use std::time::Duration;
+
+/// How to connect. The defaults are those of the command line and of a mount.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Managers, `host:port[,host:port]`. `None`: `$CAIRN_CLUSTER`, or else 127.0.0.1:7400, where `cairn dev` listens.
+    pub cluster: Option<String>,
+    /// Longest time of a call.
+    pub timeout: Duration,
+    /// Longest time that connecting takes while nobody answers.
+    pub connect_timeout: Duration,
+    pub read_only: bool,
+    /// Closing a file makes it visible when all members have it in memory, and durable behind; else durable before it returns.
+    pub close_visible: bool,
+    /// Bytes of written data that is not yet stored and of read-ahead, together.
+    pub memory_max: usize,
+    /// Rack of this process, for reading and writing nearby.
+    pub rack: String,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            cluster: None,
+            timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(30),
+            read_only: false,
+            close_visible: false,
+            memory_max: 256 << 20,
+            rack: String::new(),
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// Addresses of the managers.
+    pub(crate) fn addresses(&self) -> Result<Vec<String>> {
+        let from_environment = || std::env::var("CAIRN_CLUSTER").ok().filter(|text| !text.is_empty());
+        let named = self.cluster.clone().filter(|text| !text.is_empty()).or_else(from_environment);
+        let text = named.unwrap_or_else(|| DEFAULT_CLUSTER.to_owned());
+        let bad = |part| format!("{part:?} is no host:port");
+        parse_addresses(&text).map_err(|part| {
+            let next = "name the managers, for example 127.0.0.1:7400, in the call or in $CAIRN_CLUSTER";
+            Error::new(libc::EINVAL, &format!("cluster {text}"), &bad(part), next)
+        })
+    }
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    pub(crate) flags: i32,
+    pub(crate) mode: u32,
+}
+
+impl OpenOptions {
+    pub fn reading() -> Self {
+        Self::from_flags(libc::O_RDONLY, 0)
+    }
+    /// An existing file; what is in it stays.
+    pub fn writing() -> Self {
+        Self::from_flags(libc::O_WRONLY, 0)
+    }
+    /// A file that is made, or cut to nothing.
+    pub fn creating() -> Self {
+        Self::from_flags(libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, 0o666)
+    }
+    /// A file that must not be there yet.
+    pub fn creating_new() -> Self {
+        Self::from_flags(libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o666)
+    }
+    /// A file that is made if it is not there; every write goes behind its end.
+    pub fn appending() -> Self {
+        Self::from_flags(libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND, 0o666)
+    }
+    /// Flags of open(2), and the mode of a file that is made, from which the process's umask is taken off.
+    pub fn from_flags(flags: i32, mode: u32) -> Self {
+        Self { flags, mode }
+    }
+    /// Permission bits of a file that is made.
+    pub fn mode(self, mode: u32) -> Self {
+        Self { mode, ..self }
+    }
+    pub(crate) fn has(self, flag: i32) -> bool {
+        self.flags & flag == flag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mistyped address would be a server that is down.
+    #[test]
+    fn addresses_are_checked_before_anything_is_asked() {
+        let of = |text: &str| ConnectOptions { cluster: Some(text.into()), ..Default::default() }.addresses();
+        assert_eq!(of("a:1, b:2"), Ok(vec!["a:1".into(), "b:2".into()]));
+        let error = of("a:1,b").expect_err("no port");
+        assert_eq!(
+            (error.errno, error.what.as_str(), error.cause.as_str()),
+            (22, "cluster a:1,b", "\"b\" is no host:port")
+        );
+    }
+}

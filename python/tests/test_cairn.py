@@ -1,0 +1,262 @@
+"""The package against a real cluster, which $CAIRN_CLUSTER names: `crates/cairn/tests/process/python.rs` starts both."""
+
+import errno
+import io
+import multiprocessing
+import os
+import pathlib
+import pickle
+import re
+import stat
+import subprocess
+import sys
+import threading
+import unittest
+
+import cairn
+from cairn import _library
+
+HEADER = pathlib.Path(__file__).resolve().parents[2] / "crates/libcairn/include/cairn.h"
+
+
+def of_child(volume, path, text):
+    """What a process made by fork or spawn does."""
+    with volume.open(path, "w") as file:
+        file.write(text)
+    with volume.open(path) as file:
+        assert file.read() == text
+    volume.close()
+
+
+class Files(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.volume = cairn.connect()
+        cls.volume.makedirs("/py")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.volume.close()
+
+    def test_the_table_of_functions_is_that_of_the_header(self):
+        """A call would have other arguments than the library expects."""
+        kinds = {
+            "c_void_p": r"(cairn_volume|cairn_file|cairn_dir|(const )?void|char) \*",
+            "c_char_p": r"const (char|void) \*",
+            "c_int": "int ",
+            "c_uint": "(unsigned int|mode_t|uid_t|gid_t|uint32_t) ",
+            "c_long": "(ssize_t|int64_t) ",
+            "c_ulong": "(size_t|uint64_t) ",
+            "LP_Options": r"const struct cairn_options \*",
+            "LP_Stat": r"struct cairn_stat \*",
+            "LP_SpaceStruct": r"struct cairn_space \*",
+            "LP_Dirent": r"struct cairn_dirent \*",
+            "LP_c_void_p": r"cairn_(volume|file|dir) \*\*",
+        }
+        header = HEADER.read_text()
+        for name, answer, arguments in _library.FUNCTIONS:
+            expected = ", ".join(kinds[argument.__name__] + r"\w+" for argument in arguments) or "void"
+            self.assertRegex(header, rf"(?m)^{kinds[answer.__name__]}{name}\({expected}\);$")
+        self.assertEqual(len(_library.FUNCTIONS), len(re.findall(r"(?m)^\w[^(]*cairn_\w+\(.*\);$", header)))
+
+    def test_binary_text_and_append(self):
+        path = "/py/binary"
+        data = bytes(range(256)) * 5000
+        with self.volume.open(path, "xb") as file:
+            self.assertIsInstance(file, io.BufferedWriter)
+            self.assertEqual(file.write(data), len(data))
+        with self.volume.open(path, "rb") as file:
+            self.assertEqual(file.read(10), data[:10])
+            self.assertEqual(file.seek(-6, io.SEEK_END), len(data) - 6)
+            self.assertEqual(file.read(), data[-6:])
+            file.seek(0)
+            self.assertEqual(file.read(), data)
+        with self.volume.open(path, "r+b") as file:
+            file.seek(3)
+            file.write(b"XYZ")
+            file.seek(0)
+            self.assertEqual(file.read(8), data[:3] + b"XYZ" + data[6:8])
+            self.assertEqual(file.truncate(5), 5)
+        self.assertEqual(self.volume.stat(path).st_size, 5)
+        with self.volume.open("/py/text", "w", encoding="utf-8") as file:
+            print("grün", 1, file=file)
+        with self.volume.open("/py/text", "a", encoding="utf-8") as file:
+            file.write("more\n")
+            self.assertEqual(file.tell(), len("grün 1\nmore\n".encode()))
+        with self.volume.open("/py/text", encoding="utf-8") as file:
+            self.assertEqual(list(file), ["grün 1\n", "more\n"])
+        with self.assertRaises(io.UnsupportedOperation):
+            self.volume.open("/py/text", "rb").write(b"x")
+        for bad in ("", "z", "rw", "rbt", "r++"):
+            with self.assertRaises(ValueError, msg=bad):
+                self.volume.open("/py/text", bad)
+
+    def test_buffers_are_used_as_they_are(self):
+        """A view, an array or a part of a buffer would be written as something else."""
+        with self.volume.open("/py/buffers", "w+b", buffering=0) as file:
+            self.assertIsInstance(file, io.RawIOBase)
+            whole = bytearray(b"0123456789")
+            self.assertEqual(file.write(memoryview(whole)[2:6]), 4)
+            self.assertEqual(file.write(b"ab"), 2)
+            into = bytearray(b"----------")
+            self.assertEqual(file.pread_into(memoryview(into)[1:], 0), 6)
+            self.assertEqual(bytes(into), b"-2345ab---")
+            self.assertEqual(file.pread(100, 4), b"ab")
+            with self.assertRaises(BufferError):
+                file.pread_into(b"not writable", 0)
+            file.sync()
+        with self.assertRaises(ValueError):
+            file.read(1)
+
+    def test_directories_and_names(self):
+        self.volume.makedirs("/py/d/e/f")
+        with self.assertRaises(FileExistsError):
+            self.volume.makedirs("/py/d")
+        self.volume.open("/py/d/file", "wb").close()
+        self.volume.symlink("file", "/py/d/link")
+        self.volume.symlink("nothing", "/py/d/dangling")
+        entries = {entry.name: entry for entry in self.volume.scandir("/py/d")}
+        self.assertEqual(sorted(entries), ["dangling", "e", "file", "link"])
+        self.assertTrue(entries["e"].is_dir() and entries["file"].is_file() and entries["link"].is_symlink())
+        self.assertTrue(entries["link"].is_file() and not entries["link"].is_file(follow_symlinks=False))
+        self.assertFalse(entries["dangling"].is_file() or entries["dangling"].is_dir())
+        self.assertEqual(self.volume.readlink("/py/d/link"), "file")
+        self.assertEqual(entries["file"].stat().st_ino, self.volume.stat("/py/d/link").st_ino)
+        self.volume.rename("/py/d/file", "/py/d/other")
+        with self.assertRaises(FileExistsError):
+            self.volume.rename_new("/py/d/other", "/py/d/e")
+        self.volume.exchange("/py/d/other", "/py/d/e")
+        self.assertTrue(self.volume.isdir("/py/d/other") and self.volume.isfile("/py/d/e"))
+        odd = b"/py/d/\xff\xfe"
+        self.volume.open(odd, "wb").close()
+        self.assertIn(b"\xff\xfe", self.volume.listdir(b"/py/d"))
+        self.volume.rmtree("/py/d")
+        self.assertFalse(self.volume.exists("/py/d"))
+
+    def test_attributes(self):
+        path = pathlib.PurePosixPath("/py/attributes")
+        self.volume.open(path, "wb").close()
+        self.volume.chmod(path, 0o640)
+        self.volume.utime(path, ns=(1, -5_000_000_000))
+        found = self.volume.stat(path)
+        self.assertEqual(stat.filemode(found.st_mode), "-rw-r-----")
+        self.assertEqual((found.st_atime_ns, found.st_mtime_ns, found.st_mtime), (1, -5_000_000_000, -5.0))
+        self.volume.truncate(path, 1000)
+        self.assertEqual(self.volume.stat(path).st_size, 1000)
+        self.volume.setxattr(path, "user.k", b"v" * 300)
+        self.assertEqual(self.volume.listxattr(path), ["user.k"])
+        self.assertEqual(self.volume.getxattr(path, "user.k"), b"v" * 300)
+        self.volume.removexattr(path, "user.k")
+        with self.assertRaises(OSError) as caught:
+            self.volume.getxattr(path, "user.k")
+        self.assertEqual(caught.exception.errno, errno.ENODATA)
+        self.volume.link(path, "/py/second")
+        self.assertEqual(self.volume.stat(path).st_nlink, 2)
+        self.assertGreater(self.volume.space().bytes_free, 0)
+
+    def test_errors_are_those_of_os(self):
+        """A program could not tell a missing file from a cluster that is away, nor a person what to do."""
+        with self.assertRaises(FileNotFoundError) as caught:
+            self.volume.open("/py/none")
+        self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, "/py/none"))
+        self.assertIn("; ", caught.exception.strerror)
+        with self.assertRaises(IsADirectoryError):
+            self.volume.open("/py", "rb")
+        self.volume.open("/py/file", "wb").close()
+        with self.assertRaises(NotADirectoryError):
+            self.volume.listdir("/py/file")
+        with self.assertRaises(FileNotFoundError) as caught:
+            self.volume.rename("/py/none", "/py/other")
+        self.assertEqual((caught.exception.filename, caught.exception.filename2), ("/py/none", "/py/other"))
+        with self.assertRaises(OSError) as caught:
+            cairn.connect("127.0.0.1:1", connect_timeout=0.2, timeout=0.5)
+        self.assertIn("cluster 127.0.0.1:1", str(caught.exception))
+        with self.assertRaises(TypeError):
+            cairn.connect(tiemout=1)
+
+    def test_threads_and_a_volume_that_is_closed_under_them(self):
+        """Threads would mix up what they read, or crash when another one closes."""
+        volume = cairn.connect()
+        with volume.open("/py/threads", "wb") as file:
+            file.write(b"".join(bytes([number]) * 1000 for number in range(100)))
+        file, wrong, reads = volume.open("/py/threads", "rb", buffering=0), [], []
+        begun = threading.Barrier(5)
+
+        def read():
+            begun.wait()
+            try:
+                while True:
+                    for number in range(100):
+                        if file.pread(1000, number * 1000) != bytes([number]) * 1000:
+                            wrong.append(number)
+                    reads.append(1)
+            except (ValueError, OSError):
+                pass
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        while len(reads) < 20:
+            threads[0].join(0.01)
+        volume.close()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        with self.assertRaises(ValueError):
+            volume.stat("/")
+
+    def test_processes_by_fork_and_spawn(self):
+        """A worker of a data loader would hang, or write with the session of its parent."""
+        held = self.volume.open("/py/held", "wb")
+        held.write(b"of the parent")
+        for method in ("fork", "spawn"):
+            made = multiprocessing.get_context(method)
+            children = [
+                made.Process(target=of_child, args=(self.volume, f"/py/{method}{number}", f"{method} {number}"))
+                for number in range(3)
+            ]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join(200)
+                self.assertEqual(child.exitcode, 0, method)
+            for number in range(3):
+                with self.volume.open(f"/py/{method}{number}") as file:
+                    self.assertEqual(file.read(), f"{method} {number}")
+        held.close()
+        with self.volume.open("/py/held", "rb") as file:
+            self.assertEqual(file.read(), b"of the parent")
+
+    def test_a_child_never_writes_what_its_parent_has_in_a_buffer(self):
+        with self.volume.open("/py/buffered", "wb") as file:
+            file.write(b"once")
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    file.flush()
+                except OSError as error:
+                    code = 0 if error.errno == errno.EBADF else 2
+                os._exit(code)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+        with self.volume.open("/py/buffered", "rb") as file:
+            self.assertEqual(file.read(), b"once")
+
+    def test_what_is_open_at_exit_is_written(self):
+        """A program that closes nothing would lose what it wrote last."""
+        program = "import cairn; file = cairn.connect().open('/py/exit', 'w'); file.write('left open')"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        with self.volume.open("/py/exit") as file:
+            self.assertEqual(file.read(), "left open")
+
+    def test_a_volume_is_pickled_by_how_it_was_connected(self):
+        again = pickle.loads(pickle.dumps(cairn.connect(read_only=True)))
+        with self.assertRaises(OSError) as caught:
+            again.mkdir("/py/no")
+        self.assertEqual(caught.exception.errno, errno.EROFS)
+
+
+if __name__ == "__main__":
+    unittest.main()
