@@ -7,35 +7,36 @@ export CARGO_BUILD_JOBS := $(JOBS)
 CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
 
 .DEFAULT_GOAL := all
-.PHONY: all build release sdk test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare
+.PHONY: all build release sdk test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare prepare-tests
 
 all: build ## the same as build
 
 build: prepare ## compile everything for development
 	$(CARGO) build --workspace --locked
 
-release: prepare ## compile the optimized binary, target/release/cairn
+release: prepare ## compile the optimized binary, target/release/cairn; its symbols are beside it in cairn.debug
 	$(CARGO) build --release --locked --package cairn
+	@scripts/strip.sh $(CAIRN)
 
 sdk: prepare ## libcairn for C programs and the Python wheel, in target/sdk
 	CARGO='$(CARGO)' scripts/sdk.sh
 
-test: prepare ## run every test; the last line is the sum
+test: prepare-tests ## run every test; the last line is the sum
 	$(CARGO) xtask test
 
-test-apps: prepare ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a mount (APPS=git,tar for some of them)
+test-apps: prepare-tests ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a mount (APPS=git,tar for some of them)
 	.ci/prepare with-apps
 	@bash -c 'set -o pipefail; CAIRN_TEST_APPS=$(or $(APPS),all) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact mount::apps::applications --nocapture | tee /dev/stderr | grep "^applications: " > /dev/null'
 
-chaos: prepare ## kill, stop and cut off real processes, fill and lose disks under checked clients (MINUTES=n, CAIRN_SEED=n)
+chaos: prepare-tests ## kill, stop and cut off real processes, fill and lose disks under checked clients (MINUTES=n, CAIRN_SEED=n)
 	@bash -c 'set -o pipefail; CAIRN_CHAOS_MINUTES=$(or $(MINUTES),2) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact chaos::chaos --nocapture | tee /dev/stderr | grep "^chaos: " > /dev/null'
 
-soak: prepare ## what is too long for `make test`: chaos, changed frames, then seeds of whole clusters (SOAK_MINUTES=n, SOAK_SEEDS=n)
+soak: prepare-tests ## what is too long for `make test`: chaos, changed frames, then seeds of whole clusters (SOAK_MINUTES=n, SOAK_SEEDS=n)
 	@CARGO='$(CARGO)' SOAK_MINUTES='$(or $(SOAK_MINUTES),10)' SOAK_SEEDS='$(or $(SOAK_SEEDS),300)' scripts/soak.sh
 
-upgrade-test: prepare ## upgrade a cluster of real processes from an earlier build (PREVIOUS=<git revision>)
+upgrade-test: prepare-tests ## upgrade a cluster of real processes from an earlier build (PREVIOUS=<git revision>)
 	@CARGO='$(CARGO)' PREVIOUS='$(PREVIOUS)' scripts/upgrade-from.sh
 
 check: ## formatting, clippy, layers, sizes, licences, advisories, links
@@ -62,3 +63,6 @@ help: ## this list
 
 prepare:
 	@.ci/prepare
+
+prepare-tests:
+	@.ci/prepare with-tests

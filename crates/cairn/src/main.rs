@@ -11,6 +11,7 @@ mod private;
 mod router;
 mod rpc_metrics;
 mod server;
+mod version;
 
 use cairn_bench::{BenchCommand, BenchContext};
 use cairn_cli::{Exit, GlobalArgs, expand_args};
@@ -19,7 +20,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 /// A distributed file system: many ordinary machines, one tree of files, cheap redundancy.
 #[derive(Parser, Debug)]
-#[command(name = "cairn", version, propagate_version = true, max_term_width = 110)]
+#[command(name = "cairn", version, long_version = version::long(), propagate_version = true, max_term_width = 110)]
 struct Cli {
     #[command(flatten)]
     global: GlobalArgs,
@@ -90,6 +91,11 @@ fn refuse(error: &clap::Error, args: &[std::ffi::OsString]) -> ! {
 }
 
 fn bench(command: BenchCommand, global: &GlobalArgs) -> Exit {
+    let local = matches!(command, BenchCommand::Erasure(_));
+    if !local && let Err(error) = cairn_cli::check_default_address(global) {
+        eprintln!("cairn bench: {error}");
+        return error.exit();
+    }
     let text = global.cluster.as_deref().unwrap_or(cairn_client::uri::DEFAULT_CLUSTER);
     let result = cairn_client::uri::parse_addresses(text)
         .map_err(|bad| anyhow::anyhow!("--cluster: {bad:?} is no host:port; write for example 127.0.0.1:7400"))

@@ -4,6 +4,10 @@ use cairn_fuse::failure::{Failure, Kind, Result};
 use cairn_fuse::{Front, MountArgs, UmountArgs};
 
 pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Exit {
+    if let Err(error) = cairn_cli::check_default_address(global) {
+        let failure = Failure { kind: Kind::Unreachable, text: error.to_string() };
+        return told(global, Err(failure));
+    }
     told(global, front(global).and_then(|front| cairn_fuse::run_mount(args, &front)))
 }
 

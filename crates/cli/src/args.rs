@@ -1,5 +1,4 @@
 //! Options that every command has, and the rewriting of `find`'s classic one-dash tests.
-use cairn_client::HedgeBounds;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -33,30 +32,6 @@ pub struct GlobalArgs {
     /// Longest time that an operation waits for servers that do not answer
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30, help_heading = "Global options")]
     pub timeout: u64,
-    /// A read that is not answered is never asked of another member sooner
-    #[arg(
-        long,
-        global = true,
-        env = "CAIRN_HEDGE_MIN",
-        value_name = "MILLISECONDS",
-        default_value_t = 25,
-        value_parser = clap::value_parser!(u64).range(1..=10_000),
-        help_heading = "Global options",
-        hide_short_help = true
-    )]
-    pub hedge_min: u64,
-    /// A read that is not answered is asked of another member after this at the latest; not less than --hedge-min
-    #[arg(
-        long,
-        global = true,
-        env = "CAIRN_HEDGE_MAX",
-        value_name = "MILLISECONDS",
-        default_value_t = 150,
-        value_parser = clap::value_parser!(u64).range(1..=10_000),
-        help_heading = "Global options",
-        hide_short_help = true
-    )]
-    pub hedge_max: u64,
 }
 
 /// While nobody at all answers, first contact gives up sooner than later operations, unless --timeout is shorter still.
@@ -65,11 +40,6 @@ const CONNECT_SECONDS_MAX: u64 = 5;
 impl GlobalArgs {
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.timeout.clamp(1, 3600))
-    }
-    /// When reads no longer wait for one member alone.
-    pub fn hedge(&self) -> HedgeBounds {
-        let floor = Duration::from_millis(self.hedge_min);
-        HedgeBounds { floor, ceiling: Duration::from_millis(self.hedge_max).max(floor) }
     }
     pub fn connect_patience(&self) -> Duration {
         Duration::from_secs(self.timeout.clamp(1, CONNECT_SECONDS_MAX))

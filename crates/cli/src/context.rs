@@ -1,5 +1,6 @@
 //! [`Context`]: what a command works with: options, output, connections made on first use.
 use crate::args::GlobalArgs;
+use crate::default_address::check_default_address;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::human;
@@ -9,7 +10,7 @@ use crate::report::Report;
 use crate::tasks::Tasks;
 use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
 use cairn_client::{
-    AdminVia, Client, ClientError, ConnectOptions, RemotePath, StaleReads, UriError, Volume, own_process,
+    AdminVia, Client, ClientError, ConnectOptions, HedgeBounds, RemotePath, StaleReads, UriError, Volume, own_process,
 };
 use cairn_types::ClusterId;
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ pub struct Context {
     pub out: Out,
     /// Whether reads may be answered by servers that do not lead.
     stale: OnceLock<StaleReads>,
+    /// When reads no longer wait for one member alone.
+    hedge: OnceLock<HedgeBounds>,
     /// Where managers answer and none leads, that is soon said.
     only_looks: AtomicBool,
     /// It talks to managers alone.
@@ -58,6 +61,7 @@ impl Context {
             args,
             out,
             stale: OnceLock::new(),
+            hedge: OnceLock::new(),
             only_looks: AtomicBool::new(false),
             managers_only: AtomicBool::new(false),
             umask: mask.bits(),
@@ -71,6 +75,11 @@ impl Context {
     pub fn allow_stale(&self, stale: StaleReads) {
         // A command says it once.
         let _ = self.stale.set(stale);
+    }
+    /// When reads of this command no longer wait for one member alone. To be said before anything is connected.
+    pub fn hedge_reads(&self, bounds: HedgeBounds) {
+        // A command says it once.
+        let _ = self.hedge.set(bounds);
     }
     /// This command talks to managers alone, also to those that wait for nodes. To be said before anything is connected.
     pub fn managers_only(&self) {
@@ -117,6 +126,11 @@ impl Context {
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
         }
+        if cluster.is_none() {
+            let args = self.args.clone();
+            let checked = tokio::task::spawn_blocking(move || check_default_address(&args)).await;
+            checked.unwrap_or_else(|error| Err(CliError::refused(Exit::Other, error.to_string())))?;
+        }
         let client = self.connect(addresses, &key).await?;
         clients.insert(key, client.clone());
         Ok(client)
@@ -156,7 +170,7 @@ impl Context {
                 true => self.args.connect_patience(),
                 false => self.args.patience(),
             },
-            hedge: self.args.hedge(),
+            hedge: self.hedge.get().copied().unwrap_or_default(),
             stale: self.stale.get().copied(),
             managers_only: self.managers_only.load(Ordering::Relaxed),
             admin: Some(self.args.admin_socket.clone().map_or(AdminVia::Find, AdminVia::Socket)),

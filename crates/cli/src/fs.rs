@@ -3,11 +3,13 @@ mod append;
 mod cat;
 mod chmod;
 mod chown;
+mod count;
 mod cp;
 mod df;
 mod du;
 mod find;
 mod get;
+mod head;
 mod layout;
 mod ln;
 mod ls;
@@ -15,6 +17,7 @@ mod mkdir;
 mod mv;
 mod put;
 mod quota;
+mod read_flags;
 mod readlink;
 mod rm;
 mod rmdir;
@@ -24,12 +27,12 @@ mod store_flags;
 mod tail;
 mod touch;
 pub(crate) mod trash;
+mod truncate;
 mod xattr;
 
 use crate::context::Context;
 use crate::error::{CliError, Result};
-use crate::human::parse_duration;
-use cairn_client::StaleReads;
+use crate::fs::read_flags::HiddenStale;
 use clap::{Args, Subcommand};
 
 pub(crate) use layout::parse_layout;
@@ -40,20 +43,11 @@ pub(crate) use layout::parse_layout;
     cairn://host:port[,host:port]/volume/dir/file.\nPatterns (* ? [a-z]) in remote paths are expanded on the remote side; \
     quote them, or the shell expands them with local names.")]
 pub struct FsArgs {
-    /// Where no leader answers, read what other servers have, not older than AGE (such as 30s) if it is given; says how old it is. For ls, stat, get, cat, du, find, tail, readlink
-    #[arg(long, global = true, value_name = "AGE", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = parse_stale)]
-    stale_ok: Option<StaleReads>,
+    /// The same as behind the verb
+    #[command(flatten)]
+    stale: HiddenStale,
     #[command(subcommand)]
     verb: Verb,
-}
-
-/// No age: however old.
-fn parse_stale(text: &str) -> std::result::Result<StaleReads, String> {
-    let age_max = match text {
-        "" => None,
-        text => Some(parse_duration(text).ok_or("write it as 500ms, 30s, 15m, 2h or 7d")?),
-    };
-    Ok(StaleReads { age_max })
 }
 
 #[derive(Subcommand, Debug)]
@@ -92,6 +86,12 @@ enum Verb {
     Find(find::FindArgs),
     /// Print the end of a file
     Tail(tail::TailArgs),
+    /// Print the beginning of files
+    Head(head::HeadArgs),
+    /// Count files, directories and bytes of trees
+    Count(count::CountArgs),
+    /// Cut files, or make them longer
+    Truncate(truncate::TruncateArgs),
     /// Make empty files, set times
     Touch(touch::TouchArgs),
     /// Make links
@@ -122,6 +122,8 @@ impl Verb {
                 | Self::Du(_)
                 | Self::Find(_)
                 | Self::Tail(_)
+                | Self::Head(_)
+                | Self::Count(_)
                 | Self::Readlink(_)
         )
     }
@@ -129,13 +131,14 @@ impl Verb {
 
 impl FsArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
-        if let Some(stale) = self.stale_ok {
+        if self.stale.is_set() {
             if !self.verb.only_reads() {
-                let text = "--stale-ok is for commands that only read: ls, stat, get, cat, du, find, tail, readlink; \
+                let text = "--stale-ok is for commands that only read: ls, stat, get, cat, head, tail, \
+                            du, count, find, readlink; \
                             everything else needs the leader";
                 return Err(CliError::usage(text));
             }
-            context.allow_stale(stale);
+            self.stale.apply(context);
         }
         // One of many futures is alive at a time; boxed, the largest does not size them all.
         match self.verb {
@@ -156,6 +159,9 @@ impl FsArgs {
             Verb::Df(args) => Box::pin(args.run(context)).await,
             Verb::Find(args) => Box::pin(args.run(context)).await,
             Verb::Tail(args) => Box::pin(args.run(context)).await,
+            Verb::Head(args) => Box::pin(args.run(context)).await,
+            Verb::Count(args) => Box::pin(args.run(context)).await,
+            Verb::Truncate(args) => Box::pin(args.run(context)).await,
             Verb::Touch(args) => Box::pin(args.run(context)).await,
             Verb::Ln(args) => Box::pin(args.run(context)).await,
             Verb::Readlink(args) => Box::pin(args.run(context)).await,

@@ -6,6 +6,7 @@ pub mod admin;
 mod args;
 mod completion;
 mod context;
+mod default_address;
 mod ending;
 mod entry;
 mod error;
@@ -29,6 +30,7 @@ mod walk;
 
 pub use args::{GlobalArgs, expand_args};
 pub use context::Context;
+pub use default_address::check_default_address;
 pub use error::CliError;
 pub use exit::Exit;
 pub use report::json_error;

@@ -3,6 +3,10 @@ use crate::error::Result;
 use crate::mode;
 use cairn_client::{RemotePath, TreeNode, TreeStep, TreeWalk, Volume};
 use cairn_wire::meta::Attributes;
+use std::collections::BTreeSet;
+
+/// Files with several names that are remembered, so that they count once.
+const LINKED_MAX: usize = 1_000_000;
 
 /// A thing in the tree.
 #[derive(Clone, Debug)]
@@ -18,6 +22,20 @@ pub struct Node {
 impl Node {
     pub fn is_directory(&self) -> bool {
         mode::is_directory(self.attributes.mode)
+    }
+}
+
+/// Files with several names that a walk came by.
+#[derive(Default)]
+pub struct Linked {
+    seen: BTreeSet<u64>,
+}
+
+impl Linked {
+    /// The file was met under another of its names. Beyond a million of them this is no longer known.
+    pub fn was_seen(&mut self, attributes: &Attributes) -> bool {
+        let is_known = self.seen.len() < LINKED_MAX || self.seen.contains(&attributes.inode);
+        attributes.nlink > 1 && is_known && !self.seen.insert(attributes.inode)
     }
 }
 

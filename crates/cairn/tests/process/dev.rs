@@ -12,14 +12,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running `cairn dev`; killed when dropped.
-struct Dev {
+pub struct Dev {
     child: Child,
     cluster: String,
     http: String,
 }
 
 impl Dev {
-    fn start(dir: &Path) -> Dev {
+    pub fn start(dir: &Path) -> Dev {
         let (out, log) = (dir.join("out"), dir.join("log"));
         let child = Command::new(binary())
             .args(["dev", "--nodes", "4", "--listen", "127.0.0.1:0", "--data-dir"])
@@ -46,13 +46,13 @@ impl Dev {
         }
     }
 
-    fn cairn(&self, args: &[&str]) -> Output {
+    pub fn cairn(&self, args: &[&str]) -> Output {
         let mut command = Command::new(binary());
         command.args(["--timeout", PATIENT]).args(args).env("CAIRN_CLUSTER", &self.cluster);
         command.output().expect("the binary starts")
     }
 
-    fn ok(&self, args: &[&str]) -> String {
+    pub fn ok(&self, args: &[&str]) -> String {
         let output = self.cairn(args);
         assert!(output.status.success(), "cairn {args:?}: {}\n{}", output.status, text(&output.stderr));
         text(&output.stdout)

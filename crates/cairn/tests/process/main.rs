@@ -8,6 +8,7 @@ mod admin_rights;
 mod bindings;
 mod care;
 mod chaos;
+mod commands;
 mod compaction;
 mod convert;
 mod defragment;

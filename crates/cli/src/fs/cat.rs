@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::error::Result;
 use crate::exit::Exit;
+use crate::fs::read_flags::ReadFlags;
 use crate::human::parse_size;
 use crate::remote::{Found, expand_all};
 use crate::report::Done;
@@ -22,10 +23,13 @@ pub struct CatArgs {
     /// Print at most so many bytes of each file
     #[arg(long, value_parser = parse_size)]
     length: Option<u64>,
+    #[command(flatten)]
+    read: ReadFlags,
 }
 
 impl CatArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
+        self.read.apply(context);
         let report = context.plain_report();
         for found in expand_all(context, &self.paths, true, &report).await {
             match print(context, &found, self.offset, self.length.unwrap_or(u64::MAX)).await {

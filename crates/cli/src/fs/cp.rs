@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::fs::layout::check_wish;
+use crate::fs::read_flags::HedgeFlags;
 use crate::fs::store_flags::{StoreFlags, end};
 use crate::mode::{is_regular, is_symlink, type_name};
 use crate::remote::{Found, NamedFor, Target, expand_all, remote_target};
@@ -11,7 +12,7 @@ use crate::report::{Done, Report};
 use crate::transfer::rechunk::Rechunk;
 use crate::transfer::remote_dir::{DirShared, RemoteDir};
 use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_dir, make_symlink, open_directory};
-use crate::transfer::replace::Replacing;
+use crate::transfer::replace::{New, Replacing};
 use crate::transfer::{LARGE_IN_FLIGHT, SMALL_IN_FLIGHT, SMALL_MAX, digest};
 use crate::walk::{Node, Step, Walk};
 use cairn_client::{FileReader, FileWriter, RemotePath, Volume};
@@ -35,6 +36,8 @@ pub struct CpArgs {
     recursive: bool,
     #[command(flatten)]
     flags: StoreFlags,
+    #[command(flatten)]
+    hedge: HedgeFlags,
 }
 
 /// What the tasks of one copy share.
@@ -49,6 +52,7 @@ struct Copy {
 
 impl CpArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
+        self.hedge.apply(context);
         let Some(last) = self.paths.pop() else { return Ok(()) };
         let options = self.flags.options()?;
         let started = Instant::now();
@@ -194,7 +198,8 @@ impl Copy {
         let at = above.at.join(name);
         let options = self.options.write_options(&ready, &meta_of(node));
         let volume = &self.dirs.volume;
-        if !self.dirs.replacing.may_store(&ready, &at).await? {
+        let new = New::File { size: node.attributes.size, mtime_ns: node.attributes.mtime_ns };
+        if !self.dirs.replacing.may_store(&ready, &at, new).await? {
             return Ok(Made::Kept);
         }
         let mut writer = volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;

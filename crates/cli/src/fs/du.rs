@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::entry::raw_bytes;
 use crate::error::Result;
+use crate::fs::read_flags::StaleFlags;
 use crate::fs::stat::Contents;
 use crate::human;
 use crate::mode::is_regular;
@@ -9,15 +10,11 @@ use crate::output::put_name;
 use crate::redundancy::{Look, losses_text};
 use crate::remote::{Found, expand_all};
 use crate::report::{Done, Report};
-use crate::walk::{Node, Step, Walk};
+use crate::walk::{Linked, Node, Step, Walk};
 use cairn_types::Layout;
 use clap::Args;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 use std::ffi::OsString;
-
-/// Files with several names that are remembered, so that they count once.
-const LINKED_MAX: usize = 1_000_000;
 
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
@@ -36,6 +33,8 @@ pub struct DuArgs {
     /// Sizes such as 1.5M
     #[arg(short = 'h')]
     human: bool,
+    #[command(flatten)]
+    stale: StaleFlags,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -71,6 +70,7 @@ impl Sum {
 
 impl DuArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
+        self.stale.apply(context);
         if self.paths.is_empty() {
             self.paths.push("/".into());
         }
@@ -84,7 +84,7 @@ impl DuArgs {
     async fn sum(&self, context: &Context, found: &Found, report: &Report) -> Result<()> {
         let mut walk = Walk::new(&found.volume, found.at.clone(), found.attributes);
         let mut open: Vec<Sum> = vec![Sum::default()];
-        let mut linked = BTreeSet::new();
+        let mut linked = Linked::default();
         let mut look = None;
         while let Some(step) = walk.next().await {
             match step {
@@ -92,10 +92,7 @@ impl DuArgs {
                 Err(error) => report.fail(&error),
                 Ok(Step::Enter(node)) if node.is_directory() => open.push(Sum { directories: 1, ..Sum::default() }),
                 Ok(Step::Enter(node)) => {
-                    let again = node.attributes.nlink > 1
-                        && (linked.len() < LINKED_MAX || linked.contains(&node.attributes.inode))
-                        && !linked.insert(node.attributes.inode);
-                    let one = match again {
+                    let one = match linked.was_seen(&node.attributes) {
                         true => Sum::default(),
                         false => match self.of_file(context, found, &node, &mut look).await {
                             Ok(sum) => sum,

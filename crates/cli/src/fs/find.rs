@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::entry::entry_json;
 use crate::error::{CliError, Result};
+use crate::fs::read_flags::StaleFlags;
 use crate::glob;
 use crate::human::parse_size;
 use crate::mode::type_letter;
@@ -57,6 +58,8 @@ pub struct FindArgs {
     /// Print the path (what happens anyway)
     #[arg(long, hide = true)]
     print: bool,
+    #[command(flatten)]
+    stale: StaleFlags,
 }
 
 struct Tests {
@@ -72,6 +75,7 @@ struct Tests {
 
 impl FindArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
+        self.stale.apply(context);
         if self.paths.is_empty() {
             self.paths.push("/".into());
         }

@@ -3,6 +3,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::cat;
+use crate::fs::read_flags::ReadFlags;
 use crate::fs::store_flags::{end, overwrite};
 use crate::remote::{Found, Target, TargetKind, expand_all, place};
 use crate::transfer::download::{Fetch, FetchOptions, check_parent, download};
@@ -38,10 +39,13 @@ pub struct GetArgs {
     /// Read each file again from the local disk and compare it with what was received
     #[arg(short, long)]
     checksum: bool,
+    #[command(flatten)]
+    read: ReadFlags,
 }
 
 impl GetArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
+        self.read.apply(context);
         let Some(last) = self.paths.pop() else { return Ok(()) };
         let started = Instant::now();
         if last == "-" {

@@ -3,6 +3,7 @@ use crate::context::Context;
 use crate::entry::{LongColumns, entry_json};
 use crate::error::Result;
 use crate::exit::Exit;
+use crate::fs::read_flags::StaleFlags;
 use crate::mode;
 use crate::remote::{Found, Pages, attributes_of, expand_all};
 use crate::report::Done;
@@ -34,6 +35,8 @@ pub struct LsArgs {
     /// Directories themselves, not what is in them
     #[arg(short)]
     directory: bool,
+    #[command(flatten)]
+    stale: StaleFlags,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -47,6 +50,7 @@ struct Item {
 
 impl LsArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
+        self.stale.apply(context);
         if self.paths.is_empty() {
             self.paths.push("/".into());
         }

@@ -44,8 +44,12 @@ async fn check_not_same(volume: &Volume, from: &RemotePath, to: &RemotePath) -> 
 impl MvArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
         let Some(last) = self.paths.pop() else { return Ok(()) };
-        let options =
-            ReplaceOptions { overwrite: Overwrite::Replace, ask: self.interactive, skip_trash: self.skip_trash };
+        let options = ReplaceOptions {
+            overwrite: Overwrite::Replace,
+            update: false,
+            ask: self.interactive,
+            skip_trash: self.skip_trash,
+        };
         options.check()?;
         let report = context.plain_report();
         let sources = expand_all(context, &self.paths, false, &report).await;

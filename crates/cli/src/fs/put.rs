@@ -3,6 +3,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::fs::layout::check_wish;
+use crate::fs::read_flags::HedgeFlags;
 use crate::fs::store_flags::{StoreFlags, end};
 use crate::remote::{Target, remote_target};
 use crate::report::Report;
@@ -28,12 +29,15 @@ pub struct PutArgs {
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     #[command(flatten)]
+    hedge: HedgeFlags,
+    #[command(flatten)]
     flags: StoreFlags,
 }
 
 impl PutArgs {
     pub async fn run(mut self, context: &Context) -> Result<()> {
         let Some(last) = self.paths.pop() else { return Ok(()) };
+        self.hedge.apply(context);
         let options = self.flags.options()?;
         let started = Instant::now();
         let report = Arc::new(context.report("storing", self.bytes_known()));
@@ -54,6 +58,9 @@ impl PutArgs {
     async fn put_stdin(&self, context: &Context, last: &OsString, options: MakeOptions, report: &Report) -> Result<()> {
         if self.paths.len() > 1 {
             return Err(CliError::usage("- (standard input) goes alone: put - /dir/file"));
+        }
+        if options.replace.update {
+            return Err(CliError::usage("standard input has no time of change to compare: put - without --update"));
         }
         match remote_target(context, last, 1).await? {
             Target::Into(at) => {

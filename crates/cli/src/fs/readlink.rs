@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::fs::read_flags::StaleFlags;
 use crate::mode;
 use crate::output::put_name;
 use crate::remote::expand_all;
@@ -15,10 +16,13 @@ pub struct ReadlinkArgs {
     /// Remote symbolic links or patterns
     #[arg(required = true)]
     paths: Vec<OsString>,
+    #[command(flatten)]
+    stale: StaleFlags,
 }
 
 impl ReadlinkArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
+        self.stale.apply(context);
         let report = context.plain_report();
         for found in expand_all(context, &self.paths, false, &report).await {
             if !mode::is_symlink(found.attributes.mode) {

@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::entry::{entry_json, layout_text, raw_bytes};
 use crate::error::Result;
+use crate::fs::read_flags::StaleFlags;
 use crate::human;
 use crate::mode::{self, mode_text, type_name};
 use crate::owner::{group_name, user_name};
@@ -27,6 +28,8 @@ pub struct StatArgs {
     /// Where the contents are: extents, placement groups, chunks
     #[arg(short, long)]
     extents: bool,
+    #[command(flatten)]
+    stale: StaleFlags,
 }
 
 /// Where the bytes of a file are, and how safe.
@@ -106,6 +109,7 @@ fn put_redundancy(value: &mut Value, r: &Redundancy) {
 
 impl StatArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
+        self.stale.apply(context);
         let report = context.plain_report();
         for found in expand_all(context, &self.paths, self.dereference, &report).await {
             match self.print(context, &found).await {

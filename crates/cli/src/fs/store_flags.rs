@@ -26,7 +26,7 @@ pub struct ReplaceFlags {
 impl ReplaceFlags {
     pub fn options(&self) -> Result<ReplaceOptions> {
         let overwrite = overwrite(self.no_clobber);
-        let options = ReplaceOptions { overwrite, ask: self.interactive, skip_trash: self.skip_trash };
+        let options = ReplaceOptions { overwrite, update: false, ask: self.interactive, skip_trash: self.skip_trash };
         options.check().map(|()| options)
     }
 }
@@ -35,6 +35,9 @@ impl ReplaceFlags {
 pub struct StoreFlags {
     #[command(flatten)]
     replace: ReplaceFlags,
+    /// Leave out files that are there already with the same size and time of change
+    #[arg(short, long, conflicts_with = "no_clobber")]
+    update: bool,
     /// Keep owner and group too (root may give files away)
     #[arg(short, long)]
     preserve: bool,
@@ -50,7 +53,7 @@ impl StoreFlags {
     pub fn options(&self) -> Result<MakeOptions> {
         Ok(MakeOptions {
             layout: self.layout.as_deref().map(parse_layout).transpose()?,
-            replace: self.replace.options()?,
+            replace: ReplaceOptions { update: self.update, ..self.replace.options()? },
             owner: self.preserve,
             checksum: self.checksum,
         })

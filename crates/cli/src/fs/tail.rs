@@ -3,6 +3,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::cat;
+use crate::fs::read_flags::ReadFlags;
 use crate::human::parse_size;
 use crate::remote::{Found, NamedFor, expand};
 use clap::Args;
@@ -28,10 +29,13 @@ pub struct TailArgs {
     /// Seconds between looks at the file with -f
     #[arg(short = 's', long, default_value_t = 1.0)]
     sleep: f64,
+    #[command(flatten)]
+    read: ReadFlags,
 }
 
 impl TailArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
+        self.read.apply(context);
         let found = expand(context, &self.path, true).await?;
         for found in found {
             let size = found.attributes.size;

@@ -7,7 +7,7 @@ use crate::remote::NamedFor;
 use crate::report::{Done, Report};
 use crate::transfer::Overwrite;
 use crate::transfer::remote_dir::{DirShared, Ready, RemoteDir};
-use crate::transfer::replace::ReplaceOptions;
+use crate::transfer::replace::{New, ReplaceOptions, stored_time};
 use cairn_client::{RemotePath, Volume, WriteOptions};
 use cairn_env::{FastRng, Rng};
 use cairn_types::{ErrorCode, Layout};
@@ -69,8 +69,7 @@ impl MakeOptions {
     pub fn write_options(&self, ready: &Ready, meta: &Meta) -> WriteOptions {
         WriteOptions {
             mode: meta.mode & 0o7777,
-            // 0 means "now" on the wire.
-            mtime_ns: meta.mtime_ns.max(1),
+            mtime_ns: stored_time(meta.mtime_ns),
             layout: self.layout.unwrap_or(ready.layout),
             exclusive: self.replace.overwrite == Overwrite::Keep,
             owner: self.owner.then_some(meta.owner),
@@ -175,7 +174,8 @@ pub async fn make_symlink(
     let Some(ready) = dir.ready().await else { return Ok(Made::NoDirectory) };
     let made = match shared.volume.symlink_at(ready.inode, at.name(), &at.path, target).await {
         Err(error) if error.code() == Some(ErrorCode::Exists) => {
-            if options.replace.overwrite == Overwrite::Keep || !shared.replacing.may_store(&ready, at).await? {
+            let new = New::Link(target);
+            if options.replace.overwrite == Overwrite::Keep || !shared.replacing.may_store(&ready, at, new).await? {
                 return Ok(Made::Kept);
             }
             replace_by_symlink(shared, ready, at, target).await?

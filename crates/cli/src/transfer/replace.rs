@@ -2,7 +2,7 @@
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::fs::trash::trash_with;
-use crate::mode::is_directory;
+use crate::mode::{is_directory, is_regular, is_symlink};
 use crate::output::printable;
 use crate::remote::NamedFor;
 use crate::report::Report;
@@ -19,6 +19,8 @@ use tokio::sync::{Mutex, OnceCell};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplaceOptions {
     pub overwrite: Overwrite,
+    /// Files of the same size and time of change, and links to the same, stay.
+    pub update: bool,
     /// Ask before each.
     pub ask: bool,
     /// What is replaced goes for good.
@@ -38,6 +40,18 @@ impl ReplaceOptions {
     }
 }
 
+/// What is to be put somewhere.
+#[derive(Clone, Copy, Debug)]
+pub enum New<'a> {
+    File { size: u64, mtime_ns: u64 },
+    Link(&'a [u8]),
+}
+
+/// The time of change that a file gets: 0 means "now" on the wire.
+pub fn stored_time(mtime_ns: u64) -> u64 {
+    mtime_ns.max(1)
+}
+
 /// For the targets of one volume.
 pub struct Replacing {
     options: ReplaceOptions,
@@ -53,9 +67,15 @@ impl Replacing {
         Self { options, client, volume, trash: OnceCell::new(), asking: Mutex::default() }
     }
 
+    /// Files that are there already as they are to be stay, so contents are read only of those that are not.
+    pub fn is_update(&self) -> bool {
+        self.options.update
+    }
+
     /// Whether something may be put there; to be asked before bytes are sent.
-    pub async fn may_store(&self, ready: &Ready, at: &RemotePath) -> Result<bool> {
-        if self.options.overwrite == Overwrite::Replace && !self.options.ask || ready.is_new {
+    pub async fn may_store(&self, ready: &Ready, at: &RemotePath, new: New<'_>) -> Result<bool> {
+        let replaces = self.options.overwrite == Overwrite::Replace;
+        if replaces && !self.options.ask && !self.options.update || ready.is_new {
             return Ok(true);
         }
         let found = match self.volume.lookup(ready.inode, at.name(), &at.path).await {
@@ -63,8 +83,27 @@ impl Replacing {
             Err(error) if error.is_not_found() => return Ok(true),
             Err(error) => return Err(error.named_for(at).into()),
         };
+        if self.options.update && self.is_there(&found, at, new).await? {
+            return Ok(false);
+        }
+        if replaces && !self.options.ask {
+            return Ok(true);
+        }
         // A directory is not replaced: that is an error, and no question.
         Ok(self.options.ask && (is_directory(found.mode) || self.ask(at).await?))
+    }
+
+    async fn is_there(&self, found: &Attributes, at: &RemotePath, new: New<'_>) -> Result<bool> {
+        match new {
+            New::File { size, mtime_ns } => {
+                Ok(is_regular(found.mode) && found.size == size && found.mtime_ns == stored_time(mtime_ns))
+            }
+            New::Link(target) if is_symlink(found.mode) => {
+                let there = self.volume.readlink_inode(found.inode, &at.path).await;
+                Ok(there.map_err(|error| error.named_for(at))? == target)
+            }
+            New::Link(_) => Ok(false),
+        }
     }
 
     /// Asks a person. What is no clear yes is a no.

@@ -12,7 +12,7 @@ use crate::error::{CliError, Result};
 use crate::report::Report;
 use crate::transfer::remote_dir::{DirShared, Ready, RemoteDir};
 use crate::transfer::remote_make::{MakeOptions, Meta, make_dir};
-use crate::transfer::replace::Replacing;
+use crate::transfer::replace::{New, Replacing};
 use crate::transfer::{LARGE_IN_FLIGHT, SMALL_IN_FLIGHT};
 use cairn_client::{Client, RemotePath, Volume};
 use cairn_env::buf::{AlignedBuf, BufPool};
@@ -49,10 +49,27 @@ pub(super) struct Upload {
 
 /// Work for the tasks.
 pub(super) enum Job {
-    Directory { dir: Arc<RemoteDir>, meta: Meta },
-    Symlink { dir: Arc<RemoteDir>, name: Vec<u8>, target: Vec<u8>, meta: Meta },
-    Small { item: Item, data: AlignedBuf },
-    Large { item: Item },
+    Directory {
+        dir: Arc<RemoteDir>,
+        meta: Meta,
+    },
+    Symlink {
+        dir: Arc<RemoteDir>,
+        name: Vec<u8>,
+        target: Vec<u8>,
+        meta: Meta,
+    },
+    Small {
+        item: Item,
+        data: AlignedBuf,
+    },
+    /// A small file of which the contents are perhaps not needed. Where there are these, no `Small` ones hold buffers while they wait.
+    Unread {
+        item: Item,
+    },
+    Large {
+        item: Item,
+    },
 }
 
 /// An opened file and where it goes.
@@ -61,6 +78,12 @@ pub(super) struct Item {
     pub name: Vec<u8>,
     pub path: PathBuf,
     pub opened: Opened,
+}
+
+impl Item {
+    fn as_new(&self) -> New<'static> {
+        New::File { size: self.opened.size, mtime_ns: self.opened.meta.mtime_ns }
+    }
 }
 
 /// Stores all sources in the directory `into`; failures are in the report.
@@ -103,7 +126,7 @@ async fn run_jobs(upload: Arc<Upload>, mut jobs: mpsc::Receiver<Job>) {
         let room = match &job {
             Job::Directory { .. } => upload.dirs.room.clone(),
             Job::Large { .. } => large.clone(),
-            Job::Small { .. } | Job::Symlink { .. } => small.clone(),
+            Job::Small { .. } | Job::Unread { .. } | Job::Symlink { .. } => small.clone(),
         };
         let Ok(permit) = room.acquire_owned().await else { return };
         let (upload, tasks) = (upload.clone(), upload.report.tasks().clone());
@@ -115,6 +138,7 @@ async fn run_jobs(upload: Arc<Upload>, mut jobs: mpsc::Receiver<Job>) {
                     store::symlink(&upload, &dir, &name, &target, &meta).await;
                 }
                 Job::Small { item, data } => store::small(&upload, item, data).await,
+                Job::Unread { item } => store::unread(&upload, item).await,
                 Job::Large { item } => store::large(&upload, item).await,
             }
         });

@@ -43,9 +43,6 @@ fn read(upload: &Upload, found: Found) -> Result<Option<Job>> {
     if !is_small && item.opened.size > 0 {
         return Ok(Some(Job::Large { item }));
     }
-    let Some(buffer) = take_buffer(&upload.pool, item.opened.size as usize, || upload.report.is_stopped()) else {
-        return Ok(None);
-    };
     if item.opened.size == 0 {
         // Empty, or one of those (in /proc) that do not say how long they are.
         let mut probe = [0];
@@ -54,6 +51,12 @@ fn read(upload: &Upload, found: Found) -> Result<Option<Job>> {
             return Ok(Some(Job::Large { item }));
         }
     }
+    if upload.dirs.replacing.is_update() {
+        return Ok(Some(Job::Unread { item }));
+    }
+    let Some(buffer) = take_buffer(&upload.pool, item.opened.size as usize, || upload.report.is_stopped()) else {
+        return Ok(None);
+    };
     let data = item.opened.read_small(&item.path, buffer)?;
     Ok(Some(Job::Small { item, data }))
 }

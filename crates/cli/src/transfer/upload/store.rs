@@ -5,8 +5,8 @@ use crate::error::{CliError, Result};
 use crate::remote::NamedFor;
 use crate::report::{Done, Report};
 use crate::transfer::digest;
-use crate::transfer::local_file::Part;
-use crate::transfer::remote_dir::RemoteDir;
+use crate::transfer::local_file::{Part, take_buffer};
+use crate::transfer::remote_dir::{Ready, RemoteDir};
 use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_symlink, open_directory};
 use crate::transfer::replace::Replacing;
 use cairn_client::{FileReader, FileWriter, RemotePath};
@@ -26,10 +26,39 @@ pub(super) async fn small(upload: &Upload, item: Item, data: AlignedBuf) {
 async fn try_small(upload: &Upload, item: Item, data: AlignedBuf) -> Result<Made> {
     let Some(ready) = item.dir.ready().await else { return Ok(Made::NoDirectory) };
     let at = item.dir.at.join(&item.name);
-    if !upload.dirs.replacing.may_store(&ready, &at).await? {
+    if !upload.dirs.replacing.may_store(&ready, &at, item.as_new()).await? {
         return Ok(Made::Kept);
     }
-    let options = upload.options.write_options(&ready, &item.opened.meta);
+    put_small(upload, &ready, item, at, data).await
+}
+
+/// A small file that is read only if it is not there as it is.
+pub(super) async fn unread(upload: &Arc<Upload>, item: Item) {
+    let result = try_unread(upload, item).await;
+    Made::settle(result, &upload.report);
+}
+
+async fn try_unread(upload: &Arc<Upload>, item: Item) -> Result<Made> {
+    let Some(ready) = item.dir.ready().await else { return Ok(Made::NoDirectory) };
+    let at = item.dir.at.join(&item.name);
+    if !upload.dirs.replacing.may_store(&ready, &at, item.as_new()).await? {
+        return Ok(Made::Kept);
+    }
+    let shared = upload.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let buffer = take_buffer(&shared.pool, item.opened.size as usize, || shared.report.is_stopped());
+        let data = buffer.map(|buffer| item.opened.read_small(&item.path, buffer)).transpose();
+        data.map(|data| (item, data))
+    });
+    let read = reading.await.map_err(|error| CliError::usage(format!("{at}: the reading thread ended: {error}")))?;
+    let (item, data) = read?;
+    // Without a buffer: a fatal failure was reported, the rest is left out.
+    let Some(data) = data else { return Ok(Made::NoDirectory) };
+    put_small(upload, &ready, item, at, data).await
+}
+
+async fn put_small(upload: &Upload, ready: &Ready, item: Item, at: RemotePath, data: AlignedBuf) -> Result<Made> {
+    let options = upload.options.write_options(ready, &item.opened.meta);
     let mut writer = upload.volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;
     writer.push(data.freeze()).await.map_err(|e| e.named_for(&at))?;
     finish(upload, item, at, writer).await
@@ -43,7 +72,7 @@ pub(super) async fn large(upload: &Upload, item: Item) {
 async fn try_large(upload: &Upload, item: Item) -> Result<Made> {
     let Some(ready) = item.dir.ready().await else { return Ok(Made::NoDirectory) };
     let at = item.dir.at.join(&item.name);
-    if !upload.dirs.replacing.may_store(&ready, &at).await? {
+    if !upload.dirs.replacing.may_store(&ready, &at, item.as_new()).await? {
         return Ok(Made::Kept);
     }
     let options = upload.options.write_options(&ready, &item.opened.meta);
