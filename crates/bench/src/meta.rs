@@ -2,21 +2,20 @@
 //!
 //! Every client makes files with 16-byte names in a directory of its own, looks each up, lists the directory, renames
 //! and unlinks them. The directories are in all partitions of the volume in turn. Mutations are durable before they are answered. Not here: retries; a leader that changes during the
-//! run shows up as errors.
+//! run shows up as errors; the directories themselves ([`targets`]).
 mod driver;
 mod ops;
+mod targets;
 
 use crate::BenchContext;
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use cairn_client::{Client, ConnectOptions, Volume};
 use cairn_env::{Clock, RealClock};
-use cairn_wire::Opcode;
-use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
 use clap::Args;
 use driver::{Job, Limit, Worker};
-use ops::{Operation, Target};
+use ops::Operation;
 use std::time::Duration;
 
 /// Arguments of `cairn bench meta`.
@@ -28,17 +27,31 @@ pub struct MetaArgs {
     /// Calls that each client keeps outstanding (at most 64)
     #[arg(long, default_value_t = 1)]
     pub in_flight: usize,
-    /// Seconds of creating; the other operations then go over what was created
+    /// Seconds of creating and of making directories; the other operations then go over what was created
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
+    /// Create so many files, and make so many directories, however long it takes
+    #[arg(long)]
+    pub files: Option<u64>,
     /// Threads that drive the clients
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
+    /// In this order; move takes each file to a second directory and mkdir makes directories
     #[arg(long, value_delimiter = ',', default_value = "create,stat,readdir,rename,unlink")]
     pub operations: Vec<Operation>,
     /// Create each file with one extent of 4 KiB, as a file with contents has it (it names no stored bytes)
     #[arg(long)]
     pub extents: bool,
+    /// Stat files at random for --seconds, instead of each once in the order of their creation
+    #[arg(long)]
+    pub random: bool,
+    /// Move files to a directory of another partition, and have directories made in another one
+    #[arg(long)]
+    pub across: bool,
+    /// All clients work in this directory, and in each of its shards if it has some; what is in it then stays, but for what unlink
+    /// removes
+    #[arg(long, value_name = "PATH", conflicts_with = "across")]
+    pub directory: Option<String>,
     /// Leave the files there at the end
     #[arg(long)]
     pub keep: bool,
@@ -51,8 +64,11 @@ pub fn run(args: &MetaArgs, context: &BenchContext) -> anyhow::Result<()> {
     if !(1..=64).contains(&args.in_flight) {
         bail!("--in-flight is {}, it has to be 1 to 64", args.in_flight);
     }
-    if args.operations.first() != Some(&Operation::Create) {
-        bail!("--operations has to begin with create: the others work on what it made");
+    if !matches!(args.operations.first(), Some(Operation::Create | Operation::Mkdir)) {
+        bail!("--operations has to begin with create or mkdir: the others work on what was created");
+    }
+    if args.directory.is_some() && args.operations.contains(&Operation::Move) {
+        bail!("--operations has move, which needs a second directory: it does not go with --directory");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -75,28 +91,17 @@ async fn round(
     clients: usize,
 ) -> anyhow::Result<()> {
     let root = format!("/.bench-meta-{}-{clients}", std::process::id());
-    volume.mkdir(root.as_bytes(), 0o755, 0).await?;
-    let partitions = volume.partitions().await?;
-    let mut workers = Vec::new();
-    for i in 0..clients {
-        let request = OpenSessionRequest { client: "cairn-bench".into(), volume: volume.id() };
-        let session: OpenSessionResponse = client.manager("opening a session", Opcode::OpenSession, &request).await?;
-        // The same number in each partition.
-        let elsewhere = partitions[i % partitions.len()];
-        let directory = volume.mkdir_in(format!("{root}/{i}").as_bytes(), 0o755, 0, elsewhere).await?.inode;
-        let (partition, leader) = leader_of(client, volume, directory).await?;
-        let (session, extent) = (session.session, args.extents);
-        let target = Target { volume: volume.id(), partition, leader, session, directory, extent };
-        workers.push(Worker::new(target, args.in_flight));
-    }
+    let targets = match &args.directory {
+        Some(path) => targets::in_one_directory(args, client, volume, path, clients).await?,
+        None => targets::in_own_directories(args, client, volume, &root, clients).await?,
+    };
+    let mut workers = targets.into_iter().map(|target| Worker::new(target, args.in_flight)).collect();
     for &operation in &args.operations {
-        let limit = match operation {
-            Operation::Create => Limit::Time(Duration::from_secs_f64(args.seconds)),
-            _ => Limit::Created,
-        };
+        let limit = limit_of(args, operation, clients);
+        let random = args.random && operation == Operation::Stat;
         let before = CpuReading::take(client).await;
         let started = RealClock.now();
-        let job = Job { operation, limit };
+        let job = Job { operation, limit, random };
         let (back, outcome) = driver::drive(workers, job, args.threads.max(1)).await?;
         workers = back;
         let took = RealClock.now().since(started);
@@ -109,31 +114,20 @@ async fn round(
             eprintln!("first error of {}: {error}", operation.name());
         }
     }
-    if args.keep {
-        return Ok(());
+    if !args.keep && args.directory.is_none() {
+        targets::remove(args, volume, &root, clients).await?;
     }
-    // Each by itself: a directory of another partition is none that goes with the one above it at once.
-    for i in 0..clients {
-        volume.remove_tree(format!("{root}/{i}").as_bytes()).await.context("removing the benchmark's files")?;
-    }
-    volume.remove_tree(root.as_bytes()).await.context("removing the benchmark's files")?;
     Ok(())
 }
 
-/// The partition that owns the inode and the address of its leader.
-async fn leader_of(client: &Client, volume: &Volume, inode: u64) -> anyhow::Result<(u32, String)> {
-    // A call through the client made sure that there is a leader; the map may still name the one before.
-    for _ in 0..50 {
-        let view = client.refresh().await?;
-        let partition = view.partition_of(volume.id(), inode).context("the volume has no partition for its inode")?;
-        let leader = view.nodes.get(&partition.leader).or_else(|| match partition.nodes.as_slice() {
-            [only] => view.nodes.get(only),
-            _ => None,
-        });
-        if let Some(node) = leader {
-            return Ok((partition.id, node.address.clone()));
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+/// When an operation ends.
+fn limit_of(args: &MetaArgs, operation: Operation, clients: usize) -> Limit {
+    let slots = (clients * args.in_flight) as u64;
+    let seconds = Limit::Time(Duration::from_secs_f64(args.seconds));
+    match (operation, args.files) {
+        (Operation::Create | Operation::Mkdir, Some(files)) => Limit::Calls(files.div_ceil(slots)),
+        (Operation::Create | Operation::Mkdir, None) => seconds,
+        (Operation::Stat, _) if args.random => seconds,
+        _ => Limit::Created,
     }
-    bail!("the cluster map names no leader for the volume's partition; see cairn admin status")
 }

@@ -19,6 +19,8 @@ const STALL: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
     Time(Duration),
+    /// After so many calls of each slot.
+    Calls(u64),
     /// After every created file.
     Created,
 }
@@ -28,11 +30,15 @@ pub enum Limit {
 pub struct Job {
     pub operation: Operation,
     pub limit: Limit,
+    /// Files are taken at random, not in the order of their creation.
+    pub random: bool,
 }
 
 struct Slot {
     sequence: u64,
     created: u64,
+    /// Directories made by `mkdir`.
+    made: u64,
     done: u64,
 }
 
@@ -53,7 +59,7 @@ pub struct Outcome {
 
 impl Worker {
     pub fn new(target: Target, in_flight: usize) -> Self {
-        let slots = (0..in_flight).map(|_| Slot { sequence: 0, created: 0, done: 0 }).collect();
+        let slots = (0..in_flight).map(|_| Slot { sequence: 0, created: 0, made: 0, done: 0 }).collect();
         Self { target, slots, renamed: false }
     }
 }
@@ -102,7 +108,7 @@ fn drive_thread(workers: Vec<Worker>, job: &Job) -> anyhow::Result<Vec<(Worker, 
 async fn run_worker(mut worker: Worker, job: Job) -> anyhow::Result<(Worker, Outcome)> {
     let identity = Identity::client();
     let pool = BufPool::new(16 << 20);
-    let mut connection = Connection::connect(&worker.target.leader, &identity, pool).await?;
+    let mut connection = Connection::connect(&worker.target.at.leader, &identity, pool).await?;
     let mut outcome = Outcome { operations: 0, errors: 0, latency: latencies(), first_error: None };
     let started = RealClock.now();
     // Request id → (slot, time of sending).
@@ -135,13 +141,19 @@ async fn run_worker(mut worker: Worker, job: Job) -> anyhow::Result<(Worker, Out
         for slot in finished {
             let state = &mut worker.slots[slot];
             state.done += 1;
-            if matches!(job.operation, Operation::Create) {
-                state.created += 1;
+            match job.operation {
+                Operation::Create => state.created += 1,
+                Operation::Mkdir => state.made += 1,
+                _ => {}
             }
             start(&mut worker, &job, slot, &mut connection, &mut waiting, (started, &cookie, listed))?;
         }
     }
     worker.renamed |= job.operation == Operation::Rename;
+    if job.operation == Operation::Move {
+        let target = &mut worker.target;
+        std::mem::swap(&mut target.at, &mut target.beside);
+    }
     Ok((worker, outcome))
 }
 
@@ -157,7 +169,8 @@ fn start(
     let now = RealClock.now();
     let state = &mut worker.slots[slot];
     let over = match job.limit {
-        Limit::Time(limit) => now.since(started) >= limit,
+        Limit::Time(limit) => now.since(started) >= limit || job.random && state.created == 0,
+        Limit::Calls(limit) => state.done >= limit,
         // A directory is listed by one slot, page after page.
         Limit::Created if job.operation == Operation::Readdir => slot != 0 || listed,
         Limit::Created => state.done >= state.created,
@@ -165,7 +178,12 @@ fn start(
     if over {
         return Ok(());
     }
-    let number = if job.operation == Operation::Create { state.created } else { state.done };
+    let number = match job.operation {
+        Operation::Create => state.created,
+        Operation::Mkdir => state.made,
+        _ if job.random => scattered(state.done) % state.created,
+        _ => state.done,
+    };
     let sequence = if job.operation.is_mutation() {
         state.sequence += 1;
         state.sequence
@@ -176,4 +194,12 @@ fn start(
     let id = job.operation.send(connection, &worker.target, call, worker.renamed, cookie)?;
     waiting.insert(id, (slot, now));
     Ok(())
+}
+
+/// The n-th of a fixed row of numbers without order (SplitMix64).
+fn scattered(n: u64) -> u64 {
+    let n = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
 }

@@ -130,6 +130,12 @@ impl Volume {
             self.caller.read_by(&what, found.inode, Opcode::ShardDirectory, request).await?;
         Ok(answer.shards)
     }
+
+    /// The inodes of a directory's shards, in the order that [`shard_of`](cairn_types::shard::shard_of) counts them in; none of one that has not
+    /// all of them.
+    pub async fn shards(&self, directory: u64) -> Result<Vec<u64>> {
+        Ok(self.caller.shards_of(directory).await?.to_vec())
+    }
 }
 
 /// The later one of two times in nanoseconds, signed.
