@@ -4,6 +4,7 @@ import atexit
 import io
 import os
 import stat as modes
+import sys
 import weakref
 from ctypes import byref, c_void_p, create_string_buffer
 from typing import NamedTuple
@@ -344,7 +345,8 @@ class Volume:
             size = call(None, 0)
             room = create_string_buffer(size + 1)
             try:
-                return room.raw[: call(room, size + 1)]
+                length = call(room, size + 1)
+                return room.raw[:length]
             except OSError as error:
                 # ERANGE: it has grown since.
                 if error.errno != 34:
@@ -379,4 +381,4 @@ def _close_all():
                 volume.close()
             except Exception as error:
                 # The process ends, and nobody else says it.
-                print(f"cairn: closing {volume!r} at exit: {error}", file=__import__("sys").stderr)
+                print(f"cairn: closing {volume!r} at exit: {error}", file=sys.stderr)
