@@ -97,6 +97,11 @@ fn what_comes_slowly_is_seen_and_what_cannot_be_appended_is_said() {
     assert_eq!(printed(), "first second\n");
     assert_eq!(cluster.ok(&["fs", "layout", "get", "/new"]).trim(), "r2");
 
+    for line in ["three", "four\n"] {
+        assert!(append(&cluster, &["--lines", "/cut"], line.as_bytes()).status.success());
+    }
+    assert_eq!(cluster.ok(&["fs", "cat", "/cut"]), "three\nfour\n", "a line that was cut off ends all the same");
+
     let odd = append(&cluster, &["--size", "4", "/records"], b"aaaabbbbc");
     assert!(!odd.status.success());
     let said = text(&odd.stderr);

@@ -55,6 +55,8 @@ fn commands_work_in_a_sharded_directory() {
         partitions.insert(stat(&cluster, &path)["partition"].as_u64());
     }
     assert_eq!(partitions, [Some(parts[0]), Some(parts[2])].into(), "new files are in the shards");
+    let refused = cluster.fails(&["fs", "quota", "set", "--inodes", "100", "v:/d"], 1);
+    assert!(refused.contains("sharded") && refused.contains("--volume"), "{refused}");
     let directory = stat(&cluster, "v:/d");
     assert_eq!((&directory["size"], &directory["nlink"]), (&Value::from(15), &Value::from(2)), "{directory}");
     assert!(cluster.ok(&["fs", "stat", "v:/d"]).contains("2, to which new names go"));

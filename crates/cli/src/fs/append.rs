@@ -32,7 +32,7 @@ const SYNC_BYTES: u64 = 8 << 20;
 pub struct AppendArgs {
     /// Remote file; it is made if it does not exist
     path: OsString,
-    /// Keep lines whole: none is split by what others append
+    /// Keep lines whole: none is split by what others append, and the last one gets an end if it has none
     #[arg(long)]
     lines: bool,
     /// Keep records of so many bytes whole; k, m are understood, at most 16m
@@ -103,10 +103,12 @@ impl Cutter {
                 );
                 Err(CliError::refused(Exit::Usage, text))
             }
-            _ => {
-                self.count += u64::from(self.unit == Unit::Lines && !rest.is_empty());
-                Ok(rest)
+            Unit::Lines if !rest.is_empty() => {
+                // Or the next line that somebody appends would be a part of it.
+                self.count += 1;
+                Ok([rest, b"\n".to_vec()].concat())
             }
+            _ => Ok(rest),
         }
     }
 }
@@ -267,7 +269,7 @@ mod tests {
         let (given, rest, count) = cut(Unit::Lines, &["a\nb", "c", "\nd\ne", ""]);
         assert_eq!(
             (given, rest.expect("a last line"), count),
-            (["a\n", "", "bc\nd\n", ""].map(String::from).to_vec(), "e".into(), 4)
+            (["a\n", "", "bc\nd\n", ""].map(String::from).to_vec(), "e\n".into(), 4)
         );
         let (given, rest, count) = cut(Unit::Records(3), &["ab", "cdef", "ghi"]);
         assert_eq!(

@@ -93,7 +93,7 @@ impl MetaCaller {
         let shards: Arc<[u64]> = listed.entries.iter().map(|entry| entry.inode).collect();
         if shards.len() != count {
             let text = format!(
-                "it says that it has {count} shards and lists {}; cairn fs fsck shows what is wrong",
+                "it says that it has {count} shards and lists {}; cairn admin fsck shows what is wrong",
                 shards.len()
             );
             return Err(ClientError::remote(&what, ErrorCode::Internal, &text));

@@ -10,6 +10,11 @@ use crate::namespace::{Context, Namespace};
 use cairn_types::ErrorCode;
 
 const NO_QUOTA: OpError = OpError::new(ErrorCode::NoAttribute, "it has no quota of its own");
+const OF_SHARDS: OpError = OpError::new(
+    ErrorCode::NotSupported,
+    "a sharded directory has its names in several partitions, and a quota counts those of one; limit the volume (cairn fs quota set \
+     --volume) or a directory in it",
+);
 const OF_SEVERAL: OpError = OpError::new(
     ErrorCode::NotSupported,
     "the volume has several meta partitions, over which a limit of all of it is counted from feature level 7 of all members on: upgrade the \
@@ -47,6 +52,9 @@ impl Namespace {
             self.check_not_counting()?;
             self.remove_directory_quota(request.inode, &mut directory);
         } else {
+            if directory.shards > 0 || directory.is_shard {
+                return Err(OF_SHARDS);
+            }
             if directory.quota != request.inode {
                 self.check_not_counting()?;
             }
