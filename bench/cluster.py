@@ -1,6 +1,6 @@
-"""A cluster of real processes on loopback for the measurements in this directory: a manager and a meta, or three of each, nine datas,
-each data process in a rack of its own. CAIRN names the binary."""
-import json, os, socket, subprocess, sys, time, urllib.request
+"""A cluster of real processes on loopback for the measurements in this directory: a manager and a meta, or three of each (or another number
+of metas), nine datas, each process in a rack of its own. CAIRN names the binary."""
+import json, os, re, socket, subprocess, sys, time, urllib.request
 
 CAIRN = os.path.realpath(os.environ.get("CAIRN", "target/release/cairn"))
 
@@ -14,7 +14,7 @@ def free_ports(count):
 
 
 class Cluster:
-    def __init__(self, root, heads=1, datas=9):
+    def __init__(self, root, heads=1, datas=9, metas=None):
         self.root, self.processes = root, {}
         self.http = {}
         if heads == 1:
@@ -27,8 +27,9 @@ class Cluster:
                 self.start(f"manager{i}", f"[manager]\nmember = {i}\nmembers = [{members}]\n", address)
             self.address = ",".join(at)
         rest = f"[manager]\nmembers = [{members}]\n"
-        for i in range(1, heads + 1):
-            self.start("meta" if heads == 1 else f"meta{i}", rest + "[meta]\n")
+        self.metas = ["meta"] if heads == 1 and metas is None else [f"meta{i}" for i in range(1, (metas or heads) + 1)]
+        for name in self.metas:
+            self.start(name, rest + "[meta]\n")
         os.makedirs(f"{root}/disks", exist_ok=True)
         for i in range(1, datas + 1):
             self.start(f"data{i}", rest + f'[data]\ndisks = ["{root}/disks/{i}"]\n')
@@ -54,6 +55,14 @@ class Cluster:
         self.http[name] = words["http"]
         return words["cluster"], words["http"]
 
+    def restart(self, name):
+        """The same process again, of one that ended."""
+        self.http.pop(name, None)
+        process = self.processes[name]
+        process.stdout.close()
+        log = open(f"{self.root}/{name}.log", "a")
+        self.processes[name] = subprocess.Popen(process.args, stdout=subprocess.PIPE, stderr=log, text=True)
+
     def environment(self):
         return dict(os.environ, CAIRN_CLUSTER=self.address)
 
@@ -69,6 +78,53 @@ class Cluster:
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def bench_meta(self, volume, clients, in_flight, *options):
+        """The rows of `cairn bench meta`, in its order; an error ends the measurement."""
+        command = [CAIRN, "--json", "bench", "meta", "--volume", volume, "--clients", str(clients), "--in-flight", str(in_flight), *options]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        if done.returncode != 0 or any(row["errors"] for row in rows):
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+        return rows
+
+    def volume(self, name, partitions):
+        """Makes a volume and waits until all of its partitions are led."""
+        last = None
+        for _ in range(300):
+            try:
+                if not any(each["name"] == name for each in self.admin("volume", "ls")):
+                    self.admin("volume", "create", name, "--layout", "r1", "--partitions", str(partitions))
+                led = [each["leader"] for each in self.admin("partition", "ls", name)]
+                if len(led) == partitions and all(led):
+                    return
+            except RuntimeError as error:
+                last = error
+            time.sleep(0.2)
+        sys.exit(f"volume {name} has no leaders: {last}")
+
+    def metrics(self, name):
+        """What a process counts: a name, its labels, a value."""
+        if name not in self.http:
+            self.ready(name)
+        with urllib.request.urlopen(f"http://{self.http[name]}/metrics", timeout=30) as page:
+            lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
+        parts = [re.fullmatch(r"([^{ ]+)(?:{(.*)})? (\S+)", line).groups() for line in lines]
+        return [(metric, dict(re.findall(r'(\w+)="([^"]*)"', labels or "")), float(value)) for metric, labels, value in parts]
+
+    def sum_of(self, metric, names=None):
+        """Of a metric of meta processes, by partition."""
+        found = {}
+        for name in names or self.metas:
+            for each, labels, value in self.metrics(name):
+                if each == metric:
+                    partition = int(labels.get("partition", 0))
+                    found[partition] = found.get(partition, 0) + value
+        return found
+
+    def resident_bytes(self, name):
+        with open(f"/proc/{self.processes[name].pid}/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
 
     def wait(self, path, layout):
         """Until a directory of the layout can be made."""

@@ -70,6 +70,9 @@ pub fn run(args: &MetaArgs, context: &BenchContext) -> anyhow::Result<()> {
     if args.directory.is_some() && args.operations.contains(&Operation::Move) {
         bail!("--operations has move, which needs a second directory: it does not go with --directory");
     }
+    if args.operations.iter().rev().skip(1).any(|operation| *operation == Operation::Move) {
+        bail!("--operations has something behind move: files are not where the others look for them then");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = Client::connect(ConnectOptions::new(context.cluster.clone())).await?;

@@ -150,10 +150,6 @@ async fn run_worker(mut worker: Worker, job: Job) -> anyhow::Result<(Worker, Out
         }
     }
     worker.renamed |= job.operation == Operation::Rename;
-    if job.operation == Operation::Move {
-        let target = &mut worker.target;
-        std::mem::swap(&mut target.at, &mut target.beside);
-    }
     Ok((worker, outcome))
 }
 
