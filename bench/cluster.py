@@ -104,13 +104,13 @@ class Cluster:
         sys.exit(f"volume {name} has no leaders: {last}")
 
     def metrics(self, name):
-        """What a process counts: a name, its labels, a value."""
+        """What a process counts: a name (counters without `_total`), its labels, a value."""
         if name not in self.http:
             self.ready(name)
         with urllib.request.urlopen(f"http://{self.http[name]}/metrics", timeout=30) as page:
             lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
         parts = [re.fullmatch(r"([^{ ]+)(?:{(.*)})? (\S+)", line).groups() for line in lines]
-        return [(metric, dict(re.findall(r'(\w+)="([^"]*)"', labels or "")), float(value)) for metric, labels, value in parts]
+        return [(metric.removesuffix("_total"), dict(re.findall(r'(\w+)="([^"]*)"', labels or "")), float(value)) for metric, labels, value in parts]
 
     def sum_of(self, metric, names=None):
         """Of a metric of meta processes, by partition."""
@@ -118,7 +118,7 @@ class Cluster:
         for name in names or self.metas:
             for each, labels, value in self.metrics(name):
                 if each == metric:
-                    partition = int(labels.get("partition", 0))
+                    partition = int(labels.get("partition", "p0").removeprefix("p"))
                     found[partition] = found.get(partition, 0) + value
         return found
 
