@@ -15,13 +15,14 @@
 //! | 5 | manager: generations of disks and marks of members (log commands from 36 on), settings of this level; partitions: requests of this level |
 //! | 6 | manager: partitions of a volume made later (log commands 41, 42); partitions: `EndRange`, `TakeSessions`, kinds 5 and 6 of what `MendNamespace` mends; both: idle groups sleep (`RaftMessage.sleep`, nodes' own heartbeats) |
 //! | 7 | partitions: `AddShard`, sharded directories; the limit of a volume over several partitions (`Lend`, `NoteLent`, `NoteLimit`, `SetBound`, `AtLimit`, `TxDecide.at_limit`) |
-//! | 8 | partitions: open appends (`OpenAppend`, `PublishAppend`, `CloseAppend`); manager: stripe groups of staged layouts |
+//! | 8 | nothing more than 7 |
+//! | 9 | partitions: open appends (`OpenAppend`, `PublishAppend`, `CloseAppend`); manager: stripe groups of staged layouts |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 8;
+pub const FEATURE_LEVEL: u32 = 9;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
