@@ -177,6 +177,12 @@ impl Namespace {
         decisions
     }
 
+    /// Whether nothing that is to be prepared is locked by another operation.
+    pub fn tx_is_free(&self, prepare: &meta::TxPrepare) -> bool {
+        let tx = prepare.tx.map(TxId::from_wire);
+        prepare.inodes.iter().all(|id| self.txs.locked.get(id).is_none_or(|by| Some(*by) == tx))
+    }
+
     /// The record of one of them.
     pub fn tx_decision(&self, tx: TxId) -> Option<meta::TxDecided> {
         let value = self.tree.get(key::tx_decision(tx.term, tx.number).as_bytes());
@@ -411,10 +417,11 @@ impl Namespace {
 
     fn remove_tx_lock(&mut self, tx: TxId) {
         self.tree.remove(key::tx_lock(tx).as_bytes());
-        if let Some(lock) = self.txs.held.remove(&tx) {
-            self.txs.given -= u64::from(lock.new_inode != 0);
+        let Some(lock) = self.txs.held.remove(&tx) else { return };
+        self.txs.given -= u64::from(lock.new_inode != 0);
+        for id in lock.all() {
+            self.txs.locked.remove(&id);
         }
-        self.txs.locked.retain(|_, by| *by != tx);
     }
 
     /// What is not in the checkpoint's header, found again when one is loaded.

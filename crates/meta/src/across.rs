@@ -3,6 +3,7 @@
 //! | part | at |
 //! |---|---|
 //! | `drive.rs` | the partition of the request: has others prepare, decides, releases what it gives up |
+//! | `ahead.rs` | the same: ids of others that new directories will need |
 //! | `lend.rs` | all: what partitions may use of the volume's limit |
 //! | `finish.rs` | the same: has the others do their part of what was decided |
 //! | `reclaim.rs` | the partition of a removed directory: what is in it and elsewhere goes |
@@ -17,6 +18,7 @@
 //! that no decision was proposed; of what is open nobody is told that it was not done. Whatever is under way is bounded, and ends by itself.
 //! Not here: what an entry does (`cairn_meta_core`).
 
+mod ahead;
 mod drive;
 mod finish;
 mod lend;
@@ -51,11 +53,12 @@ use crate::config::MetaTimings;
 use crate::fsck;
 use crate::garbage;
 use crate::partition::Partition;
+use ahead::Ahead;
 pub(crate) use drive::header;
 use lend::Desk;
 pub(crate) use peers::Peers;
 use place::Placement;
-pub(crate) use serve::serve;
+pub(crate) use serve::{prepared, serve};
 
 /// Requests that are carried out, or wait for a lock, at a time; as many again wait to be looked at.
 const UNDER_WAY_MAX: usize = 4096;
@@ -82,6 +85,7 @@ pub(crate) struct Across {
     /// What, since it was looked at last.
     decisions: Mutex<Vec<TxId>>,
     place: Placement,
+    ahead: Ahead,
     /// Directories that have become huge since the last look, and entries from which on one is.
     huge: Mutex<BTreeSet<u64>>,
     huge_limit: AtomicU64,
@@ -104,6 +108,8 @@ pub(crate) enum Work {
     Finish(Vec<TxFinish>, Reply),
     /// For an inode for which there is no room; the entry.
     Prepare(Bytes, Reply),
+    /// Of something that another operation has; the entry.
+    PrepareLocked(Bytes, Reply),
     /// Of a partition that asks for more of the volume's limit.
     Ask(AskBoundRequest, Reply),
     /// Of the home of that limit.
@@ -142,6 +148,7 @@ impl Across {
             decided: Notify::new(),
             decisions: Mutex::default(),
             place: Placement::default(),
+            ahead: Ahead::default(),
             huge: Mutex::default(),
             huge_limit: AtomicU64::new(cairn_meta_core::HUGE),
             desk: Desk::default(),
@@ -173,22 +180,32 @@ impl Across {
     pub(crate) fn hand_over(&self, work: Work) {
         let ends = matches!(work, Work::Finish(..) | Work::Ask(..) | Work::Tell(..));
         let queue = if ends { &self.ends } else { &self.queue };
-        let Err(error) = queue.try_send(work) else { return };
-        let (mpsc::error::TrySendError::Full(work) | mpsc::error::TrySendError::Closed(work)) = error;
+        let (work, error) = match queue.try_send(work) {
+            Ok(()) => return,
+            Err(mpsc::error::TrySendError::Full(work)) => {
+                let text = format!(
+                    "{UNDER_WAY_MAX} requests of {} wait for other partitions; slow down and repeat",
+                    self.partition
+                );
+                (work, WireError::new(ErrorCode::Overloaded, text))
+            }
+            Err(mpsc::error::TrySendError::Closed(work)) => {
+                let text = format!("{} is being closed on this node; repeat", self.partition);
+                (work, WireError::new(ErrorCode::Unavailable, text))
+            }
+        };
         let (Work::Mutation(Mutation { reply, .. })
         | Work::Read(_, _, reply)
         | Work::Finish(_, reply)
         | Work::Prepare(_, reply)
+        | Work::PrepareLocked(_, reply)
         | Work::Ask(_, reply)
         | Work::Tell(_, reply)
         | Work::Strike(_, reply)
         | Work::Names(_, reply)
         | Work::Shard(_, reply)
         | Work::Check(_, reply)) = work;
-        reply.err(WireError::new(
-            ErrorCode::Overloaded,
-            format!("{UNDER_WAY_MAX} requests of {} wait for other partitions; slow down and repeat", self.partition),
-        ));
+        reply.err(error);
     }
 
     /// Whether a request may need other partitions, as far as can be seen now. What is found to need them later is handed over then.
@@ -262,6 +279,7 @@ pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, timings: M
         reclaim::run(&partition, &peers, timings.reclaim_idle),
         resolve::run(&partition, &peers, timings.lease_tick),
         place::run(&partition, &peers),
+        ahead::run(&partition, &peers),
         shard::run(&partition, &peers, &timings),
         lend::run(&partition, &peers, &timings),
     );
@@ -286,6 +304,7 @@ async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, p
             Some(Work::Prepare(data, reply)) => {
                 under_way.spawn(serve::prepare_with_room(partition, peers, data, reply))
             }
+            Some(Work::PrepareLocked(data, reply)) => under_way.spawn(wait::prepare(partition, data, reply)),
             Some(Work::Ask(request, reply)) => under_way.spawn(lend::lend(partition, peers, request, reply)),
             Some(Work::Tell(request, reply)) => under_way.spawn(lend::told(partition, request, reply)),
             Some(Work::Finish(finishes, reply)) => under_way.spawn(serve::finish(partition, finishes, reply)),

@@ -19,10 +19,10 @@ use cairn_store::{CheckpointSource, StoreError};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{AtLimit, PrepareTxResponse, SetFeatureLevel, TxDecide, TxPrepared};
+use cairn_wire::meta::{AtLimit, SetFeatureLevel, TxDecide};
 use prost::Message;
 
-use crate::across::{Mutation, Work};
+use crate::across::{Mutation, Work, prepared};
 use crate::checkpoint;
 use crate::header::Head;
 use crate::partition::{Context, PartitionState, Recall};
@@ -41,7 +41,7 @@ pub(crate) struct PartitionMachine {
     outcomes: Vec<(Context, Result<Range<usize>, WireError>)>,
     replies: ReplyBatch,
     /// Mutations of clients that have to be prepared at other partitions, or to wait for one.
-    handed_over: Vec<Mutation>,
+    handed_over: Vec<Work>,
     /// An operation across partitions has ended here.
     unlocked: bool,
 }
@@ -89,7 +89,11 @@ impl PartitionMachine {
                 }
                 Some(Context::Client { reply, received }) if self.goes_on(&outcome) => {
                     self.bytes.truncate(start);
-                    self.handed_over.push(Mutation { data: item.data, reply, received });
+                    self.handed_over.push(Work::Mutation(Mutation { data: item.data, reply, received }));
+                }
+                Some(Context::Prepare(reply)) if is_locked(&outcome) => {
+                    self.bytes.truncate(start);
+                    self.handed_over.push(Work::PrepareLocked(item.data, reply));
                 }
                 Some(context) => {
                     if outcome.is_ok() {
@@ -165,7 +169,7 @@ impl PartitionMachine {
                 },
             }
         }
-        self.handed_over.drain(..).for_each(|mutation| self.state.across.hand_over(Work::Mutation(mutation)));
+        self.handed_over.drain(..).for_each(|work| self.state.across.hand_over(work));
         if std::mem::take(&mut self.unlocked) {
             self.state.across.note_unlocked();
         }
@@ -198,19 +202,9 @@ fn put_directory(namespace: &core::Namespace, data: &[u8], answer: &mut Vec<u8>)
     }
 }
 
-/// The answer to another partition's leader.
-fn prepared(outcome: Result<&[u8], WireError>) -> Result<PrepareTxResponse, WireError> {
-    match outcome {
-        Ok(bytes) => {
-            let prepared = TxPrepared::decode(bytes).expect("encoded a moment ago");
-            Ok(PrepareTxResponse { prepared: Some(prepared), ..PrepareTxResponse::default() })
-        }
-        // It is asked again: what room there was has just been used.
-        Err(error) if core::Namespace::is_locked_across(&error) || core::Namespace::asks_for(&error).is_some() => {
-            Ok(PrepareTxResponse { locked: true, ..PrepareTxResponse::default() })
-        }
-        Err(error) => Err(error),
-    }
+/// Another operation has what it needs.
+fn is_locked(outcome: &Result<(), WireError>) -> bool {
+    outcome.as_ref().is_err_and(core::Namespace::is_locked_across)
 }
 
 /// Why this process cannot be a member any more.

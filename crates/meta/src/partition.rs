@@ -281,6 +281,16 @@ impl Partition {
         Ok(receiver)
     }
 
+    /// Puts a request that is an item of the log already into it, and waits for the answer.
+    pub(crate) async fn propose_answered(&self, data: Bytes) -> Result<Bytes, WireError> {
+        let (sender, receiver) = oneshot::channel();
+        if self.handle.propose(data, Context::Answered(sender)).is_err() {
+            let text = "too much waits for the partition's log; slow down and repeat";
+            return Err(WireError::new(ErrorCode::Overloaded, text));
+        }
+        receiver.await.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the partition was closed")))
+    }
+
     pub(crate) async fn outcome(proposed: Proposed) -> Result<(), WireError> {
         proposed.await.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the partition was closed")))
     }

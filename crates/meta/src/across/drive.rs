@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use super::lend::{self, Verdict};
 use super::{CALL, Mutation, PATIENCE, Peers, wait};
 use crate::machine::split;
-use crate::partition::{Context, Partition, item};
+use crate::partition::{Partition, item};
 use crate::stats::count;
 
 /// First pause after an operation met another one; doubles.
@@ -73,7 +73,7 @@ impl Driver<'_> {
         let (opcode, _) = split(&data).expect("it was looked at before it came here");
         let across = &self.partition.state.across;
         let mut ends = across.unlocked.subscribe();
-        let mut pause = PAUSE_MIN;
+        let (mut pause, mut met) = (PAUSE_MIN, false);
         // Room that was got is kept until the attempt after that has used it.
         let (mut ticket, mut at_limit, mut held_by) = (None, None, String::new());
         loop {
@@ -97,11 +97,13 @@ impl Driver<'_> {
                     };
                     return Err(WireError::new(ErrorCode::LeaseHeld, text));
                 }
-                // Any lock that ends wakes all who wait: each looks again, and more and more seldom.
+                // Any lock that ends wakes all who wait: each looks again, at once and then more and more seldom.
                 Attempt::Locked => {
                     wait::for_end(&mut ends, left).await;
-                    sleep(jitter(pause).min(left)).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    if std::mem::replace(&mut met, true) {
+                        sleep(jitter(pause).min(left)).await;
+                        pause = (pause * 2).min(PAUSE_MAX);
+                    }
                 }
                 Attempt::Full(_) if opcode.is_internal() => {
                     let text = "the quota of the volume on the number of files leaves no room for a directory in another partition";
@@ -133,9 +135,22 @@ impl Driver<'_> {
         let Some(term) = state.leading_term() else {
             return Attempt::Answered(Err(state.common.not_leader(self.partition.handle.leader())));
         };
-        let tx = state.across.begin(term);
-        let mut participants = Vec::new();
-        let prepared = self.prepare(tx, opcode, &data[2..], &mut participants, at_limit.is_none()).await;
+        let placed = state.across.place.of_new_directory(state, self.peers, opcode, &data[2..]);
+        let mut elsewhere = match placed {
+            // Where there is no room elsewhere, what is here is the last of it.
+            Ok(elsewhere) => elsewhere.filter(|_| at_limit.is_none()),
+            Err(error) => return Attempt::Answered(Err(error)),
+        };
+        let of_new = elsewhere.filter(|_| opcode == Opcode::Mkdir);
+        let begun = of_new.and_then(|of| state.across.ahead.take(term, of));
+        let (tx, mut participants) = match begun {
+            Some((tx, participant)) => {
+                elsewhere = None;
+                (tx, vec![participant])
+            }
+            None => (state.across.begin(term), Vec::new()),
+        };
+        let prepared = self.prepare(tx, opcode, &data[2..], &mut participants, elsewhere).await;
         let attempt = match prepared {
             Ok(()) if participants.is_empty() => {
                 let attempt = self.log(opcode, data, at_limit).await;
@@ -148,8 +163,11 @@ impl Driver<'_> {
                 attempt
             }
         };
+        if let (Some(of), Attempt::Answered(Ok(_))) = (of_new, &attempt) {
+            state.across.ahead.note_made(self.partition, self.peers, term, of);
+        }
         if !state.across.is_open(tx) && !state.namespace.read().has_decided(tx) {
-            self.release(tx, participants);
+            release(self.partition, self.peers, tx, participants);
         }
         attempt
     }
@@ -161,13 +179,10 @@ impl Driver<'_> {
         opcode: Opcode,
         message: &[u8],
         participants: &mut Vec<TxParticipant>,
-        may_place: bool,
+        mut elsewhere: Option<PartitionId>,
     ) -> Result<(), Attempt> {
         let state = &self.partition.state;
         let failed = |error| Attempt::Answered(Err(error));
-        let mut elsewhere = state.across.place.of_new_directory(state, self.peers, opcode, message).map_err(failed)?;
-        // Where there is no room elsewhere, what is here is the last of it.
-        elsewhere = elsewhere.filter(|_| may_place);
         loop {
             let wants = state.namespace.read().tx_wants(opcode, message, participants).map_err(failed)?;
             if wants.is_empty() && elsewhere.is_none() {
@@ -276,7 +291,7 @@ impl Driver<'_> {
                 item(Opcode::AtLimit, &meta::AtLimit { opcode, request, why })
             }
         };
-        let outcome = self.propose(entry).await;
+        let outcome = self.partition.propose_answered(entry).await;
         self.judge(opcode, &data[2..], &[], outcome)
     }
 
@@ -319,7 +334,7 @@ impl Driver<'_> {
             participants: participants.to_vec(),
             at_limit: at_limit.map_or(0, AtLimit::code),
         };
-        let outcome = self.propose(item(Opcode::TxDecide, &decide)).await;
+        let outcome = self.partition.propose_answered(item(Opcode::TxDecide, &decide)).await;
         if let Err(error) = &outcome
             && matches!(error.code, ErrorCode::DeadlineExceeded | ErrorCode::Unavailable)
         {
@@ -333,36 +348,27 @@ impl Driver<'_> {
         }
         self.judge(opcode, message, participants, outcome)
     }
-
-    async fn propose(&self, data: Bytes) -> Result<Bytes, WireError> {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        if self.partition.handle.propose(data, Context::Answered(sender)).is_err() {
-            let text = "too much waits for the partition's log; slow down and repeat";
-            return Err(WireError::new(ErrorCode::Overloaded, text));
-        }
-        receiver.await.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the partition was closed")))
-    }
-
-    /// Tells others that nothing came of it; nobody waits for that.
-    fn release(&self, tx: TxId, participants: Vec<TxParticipant>) {
-        for participant in participants {
-            let Some(prepared) = participant.prepared else { continue };
-            let to = PartitionId(participant.partition);
-            let finish = TxFinish { tx: Some(tx.wire()), effects: None, lock: prepared.lock };
-            let request = FinishTxRequest { header: self.header(to), finishes: vec![finish] };
-            let peers = self.peers.clone();
-            tokio::spawn(async move {
-                if let Err(error) = peers.call::<Empty>(to, Opcode::FinishTx, &request, CALL).await {
-                    tracing::debug!(partition = %to, %error, "locks were not released; who has them will ask");
-                }
-            });
-        }
-    }
 }
 
 /// Of a request to another partition of the volume.
 pub(crate) fn header(partition: &Partition, to: PartitionId) -> MetaHeader {
     MetaHeader { volume: partition.state.volume.get(), partition: to.get(), ..MetaHeader::default() }
+}
+
+/// Tells others that nothing came of an operation; nobody waits for that.
+pub(super) fn release(partition: &Partition, peers: &Arc<Peers>, tx: TxId, participants: Vec<TxParticipant>) {
+    for participant in participants {
+        let Some(prepared) = participant.prepared else { continue };
+        let to = PartitionId(participant.partition);
+        let finish = TxFinish { tx: Some(tx.wire()), effects: None, lock: prepared.lock };
+        let request = FinishTxRequest { header: Some(header(partition, to)), finishes: vec![finish] };
+        let peers = peers.clone();
+        tokio::spawn(async move {
+            if let Err(error) = peers.call::<Empty>(to, Opcode::FinishTx, &request, CALL).await {
+                tracing::debug!(partition = %to, %error, "locks were not released; who has them will ask");
+            }
+        });
+    }
 }
 
 /// The request to prepare that goes to a partition.

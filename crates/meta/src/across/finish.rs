@@ -21,6 +21,9 @@ const RECORDS_MAX: usize = 2 * super::UNDER_WAY_MAX;
 /// All records are looked at so often: a new leader finds what the one before left.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Records that all participants have finished are dropped together, when there are so many or at the next look.
+const DROP: usize = MANY;
+
 /// A participant has been told, or not.
 type Told = (PartitionId, Vec<TxId>, Result<Empty, WireError>);
 
@@ -36,6 +39,8 @@ struct Finisher {
     /// Who is being told.
     busy: BTreeSet<PartitionId>,
     calls: JoinSet<Told>,
+    /// The entry that drops records, while it is under way, and which.
+    dropping: JoinSet<(BTreeSet<TxId>, Result<(), WireError>)>,
 }
 
 pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
@@ -53,6 +58,12 @@ pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
                     finisher.note(told);
                 }
             }
+            Some(dropped) = finisher.dropping.join_next() => {
+                if let Ok(dropped) = dropped {
+                    finisher.note_dropped(dropped);
+                }
+                continue;
+            }
         }
         let Some(term) = partition.state.leading_term() else { continue };
         if finisher.term != term {
@@ -66,7 +77,7 @@ pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
             if all { namespace.tx_decisions(RECORDS_MAX) } else { decided.into_iter().filter_map(of).collect() }
         };
         finisher.learn(&found);
-        finisher.go_on(partition, peers).await;
+        finisher.go_on(partition, peers, all);
     }
 }
 
@@ -106,8 +117,15 @@ impl Finisher {
         }
     }
 
-    /// Tells everybody who was not told, and forgets what all have done.
-    async fn go_on(&mut self, partition: &Arc<Partition>, peers: &Arc<Peers>) {
+    fn note_dropped(&mut self, (txs, outcome): (BTreeSet<TxId>, Result<(), WireError>)) {
+        match outcome {
+            Ok(()) => self.done.retain(|tx| !txs.contains(tx)),
+            Err(error) => tracing::debug!(%error, "records could not be dropped; will be repeated"),
+        }
+    }
+
+    /// Tells everybody who was not told, and forgets what all have done: what is dropped a little later costs nobody anything.
+    fn go_on(&mut self, partition: &Arc<Partition>, peers: &Arc<Peers>, all: bool) {
         let free = |participant: &PartitionId| !self.busy.contains(participant);
         let participants: Vec<PartitionId> = self.to_tell.keys().copied().filter(free).collect();
         for participant in participants {
@@ -116,14 +134,13 @@ impl Finisher {
                 self.tell(partition, peers, participant, finishes);
             }
         }
-        if !self.done.is_empty() {
-            let request = TxDone { txs: self.done.iter().map(|tx| tx.wire()).collect() };
-            match partition.propose_own(Opcode::TxDone, &request).await {
-                Ok(()) => self.done.clear(),
-                Err(error) => {
-                    tracing::debug!(partition = %partition.state.id, %error, "records could not be dropped; will be repeated");
-                }
-            }
+        if self.dropping.is_empty() && (self.done.len() >= DROP || all && !self.done.is_empty()) {
+            let (partition, txs) = (partition.clone(), self.done.clone());
+            self.dropping.spawn(async move {
+                let request = TxDone { txs: txs.iter().map(|tx| tx.wire()).collect() };
+                let outcome = partition.propose_own(Opcode::TxDone, &request).await;
+                (txs, outcome)
+            });
         }
     }
 

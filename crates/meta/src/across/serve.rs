@@ -12,7 +12,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::meta::{
     AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, EndedSessionsRequest, EndedSessionsResponse,
-    FinishTxRequest, PrepareTxRequest, PrepareTxResponse, TxAnswer, TxFinish, TxState,
+    FinishTxRequest, PrepareTxRequest, PrepareTxResponse, TxAnswer, TxFinish, TxPrepared, TxState,
 };
 use prost::Message;
 
@@ -99,6 +99,21 @@ fn prepare(partition: &Partition, data: Bytes, reply: Reply) {
     if let Err(Context::Prepare(reply)) = partition.handle.propose(data, Context::Prepare(reply)) {
         let text = "too much waits for the partition's log; slow down and repeat";
         reply.err(WireError::new(ErrorCode::Overloaded, text));
+    }
+}
+
+/// The answer to another partition's leader.
+pub(crate) fn prepared(outcome: Result<&[u8], WireError>) -> Result<PrepareTxResponse, WireError> {
+    match outcome {
+        Ok(bytes) => {
+            let prepared = TxPrepared::decode(bytes).expect("encoded a moment ago");
+            Ok(PrepareTxResponse { prepared: Some(prepared), ..PrepareTxResponse::default() })
+        }
+        // It is asked again: what room there was has just been used.
+        Err(error) if Namespace::is_locked_across(&error) || Namespace::asks_for(&error).is_some() => {
+            Ok(PrepareTxResponse { locked: true, ..PrepareTxResponse::default() })
+        }
+        Err(error) => Err(error),
     }
 }
 
