@@ -37,6 +37,7 @@ mod ping;
 mod read;
 mod rebuild;
 mod rebuild_rows;
+mod record_append;
 mod refusals;
 mod report;
 mod restore;
@@ -125,6 +126,8 @@ pub(crate) struct Inner {
     /// Chunks that are looked for.
     missing: Mutex<missing::Missing>,
     refusals: refusals::Refusals,
+    /// Chunks of open appends of which this node is the primary.
+    records: record_append::RecordChunks,
     scrubs: scrub::Scrubs,
     word: word::Word,
     pace: pace::Pace,
@@ -229,6 +232,7 @@ impl Inner {
         let outcome = match Opcode::from_code(request.opcode) {
             Some(Opcode::Ping) => self.ping(&request, reply),
             Some(Opcode::Append) => self.append(request, reply),
+            Some(Opcode::RecordAppend) => self.record_append(request, reply),
             Some(Opcode::Sync) => self.sync(&request, reply),
             Some(Opcode::Seal) => self.seal(&request, reply),
             Some(Opcode::Read) => self.read(&request, reply),

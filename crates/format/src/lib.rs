@@ -22,6 +22,7 @@ pub mod marks;
 pub mod overwrite_number;
 pub mod partition_list;
 pub mod pg_state;
+pub mod record_frame;
 pub mod request_log;
 pub mod scrub_state;
 pub mod wal_batch;

@@ -2,7 +2,9 @@
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord, ShareRecord, TxLock};
+use crate::encoding::{
+    AppendRecord, Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord, ShareRecord, TxLock,
+};
 use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};
 use crate::namespace::Namespace;
@@ -423,6 +425,9 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
         Kind::Lock => {
             let (owner, start) = key::lock_parts(suffix)?;
             found.locks.entry(inode).or_default().push((owner, LockRange::decode(start, value)?));
+        }
+        Kind::Append => {
+            AppendRecord::decode(value).filter(|_| key::number(suffix).is_some())?;
         }
         Kind::Deferral => {
             found.deferrals.insert((inode, decode_deferral(value).filter(|_| suffix.is_empty())?));

@@ -12,6 +12,7 @@
 //! | 0x40 hold | session, u64 big-endian | [`crate::encoding::Hold`] |
 //! | 0x41 deferral | nothing | 0x10, then the number of its death, a varint: see `defer` |
 //! | 0x42 lock | kind (one byte), session, owner, first byte, each u64 big-endian | [`crate::encoding::LockRange`] |
+//! | 0x43 append | number, u64 big-endian | [`crate::encoding::AppendRecord`] |
 //!
 //! Inode 0 does not exist; under it are the partition's own lists:
 //!
@@ -66,6 +67,7 @@ pub enum Kind {
     Hold = 0x40,
     Deferral = 0x41,
     Lock = 0x42,
+    Append = 0x43,
     SessionHold = 0x81,
     DeadInode = 0x82,
     FreeRecord = 0x83,
@@ -100,6 +102,7 @@ impl Kind {
             0x40 => Kind::Hold,
             0x41 => Kind::Deferral,
             0x42 => Kind::Lock,
+            0x43 => Kind::Append,
             0x81 => Kind::SessionHold,
             0x82 => Kind::DeadInode,
             0x83 => Kind::FreeRecord,
@@ -357,6 +360,11 @@ pub(crate) fn lock_parts(suffix: &[u8]) -> Option<(Owner, u64)> {
 /// Prefix of the inodes that a session has locks on.
 pub fn session_locks(session: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::SessionLock).with(&session.to_be_bytes())
+}
+
+/// An append of a file.
+pub fn append(inode: u64, number: u64) -> Key<NUMBERED> {
+    Key::new(inode, Kind::Append).with(&number.to_be_bytes())
 }
 
 pub fn session_lock(session: u64, inode: u64) -> Key<25> {

@@ -1,9 +1,10 @@
 //! What a version of the namespace names on data nodes, in one walk that can be done in steps: blocks of extents, of
-//! every column of a stripe set, and of free records (which are being freed already, so nobody else has to).
+//! every column of a stripe set, of free records (which are being freed already, so nobody else has to), and all of chunks
+//! of open appends, whatever of them is there: the file may get it.
 //!
 //! Memory: none beside the entry at hand. Not here: what is concluded from it ([`crate::Suspects`]).
 use crate::check::Violation;
-use crate::encoding::{Extent, FreeRecord};
+use crate::encoding::{AppendRecord, Extent, FreeRecord};
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
 use crate::snapshot::NamespaceSnapshot;
@@ -13,7 +14,7 @@ use cairn_types::{BLOCK_SIZE, ExtentKind};
 /// Blocks of a chunk that something names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// The file; 0: a free record.
+    /// The file; 0: a free record, or the chunk of an open append.
     pub inode: u64,
     /// Where in the file the extent begins.
     pub file_offset: u64,
@@ -93,6 +94,23 @@ fn visit(
             let offset = key::file_offset(suffix).ok_or_else(|| damaged(inode))?;
             let extent = Extent::decode(offset, value).ok_or_else(|| damaged(inode))?;
             name_extent(snapshot, inode, &extent, f).ok_or_else(|| damaged(inode))
+        }
+        Some((inode, Kind::Append, _)) => {
+            let append = AppendRecord::decode(value).ok_or_else(|| damaged(inode))?;
+            if append.open {
+                let (pg, index, end_block) = (append.pg, append.index, cairn_types::CHUNK_BLOCKS_MAX as u64);
+                f(&Named {
+                    inode: 0,
+                    file_offset: 0,
+                    pg,
+                    index,
+                    first_block: 0,
+                    end_block,
+                    held_end: end_block,
+                    is_plain: false,
+                });
+            }
+            Ok(())
         }
         Some((0, Kind::FreeRecord, suffix)) => {
             let record = key::number(suffix).and_then(|id| FreeRecord::decode(id, value)).ok_or_else(|| damaged(0))?;

@@ -288,6 +288,9 @@ impl Namespace {
             Opcode::OverwriteLease => self.overwrite_lease(context, request, out),
             Opcode::CloneRange => self.clone_range(context, request, out),
             Opcode::NoteDurable => self.note_durable(context, request),
+            Opcode::OpenAppend => self.open_append(context, request, out),
+            Opcode::PublishAppend => self.publish_append(context, request, out, false),
+            Opcode::CloseAppend => self.publish_append(context, request, out, true),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
     }
@@ -311,6 +314,7 @@ impl Namespace {
             Opcode::GetLock => self.get_lock(header, request, out),
             Opcode::WaitLock => self.wait_lock(header, request, out),
             Opcode::GetattrMany => self.getattr_many(request, out),
+            Opcode::GetAppend => self.get_append(request, out),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a read of the namespace")),
         }
     }

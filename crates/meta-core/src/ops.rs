@@ -2,6 +2,7 @@
 //! was done. The order of checks is that of Linux (fs/namei.c): arguments, the directories named, search permission,
 //! the entry, permission to change, ownership in sticky directories, type.
 mod access;
+mod append;
 mod clone_range;
 mod create;
 mod create_unnamed;

@@ -9,7 +9,7 @@
 //! Invariant: a request of an ended session is never executed. Cloning is O(1); after it, what changes is copied once.
 use crate::error::{OpError, Result};
 use crate::limits::{ENDED_SESSIONS_MAX, KEPT_ANSWER_MAX, SESSIONS_MAX, SLOTS_MAX};
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, SessionId};
 use cairn_wire::error::WireError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,7 +82,10 @@ pub(crate) struct SessionTable {
 
 impl SessionTable {
     pub fn state(&self, session: u64) -> SessionState {
-        if self.live.contains_key(&session) {
+        if SessionId(session).is_append() {
+            // Writes no names. What it wrote is named by the file, or by its open append.
+            SessionState::Ended
+        } else if self.live.contains_key(&session) {
             SessionState::Live
         } else if session <= self.floor || self.ended.contains(&session) {
             SessionState::Ended

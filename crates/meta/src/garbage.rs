@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use cairn_meta_core::{GarbageRange, Named, NamedScan, SessionState, Suspects};
 use cairn_rpc::Client;
-use cairn_types::{BLOCK_SIZE, ErrorCode, PgId, Scheme};
+use cairn_types::{BLOCK_SIZE, ErrorCode, PgId, Scheme, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::ChunkSummary;
 use cairn_wire::error::WireError;
@@ -190,6 +190,11 @@ impl Collector {
             return;
         }
         let long_unknown = idle >= self.timings.unknown_grace;
+        // Members of before open appends would not free what those left.
+        let is_append = SessionId(session).is_append();
+        if is_append && self.partition.state.namespace.read().feature_level() < Opcode::OpenAppend.feature_level() {
+            return;
+        }
         match self.partition.state.namespace.read().session_state(session) {
             SessionState::Ended => {
                 let used = listed.copies.iter().flat_map(|(_, chunk)| used(chunk));
@@ -222,7 +227,12 @@ impl Collector {
         .await?;
         let mut entry = Vec::new();
         let mut last = None;
-        for range in self.strike_elsewhere(suspects.into_garbage().collect(), true).await? {
+        // Writers of open appends are no sessions: nothing is to be ended for them.
+        let (appends, sessions): (Vec<_>, Vec<_>) =
+            suspects.into_garbage().partition(|range| SessionId(range.session).is_append());
+        let mut garbage = self.strike_elsewhere(sessions, true).await?;
+        garbage.extend(self.strike_elsewhere(appends, false).await?);
+        for range in garbage {
             pass.chunks += u64::from(last.replace((range.pg, range.index)) != Some((range.pg, range.index)));
             pass.blocks += u64::from(range.blocks);
             entry.push(message(&range));

@@ -73,6 +73,21 @@ id!(
     InodeId, u64, ""
 );
 
+impl SessionId {
+    /// Numbers from here on are no sessions that the manager gives: they stand for the writers of an open append.
+    const APPENDS: u64 = 1 << 63;
+
+    /// Who writes the chunks of a file's open appends: all that append records to it, whatever their own sessions are.
+    pub const fn of_append(inode: InodeId) -> SessionId {
+        SessionId(Self::APPENDS | inode.0)
+    }
+
+    /// Whether it stands for the writers of an open append.
+    pub const fn is_append(self) -> bool {
+        self.0 & Self::APPENDS != 0
+    }
+}
+
 impl InodeId {
     /// The root directory of every volume.
     pub const ROOT: InodeId = InodeId(1);

@@ -85,6 +85,7 @@ opcodes! {
     Scrub = 0x030d, data::ScrubRequest => data::ScrubResponse;
     BadBlocks = 0x030e, data::BadBlocksRequest => data::BadBlocksResponse;
     ListDigests = 0x030f, data::ListDigestsRequest => data::ListDigestsResponse;
+    RecordAppend = 0x0310, data::RecordAppendRequest => data::RecordAppendResponse;
 
     Lookup = 0x0401, meta::LookupRequest => meta::AttributesResponse;
     Resolve = 0x0402, meta::ResolveRequest => meta::ResolveResponse;
@@ -105,6 +106,7 @@ opcodes! {
     Fsck = 0x0411, meta::FsckRequest => meta::FsckResponse;
     ReadStale = 0x0412, meta::ReadStaleRequest => meta::ReadStaleResponse;
     ShardDirectory = 0x0413, meta::ShardDirectoryRequest => meta::ShardDirectoryResponse;
+    GetAppend = 0x0414, meta::GetAppendRequest => meta::OpenAppendResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
     FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;
@@ -142,6 +144,9 @@ opcodes! {
     NoteDurable = 0x0518, meta::NoteDurableRequest => common::Empty;
     PublishVolatile = 0x0519, meta::PublishRequest => meta::AttributesResponse;
     PublishAttributes = 0x051a, meta::PublishAttributesRequest => meta::AttributesResponse;
+    OpenAppend = 0x051b, meta::OpenAppendRequest => meta::OpenAppendResponse;
+    PublishAppend = 0x051c, meta::PublishAppendRequest => meta::OpenAppendResponse;
+    CloseAppend = 0x051d, meta::PublishAppendRequest => meta::OpenAppendResponse;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;
@@ -236,6 +241,7 @@ impl Opcode {
             | Self::ReclaimEntry => 5,
             Self::EndRange | Self::TakeSessions => 6,
             Self::AddShard => 7,
+            Self::OpenAppend | Self::PublishAppend | Self::CloseAppend => 9,
             Self::Lend | Self::NoteLent | Self::NoteLimit | Self::SetBound | Self::AtLimit => 7,
             _ => 0,
         }

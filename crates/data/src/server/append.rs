@@ -202,7 +202,7 @@ impl Inner {
         Ok((payload.freeze(), bytes))
     }
 
-    fn forward(
+    pub(super) fn forward(
         self: &Arc<Self>,
         (member, id): (&Member, ChunkId),
         asked: AppendRequest,

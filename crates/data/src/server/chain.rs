@@ -31,9 +31,14 @@ pub(crate) struct ChainJoin {
     state: Mutex<State>,
 }
 
+/// Who is told.
+enum Finish {
+    Asker(Reply, Answer),
+    Own(Box<dyn FnOnce(Outcome) + Send>),
+}
+
 struct State {
-    reply: Option<Reply>,
-    answer: Option<Answer>,
+    finish: Option<Finish>,
     here: Option<Outcome>,
     rest: Option<Outcome>,
 }
@@ -41,8 +46,17 @@ struct State {
 impl ChainJoin {
     /// `answer` sends the response; the length is this member's, `durable` the least, members those of both.
     pub(crate) fn new(reply: Reply, alone: bool, answer: Answer) -> Arc<Self> {
+        Self::with(alone, Finish::Asker(reply, answer))
+    }
+
+    /// Of something that this member does by itself.
+    pub(crate) fn own(alone: bool, then: impl FnOnce(Result<Part, WireError>) + Send + 'static) -> Arc<Self> {
+        Self::with(alone, Finish::Own(Box::new(then)))
+    }
+
+    fn with(alone: bool, finish: Finish) -> Arc<Self> {
         let rest = alone.then(|| Ok(Part { durable: u64::MAX, ..Part::default() }));
-        let state = State { reply: Some(reply), answer: Some(answer), here: None, rest };
+        let state = State { finish: Some(finish), here: None, rest };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
@@ -58,11 +72,14 @@ impl ChainJoin {
 
     /// Takes the reply back when nothing was begun.
     pub(crate) fn cancel(&self) -> Option<Reply> {
-        self.state.lock().reply.take()
+        match self.state.lock().finish.take() {
+            Some(Finish::Asker(reply, _)) => Some(reply),
+            _ => None,
+        }
     }
 
     fn settle(&self, put: impl FnOnce(&mut State)) {
-        let (reply, answer, outcome) = {
+        let (finish, outcome) = {
             let mut state = self.state.lock();
             put(&mut state);
             // A failure here is answered at once: nobody waits for a chain whose outcome does not count any more.
@@ -70,14 +87,15 @@ impl ChainJoin {
             if !failed && (state.here.is_none() || state.rest.is_none()) {
                 return;
             }
-            let (Some(reply), Some(answer)) = (state.reply.take(), state.answer.take()) else { return };
+            let Some(finish) = state.finish.take() else { return };
             let here = state.here.take().unwrap_or_else(|| Ok(Part::default()));
             let rest = state.rest.take().unwrap_or_else(|| Ok(Part::default()));
-            (reply, answer, here.and_then(|here| rest.map(|rest| merge(here, rest))))
+            (finish, here.and_then(|here| rest.map(|rest| merge(here, rest))))
         };
-        match outcome {
-            Ok(part) => answer(reply, part),
-            Err(error) => reply.err(error),
+        match (finish, outcome) {
+            (Finish::Asker(reply, answer), Ok(part)) => answer(reply, part),
+            (Finish::Asker(reply, _), Err(error)) => reply.err(error),
+            (Finish::Own(then), outcome) => then(outcome),
         }
     }
 }
@@ -94,11 +112,11 @@ pub(crate) fn disks(chain: &[u32]) -> Vec<DiskId> {
 }
 
 /// What sync and seal have in common.
-struct Along {
-    opcode: Opcode,
-    header: ChunkHeader,
-    chain: Vec<u32>,
-    trace_id: u64,
+pub(super) struct Along {
+    pub(super) opcode: Opcode,
+    pub(super) header: ChunkHeader,
+    pub(super) chain: Vec<u32>,
+    pub(super) trace_id: u64,
 }
 
 impl Inner {
@@ -204,7 +222,7 @@ impl Inner {
         checked.map_err(|fence| self.refuse(fence))
     }
 
-    fn pass_along(self: &Arc<Self>, member: &Member, id: ChunkId, along: &Along, join: &Arc<ChainJoin>) {
+    pub(super) fn pass_along(self: &Arc<Self>, member: &Member, id: ChunkId, along: &Along, join: &Arc<ChainJoin>) {
         let Some((&next, rest)) = along.chain.split_first() else { return };
         let next = DiskId(next);
         let address = match self.address(&member.pg, next) {

@@ -121,6 +121,7 @@ impl DataServer {
             bringing: Mutex::default(),
             refusals: Refusals::default(),
             missing: Mutex::new(Missing::new(config.retry_pause, config.restore_again)),
+            records: super::record_append::RecordChunks::default(),
             scrubs: super::scrub::Scrubs::default(),
             pace: super::pace::Pace::default(),
             word: super::word::Word::default(),

@@ -225,6 +225,9 @@ requests! {
     Release<'a> { inode: u64 = 2, also: numbers = 3 }
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }
     NoteDurable<'a> { files: messages = 2 }
+    GetAppend { inode: u64 = 2, number: u64 = 3 }
+    OpenAppend { inode: u64 = 2, after: u64 = 3, pg: u32 = 4, index: u32 = 5, creation_epoch: u64 = 6 }
+    PublishAppend { inode: u64 = 2, number: u64 = 3, to: u64 = 4 }
     DurableFile { inode: u64 = 1, to: u64 = 2 }
     EndVolatile { inode: u64 = 1, session: u64 = 2, from: u64 = 3, to: u64 = 4, durable_to: u64 = 5 }
     ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }

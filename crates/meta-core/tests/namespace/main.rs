@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test panics")]
 mod acls;
 mod across;
+mod appends;
 mod against_model;
 mod checkpoints;
 mod clones;

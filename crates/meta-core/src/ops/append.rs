@@ -1,0 +1,176 @@
+//! OpenAppend, PublishAppend, CloseAppend, GetAppend: the chunk to which all that append records to a file write, and what of it the file
+//! gets.
+//!
+//! Invariants: a file has at most one open append, the last one. The file gets the chunk's bytes in their order, each once, at its end, in
+//! whole blocks while the append is open, so a block that the file has is never written again; and nothing of a chunk after its append was
+//! closed. Repeating either is harmless, whoever does it. What the file got are ordinary extents: they may be cut, moved, and shared.
+//! Not here: which bytes are whole records and durable (whoever publishes knows that from the chunk's primary, or from a sealed chunk).
+use crate::encoding::{AppendRecord, Extent, Inode};
+use crate::error::{OpError, Result};
+use crate::key::{self, Kind};
+use crate::limits::FILE_SIZE_MAX;
+use crate::message::request;
+use crate::message::writer::{put_message, put_number};
+use crate::namespace::{Context, Namespace};
+use crate::permission::mode_after_write;
+use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ErrorCode, ExtentKind};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+/// Closed appends of a file that are known: who wrote to one of them and was away meanwhile has to learn where it ended.
+const CLOSED_MAX: u64 = 64;
+
+impl Namespace {
+    pub(crate) fn get_append(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::GetAppend::decode(bytes)?;
+        let inode = self.live_inode(request.inode)?;
+        let found = match request.number {
+            0 => self.last_append(request.inode)?,
+            number => Some((number, self.append(request.inode, number)?)),
+        };
+        put_append(out, found, &inode);
+        Ok(())
+    }
+
+    pub(crate) fn open_append(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::OpenAppend::decode(bytes)?;
+        let inode = self.writable_file(request.inode, context)?;
+        let last = self.last_append(request.inode)?;
+        if let Some((_, append)) = last
+            && append.open
+        {
+            put_append(out, last, &inode);
+            return Ok(());
+        }
+        if last.map_or(0, |(number, _)| number) != request.after {
+            return Err(OpError::CHANGED);
+        }
+        // What is written to the chunk is not refused any more.
+        self.check_quota(inode.quota, CHUNK_SIZE_MAX, 0)?;
+        let number = request.after + 1;
+        let append = AppendRecord {
+            open: true,
+            pg: request.pg,
+            index: request.index,
+            creation_epoch: request.creation_epoch,
+            published: 0,
+        };
+        self.put_append_record(request.inode, number, &append);
+        if let Some(old) = number.checked_sub(CLOSED_MAX + 1) {
+            self.tree.remove(key::append(request.inode, old).as_bytes());
+        }
+        put_append(out, Some((number, append)), &inode);
+        Ok(())
+    }
+
+    /// `close`: it came as `CloseAppend`.
+    pub(crate) fn publish_append(
+        &mut self,
+        context: &Context<'_>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        close: bool,
+    ) -> Result<()> {
+        let request = request::PublishAppend::decode(bytes)?;
+        let mut inode = self.writable_file(request.inode, context)?;
+        let mut append = self.append(request.inode, request.number)?;
+        if append.open {
+            if request.to > CHUNK_SIZE_MAX || !close && request.to % BLOCK != 0 {
+                let text = "an open append is published in whole blocks of a chunk";
+                return Err(OpError::new(ErrorCode::InvalidArgument, text));
+            }
+            if request.to > append.published {
+                self.grow_by(request.inode, &mut inode, &append, request.to, context)?;
+                append.published = request.to;
+            }
+            append.open = !close;
+            self.put_append_record(request.inode, request.number, &append);
+        }
+        put_append(out, Some((request.number, append)), &inode);
+        Ok(())
+    }
+
+    /// Puts the chunk's bytes up to `to` at the end of the file.
+    fn grow_by(
+        &mut self,
+        id: u64,
+        inode: &mut Inode,
+        append: &AppendRecord,
+        to: u64,
+        context: &Context<'_>,
+    ) -> Result<()> {
+        assert!(append.published % BLOCK == 0, "while an append is open it is published in whole blocks");
+        let file_offset = inode.size.next_multiple_of(BLOCK);
+        let length = to - append.published;
+        if file_offset > FILE_SIZE_MAX - length {
+            return Err(OpError::FILE_TOO_LARGE);
+        }
+        let extent = Extent {
+            file_offset,
+            length,
+            pg: append.pg,
+            index: append.index,
+            chunk_offset: append.published,
+            kind: ExtentKind::Plain,
+            shared: false,
+        };
+        self.clear_stale(id, inode, extent.end())?;
+        self.scratch.incoming.clear();
+        self.scratch.incoming.push(extent);
+        if inode.stored == 0 {
+            self.put_first_extents(id);
+        } else {
+            self.replace_extents(id)?;
+        }
+        self.gain_stored(inode, length);
+        let version = inode.data_version;
+        self.set_size(id, inode, extent.end())?;
+        inode.data_version = version + 1;
+        inode.mode = mode_after_write(inode, &context.who);
+        self.drop_capability(id, inode);
+        inode.touch_contents(context.now);
+        self.put_inode(id, inode);
+        Ok(())
+    }
+
+    fn append(&self, inode: u64, number: u64) -> Result<AppendRecord> {
+        let value = self.tree.get(key::append(inode, number).as_bytes());
+        let value = value.ok_or(OpError::new(
+            ErrorCode::NotFound,
+            "the file has no open append of that number; its last 64 are known",
+        ))?;
+        AppendRecord::decode(value).ok_or(OpError::DAMAGED)
+    }
+
+    fn last_append(&self, inode: u64) -> Result<Option<(u64, AppendRecord)>> {
+        let prefix = key::prefix(inode, Kind::Append);
+        let mut cursor = self.tree.cursor();
+        if !cursor.seek_before(key::append(inode, u64::MAX).as_bytes()) {
+            return Ok(None);
+        }
+        let Some(suffix) = cursor.key().strip_prefix(prefix.as_bytes()) else { return Ok(None) };
+        let found = key::number(suffix).zip(AppendRecord::decode(cursor.value()));
+        found.map(Some).ok_or(OpError::DAMAGED)
+    }
+
+    fn put_append_record(&mut self, inode: u64, number: u64, append: &AppendRecord) {
+        let value = &mut self.scratch.value;
+        value.clear();
+        append.encode(value);
+        self.tree.put(key::append(inode, number).as_bytes(), value);
+    }
+}
+
+/// An `OpenAppendResponse`.
+fn put_append(out: &mut Vec<u8>, append: Option<(u64, AppendRecord)>, inode: &Inode) {
+    if let Some((number, append)) = append {
+        put_message(out, 1, |out| {
+            put_number(out, 1, number);
+            put_number(out, 2, u64::from(append.pg));
+            put_number(out, 3, u64::from(append.index));
+            put_number(out, 4, append.creation_epoch);
+            put_number(out, 5, append.published);
+            put_number(out, 6, u64::from(append.open));
+        });
+    }
+    put_number(out, 2, inode.size);
+}
