@@ -23,6 +23,7 @@ mod net;
 mod overwrite;
 pub mod own_process;
 mod read;
+pub mod record;
 mod stale;
 mod stripe;
 pub mod trash;

@@ -233,7 +233,7 @@ impl Attempts {
 }
 
 /// Looks at members, and again when a disk of theirs could be one that stands still.
-async fn look_twice(cluster: Arc<Cluster>, seen: Seen, members: Vec<u32>) {
+pub(crate) async fn look_twice(cluster: Arc<Cluster>, seen: Seen, members: Vec<u32>) {
     if let Some(after) = cluster.look_at(seen, members.clone()).await.again {
         tokio::time::sleep(after).await;
         cluster.look_at(seen, members).await;

@@ -65,7 +65,7 @@ in_one_directory! {
 by_inode! {
     CreateUnnamedRequest SetattrRequest SetXattrRequest RemoveXattrRequest PublishRequest PublishAttributesRequest PunchRequest
     OverwriteLeaseRequest CloneRangeRequest SetLockRequest SetQuotaRequest HoldRequest ReleaseRequest DiscardRequest
-    NoteDurableRequest
+    NoteDurableRequest OpenAppendRequest PublishAppendRequest
 }
 
 impl Places for RenameRequest {

@@ -355,6 +355,9 @@ impl Volume {
         }
         Ok(FileReader::new(self, found, &shown(path), offset, length))
     }
+    pub(crate) fn caller(&self) -> &Arc<MetaCaller> {
+        &self.caller
+    }
     pub(crate) fn read_latency(&self) -> Arc<Latency> {
         self.latency.clone()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cairn_chunk_core::{fence, striped};
 use cairn_rpc::{CallOptions, Payload, Reply, Request};
-use cairn_types::{ChunkId, DiskId, ErrorCode};
+use cairn_types::{ChunkId, DiskId, ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ChunkHeader, MemberStamp, SealRequest, SealResponse, SyncRequest, SyncResponse};
 use cairn_wire::error::WireError;
@@ -146,6 +146,9 @@ impl Inner {
             Err(error) => return Err((reply, error)),
         };
         let seal = along.opcode == Opcode::Seal;
+        if seal && SessionId(along.header.session).is_append() {
+            self.end_records(&member, id);
+        }
         let answer: Answer = if seal {
             Box::new(|reply, part| reply.ok(&SealResponse { length: part.length }, ()))
         } else {

@@ -6,8 +6,8 @@
 //! chunk and look into its bytes for what of theirs is there. So nothing about records is on disk but the records.
 //!
 //! Invariants: a request's frames stand in the chunk whole, next to each other and once, or are refused; a request is answered only when
-//! all serving members have its bytes (durably, if that is asked), all under the incarnations of the chunk's first answers; what is to be
-//! published ends with a block. Bounds: [`CHUNKS_MAX`] chunks, [`WAITING_MAX`] bytes that wait for each, [`IN_FLIGHT_MAX`] appends.
+//! all serving members have its bytes (durably, if that is asked), all under the incarnations of the chunk's first answers, and before a
+//! seal of the chunk began here; what is to be published ends with a block. Bounds: [`CHUNKS_MAX`] chunks, [`WAITING_MAX`] bytes that wait for each, [`IN_FLIGHT_MAX`] appends.
 //! Not here: what the file gets (meta-core), frames (format), what writers do after a failure (client).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -160,6 +160,23 @@ impl Inner {
         Ok(chunk)
     }
 
+    /// The chunk is about to be sealed here: nothing that all members do not have by now is acknowledged any more, so the seal's length
+    /// has all that was. One that is not there is not made any more.
+    pub(super) fn end_records(&self, member: &Member, id: ChunkId) {
+        if member.store.chunk(id).is_none() {
+            member.runtime.state.lock().note_deleted(id.index);
+        }
+        let chunk = self.records.0.lock().get(&(member.disk, id)).cloned();
+        if let Some(chunk) = chunk {
+            let waiting = {
+                let mut state = chunk.state.lock();
+                state.over.get_or_insert_with(|| over(id, "it is sealed"));
+                state.take_waiting()
+            };
+            waiting.into_iter().for_each(|waiting| waiting.reply.err(over(id, "it is sealed")));
+        }
+    }
+
     fn is_over(&self, chunk: &RecordChunk) -> bool {
         let known = chunk.member.store.chunk(chunk.id);
         let sealed = known.is_some_and(|known| known.is_sealed());
@@ -263,7 +280,16 @@ impl Inner {
         let now = self.clock.now();
         let mut state = chunk.state.lock();
         state.in_flight -= 1;
-        let outcome = outcome.and_then(|part| state.judge(chunk, &part).map(|()| part));
+        let outcome = match (&state.over, outcome) {
+            // It may have been sealed with less than this meanwhile.
+            (Some(error), Ok(_)) => Err(error.clone()),
+            (_, Ok(part)) => state.judge(chunk, &part).map(|()| part),
+            // Whoever hears this of something that was begun must not take it for undone.
+            (_, Err(error)) if error.code != ErrorCode::ChainFailed => {
+                Err(over(chunk.id, &format!("an append to it failed ({error})")))
+            }
+            (_, Err(error)) => Err(error),
+        };
         let (durable, refused) = match &outcome {
             Ok(part) => {
                 state.durable = state.durable.max(part.durable);
@@ -399,5 +425,8 @@ fn check_frames(mut frames: &[u8]) -> Result<(), WireError> {
 }
 
 fn over(id: ChunkId, why: &str) -> WireError {
-    WireError::new(ErrorCode::ChunkSealed, format!("{id} takes no more records: {why}; seal it and go on in another one"))
+    WireError::new(
+        ErrorCode::ChunkSealed,
+        format!("{id} takes no more records: {why}; seal it and go on in another one"),
+    )
 }

@@ -24,8 +24,7 @@ impl Driver {
     }
     fn append_op(&mut self, opcode: Opcode, inode: u64, number: u64, to: u64) -> Answer<OpenAppend> {
         let header = self.next();
-        let answer: OpenAppendResponse =
-            self.mutate(opcode, &PublishAppendRequest { header, inode, number, to })?;
+        let answer: OpenAppendResponse = self.mutate(opcode, &PublishAppendRequest { header, inode, number, to })?;
         self.check();
         assert_eq!(answer.size, self.getattr(inode).expect("it is there").size);
         Ok(answer.append.expect("an append"))

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test panics")]
 mod acls;
 mod across;
-mod appends;
 mod against_model;
+mod appends;
 mod checkpoints;
 mod clones;
 mod compaction;

@@ -1,0 +1,55 @@
+//! Records that many clients append to one file at the same time: each is there whole, once, at a place that nobody chose.
+//!
+//! The file has at most one *open append*: a chunk to whose primary all send framed records. What is durable there is published into the
+//! file, in order and by whoever is asked to, in whole blocks, so a published block is never written again. When anything goes wrong with
+//! the chunk, or it is full, whoever notices seals it, publishes it up to its last whole record and closes the append; each writer then
+//! looks into the chunk for its own records, and sends again only what is not there.
+//!
+//! Invariant: a record is sent again only after the append to which it was sent was closed, and is not in what that left.
+//! Not here: frames (`format`), the chunk's primary (`data`), what the file gets (`meta-core`).
+pub(crate) mod appender;
+mod chunk;
+mod reader;
+mod settle;
+
+pub use appender::{RecordAppender, RecordLevel, RecordOptions, RecordTicket};
+pub use reader::{Record, RecordReader, Skipped};
+
+use crate::error::Result;
+use crate::meta::volume::Volume;
+use cairn_wire::Opcode;
+use cairn_wire::meta::{GetAppendRequest, OpenAppendRequest, OpenAppendResponse, PublishAppendRequest};
+
+/// Bytes of the longest record.
+pub use cairn_format::record_frame::RECORD_MAX;
+
+impl Volume {
+    /// An append of a file: the one with that number; 0: the last one.
+    pub(crate) async fn get_append(&self, inode: u64, shown_as: &[u8], number: u64) -> Result<OpenAppendResponse> {
+        let request = |header| GetAppendRequest { header: Some(header), inode, number };
+        let what = String::from_utf8_lossy(shown_as);
+        self.caller().read_by(&what, inode, Opcode::GetAppend, request).await
+    }
+
+    pub(crate) async fn open_append(
+        &self,
+        inode: u64,
+        shown_as: &[u8],
+        request: OpenAppendRequest,
+    ) -> Result<OpenAppendResponse> {
+        let make = |header| OpenAppendRequest { header: Some(header), inode, ..request };
+        self.mutate(shown_as, inode, Opcode::OpenAppend, make).await
+    }
+
+    /// `opcode`: PublishAppend or CloseAppend.
+    pub(crate) async fn publish_append(
+        &self,
+        opcode: Opcode,
+        inode: u64,
+        shown_as: &[u8],
+        (number, to): (u64, u64),
+    ) -> Result<OpenAppendResponse> {
+        let make = |header| PublishAppendRequest { header: Some(header), inode, number, to };
+        self.mutate(shown_as, inode, opcode, make).await
+    }
+}

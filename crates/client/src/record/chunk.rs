@@ -1,0 +1,141 @@
+//! The chunk of an open append, as a writer knows it; one request to its primary.
+use crate::append::open::refresh_quietly;
+use crate::cluster::Cluster;
+use crate::error::ClientError;
+use crate::net::{NetError, stream_of};
+use crate::stripe::suspects::Seen;
+use cairn_env::buf::SharedBuf;
+use cairn_rpc::{CallOptions, Payload};
+use cairn_types::{ChunkId, Epoch, ErrorCode, InodeId, PgId, SessionId};
+use cairn_wire::Opcode;
+use cairn_wire::data::{ChunkHeader, RecordAppendRequest, RecordAppendResponse};
+use cairn_wire::meta::OpenAppend;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Deadline of one request: more than members give each other for a sync.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// After this without an answer the members are looked at, and it is looked whether the group has gone on without the primary.
+const SILENCE: Duration = Duration::from_millis(400);
+
+/// Durable when it is answered.
+pub(super) const DURABLE: u32 = 1;
+/// Durable, and up to the end of a block.
+pub(super) const PUBLISHABLE: u32 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AppendChunk {
+    pub number: u64,
+    pub id: ChunkId,
+    pub creation_epoch: u64,
+    /// Whose chunk it is: all that append to the file.
+    pub session: SessionId,
+}
+
+/// Why records were not taken.
+#[derive(Debug)]
+pub(super) enum NotTaken {
+    /// Certainly none of them is in the chunk, and it goes on.
+    Later(String),
+    /// It is not known, or the chunk takes no more.
+    Over(String),
+}
+
+impl AppendChunk {
+    pub fn of(inode: u64, append: &OpenAppend) -> Self {
+        let id = ChunkId { pg: PgId(append.pg), index: append.index };
+        let session = SessionId::of_append(InodeId(inode));
+        Self { number: append.number, id, creation_epoch: append.creation_epoch, session }
+    }
+
+    pub fn header(&self, disk: u32, epoch: Epoch) -> ChunkHeader {
+        let (pg, index) = (self.id.pg.0, self.id.index);
+        ChunkHeader { disk, pg, index, epoch: epoch.0, session: self.session.0 }
+    }
+
+    /// Sends frames to the primary. Calls arrive in the order in which their futures are made.
+    pub fn send(
+        self,
+        cluster: &Arc<Cluster>,
+        frames: Option<SharedBuf>,
+        level: u32,
+    ) -> impl Future<Output = std::result::Result<RecordAppendResponse, NotTaken>> + Send + use<> {
+        let cluster = cluster.clone();
+        let view = cluster.view();
+        let pg = view.pgs.get(&self.id.pg.0).cloned();
+        let primary = pg.as_ref().and_then(|pg| pg.primary());
+        let sent = primary.map(|primary| {
+            let address = cluster.disk_address(primary)?;
+            let request = RecordAppendRequest {
+                chunk: Some(self.header(primary, Epoch(self.creation_epoch))),
+                creation_epoch: self.creation_epoch,
+                level,
+            };
+            let options = CallOptions::new(DEADLINE).bulk().stream(stream_of(self.id));
+            let payload = frames.map_or(Payload::None, Payload::One);
+            Ok::<_, NetError>(cluster.net.call_with(&address, Opcode::RecordAppend, &request, payload, options))
+        });
+        async move {
+            let (Some(pg), Some(primary)) = (pg, primary) else {
+                return Err(NotTaken::Over(format!("the map knows no primary of {}", self.id.pg)));
+            };
+            let seen = Seen { session: self.session, pg: pg.id.0, epoch: pg.epoch.0 };
+            let call = match sent {
+                Some(Ok(call)) => call,
+                Some(Err(error)) => return Err(NotTaken::Over(error.text())),
+                None => return Err(NotTaken::Over(format!("{} has no primary", self.id.pg))),
+            };
+            let mut call = std::pin::pin!(call);
+            let mut looked = false;
+            let outcome: std::result::Result<RecordAppendResponse, NetError> = loop {
+                match tokio::time::timeout(SILENCE, &mut call).await {
+                    Ok(outcome) => break outcome.map(|(answer, _)| answer),
+                    Err(_) => {
+                        if !std::mem::replace(&mut looked, true) {
+                            let (cluster, members) = (cluster.clone(), pg.serving().collect());
+                            tokio::spawn(crate::append::open::look_twice(cluster, seen, members));
+                        }
+                        let now = cluster.view().pgs.get(&pg.id.0).map(|pg| pg.epoch.0);
+                        if now.is_some_and(|now| now > self.creation_epoch) {
+                            return Err(NotTaken::Over(format!("{} went on without its primary", pg.id)));
+                        }
+                    }
+                }
+            };
+            outcome.map_err(|error| judge(&cluster, seen, primary, error))
+        }
+    }
+}
+
+/// What an error means for the records that were sent; whoever failed is reported.
+fn judge(cluster: &Arc<Cluster>, seen: Seen, primary: u32, error: NetError) -> NotTaken {
+    let text = error.text();
+    let culprit = match &error {
+        NetError::Remote(error) => match error.code {
+            // Refused before anything was done with them.
+            ErrorCode::Overloaded | ErrorCode::BelowMinimum => return NotTaken::Later(text),
+            ErrorCode::ChainFailed => error.failed_disk,
+            _ => None,
+        },
+        _ => Some(primary),
+    };
+    if let Some(disk) = culprit {
+        let report = cluster.report_suspect(seen, disk, text.clone());
+        tokio::spawn(report);
+    } else {
+        let cluster = cluster.clone();
+        tokio::spawn(async move { refresh_quietly(&cluster).await });
+    }
+    NotTaken::Over(text)
+}
+
+/// For errors that only a newer server avoids.
+pub(super) fn explain(error: ClientError, what: &str) -> ClientError {
+    match error.code() {
+        Some(ErrorCode::UnknownOperation) => {
+            let text = "its servers are of a version without open appends; upgrade them, then repeat";
+            ClientError::remote(what, ErrorCode::NotSupported, text)
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,152 @@
+//! Ending an open append: seal its chunk everywhere, find its last whole record, close the append; and looking for records in what it left.
+//!
+//! Any number of writers may do this at the same time: what was logged first counts, and all learn it.
+//! Invariant: what is published was sealed and is durable on all serving members under one epoch; it ends with a whole record, and has
+//! everything that was acknowledged as durable.
+use super::chunk::AppendChunk;
+use crate::append::open::refresh_quietly;
+use crate::cluster::Cluster;
+use crate::error::{ClientError, Result};
+use crate::meta::volume::Volume;
+use crate::net::NetError;
+use crate::read::piece::{PIECE_MAX, Piece, read_piece};
+use crate::stripe::suspects::Seen;
+use cairn_format::record_frame::{Found, RecordFrame, record_at};
+use cairn_types::{BLOCK_SIZE, Epoch, ErrorCode};
+use cairn_wire::Opcode;
+use cairn_wire::data::{SealRequest, SealResponse};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const SEAL_DEADLINE: Duration = Duration::from_secs(5);
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Closes the append, if nobody has. Returns how much of its chunk the file got. `durable`: so much was acknowledged as durable.
+pub(super) async fn close(
+    volume: &Volume,
+    (inode, shown_as): (u64, &[u8]),
+    chunk: AppendChunk,
+    durable: u64,
+) -> Result<u64> {
+    let cluster = volume.cluster().clone();
+    let (started, mut pause) = (cluster.clock.now(), PAUSE_MIN);
+    loop {
+        let known = volume.get_append(inode, shown_as, chunk.number).await?.append.unwrap_or_default();
+        if !known.open {
+            return Ok(known.published);
+        }
+        let why = match seal(&cluster, chunk).await {
+            Ok(length) if length < durable.max(known.published) => {
+                format!("a member of {} has only {length} bytes of {}", chunk.id.pg, chunk.id)
+            }
+            Ok(length) => {
+                let end = walk(volume, chunk, known.published, length, |_| {}).await?;
+                if end < durable {
+                    let text = format!(
+                        "{}: what was acknowledged up to {durable} is no row of records behind {end}",
+                        chunk.id
+                    );
+                    return Err(ClientError::protocol(&String::from_utf8_lossy(shown_as), text));
+                }
+                let to = (chunk.number, end);
+                let closed = volume.publish_append(Opcode::CloseAppend, inode, shown_as, to).await?;
+                return Ok(closed.append.unwrap_or_default().published);
+            }
+            Err(why) => why,
+        };
+        if cluster.clock.now().since(started) > cluster.patience {
+            let text = format!("its open append in {} cannot be closed: {why}; look at cairn admin status", chunk.id);
+            return Err(ClientError::remote(&String::from_utf8_lossy(shown_as), ErrorCode::Unavailable, &text));
+        }
+        tokio::time::sleep(cluster.jitter(pause)).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+        refresh_quietly(&cluster).await;
+    }
+}
+
+/// Seals the chunk on all serving members under one epoch. Returns what all of them have. The primary first: after that nothing more is
+/// acknowledged, so all that was is on the others when these are asked.
+async fn seal(cluster: &Arc<Cluster>, chunk: AppendChunk) -> std::result::Result<u64, String> {
+    let view = cluster.view();
+    let pg = view.pgs.get(&chunk.id.pg.0).ok_or_else(|| format!("the map does not know {}", chunk.id.pg))?;
+    let primary = pg.primary().ok_or_else(|| format!("{} has no serving member", chunk.id.pg))?;
+    let mut least = seal_on(cluster.clone(), chunk, pg.epoch, primary).await?;
+    let mut calls = JoinSet::new();
+    for disk in pg.serving().filter(|disk| *disk != primary) {
+        calls.spawn(seal_on(cluster.clone(), chunk, pg.epoch, disk));
+    }
+    let mut failed = None;
+    while let Some(answer) = calls.join_next().await {
+        match answer {
+            Ok(Ok(length)) => least = least.min(length),
+            Ok(Err(why)) => failed = Some(why),
+            Err(error) => failed = Some(error.to_string()),
+        }
+    }
+    failed.map_or(Ok(least), Err)
+}
+
+async fn seal_on(
+    cluster: Arc<Cluster>,
+    chunk: AppendChunk,
+    epoch: Epoch,
+    disk: u32,
+) -> std::result::Result<u64, String> {
+    let address = cluster.disk_address(disk).map_err(|error| error.text())?;
+    let request = SealRequest { chunk: Some(chunk.header(disk, epoch)), chain: Vec::new() };
+    match cluster.net.call::<SealResponse>(&address, Opcode::Seal, &request, SEAL_DEADLINE).await {
+        Ok(answer) => Ok(answer.length),
+        Err(error) => {
+            if !matches!(error, NetError::Remote(_)) {
+                let seen = Seen { session: chunk.session, pg: chunk.id.pg.0, epoch: epoch.0 };
+                cluster.report_suspect(seen, disk, error.text()).await;
+            }
+            Err(error.text())
+        }
+    }
+}
+
+/// Shows all whole records of a sealed chunk in `from..to`; records begin at `from`, or a block of padding. Returns where the last one ends.
+pub(super) async fn walk(
+    volume: &Volume,
+    chunk: AppendChunk,
+    from: u64,
+    to: u64,
+    mut visit: impl FnMut(&RecordFrame),
+) -> Result<u64> {
+    let (cluster, latency) = (volume.cluster(), volume.read_latency());
+    let (mut buffer, mut at, mut read_to, mut end): (Vec<u8>, u64, u64, u64) = (Vec::new(), from, from, from);
+    loop {
+        let consumed = {
+            let mut consumed = 0;
+            loop {
+                match record_at(&buffer[consumed..]) {
+                    Found::Record(frame, _) => {
+                        consumed += frame.framed_len();
+                        end = at + consumed as u64;
+                        visit(&frame);
+                    }
+                    Found::Skip { bytes, damaged: false } => consumed += bytes,
+                    // The end of a torn one, of which nobody was told that it is durable.
+                    Found::Skip { .. } => return Ok(end),
+                    Found::More => break consumed,
+                }
+            }
+        };
+        buffer.drain(..consumed);
+        at += consumed as u64;
+        if read_to >= to {
+            return Ok(end);
+        }
+        let offset = read_to - read_to % BLOCK_SIZE as u64;
+        let length = (to - offset).min(PIECE_MAX);
+        let got = read_piece(cluster, &latency, Piece { chunk: chunk.id, offset, length, epoch: 0 }).await;
+        if let Some(error) = got.failed {
+            return Err(error);
+        }
+        buffer.extend_from_slice(&got.data[(read_to - offset) as usize..]);
+        read_to = offset + length;
+    }
+}
