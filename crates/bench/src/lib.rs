@@ -3,6 +3,7 @@
 //!
 //! They go through `client` and `rpc` as every front does, but for `erasure`, which needs no cluster. Not here: comparisons with other systems (`scripts/bench.sh`
 //! and docs/performance.md).
+pub mod append;
 pub mod cpu;
 pub mod erasure;
 pub mod files;
@@ -22,6 +23,8 @@ pub enum BenchCommand {
     Meta(meta::MetaArgs),
     /// Sequential writes (synced) and reads (warm and cold)
     Io(io::IoArgs),
+    /// Records that many writers append to one file
+    Append(append::AppendArgs),
     /// Many files of one size, written and read as a tree is
     Files(files::FilesArgs),
     /// The load that request logs of servers tell of, made again
@@ -43,6 +46,7 @@ pub fn run(command: BenchCommand, context: &BenchContext) -> anyhow::Result<()> 
     match command {
         BenchCommand::Meta(args) => meta::run(&args, context),
         BenchCommand::Io(args) => io::run(&args, context),
+        BenchCommand::Append(args) => append::run(&args, context),
         BenchCommand::Files(args) => files::run(&args, context),
         BenchCommand::Replay(args) => replay::run(&args, context),
         BenchCommand::Erasure(args) => erasure::run(&args, context),

@@ -1,7 +1,10 @@
 //! `cairn fs append`: standard input to the end of a file.
 //!
 //! What is appended at once stays together, whoever else appends to the file: what a read of the input gave, whole lines, or
-//! whole records of one size. Memory: what is read ahead, one record, and what the handle has not written yet.
+//! whole records of one size. Memory: what is read ahead, one record, and what the handle has not written yet. With `--record` it goes
+//! another way (`records`).
+mod records;
+
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -11,6 +14,7 @@ use crate::mode::TYPE_REGULAR;
 use crate::output::put_name;
 use crate::remote::NamedFor;
 use crate::transfer::stdin::read_as_it_comes;
+use cairn_client::record::RecordLevel;
 use cairn_client::{FileHandle, RemotePath, Volume};
 use cairn_types::{ErrorCode, Layout};
 use cairn_wire::meta::CreateRequest;
@@ -28,7 +32,7 @@ const SYNC_BYTES: u64 = 8 << 20;
 
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  make-log | cairn fs append --lines /logs/today\n  \
-    cairn fs append -l r2 /logs/new < part1")]
+    cairn fs append -l r2 /logs/new < part1\n  make-log | cairn fs append --record /logs/records")]
 pub struct AppendArgs {
     /// Remote file; it is made if it does not exist
     path: OsString,
@@ -38,6 +42,12 @@ pub struct AppendArgs {
     /// Keep records of so many bytes whole; k, m are understood, at most 16m
     #[arg(long, value_parser = parse_size, conflicts_with = "lines")]
     size: Option<u64>,
+    /// Append framed records, each line or --size bytes one: for thousands of writers of one file; read by tail --record
+    #[arg(long, conflicts_with = "lines")]
+    record: bool,
+    /// With --record: when a record counts as appended: memory, durable or visible
+    #[arg(long, requires = "record", value_parser = records::parse_level, default_value = "durable")]
+    level: RecordLevel,
     /// Layout of the file if it is made, such as r2; without it that of its directory
     #[arg(short, long)]
     layout: Option<String>,
@@ -179,6 +189,10 @@ impl AppendArgs {
         let at = context.remote(&self.path)?;
         check_wish(context, &at, layout).await?;
         let volume = context.volume(&at).await?;
+        if self.record {
+            self.make(context, &volume, &at, layout).await?;
+            return records::append(context, &volume, at, unit, self.level).await;
+        }
         let mut handle = self.open(context, &volume, &at, layout).await?;
         let mut cutter = Cutter::new(unit);
         let mut progress = Progress { context, at, synced: 0, unsynced: 0, since: None };
@@ -198,17 +212,17 @@ impl AppendArgs {
     }
 
     fn unit(&self) -> Result<Unit> {
-        match (self.lines, self.size) {
-            (true, _) => Ok(Unit::Lines),
+        match (self.lines || self.record, self.size) {
+            (true, None) => Ok(Unit::Lines),
             (false, None) => Ok(Unit::Any),
-            (false, Some(size)) if (1..=RECORD_MAX).contains(&size) => Ok(Unit::Records(size as usize)),
-            (false, Some(size)) => {
+            (_, Some(size)) if (1..=RECORD_MAX).contains(&size) => Ok(Unit::Records(size as usize)),
+            (_, Some(size)) => {
                 Err(CliError::usage(format!("--size {size}: records have from 1 byte to {}", bytes(RECORD_MAX))))
             }
         }
     }
 
-    /// Opens the file; another one may make it at the same time.
+    /// Opens the file.
     async fn open(
         &self,
         context: &Context,
@@ -216,6 +230,12 @@ impl AppendArgs {
         at: &RemotePath,
         layout: Option<Layout>,
     ) -> Result<FileHandle> {
+        self.make(context, volume, at, layout).await?;
+        Ok(volume.open(&at.path).await.map_err(|e| e.named_for(at))?)
+    }
+
+    /// Makes the file if it is not there; another one may do so at the same time.
+    async fn make(&self, context: &Context, volume: &Volume, at: &RemotePath, layout: Option<Layout>) -> Result<()> {
         if !self.no_create && volume.try_stat(&at.path, true).await.map_err(|e| e.named_for(at))?.is_none() {
             let request = CreateRequest {
                 mode: TYPE_REGULAR | 0o666 & !context.umask,
@@ -227,7 +247,7 @@ impl AppendArgs {
                 _ => {}
             }
         }
-        Ok(volume.open(&at.path).await.map_err(|e| e.named_for(at))?)
+        Ok(())
     }
 
     fn show(&self, progress: &Progress<'_>, cutter: &Cutter) -> Result<()> {

@@ -23,6 +23,9 @@ pub struct TailArgs {
     /// So many lines
     #[arg(short = 'n', long, default_value_t = 10, conflicts_with = "bytes")]
     lines: u64,
+    /// Print the records that append --record wrote, each as it was given: all, or with -c those that begin in the last bytes
+    #[arg(long, conflicts_with = "lines")]
+    record: bool,
     /// Go on with what is appended, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
@@ -39,6 +42,10 @@ impl TailArgs {
         let found = expand(context, &self.path, true).await?;
         for found in found {
             let size = found.attributes.size;
+            if self.record {
+                self.print_records(context, &found).await?;
+                continue;
+            }
             let from = match self.bytes {
                 Some(bytes) => size.saturating_sub(bytes),
                 None => self.start_of_lines(&found).await?,
@@ -49,6 +56,32 @@ impl TailArgs {
             }
         }
         Ok(())
+    }
+
+    /// Prints records; with -f until Ctrl-C.
+    async fn print_records(&self, context: &Context, found: &Found) -> Result<()> {
+        let from = self.bytes.map_or(0, |bytes| found.attributes.size.saturating_sub(bytes));
+        let named = |error: cairn_client::ClientError| error.named_for(&found.at);
+        let mut reader = found.volume.record_reader(&found.at.path, from, u64::MAX).await.map_err(named)?;
+        loop {
+            while let Some(record) = reader.next().await.map_err(named)? {
+                tokio::task::block_in_place(|| context.out.bytes(&record.bytes))?;
+            }
+            if !self.follow {
+                break;
+            }
+            tokio::time::sleep(self.pause()).await;
+        }
+        let damaged = reader.skipped().damaged + reader.left_over();
+        if damaged > 0 {
+            let text = format!("{}: {damaged} bytes belong to no whole record; they were passed over", found.at);
+            context.plain_report().warn(&text);
+        }
+        Ok(())
+    }
+
+    fn pause(&self) -> Duration {
+        Duration::from_secs_f64(self.sleep.clamp(0.05, 3600.0))
     }
 
     /// Where the last lines begin.
@@ -83,7 +116,7 @@ impl TailArgs {
     }
 
     async fn follow(&self, context: &Context, mut found: Found) -> Result<()> {
-        let pause = Duration::from_secs_f64(self.sleep.clamp(0.05, 3600.0));
+        let pause = self.pause();
         let report = context.plain_report();
         loop {
             tokio::time::sleep(pause).await;
