@@ -46,6 +46,7 @@ mod partitions;
 mod private;
 mod proxy;
 mod python;
+mod records;
 mod refusals;
 mod repair;
 mod replace;

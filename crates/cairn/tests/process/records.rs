@@ -1,0 +1,187 @@
+//! Records that many writers append to one file while servers die: each is there whole, and once.
+use crate::members::leader;
+use crate::support::{Cluster, Shape, text};
+use cairn_client::record::{RecordLevel, RecordOptions};
+use cairn_client::{Client, ConnectOptions, Volume};
+use cairn_wire::meta::CreateRequest;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Writers of one client.
+const WRITERS: u64 = 4;
+const CLIENTS: u64 = 3;
+/// Records that each writer has under way.
+const DEPTH: usize = 16;
+
+async fn volume(cluster: &Cluster) -> Volume {
+    let addresses = cluster.address.split(',').map(str::to_owned).collect();
+    let client = Client::connect(ConnectOptions::new(addresses)).await.expect("connected");
+    client.volume("default").await.expect("a volume")
+}
+
+/// All bytes follow from the writer and its number: of many lengths, across borders of blocks.
+fn record_of(writer: u64, number: u64) -> Vec<u8> {
+    let length = if number % 40 == 7 { 70_000 } else { (number * 37 + writer * 11) % 3000 };
+    let mut bytes = format!("{writer} {number} ").into_bytes();
+    bytes.extend((0..length).map(|i| b'a' + ((i + writer + number) % 26) as u8));
+    bytes
+}
+
+/// What one writer did: how many of its records were acknowledged, all in order.
+async fn write(
+    volume: Volume,
+    path: String,
+    writer: u64,
+    level: RecordLevel,
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+) -> u64 {
+    let options = RecordOptions { level, ..RecordOptions::default() };
+    let appender = volume.record_appender(path.as_bytes(), options).await.expect("an appender");
+    let (mut number, mut under_way) = (0, std::collections::VecDeque::new());
+    while !stop.load(Relaxed) {
+        under_way.push_back(appender.append(&record_of(writer, number)).await.expect("taken"));
+        number += 1;
+        if under_way.len() == DEPTH
+            && let Some(ticket) = under_way.pop_front()
+        {
+            ticket.done().await.expect("appended");
+            done.fetch_add(1, Relaxed);
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for ticket in under_way {
+        ticket.done().await.expect("appended");
+    }
+    appender.close().await.expect("closed");
+    number
+}
+
+/// Kills servers one after the other while writers go on, and waits each time until they did.
+fn make_trouble(cluster: &mut Cluster, done: &AtomicU64) {
+    let goes_on = |done: &AtomicU64| {
+        let (begun, before) = (Instant::now(), done.load(Relaxed));
+        while done.load(Relaxed) < before + 200 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nothing was appended any more");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    goes_on(done);
+    // One of them is the primary.
+    for data in ["data1", "data2", "data3", "data4"] {
+        cluster.kill(data);
+        goes_on(done);
+        cluster.restart(data);
+        cluster.wait_healthy();
+    }
+    for _ in 0..2 {
+        let meta = leader(cluster);
+        cluster.kill(&meta);
+        goes_on(done);
+        cluster.restart(&meta);
+    }
+}
+
+async fn read_all(volume: &Volume, path: &str) -> BTreeMap<(u64, u64), u32> {
+    let mut found = BTreeMap::new();
+    let mut reader = volume.record_reader(path.as_bytes(), 0, u64::MAX).await.expect("a reader");
+    while let Some(record) = reader.next().await.expect("read") {
+        let head: Vec<u64> =
+            text(&record.bytes).split(' ').take(2).map(|word| word.parse().expect("a number")).collect();
+        assert!(record.bytes == record_of(head[0], head[1]), "a record at {} is not as it was given", record.offset);
+        *found.entry((head[0], head[1])).or_default() += 1;
+    }
+    assert_eq!((reader.skipped().damaged, reader.left_over()), (0, 0), "nothing but records and padding");
+    found
+}
+
+fn each_record_is_there_once(level: RecordLevel) {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 4, racks: 4 });
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let path = "/records".to_owned();
+    let request = CreateRequest { mode: 0o100_644, ..CreateRequest::default() };
+    let first = runtime.block_on(volume(&cluster));
+    runtime.block_on(first.create(path.as_bytes(), request)).expect("a file");
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut writers = Vec::new();
+    for client in 0..CLIENTS {
+        let volume = runtime.block_on(volume(&cluster));
+        for writer in 0..WRITERS {
+            let (volume, path, stop, done) = (volume.clone(), path.clone(), stop.clone(), done.clone());
+            let writer = client * WRITERS + writer;
+            writers.push((writer, runtime.spawn(write(volume, path, writer, level, stop, done))));
+        }
+    }
+    make_trouble(&mut cluster, &done);
+    stop.store(true, Relaxed);
+    let mut wanted = BTreeMap::new();
+    for (writer, task) in writers {
+        let count = runtime.block_on(task).expect("a writer");
+        wanted.extend((0..count).map(|number| ((writer, number), 1)));
+    }
+    let found = runtime.block_on(read_all(&first, &path));
+    let wrong: Vec<_> = wanted.iter().filter(|(record, _)| found.get(record) != Some(&1)).take(10).collect();
+    assert!(wrong.is_empty(), "of {} records {} are there; not once: {wrong:?}", wanted.len(), found.len());
+    assert_eq!(found.len(), wanted.len());
+    runtime.block_on(first.close());
+    assert_eq!(cluster.kills, 6);
+    cluster.ok(&["admin", "fsck"]);
+}
+
+/// Acknowledged records would be lost, or be there twice, when the primary of their chunk or the leader of their file's partition dies.
+#[test]
+fn durable_records_are_there_once_whoever_dies() {
+    each_record_is_there_once(RecordLevel::Durable);
+}
+
+/// The same of records that a living writer keeps until they are durable.
+#[test]
+fn records_in_memory_are_there_once_while_their_writer_lives() {
+    each_record_is_there_once(RecordLevel::Memory);
+}
+
+fn append(cluster: &Cluster, args: &[&str], input: &[u8]) -> Output {
+    let args = [&["fs", "append", "--record"], args].concat();
+    let mut child = cluster.command(&args).stdin(Stdio::piped()).spawn().expect("append");
+    child.stdin.take().expect("a pipe").write_all(input).expect("taken");
+    child.wait_with_output().expect("ended")
+}
+
+/// Commands would lose records that are visible, tear them, or show what was cut off as one.
+#[test]
+fn records_go_in_and_out_of_commands() {
+    let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    for level in ["memory", "durable", "visible"] {
+        let output = append(&cluster, &["--level", level, "/r"], format!("one {level}\ntwo\n\nlast").as_bytes());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).starts_with("appended 4 records, "), "{}", text(&output.stdout));
+    }
+    // The last line gets an end.
+    let wanted = "one memory\ntwo\n\nlast\none durable\ntwo\n\nlast\none visible\ntwo\n\nlast\n";
+    assert_eq!(cluster.ok(&["fs", "tail", "--record", "/r"]), wanted);
+    let output = append(&cluster, &["--size", "3", "/sized"], b"abcdef");
+    assert!(output.status.success() && text(&output.stdout).starts_with("appended 2 records, "));
+    let output = append(&cluster, &["--size", "3", "/sized"], b"ghij");
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert_eq!(cluster.ok(&["fs", "tail", "--record", "/sized"]), "abcdefghi");
+    // Others may append and cut as they like: whole records stay, the rest is said.
+    let plain = cluster.command(&["fs", "append", "/r"]).stdin(Stdio::piped()).spawn();
+    let mut plain = plain.expect("append");
+    plain.stdin.take().expect("a pipe").write_all(b"no record\n").expect("taken");
+    assert!(plain.wait().expect("ended").success());
+    assert!(append(&cluster, &["/r"], b"behind\n").status.success());
+    let output = cluster.cairn(&["fs", "tail", "--record", "/r"]);
+    assert_eq!(text(&output.stdout), format!("{wanted}behind\n"));
+    assert!(text(&output.stderr).contains("10 bytes belong to no whole record"), "{}", text(&output.stderr));
+    cluster.ok(&["fs", "mv", "/r", "/s"]);
+    cluster.ok(&["fs", "truncate", "-s", "40", "/s"]);
+    assert!(append(&cluster, &["/s"], b"again\n").status.success());
+    assert_eq!(text(&cluster.cairn(&["fs", "tail", "--record", "/s"]).stdout), "again\n");
+    cluster.ok(&["fs", "rm", "--skip-trash", "/s"]);
+    cluster.ok(&["admin", "fsck"]);
+}
