@@ -156,7 +156,7 @@ mod tests {
             }
         }
         assert_eq!(seen, [(1, b"one".to_vec()), (3, b"three".to_vec())]);
-        assert_eq!(damaged, 23 + 200 - 17, "what is zero of the torn header counts as padding");
+        assert_eq!(damaged, 23 + 200 - 16, "what is zero of the torn header counts as padding");
     }
 
     /// The beginning of a frame would be taken for damage while the rest is on its way.

@@ -74,7 +74,7 @@ impl Namespace {
         let mut inode = self.writable_file(request.inode, context)?;
         let mut append = self.append(request.inode, request.number)?;
         if append.open {
-            if request.to > CHUNK_SIZE_MAX || !close && request.to % BLOCK != 0 {
+            if request.to > CHUNK_SIZE_MAX || !close && !request.to.is_multiple_of(BLOCK) {
                 let text = "an open append is published in whole blocks of a chunk";
                 return Err(OpError::new(ErrorCode::InvalidArgument, text));
             }
@@ -98,7 +98,7 @@ impl Namespace {
         to: u64,
         context: &Context<'_>,
     ) -> Result<()> {
-        assert!(append.published % BLOCK == 0, "while an append is open it is published in whole blocks");
+        assert!(append.published.is_multiple_of(BLOCK), "while an append is open it is published in whole blocks");
         let file_offset = inode.size.next_multiple_of(BLOCK);
         let length = to - append.published;
         if file_offset > FILE_SIZE_MAX - length {

@@ -52,7 +52,7 @@ fn the_file_gets_each_byte_once_at_its_end() {
     assert_eq!(d.getattr(file).unwrap().size, 3 * BLOCK);
     // Somebody else appends in between.
     d.publish(file, &[extent(3 * BLOCK, 10, 1, BLOCK)]).unwrap();
-    assert_eq!(d.close_append(file, 1, 3 * BLOCK + 7).unwrap().open, false);
+    assert!(!d.close_append(file, 1, 3 * BLOCK + 7).unwrap().open);
     let extents = [
         extent(0, 100, 1, 0),
         extent(BLOCK, 2 * BLOCK, 20, 0),
