@@ -84,8 +84,9 @@ impl SessionTable {
     pub fn state(&self, session: u64) -> SessionState {
         if SessionId(session).is_append() {
             // Writes no names. What it wrote is named by the file, or by its open append.
-            SessionState::Ended
-        } else if self.live.contains_key(&session) {
+            return SessionState::Ended;
+        }
+        if self.live.contains_key(&session) {
             SessionState::Live
         } else if session <= self.floor || self.ended.contains(&session) {
             SessionState::Ended
