@@ -53,6 +53,9 @@ enum TopCommand {
 }
 
 fn main() -> std::process::ExitCode {
+    if cairn_cli::complete_if_asked(Cli::command) {
+        return std::process::ExitCode::SUCCESS;
+    }
     let args = expand_args(std::env::args_os());
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,

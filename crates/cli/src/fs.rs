@@ -35,7 +35,7 @@ use crate::error::{CliError, Result};
 use crate::fs::read_flags::HiddenStale;
 use clap::{Args, Subcommand};
 
-pub(crate) use layout::parse_layout;
+pub(crate) use layout::{LAYOUTS, parse_layout};
 
 /// `cairn fs`
 #[derive(Args, Debug)]

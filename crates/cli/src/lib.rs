@@ -1,4 +1,4 @@
-//! `cairn fs`, `cairn admin`, `cairn inspect` and shell completions: what a person or a script types.
+//! `cairn fs`, `cairn admin`, `cairn inspect`, shell completions and manual pages: what a person or a script types.
 //!
 //! Everything goes through `cairn_client`. Owns: the command line, what is printed (text and JSON), exit codes. Not here:
 //! rules of the file system (`meta-core`), retries and fail-over (`client`), servers (`cairn dev`, `cairn server`).
@@ -15,6 +15,7 @@ pub mod fs;
 mod glob;
 mod human;
 pub mod inspect;
+mod man;
 mod mode;
 mod output;
 mod owner;
@@ -29,6 +30,7 @@ mod transfer;
 mod walk;
 
 pub use args::{GlobalArgs, expand_args};
+pub use completion::complete_if_asked;
 pub use context::Context;
 pub use default_address::check_default_address;
 pub use error::CliError;

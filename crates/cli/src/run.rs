@@ -6,7 +6,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::report::error_line;
 use crate::transfer::temp_file;
-use crate::{admin, completion, fs, inspect};
+use crate::{admin, completion, fs, inspect, man};
 use clap::Subcommand;
 use std::io::Write;
 
@@ -24,13 +24,16 @@ pub enum Command {
     Inspect(inspect::InspectArgs),
     /// Print the completion script of a shell
     Completion(completion::CompletionArgs),
+    /// Write the manual pages into a directory
+    Man(man::ManArgs),
 }
 
-/// Runs a command to its end and tells how it went. `cli` is the whole command line, for completions.
+/// Runs a command to its end and tells how it went. `cli` is the whole command line, for manual pages.
 pub fn run(command: Command, args: GlobalArgs, cli: fn() -> clap::Command) -> Exit {
     let json = args.json;
     let result = match command {
-        Command::Completion(completion) => completion.run(cli()),
+        Command::Completion(completion) => completion.run(),
+        Command::Man(man) => man.run(cli()),
         Command::Inspect(inspect) => inspect.run(&Context::new(args)),
         Command::Fs(command) => block_on(args, async move |context| command.run(context).await),
         Command::Admin(command) => block_on(args, async move |context| command.run(context).await),
@@ -126,6 +129,7 @@ mod tests {
             "cairn admin config set a=b c=d",
             "cairn inspect -v file",
             "cairn completion bash",
+            "cairn man .",
         ] {
             if let Err(error) = Cli::try_parse_from(line.split(' ')) {
                 panic!("{line}: {error}");

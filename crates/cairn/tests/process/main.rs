@@ -55,6 +55,7 @@ mod rescue;
 mod restored;
 mod sessions;
 mod sharded;
+mod shells;
 mod split;
 mod stale;
 mod support;

@@ -51,6 +51,10 @@ enum Action {
     Cancel(CancelArgs),
 }
 
+/// Layouts that people set most, for the tab key: any width and unit can be typed.
+pub const LAYOUTS: &[&str] =
+    &["r1", "r2", "r3", "r4", "r5", "r2x128", "r3x128", "rs-3-2", "rs-4-2", "rs-6-3", "rs-8-3", "rs-10-4", "rs-12-4"];
+
 /// Parses a layout that this version can store.
 pub fn parse_layout(text: &str) -> Result<Layout> {
     if text.starts_with('/') || text.contains(":/") {
