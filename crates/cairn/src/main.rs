@@ -7,6 +7,7 @@ mod dev;
 mod doctor;
 mod mount;
 mod node;
+mod notify;
 mod private;
 mod router;
 mod rpc_metrics;

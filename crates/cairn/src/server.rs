@@ -2,6 +2,7 @@
 use crate::config::{self, Config, ConfigErrors};
 use crate::descriptors;
 use crate::node::{NodeProcess, NodeSpec};
+use crate::notify::Notify;
 use crate::private;
 use cairn_cli::Exit;
 use cairn_store::StoreError;
@@ -90,9 +91,14 @@ pub fn run(args: &ServerArgs) -> Result<(), ServeError> {
     let node = NodeProcess::start(spec(&config), runtime.handle())?;
     starting.abort();
     announce(&node.address(), &node.http_address())?;
+    let notify = Notify::of_environment();
+    notify.ready(&node.address());
+    let watchdog = notify.watchdog(runtime.handle());
     signals.wait(&runtime);
     tracing::info!("stopping");
+    notify.stopping();
     node.stop();
+    drop(watchdog);
     Ok(())
 }
 

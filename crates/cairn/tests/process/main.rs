@@ -53,6 +53,7 @@ mod replace;
 mod requests;
 mod rescue;
 mod restored;
+mod service;
 mod sessions;
 mod sharded;
 mod shells;
