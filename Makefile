@@ -7,7 +7,7 @@ export CARGO_BUILD_JOBS := $(JOBS)
 CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
 
 .DEFAULT_GOAL := all
-.PHONY: all build release sdk test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare prepare-tests
+.PHONY: all build release packages sdk test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare prepare-tests
 
 all: build ## the same as build
 
@@ -17,6 +17,9 @@ build: prepare ## compile everything for development
 release: prepare ## compile the optimized binary, target/release/cairn; its symbols are beside it in cairn.debug
 	$(CARGO) build --release --locked --package cairn
 	@scripts/strip.sh $(CAIRN)
+
+packages: release ## .deb, .rpm and a tarball with checksums, of the release binary, in target/packages
+	@scripts/packages.sh $(CAIRN)
 
 sdk: prepare ## libcairn for C programs and the Python wheel, in target/sdk
 	CARGO='$(CARGO)' scripts/sdk.sh

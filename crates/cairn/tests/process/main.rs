@@ -42,6 +42,7 @@ mod namespace;
 mod namespaces;
 mod net;
 mod older;
+mod packages;
 mod partitions;
 mod private;
 mod proxy;
