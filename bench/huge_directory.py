@@ -33,7 +33,7 @@ def side_by_side(cluster):
 
 
 def cpu_seconds(cluster):
-    return sum(value for metric, _, value in cluster.metrics("meta") if metric == "cairn_process_cpu_milliseconds") / 1000
+    return sum(value for metric, _, value in cluster.metrics("meta") if metric == "cairn_process_cpu_seconds")
 
 
 def whole(cluster):

@@ -62,7 +62,7 @@ def restart(cluster):
         except RuntimeError:
             time.sleep(0.02)
     took = time.monotonic() - started
-    cpu = sum(value for metric, _, value in cluster.metrics("meta") if metric == "cairn_process_cpu_milliseconds") / 1000
+    cpu = sum(value for metric, _, value in cluster.metrics("meta") if metric == "cairn_process_cpu_seconds")
     row("kill -9, start to the first name found", f"{took:.1f} s", f"{cpu:.1f} s of CPU")
 
 

@@ -15,8 +15,8 @@ DIR = sys.argv[3] if len(sys.argv) > 3 else None
 
 
 def busy(cluster, partitions):
-    """Nanoseconds of all members of each partition."""
-    return {each: ns for each, ns in cluster.sum_of("cairn_meta_raft_busy_nanoseconds").items() if each in partitions}
+    """Seconds of all members of each partition."""
+    return {each: seconds for each, seconds in cluster.sum_of("cairn_meta_raft_busy_seconds").items() if each in partitions}
 
 
 def directories(cluster, partitions):
@@ -35,7 +35,7 @@ def main():
         print("| | |\n|---|---|")
         before = busy(cluster, of["busy"])
         cluster.bench_meta("busy", 4 * PARTITIONS, 16, "--seconds", "10", "--operations", "create,stat,rename,unlink")
-        used = {each: ns - before.get(each, 0) for each, ns in busy(cluster, of["busy"]).items()}
+        used = {each: seconds - before.get(each, 0) for each, seconds in busy(cluster, of["busy"]).items()}
         if len(used) != PARTITIONS:
             sys.exit(f"only {len(used)} of {PARTITIONS} partitions say how busy they are")
         print(f"| busiest of {PARTITIONS} groups, share of the time of all | {max(used.values()) / sum(used.values()):.1%} (even: {1 / PARTITIONS:.1%}) |", flush=True)

@@ -576,6 +576,7 @@ fn wait_registered(agent: &NodeAgent) -> Arc<Registration> {
 fn register_metrics(registry: &Registry, server: &Server, roles: &Roles) {
     let stats = server.stats();
     registry.register(&[], Arc::new(move |samples| crate::rpc_metrics::sample(&stats, samples)));
+    registry.register(&[], Arc::new(crate::rpc_metrics::sample_build));
     if let Some(manager) = roles.manager.clone() {
         registry.register(&[("role", "manager")], Arc::new(move |samples: &mut Samples| manager.sample(samples)));
     }

@@ -1,5 +1,5 @@
 //! Metrics of the RPC port.
-use cairn_rpc::{CloseReason, ServerStats};
+use cairn_rpc::{CloseReason, LATENCY_BOUNDS_US, ServerStats};
 use cairn_telemetry::Samples;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,4 +22,18 @@ pub fn sample(stats: &ServerStats, samples: &mut Samples) {
         let labels = [("reason", reason.name())];
         samples.counter("cairn_rpc_connections_closed", "Connections ended, by reason.", &labels, stats.closed(reason));
     }
+    for of in stats.latency.all() {
+        let (labels, measured) =
+            ([("operation", of.opcode.name())], (&LATENCY_BOUNDS_US[..], &of.buckets[..], of.sum_us));
+        let help = "Time from the arrival of a request to its answer.";
+        samples.histogram("cairn_rpc_request_seconds", help, &labels, measured);
+    }
+}
+
+/// Which build this is: always 1, what counts is in the labels.
+pub fn sample_build(samples: &mut Samples) {
+    let level = cairn_types::FEATURE_LEVEL.to_string();
+    let labels =
+        [("version", env!("CARGO_PKG_VERSION")), ("commit", env!("CAIRN_COMMIT")), ("feature_level", level.as_str())];
+    samples.gauge("cairn_build_info", "The build of this process.", &labels, 1.0);
 }

@@ -119,20 +119,19 @@ impl MetaServer {
         }
         let (workers, busy) = host.workers();
         samples.gauge("cairn_raft_workers", "Threads that handle the groups.", &[], workers as f64);
-        let nanos = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
-        samples.counter("cairn_raft_busy_nanoseconds", "Time for which they were at work, all together.", &[], nanos);
+        samples.counter_seconds(
+            "cairn_raft_busy_seconds",
+            "Time for which they were at work, all together.",
+            &[],
+            busy,
+        );
     }
 
     fn sample_latency(&self, samples: &mut Samples) {
         let (buckets, sum_us) = self.stats().latency();
-        let mut total = 0;
-        for (at, count) in buckets.iter().enumerate() {
-            total += count;
-            let bound = LATENCY_BOUNDS_US.get(at).map_or("+Inf".to_owned(), |us| (*us as f64 / 1e6).to_string());
-            let help = "Mutations answered within so many seconds.";
-            samples.counter("cairn_meta_mutation_seconds_bucket", help, &[("le", &bound)], total);
-        }
-        samples.counter("cairn_meta_mutation_microseconds", "Time of all mutations together.", &[], sum_us);
+        let help = "Time from the arrival of a mutation to its answer.";
+        let measured = (&LATENCY_BOUNDS_US[..], &buckets[..], sum_us);
+        samples.histogram("cairn_meta_mutation_seconds", help, &[], measured);
     }
 }
 
@@ -172,17 +171,14 @@ fn sample_partition(partition: &Partition, samples: &mut Samples) {
     let counts = [
         ("cairn_meta_raft_entries", "Log entries proposed here.", status.batches),
         ("cairn_meta_raft_proposals", "Operations in them.", status.proposals),
-        (
-            "cairn_meta_raft_busy_nanoseconds",
-            "Time for which a thread was at work for the partition's group.",
-            u64::try_from(status.busy.as_nanos()).unwrap_or(u64::MAX),
-        ),
         ("cairn_meta_checkpoints", "Checkpoints written.", status.checkpoints),
         ("cairn_meta_checkpoint_failures", "Checkpoints that failed.", status.checkpoint_failures),
     ];
     for (name, help, value) in counts {
         samples.counter(name, help, &labels, value);
     }
+    let help = "Time for which a thread was at work for the partition's group.";
+    samples.counter_seconds("cairn_meta_raft_busy_seconds", help, &labels, status.busy);
 }
 
 /// What the last pass found in packs, and fragmented files.

@@ -30,7 +30,8 @@ pub use identity::Identity;
 pub use leader::{LeaderClient, LeaderError, Repeat};
 pub use payload::Payload;
 pub use server::{
-    CloseReason, Outcome, PeerInfo, Reply, ReplyBatch, Request, RequestSink, Server, ServerError, ServerStats, Service,
+    CloseReason, LATENCY_BOUNDS_US, Latency, LatencyOf, Outcome, PeerInfo, Reply, ReplyBatch, Request, RequestSink,
+    Server, ServerError, ServerStats, Service,
 };
 pub use trace::next_trace_id;
 

@@ -5,6 +5,7 @@
 //! Not here: what a connection does (`conn.rs`), how answers get back to it (`reply.rs`).
 
 mod conn;
+mod latency;
 mod progress;
 mod recorder;
 mod reply;
@@ -27,6 +28,7 @@ use cairn_wire::frame::CallHeader;
 use cairn_wire::hello::Hello;
 use parking_lot::Mutex;
 
+pub use latency::{LATENCY_BOUNDS_US, Latency, LatencyOf};
 pub use recorder::RequestSink;
 pub use reply::{Outcome, Reply, ReplyBatch};
 use seats::Seats;

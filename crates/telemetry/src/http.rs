@@ -8,7 +8,7 @@ use axum::routing::get;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 /// One line of `/healthz`: the thing, and `Err` with what is wrong and the next step.
 pub type HealthCheck = Arc<dyn Fn() -> (String, Result<(), String>) + Send + Sync>;
@@ -38,12 +38,15 @@ impl HttpServer {
         let address = listener.local_addr()?;
         #[allow(clippy::disallowed_methods, reason = "the age of the process for people, not for decisions")]
         let started = Instant::now();
+        let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         registry.register(
             &[],
             Arc::new(move |samples| {
                 let used = ProcessUse::now();
-                let cpu = (used.cpu_user_us + used.cpu_system_us) / 1000;
-                samples.counter("cairn_process_cpu_milliseconds", "CPU time used, user and system.", &[], cpu);
+                let cpu = Duration::from_micros(used.cpu_user_us + used.cpu_system_us);
+                samples.counter_seconds("cairn_process_cpu_seconds", "CPU time used, user and system.", &[], cpu);
+                samples.gauge("cairn_process_threads", "Threads.", &[], used.threads as f64);
+                samples.gauge("cairn_process_start_time_seconds", "Start, in seconds since 1970.", &[], start);
                 samples.gauge("cairn_process_resident_bytes", "Resident memory.", &[], used.resident_bytes as f64);
                 let uptime = started.elapsed().as_secs_f64();
                 samples.gauge("cairn_process_uptime_seconds", "Age of the process.", &[], uptime);

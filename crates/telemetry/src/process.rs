@@ -6,6 +6,7 @@ pub struct ProcessUse {
     pub cpu_user_us: u64,
     pub cpu_system_us: u64,
     pub resident_bytes: u64,
+    pub threads: u64,
 }
 
 impl ProcessUse {
@@ -22,6 +23,7 @@ impl ProcessUse {
             cpu_user_us: micros(usage.ru_utime),
             cpu_system_us: micros(usage.ru_stime),
             resident_bytes: resident_pages().unwrap_or(0) * 4096,
+            threads: threads().unwrap_or(0),
         }
     }
 }
@@ -30,12 +32,20 @@ fn resident_pages() -> Option<u64> {
     std::fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// The 20th field of the line, behind the name in parentheses, which may have blanks.
+fn threads() -> Option<u64> {
+    let line = std::fs::read_to_string("/proc/self/stat").ok()?;
+    line.rsplit_once(')')?.1.split_whitespace().nth(17)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_running_process_has_memory() {
-        assert!(ProcessUse::now().resident_bytes > 100_000);
+        let used = ProcessUse::now();
+        assert!(used.resident_bytes > 100_000);
+        assert!((1..10_000).contains(&used.threads), "{used:?}");
     }
 }

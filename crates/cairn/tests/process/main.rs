@@ -34,6 +34,7 @@ mod managers;
 mod members;
 mod members_again;
 mod mistakes;
+mod monitoring;
 mod mount;
 mod mount_faults;
 mod mount_posix;

@@ -352,14 +352,20 @@ impl Cluster {
     }
     /// The value of a sample of a process: the first whose line begins so.
     pub fn metric(&self, name: &str, begins: &str) -> Option<f64> {
+        let page = self.metrics(name);
+        let line = page.lines().find(|line| line.starts_with(begins))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+    /// The page of metrics of a process.
+    pub fn metrics(&self, name: &str) -> String {
         let ready = fs::read_to_string(self.out(name)).expect("out");
         let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect("the HTTP port");
         let mut stream = TcpStream::connect(http).expect("the HTTP port");
         write!(stream, "GET /metrics HTTP/1.1\r\nhost: cairn\r\nconnection: close\r\n\r\n").expect("request");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answer");
-        let line = answer.lines().find(|line| line.starts_with(begins))?;
-        line.rsplit(' ').next()?.parse().ok()
+        let (_, page) = answer.split_once("\r\n\r\n").expect("a head and a page");
+        page.to_owned()
     }
 
     /// A command against this cluster that is not started yet. One that has to succeed may take as long as it takes: unless

@@ -1,6 +1,7 @@
 //! [`DiskMetrics`]: what a disk counts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use cairn_telemetry::Samples;
 
@@ -19,6 +20,9 @@ macro_rules! metrics {
     };
     (@counter $out:ident, $name:literal, $help:literal, $disk:ident, $value:expr) => {
         $out.counter($name, $help, &[("disk", $disk)], $value);
+    };
+    (@nanoseconds $out:ident, $name:literal, $help:literal, $disk:ident, $value:expr) => {
+        $out.counter_seconds($name, $help, &[("disk", $disk)], Duration::from_nanos($value));
     };
     (@gauge $out:ident, $name:literal, $help:literal, $disk:ident, $value:expr) => {
         $out.gauge($name, $help, &[("disk", $disk)], $value as f64);
@@ -47,13 +51,13 @@ metrics! {
     /// Syncs of chunk files for askers.
     syncs, counter, "cairn_data_syncs", "Syncs of chunk files.";
     /// Time in them.
-    sync_ns, counter, "cairn_data_sync_nanoseconds", "Time spent in syncs of chunk files.";
+    sync_ns, nanoseconds, "cairn_data_sync_seconds", "Time spent in syncs of chunk files.";
     /// Group commits of the journal.
     journal_batches, counter, "cairn_data_journal_batches", "Group commits of the journal.";
     /// Bytes of them.
     journal_bytes, counter, "cairn_data_journal_bytes", "Bytes written to the journal.";
     /// Time in them.
-    journal_ns, counter, "cairn_data_journal_nanoseconds", "Time spent in group commits of the journal.";
+    journal_ns, nanoseconds, "cairn_data_journal_seconds", "Time spent in group commits of the journal.";
     /// Times that the journal was written home.
     flushes, counter, "cairn_data_journal_flushes", "Times that the journal's contents were written home and its space freed.";
     /// Blocks written home from the journal.

@@ -259,7 +259,8 @@ impl Conn {
                         let of_server = peer.hello.kind == PeerKind::Server;
                         recorder.asked((self.received_wall, of_server), &header, &call, message, &mut self.records);
                     }
-                    let reply = Reply::new(self.sink.clone(), request_id, opcode, oneway, call.trace_id);
+                    let traced = (call.trace_id, received);
+                    let reply = Reply::new(self.sink.clone(), request_id, opcode, oneway, traced);
                     let request = Request { opcode, message, payload, call, oneway, received, peer };
                     self.shared.service.call(request, reply);
                 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Waker;
+use std::time::Instant;
 
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -120,6 +121,9 @@ impl ReplySink {
         payload: Payload,
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Option<Waker> {
+        if !id.oneway {
+            self.stats.latency.answered(id.opcode, id.received.elapsed());
+        }
         let mut queue = self.queue.lock();
         queue.finished += 1;
         if queue.closed {
@@ -182,6 +186,7 @@ struct RequestId {
     opcode: u16,
     oneway: bool,
     trace_id: u64,
+    received: Instant,
 }
 
 /// Hears how a request was answered, before the answer is on its way. Must not block.
@@ -198,8 +203,14 @@ pub struct Reply {
 }
 
 impl Reply {
-    pub(crate) fn new(sink: Arc<ReplySink>, request_id: u64, opcode: u16, oneway: bool, trace_id: u64) -> Self {
-        Self { sink: Some(sink), id: RequestId { request_id, opcode, oneway, trace_id }, outcome: None }
+    pub(crate) fn new(
+        sink: Arc<ReplySink>,
+        request_id: u64,
+        opcode: u16,
+        oneway: bool,
+        (trace_id, received): (u64, Instant),
+    ) -> Self {
+        Self { sink: Some(sink), id: RequestId { request_id, opcode, oneway, trace_id, received }, outcome: None }
     }
 
     /// Has `outcome` told how the request is answered, whoever does it.

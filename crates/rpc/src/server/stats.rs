@@ -1,5 +1,6 @@
 //! [`ServerStats`]: what a server counts, for the metrics.
 
+use super::latency::Latency;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::log_limit::LogLimit;
@@ -108,6 +109,8 @@ pub struct ServerStats {
     pub bytes_out: AtomicU64,
     /// Times that `accept` failed.
     pub accept_errors: AtomicU64,
+    /// How long requests took.
+    pub latency: Latency,
     closed: [AtomicU64; CloseReason::ALL.len()],
     pub(crate) log: [LogLimit; CloseReason::ALL.len()],
 }
