@@ -176,16 +176,16 @@ mod tests {
         let registry = Registry::new();
         registry.register(
             &[("role", "meta")],
-            Arc::new(|s| s.histogram("cairn_x_seconds", "Times.", &[], (&[1_000, 2_000_000], &[3, 2, 1], 7_500_000))),
+            Arc::new(|s| s.histogram("x_seconds", "Times.", &[], (&[1_000, 2_000_000], &[3, 2, 1], 7_500_000))),
         );
         let text = registry.render().expect("rendering to a String cannot fail");
         for line in [
-            "# TYPE cairn_x_seconds histogram",
-            "cairn_x_seconds_sum{role=\"meta\"} 7.5",
-            "cairn_x_seconds_count{role=\"meta\"} 6",
-            "cairn_x_seconds_bucket{le=\"0.001\",role=\"meta\"} 3",
-            "cairn_x_seconds_bucket{le=\"2.0\",role=\"meta\"} 5",
-            "cairn_x_seconds_bucket{le=\"+Inf\",role=\"meta\"} 6",
+            "# TYPE x_seconds histogram",
+            "x_seconds_sum{role=\"meta\"} 7.5",
+            "x_seconds_count{role=\"meta\"} 6",
+            "x_seconds_bucket{le=\"0.001\",role=\"meta\"} 3",
+            "x_seconds_bucket{le=\"2.0\",role=\"meta\"} 5",
+            "x_seconds_bucket{le=\"+Inf\",role=\"meta\"} 6",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
