@@ -91,6 +91,8 @@ pub(crate) struct Cluster {
     pub(crate) full: FullVolumes,
     /// When a partition last did not know how to take attributes along with contents.
     pub(crate) apart: RwLock<Option<cairn_types::Time>>,
+    /// Open appends that writers of this client closed.
+    pub(crate) settles: crate::record::Settles,
 }
 
 impl Cluster {
@@ -122,6 +124,7 @@ impl Cluster {
             abandoned: Abandoned::default(),
             full: FullVolumes::default(),
             apart: RwLock::default(),
+            settles: crate::record::Settles::default(),
         }
     }
     /// The map as known now.

@@ -6,6 +6,7 @@ mod across;
 mod data;
 mod front;
 mod local;
+pub(crate) mod records;
 #[cfg(feature = "test-support")]
 mod support;
 
@@ -108,6 +109,8 @@ pub struct State {
     pub(crate) bad_blocks: u64,
     /// Reads answered, by disk.
     pub(crate) reads: BTreeMap<u32, u64>,
+    /// Records that many append, and what happens to them.
+    pub(crate) records: records::Records,
     /// Calls by operation.
     pub(crate) calls: BTreeMap<&'static str, u64>,
 }
@@ -223,6 +226,7 @@ impl FakeCluster {
             reports: 0,
             bad_blocks: 0,
             reads: BTreeMap::new(),
+            records: records::Records::default(),
             calls: BTreeMap::new(),
         };
         for (i, scheme) in (1..).zip(groups) {

@@ -7,13 +7,17 @@
 //!
 //! Invariant: a record is sent again only after the append to which it was sent was closed, and is not in what that left.
 //! Not here: frames (`format`), the chunk's primary (`data`), what the file gets (`meta-core`).
-pub(crate) mod appender;
+mod appender;
 mod chunk;
 mod reader;
 mod settle;
+mod task;
+#[cfg(test)]
+mod tests;
 
 pub use appender::{RecordAppender, RecordLevel, RecordOptions, RecordTicket};
 pub use reader::{Record, RecordReader, Skipped};
+pub(crate) use settle::Settles;
 
 use crate::error::Result;
 use crate::meta::volume::Volume;

@@ -18,8 +18,8 @@ use crate::le::{u32_at, u64_at};
 
 /// Bytes of a header.
 pub const RECORD_FRAME_LEN: usize = 32;
-/// Bytes of the longest record: with header and the block before it, it fits into one append of a chunk.
-pub const RECORD_MAX: usize = (1 << 20) - 8192;
+/// Bytes of the longest record.
+pub const RECORD_MAX: usize = 16 << 20;
 /// What a frame begins with.
 pub const RECORD_MAGIC: [u8; 4] = *b"CRr1";
 

@@ -70,6 +70,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
         let stalled = now.since(last) > timings.lease_tick * STALL_TICKS;
         last = now;
         state.expire_lock_waits(now);
+        state.expire_change_waits(now);
         if state.leading_term().is_none() {
             continue;
         }

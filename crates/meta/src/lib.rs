@@ -8,6 +8,7 @@
 
 mod across;
 mod begin;
+mod change_waits;
 mod checkpoint;
 mod chunk_lists;
 mod compact;

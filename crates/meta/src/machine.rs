@@ -22,6 +22,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::meta::{AtLimit, SetFeatureLevel, TxDecide};
 use prost::Message;
 
+use crate::change_waits::changed_by;
 use crate::across::{Mutation, Work, prepared};
 use crate::checkpoint;
 use crate::header::Head;
@@ -44,6 +45,8 @@ pub(crate) struct PartitionMachine {
     handed_over: Vec<Work>,
     /// An operation across partitions has ended here.
     unlocked: bool,
+    /// Files whose contents may have changed, while somebody waits for that.
+    changed: Vec<u64>,
 }
 
 impl PartitionMachine {
@@ -55,6 +58,7 @@ impl PartitionMachine {
             replies: ReplyBatch::new(),
             handed_over: Vec::new(),
             unlocked: false,
+            changed: Vec::new(),
         }
     }
 
@@ -62,6 +66,8 @@ impl PartitionMachine {
     fn apply_some(&mut self, at: core::AppliedAt, items: impl Iterator<Item = Item<Context>>) -> Vec<u64> {
         let mut timer = self.state.load.timer();
         let mut namespace = self.state.namespace.write();
+        // Who waits from now on sees what is applied here.
+        let waited = self.state.has_change_waits();
         for item in items {
             timer.changes += 1;
             let start = self.bytes.len();
@@ -70,6 +76,7 @@ impl PartitionMachine {
                     self.check_level(at.index, opcode, request);
                     let outcome = namespace.apply(at, opcode, request, &mut self.bytes);
                     self.unlocked |= opcode == Opcode::TxFinish;
+                    self.changed.extend(waited.then(|| changed_by(opcode, request)).flatten().filter(|_| outcome.is_ok()));
                     if opcode == Opcode::EndSession
                         && let Some(head) = Head::find(request)
                     {
@@ -236,6 +243,7 @@ impl StateMachine for PartitionMachine {
             let released = self.apply_some(at, items.by_ref().take(HOLD_ITEMS));
             self.answer();
             self.state.locks_released(&released);
+            self.state.contents_changed(&std::mem::take(&mut self.changed));
         }
     }
 

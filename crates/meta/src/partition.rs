@@ -28,6 +28,7 @@ use crate::fsck::FsckDesk;
 use crate::grown::Grown;
 use crate::leases::Leases;
 use crate::load::Load;
+use crate::change_waits::ChangeWaits;
 use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
 use crate::stats::MetaStats;
@@ -148,6 +149,7 @@ pub(crate) struct PartitionState {
     pub(crate) session_bytes: AtomicU64,
     pub(crate) openers: Openers,
     pub(crate) lock_waits: LockWaits,
+    pub(crate) change_waits: ChangeWaits,
     pub(crate) wanted_leases: WantedLeases,
     pub(crate) fsck: FsckDesk,
     pub(crate) packs: PackGauges,
@@ -199,6 +201,7 @@ impl PartitionState {
             session_bytes: AtomicU64::new(0),
             openers: Openers::default(),
             lock_waits: LockWaits::default(),
+            change_waits: ChangeWaits::default(),
             wanted_leases: WantedLeases::default(),
             fsck: FsckDesk::default(),
             packs: PackGauges::default(),
@@ -239,6 +242,7 @@ impl PartitionState {
         self.wanted_leases.clear();
         self.fsck.reset();
         self.end_lock_waits();
+        self.end_change_waits();
     }
 }
 

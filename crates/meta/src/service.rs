@@ -118,6 +118,9 @@ impl MetaServer {
                 Err(_) => self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded")),
             };
         }
+        if opcode == Opcode::WaitChange {
+            return partition.state.wait_change(message, self.common().coarse_now(), reply);
+        }
         if opcode == Opcode::WaitLock {
             return partition.state.wait_lock(message, self.common().coarse_now(), reply);
         }

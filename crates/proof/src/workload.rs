@@ -4,6 +4,7 @@
 mod checks;
 mod end;
 mod names;
+mod records;
 mod small;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use crate::members::{Part, Snapshot, groups};
 use crate::seed::{CALL_MAX, Shape};
 use crate::upkeep::Upkeep;
 
+use records::Records;
 use small::SmallFiles;
 
 /// Files of a seed.
@@ -44,6 +46,7 @@ pub struct Workload {
     reading: Volume,
     files: Vec<TestFile>,
     small: SmallFiles,
+    records: Records,
     /// Where files are: one for each partition of the volume.
     directories: Vec<String>,
     /// Decides about moves between them.
@@ -91,6 +94,7 @@ impl Workload {
         let path = |i: usize| format!("{}/file{i}", directories[i % directories.len()]);
         let files = (0..FILES).map(|i| TestFile::new(path(i), layouts[0])).collect();
         let rng = SimRng::derived(seed, "workload");
+        let records = Records::new(seed, &directories[0]);
         let counts = BTreeMap::new();
         let mut workload = Self {
             cluster,
@@ -104,6 +108,7 @@ impl Workload {
             reading,
             files,
             small: SmallFiles::default(),
+            records,
             directories,
             moves: SimRng::derived(seed, "moves"),
             moved: 0,
@@ -146,6 +151,10 @@ impl Workload {
         self.upkeep.step(step, calm)?;
         let live = self.live_parts();
         let planned = self.chaos.plan(step, &live);
+        if self.records.is_due() {
+            tracing::info!(step, "a step of records");
+            return self.append_records(planned);
+        }
         let i = self.rng.index(self.files.len());
         let kind = self.rng.index(100);
         tracing::info!(step, file = i, kind, "a step");
@@ -184,7 +193,7 @@ impl Workload {
     fn live(&self) -> Vec<Snapshot> {
         let mut live = Vec::new();
         let files = self.files.iter().map(|file| (file.inode, &file.published));
-        for (inode, bytes) in files.chain(self.small.all()) {
+        for (inode, bytes) in files.chain(self.small.all()).chain(self.records.last()) {
             let taken = self.cluster.runtime.block_on(Snapshot::take(&self.reading, inode, bytes.clone()));
             // What was refused may have been published all the same: then it is not known what the extents name.
             live.extend(taken.ok().filter(Snapshot::is_within));
@@ -194,7 +203,7 @@ impl Workload {
 
     /// How many files there are.
     fn live_count(&self) -> usize {
-        self.files.len() + self.small.all().count()
+        self.files.len() + self.small.all().count() + self.records.last().iter().count()
     }
 
     fn live_parts(&self) -> Vec<Part> {

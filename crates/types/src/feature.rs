@@ -16,7 +16,7 @@
 //! | 6 | manager: partitions of a volume made later (log commands 41, 42); partitions: `EndRange`, `TakeSessions`, kinds 5 and 6 of what `MendNamespace` mends; both: idle groups sleep (`RaftMessage.sleep`, nodes' own heartbeats) |
 //! | 7 | partitions: `AddShard`, sharded directories; the limit of a volume over several partitions (`Lend`, `NoteLent`, `NoteLimit`, `SetBound`, `AtLimit`, `TxDecide.at_limit`) |
 //! | 8 | nothing more than 7 |
-//! | 9 | partitions: open appends (`OpenAppend`, `PublishAppend`, `CloseAppend`); manager: stripe groups of staged layouts |
+//! | 9 | partitions: open appends (`OpenAppend`, `PublishAppend`, `CloseAppend`) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).

@@ -107,6 +107,7 @@ opcodes! {
     ReadStale = 0x0412, meta::ReadStaleRequest => meta::ReadStaleResponse;
     ShardDirectory = 0x0413, meta::ShardDirectoryRequest => meta::ShardDirectoryResponse;
     GetAppend = 0x0414, meta::GetAppendRequest => meta::OpenAppendResponse;
+    WaitChange = 0x0418, meta::WaitChangeRequest => meta::AttributesResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
     FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;

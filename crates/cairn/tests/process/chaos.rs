@@ -2,7 +2,7 @@
 //! links are cut and slowed down and whose disks are filled and lost by a seeded schedule, under clients that check
 //! everything. `make chaos MINUTES=n` runs it; with CAIRN_CHAOS_PARTITIONS=n the volume has so many meta partitions, and directories are made in all of them.
 //!
-//! Clients write files anew (`versions`), append to and overwrite shared files (`appends`, `blocks`), and make, move and
+//! Clients write files anew (`versions`), append to and overwrite shared files (`appends`, `records`, `blocks`), and make, move and
 //! remove names whose histories have to be linearizable (`names`, `rounds`, checked by `linear` against `tree_model`): as
 //! commands, through the client library, and through mounts. In the end all is healed and everything is read once more,
 //! `fsck` finds nothing, and no log has a line that was not expected (`logs`).
@@ -13,6 +13,7 @@ mod hosts;
 mod linear;
 mod logs;
 mod names;
+mod records;
 mod rounds;
 mod tree_model;
 mod versions;
@@ -117,7 +118,7 @@ fn begin(seed: u64) -> Option<Chaos> {
     for (layout, dirs) in [("r3", ["/copies", "/appends/copies"]), ("rs-3-2/64k", ["/rows", "/appends/rows"])] {
         dirs.iter().for_each(|dir| drop(chaos.cluster.ok(&["fs", "mkdir", "-p", "--layout", layout, dir])));
     }
-    ["/renamed", names::DIR].iter().for_each(|dir| drop(chaos.cluster.ok(&["fs", "mkdir", dir])));
+    ["/renamed", names::DIR, records::DIR].iter().for_each(|dir| drop(chaos.cluster.ok(&["fs", "mkdir", dir])));
     Some(chaos)
 }
 

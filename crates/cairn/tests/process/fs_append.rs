@@ -24,8 +24,7 @@ fn lines_of_several_writers_are_whole_and_followed() {
     let cluster = cluster();
     cluster.ok(&["fs", "mkdir", "--layout", "r2", "/logs"]);
     cluster.ok(&["fs", "touch", "/logs/all"]);
-    let mut follower =
-        cluster.command(&["fs", "tail", "-f", "-s", "0.1", "-c", "0", "/logs/all"]).spawn().expect("tail");
+    let mut follower = cluster.command(&["fs", "tail", "-f", "-c", "0", "/logs/all"]).spawn().expect("tail");
     let mut followed = follower.stdout.take().expect("a pipe");
     let reader = std::thread::spawn(move || {
         let (mut found, mut lines, mut part) = (Vec::new(), 0, [0; 64 << 10]);

@@ -145,6 +145,87 @@ fn records_in_memory_are_there_once_while_their_writer_lives() {
     each_record_is_there_once(RecordLevel::Memory);
 }
 
+/// A file would end with its first chunk, records be lost on the way to the next one, or each writer ask the metadata for it.
+#[test]
+fn records_go_on_in_the_next_chunk() {
+    let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let request = CreateRequest { mode: 0o100_644, ..CreateRequest::default() };
+    let first = runtime.block_on(volume(&cluster));
+    runtime.block_on(first.create(b"/many", request)).expect("a file");
+    // 150 MiB of two clients, that come in several lengths; one is longer than an append.
+    let length = |number: u64| if number == 3 { 5 << 20 } else { 200_000 + (number as usize * 7919) % 700_000 };
+    let write = async |volume: Volume, writer: u64| {
+        let level = [RecordLevel::Memory, RecordLevel::Durable, RecordLevel::Visible][writer as usize % 3];
+        let options = RecordOptions { level, ..RecordOptions::default() };
+        let appender = volume.record_appender(b"/many", options).await.expect("an appender");
+        for number in 0..45u64 {
+            let mut bytes = vec![(writer + number) as u8; length(number)];
+            bytes[..8].copy_from_slice(&(writer << 32 | number).to_le_bytes());
+            appender.append(&bytes).await.expect("taken");
+        }
+        appender.close().await.expect("closed");
+    };
+    let second = runtime.block_on(volume(&cluster));
+    runtime.block_on(async {
+        tokio::join!(
+            write(first.clone(), 0),
+            write(first.clone(), 1),
+            write(first.clone(), 2),
+            write(second.clone(), 3),
+            write(second.clone(), 4),
+            write(second.clone(), 5)
+        )
+    });
+    let mut found = BTreeMap::new();
+    runtime.block_on(async {
+        let mut reader = first.record_reader(b"/many", 0, u64::MAX).await.expect("a reader");
+        while let Some(record) = reader.next().await.expect("read") {
+            let head = u64::from_le_bytes(record.bytes[..8].try_into().expect("eight"));
+            let (writer, number) = (head >> 32, head & 0xffff_ffff);
+            assert_eq!(record.bytes.len(), length(number));
+            assert!(record.bytes[8..].iter().all(|byte| *byte == (writer + number) as u8), "{writer} {number}");
+            *found.entry((writer, number)).or_insert(0) += 1;
+        }
+        assert_eq!((reader.skipped().damaged, reader.left_over()), (0, 0));
+        first.close().await;
+        second.close().await;
+    });
+    assert_eq!(found.len(), 6 * 45);
+    assert!(found.values().all(|times| *times == 1), "{found:?}");
+    cluster.ok(&["admin", "fsck"]);
+}
+
+/// Whoever follows a file would see what is new late, or not at all; or a long record would not come through.
+#[test]
+fn who_follows_records_is_woken() {
+    let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    assert!(append(&cluster, &["/r"], b"first\n").status.success());
+    let mut tail = cluster
+        .command(&["fs", "tail", "-f", "--record", "--no-repeats", "/r"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("tail");
+    let mut lines = std::io::BufReader::new(tail.stdout.take().expect("a pipe"));
+    let mut next = || {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut lines, &mut line).expect("a line");
+        line
+    };
+    assert_eq!(next(), "first\n");
+    for i in 0..5 {
+        assert!(append(&cluster, &["--level", "visible", "/r"], format!("line {i}\n").as_bytes()).status.success());
+        assert_eq!(next(), format!("line {i}\n"));
+    }
+    let mut long = vec![b'x'; (16 << 20) - 1];
+    long.push(b'\n');
+    assert!(append(&cluster, &["--size", "16m", "/r"], &long).status.success());
+    assert_eq!(next().len(), 16 << 20);
+    tail.kill().expect("it runs");
+    tail.wait().expect("ended");
+}
+
 fn append(cluster: &Cluster, args: &[&str], input: &[u8]) -> Output {
     let args = [&["fs", "append", "--record"], args].concat();
     let mut child = cluster.command(&args).stdin(Stdio::piped()).spawn().expect("append");

@@ -6,12 +6,17 @@ use crate::fs::cat;
 use crate::fs::read_flags::ReadFlags;
 use crate::human::parse_size;
 use crate::remote::{Found, NamedFor, expand};
+use cairn_types::ErrorCode;
 use clap::Args;
 use std::ffi::OsString;
 use std::time::Duration;
 
 /// Part that is read at a time when lines are counted from the end.
 const PART: u64 = 64 << 10;
+/// With -f the server wakes whoever waits; whether another file came under the name is looked at after so long.
+const WAIT: Duration = Duration::from_secs(2);
+/// Between looks for a file that was removed.
+const GONE_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
 pub struct TailArgs {
@@ -29,9 +34,9 @@ pub struct TailArgs {
     /// Go on with what is appended, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// Seconds between looks at the file with -f
-    #[arg(short = 's', long, default_value_t = 1.0)]
-    sleep: f64,
+    /// With --record: print a record that has the writer and sequence of an earlier one not again
+    #[arg(long, requires = "record")]
+    no_repeats: bool,
     #[command(flatten)]
     read: ReadFlags,
 }
@@ -63,6 +68,9 @@ impl TailArgs {
         let from = self.bytes.map_or(0, |bytes| found.attributes.size.saturating_sub(bytes));
         let named = |error: cairn_client::ClientError| error.named_for(&found.at);
         let mut reader = found.volume.record_reader(&found.at.path, from, u64::MAX).await.map_err(named)?;
+        if self.no_repeats {
+            reader = reader.without_repeats();
+        }
         loop {
             while let Some(record) = reader.next().await.map_err(named)? {
                 tokio::task::block_in_place(|| context.out.bytes(&record.bytes))?;
@@ -70,7 +78,8 @@ impl TailArgs {
             if !self.follow {
                 break;
             }
-            tokio::time::sleep(self.pause()).await;
+            context.out.flush()?;
+            reader.changed(WAIT).await.map_err(named)?;
         }
         let damaged = reader.skipped().damaged + reader.left_over();
         if damaged > 0 {
@@ -78,10 +87,6 @@ impl TailArgs {
             context.plain_report().warn(&text);
         }
         Ok(())
-    }
-
-    fn pause(&self) -> Duration {
-        Duration::from_secs_f64(self.sleep.clamp(0.05, 3600.0))
     }
 
     /// Where the last lines begin.
@@ -116,10 +121,15 @@ impl TailArgs {
     }
 
     async fn follow(&self, context: &Context, mut found: Found) -> Result<()> {
-        let pause = self.pause();
         let report = context.plain_report();
         loop {
-            tokio::time::sleep(pause).await;
+            let (inode, version) = (found.attributes.inode, found.attributes.data_version);
+            match found.volume.wait_change(inode, version, WAIT).await {
+                Err(error) if matches!(error.code(), Some(ErrorCode::NotFound | ErrorCode::Stale)) => {
+                    tokio::time::sleep(GONE_PAUSE).await
+                }
+                other => drop(other.map_err(|e| e.named_for(&found.at))?),
+            }
             let Some(now) = found.volume.try_stat(&found.at.path, true).await.map_err(|e| e.named_for(&found.at))?
             else {
                 // Removed: another one may come under the name.

@@ -22,7 +22,7 @@ struct Chunk {
     durable: usize,
 }
 
-type Answer<T> = std::result::Result<T, WireError>;
+pub(super) type Answer<T> = std::result::Result<T, WireError>;
 
 fn refuse<T>(code: ErrorCode, text: impl Into<String>) -> Answer<T> {
     Err(WireError::new(code, text))
@@ -45,6 +45,7 @@ impl Fake {
             Opcode::Ping => raw(Ok(still)),
             Opcode::Allocate => raw(decode(message).and_then(|r| state.allocate(&r))),
             Opcode::Append => raw(decode(message).and_then(|r| state.append(&r, payload))),
+            Opcode::RecordAppend => raw(decode(message).and_then(|r| state.record_append(&r, payload))),
             Opcode::Sync => raw(decode(message).and_then(|r| state.sync(&r))),
             Opcode::Seal => raw(decode(message).and_then(|r| state.seal(&r))),
             Opcode::Read => decode(message).and_then(|r| state.read(&r)).map(|(a, bytes)| (a.encode_to_vec(), bytes)),
@@ -63,7 +64,7 @@ fn raw<A: prost::Message>(answer: Answer<A>) -> Raw {
 }
 
 impl State {
-    fn check(&self, header: &ChunkHeader) -> Answer<Scheme> {
+    pub(super) fn check(&self, header: &ChunkHeader) -> Answer<Scheme> {
         let known = self.epoch_of(header.pg).ok_or_else(|| WireError::new(ErrorCode::UnknownPg, "unknown group"))?;
         if known != Epoch(header.epoch) {
             return Err(WireError::stale_epoch(known, format!("the group is at {known}")));
@@ -212,7 +213,7 @@ impl State {
     }
 
     /// All of a chunk is durable on these members.
-    fn harden(&mut self, header: &ChunkHeader, chain: &[u32]) {
+    pub(super) fn harden(&mut self, header: &ChunkHeader, chain: &[u32]) {
         for disk in [header.disk].iter().chain(chain) {
             if let Some(chunk) = self.disks.get_mut(disk).and_then(|d| d.0.get_mut(&(header.pg, header.index))) {
                 chunk.durable = chunk.data.len();
@@ -295,8 +296,29 @@ impl State {
         let durable_length = self.chunk_mut(&header)?.data.len() as u64;
         Ok(SyncResponse { durable_length, members: self.stamps(header.disk, &r.chain) })
     }
+    /// End of a chunk of records at its primary.
+    pub(super) fn record_end(&self, header: &ChunkHeader) -> u64 {
+        let chunk = self.disks.get(&header.disk).and_then(|chunks| chunks.0.get(&(header.pg, header.index)));
+        chunk.map_or(0, |chunk| chunk.data.len() as u64)
+    }
+    pub(super) fn add_records(&mut self, disk: u32, header: &ChunkHeader, creation_epoch: u64, bytes: &[u8]) {
+        let (data, row_crcs) = (Vec::new(), Vec::new());
+        let new = Chunk { creation_epoch, session: header.session, data, row_crcs, sealed: false, durable: 0 };
+        let chunks = self.disks.get_mut(&disk).expect("a known disk");
+        let chunk = chunks.0.entry((header.pg, header.index)).or_insert(new);
+        if !chunk.sealed {
+            chunk.data.extend_from_slice(bytes);
+        }
+    }
     fn seal(&mut self, r: &SealRequest) -> Answer<SealResponse> {
         let header = r.chunk.expect("every request has one");
+        if cairn_types::SessionId(header.session).is_append() {
+            self.check(&header)?;
+            self.records_sealed(&header);
+            if self.chunk_mut(&header).is_err() {
+                return Ok(SealResponse::default());
+            }
+        }
         for disk in [header.disk].iter().chain(&r.chain) {
             self.chunk_mut(&ChunkHeader { disk: *disk, ..header })?.sealed = true;
         }

@@ -105,6 +105,8 @@ impl State {
         if opcode == Opcode::Discard {
             self.discard(request)?;
         }
+        let changed = if opcode == Opcode::CloseAppend { self.close_below(request)? } else { None };
+        let request = changed.as_deref().unwrap_or(request);
         let applied = self.decide(at, opcode, request, out);
         let namespace = self.partition(at)?;
         let wanted = namespace.take_wanted_leases();

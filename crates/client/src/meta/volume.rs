@@ -7,6 +7,7 @@ mod lease;
 mod listing;
 pub mod posix;
 mod totals;
+mod wait_change;
 
 use super::call::MetaCaller;
 use super::path::{resolve, resolve_directory};

@@ -8,7 +8,7 @@ use cairn_env::buf::SharedBuf;
 use cairn_rpc::{CallOptions, Payload};
 use cairn_types::{ChunkId, Epoch, ErrorCode, InodeId, PgId, SessionId};
 use cairn_wire::Opcode;
-use cairn_wire::data::{ChunkHeader, RecordAppendRequest, RecordAppendResponse};
+use cairn_wire::data::{ChunkHeader, RecordAppendRequest, RecordAppendResponse, RecordPart, RecordsNext, RecordsTold};
 use cairn_wire::meta::OpenAppend;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,10 @@ use std::time::Duration;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// After this without an answer the members are looked at, and it is looked whether the group has gone on without the primary.
 const SILENCE: Duration = Duration::from_millis(400);
+/// It does without, too.
+const TELL_DEADLINE: Duration = Duration::from_secs(3);
+/// Payload of a part of a long frame.
+const PART: usize = 4 << 20;
 
 /// Durable when it is answered.
 pub(super) const DURABLE: u32 = 1;
@@ -48,17 +52,30 @@ impl AppendChunk {
         Self { number: append.number, id, creation_epoch: append.creation_epoch, session }
     }
 
+    /// As its writers are told of it.
+    pub fn next(&self) -> RecordsNext {
+        let (number, creation_epoch) = (self.number, self.creation_epoch);
+        RecordsNext { number, pg: self.id.pg.0, index: self.id.index, creation_epoch }
+    }
+
+    /// The chunk in which the file goes on behind this one.
+    pub fn going_on(&self, next: &RecordsNext) -> Self {
+        let id = ChunkId { pg: PgId(next.pg), index: next.index };
+        Self { number: next.number, id, creation_epoch: next.creation_epoch, session: self.session }
+    }
+
     pub fn header(&self, disk: u32, epoch: Epoch) -> ChunkHeader {
         let (pg, index) = (self.id.pg.0, self.id.index);
         ChunkHeader { disk, pg, index, epoch: epoch.0, session: self.session.0 }
     }
 
-    /// Sends frames to the primary. Calls arrive in the order in which their futures are made.
+    /// Sends frames to the primary, or a part of one. Calls arrive in the order in which their futures are made.
     pub fn send(
         self,
         cluster: &Arc<Cluster>,
         frames: Option<SharedBuf>,
         level: u32,
+        part: Option<RecordPart>,
     ) -> impl Future<Output = std::result::Result<RecordAppendResponse, NotTaken>> + Send + use<> {
         let cluster = cluster.clone();
         let view = cluster.view();
@@ -70,6 +87,9 @@ impl AppendChunk {
                 chunk: Some(self.header(primary, Epoch(self.creation_epoch))),
                 creation_epoch: self.creation_epoch,
                 level,
+                part,
+                knows_next: true,
+                told: None,
             };
             let options = CallOptions::new(DEADLINE).bulk().stream(stream_of(self.id));
             let payload = frames.map_or(Payload::None, Payload::One);
@@ -105,6 +125,47 @@ impl AppendChunk {
             outcome.map_err(|error| judge(&cluster, seen, primary, error))
         }
     }
+}
+
+/// Sends a frame that is longer than a payload.
+pub(super) async fn send_long(
+    chunk: AppendChunk,
+    cluster: Arc<Cluster>,
+    frame: SharedBuf,
+    level: u32,
+    (writer, sequence): (u64, u64),
+) -> std::result::Result<RecordAppendResponse, NotTaken> {
+    let mut at = 0;
+    loop {
+        let to = (at + PART).min(frame.len());
+        let part = RecordPart { writer, sequence, total: frame.len() as u32, at: at as u32 };
+        let answer = chunk.send(&cluster, Some(frame.slice(at..to)), level, Some(part)).await?;
+        if to == frame.len() {
+            return Ok(answer);
+        }
+        at = to;
+    }
+}
+
+/// Tells the primary what its writers should know. It finds out otherwise if it does not hear of it.
+pub(super) fn tell(chunk: AppendChunk, cluster: &Arc<Cluster>, told: RecordsTold) {
+    let view = cluster.view();
+    let Some(primary) = view.pgs.get(&chunk.id.pg.0).and_then(|pg| pg.primary()) else { return };
+    let Ok(address) = cluster.disk_address(primary) else { return };
+    let request = RecordAppendRequest {
+        chunk: Some(chunk.header(primary, Epoch(chunk.creation_epoch))),
+        creation_epoch: chunk.creation_epoch,
+        told: Some(told),
+        ..RecordAppendRequest::default()
+    };
+    let cluster = cluster.clone();
+    tokio::spawn(async move {
+        let heard =
+            cluster.net.call::<RecordAppendResponse>(&address, Opcode::RecordAppend, &request, TELL_DEADLINE).await;
+        if let Err(error) = heard {
+            tracing::debug!(chunk = %chunk.id, error = error.text(), "the primary of records was not told");
+        }
+    });
 }
 
 /// What an error means for the records that were sent; whoever failed is reported.

@@ -2,11 +2,13 @@
 //!
 //! It begins at the first frame that begins at or behind the place where it was told to begin, so that parts of a file can be read by
 //! several: each record belongs to the part in which its frame begins. What is no record is passed over and counted. Memory: one record,
-//! and what is read ahead.
+//! what is read ahead, and for the removal of repeats [`Repeats`].
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::read::file_reader::FileReader;
 use cairn_format::record_frame::{Found, record_at};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Bytes that are read on behalf of one another: so that a file that grows is opened seldom.
 const WINDOW: u64 = 8 << 20;
@@ -26,10 +28,14 @@ pub struct Record {
 /// What was passed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
+    /// Bytes in front of the first frame of a reader that began inside of the file: the end of a record of the part before it.
+    pub before: u64,
     /// Zeros between frames.
     pub padding: u64,
     /// Bytes of no record, or of damaged ones.
     pub damaged: u64,
+    /// Records that were given out before, if they are not wanted again.
+    pub repeats: u64,
 }
 
 pub struct RecordReader {
@@ -44,6 +50,10 @@ pub struct RecordReader {
     buffer: Vec<u8>,
     consumed: usize,
     skipped: Skipped,
+    /// No frame was met yet, and the reader did not begin with the file.
+    begins: bool,
+    repeats: Option<Repeats>,
+    version: u64,
 }
 
 impl Volume {
@@ -51,12 +61,34 @@ impl Volume {
     pub async fn record_reader(&self, path: &[u8], from: u64, to: u64) -> Result<RecordReader> {
         let found = self.stat(path, true).await?;
         let (volume, path, inode, size) = (self.clone(), path.to_vec(), found.inode, found.size);
-        let skipped = Skipped::default();
-        Ok(RecordReader { volume, path, inode, at: from, end: to, size, buffer: Vec::new(), consumed: 0, skipped })
+        Ok(RecordReader {
+            volume,
+            path,
+            inode,
+            at: from,
+            end: to,
+            size,
+            buffer: Vec::new(),
+            consumed: 0,
+            skipped: Skipped::default(),
+            begins: from > 0,
+            repeats: None,
+            version: found.data_version,
+        })
     }
 }
 
 impl RecordReader {
+    /// The same, which gives a record that has the writer and sequence of an earlier one not out again.
+    pub fn without_repeats(self) -> Self {
+        Self { repeats: Some(Repeats::default()), ..self }
+    }
+
+    /// Waits until the file is not what it was when nothing more was found in it, or for so long.
+    pub async fn changed(&self, at_most: Duration) -> Result<()> {
+        self.volume.wait_change(self.inode, self.version, at_most).await.map(|_| ())
+    }
+
     /// The next record; `None` at the present end of the file. After that it can be asked again: more may have come.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         loop {
@@ -66,13 +98,22 @@ impl RecordReader {
             }
             match record_at(&self.buffer[self.consumed..]) {
                 Found::Record(frame, bytes) => {
-                    let bytes = bytes.to_vec();
+                    self.begins = false;
                     self.consumed += frame.framed_len();
+                    if self.repeats.as_mut().is_some_and(|seen| !seen.add(frame.writer, frame.sequence)) {
+                        self.skipped.repeats += 1;
+                        continue;
+                    }
+                    let bytes = bytes.to_vec();
                     return Ok(Some(Record { offset, writer: frame.writer, sequence: frame.sequence, bytes }));
                 }
                 Found::Skip { bytes, damaged } => {
                     self.consumed += bytes;
-                    let kind = if damaged { &mut self.skipped.damaged } else { &mut self.skipped.padding };
+                    let kind = match damaged {
+                        true if self.begins => &mut self.skipped.before,
+                        true => &mut self.skipped.damaged,
+                        false => &mut self.skipped.padding,
+                    };
                     *kind += bytes as u64;
                 }
                 Found::More => {
@@ -107,7 +148,7 @@ impl RecordReader {
         for _ in 0..CHANGES_MAX {
             let from = self.at + self.buffer.len() as u64;
             let found = self.volume.getattr(self.inode).await?;
-            self.size = found.size;
+            (self.size, self.version) = (found.size, found.data_version);
             if found.size < from {
                 // Cut: what is there from now on is read from its new end on.
                 (self.at, self.buffer) = (found.size, Vec::new());
@@ -136,5 +177,61 @@ impl RecordReader {
         }
         let text = "its contents were changed each time that they were read; read it when less is written";
         Err(ClientError::remote(&String::from_utf8_lossy(&self.path), cairn_types::ErrorCode::Conflict, text))
+    }
+}
+
+/// Ranges of sequences that are remembered, over all writers.
+const RANGES_MAX: usize = 256 << 10;
+
+/// Which records were given out: ranges of sequences of each writer. A writer whose records stand in order takes one of them. With more than
+/// [`RANGES_MAX`] the lowest sequences of a writer are forgotten, and a repeat of those may be given out.
+#[derive(Default)]
+struct Repeats {
+    /// By writer and first sequence: the last one.
+    ranges: BTreeMap<(u64, u64), u64>,
+    most: Option<usize>,
+}
+
+impl Repeats {
+    /// Whether it is new.
+    fn add(&mut self, writer: u64, sequence: u64) -> bool {
+        let before = self.ranges.range(..=(writer, sequence)).next_back().map(|(key, last)| (*key, *last));
+        let before = before.filter(|((of, _), _)| *of == writer);
+        if before.is_some_and(|(_, last)| last >= sequence) {
+            return false;
+        }
+        let behind = sequence.checked_add(1).and_then(|next| self.ranges.remove(&(writer, next)));
+        let last = behind.unwrap_or(sequence);
+        match before {
+            Some((key, end)) if end + 1 == sequence => drop(self.ranges.insert(key, last)),
+            _ => drop(self.ranges.insert((writer, sequence), last)),
+        }
+        if self.ranges.len() > self.most.unwrap_or(RANGES_MAX) {
+            // Of the writer that was met just now there is one that is not needed soon.
+            let lowest = self.ranges.range((writer, 0)..).next().map(|(key, _)| *key);
+            lowest.and_then(|key| self.ranges.remove(&key));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record would be given out twice, or one that is new be kept back.
+    #[test]
+    fn records_are_known_again() {
+        let mut seen = Repeats::default();
+        for sequence in [1, 2, 3, 7, 5, 6, 4, 9] {
+            assert!(seen.add(5, sequence) && !seen.add(5, sequence), "{sequence}");
+            assert!(seen.add(u64::MAX, sequence), "of another writer");
+        }
+        assert!((1..=7).all(|sequence| !seen.add(5, sequence)) && seen.add(5, 8) && seen.add(5, u64::MAX));
+        assert_eq!(seen.ranges.keys().filter(|(writer, _)| *writer == 5).count(), 2, "what is whole takes no room");
+        let mut seen = Repeats { most: Some(10), ..Repeats::default() };
+        assert!((1..100).all(|i| seen.add(1, 2 * i)));
+        assert_eq!(seen.ranges.len(), 10);
+        assert!(!seen.add(1, 198), "what came last is known");
     }
 }

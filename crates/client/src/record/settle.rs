@@ -15,44 +15,140 @@ use cairn_format::record_frame::{Found, RecordFrame, record_at};
 use cairn_types::{BLOCK_SIZE, Epoch, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::data::{SealRequest, SealResponse};
+use cairn_wire::meta::OpenAppend;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
+
+/// Closed appends that are remembered.
+const SETTLES_MAX: usize = 16;
+/// Files whose open append is known.
+const OPEN_MAX: usize = 256;
 
 const SEAL_DEADLINE: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Closes the append, if nobody has. Returns how much of its chunk the file got. `durable`: so much was acknowledged as durable.
-pub(super) async fn close(
+/// What writers of one client do once, not each.
+#[derive(Default)]
+pub(crate) struct Settles {
+    /// Appends that were closed lately, with what was found in them.
+    closed: Mutex<BTreeMap<Key, Arc<Settle>>>,
+    /// The last open append of files, as one of them found or made it. Locked while one of them looks.
+    open: Mutex<BTreeMap<(u32, u64), Arc<tokio::sync::Mutex<Option<AppendChunk>>>>>,
+}
+
+impl Settles {
+    /// That of a file.
+    pub(super) fn open(&self, volume: u32, inode: u64) -> Arc<tokio::sync::Mutex<Option<AppendChunk>>> {
+        let mut all = self.open.lock();
+        while all.len() >= OPEN_MAX && !all.contains_key(&(volume, inode)) {
+            all.pop_first();
+        }
+        all.entry((volume, inode)).or_default().clone()
+    }
+}
+
+/// Volume, inode, number.
+type Key = (u32, u64, u64);
+
+#[derive(Default)]
+struct Settle {
+    /// The most that one of the writers was told is durable.
+    durable: AtomicU64,
+    settled: OnceCell<Arc<Settled>>,
+}
+
+/// What a closed append left.
+pub(super) struct Settled {
+    /// The file got so much of its chunk.
+    pub published: u64,
+    /// Records behind this place are known: `frames`.
+    pub from: u64,
+    /// Writer and sequence, in order. At most one for 32 bytes that were not published when it was closed.
+    frames: Vec<(u64, u64)>,
+}
+
+impl Settled {
+    pub fn has(&self, writer: u64, sequence: u64) -> bool {
+        self.frames.binary_search(&(writer, sequence)).is_ok()
+    }
+}
+
+/// Closes the append, if nobody has. `durable`: so much was acknowledged as durable.
+pub(super) async fn settle(
     volume: &Volume,
     (inode, shown_as): (u64, &[u8]),
     chunk: AppendChunk,
     durable: u64,
-) -> Result<u64> {
+) -> Result<Arc<Settled>> {
+    let key = (volume.id(), inode, chunk.number);
+    let one = {
+        let mut all = volume.cluster().settles.closed.lock();
+        while all.len() >= SETTLES_MAX && !all.contains_key(&key) {
+            all.pop_first();
+        }
+        all.entry(key).or_default().clone()
+    };
+    one.durable.fetch_max(durable, Relaxed);
+    let settled = one.settled.get_or_try_init(|| close(volume, (inode, shown_as), chunk, &one.durable)).await?;
+    check(settled.published, durable, chunk, shown_as)?;
+    Ok(settled.clone())
+}
+
+/// What was acknowledged as durable ends with a record, or with the block in which the last one ends.
+pub(super) fn check(published: u64, durable: u64, chunk: AppendChunk, shown_as: &[u8]) -> Result<()> {
+    if published.next_multiple_of(BLOCK_SIZE as u64) >= durable {
+        return Ok(());
+    }
+    let text = format!("{} was closed at {published}, and {durable} bytes of it were acknowledged as durable", chunk.id);
+    Err(ClientError::protocol(&String::from_utf8_lossy(shown_as), text))
+}
+
+async fn close(
+    volume: &Volume,
+    (inode, shown_as): (u64, &[u8]),
+    chunk: AppendChunk,
+    durable: &AtomicU64,
+) -> Result<Arc<Settled>> {
     let cluster = volume.cluster().clone();
     let (started, mut pause) = (cluster.clock.now(), PAUSE_MIN);
+    let look = async || -> Result<OpenAppend> {
+        Ok(volume.get_append(inode, shown_as, chunk.number).await?.append.unwrap_or_default())
+    };
+    let closed = |published| Arc::new(Settled { published, from: published, frames: Vec::new() });
     loop {
-        let known = volume.get_append(inode, shown_as, chunk.number).await?.append.unwrap_or_default();
+        let known = look().await?;
         if !known.open {
-            return Ok(known.published);
+            return Ok(closed(known.published));
         }
         let why = match seal(&cluster, chunk).await {
-            Ok(length) if length < durable.max(known.published) => {
+            Ok(length) if length < durable.load(Relaxed).max(known.published) => {
                 format!("a member of {} has only {length} bytes of {}", chunk.id.pg, chunk.id)
             }
             Ok(length) => {
-                let end = walk(volume, chunk, known.published, length, |_| {}).await?;
-                if end < durable {
-                    let text = format!(
-                        "{}: what was acknowledged up to {durable} is no row of records behind {end}",
-                        chunk.id
-                    );
-                    return Err(ClientError::protocol(&String::from_utf8_lossy(shown_as), text));
+                // Others do the same: who comes late need not read what is there.
+                let now = look().await?;
+                if !now.open {
+                    return Ok(closed(now.published));
                 }
+                let mut frames = Vec::new();
+                let note = |frame: &RecordFrame| frames.push((frame.writer, frame.sequence));
+                let end = walk(volume, chunk, known.published, length, note).await?;
+                check(end, durable.load(Relaxed), chunk, shown_as)?;
                 let to = (chunk.number, end);
-                let closed = volume.publish_append(Opcode::CloseAppend, inode, shown_as, to).await?;
-                return Ok(closed.append.unwrap_or_default().published);
+                let answer = volume.publish_append(Opcode::CloseAppend, inode, shown_as, to).await?;
+                let published = answer.append.unwrap_or_default().published;
+                if published != end {
+                    // Somebody else was faster, and found another end.
+                    return Ok(closed(published));
+                }
+                frames.sort_unstable();
+                return Ok(Arc::new(Settled { published, from: known.published, frames }));
             }
             Err(why) => why,
         };

@@ -133,6 +133,7 @@ impl DataServer {
             config,
         });
         inner.start_idle_seals();
+        inner.start_record_ticks();
         inner.start_healing_again();
         inner.start_comparing();
         Ok(Self { inner })

@@ -10,6 +10,7 @@ mod older;
 mod overwrite_lives;
 mod overwrites;
 mod rebuilds;
+mod record_appends;
 mod repairs;
 mod replacements;
 mod restores;

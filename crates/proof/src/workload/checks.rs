@@ -179,6 +179,7 @@ impl Workload {
         self.chaos.blackout()?;
         self.converge()?;
         self.upkeep.settled()?;
+        self.check_records()?;
         for i in 0..self.files.len() {
             self.check_file(i)?;
             self.check_handle(i)?;

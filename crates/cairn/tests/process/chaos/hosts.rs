@@ -3,6 +3,7 @@ use super::PATIENCE;
 use super::appends::Appender;
 use super::blocks::Overwriter;
 use super::names::{Caller, Mounted, finish};
+use super::records::Recorder;
 use super::versions::{self, Renamer};
 use super::work::Work;
 use crate::mount::Mount;
@@ -79,10 +80,12 @@ impl Host {
             let renamer = Renamer { client, volume: volume.clone(), rng: host.rng(2), work: shared() };
             let appender = Appender::new(client, host.rng(3));
             let overwriter = Overwriter { client, rng: host.rng(4) };
+            let recorder = Recorder::new(client, host.rng(9));
             tokio::join!(
                 caller.run(),
                 renamer.run(),
                 appender.run(volume.clone(), work),
+                recorder.run(volume.clone(), work),
                 overwriter.run(volume.clone(), work)
             );
         })
@@ -142,6 +145,10 @@ impl Host {
                 };
                 let records = work.appends.check(file, &bytes).unwrap_or_else(|wrong| panic!("{wrong}"));
                 println!("{name}: {records} records");
+            }
+            for file in work.records.files() {
+                let records = work.records.check_all(&volume, file).await.unwrap_or_else(|wrong| panic!("{wrong}"));
+                println!("{}: {records} records", super::records::path(file));
             }
             for (file, name) in super::blocks::FILES.iter().enumerate() {
                 work.blocks.check_all(&volume, file).await.unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -1,6 +1,7 @@
 //! What all clients of a run share: what may be read, whether it is over, and counts.
 use super::appends::Appends;
 use super::blocks::Blocks;
+use super::records::RecordFiles;
 use super::rounds::{Outcome, Rounds};
 use super::tree_model::Answer;
 use super::versions::Versions;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 pub struct Work {
     pub versions: Versions,
     pub appends: Appends,
+    pub records: RecordFiles,
     pub blocks: Blocks,
     pub rounds: Rounds,
     pub counts: Counts,
@@ -22,6 +24,7 @@ impl Work {
         Work {
             versions: Versions::new(commands, clients),
             appends: Appends::default(),
+            records: RecordFiles::default(),
             blocks: Blocks::new(clients),
             rounds: Rounds::default(),
             counts: Counts::default(),
@@ -66,6 +69,8 @@ pub struct Counts {
     pub not_read: Count,
     pub appended: Count,
     pub not_appended: Count,
+    pub recorded: Count,
+    pub not_recorded: Count,
     pub overwritten: Count,
     pub not_overwritten: Count,
     pub blocks_read: Count,
@@ -120,6 +125,7 @@ impl Counts {
             ("stored", &self.stored),
             ("read", &self.read),
             ("appended", &self.appended),
+            ("appended as a record", &self.recorded),
             ("overwritten", &self.overwritten),
             ("blocks read", &self.blocks_read),
             ("names changed", &self.names_done),
@@ -133,7 +139,7 @@ impl Counts {
         let n = |count: &Count| count.get();
         format!(
             "files: {} versions stored, {} not, {} reads, {} failed\n\
-             appends: {} stored, {} failed; blocks: {} overwritten, {} not, {} read\n\
+             appends: {} stored, {} failed; records: {} acknowledged, {} writers failed; blocks: {} overwritten, {} not, {} read\n\
              names: {} changed, {} refused, {} looked at, {} not known; {} rounds with {} operations are linearizable, {} of them unknown; {} rounds are undecided\n\
              longest operation: {} ms",
             n(&self.stored),
@@ -142,6 +148,8 @@ impl Counts {
             n(&self.not_read),
             n(&self.appended),
             n(&self.not_appended),
+            n(&self.recorded),
+            n(&self.not_recorded),
             n(&self.overwritten),
             n(&self.not_overwritten),
             n(&self.blocks_read),

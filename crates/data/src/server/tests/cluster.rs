@@ -36,7 +36,7 @@ pub(super) struct TestNode {
     pub(super) server: Option<Server>,
     pub(super) disk: u32,
     node: u32,
-    address: String,
+    pub(super) address: String,
 }
 
 pub(super) struct Cluster {
@@ -45,7 +45,7 @@ pub(super) struct Cluster {
     pub(super) formers: Vec<(TestNode, bool)>,
     pub(super) client: Client,
     pub(super) epoch: u64,
-    runtime: tokio::runtime::Runtime,
+    pub(super) runtime: tokio::runtime::Runtime,
     incarnation: u64,
     term: u64,
     pub(super) scheme: Scheme,

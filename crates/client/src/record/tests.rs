@@ -1,0 +1,247 @@
+//! Writers and readers of records against a cluster in memory, whose primaries fail as a test says.
+use super::chunk::{AppendChunk, PUBLISHABLE};
+use super::*;
+use crate::connect::Client;
+use crate::fake::FakeCluster;
+use crate::fake::records::RecordFault;
+use cairn_types::Scheme;
+use cairn_wire::meta::CreateRequest;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const FILE: &[u8] = b"/f";
+const BLOCK: u64 = 4096;
+
+async fn start() -> (FakeCluster, Client, Volume) {
+    let cluster = FakeCluster::local(4, &[Scheme::Replicated(3); 3]);
+    let client = cluster.connect_local().await;
+    let volume = client.volume("default").await.expect("the volume");
+    let request = CreateRequest { mode: 0o100_644, ..CreateRequest::default() };
+    volume.create(FILE, request).await.expect("a file");
+    (cluster, client, volume)
+}
+
+/// All bytes follow from the writer and its number.
+fn record(writer: usize, number: usize) -> Vec<u8> {
+    let mut bytes = format!("{writer} {number} ").into_bytes();
+    bytes.extend((0..(number * 37 + writer * 11) % 3000).map(|i| (i + number) as u8));
+    bytes
+}
+
+async fn appender(volume: &Volume, level: RecordLevel) -> RecordAppender {
+    volume.record_appender(FILE, RecordOptions { level, ..RecordOptions::default() }).await.expect("an appender")
+}
+
+/// Each writer appends so many records.
+async fn append_all(volume: &Volume, level: RecordLevel, writers: usize, each: usize) {
+    let tasks = (0..writers).map(|writer| {
+        let volume = volume.clone();
+        tokio::spawn(async move {
+            let appender = appender(&volume, level).await;
+            let mut under_way = VecDeque::new();
+            for number in 0..each {
+                under_way.push_back(appender.append(&record(writer, number)).await.expect("taken"));
+                if under_way.len() == 8 {
+                    under_way.pop_front().expect("eight").done().await.expect("appended");
+                }
+            }
+            for ticket in under_way {
+                ticket.done().await.expect("appended");
+            }
+            appender.close().await.expect("closed");
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("no panic");
+    }
+}
+
+/// Records that are in the file, and how often.
+async fn read_all(volume: &Volume) -> BTreeMap<Vec<u8>, u32> {
+    let mut found = BTreeMap::new();
+    let mut reader = volume.record_reader(FILE, 0, u64::MAX).await.expect("a reader");
+    while let Some(record) = reader.next().await.expect("read") {
+        *found.entry(record.bytes).or_default() += 1;
+    }
+    assert_eq!((reader.skipped().damaged, reader.left_over()), (0, 0), "nothing but records and padding");
+    found
+}
+
+fn check_once(found: &BTreeMap<Vec<u8>, u32>, writers: usize, each: usize, what: &str) {
+    for (writer, number) in (0..writers).flat_map(|writer| (0..each).map(move |number| (writer, number))) {
+        assert_eq!(found.get(&record(writer, number)), Some(&1), "{what}: record {number} of writer {writer}");
+    }
+    assert_eq!(found.len(), writers * each, "{what}");
+}
+
+/// A record would be lost, there twice, or torn, when it is not known what became of it.
+#[tokio::test(start_paused = true)]
+async fn records_are_there_once_whatever_fails() {
+    use RecordFault::{Late, LostAnswer, OnlyPrimary, Refused, Torn};
+    for fault in [LostAnswer, OnlyPrimary, Torn, Refused, Late] {
+        for level in [RecordLevel::Memory, RecordLevel::Durable, RecordLevel::Visible] {
+            let (cluster, _client, volume) = start().await;
+            let faults = [None, None, Some(fault), None, None, None, Some(fault)];
+            cluster.fake.state.lock().records.faults = faults.into();
+            append_all(&volume, level, 3, 40).await;
+            assert_eq!(cluster.fake.state.lock().records.faulty, 2);
+            check_once(&read_all(&volume).await, 3, 40, &format!("{fault:?} {level:?}"));
+            cluster.check_namespace();
+        }
+    }
+}
+
+/// A record would be taken for appended because it is in the chunk, although the file ends before it: somebody else closed the append, who found
+/// less.
+#[tokio::test(start_paused = true)]
+async fn what_is_beyond_the_end_that_was_logged_is_sent_again() {
+    let (cluster, _client, volume) = start().await;
+    let appender = appender(&volume, RecordLevel::Durable).await;
+    appender.append(&record(0, 0)).await.expect("taken").done().await.expect("appended");
+    {
+        let mut state = cluster.fake.state.lock();
+        state.records.faults = [Some(RecordFault::LostAnswer)].into();
+        state.records.closed_below = Some((record(0, 0).len() + cairn_format::record_frame::RECORD_FRAME_LEN) as u64);
+    }
+    appender.append(&record(0, 1)).await.expect("taken").done().await.expect("appended");
+    assert_eq!(cluster.fake.state.lock().records.closed_below, None, "it was closed there");
+    appender.close().await.expect("closed");
+    check_once(&read_all(&volume).await, 1, 2, "closed below");
+}
+
+/// What was only in memory would be lost with all members although its writer lives.
+#[tokio::test(start_paused = true)]
+async fn records_in_memory_outlive_all_members_with_their_writer() {
+    let (cluster, _client, volume) = start().await;
+    let appender = appender(&volume, RecordLevel::Memory).await;
+    for number in 0..5 {
+        appender.append(&record(0, number)).await.expect("taken").done().await.expect("appended");
+    }
+    assert!(cluster.crash(&[1, 2, 3, 4]) > 0, "something was in memory");
+    appender.close().await.expect("closed");
+    check_once(&read_all(&volume).await, 1, 5, "crashed");
+}
+
+/// Each writer would look at the metadata whenever a chunk is full, or records be lost on the way from one to the next.
+#[tokio::test(start_paused = true)]
+async fn one_writer_opens_the_next_chunk_for_all() {
+    for level in [RecordLevel::Memory, RecordLevel::Durable, RecordLevel::Visible] {
+        let (cluster, _client, volume) = start().await;
+        cluster.fake.state.lock().records.most = 100_000;
+        append_all(&volume, level, 20, 40).await;
+        check_once(&read_all(&volume).await, 20, 40, "many chunks");
+        let state = cluster.fake.state.lock();
+        let calls = |name: &str| state.calls.get(name).copied().unwrap_or(0);
+        let (opened, closed, looked) = (calls("OpenAppend"), calls("CloseAppend"), calls("GetAppend"));
+        assert!(opened >= 5, "{opened} chunks");
+        // By each writer when it begins; then by the one who opens the next chunk.
+        assert!(closed == opened - 1 && looked <= 20 + 4 * opened, "{opened} {closed} {looked}");
+    }
+}
+
+/// A writer would give up, and say that data were lost, because the last block was filled up behind the last record.
+#[tokio::test(start_paused = true)]
+async fn an_append_may_end_before_the_end_of_what_is_durable() {
+    let (_cluster, client, volume) = start().await;
+    let appender = appender(&volume, RecordLevel::Durable).await;
+    appender.append(b"one").await.expect("taken").done().await.expect("appended");
+    let inode = volume.stat(FILE, true).await.expect("there").inode;
+    let open = volume.get_append(inode, FILE, 0).await.expect("known").append.expect("open");
+    let chunk = AppendChunk::of(inode, &open);
+    let answer = chunk.send(volume.cluster(), None, PUBLISHABLE, None).await.expect("durable");
+    assert_eq!((answer.end, answer.published), (BLOCK, 0), "nobody has published it");
+    let settled = settle::settle(&volume, (inode, FILE), chunk, answer.end).await.expect("closed");
+    assert_eq!(settled.published, 35, "with its last record");
+    appender.append(b"two").await.expect("taken").done().await.expect("appended");
+    appender.close().await.expect("closed");
+    assert_eq!(read_all(&volume).await.into_keys().collect::<Vec<_>>(), [b"one", b"two"]);
+    drop(client);
+}
+
+/// The last record before a pause would not be seen before the next one.
+#[tokio::test(start_paused = true)]
+async fn a_durable_record_is_visible_soon_without_another_one() {
+    for level in [RecordLevel::Memory, RecordLevel::Durable] {
+        let (_cluster, _client, volume) = start().await;
+        let appender = appender(&volume, level).await;
+        appender.append(b"one").await.expect("taken").done().await.expect("appended");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(read_all(&volume).await.len(), 1, "{level:?}");
+        drop(appender);
+    }
+}
+
+/// Records of some length would be refused, torn, or be in another order.
+#[tokio::test(start_paused = true)]
+async fn records_have_one_byte_to_sixteen_mebibytes() {
+    let (cluster, _client, volume) = start().await;
+    let appender = appender(&volume, RecordLevel::Durable).await;
+    let lengths = [1, 0, 1 << 20, (1 << 20) - 8192 - 32, (1 << 20) - 8192 - 31, 5 << 20, 7, RECORD_MAX, 3];
+    cluster.fake.state.lock().records.faults = [None, Some(RecordFault::Torn)].into();
+    let bytes = |length: usize| (0..length).map(|i| (i * 7 + length) as u8).collect::<Vec<_>>();
+    let mut tickets = Vec::new();
+    for length in lengths {
+        tickets.push(appender.append(&bytes(length)).await.expect("taken"));
+    }
+    for ticket in tickets {
+        ticket.done().await.expect("appended");
+    }
+    assert!(appender.append(&vec![0; RECORD_MAX + 1]).await.is_err());
+    appender.close().await.expect("closed");
+    let mut reader = volume.record_reader(FILE, 0, u64::MAX).await.expect("a reader");
+    for length in lengths {
+        let record = reader.next().await.expect("read").expect("a record");
+        assert!(record.bytes == bytes(length), "{length}");
+    }
+    assert_eq!(reader.next().await.expect("read"), None);
+}
+
+/// A record would be read by two who share a file, or by none; or what the first one reads would be called damage by the second.
+#[tokio::test(start_paused = true)]
+async fn parts_of_a_file_share_its_records() {
+    let (_cluster, _client, volume) = start().await;
+    append_all(&volume, RecordLevel::Durable, 2, 30).await;
+    let size = volume.stat(FILE, true).await.expect("there").size;
+    for parts in [1, 2, 7, 100] {
+        let mut seen = BTreeMap::new();
+        for part in 0..parts {
+            let (from, to) = (size * part / parts, size * (part + 1) / parts);
+            let mut reader = volume.record_reader(FILE, from, to).await.expect("a reader");
+            while let Some(record) = reader.next().await.expect("read") {
+                assert!((from..to).contains(&record.offset));
+                *seen.entry(record.bytes).or_default() += 1;
+            }
+            assert_eq!(reader.skipped().damaged, 0, "part {part} of {parts}");
+        }
+        check_once(&seen, 2, 30, &format!("{parts} parts"));
+    }
+}
+
+/// A program that goes on under its number would have its records given out twice, or its new ones kept back.
+#[tokio::test(start_paused = true)]
+async fn repeats_of_a_writer_that_began_anew_are_not_given_out() {
+    let (_cluster, _client, volume) = start().await;
+    let appender = async |first| {
+        let options = RecordOptions { writer: Some((77, first)), ..RecordOptions::default() };
+        volume.record_appender(FILE, options).await.expect("an appender")
+    };
+    let before = appender(1).await;
+    for record in [b"1", b"2", b"3"] {
+        before.append(record).await.expect("taken");
+    }
+    before.close().await.expect("closed");
+    // It was killed before it noted that the third one is there.
+    let after = appender(3).await;
+    for record in [b"3", b"4"] {
+        after.append(record).await.expect("taken");
+    }
+    after.close().await.expect("closed");
+    let reader = volume.record_reader(FILE, 0, u64::MAX).await.expect("a reader");
+    let mut reader = reader.without_repeats();
+    let mut seen = Vec::new();
+    while let Some(record) = reader.next().await.expect("read") {
+        seen.extend(record.bytes);
+    }
+    assert_eq!((&seen[..], reader.skipped().repeats), (&b"1234"[..], 1));
+    assert_eq!(read_all(&volume).await[&b"3"[..]], 2);
+}

@@ -1,0 +1,74 @@
+//! Whose turn it is: one of those who wait for what is durable to be published does it for all, and one of those who find the chunk full opens
+//! the next one and tells the others. So the metadata has a few operations a chunk, however many write to it.
+//!
+//! Who was asked and did not tell in time is followed by another one. Nothing depends on what is told but who is asked next: a writer looks at what was
+//! published itself where that matters (client).
+
+use std::time::Duration;
+
+use cairn_types::{ChunkId, Time};
+use cairn_wire::data::{RecordAppendResponse, RecordsTold};
+
+use super::state::State;
+use super::{Answers, over};
+
+/// Who publishes takes less, or is gone.
+const PUBLISHER_PATIENCE: Duration = Duration::from_secs(2);
+/// Who opens the next chunk takes less.
+const ROLLER_PATIENCE: Duration = Duration::from_secs(3);
+/// Who waits for the next chunk longer than this finds it out itself.
+const HELD_MAX: Duration = Duration::from_secs(5);
+
+impl State {
+    pub(super) fn told(&mut self, told: &RecordsTold, now: Time) {
+        self.published = self.published.max(told.published);
+        self.publisher = None;
+        if let Some(next) = told.next {
+            self.next = Some(next);
+        }
+        // Who told is not the only one: the chunk may have been closed by somebody who was not asked.
+        self.roller = self.roller.filter(|since| now.since(*since) < ROLLER_PATIENCE);
+    }
+
+    /// Answers those who need not wait any more, and those whose turn it is.
+    pub(super) fn turns(&mut self, now: Time) -> Answers {
+        let published = self.published;
+        let mut answers = Answers::new();
+        for parked in self.parked.extract_if(.., |parked| parked.end <= published).collect::<Vec<_>>() {
+            answers.push((parked.reply, Ok(self.response(parked.end))));
+        }
+        let is_free = |since: Option<Time>, patience| since.is_none_or(|since| now.since(since) >= patience);
+        if is_free(self.publisher, PUBLISHER_PATIENCE)
+            && let Some(last) = (0..self.parked.len()).max_by_key(|i| self.parked[*i].end)
+        {
+            let parked = self.parked.swap_remove(last);
+            self.publisher = Some(now);
+            answers.push((parked.reply, Ok(self.response(parked.end))));
+        }
+        if let Some(next) = self.next {
+            let moved = RecordAppendResponse { published, next: Some(next), ..RecordAppendResponse::default() };
+            answers.extend(self.held.drain(..).map(|held| (held.reply, Ok(moved))));
+        }
+        let drained = self.waiting.is_empty() && self.in_flight == 0 && self.parked.is_empty();
+        if self.full
+            && drained
+            && is_free(self.roller, ROLLER_PATIENCE)
+            && let Some(held) = self.held.pop_front()
+        {
+            self.roller = Some(now);
+            answers.push((held.reply, Ok(RecordAppendResponse { roll: true, ..RecordAppendResponse::default() })));
+        }
+        answers
+    }
+
+    /// The same, now and then.
+    pub(super) fn tick(&mut self, id: ChunkId, now: Time) -> Answers {
+        let mut answers = self.turns(now);
+        while self.held.front().is_some_and(|held| now.since(held.since) >= HELD_MAX)
+            && let Some(held) = self.held.pop_front()
+        {
+            answers.push((held.reply, Err(over(id, "nobody told where its file goes on"))));
+        }
+        answers
+    }
+}
