@@ -178,6 +178,7 @@ impl FakeCluster {
         }
         cluster
     }
+    // check: long function because it is one table of how a cluster begins
     fn without_servers(disks: u32, groups: &[Scheme]) -> FakeCluster {
         let config = config();
         let mut state = State {

@@ -11,7 +11,9 @@ use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, Time};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{AttributesResponse, CloneRangeRequest, GetattrRequest, PublishAttributesRequest, WaitChangeRequest};
+use cairn_wire::meta::{
+    AttributesResponse, CloneRangeRequest, GetattrRequest, PublishAttributesRequest, WaitChangeRequest,
+};
 use parking_lot::Mutex;
 use prost::Message;
 

@@ -22,8 +22,8 @@ use cairn_wire::error::WireError;
 use cairn_wire::meta::{AtLimit, SetFeatureLevel, TxDecide};
 use prost::Message;
 
-use crate::change_waits::changed_by;
 use crate::across::{Mutation, Work, prepared};
+use crate::change_waits::changed_by;
 use crate::checkpoint;
 use crate::header::Head;
 use crate::partition::{Context, PartitionState, Recall};
@@ -76,7 +76,8 @@ impl PartitionMachine {
                     self.check_level(at.index, opcode, request);
                     let outcome = namespace.apply(at, opcode, request, &mut self.bytes);
                     self.unlocked |= opcode == Opcode::TxFinish;
-                    self.changed.extend(waited.then(|| changed_by(opcode, request)).flatten().filter(|_| outcome.is_ok()));
+                    self.changed
+                        .extend(waited.then(|| changed_by(opcode, request)).flatten().filter(|_| outcome.is_ok()));
                     if opcode == Opcode::EndSession
                         && let Some(head) = Head::find(request)
                     {

@@ -23,12 +23,12 @@ use prost::Message;
 use tokio::sync::{oneshot, watch};
 
 use crate::across::Across;
+use crate::change_waits::ChangeWaits;
 use crate::compact::PackGauges;
 use crate::fsck::FsckDesk;
 use crate::grown::Grown;
 use crate::leases::Leases;
 use crate::load::Load;
-use crate::change_waits::ChangeWaits;
 use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
 use crate::stats::MetaStats;

@@ -105,7 +105,8 @@ pub(super) fn check(published: u64, durable: u64, chunk: AppendChunk, shown_as: 
     if published.next_multiple_of(BLOCK_SIZE as u64) >= durable {
         return Ok(());
     }
-    let text = format!("{} was closed at {published}, and {durable} bytes of it were acknowledged as durable", chunk.id);
+    let text =
+        format!("{} was closed at {published}, and {durable} bytes of it were acknowledged as durable", chunk.id);
     Err(ClientError::protocol(&String::from_utf8_lossy(shown_as), text))
 }
 
