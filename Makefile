@@ -19,6 +19,7 @@ release: prepare ## compile the optimized binary, target/release/cairn; its symb
 	@scripts/strip.sh $(CAIRN)
 
 packages: release ## .deb, .rpm and a tarball with checksums, of the release binary, in target/packages
+	$(CARGO) xtask notices $(or $(CARGO_TARGET_DIR),target)/notices.txt
 	@scripts/packages.sh $(CAIRN)
 
 sdk: prepare ## libcairn for C programs and the Python wheel, in target/sdk

@@ -34,11 +34,14 @@ stage() {
     install -D -m 755 scripts/mount.cairn "$tree/usr/sbin/mount.cairn"
     ln -s mount.cairn "$tree/usr/sbin/mount.fuse.cairn"
     install -D -m 644 packaging/systemd/cairn@.service "$tree/usr/lib/systemd/system/cairn@.service"
+    install -m 644 packaging/systemd/cairn-backup.service packaging/systemd/cairn-backup.timer "$tree/usr/lib/systemd/system/"
+    install -D -m 644 packaging/logrotate/cairn "$tree/etc/logrotate.d/cairn"
     install -D -m 644 packaging/systemd/sysusers.conf "$tree/usr/lib/sysusers.d/cairn.conf"
     install -D -m 644 packaging/systemd/tmpfiles.conf "$tree/usr/lib/tmpfiles.d/cairn.conf"
     install -D -m 644 packaging/config/node.toml "$tree/etc/cairn/node.toml"
     install -d "$tree/usr/share/cairn/templates"
-    install -m 644 packaging/config/*.toml "$tree/usr/share/cairn/templates/"
+    install -m 644 packaging/config/* "$tree/usr/share/cairn/templates/"
+    install -m 755 scripts/restore-drill.sh "$tree/usr/share/cairn/restore-drill"
     if [ -d packaging/monitoring ]; then
         cp -r packaging/monitoring "$tree/usr/share/cairn/"
     fi
@@ -52,7 +55,7 @@ stage() {
     "$program" completion zsh > "$tree/usr/share/zsh/vendor-completions/_cairn"
     "$program" completion fish > "$tree/usr/share/fish/vendor_completions.d/cairn.fish"
     install -d "$tree/usr/share/doc/cairn"
-    install -m 644 README.md ARCHITECTURE.md "$tree/usr/share/doc/cairn/"
+    install -m 644 README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md CONTRIBUTING.md "$tree/usr/share/doc/cairn/"
     install -m 644 LICENSE "$tree/usr/share/doc/cairn/copyright"
     if [ -f "$target/notices.txt" ]; then
         install -m 644 "$target/notices.txt" "$tree/usr/share/doc/cairn/notices.txt"
@@ -80,7 +83,7 @@ Description: distributed file system
  Many ordinary machines, one tree of files, as copies or erasure-coded.
  Servers, command line and mounts are one program.
 EOF
-    printf '/etc/cairn/node.toml\n' > "$work/deb/DEBIAN/conffiles"
+    printf '/etc/cairn/node.toml\n/etc/logrotate.d/cairn\n' > "$work/deb/DEBIAN/conffiles"
     install -m 755 packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "$work/deb/DEBIAN/"
     (cd "$work/deb" && find usr -type f -exec md5sum {} + > DEBIAN/md5sums)
     dpkg-deb --root-owner-group -Zgzip -z$level --build "$work/deb" "$out/cairn_${version}_$arch.deb" >/dev/null

@@ -14,6 +14,7 @@ mod layers;
 mod licence;
 mod manifests;
 mod mutants;
+mod notices;
 mod sim;
 mod source;
 mod test_run;
@@ -27,6 +28,7 @@ cargo xtask sim --seed N [--trace]           a whole cluster that one number dec
                                              with --replicas the members of one group, without threads
 cargo xtask mutants [NAME…]      put classic bugs back into a copy, one after the other; their tests must fail;
                                  with --seeds, seeds of the whole cluster must
+cargo xtask notices FILE         write the licences of all that the binary is linked with
 
 Checks:";
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         ["test"] => test_run::run(&[]),
         ["mutants", names @ ..] => mutants::run(names),
         ["sim", args @ ..] => sim::run(args),
+        ["notices", out] => notices::run(out),
         _ => {
             eprintln!("{USAGE}");
             for (name, what, _) in check::CHECKS {

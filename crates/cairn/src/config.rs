@@ -34,7 +34,8 @@ pub struct NodeConfig {
     pub listen: String,
     /// What others connect to; `listen` if it is not given.
     pub advertise: Option<String>,
-    pub http: String,
+    /// The usual one, above the RPC port, if it is not given.
+    pub http: Option<String>,
     pub rack: String,
     pub host: String,
     /// Checkpoints kept of each Raft group.

@@ -3,6 +3,7 @@
 //! Node 1 is manager and meta; every other node is a data node with its own directory, port and rack.
 use crate::config::CHECKPOINT_GENERATIONS;
 use crate::descriptors;
+use crate::node::http_port::HttpPort;
 use crate::node::{NodeProcess, NodeSpec};
 use crate::private;
 use crate::server::{ServeError, Signals, announce, http_runtime};
@@ -34,9 +35,9 @@ pub struct DevArgs {
     /// Address of the manager; port 0 picks one
     #[arg(long, default_value = "127.0.0.1:7400")]
     listen: String,
-    /// Address of metrics and health; port 0 picks one
-    #[arg(long, default_value = "127.0.0.1:0")]
-    http: String,
+    /// Address of metrics and health; port 0 picks one. Without it 127.0.0.1, on a port 80 above that of --listen
+    #[arg(long)]
+    http: Option<String>,
     /// Log filter, as in RUST_LOG
     #[arg(long, default_value = "warn")]
     log: String,
@@ -114,7 +115,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
         dir: args.data_dir.join("node1"),
         listen: args.listen.clone(),
         advertise: None,
-        http: Some(args.http.clone()),
+        http: Some(HttpPort::of(args.http.as_deref())),
         rack: rack(args, 0),
         host: "host1".into(),
         checkpoint_generations: CHECKPOINT_GENERATIONS,

@@ -5,6 +5,7 @@ mod config;
 mod descriptors;
 mod dev;
 mod doctor;
+mod examples;
 mod mount;
 mod node;
 mod notify;
@@ -17,7 +18,7 @@ mod version;
 use cairn_bench::{BenchCommand, BenchContext};
 use cairn_cli::{Exit, GlobalArgs, expand_args};
 use cairn_telemetry::{LogConfig, init_logging};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// A distributed file system: many ordinary machines, one tree of files, cheap redundancy.
 #[derive(Parser, Debug)]
@@ -53,12 +54,18 @@ enum TopCommand {
     MountWorker,
 }
 
+/// All commands with their help.
+fn command_line() -> clap::Command {
+    examples::add(Cli::command())
+}
+
 fn main() -> std::process::ExitCode {
-    if cairn_cli::complete_if_asked(Cli::command) {
+    if cairn_cli::complete_if_asked(command_line) {
         return std::process::ExitCode::SUCCESS;
     }
     let args = expand_args(std::env::args_os());
-    let cli = match Cli::try_parse_from(&args) {
+    let parsed = command_line().try_get_matches_from(&args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => refuse(&error, &args),
     };
@@ -70,7 +77,7 @@ fn main() -> std::process::ExitCode {
         }
     }
     let exit = match cli.command {
-        TopCommand::Front(command) => cairn_cli::run(command, cli.global, Cli::command),
+        TopCommand::Front(command) => cairn_cli::run(command, cli.global, command_line),
         TopCommand::Dev(args) => server::report(dev::run(args)),
         TopCommand::Server(args) => server::report(server::run(&args)),
         TopCommand::Doctor(args) => doctor::run(&args, &cli.global).unwrap_or_else(|error| server::report(Err(error))),

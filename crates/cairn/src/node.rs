@@ -43,6 +43,7 @@ const CLIENT_THREADS: usize = 1;
 
 mod contributors;
 pub(crate) mod disk_dir;
+pub(crate) mod http_port;
 mod marks;
 mod request_log;
 #[cfg(test)]
@@ -50,6 +51,7 @@ mod tests;
 mod watch;
 
 use contributors::{AddressBook, ClockTeller, LabelKeeper, LogWatch};
+use http_port::HttpPort;
 use watch::NodeWatch;
 
 /// What a node is.
@@ -59,7 +61,7 @@ pub struct NodeSpec {
     pub listen: String,
     pub advertise: Option<String>,
     /// None: no HTTP port of its own.
-    pub http: Option<String>,
+    pub http: Option<HttpPort>,
     pub rack: String,
     pub host: String,
     /// Checkpoints kept of each Raft group.
@@ -151,11 +153,9 @@ impl NodeProcess {
         let address = spec.advertise.clone().unwrap_or_else(|| advertised(&spec.listen, server.local_addr()));
         let registry = Registry::new();
         let web = match &spec.http {
-            Some(listen) => {
-                let started = HttpServer::start(listen, registry.clone(), vec![starting()], http_limits(&ground));
-                Some(http.block_on(started).with_context(|| {
-                    format!("the HTTP port {listen} cannot be opened; choose another node.http or stop what has it")
-                })?)
+            Some(port) => {
+                let opened = http_port::open(port, &spec.listen, &registry, starting(), http_limits(&ground));
+                Some(http.block_on(opened)?)
             }
             None => None,
         };

@@ -1,6 +1,7 @@
 //! `cairn server --config FILE`: one process with the roles that the file names, until SIGTERM or SIGINT.
 use crate::config::{self, Config, ConfigErrors};
 use crate::descriptors;
+use crate::node::http_port::HttpPort;
 use crate::node::{NodeProcess, NodeSpec};
 use crate::notify::Notify;
 use crate::private;
@@ -108,7 +109,7 @@ fn spec(config: &Config) -> NodeSpec {
         dir: node.dir.clone(),
         listen: node.listen.clone(),
         advertise: node.advertise.clone(),
-        http: Some(node.http.clone()),
+        http: Some(HttpPort::of(node.http.as_deref())),
         rack: node.rack.clone(),
         host: if node.host.is_empty() { host_name() } else { node.host.clone() },
         checkpoint_generations: node.checkpoint_generations,

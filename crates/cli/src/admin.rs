@@ -18,6 +18,7 @@ mod repair;
 mod restore;
 mod scrub;
 mod status;
+mod support_bundle;
 mod target;
 mod volume;
 
@@ -72,6 +73,8 @@ enum Noun {
     RebuildMap(rebuild_map::RebuildMapArgs),
     /// Settings of the whole cluster
     Config(config::ConfigArgs),
+    /// What somebody needs who is to help, in one text file, without secrets
+    SupportBundle(support_bundle::SupportBundleArgs),
 }
 
 impl AdminArgs {
@@ -79,10 +82,11 @@ impl AdminArgs {
         context.note_interrupt(match &self.noun {
             Noun::Backup(_) => "what is not complete is no backup: repeat it".into(),
             Noun::Status(_) | Noun::Events(_) | Noun::Repair(_) => "nothing was changed".into(),
+            Noun::SupportBundle(_) => "the file is not complete: remove it, and repeat".into(),
             Noun::Fsck(_) => "the check goes on in the cluster, and nobody waits for what it finds: repeat it".into(),
             _ => "what was asked of the cluster by then goes on by itself; cairn admin status shows how".into(),
         });
-        if matches!(self.noun, Noun::Backup(_) | Noun::Restore(_) | Noun::RebuildMap(_)) {
+        if matches!(self.noun, Noun::Backup(_) | Noun::Restore(_) | Noun::RebuildMap(_) | Noun::SupportBundle(_)) {
             // Names, small files and state of the cluster: for whoever runs this, and nobody else of the machine.
             rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
         }
@@ -104,6 +108,7 @@ impl AdminArgs {
             Noun::Restore(args) => args.run(context),
             Noun::RebuildMap(args) => args.run(context),
             Noun::Config(args) => args.run(context).await,
+            Noun::SupportBundle(args) => args.run(context).await,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::human;
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{BeyondQuota, Report};
 use crate::tasks::Tasks;
 use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
 use cairn_client::{
@@ -45,6 +45,7 @@ pub struct Context {
     interrupted: parking_lot::Mutex<Option<String>>,
     /// What the command has under way beside itself.
     pub tasks: Tasks,
+    beyond_quota: BeyondQuota,
     clients: Mutex<BTreeMap<String, Client>>,
     volumes: Mutex<BTreeMap<(String, String), Volume>>,
 }
@@ -67,6 +68,7 @@ impl Context {
             umask: mask.bits(),
             interrupted,
             tasks: Tasks::default(),
+            beyond_quota: BeyondQuota::default(),
             clients,
             volumes,
         }
@@ -145,6 +147,14 @@ impl Context {
         let volume = client.volume(&path.volume).await?;
         Ok(self.volumes.lock().await.entry(key).or_insert(volume).clone())
     }
+    /// What a quota had no room for, as a report of this command was told.
+    pub fn beyond_quota(&self) -> Option<String> {
+        self.beyond_quota.lock().clone()
+    }
+    /// Volumes that the command uses.
+    pub async fn open_volumes(&self) -> Vec<Volume> {
+        self.volumes.lock().await.values().cloned().collect()
+    }
     /// Both paths lie in the same volume of the same cluster.
     pub fn same_volume(&self, one: &RemotePath, other: &RemotePath) -> Result<bool> {
         let same = self.addresses(one.cluster.as_deref())? == self.addresses(other.cluster.as_deref())?;
@@ -206,10 +216,11 @@ impl Context {
     pub fn report(&self, verb: &'static str, bytes: Option<u64>) -> Report {
         let shown = !self.args.quiet && !self.args.json;
         Report::new(self.args.json, Progress::new(verb, shown, bytes), self.tasks.clone())
+            .noting_quotas(&self.beyond_quota)
     }
     /// A report for quick work.
     pub fn plain_report(&self) -> Report {
-        Report::plain(self.args.json, self.tasks.clone())
+        Report::plain(self.args.json, self.tasks.clone()).noting_quotas(&self.beyond_quota)
     }
     /// Ends all sessions, so that what they held is released at once. What writers that failed or were given up had written is freed
     /// before; where that cannot be done soon, it is said.

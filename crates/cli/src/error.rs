@@ -54,6 +54,13 @@ pub enum CliError {
 }
 
 impl CliError {
+    /// For what a quota has no room.
+    pub fn beyond_quota(&self) -> Option<&str> {
+        match self {
+            Self::Client(ClientError::Remote { what, error }) if error.code == ErrorCode::QuotaExceeded => Some(what),
+            _ => None,
+        }
+    }
     /// A local path and what was tried on it.
     pub fn local(path: &Path, doing: &'static str, error: std::io::Error) -> Self {
         Self::Local { path: path.to_owned(), doing, error }

@@ -17,6 +17,7 @@ mod mkdir;
 mod mv;
 mod put;
 mod quota;
+mod quota_note;
 mod read_flags;
 mod readlink;
 mod rm;
@@ -140,36 +141,47 @@ impl FsArgs {
             }
             self.stale.apply(context);
         }
+        let result = self.verb.run(context).await;
+        let met = result.as_ref().err().and_then(|error| error.beyond_quota()).map(str::to_owned);
+        if let Some(what) = met.or_else(|| context.beyond_quota()) {
+            quota_note::say(context, &what).await;
+        }
+        result
+    }
+}
+
+impl Verb {
+    async fn run(self, context: &Context) -> Result<()> {
         // One of many futures is alive at a time; boxed, the largest does not size them all.
-        match self.verb {
-            Verb::Ls(args) => Box::pin(args.run(context)).await,
-            Verb::Stat(args) => Box::pin(args.run(context)).await,
-            Verb::Mkdir(args) => Box::pin(args.run(context)).await,
-            Verb::Put(args) => Box::pin(args.run(context)).await,
-            Verb::Get(args) => Box::pin(args.run(context)).await,
-            Verb::Append(args) => Box::pin(args.run(context)).await,
-            Verb::Cat(args) => Box::pin(args.run(context)).await,
-            Verb::Cp(args) => Box::pin(args.run(context)).await,
-            Verb::Mv(args) => Box::pin(args.run(context)).await,
-            Verb::Rm(args) => Box::pin(args.run(context)).await,
-            Verb::Trash(args) => Box::pin(args.run(context)).await,
-            Verb::Rmdir(args) => Box::pin(args.run(context)).await,
-            Verb::Shard(args) => Box::pin(args.run(context)).await,
-            Verb::Du(args) => Box::pin(args.run(context)).await,
-            Verb::Df(args) => Box::pin(args.run(context)).await,
-            Verb::Find(args) => Box::pin(args.run(context)).await,
-            Verb::Tail(args) => Box::pin(args.run(context)).await,
-            Verb::Head(args) => Box::pin(args.run(context)).await,
-            Verb::Count(args) => Box::pin(args.run(context)).await,
-            Verb::Truncate(args) => Box::pin(args.run(context)).await,
-            Verb::Touch(args) => Box::pin(args.run(context)).await,
-            Verb::Ln(args) => Box::pin(args.run(context)).await,
-            Verb::Readlink(args) => Box::pin(args.run(context)).await,
-            Verb::Chmod(args) => Box::pin(args.run(context)).await,
-            Verb::Chown(args) => Box::pin(args.run(context)).await,
-            Verb::Layout(args) => Box::pin(args.run(context)).await,
-            Verb::Quota(args) => Box::pin(args.run(context)).await,
-            Verb::Xattr(args) => Box::pin(args.run(context)).await,
+        match self {
+            Self::Ls(args) => Box::pin(args.run(context)).await,
+            Self::Stat(args) => Box::pin(args.run(context)).await,
+            Self::Mkdir(args) => Box::pin(args.run(context)).await,
+            Self::Put(args) => Box::pin(args.run(context)).await,
+            Self::Get(args) => Box::pin(args.run(context)).await,
+            Self::Append(args) => Box::pin(args.run(context)).await,
+            Self::Cat(args) => Box::pin(args.run(context)).await,
+            Self::Cp(args) => Box::pin(args.run(context)).await,
+            Self::Mv(args) => Box::pin(args.run(context)).await,
+            Self::Rm(args) => Box::pin(args.run(context)).await,
+            Self::Trash(args) => Box::pin(args.run(context)).await,
+            Self::Rmdir(args) => Box::pin(args.run(context)).await,
+            Self::Shard(args) => Box::pin(args.run(context)).await,
+            Self::Du(args) => Box::pin(args.run(context)).await,
+            Self::Df(args) => Box::pin(args.run(context)).await,
+            Self::Find(args) => Box::pin(args.run(context)).await,
+            Self::Tail(args) => Box::pin(args.run(context)).await,
+            Self::Head(args) => Box::pin(args.run(context)).await,
+            Self::Count(args) => Box::pin(args.run(context)).await,
+            Self::Truncate(args) => Box::pin(args.run(context)).await,
+            Self::Touch(args) => Box::pin(args.run(context)).await,
+            Self::Ln(args) => Box::pin(args.run(context)).await,
+            Self::Readlink(args) => Box::pin(args.run(context)).await,
+            Self::Chmod(args) => Box::pin(args.run(context)).await,
+            Self::Chown(args) => Box::pin(args.run(context)).await,
+            Self::Layout(args) => Box::pin(args.run(context)).await,
+            Self::Quota(args) => Box::pin(args.run(context)).await,
+            Self::Xattr(args) => Box::pin(args.run(context)).await,
         }
     }
 }

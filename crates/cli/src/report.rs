@@ -8,6 +8,7 @@ use crate::progress::Progress;
 use crate::tasks::Tasks;
 use parking_lot::Mutex;
 use serde_json::json;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -17,6 +18,9 @@ const RATE_BYTES_MIN: u64 = 1 << 20;
 
 /// What is on its way when a fatal failure comes gets so long to end.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// The first thing that a quota had no room for.
+pub type BeyondQuota = Arc<Mutex<Option<String>>>;
 
 /// Counts of a command; shared by its tasks.
 pub struct Report {
@@ -33,6 +37,7 @@ pub struct Report {
     stop: Notify,
     first: Mutex<Option<Exit>>,
     tasks: Tasks,
+    beyond_quota: BeyondQuota,
 }
 
 /// What was done.
@@ -46,6 +51,7 @@ pub enum Done {
 impl Report {
     pub fn new(json: bool, progress: Progress, tasks: Tasks) -> Self {
         Self {
+            beyond_quota: BeyondQuota::default(),
             tasks,
             json,
             progress,
@@ -64,6 +70,11 @@ impl Report {
     /// A report without a progress bar.
     pub fn plain(json: bool, tasks: Tasks) -> Self {
         Self::new(json, Progress::new("", false, None), tasks)
+    }
+    /// Where it is noted that a quota had no room.
+    pub fn noting_quotas(mut self, noted: &BeyondQuota) -> Self {
+        self.beyond_quota = noted.clone();
+        self
     }
     /// What the command does beside itself.
     pub fn tasks(&self) -> &Tasks {
@@ -97,6 +108,9 @@ impl Report {
     /// Shows a failure and counts it. After a fatal one nothing new is begun, and what follows it is not shown.
     pub fn fail(&self, error: &CliError) {
         self.failed.fetch_add(1, Ordering::Relaxed);
+        if let Some(what) = error.beyond_quota() {
+            self.beyond_quota.lock().get_or_insert_with(|| what.to_owned());
+        }
         self.first.lock().get_or_insert(error.exit());
         if self.stopped.load(Ordering::Relaxed) {
             return;

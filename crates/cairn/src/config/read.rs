@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
         {
             self.mistake(section.at, "node.advertise is missing; it is needed when listening on every address".into());
         }
-        let http = self.address(section, "http").unwrap_or_else(|| "127.0.0.1:0".into());
+        let http = self.address(section, "http");
         let rack = self.text(section, "rack").unwrap_or_else(|| "default".into());
         let host = self.text(section, "host").unwrap_or_default();
         let checkpoint_generations =

@@ -25,7 +25,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         dir: dir.path().join("node"),
         listen: "127.0.0.1:0".into(),
         advertise: None,
-        http: Some(http.clone()),
+        http: Some(super::http_port::HttpPort::Named(http.clone())),
         rack: "a".into(),
         host: "h".into(),
         checkpoint_generations: 2,

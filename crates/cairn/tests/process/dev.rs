@@ -46,6 +46,11 @@ impl Dev {
         }
     }
 
+    /// Where its manager is.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
     pub fn cairn(&self, args: &[&str]) -> Output {
         let mut command = Command::new(binary());
         command.args(["--timeout", PATIENT]).args(args).env("CAIRN_CLUSTER", &self.cluster);

@@ -13,12 +13,12 @@ fn root() -> PathBuf {
 }
 
 /// A page of the documentation.
-fn page(path: &str) -> String {
+pub fn page(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// `PATH` with the program under test first; its commands wait for servers as long as a slow machine needs.
-fn path_with_binary(dir: &Path) -> String {
+pub fn path_with_binary(dir: &Path) -> String {
     let (bin, program) = (dir.join("bin"), dir.join("bin/cairn"));
     fs::create_dir(&bin).expect("directory");
     let script = format!(
@@ -31,7 +31,7 @@ fn path_with_binary(dir: &Path) -> String {
 }
 
 /// Replaces what stands exactly so often in a script; a page that was changed has its test changed, too.
-fn replaced(script: &str, changes: &[(&str, &str)]) -> String {
+pub fn replaced(script: &str, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(script.to_owned(), |script, (from, to)| {
         assert!(script.contains(from), "{from:?} is no longer on the page");
         script.replace(from, to)
@@ -39,7 +39,7 @@ fn replaced(script: &str, changes: &[(&str, &str)]) -> String {
 }
 
 /// The `sh` blocks of a page, in order.
-fn shell_blocks(page: &str) -> String {
+pub fn shell_blocks(page: &str) -> String {
     let mut out = String::new();
     let mut inside = false;
     for line in page.lines() {

@@ -64,7 +64,7 @@ fn managers_are_added_removed_and_come_back_empty() {
     let configure = |cluster: &Cluster, number: usize| {
         let name = format!("manager{number}");
         let text = format!(
-            "[node]\ndir = {:?}\nlisten = {:?}\n[manager]\nmembers = [{all}]\nmember = {number}\n",
+            "[node]\ndir = {:?}\nlisten = {:?}\nhttp = \"127.0.0.1:0\"\n[manager]\nmembers = [{all}]\nmember = {number}\n",
             cluster.path("nodes").join(&name).display().to_string(),
             address(number)
         );

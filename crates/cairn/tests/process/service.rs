@@ -14,7 +14,7 @@ fn start(dir: &Path, socket: &str) -> Child {
     let config = dir.join("node.toml");
     let node = dir.join("node").display().to_string();
     let text = format!(
-        "[node]\ndir = {node:?}\nlisten = \"127.0.0.1:{port}\"\n[manager]\nmembers = [\"1@127.0.0.1:{port}\"]\nmember = 1\n"
+        "[node]\ndir = {node:?}\nlisten = \"127.0.0.1:{port}\"\nhttp = \"127.0.0.1:0\"\n[manager]\nmembers = [\"1@127.0.0.1:{port}\"]\nmember = 1\n"
     );
     fs::write(&config, text).expect("configuration");
     Command::new(binary())

@@ -108,7 +108,7 @@ impl Cluster {
     pub fn add(&mut self, name: &str, listen: &str, rack: usize, sections: &str) {
         let node_dir = self.dir.path().join("nodes").join(name);
         let text = format!(
-            "[node]\ndir = {:?}\nlisten = {listen:?}\nrack = \"rack{rack}\"\nhost = {name:?}\n[manager]\nmembers = [{}]\n{sections}",
+            "[node]\ndir = {:?}\nlisten = {listen:?}\nhttp = \"127.0.0.1:0\"\nrack = \"rack{rack}\"\nhost = {name:?}\n[manager]\nmembers = [{}]\n{sections}",
             node_dir.display().to_string(),
             self.members
         );

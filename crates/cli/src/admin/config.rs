@@ -86,7 +86,20 @@ async fn set(context: &Context, settings: &[String]) -> Result<()> {
     let request = SetConfigRequest { items: items.clone() };
     let answer: SetConfigResponse = client.manager("changing settings", Opcode::SetConfig, &request).await?;
     mistakes(answer.mistakes, "nothing was set; cairn admin config get shows all settings with their meaning")?;
-    tell(context, &items)
+    let now = if items.iter().any(|item| item.value.is_empty()) { all_items(context).await? } else { Vec::new() };
+    if context.out.is_json() {
+        return tell(context, &items);
+    }
+    items.iter().try_for_each(|item| context.out.line(line(item, &now)))
+}
+
+/// What was set, with the value of a default that counts again.
+fn line(item: &ConfigItem, now: &[ConfigItem]) -> String {
+    let default = now.iter().find(|known| known.key == item.key).filter(|_| item.value.is_empty());
+    match default {
+        Some(known) => format!("{} = {} (the default)", item.key, known.value),
+        None => format!("{} = {}", item.key, item.value),
+    }
 }
 
 /// What was set.
@@ -136,6 +149,16 @@ fn count(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `X=` would be answered by `X =`, and nobody would know what counts now.
+    #[test]
+    fn a_default_is_told_with_its_value() {
+        let item =
+            |key: &str, value: &str| ConfigItem { key: key.into(), value: value.into(), ..ConfigItem::default() };
+        let now = [item("repair_delay", "15m"), item("node_timeout", "20s")];
+        assert_eq!(line(&item("repair_delay", ""), &now), "repair_delay = 15m (the default)");
+        assert_eq!(line(&item("node_timeout", "20s"), &now), "node_timeout = 20s");
+    }
 
     /// Somebody would mend one mistake, run it again and meet the next.
     #[test]

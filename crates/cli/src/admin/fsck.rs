@@ -21,6 +21,9 @@ const DEGRADED: u32 = 2;
 const LOST: u32 = 3;
 /// Too few of those that may have it are there.
 const UNAVAILABLE: u32 = 4;
+/// Findings that are listed for people; the rest is summed up.
+const SHOWN_MAX: usize = 50;
+const WORST_FIRST: [&str; 4] = ["lost", "unavailable", "wrong", "degraded"];
 /// Nodes and disks named in one line.
 const NAMED_MAX: usize = 8;
 
@@ -146,8 +149,27 @@ fn severity(finding: &FsckFinding) -> &'static str {
     }
 }
 
+/// The findings that a person is shown: the worst of all, then a sum of the rest for each severity.
+fn shown(findings: &[FsckFinding], all: bool) -> (Vec<&FsckFinding>, Vec<String>) {
+    let mut sorted: Vec<&FsckFinding> = findings.iter().collect();
+    if all || findings.len() <= SHOWN_MAX {
+        return (sorted, Vec::new());
+    }
+    let rank = |finding: &FsckFinding| {
+        WORST_FIRST.iter().position(|one| *one == severity(finding)).unwrap_or(WORST_FIRST.len())
+    };
+    sorted.sort_by_key(|finding| rank(finding));
+    let rest = sorted.split_off(SHOWN_MAX);
+    let sums = WORST_FIRST.iter().filter_map(|name| {
+        let count = rest.iter().filter(|finding| severity(finding) == *name).count();
+        (count > 0).then(|| format!("{count} more that are {name}"))
+    });
+    (sorted, sums.collect())
+}
+
 fn show(context: &Context, volume: &str, end: &FsckResponse, findings: &[FsckFinding]) -> Result<()> {
-    for finding in findings {
+    let (findings_shown, sums) = shown(findings, context.out.is_json());
+    for finding in findings_shown {
         let path = String::from_utf8_lossy(&finding.path);
         if context.out.is_json() {
             context.out.json(&json!({
@@ -170,6 +192,9 @@ fn show(context: &Context, volume: &str, end: &FsckResponse, findings: &[FsckFin
             "volume": volume, "inodes": end.inodes, "directories": end.directories, "chunks": end.chunks,
             "findings": end.found, "listed": findings.len(),
         }));
+    }
+    if !sums.is_empty() {
+        context.out.line(format!("… and {}; cairn --json admin fsck {volume} lists all", sums.join(", ")))?;
     }
     context.out.line(format!(
         "volume {volume}: {} inodes ({} directories), {} chunks looked at, {} findings",
@@ -219,6 +244,21 @@ fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], notes: &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Thousands of lines about copies that are missing would hide the file that is lost.
+    #[test]
+    fn many_findings_are_summed_up_the_worst_first() {
+        let finding = |inode, severity| FsckFinding { inode, severity, ..FsckFinding::default() };
+        let mut findings: Vec<FsckFinding> = (0..3000).map(|inode| finding(inode, DEGRADED)).collect();
+        findings.push(finding(9000, LOST));
+        let (some, sums) = shown(&findings, false);
+        assert_eq!(
+            (some.len(), some[0].inode, sums),
+            (SHOWN_MAX, 9000, vec!["2951 more that are degraded".to_owned()])
+        );
+        assert_eq!(shown(&findings, true).0.len(), 3001, "programs get all");
+        assert_eq!(shown(&findings[..10], false).0.len(), 10);
+    }
 
     /// A person would look for files that are whole.
     #[test]

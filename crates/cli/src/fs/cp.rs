@@ -20,9 +20,12 @@ use cairn_wire::meta::Attributes;
 use clap::Args;
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::sync::{Semaphore, mpsc};
 
+/// Smaller files never share bytes; nobody is told of them.
+const SHARED_MIN: u64 = 64 << 10;
 /// Calls for directories in flight.
 const DIRECTORIES_IN_FLIGHT: usize = 16;
 
@@ -48,6 +51,14 @@ struct Copy {
     dirs: Arc<DirShared>,
     options: MakeOptions,
     report: Arc<Report>,
+    whole: Arc<Whole>,
+}
+
+/// Files that would share their bytes with their source if they had its layout.
+#[derive(Default)]
+struct Whole {
+    files: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl CpArgs {
@@ -57,17 +68,21 @@ impl CpArgs {
         let options = self.flags.options()?;
         let started = Instant::now();
         let report = Arc::new(context.report("copying", None));
+        let whole = Arc::new(Whole::default());
         let sources = expand_all(context, &self.paths, !self.recursive, &report).await;
         if !sources.is_empty() {
             let target = remote_target(context, &last, sources.len().max(self.paths.len())).await?;
             for source in sources {
-                if let Err(error) = self.copy(context, source, &target, options, &report).await {
+                if let Err(error) = self.copy(context, source, &target, options, (&report, &whole)).await {
                     report.fail(&error);
                 }
                 if report.is_stopped() {
                     break;
                 }
             }
+        }
+        if let Some(text) = whole.text().filter(|_| !context.args.quiet && !context.out.is_json()) {
+            report.warn(&text);
         }
         end(context, &report, "copied", started)
     }
@@ -78,7 +93,7 @@ impl CpArgs {
         source: Found,
         target: &Target<RemotePath>,
         options: MakeOptions,
-        report: &Arc<Report>,
+        (report, whole): (&Arc<Report>, &Arc<Whole>),
     ) -> Result<()> {
         if source.is_directory() && !self.recursive {
             let text = format!("{} is a directory; cp -r copies it with all that is in it", source.at);
@@ -98,7 +113,14 @@ impl CpArgs {
         let replacing = Replacing::new(options.replace, client, volume.clone());
         let dirs = Arc::new(DirShared { volume, report: report.clone(), replacing, room, running });
         let root = RemoteDir::existing(dirs.clone(), into, ready);
-        let copy = Arc::new(Copy { from: source.volume.clone(), within, dirs, options, report: report.clone() });
+        let copy = Arc::new(Copy {
+            from: source.volume.clone(),
+            within,
+            dirs,
+            options,
+            report: report.clone(),
+            whole: whole.clone(),
+        });
         let work = async {
             copy.tree(source, root, name).await;
             // Ends when the last task and the last directory to be finished are gone.
@@ -124,6 +146,19 @@ fn check_not_into_itself(context: &Context, source: &Found, into: &RemotePath, n
             Err(CliError::refused(Exit::Usage, text))
         }
         false => Ok(()),
+    }
+}
+
+impl Whole {
+    fn text(&self) -> Option<String> {
+        let (files, bytes) = (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let files = match files {
+            0 => return None,
+            1 => "1 file was copied in full".to_owned(),
+            n => format!("{n} files were copied in full"),
+        };
+        let size = crate::human::bytes(bytes);
+        Some(format!("{files} ({size}): only copies with the layout of their source share its bytes, see --layout"))
     }
 }
 
@@ -197,6 +232,7 @@ impl Copy {
         let Some(ready) = above.ready().await else { return Ok(Made::NoDirectory) };
         let at = above.at.join(name);
         let options = self.options.write_options(&ready, &meta_of(node));
+        let other_layout = options.layout.to_bits() != node.attributes.layout;
         let volume = &self.dirs.volume;
         let new = New::File { size: node.attributes.size, mtime_ns: node.attributes.mtime_ns };
         if !self.dirs.replacing.may_store(&ready, &at, new).await? {
@@ -213,6 +249,10 @@ impl Copy {
                     None => Made::Kept,
                 });
             }
+        }
+        if self.within && !self.options.checksum && other_layout && node.attributes.size >= SHARED_MIN {
+            self.whole.files.fetch_add(1, Ordering::Relaxed);
+            self.whole.bytes.fetch_add(node.attributes.size, Ordering::Relaxed);
         }
         let mut reader = FileReader::new(&self.from, node.attributes, &node.at.to_string(), 0, u64::MAX);
         let mut rechunk = Rechunk::default();
@@ -251,4 +291,20 @@ impl Copy {
 fn meta_of(node: &Node) -> Meta {
     let a = &node.attributes;
     Meta { mode: a.mode & 0o7777, atime_ns: a.atime_ns, mtime_ns: a.mtime_ns, owner: (a.uid, a.gid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy that was expected to take no time and no space would take both, and nobody would know why.
+    #[test]
+    fn copies_in_full_are_said() {
+        let whole = Whole::default();
+        assert_eq!(whole.text(), None);
+        whole.files.store(2, Ordering::Relaxed);
+        whole.bytes.store(3 << 30, Ordering::Relaxed);
+        let text = whole.text().expect("something was copied");
+        assert!(text.starts_with("2 files were copied in full (3.0 GiB)") && text.contains("layout"), "{text}");
+    }
 }

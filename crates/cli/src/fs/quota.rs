@@ -178,7 +178,7 @@ fn object(at: &RemotePath, path: &[u8], quota: &Quota) -> Value {
 }
 
 /// Paths of directories: up to the root, with one listing of each directory on the way.
-async fn paths_of(
+pub(super) async fn paths_of(
     volume: &Volume,
     inodes: impl Iterator<Item = u64>,
 ) -> std::result::Result<BTreeMap<u64, Vec<u8>>, cairn_client::ClientError> {

@@ -67,9 +67,10 @@ fn missed_as_it_is(state: &State, node: &Node, mine: &[&Partition]) -> Missed {
             names(standing().map(|p| p.id.to_string()))
         ),
         _ => format!(
-            "{} run on their other members; if it never comes back, put another meta node in its place: \
+            "{} {}; if it never comes back, put another meta node in its place: \
              `cairn admin partition move all {} NODE`",
             names(mine.iter().map(|p| p.id.to_string())),
+            if mine.len() == 1 { "runs on its other members" } else { "run on their other members" },
             node.id
         ),
     };
