@@ -10,6 +10,8 @@ mod mount;
 mod node;
 mod notify;
 mod private;
+#[cfg(test)]
+mod reference;
 mod router;
 mod rpc_metrics;
 mod server;

@@ -20,10 +20,12 @@ fn path(path: &Path) -> &str {
 fn a_support_bundle_has_the_state_and_no_secrets() {
     let dir = temporary();
     let dev = Dev::start(dir.path());
-    let (bundle, config, contents) = (dir.path().join("bundle.txt"), dir.path().join("node.toml"), dir.path().join("file"));
+    let (bundle, config, contents) =
+        (dir.path().join("bundle.txt"), dir.path().join("node.toml"), dir.path().join("file"));
     fs::write(&contents, "hunter2 is the content of a file").expect("file");
     dev.ok(&["fs", "put", path(&contents), "/name-of-a-file"]);
-    let text_of_config = "# hunter2\n[node]\nrack = \"the-rack\"\npassword = \"hunter2\"\nkeys = [\n  \"hunter2\",\n]\n";
+    let text_of_config =
+        "# hunter2\n[node]\nrack = \"the-rack\"\npassword = \"hunter2\"\nkeys = [\n  \"hunter2\",\n]\n";
     fs::write(&config, text_of_config).expect("configuration");
     let args = ["admin", "support-bundle", path(&bundle), "--config", path(&config)];
     // What a process is started with is nobody's business either.
@@ -57,7 +59,11 @@ fn a_support_bundle_has_the_state_and_no_secrets() {
     assert_eq!(fs::metadata(&bundle).expect("bundle").permissions().mode() & 0o777, 0o600);
     // Not over what is there.
     let again = dev.cairn(&args);
-    assert!(!again.status.success() && fs::read_to_string(&bundle).expect("bundle") == found, "{}", text(&again.stderr));
+    assert!(
+        !again.status.success() && fs::read_to_string(&bundle).expect("bundle") == found,
+        "{}",
+        text(&again.stderr)
+    );
 }
 
 /// A backup that cannot be restored would be found out when it is needed; or the drill would touch the cluster.
@@ -93,7 +99,8 @@ fn a_restore_drill_counts_what_the_backup_has() {
     // The root, /tree, three below it, and what the trash has: four files as they were before two were removed.
     assert!(out.contains("restore drill passed: backup 1, volume default: "), "{out}{error}");
     assert!(out.contains(" directories, 4 files"), "{out}{error}");
-    let left: Vec<PathBuf> = fs::read_dir(dir.path()).expect("list").map(|entry| entry.expect("entry").path()).collect();
+    let left: Vec<PathBuf> =
+        fs::read_dir(dir.path()).expect("list").map(|entry| entry.expect("entry").path()).collect();
     assert!(!left.iter().any(|path| path.display().to_string().contains("cairn-drill")), "{left:?}");
     // The cluster was not touched.
     assert!(dev.ok(&["admin", "status"]).contains("healthy"));
@@ -105,7 +112,11 @@ fn a_restore_drill_counts_what_the_backup_has() {
     bytes[middle] ^= 1;
     fs::write(&checkpoint, bytes).expect("checkpoint");
     let output = drill(&backups);
-    assert!(!output.status.success() && text(&output.stderr).contains("restore drill FAILED"), "{}", text(&output.stderr));
+    assert!(
+        !output.status.success() && text(&output.stderr).contains("restore drill FAILED"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 fn largest_file(dir: &Path) -> PathBuf {
