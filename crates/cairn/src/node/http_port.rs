@@ -83,7 +83,7 @@ mod tests {
         let address = taken.local_addr().expect("address");
         let Some(rpc) = address.port().checked_sub(ABOVE_RPC) else { return };
         let open = |port: &HttpPort| {
-            let check: HealthCheck = Arc::new(|| ("test".to_owned(), Ok(String::new())));
+            let check: HealthCheck = Arc::new(|| ("test".to_owned(), Ok(())));
             let listen = format!("127.0.0.1:{rpc}");
             runtime.block_on(open(port, &listen, &Registry::new(), check, HttpLimits::default()))
         };
