@@ -62,7 +62,8 @@ fn the_deployment_guide_works_as_it_is_written() {
     let page = fs::read_to_string(root().join("docs/guides/deploy.md")).expect("page");
     let script = shell_blocks(&page);
     assert!(script.matches("BASE=7400\n").count() == 1, "the guide sets its ports in one place");
-    let base = free_base(100);
+    // The metrics of each process are 80 above its port.
+    let base = free_base(110);
     // Ten times the patience that the guide has.
     let script = replaced(&script, &[("BASE=7400\n", &format!("BASE={base}\n")), ("$(seq 300)", "$(seq 3000)")]);
     let dir = tempfile::tempdir().expect("dir");
