@@ -4,6 +4,7 @@ use crate::wait::{PATIENT, until_told};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the project")
@@ -57,6 +58,12 @@ const FILES: &[&str] = &[
     "usr/sbin/mount.cairn",
     "usr/sbin/mount.fuse.cairn",
     "usr/lib/systemd/system/cairn@.service",
+    "usr/lib/systemd/system/cairn-backup.service",
+    "usr/lib/systemd/system/cairn-backup.timer",
+    "usr/share/cairn/restore-drill",
+    "usr/share/cairn/templates/backup.env",
+    "usr/share/cairn/monitoring/alerts.yml",
+    "etc/logrotate.d/cairn",
     "usr/lib/sysusers.d/cairn.conf",
     "usr/lib/tmpfiles.d/cairn.conf",
     "etc/cairn/node.toml",
@@ -66,6 +73,8 @@ const FILES: &[&str] = &[
     "usr/share/bash-completion/completions/cairn",
     "usr/share/doc/cairn/copyright",
     "usr/share/doc/cairn/docs/README.md",
+    "usr/share/doc/cairn/docs/guides/runbook.md",
+    "usr/share/doc/cairn/SECURITY.md",
 ];
 
 fn assert_installed(root: &Path) {
@@ -117,6 +126,17 @@ impl Installed {
         command.args(["--cluster", &self.address, "--timeout", PATIENT]).args(args);
         command
     }
+    /// As `systemctl restart`.
+    fn restart(&mut self) {
+        if let Some(server) = &self.server {
+            let pid = rustix::process::Pid::from_child(server);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the server runs");
+        }
+        if let Some(mut server) = self.server.take() {
+            assert!(server.wait().expect("it ends").success(), "a server that is asked to end has not failed");
+        }
+        self.launch();
+    }
     fn end(&mut self) {
         if let Some(mut server) = self.server.take() {
             let _ = server.kill();
@@ -141,6 +161,45 @@ fn dpkg(root: &Path, args: &[&str]) -> Output {
     ]);
     command.arg(format!("--log={}", root.join("dpkg.log").display()));
     done("dpkg", command.args(args))
+}
+
+/// The program is replaced below a server that runs, and below writers; then the server is restarted, as the guide says. What an operator
+/// wrote into the configuration stays.
+fn upgrade_under_load(installed: &mut Installed, root: &Path, package: &str) {
+    fs::write(root.join("etc/cairn/node.toml"), "# ours\n").expect("configuration");
+    let stop = AtomicBool::new(false);
+    let local = root.join("load");
+    fs::write(&local, "stored while the package is upgraded").expect("file");
+    let (program, address) = (installed.program.clone(), installed.address.clone());
+    let put = |number: usize| {
+        let mut command = Command::new(&program);
+        command
+            .args(["--cluster", &address, "--timeout", PATIENT, "fs", "put"])
+            .arg(&local)
+            .arg(format!("/load{number}"));
+        done("a put during the upgrade", &mut command);
+    };
+    let stored = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut stored = 0;
+            // At least one begins after the restart.
+            while !stop.load(Ordering::Relaxed) || stored == 0 {
+                put(stored);
+                stored += 1;
+            }
+            put(stored);
+            stored + 1
+        });
+        dpkg(root, &["--force-confold", "--install", package]);
+        installed.restart();
+        stop.store(true, Ordering::Relaxed);
+        writer.join().expect("every put is done")
+    });
+    assert_eq!(fs::read_to_string(root.join("etc/cairn/node.toml")).expect("configuration"), "# ours\n");
+    for number in 0..stored {
+        let cat = done("cat", &mut installed.command(&["fs", "cat", &format!("/load{number}")]));
+        assert_eq!(text(&cat.stdout), "stored while the package is upgraded");
+    }
 }
 
 /// A machine with the package could not start a server with what it brought; an upgrade or a removal would take data along.
@@ -173,10 +232,7 @@ fn a_deb_is_installed_used_upgraded_and_removed() {
     let local = dir.path().join("local");
     fs::write(&local, "kept").expect("file");
     done("put", installed.command(&["fs", "put"]).arg(&local).arg("/file"));
-    // The program is replaced below a server that runs, and what an operator wrote into the configuration stays.
-    fs::write(root.join("etc/cairn/node.toml"), "# ours\n").expect("configuration");
-    dpkg(&root, &["--force-confold", "--install", package]);
-    assert_eq!(fs::read_to_string(root.join("etc/cairn/node.toml")).expect("configuration"), "# ours\n");
+    upgrade_under_load(&mut installed, &root, package);
     assert_eq!(text(&done("cat", &mut installed.command(&["fs", "cat", "/file"])).stdout), "kept");
     installed.end();
     dpkg(&root, &["--remove", "cairn"]);
@@ -208,11 +264,26 @@ fn the_unit_is_one_for_systemd() {
     let text_of_unit = fs::read_to_string(project().join("packaging/systemd/cairn@.service")).expect("the unit");
     // `verify` looks for the program on this machine.
     fs::write(&unit, text_of_unit.replace("/usr/bin/cairn", binary())).expect("unit");
-    let output = done("systemd-analyze", Command::new("systemd-analyze").args(["--man=no", "verify"]).arg(&unit));
-    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
-    let mut security = Command::new("systemd-analyze");
-    security.args(["security", "--offline=yes", "--threshold=25"]).arg(&unit);
-    done("systemd-analyze security", &mut security);
+    let verify = |unit: &Path| {
+        let output = done("systemd-analyze", Command::new("systemd-analyze").args(["--man=no", "verify"]).arg(unit));
+        assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    };
+    let secure = |unit: &Path| {
+        let mut security = Command::new("systemd-analyze");
+        security.args(["security", "--offline=yes", "--threshold=25"]).arg(unit);
+        done("systemd-analyze security", &mut security);
+    };
+    verify(&unit);
+    secure(&unit);
+    for name in ["cairn-backup.service", "cairn-backup.timer"] {
+        let text_of_unit = fs::read_to_string(project().join("packaging/systemd").join(name)).expect("the unit");
+        let unit = root.join("usr/lib/systemd/system").join(name);
+        fs::write(&unit, text_of_unit.replace("/usr/bin/cairn", binary())).expect("unit");
+        verify(&unit);
+        if name.ends_with("service") {
+            secure(&unit);
+        }
+    }
 }
 
 /// The package for other distributions would lack files, or take data along.
@@ -264,6 +335,9 @@ fn templates_are_configurations() {
     let mut running = Vec::new();
     for template in templates {
         let path = template.expect("file").path();
+        if path.extension().is_none_or(|end| end != "toml") {
+            continue;
+        }
         // Those of the templates are other machines.
         let text_of_template = fs::read_to_string(&path).expect("template").replace("192.0.2.", "127.0.0.");
         let port = free_ports(1)[0].to_string();
