@@ -218,6 +218,11 @@ impl Context {
         Report::new(self.args.json, Progress::new(verb, shown, bytes), self.tasks.clone())
             .noting_quotas(&self.beyond_quota)
     }
+    /// A report of a command that goes through trees and prints what it finds.
+    pub fn walk_report(&self) -> Report {
+        let shown = !self.args.quiet && !self.args.json;
+        Report::new(self.args.json, Progress::of_walk(shown), self.tasks.clone()).noting_quotas(&self.beyond_quota)
+    }
     /// A report for quick work.
     pub fn plain_report(&self) -> Report {
         Report::plain(self.args.json, self.tasks.clone()).noting_quotas(&self.beyond_quota)

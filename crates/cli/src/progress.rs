@@ -2,15 +2,21 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The bar is redrawn so often.
 const TICK: Duration = Duration::from_millis(200);
+
+/// A command that has looked at things for so long says how many.
+const SILENCE: Duration = Duration::from_millis(900);
 
 /// A running count of files and bytes; thread-safe.
 pub struct Progress {
     bar: ProgressBar,
     files: AtomicU64,
+    /// Of a walk that prints its results itself: since when, and whether its count is drawn if it takes long.
+    walk: Option<Instant>,
+    seen: AtomicU64,
 }
 
 impl Progress {
@@ -30,14 +36,40 @@ impl Progress {
         if shown {
             bar.enable_steady_tick(TICK);
         }
-        Self { bar, files: AtomicU64::new(0) }
+        Self { bar, files: AtomicU64::new(0), walk: None, seen: AtomicU64::new(0) }
+    }
+    /// Of a command that goes through a tree and may find nothing to print for long. Nothing is drawn in the first moment.
+    pub fn of_walk(shown: bool) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        let walk = (shown && std::io::stderr().is_terminal()).then(Instant::now);
+        Self { bar, files: AtomicU64::new(0), walk, seen: AtomicU64::new(0) }
+    }
+    /// The walk has come by something.
+    pub fn looked(&self) {
+        let seen = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
+        let Some(begin) = self.walk.filter(|_| seen.is_multiple_of(256) || seen < 256) else { return };
+        if begin.elapsed() < SILENCE {
+            return;
+        }
+        if self.bar.is_hidden() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.enable_steady_tick(TICK);
+        }
+        self.bar.set_message(format!("{seen} looked at"));
+    }
+    /// Prints something else while the bar is away.
+    pub fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
+        self.bar.suspend(print)
     }
     pub fn add_bytes(&self, count: u64) {
         self.bar.inc(count);
     }
     pub fn add_file(&self) {
         let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
-        if !self.bar.is_hidden() && files.is_multiple_of(16) {
+        if self.walk.is_none() && !self.bar.is_hidden() && files.is_multiple_of(16) {
             self.bar.set_message(format!("{files} files, "));
         }
     }

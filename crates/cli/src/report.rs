@@ -6,6 +6,7 @@ use crate::exit::Exit;
 use crate::output::printable;
 use crate::progress::Progress;
 use crate::tasks::Tasks;
+use crate::transfer::pass::Pass;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub struct Report {
     first: Mutex<Option<Exit>>,
     tasks: Tasks,
     beyond_quota: BeyondQuota,
+    pass: Pass,
 }
 
 /// What was done.
@@ -52,6 +54,7 @@ impl Report {
     pub fn new(json: bool, progress: Progress, tasks: Tasks) -> Self {
         Self {
             beyond_quota: BeyondQuota::default(),
+            pass: Pass::default(),
             tasks,
             json,
             progress,
@@ -75,6 +78,15 @@ impl Report {
     pub fn noting_quotas(mut self, noted: &BeyondQuota) -> Self {
         self.beyond_quota = noted.clone();
         self
+    }
+    /// The command takes only some entries, or goes slower than it could.
+    pub fn passing(mut self, pass: Pass) -> Self {
+        self.pass = pass;
+        self
+    }
+    /// What the command takes, and how fast.
+    pub fn pass(&self) -> &Pass {
+        &self.pass
     }
     /// What the command does beside itself.
     pub fn tasks(&self) -> &Tasks {

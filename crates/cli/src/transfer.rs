@@ -3,6 +3,7 @@ pub mod digest;
 pub mod download;
 pub mod local_file;
 pub mod local_tree;
+pub mod pass;
 pub mod rechunk;
 pub mod remote_dir;
 pub mod remote_make;

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn temporary() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("cairn-handover-").tempdir().expect("temporary directory")
@@ -174,4 +175,41 @@ fn a_copy_to_another_layout_says_that_it_is_a_full_one() {
     let said = cp(&["--layout", "r1", "/big", "/other"]);
     assert!(said.contains("1 file was copied in full (1.0 MiB)"), "{said}");
     assert!(!cp(&["--layout", "r2", "/big", "/same"]).contains("in full"));
+}
+
+/// Files would come along that were to stay, or a copy would take the whole network.
+#[test]
+fn copies_take_what_they_are_told_and_keep_to_a_rate() {
+    let dir = temporary();
+    let dev = Dev::start(dir.path());
+    let local = dir.path().join("tree");
+    for sub in ["src", "target/deep"] {
+        fs::create_dir_all(local.join(sub)).expect("directory");
+    }
+    for file in ["src/main.rs", "src/main.o", "target/deep/lib.rs", "notes.md"] {
+        fs::write(local.join(file), file).expect("file");
+    }
+    let files = |at: &str| {
+        let found = dev.ok(&["fs", "find", at, "--type", "f"]);
+        let mut names: Vec<String> = found.lines().map(|line| line.trim_start_matches(at).to_owned()).collect();
+        names.sort();
+        names
+    };
+    let filters = ["--exclude", "target", "--include", "*.rs", "--include", "*.md"];
+    dev.ok(&[&["fs", "put"], &filters[..], &[path(&local), "/put"]].concat());
+    assert_eq!(files("/put"), ["/notes.md", "/src/main.rs"]);
+    dev.ok(&["fs", "put", path(&local), "/all"]);
+    assert_eq!(files("/all").len(), 4);
+    dev.ok(&[&["fs", "cp", "-r"], &filters[..], &["/all", "/cp"]].concat());
+    assert_eq!(files("/cp"), ["/notes.md", "/src/main.rs"]);
+    let fetched = dir.path().join("get");
+    dev.ok(&["fs", "get", "--exclude", "*.o", "/all", path(&fetched)]);
+    assert!(fetched.join("target/deep/lib.rs").exists() && fetched.join("notes.md").exists());
+    assert!(!fetched.join("src/main.o").exists());
+    // Three parts of 1 MiB at 1 MiB a second: the last one may go two seconds after the first.
+    let big = dir.path().join("big");
+    fs::write(&big, vec![7; 3 << 20]).expect("file");
+    let begin = Instant::now();
+    dev.ok(&["fs", "put", "--limit-rate", "1m", path(&big), "/big"]);
+    assert!(begin.elapsed() > Duration::from_millis(1900), "it took {:?}", begin.elapsed());
 }

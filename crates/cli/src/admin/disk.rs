@@ -77,8 +77,8 @@ impl DiskArgs {
                 "path": disk.path, "problem": disk.problem, "node_up": is_up(disk), "gray": disk.gray, "gray_since_ns": disk.gray_since_ns,
             });
             let cells = vec![
-                disk.id.to_string(),
-                disk.node.to_string(),
+                format!("d{}", disk.id),
+                format!("n{}", disk.node),
                 state_text(disk, is_up(disk)),
                 size(disk.total_bytes, true),
                 size(disk.free_bytes, true),

@@ -44,7 +44,7 @@ impl NodeArgs {
             });
             let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
             let cells = vec![
-                node.id.to_string(),
+                format!("n{}", node.id),
                 if node.up { "up" } else { "down" }.into(),
                 dash(&format!("{}{}", node.roles.join(","), if is_leader { "*" } else { "" })),
                 dash(&node.address),

@@ -58,7 +58,7 @@ impl Row<'_> {
     fn cells(&self, volume: &str) -> Vec<String> {
         let Row { partition, report } = self;
         vec![
-            partition.id.to_string(),
+            format!("p{}", partition.id),
             volume.to_owned(),
             partition.inode_first.to_string(),
             last_text(partition.inode_last),

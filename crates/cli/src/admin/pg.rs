@@ -203,7 +203,7 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
             other => format!("d{disk}:{other}"),
         };
         let cells = vec![
-            view.id.0.to_string(),
+            format!("pg{}", view.id.0),
             volume_name(&map, view.volume),
             view.scheme.to_string(),
             view.epoch.0.to_string(),
@@ -304,7 +304,7 @@ async fn show(context: &Context, id: u32) -> Result<()> {
     };
     let domains = crowds(&whole, &view);
     let mut lines = vec![
-        format!("group       {} of volume {}", view.id.0, volume_name(&map, view.volume)),
+        format!("group       pg{} of volume {}", view.id.0, volume_name(&map, view.volume)),
         format!(
             "scheme      {scheme} (writes need {} serving members, reads {})",
             scheme.write_minimum(),
@@ -335,11 +335,11 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         let node = disk.and_then(|d| map.nodes.iter().find(|n| n.id == d.node));
         let primary = if view.primary() == Some(*disk_id) { ", primary" } else { "" };
         table.row(vec![
-            disk_id.to_string(),
+            format!("d{disk_id}"),
             if position < scheme.members() { part(scheme, position) } else { "copy, joins".into() },
             format!("{state}{primary}"),
             listed.get(disk_id).map_or_else(|| "-".into(), u64::to_string),
-            node.map_or_else(|| "-".into(), |n| n.id.to_string()),
+            node.map_or_else(|| "-".into(), |n| format!("n{}", n.id)),
             node.map_or("-", |n| if n.up { "yes" } else { "no" }).into(),
             node.map_or_else(|| "-".into(), |n| n.address.clone()),
             node.map_or_else(|| "-".into(), |n| n.rack.clone()),

@@ -62,18 +62,18 @@ async fn ask(context: &Context, only: Option<u32>, start: bool) -> Result<()> {
         let mut disks = disks().filter(|disk| disk.node == node.id && only.is_none_or(|only| only == disk.id));
         let Some(first) = disks.next() else { continue };
         let request = ScrubRequest { disk: only.unwrap_or(0), start };
-        let what = format!("scrub of the disks of node {}", node.id);
+        let what = format!("scrub of the disks of node n{}", node.id);
         let answer = match node.up {
             true => client.call::<ScrubResponse>(&what, &node.address, Opcode::Scrub, &request, DEADLINE).await,
             false => {
-                silent.push(format!("node {} is down", node.id));
+                silent.push(format!("node n{} is down", node.id));
                 continue;
             }
         };
         match answer {
             Ok(answer) => rows.extend(answer.disks.iter().map(|report| row(report, node.id))),
             Err(error) if only.is_some() => return Err(error.into()),
-            Err(error) => silent.push(format!("disk {} of node {}: {error}", first.id, node.id)),
+            Err(error) => silent.push(format!("disk d{} of node n{}: {error}", first.id, node.id)),
         }
     }
     rows.sort_by_key(|(disk, ..)| *disk);
@@ -119,8 +119,8 @@ fn row(report: &ScrubReport, node: u32) -> (u32, Value, Vec<String>) {
         (ended, _) => format!("{} ago, {} bad", ago(ended), report.bad_blocks),
     };
     let cells = vec![
-        report.disk.to_string(),
-        node.to_string(),
+        format!("d{}", report.disk),
+        format!("n{node}"),
         state.to_owned(),
         size(report.bytes, true),
         size(report.total_bytes, true),

@@ -63,7 +63,7 @@ impl CountArgs {
         if self.paths.is_empty() {
             self.paths.push("/".into());
         }
-        let report = context.plain_report();
+        let report = context.walk_report();
         for found in expand_all(context, &self.paths, false, &report).await {
             self.count(context, &found, &report).await?;
             if report.is_stopped() {
@@ -80,12 +80,16 @@ impl CountArgs {
             match step {
                 Err(error) if error.is_fatal() => return Err(error),
                 Err(error) => report.fail(&error),
-                Ok(Step::Enter(node)) => counts.add(&node, &mut linked),
+                Ok(Step::Enter(node)) => {
+                    report.progress().looked();
+                    counts.add(&node, &mut linked);
+                }
                 Ok(Step::Leave(_)) => {}
             }
         }
         report.done(Done::Directory);
-        self.print(context, found, counts, report.failed() == failed_before)
+        let complete = report.failed() == failed_before;
+        report.progress().aside(|| self.print(context, found, counts, complete))
     }
 
     fn print(&self, context: &Context, found: &Found, counts: Counts, complete: bool) -> Result<()> {

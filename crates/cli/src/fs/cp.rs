@@ -9,6 +9,7 @@ use crate::fs::store_flags::{StoreFlags, end};
 use crate::mode::{is_regular, is_symlink, type_name};
 use crate::remote::{Found, NamedFor, Target, expand_all, remote_target};
 use crate::report::{Done, Report};
+use crate::transfer::pass::PassFlags;
 use crate::transfer::rechunk::Rechunk;
 use crate::transfer::remote_dir::{DirShared, RemoteDir};
 use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_dir, make_symlink, open_directory};
@@ -41,6 +42,8 @@ pub struct CpArgs {
     flags: StoreFlags,
     #[command(flatten)]
     hedge: HedgeFlags,
+    #[command(flatten)]
+    pass: PassFlags,
 }
 
 /// What the tasks of one copy share.
@@ -67,7 +70,7 @@ impl CpArgs {
         let Some(last) = self.paths.pop() else { return Ok(()) };
         let options = self.flags.options()?;
         let started = Instant::now();
-        let report = Arc::new(context.report("copying", None));
+        let report = Arc::new(context.report("copying", None).passing(self.pass.pass()?));
         let whole = Arc::new(Whole::default());
         let sources = expand_all(context, &self.paths, !self.recursive, &report).await;
         if !sources.is_empty() {
@@ -183,6 +186,12 @@ impl Copy {
                 }
                 Ok(Step::Enter(node)) => node,
             };
+            if node.depth > 0 && !self.report.pass().takes(node.at.name(), node.is_directory()) {
+                if node.is_directory() {
+                    walk.skip();
+                }
+                continue;
+            }
             let above = open.last().unwrap_or(&root).clone();
             let name = if node.depth == 0 { name.clone() } else { node.at.name().to_vec() };
             let copy = self.clone();
@@ -261,6 +270,7 @@ impl Copy {
             if self.options.checksum {
                 sum.update(&piece.data);
             }
+            self.report.pass().pace(piece.data.len() as u64).await;
             self.report.progress().add_bytes(piece.data.len() as u64);
             let is_last = piece.offset + piece.data.len() as u64 == node.attributes.size;
             let pushed = match piece.hole {

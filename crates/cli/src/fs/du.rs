@@ -74,7 +74,7 @@ impl DuArgs {
         if self.paths.is_empty() {
             self.paths.push("/".into());
         }
-        let report = context.plain_report();
+        let report = context.walk_report();
         for found in expand_all(context, &self.paths, false, &report).await {
             self.sum(context, &found, &report).await?;
         }
@@ -87,6 +87,7 @@ impl DuArgs {
         let mut linked = Linked::default();
         let mut look = None;
         while let Some(step) = walk.next().await {
+            report.progress().looked();
             match step {
                 Err(error) if error.is_fatal() => return Err(error),
                 Err(error) => report.fail(&error),
@@ -107,7 +108,7 @@ impl DuArgs {
                         top.add(one);
                     }
                     if node.depth == 0 || self.all && !self.summarize {
-                        self.print(context, &node, one)?;
+                        report.progress().aside(|| self.print(context, &node, one))?;
                     }
                 }
                 Ok(Step::Leave(node)) => {
@@ -117,7 +118,7 @@ impl DuArgs {
                     }
                     report.done(Done::Directory);
                     if node.depth == 0 || !self.summarize {
-                        self.print(context, &node, sum)?;
+                        report.progress().aside(|| self.print(context, &node, sum))?;
                     }
                 }
             }

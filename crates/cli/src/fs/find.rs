@@ -80,7 +80,7 @@ impl FindArgs {
             self.paths.push("/".into());
         }
         let tests = self.tests(context).await?;
-        let report = context.plain_report();
+        let report = context.walk_report();
         for found in expand_all(context, &self.paths, false, &report).await {
             let mut walk = Walk::new(&found.volume, found.at.clone(), found.attributes);
             if let Some(depth) = self.maxdepth {
@@ -103,13 +103,14 @@ impl FindArgs {
                 }
                 Ok(Step::Leave(_)) => {
                     if let Some((directory, true)) = untouched.pop() {
-                        self.print(context, &directory)?;
+                        report.progress().aside(|| self.print(context, &directory))?;
                     }
                     continue;
                 }
                 Ok(Step::Enter(node)) => node,
             };
             report.done(Done::File(0));
+            report.progress().looked();
             if let Some(above) = untouched.last_mut() {
                 above.1 = false;
             }
@@ -122,7 +123,7 @@ impl FindArgs {
                 continue;
             }
             if passes && !(self.empty && (node.attributes.size > 0 || type_letter(node.attributes.mode) != '-')) {
-                self.print(context, &node)?;
+                report.progress().aside(|| self.print(context, &node))?;
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use crate::fs::read_flags::ReadFlags;
 use crate::fs::store_flags::{end, overwrite};
 use crate::remote::{Found, Target, TargetKind, expand_all, place};
 use crate::transfer::download::{Fetch, FetchOptions, check_parent, download};
+use crate::transfer::pass::PassFlags;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -41,6 +42,8 @@ pub struct GetArgs {
     checksum: bool,
     #[command(flatten)]
     read: ReadFlags,
+    #[command(flatten)]
+    pass: PassFlags,
 }
 
 impl GetArgs {
@@ -51,7 +54,7 @@ impl GetArgs {
         if last == "-" {
             return self.to_stdout(context).await;
         }
-        let report = Arc::new(context.report("fetching", None));
+        let report = Arc::new(context.report("fetching", None).passing(self.pass.pass()?));
         let found = expand_all(context, &self.paths, true, &report).await;
         if !found.is_empty() {
             let fetches = plan(found, &last, self.paths.len())?;

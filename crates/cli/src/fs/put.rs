@@ -7,6 +7,7 @@ use crate::fs::read_flags::HedgeFlags;
 use crate::fs::store_flags::{StoreFlags, end};
 use crate::remote::{Target, remote_target};
 use crate::report::Report;
+use crate::transfer::pass::PassFlags;
 use crate::transfer::remote_make::{MakeOptions, open_directory};
 use crate::transfer::upload::{Source, name_of, upload, upload_stdin};
 use clap::Args;
@@ -32,6 +33,8 @@ pub struct PutArgs {
     hedge: HedgeFlags,
     #[command(flatten)]
     flags: StoreFlags,
+    #[command(flatten)]
+    pass: PassFlags,
 }
 
 impl PutArgs {
@@ -40,7 +43,7 @@ impl PutArgs {
         self.hedge.apply(context);
         let options = self.flags.options()?;
         let started = Instant::now();
-        let report = Arc::new(context.report("storing", self.bytes_known()));
+        let report = Arc::new(context.report("storing", self.bytes_known()).passing(self.pass.pass()?));
         if self.paths.iter().any(|path| path == "-") {
             self.put_stdin(context, &last, options, &report).await?;
         } else {

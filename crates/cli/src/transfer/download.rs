@@ -92,6 +92,12 @@ impl Download {
                 }
                 Ok(Step::Enter(node)) => node,
             };
+            if node.depth > 0 && !self.report.pass().takes(node.at.name(), node.is_directory()) {
+                if node.is_directory() {
+                    walk.skip();
+                }
+                continue;
+            }
             let above = open.last().cloned();
             let target = match &above {
                 Some(above) => above.path.join(OsStr::from_bytes(node.at.name())),

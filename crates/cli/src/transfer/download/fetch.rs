@@ -99,6 +99,7 @@ impl Writing {
 }
 
 async fn small(download: &Download, mut reader: FileReader, job: Job) -> Result<bool> {
+    download.report.pass().pace(job.size).await;
     let mut pieces = Vec::new();
     while let Some(piece) = reader.next().await? {
         pieces.push(piece);
@@ -126,6 +127,7 @@ async fn large(download: &Download, mut reader: FileReader, job: Job) -> Result<
         match reader.next().await {
             Ok(Some(piece)) => {
                 let length = piece.data.len() as u64;
+                download.report.pass().pace(length).await;
                 // The writing thread failed; it tells why.
                 if sender.send(piece).await.is_err() {
                     break None;

@@ -58,6 +58,7 @@ async fn try_unread(upload: &Arc<Upload>, item: Item) -> Result<Made> {
 }
 
 async fn put_small(upload: &Upload, ready: &Ready, item: Item, at: RemotePath, data: AlignedBuf) -> Result<Made> {
+    upload.report.pass().pace(item.opened.size).await;
     let options = upload.options.write_options(ready, &item.opened.meta);
     let mut writer = upload.volume.write_at(ready.inode, &at.path, options).await.map_err(|e| e.named_for(&at))?;
     writer.push(data.freeze()).await.map_err(|e| e.named_for(&at))?;
@@ -86,6 +87,7 @@ async fn try_large(upload: &Upload, item: Item) -> Result<Made> {
     while let Some(part) = parts.recv().await {
         let pushed = match part {
             Part::Data(buffer) => {
+                upload.report.pass().pace(buffer.len() as u64).await;
                 upload.report.progress().add_bytes(buffer.len() as u64);
                 writer.push(buffer.freeze()).await
             }
@@ -164,6 +166,7 @@ pub(super) async fn stdin(context: &Context, at: &RemotePath, options: MakeOptio
         if options.checksum {
             sum.update(&part);
         }
+        report.pass().pace(part.len() as u64).await;
         report.progress().add_bytes(part.len() as u64);
         writer.push(part.freeze()).await.map_err(|e| e.named_for(at))?;
     }

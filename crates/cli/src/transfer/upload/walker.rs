@@ -99,6 +99,9 @@ impl Walker {
         entry: Entry,
     ) -> std::result::Result<(), Ended> {
         let name = entry.path.file_name().unwrap_or_default().as_bytes().to_vec();
+        if !self.upload.report.pass().takes(&name, entry.kind.is_dir()) {
+            return Ok(());
+        }
         if entry.kind.is_file() {
             return self.file(Found { dir: dir.clone(), name, path: entry.path, follow: false });
         }
