@@ -163,6 +163,14 @@ fn dpkg(root: &Path, args: &[&str]) -> Output {
     done("dpkg", command.args(args))
 }
 
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The program is replaced below a server that runs, and below writers; then the server is restarted, as the guide says. What an operator
 /// wrote into the configuration stays.
 fn upgrade_under_load(installed: &mut Installed, root: &Path, package: &str) {
@@ -190,9 +198,12 @@ fn upgrade_under_load(installed: &mut Installed, root: &Path, package: &str) {
             put(stored);
             stored + 1
         });
-        dpkg(root, &["--force-confold", "--install", package]);
-        installed.restart();
-        stop.store(true, Ordering::Relaxed);
+        {
+            // Whatever fails here: the writer ends.
+            let _ends = StopOnDrop(&stop);
+            dpkg(root, &["--force-confold", "--install", package]);
+            installed.restart();
+        }
         writer.join().expect("every put is done")
     });
     assert_eq!(fs::read_to_string(root.join("etc/cairn/node.toml")).expect("configuration"), "# ours\n");
