@@ -191,7 +191,7 @@ mod tests {
         let lines = folded("large", rows);
         assert_eq!(lines.len(), 1 + SHOWN, "of twenty that have no leader");
         assert_eq!((&lines[0][0][..], &lines[0][4][..], &lines[0][8][..]), ("2000 of them", "on 3 nodes", "6000"));
-        assert_eq!((&lines[1][0][..], &lines[1][5][..]), ("100", "-"));
+        assert_eq!((&lines[1][0][..], &lines[1][5][..]), ("p100", "-"));
         assert!(lines.iter().all(|line| line.len() == COLUMNS.len()));
         let value = rows[7].value("large");
         assert_eq!((&value["id"], &value["inodes"], &value["volume"]), (&json!(9), &json!(3), &json!("large")));
