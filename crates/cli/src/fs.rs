@@ -23,6 +23,7 @@ mod readlink;
 mod rm;
 mod rmdir;
 mod shard;
+mod snapshot;
 mod stat;
 mod store_flags;
 mod tail;
@@ -107,6 +108,8 @@ enum Verb {
     Layout(layout::LayoutArgs),
     /// Limits of directories and volumes
     Quota(quota::QuotaArgs),
+    /// Take, list, rename and delete snapshots of volumes
+    Snapshot(snapshot::SnapshotArgs),
     /// Extended attributes
     Xattr(xattr::XattrArgs),
 }
@@ -181,6 +184,7 @@ impl Verb {
             Self::Chown(args) => Box::pin(args.run(context)).await,
             Self::Layout(args) => Box::pin(args.run(context)).await,
             Self::Quota(args) => Box::pin(args.run(context)).await,
+            Self::Snapshot(args) => Box::pin(args.run(context)).await,
             Self::Xattr(args) => Box::pin(args.run(context)).await,
         }
     }

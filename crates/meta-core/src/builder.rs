@@ -1,19 +1,14 @@
 //! Putting a namespace together from the pages of a checkpoint. Entries are not parsed: tree pages are taken over as
 //! they are, after their checksum and structure have been checked.
 use crate::counters::Counters;
-use crate::lend::Lending;
-use crate::namespace::{Namespace, Scratch};
+use crate::namespace::Namespace;
 use crate::session::SessionTable;
-use crate::shards::Huge;
 use crate::snapshot::{
     HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS, VERSION,
     VERSION_LEVEL, VERSION_RANGE,
 };
-use crate::tx::TxTable;
-use crate::waiting::Waiting;
 use cairn_tree::{LeafPage, TreeBuilder, TreeError};
 use cairn_types::InodeId;
-use std::collections::BTreeMap;
 
 /// Why a checkpoint was refused. The caller takes an older one, or one of another replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -136,41 +131,14 @@ impl NamespaceBuilder {
             return Err(RestoreError::Incomplete);
         }
         let [inode_last, inode_next, free_next, applied, time] = header.fields;
-        let mut namespace = Namespace {
-            volume: header.volume,
-            partition: header.partition,
-            inode_first: header.inode_first,
-            inode_last,
-            inode_next,
-            free_next,
-            applied,
-            time,
-            level: header.level,
-            counters: header.counters,
-            cuts: 0,
-            volatiles: 0,
-            shares: 0,
-            deferring: false,
-            deferred: 0,
-            death_last: 0,
-            locks: 0,
-            quotas: 0,
-            recounts: 0,
-            volume_quota: None,
-            lending: Lending::default(),
-            session_locks: BTreeMap::new(),
-            released_locks: Vec::new(),
-            wanted_leases: Vec::new(),
-            grown: Vec::new(),
-            txs: TxTable::default(),
-            waiting: Waiting::default(),
-            huge: Huge::default(),
-            tree,
-            sessions: self.sessions,
-            scratch: Scratch::default(),
-        };
+        let mut namespace = Namespace::empty(header.volume, header.partition, header.inode_first, inode_last);
+        (namespace.inode_next, namespace.free_next, namespace.applied) = (inode_next, free_next, applied);
+        (namespace.time, namespace.level, namespace.counters) = (time, header.level, header.counters);
+        (namespace.tree, namespace.sessions) = (tree.into(), self.sessions);
         namespace.cuts = namespace.count_cuts();
         namespace.volatiles = namespace.count_volatiles();
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of a snapshot" };
+        namespace.load_snapshots().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of shared blocks" };
         namespace.shares = namespace.count_shares().ok_or(malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a deferred death" };

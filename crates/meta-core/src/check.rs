@@ -1,4 +1,5 @@
 //! All that must hold between two operations, checked by reading everything. For tests and for `fsck`.
+use crate::check_snapshots::FoundSnapshots;
 use crate::counters::Counters;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
@@ -67,6 +68,7 @@ struct Found {
     entry_inodes: BTreeMap<(u64, Vec<u8>), u64>,
     /// In the order of their blocks.
     shares: Vec<ShareRecord>,
+    snapshots: FoundSnapshots,
 }
 
 impl Namespace {
@@ -81,6 +83,7 @@ impl Namespace {
         self.check_quotas(&found)?;
         self.check_txs(&found)?;
         self.check_waiting(&found)?;
+        self.check_snapshots_found(&found.snapshots, &found.inodes, &found.extents, &found.free)?;
         self.check_counters(&found)
     }
 
@@ -501,7 +504,7 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         }
         Kind::Lent | Kind::Setting | Kind::Bound => crate::lend::is_record(kind, suffix, value).then_some(())?,
         Kind::Share => found.shares.push(ShareRecord::decode(key::share_parts(suffix)?, value)?),
-        _ => return None,
+        _ => found.snapshots.collect(kind, suffix, value)?,
     }
     Some(())
 }
@@ -565,6 +568,6 @@ fn broken(inode: u64, rule: String) -> Violation {
     Violation { inode, rule }
 }
 
-fn ensure(holds: bool, inode: u64, rule: &str) -> Result<(), Violation> {
+pub(crate) fn ensure(holds: bool, inode: u64, rule: &str) -> Result<(), Violation> {
     if holds { Ok(()) } else { Err(broken(inode, rule.into())) }
 }

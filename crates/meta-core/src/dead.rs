@@ -24,6 +24,8 @@ pub struct Reclaimable {
     pub cuts: u64,
     /// Directories whose entries are to be counted by another quota; 0 while an operation across partitions has locked the next one.
     pub recounts: u64,
+    /// Snapshots that are being deleted.
+    pub snapshots: u64,
     /// Inodes that readers may have open: only for a batch that says up to which death.
     pub deferred: u64,
 }
@@ -31,7 +33,7 @@ pub struct Reclaimable {
 impl Reclaimable {
     /// Nothing but what is deferred.
     pub const fn is_empty(&self) -> bool {
-        self.inodes == 0 && self.sessions == 0 && self.cuts == 0 && self.recounts == 0
+        self.inodes == 0 && self.sessions == 0 && self.cuts == 0 && self.recounts == 0 && self.snapshots == 0
     }
 }
 
@@ -66,6 +68,7 @@ impl Namespace {
             sessions: self.counters.dead_sessions,
             cuts: self.cuts,
             recounts: if self.recount_waits() { 0 } else { self.recounts },
+            snapshots: self.dying_snapshots(),
             deferred: self.deferred,
         }
     }
@@ -263,6 +266,7 @@ impl Namespace {
             } else if !self.reclaim_deferred(deferred_to, &mut budget)?
                 && !self.reclaim_recount(&mut budget)?
                 && !self.reclaim_cut(&mut budget)?
+                && !self.reclaim_snapshot(&mut budget)?
             {
                 break;
             }

@@ -8,10 +8,12 @@ mod extent;
 mod free_record;
 mod hold;
 mod inode;
+mod kept;
 mod lend;
 mod lock;
 mod quota;
 mod share;
+mod snapshot_record;
 mod tx_lock;
 pub(crate) mod varint;
 
@@ -21,10 +23,12 @@ pub use extent::Extent;
 pub use free_record::FreeRecord;
 pub use hold::Hold;
 pub use inode::{Inode, NodeType, OverwriteLease, Volatile};
+pub use kept::KeptRecord;
 pub use lend::{BoundRecord, LentRecord, SettingRecord};
 pub use lock::{LOCK_END, LockRange};
 pub use quota::QuotaRecord;
 pub use share::ShareRecord;
+pub use snapshot_record::{SnapshotRecord, SnapshotState};
 pub use tx_lock::TxLock;
 pub(crate) use varint::Cursor;
 

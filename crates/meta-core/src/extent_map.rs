@@ -19,6 +19,9 @@ mod tests;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
+/// Birth of an extent that is not named yet.
+pub(crate) const UNBORN: u64 = u64::MAX;
+
 /// Extents that are looked at before anything more clever is tried.
 const SHORT_SCAN: usize = 16;
 
@@ -82,6 +85,8 @@ fn check_extent(message: &ExtentMessage) -> Result<Extent> {
         kind,
         // Whether its blocks are shared is known here, whatever the message says.
         shared: false,
+        // Known when it is named.
+        birth: UNBORN,
     })
 }
 
@@ -118,7 +123,8 @@ impl Namespace {
     }
 
     fn put_extent(&mut self, inode: u64, extent: &Extent) {
-        assert!(extent.is_valid(), "an extent of inode {inode} is malformed: {extent:?}");
+        let is_born = extent.birth != UNBORN;
+        assert!(is_born && extent.is_valid(), "an extent of inode {inode} is malformed: {extent:?}");
         let value = &mut self.scratch.value;
         value.clear();
         extent.encode(value);
@@ -128,6 +134,7 @@ impl Namespace {
     /// Stores the extents of a file that has none.
     pub(crate) fn put_first_extents(&mut self, inode: u64) {
         let mut incoming = std::mem::take(&mut self.scratch.incoming);
+        self.give_birth(inode, &mut incoming);
         self.mark_shared(&mut incoming);
         self.gain_references(inode, &incoming);
         self.note_extents(inode, 1, incoming.len());
@@ -141,6 +148,7 @@ impl Namespace {
     /// Returns the bytes that extents covered more (or less) than before.
     pub(crate) fn replace_extents(&mut self, inode: u64) -> Result<i64> {
         let mut incoming = std::mem::take(&mut self.scratch.incoming);
+        self.give_birth(inode, &mut incoming);
         self.mark_shared(&mut incoming);
         let mut touched = std::mem::take(&mut self.scratch.touched);
         let read = self.collect_touched(inode, &incoming, &mut touched);
@@ -255,25 +263,25 @@ impl Namespace {
         if !pieces.is_empty() {
             incoming.iter().for_each(|extent| self.add_blocks(inode, extent, extent.granules(), &mut kept));
         }
-        let mut freed: Vec<BlockRange> = Vec::with_capacity(pieces.len());
-        for piece in pieces.iter().filter(|piece| !piece.shared) {
-            let granule = piece.granule();
-            let (mut first, mut end) = piece.granules();
-            // Only granules at the ends can have bytes of another part of the file.
-            if piece.chunk_offset % granule != 0 && self.is_granule_used(inode, piece, first) {
-                first += 1;
+        self.release_by_birth(pieces, |namespace, pieces, freed| {
+            for piece in pieces.iter().filter(|piece| !piece.shared) {
+                let granule = piece.granule();
+                let (mut first, mut end) = piece.granules();
+                // Only granules at the ends can have bytes of another part of the file.
+                if piece.chunk_offset % granule != 0 && namespace.is_granule_used(inode, piece, first) {
+                    first += 1;
+                }
+                if piece.chunk_end() % granule != 0 && first < end && namespace.is_granule_used(inode, piece, end - 1) {
+                    end -= 1;
+                }
+                if first < end {
+                    namespace.add_blocks(inode, piece, (first, end), freed);
+                }
             }
-            if piece.chunk_end() % granule != 0 && first < end && self.is_granule_used(inode, piece, end - 1) {
-                end -= 1;
-            }
-            if first < end {
-                self.add_blocks(inode, piece, (first, end), &mut freed);
-            }
-        }
-        subtract(&mut freed, &mut kept);
-        self.spare_shared(&mut freed);
-        self.drop_references(inode, pieces, &mut freed);
-        self.add_free_records(&mut freed);
+            subtract(freed, &mut kept);
+            namespace.spare_shared(freed);
+        });
+        self.drop_shared(inode, pieces);
     }
 
     /// The blocks of some granules of an extent, of every column of a stripe set.
@@ -338,18 +346,16 @@ impl Namespace {
 
     /// Frees all blocks of extents whose file is gone, but for shared ones.
     pub(crate) fn free_all(&mut self, inode: u64, extents: &[Extent]) {
-        let mut freed: Vec<BlockRange> = Vec::with_capacity(extents.len());
-        let own = extents.iter().filter(|extent| !extent.shared);
-        own.for_each(|extent| self.add_blocks(inode, extent, extent.granules(), &mut freed));
-        self.spare_shared(&mut freed);
-        self.add_free_records(&mut freed);
+        self.release_by_birth(extents, |namespace, extents, freed| {
+            let own = extents.iter().filter(|extent| !extent.shared);
+            own.for_each(|extent| namespace.add_blocks(inode, extent, extent.granules(), freed));
+            namespace.spare_shared(freed);
+        });
     }
 
     /// Takes the references of shared extents that were removed from the tree, and frees what nobody else names.
     pub(crate) fn free_references(&mut self, inode: u64, extents: &[Extent]) {
-        let mut freed = Vec::new();
-        self.drop_references(inode, extents, &mut freed);
-        self.add_free_records(&mut freed);
+        self.drop_shared(inode, extents);
     }
 
     /// Frees all blocks of the checked extents in `scratch.incoming`, of which no file knows. Their sets are in
@@ -366,7 +372,11 @@ impl Namespace {
             };
             freed.extend(columns.iter().map(|(pg, index)| (*pg, *index, first, end)));
         }
-        // Published after all, and cloned since: whoever gives them back did not hear of that.
+        // Published after all, and cloned or kept by a snapshot since: whoever gives them back did not hear of that. What a snapshot may
+        // have is left to the garbage scan, which knows.
+        if self.has_snapshots() {
+            freed.clear();
+        }
         self.spare_shared(&mut freed);
         self.add_free_records(&mut freed);
         self.scratch.incoming = incoming;
@@ -374,15 +384,7 @@ impl Namespace {
 
     /// Writes free records, joined where ranges meet or overlap.
     pub(crate) fn add_free_records(&mut self, freed: &mut [BlockRange]) {
-        freed.sort_unstable();
-        let mut at = 0;
-        while at < freed.len() {
-            let (pg, index, first, mut end) = freed[at];
-            at += 1;
-            while at < freed.len() && (freed[at].0, freed[at].1) == (pg, index) && freed[at].2 <= end {
-                end = end.max(freed[at].3);
-                at += 1;
-            }
+        for (pg, index, first, end) in joined(freed) {
             let record = FreeRecord { id: self.free_next, pg, index, first_block: first, blocks: end - first };
             let value = &mut self.scratch.value;
             value.clear();
@@ -392,6 +394,19 @@ impl Namespace {
             self.counters.free_records += 1;
         }
     }
+}
+
+/// Ranges sorted, and joined where they meet or overlap.
+pub(crate) fn joined(ranges: &mut [BlockRange]) -> Vec<BlockRange> {
+    ranges.sort_unstable();
+    let mut joined: Vec<BlockRange> = Vec::with_capacity(ranges.len());
+    for range in ranges.iter() {
+        match joined.last_mut() {
+            Some(last) if (last.0, last.1) == (range.0, range.1) && range.2 <= last.3 => last.3 = last.3.max(range.3),
+            _ => joined.push(*range),
+        }
+    }
+    joined
 }
 
 /// Takes the ranges of `holes` (sorted) out of an extent; what stays goes to `stays`, what is lost to `lost`.

@@ -1,6 +1,9 @@
 //! Decoders of values in the namespace's tree on hostile bytes, for the fuzz target: none may panic, and what decodes must
 //! come back from its own encoding.
-use crate::encoding::{Dentry, Extent, FreeRecord, Hold, Inode, LockRange, QuotaRecord, ShareRecord};
+use crate::encoding::{
+    Dentry, Extent, FreeRecord, Hold, Inode, KeptRecord, LockRange, QuotaRecord, ShareRecord, SnapshotRecord,
+    SnapshotState,
+};
 use crate::stripe_set::{decode_part, encode_part};
 
 /// Values of every kind. Tells how many kinds the bytes could be.
@@ -54,6 +57,24 @@ pub fn fuzz_values(data: &[u8]) -> usize {
         assert_eq!(ShareRecord::decode((1, 2, 3), &again), Some(share));
         decoded += 1;
     }
+    if let Some(kept) = KeptRecord::decode(data) {
+        again.clear();
+        kept.encode(&mut again);
+        assert_eq!(KeptRecord::decode(&again), Some(kept));
+        decoded += 1;
+    }
+    if let Some(snapshot) = SnapshotRecord::decode(data) {
+        again.clear();
+        snapshot.encode(&mut again);
+        assert_eq!(SnapshotRecord::decode(&again), Some(snapshot));
+        decoded += 1;
+    }
+    if let Some(state) = SnapshotState::decode(data) {
+        again.clear();
+        state.encode(&mut again);
+        assert_eq!(SnapshotState::decode(&again), Some(state));
+        decoded += 1;
+    }
     decoded + usize::from(Dentry::decode(data).is_some()) + usize::from(Hold::decode(data).is_some())
 }
 
@@ -71,7 +92,7 @@ mod tests {
             .map(|kind| {
                 let mut value = Vec::new();
                 let (file_offset, chunk_offset) = (0, 1 << 20);
-                Extent { file_offset, length: 777_777, pg: 3, index: 9, chunk_offset, kind, shared: false }
+                Extent { file_offset, length: 777_777, pg: 3, index: 9, chunk_offset, kind, shared: false, birth: 0 }
                     .encode(&mut value);
                 value
             })

@@ -104,7 +104,8 @@ impl Namespace {
             true => OpError::FOREIGN,
             false => OpError::STALE,
         })?;
-        Inode::decode(value).ok_or(OpError::DAMAGED)
+        let inode = Inode::decode(value).ok_or(OpError::DAMAGED)?;
+        Ok(if self.is_view { self.as_seen(inode) } else { inode })
     }
 
     /// Whether another partition has the inode, if there is one. Nobody has 0.
@@ -204,9 +205,16 @@ impl Namespace {
     #[inline]
     pub(crate) fn dentry(&self, directory: u64, name: &[u8]) -> Result<Option<Dentry>> {
         match self.tree.get(key::dentry(directory, name).as_bytes()) {
-            Some(value) => Dentry::decode(value).map(Some).ok_or(OpError::DAMAGED),
+            Some(value) => self.read_dentry(value).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// What is stored at a name.
+    #[inline]
+    pub(crate) fn read_dentry(&self, value: &[u8]) -> Result<Dentry> {
+        let dentry = Dentry::decode(value).ok_or(OpError::DAMAGED)?;
+        Ok(Dentry { inode: dentry.inode | self.outward, ..dentry })
     }
 
     #[inline]

@@ -38,6 +38,11 @@
 //! | 0x98 lent | partition, u32 big-endian | [`crate::encoding::LentRecord`] |
 //! | 0x99 setting | nothing | [`crate::encoding::SettingRecord`] |
 //! | 0x9a bound | nothing | [`crate::encoding::BoundRecord`] |
+//! | 0xa0 image | a key of an inode, 0x00, number of a snapshot, u64 big-endian | 0x10, then the value that the key had; 0x11: it was not there. See `layers` |
+//! | 0xa1 changed | number of a snapshot, u64 big-endian, then a key of an inode | 0x10 |
+//! | 0xa2 snapshot | number, u64 big-endian | [`crate::encoding::SnapshotRecord`] |
+//! | 0xa3 snapshots | nothing | [`crate::encoding::SnapshotState`] |
+//! | 0xa4 kept blocks | number of a snapshot, id, both u64 big-endian | [`crate::encoding::KeptRecord`] |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -88,6 +93,11 @@ pub enum Kind {
     Lent = 0x98,
     Setting = 0x99,
     Bound = 0x9a,
+    Image = 0xa0,
+    Changed = 0xa1,
+    Snapshot = 0xa2,
+    Snapshots = 0xa3,
+    Kept = 0xa4,
 }
 
 impl Kind {
@@ -123,8 +133,19 @@ impl Kind {
             0x98 => Kind::Lent,
             0x99 => Kind::Setting,
             0x9a => Kind::Bound,
+            0xa0 => Kind::Image,
+            0xa1 => Kind::Changed,
+            0xa2 => Kind::Snapshot,
+            0xa3 => Kind::Snapshots,
+            0xa4 => Kind::Kept,
             _ => return None,
         })
+    }
+
+    /// Whether snapshots keep what entries of this kind were: all that users see of an inode.
+    #[inline]
+    pub(crate) const fn is_in_snapshots(code: u8) -> bool {
+        matches!(code, 0x01 | 0x02 | 0x10 | 0x20 | 0x21 | 0x30)
     }
 }
 
@@ -325,6 +346,62 @@ pub fn setting() -> Key<HEAD> {
 /// What the partition may use of the volume's limit.
 pub fn bound() -> Key<HEAD> {
     Key::new(0, Kind::Bound)
+}
+
+/// Bytes of a key that has another one and a number in it.
+const NESTED: usize = HEAD + NAMED + 9;
+
+/// Bits of an inode's number within its volume; what is above says at which snapshot it is looked at.
+pub(crate) const INODE_BITS: u32 = 48;
+
+/// From here on are the images of this key, and of all that come after it.
+pub(crate) fn images_from(of: &[u8]) -> Key<NESTED> {
+    Key::new(0, Kind::Image).with(of)
+}
+
+/// Prefix of what a key was in snapshots. No key begins with another one of its kind and a zero.
+pub(crate) fn images_of(of: &[u8]) -> Key<NESTED> {
+    Key::new(0, Kind::Image).with(of).with(&[0])
+}
+
+/// What a key was in a snapshot, and in those before it that have no image of it.
+pub(crate) fn image(of: &[u8], snapshot: u64) -> Key<NESTED> {
+    images_of(of).with(&snapshot.to_be_bytes())
+}
+
+/// The key in the key of its image, and the snapshot.
+pub(crate) fn image_parts(image: &[u8]) -> Option<(&[u8], u64)> {
+    let (of, snapshot) = image.get(HEAD..)?.split_last_chunk::<8>()?;
+    let (zero, of) = of.split_last()?;
+    (*zero == 0 && of.len() >= HEAD && image[..8] == [0; 8] && image[8] == Kind::Image as u8)
+        .then_some((of, u64::from_be_bytes(*snapshot)))
+}
+
+/// Prefix of the keys that have images in a snapshot.
+pub(crate) fn changed_in(snapshot: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Changed).with(&snapshot.to_be_bytes())
+}
+
+/// That a key has an image in a snapshot.
+pub(crate) fn changed(snapshot: u64, of: &[u8]) -> Key<NESTED> {
+    Key::new(0, Kind::Changed).with(&snapshot.to_be_bytes()).with(of)
+}
+
+pub(crate) fn snapshot(number: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Snapshot).with(&number.to_be_bytes())
+}
+
+pub(crate) fn snapshots() -> Key<HEAD> {
+    Key::new(0, Kind::Snapshots)
+}
+
+/// Prefix of the blocks that nothing names any more but a snapshot, and maybe those before it.
+pub(crate) fn kept_by(snapshot: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Kept).with(&snapshot.to_be_bytes())
+}
+
+pub(crate) fn kept(snapshot: u64, id: u64) -> Key<25> {
+    Key::new(0, Kind::Kept).with(&snapshot.to_be_bytes()).with(&id.to_be_bytes())
 }
 
 /// Prefix of the shared blocks of a chunk.

@@ -1,10 +1,10 @@
 //! What a version of the namespace names on data nodes, in one walk that can be done in steps: blocks of extents, of
-//! every column of a stripe set, of free records (which are being freed already, so nobody else has to), and all of chunks
+//! every column of a stripe set, of free records (which are being freed already, so nobody else has to), what snapshots keep, and all of chunks
 //! of open appends, whatever of them is there: the file may get it.
 //!
 //! Memory: none beside the entry at hand. Not here: what is concluded from it ([`crate::Suspects`]).
 use crate::check::Violation;
-use crate::encoding::{AppendRecord, Extent, FreeRecord};
+use crate::encoding::{AppendRecord, Extent, FreeRecord, KeptRecord};
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
 use crate::snapshot::NamespaceSnapshot;
@@ -14,7 +14,7 @@ use cairn_types::{BLOCK_SIZE, ExtentKind};
 /// Blocks of a chunk that something names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// The file; 0: a free record, or the chunk of an open append.
+    /// The file; 0: a free record, what a snapshot keeps, or the chunk of an open append.
     pub inode: u64,
     /// Where in the file the extent begins.
     pub file_offset: u64,
@@ -75,8 +75,9 @@ impl Namespace {
         let (first, end) = extent.blocks();
         let same = match set_of(&extent) {
             None => (extent.pg, extent.index) == (named.pg, named.index),
-            Some((pg, index)) => columns_in(&self.tree, named.inode, pg, index)
-                .is_ok_and(|columns| columns.contains(&(named.pg, named.index))),
+            Some((pg, index)) => {
+                self.set_columns(named.inode, pg, index).is_ok_and(|columns| columns.contains(&(named.pg, named.index)))
+            }
         };
         same && first < named.end_block && named.first_block < end
     }
@@ -114,6 +115,20 @@ fn visit(
         }
         Some((0, Kind::FreeRecord, suffix)) => {
             let record = key::number(suffix).and_then(|id| FreeRecord::decode(id, value)).ok_or_else(|| damaged(0))?;
+            f(&Named {
+                inode: 0,
+                file_offset: 0,
+                pg: record.pg,
+                index: record.index,
+                first_block: record.first_block,
+                end_block: record.first_block + record.blocks,
+                held_end: record.first_block + record.blocks,
+                is_plain: false,
+            });
+            Ok(())
+        }
+        Some((0, Kind::Kept, _)) => {
+            let record = KeptRecord::decode(value).ok_or_else(|| damaged(0))?;
             f(&Named {
                 inode: 0,
                 file_offset: 0,
@@ -177,6 +192,7 @@ mod tests {
             chunk_offset: 0,
             kind: ExtentKind::Set(stripe),
             shared: false,
+            birth: 0,
         };
         let held = |length| (0..3).map(|column| held_end(&extent(length), column)).collect::<Vec<u64>>();
         assert_eq!(held(3 * unit), [16, 16, 16]);

@@ -2,13 +2,14 @@
 use crate::counters::Counters;
 use crate::encoding::{Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
+use crate::layers::Layers;
 use crate::lend::Lending;
 use crate::message::request::{Header, SetDeferral, SetFeatureLevel, Who};
 use crate::session::{Gate, SessionState, SessionTable};
 use crate::shards::Huge;
+use crate::snapshots::{SNAPSHOT_LEVEL, Snapshots};
 use crate::tx::TxTable;
 use crate::waiting::Waiting;
-use cairn_tree::Tree;
 use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
@@ -110,7 +111,11 @@ pub struct Namespace {
     pub(crate) waiting: Waiting,
     /// Directories that may have to be sharded. No state.
     pub(crate) huge: Huge,
-    pub(crate) tree: Tree,
+    pub(crate) tree: Layers,
+    pub(crate) snapshots: Snapshots,
+    /// It is read as of a snapshot, by numbers with these upper bits: see `view`.
+    pub(crate) is_view: bool,
+    pub(crate) outward: u64,
     pub(crate) sessions: SessionTable,
     pub(crate) scratch: Scratch,
 }
@@ -134,19 +139,17 @@ pub(crate) struct Context<'a> {
 }
 
 impl Namespace {
-    /// An empty partition; with a root directory if its range has inode 1.
-    pub fn new(config: &NamespaceConfig) -> Namespace {
-        let (first, last) = (*config.inodes.start(), *config.inodes.end());
-        let has_root = config.inodes.contains(&InodeId::ROOT.0);
-        let mut namespace = Namespace {
-            volume: config.volume.0,
-            partition: config.partition.0,
-            inode_first: first.max(InodeId::ROOT.0),
-            inode_last: last,
-            inode_next: if has_root { InodeId::ROOT.0 + 1 } else { first.max(InodeId::ROOT.0) },
+    /// Without anything in it.
+    pub(crate) fn empty(volume: u32, partition: u32, inode_first: u64, inode_last: u64) -> Namespace {
+        Namespace {
+            volume,
+            partition,
+            inode_first,
+            inode_last,
+            inode_next: inode_first,
             free_next: 1,
             applied: 0,
-            time: config.created.0,
+            time: 0,
             level: 0,
             counters: Counters::default(),
             cuts: 0,
@@ -167,10 +170,23 @@ impl Namespace {
             txs: TxTable::default(),
             waiting: Waiting::default(),
             huge: Huge::default(),
-            tree: Tree::new(),
+            tree: Layers::default(),
+            snapshots: Snapshots::default(),
+            is_view: false,
+            outward: 0,
             sessions: SessionTable::default(),
             scratch: Scratch::default(),
-        };
+        }
+    }
+
+    /// An empty partition; with a root directory if its range has inode 1.
+    pub fn new(config: &NamespaceConfig) -> Namespace {
+        let (first, last) = (*config.inodes.start(), *config.inodes.end());
+        let has_root = config.inodes.contains(&InodeId::ROOT.0);
+        let (volume, partition) = (config.volume.0, config.partition.0);
+        let mut namespace = Namespace::empty(volume, partition, first.max(InodeId::ROOT.0), last);
+        namespace.inode_next = if has_root { InodeId::ROOT.0 + 1 } else { first.max(InodeId::ROOT.0) };
+        namespace.time = config.created.0;
         if has_root {
             let root = Inode {
                 mode: NodeType::Directory as u16 | config.root_mode & 0o7777,
@@ -236,7 +252,12 @@ impl Namespace {
         }
         let context = Context { now: self.time, who: header.who, session: header.session };
         let start = out.len();
-        let result = self.mutate(opcode, &context, request, out);
+        let result = self.mutate(opcode, &context, request, out).map_err(|error| match error {
+            OpError::STALE | OpError::NOT_FOUND | OpError::REMOVED => {
+                self.refuse_apart(opcode, request).unwrap_or(error)
+            }
+            error => error,
+        });
         match result {
             Ok(()) => {
                 self.sessions.keep_answer(header.session, header.slot, header.sequence, &out[start..]);
@@ -255,7 +276,13 @@ impl Namespace {
     /// Answers a read; the answer's bytes are appended to `out`.
     pub fn read(&self, opcode: Opcode, request: &[u8], out: &mut Vec<u8>) -> std::result::Result<(), WireError> {
         let start = out.len();
-        let result = self.header(request).and_then(|header| self.answer(opcode, &header, request, out));
+        let result = self.header(request).and_then(|header| match self.answer(opcode, &header, request, out) {
+            Err(OpError::STALE) if self.has_views() => {
+                out.truncate(start);
+                self.answer_apart(opcode, &header, request, out)
+            }
+            result => result,
+        });
         result.map_err(|error| {
             out.truncate(start);
             error.to_wire()
@@ -291,11 +318,14 @@ impl Namespace {
             Opcode::OpenAppend => self.open_append(context, request, out),
             Opcode::PublishAppend => self.publish_append(context, request, out, false),
             Opcode::CloseAppend => self.publish_append(context, request, out, true),
+            Opcode::CreateSnapshot => self.create_snapshot(context, request, out),
+            Opcode::DeleteSnapshot => self.delete_snapshot(context, request),
+            Opcode::RenameSnapshot => self.rename_snapshot(context, request),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
     }
 
-    fn answer(&self, opcode: Opcode, header: &Header<'_>, request: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn answer(&self, opcode: Opcode, header: &Header<'_>, request: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let who = &header.who;
         match opcode {
             Opcode::Lookup => self.lookup(who, request, out),
@@ -315,6 +345,10 @@ impl Namespace {
             Opcode::WaitLock => self.wait_lock(header, request, out),
             Opcode::GetattrMany => self.getattr_many(request, out),
             Opcode::GetAppend => self.get_append(request, out),
+            Opcode::ListSnapshots => {
+                self.list_snapshots(out);
+                Ok(())
+            }
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a read of the namespace")),
         }
     }
@@ -332,7 +366,12 @@ impl Namespace {
             Opcode::SetFeatureLevel => {
                 let level = u16::try_from(SetFeatureLevel::decode(request)?.level);
                 let level = level.map_err(|_| OpError::new(ErrorCode::BadRequest, "a feature level above 65535"))?;
-                self.level = self.level.max(level);
+                let before = self.level;
+                self.level = level.max(before);
+                if before < SNAPSHOT_LEVEL && !self.sessions.is_new() {
+                    // Of leases that lapsed before nothing was noted.
+                    self.note_lapsed();
+                }
                 Ok(())
             }
             Opcode::EndVolatile => self.end_volatile(request),

@@ -22,7 +22,7 @@ mod publish;
 mod publish_attributes;
 mod punch;
 mod quota;
-mod readdir;
+pub(crate) mod readdir;
 mod readlink;
 mod reclaim;
 mod reclaim_entry;

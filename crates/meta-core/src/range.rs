@@ -15,11 +15,19 @@ const LIMITED: OpError = OpError::new(
     "the volume has a limit, which is counted over several partitions from feature level 7 of all its members on: upgrade them, or take it off",
 );
 
+const SNAPSHOTS: OpError = OpError::new(
+    ErrorCode::NotSupported,
+    "a volume with snapshots gets no more partitions; delete them with `cairn fs snapshot delete`, or go on with one partition",
+);
+
 impl Namespace {
     /// Ends a range without an end in front of a multiple of 2^40. One that has an end keeps it.
     pub(crate) fn end_range(&mut self) -> Result<()> {
         if self.has_volume_limit() && self.level < LEND_LEVEL {
             return Err(LIMITED);
+        }
+        if self.has_snapshots() {
+            return Err(SNAPSHOTS);
         }
         if self.inode_last == u64::MAX {
             // As much as a restored state passes over stays free.

@@ -115,6 +115,11 @@ impl Namespace {
         records_in(&self.tree, pg, index, first, end).expect("records were written here, and checked when loaded")
     }
 
+    /// Whether something shares any of these blocks.
+    pub(crate) fn is_shared(&self, pg: u32, index: u32, first: u64, end: u64) -> bool {
+        !self.share_records(pg, index, first, end).is_empty()
+    }
+
     /// Marks parts of sorted extents as shared whose blocks are: a block's rest is appended to where it lies.
     pub(crate) fn mark_shared(&self, extents: &mut Vec<Extent>) {
         if self.shares == 0 {

@@ -149,7 +149,12 @@ impl Namespace {
 
     /// Columns of a set; empty if the file has no such set.
     pub(crate) fn set_columns(&self, inode: u64, pg: u32, index: u32) -> Result<Columns> {
-        columns_in(&self.tree, inode, pg, index)
+        let mut range = self.tree.prefix(key::stripe_set_prefix(inode, pg, index).as_bytes());
+        let mut columns = Columns::new();
+        while let Some((_, value)) = range.next() {
+            decode_part(value, &mut columns).ok_or(OpError::DAMAGED)?;
+        }
+        Ok(columns)
     }
 
     /// Removes the records of sets that pieces taken from the file named and nothing in it names any more.

@@ -155,6 +155,12 @@ pub(crate) fn held(partition: &Partition) -> Option<String> {
         let namespace = state.namespace.read();
         namespace.has_volume_limit() && namespace.feature_level() < u32::from(LEND_LEVEL)
     };
+    if is_due && state.leading_term().is_some() && state.namespace.read().has_snapshots() {
+        return Some(format!(
+            "{} gets no more partitions while it has snapshots: delete them with `cairn fs snapshot delete` (`cairn fs snapshot ls` shows them)",
+            state.volume
+        ));
+    }
     let held = is_due && state.leading_term().is_some() && is_old();
     held.then(|| {
         format!(

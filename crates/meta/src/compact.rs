@@ -134,7 +134,8 @@ impl Collector {
         state.packs.mostly_dead.store(list.mostly_dead, Relaxed);
         let mut packs = list.packs;
         packs.keep_worthwhile();
-        if packs.is_empty() {
+        // What is moved would be there twice as long as a snapshot has it where it was: nothing would be gained.
+        if packs.is_empty() || state.namespace.read().has_snapshots() {
             return Ok(());
         }
         self.walk(|packs: &mut Packs, named| packs.visit(named), &mut packs, |_| {}).await?;

@@ -77,7 +77,9 @@ impl Defragmenter {
                 self.waiting.clear();
                 next_walk = clock.now() + self.timings.defragment_first_walk;
             }
-            let (Some(term), Some(_)) = (term, self.extent_bytes()) else {
+            // What snapshots have would be there twice.
+            let held_back = self.partition.state.namespace.read().has_snapshots();
+            let (Some(term), Some(_), false) = (term, self.extent_bytes(), held_back) else {
                 self.waiting.clear();
                 self.tell();
                 continue;

@@ -322,7 +322,10 @@ impl Partition {
     pub(crate) fn report(&self) -> PartitionReport {
         let (counters, memory_bytes, feature_level, inode_last) = {
             let namespace = self.state.namespace.read();
-            (namespace.counters(), namespace.memory_bytes(), namespace.feature_level(), namespace.inode_last())
+            let mut counters = namespace.counters();
+            // A volume without files that has snapshots is not empty.
+            counters.inodes += u64::from(counters.inodes == 1 && namespace.has_snapshots());
+            (counters, namespace.memory_bytes(), namespace.feature_level(), namespace.inode_last())
         };
         let (busy_permille, changes_per_second) = self.state.load.since_last(self.state.common.clock.now());
         let status = self.handle.status().core;

@@ -17,12 +17,13 @@
 //! | 7 | partitions: `AddShard`, sharded directories; the limit of a volume over several partitions (`Lend`, `NoteLent`, `NoteLimit`, `SetBound`, `AtLimit`, `TxDecide.at_limit`) |
 //! | 8 | nothing more than 7 |
 //! | 9 | partitions: open appends (`OpenAppend`, `PublishAppend`, `CloseAppend`) |
+//! | 10 | partitions: snapshots (`CreateSnapshot`, `DeleteSnapshot`, `RenameSnapshot`, births of extents, and what they leave in the namespace) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 9;
+pub const FEATURE_LEVEL: u32 = 10;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

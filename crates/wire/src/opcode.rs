@@ -108,6 +108,7 @@ opcodes! {
     ShardDirectory = 0x0413, meta::ShardDirectoryRequest => meta::ShardDirectoryResponse;
     GetAppend = 0x0414, meta::GetAppendRequest => meta::OpenAppendResponse;
     WaitChange = 0x0418, meta::WaitChangeRequest => meta::AttributesResponse;
+    ListSnapshots = 0x0420, meta::ListSnapshotsRequest => meta::ListSnapshotsResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
     FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;
@@ -148,6 +149,9 @@ opcodes! {
     OpenAppend = 0x051b, meta::OpenAppendRequest => meta::OpenAppendResponse;
     PublishAppend = 0x051c, meta::PublishAppendRequest => meta::OpenAppendResponse;
     CloseAppend = 0x051d, meta::PublishAppendRequest => meta::OpenAppendResponse;
+    CreateSnapshot = 0x0530, meta::CreateSnapshotRequest => meta::CreateSnapshotResponse;
+    DeleteSnapshot = 0x0531, meta::DeleteSnapshotRequest => common::Empty;
+    RenameSnapshot = 0x0532, meta::RenameSnapshotRequest => common::Empty;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;
@@ -244,6 +248,7 @@ impl Opcode {
             Self::AddShard => 7,
             Self::OpenAppend | Self::PublishAppend | Self::CloseAppend => 9,
             Self::Lend | Self::NoteLent | Self::NoteLimit | Self::SetBound | Self::AtLimit => 7,
+            Self::CreateSnapshot | Self::DeleteSnapshot | Self::RenameSnapshot => 10,
             _ => 0,
         }
     }

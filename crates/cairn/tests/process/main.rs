@@ -61,6 +61,7 @@ mod service;
 mod sessions;
 mod sharded;
 mod shells;
+mod snapshots;
 mod split;
 mod stale;
 mod support;

@@ -65,7 +65,7 @@ in_one_directory! {
 by_inode! {
     CreateUnnamedRequest SetattrRequest SetXattrRequest RemoveXattrRequest PublishRequest PublishAttributesRequest PunchRequest
     OverwriteLeaseRequest CloneRangeRequest SetLockRequest SetQuotaRequest HoldRequest ReleaseRequest DiscardRequest
-    NoteDurableRequest OpenAppendRequest PublishAppendRequest
+    NoteDurableRequest OpenAppendRequest PublishAppendRequest CreateSnapshotRequest DeleteSnapshotRequest RenameSnapshotRequest
 }
 
 impl Places for RenameRequest {

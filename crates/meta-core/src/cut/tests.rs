@@ -256,6 +256,7 @@ fn a_publish_replaces_a_bounded_number_of_extents() {
         chunk_offset: 0,
         kind: cairn_types::ExtentKind::Plain,
         shared: false,
+        birth: 0,
     };
     let count = crate::limits::REPLACED_EXTENTS_MAX as u64 + 1;
     side.namespace.scratch.incoming = (0..count).map(small).collect();

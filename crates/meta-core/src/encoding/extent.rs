@@ -3,13 +3,15 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | 0x10 + kind: 0 plain, 1 erasure, 2 stripe set; + 8 if its blocks are shared (not of a stripe set) |
+//! | 0 | 1 | 0x10 + kind: 0 plain, 1 erasure, 2 stripe set; + 4 if there is a birth; + 8 if its blocks are shared (not of a stripe set) |
 //! | 1 | varints | length, placement group, index of the chunk, block of the chunk |
 //! | | varints | of the striped kinds only: log2 of the stripe unit, columns |
+//! | | varint | its birth, above 0, if the first byte says so |
 //!
 //! The offset in the chunk is block × 4096 + file offset modulo 4096: file and chunk are congruent. In a striped chunk
 //! it counts in the logical space (see [`cairn_types::stripe`]). A stripe set is named by the chunk of its first column.
-//! Blocks that are shared have a [`crate::encoding::ShareRecord`].
+//! Blocks that are shared have a [`crate::encoding::ShareRecord`]. The birth is the number of the newest snapshot when its oldest bytes were
+//! named first; 0: there was none. Births are of feature level 10.
 use super::varint::Cursor;
 use crate::message::writer::put_varint;
 use cairn_types::{BLOCK_SIZE, EXTENT_SHARED, ExtentKind, Stripe};
@@ -18,6 +20,7 @@ const VERSION: u8 = 1;
 const PLAIN: u8 = 0;
 const ERASURE: u8 = 1;
 const SET: u8 = 2;
+const BORN: u8 = 4;
 const SHARED: u8 = 8;
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -32,6 +35,8 @@ pub struct Extent {
     pub kind: ExtentKind,
     /// Other places may name its blocks too; how many do is in records of their own.
     pub shared: bool,
+    /// The newest snapshot that does not name its blocks; 0: none does not.
+    pub birth: u64,
 }
 
 impl Extent {
@@ -76,6 +81,7 @@ impl Extent {
             && self.chunk_end() == next.chunk_offset
             && self.kind.to_flags() == next.kind.to_flags()
             && self.shared == next.shared
+            && self.birth == next.birth
     }
     /// Flags on the wire.
     pub const fn flags(&self) -> u32 {
@@ -110,7 +116,8 @@ impl Extent {
             ExtentKind::Erasure(_) => ERASURE,
             ExtentKind::Set(_) => SET,
         };
-        out.push(VERSION << 4 | tag | if self.shared { SHARED } else { 0 });
+        let born = if self.birth > 0 { BORN } else { 0 };
+        out.push(VERSION << 4 | tag | born | if self.shared { SHARED } else { 0 });
         put_varint(out, self.length);
         put_varint(out, u64::from(self.pg));
         put_varint(out, u64::from(self.index));
@@ -118,6 +125,9 @@ impl Extent {
         if let Some(stripe) = self.kind.stripe() {
             put_varint(out, u64::from(stripe.unit().trailing_zeros()));
             put_varint(out, u64::from(stripe.columns()));
+        }
+        if self.birth > 0 {
+            put_varint(out, self.birth);
         }
     }
 
@@ -130,15 +140,16 @@ impl Extent {
         let (pg, index) = (cursor.varint_u32()?, cursor.varint_u32()?);
         let block = cursor.varint()?;
         let shared = tag & SHARED != 0;
-        let kind = match tag & 0xf & !SHARED {
+        let kind = match tag & 0xf & !(SHARED | BORN) {
             PLAIN => ExtentKind::Plain,
             ERASURE => ExtentKind::Erasure(stripe(&mut cursor)?),
             SET => ExtentKind::Set(stripe(&mut cursor)?),
             _ => return None,
         };
+        let birth = if tag & BORN == 0 { 0 } else { cursor.varint().filter(|birth| (1..u64::MAX).contains(birth))? };
         cursor.end()?;
         let chunk_offset = block.checked_mul(BLOCK)?.checked_add(file_offset % BLOCK)?;
-        let extent = Extent { file_offset, length, pg, index, chunk_offset, kind, shared };
+        let extent = Extent { file_offset, length, pg, index, chunk_offset, kind, shared, birth };
         (tag >> 4 == VERSION && extent.is_valid()).then_some(extent)
     }
 }

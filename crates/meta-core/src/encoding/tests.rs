@@ -94,6 +94,7 @@ fn golden_bytes() {
         chunk_offset: 8192 + 904,
         kind: ExtentKind::Plain,
         shared: false,
+        birth: 0,
     }
     .encode(&mut value);
     assert_eq!(value, [0x10, 0xc8, 0x01, 0xac, 0x02, 5, 2]);
@@ -107,6 +108,7 @@ fn golden_bytes() {
         chunk_offset: 8192,
         kind: ExtentKind::Erasure(stripe),
         shared: false,
+        birth: 0,
     };
     striped.encode(&mut value);
     assert_eq!(value, [0x11, 0xc8, 0x01, 0xac, 0x02, 5, 2, 16, 6]);
@@ -119,6 +121,33 @@ fn golden_bytes() {
     assert_eq!(Extent::decode(0, &value), Some(Extent { shared: true, ..striped }));
     value[0] = 0x1a;
     assert_eq!(Extent::decode(0, &value), None, "a stripe set is never shared");
+    value.clear();
+    Extent { birth: 300, shared: true, ..striped }.encode(&mut value);
+    assert_eq!(value, [0x1d, 0xc8, 0x01, 0xac, 0x02, 5, 2, 16, 6, 0xac, 0x02]);
+    assert_eq!(Extent::decode(0, &value), Some(Extent { birth: 300, shared: true, ..striped }));
+    value.truncate(9);
+    value.push(0);
+    assert_eq!(Extent::decode(0, &value), None, "what is older than all snapshots says nothing of it");
+    value.clear();
+    let kept = KeptRecord { pg: 300, index: 5, first_block: 2, blocks: 130, birth: 7 };
+    kept.encode(&mut value);
+    assert_eq!(value, [0x10, 0xac, 0x02, 5, 2, 0x82, 0x01, 7]);
+    assert_eq!(KeptRecord::decode(&value), Some(kept));
+    assert_eq!(KeptRecord::decode(&value[..7]), None);
+    value.clear();
+    let snapshot = SnapshotRecord { slot: 300, created_ns: 1, inode_next: 9, deleting: true, name: b"mon".to_vec() };
+    snapshot.encode(&mut value);
+    assert_eq!(value, [0x11, 0xac, 0x02, 1, 9, b'm', b'o', b'n']);
+    assert_eq!(SnapshotRecord::decode(&value), Some(snapshot));
+    assert_eq!(SnapshotRecord::decode(&[0x10, 0, 1, 9, b'm']), None, "slots begin with 1");
+    assert_eq!(SnapshotRecord::decode(&[0x10, 1, 1, 9]), None, "each has a name");
+    value.clear();
+    let state = SnapshotState { last: 300, last_slot: 4, changed_ns: 5, no_leases_until_ns: 6, lapsed_ns: 7 };
+    state.encode(&mut value);
+    assert_eq!(value, [0x10, 0xac, 0x02, 4, 5, 6, 7]);
+    assert_eq!(SnapshotState::decode(&value), Some(state));
+    value.push(0);
+    assert_eq!(SnapshotState::decode(&value), None);
     value.clear();
     ShareRecord { pg: 1, index: 2, first_block: 3, blocks: 130, references: 300 }.encode(&mut value);
     assert_eq!(value, [0x10, 0x82, 0x01, 0xac, 0x02]);
@@ -226,6 +255,7 @@ fn sizes_stay_in_their_budget() {
         chunk_offset: 63 << 20,
         kind: ExtentKind::Plain,
         shared: false,
+        birth: 0,
     };
     extent.encode(&mut value);
     assert!(value.len() <= 16, "{}", value.len());

@@ -128,6 +128,11 @@ impl<'a> Cursor<'a> {
         Some(taken)
     }
 
+    /// All that is left over.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// `Some` when nothing is left over.
     #[inline]
     pub fn end(&self) -> Option<()> {

@@ -11,7 +11,7 @@ fn namespace() -> Namespace {
 }
 
 fn piece(file_offset: u64, length: u64, index: u32, chunk_offset: u64) -> Extent {
-    Extent { file_offset, length, pg: 1, index, chunk_offset, kind: ExtentKind::Plain, shared: false }
+    Extent { file_offset, length, pg: 1, index, chunk_offset, kind: ExtentKind::Plain, shared: false, birth: 0 }
 }
 
 fn freed(namespace: &Namespace) -> Vec<(u32, u64, u64)> {

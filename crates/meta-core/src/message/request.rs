@@ -228,6 +228,9 @@ requests! {
     GetAppend { inode: u64 = 2, number: u64 = 3 }
     OpenAppend { inode: u64 = 2, after: u64 = 3, pg: u32 = 4, index: u32 = 5, creation_epoch: u64 = 6 }
     PublishAppend { inode: u64 = 2, number: u64 = 3, to: u64 = 4 }
+    CreateSnapshot<'a> { name: bytes = 2 }
+    DeleteSnapshot<'a> { name: bytes = 2 }
+    RenameSnapshot<'a> { name: bytes = 2, new_name: bytes = 3 }
     DurableFile { inode: u64 = 1, to: u64 = 2 }
     EndVolatile { inode: u64 = 1, session: u64 = 2, from: u64 = 3, to: u64 = 4, durable_to: u64 = 5 }
     ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }

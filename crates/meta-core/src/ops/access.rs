@@ -2,6 +2,8 @@
 use crate::error::{OpError, Result};
 use crate::message::request::{self, Who};
 use crate::namespace::Namespace;
+use crate::permission::WRITE;
+use crate::view::READ_ONLY;
 use cairn_types::ErrorCode;
 
 impl Namespace {
@@ -12,6 +14,9 @@ impl Namespace {
             _ => return Err(OpError::new(ErrorCode::InvalidArgument, "the mask has more than the bits r, w, x")),
         };
         let inode = self.live_inode(request.inode)?;
+        if self.is_view && mask & WRITE != 0 {
+            return Err(READ_ONLY);
+        }
         if self.allows(request.inode, &inode, who, mask) { Ok(()) } else { Err(OpError::ACCESS_DENIED) }
     }
 }

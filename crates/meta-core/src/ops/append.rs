@@ -7,6 +7,7 @@
 //! Not here: which bytes are whole records and durable (whoever publishes knows that from the chunk's primary, or from a sealed chunk).
 use crate::encoding::{AppendRecord, Extent, Inode};
 use crate::error::{OpError, Result};
+use crate::extent_map::UNBORN;
 use crate::key::{self, Kind};
 use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
@@ -112,6 +113,7 @@ impl Namespace {
             chunk_offset: append.published,
             kind: ExtentKind::Plain,
             shared: false,
+            birth: UNBORN,
         };
         self.clear_stale(id, inode, extent.end())?;
         self.scratch.incoming.clear();

@@ -7,19 +7,20 @@ use crate::acl::Inherited;
 use crate::encoding::{Dentry, Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::extent_map::check_incoming;
-use crate::inode_table::{check_entry_name, layout_or};
+use crate::inode_table::layout_or;
 use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
 use crate::permission::{EXEC, READ, WRITE, inherit};
+use crate::view::check_new_name;
 use crate::writer_session::check_writer;
 use cairn_types::ErrorCode;
 
 impl Namespace {
     pub(crate) fn create(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Create::decode(bytes)?;
-        check_entry_name(request.name)?;
+        check_new_name(self, request.name)?;
         let mode = self.check_create(&request, context)?;
         let mut directory = self.searchable(request.parent, &context.who)?;
         if directory.sharded {

@@ -40,6 +40,7 @@ impl Namespace {
                 is_end = false;
                 return false;
             }
+            let extent = self.within(extent, &inode);
             put_message(out, 1, |out| put_extent(out, &extent));
             // A long run of extents of one set names it once.
             sets.extend(set_of(&extent).filter(|set| sets.last() != Some(set)));

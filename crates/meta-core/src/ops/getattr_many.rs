@@ -18,7 +18,7 @@ impl Namespace {
             return Err(OpError::new(ErrorCode::InvalidArgument, "at most 256 inodes in one request"));
         }
         for id in inodes {
-            match self.live_inode(id) {
+            match self.inode_anywhere(id) {
                 Ok(inode) => put_attributes(out, 1, id, &inode),
                 Err(OpError::STALE) => {}
                 Err(OpError::LOCKED) if request.apart => put_number(out, 2, id),

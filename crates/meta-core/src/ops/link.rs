@@ -3,17 +3,17 @@
 //! With `replace` an existing entry gives way as in a rename.
 use crate::encoding::Dentry;
 use crate::error::{OpError, Result};
-use crate::inode_table::check_entry_name;
 use crate::limits::LINKS_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
+use crate::view::check_new_name;
 use cairn_types::ErrorCode;
 
 impl Namespace {
     pub(crate) fn link(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Link::decode(bytes)?;
-        check_entry_name(request.name)?;
+        check_new_name(self, request.name)?;
         let inode = self.live_inode(request.inode);
         let mut inode = inode.map_err(|error| self.apart(error, request.parent))?;
         let mut directory = self.searchable(request.parent, &context.who)?;

@@ -29,7 +29,7 @@ impl Namespace {
             b".." => (self.above_shards(directory.parent), NodeType::Directory as u16 >> 12),
             _ => match self.entry(id, directory, name)? {
                 Some(dentry) => (dentry.inode, u16::from(dentry.d_type)),
-                None => return Ok(None),
+                None => return Ok(self.snapshots_entry(id, directory, name)),
             },
         };
         match self.inode(next) {

@@ -1,18 +1,19 @@
 //! Mkdir: a directory. Its `..` is a link to the parent.
 use crate::encoding::{Dentry, Inode, NodeType};
 use crate::error::{OpError, Result};
-use crate::inode_table::{check_entry_name, layout_or};
+use crate::inode_table::layout_or;
 use crate::limits::LINKS_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
 use crate::permission::inherit;
 use crate::trash::is_trash;
+use crate::view::check_new_name;
 
 impl Namespace {
     pub(crate) fn mkdir(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Mkdir::decode(bytes)?;
-        check_entry_name(request.name)?;
+        check_new_name(self, request.name)?;
         layout_or(request.layout, 0)?;
         let is_trash = is_trash(request.parent, request.name);
         if !self.may_be_elsewhere(request.parent, request.name) {

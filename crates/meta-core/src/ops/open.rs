@@ -10,19 +10,34 @@ use crate::limits::PAGE_ENTRIES_MAX;
 use crate::message::request::{self, Header};
 use crate::message::writer::{put_attributes, put_extent, put_message, put_number};
 use crate::namespace::Namespace;
+use crate::permission::WRITE;
 use crate::stripe_set::set_of;
+use crate::view::{READ_ONLY, is_apart};
 use cairn_types::ErrorCode;
 
 impl Namespace {
     pub(crate) fn open(&self, header: &Header<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Open::decode(bytes)?;
-        let access = match u16::try_from(request.access) {
-            Ok(access @ 0..=7) => access,
-            _ => return Err(OpError::new(ErrorCode::InvalidArgument, "access has more than the bits r, w, x")),
-        };
         let (id, inode) = match request.inode {
             0 => self.open_entry(&request, header)?,
             id => (id, self.routed(id)?),
+        };
+        if is_apart(id) && self.has_views() {
+            return self.open_listing(id, &header.who, out);
+        }
+        self.open_found(header, (id, inode), &request, out)
+    }
+
+    pub(crate) fn open_found(
+        &self,
+        header: &Header<'_>,
+        (id, inode): (u64, Inode),
+        request: &request::Open<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let access = match u16::try_from(request.access) {
+            Ok(access @ 0..=7) => access,
+            _ => return Err(OpError::new(ErrorCode::InvalidArgument, "access has more than the bits r, w, x")),
         };
         if self.is_foreign(id) {
             // As for a lookup: it is opened at its own partition, which asks whether it may be.
@@ -33,6 +48,9 @@ impl Namespace {
         let hold = self.hold_of(header.session, id);
         if inode.nlink == 0 && hold.is_none() {
             return Err(OpError::STALE);
+        }
+        if self.is_view && access & WRITE != 0 {
+            return Err(READ_ONLY);
         }
         if !self.allows(id, &inode, &header.who, access) {
             return Err(OpError::ACCESS_DENIED);
@@ -59,6 +77,7 @@ impl Namespace {
                     is_end = false;
                     return false;
                 }
+                let extent = self.within(extent, inode);
                 put_message(out, 2, |out| put_extent(out, &extent));
                 sets.extend(set_of(&extent).filter(|set| sets.last() != Some(set)));
                 count += 1;

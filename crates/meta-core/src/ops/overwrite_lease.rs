@@ -32,6 +32,7 @@ impl Namespace {
             let own = OverwriteLease { session: context.session, number: request.number };
             if inode.lease == Some(own) {
                 inode.lease = None;
+                self.snapshots.leases.remove(&id);
                 if request.changed {
                     self.changed_in_place(id, &mut inode, context, request.mtime_ns);
                 } else {
@@ -45,12 +46,16 @@ impl Namespace {
         } else if inode.volatile.is_some() {
             // Members overwrite in place only what is durable; it is granted as soon as all of the file is.
             number = 0;
+        } else if !self.may_give_leases(context.now) {
+            // What a snapshot names is not changed; whoever asks writes to new space.
+            number = 0;
         } else if let Some(lease) = inode.lease {
             self.wanted_leases.push((lease.session, id));
         } else {
             inode.generation = inode.generation.wrapping_add(1);
             number = inode.generation;
             inode.lease = Some(OverwriteLease { session: context.session, number });
+            self.snapshots.leases.insert(id);
             self.put_inode(id, &inode);
         }
         put_number(out, 1, number);
@@ -96,6 +101,10 @@ impl Namespace {
     /// The session lets go of the file, or ended: nobody said whether blocks were changed.
     pub(crate) fn lose_lease(&mut self, id: u64, inode: &mut Inode, session: u64) {
         inode.lease = None;
+        self.snapshots.leases.remove(&id);
+        if self.sessions.state(session) != SessionState::Live {
+            self.note_lapsed();
+        }
         inode.data_version += 1;
         if self.sessions.state(session) == SessionState::Live {
             // Who is there would have said so, and when.

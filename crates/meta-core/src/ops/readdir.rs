@@ -55,7 +55,7 @@ impl Namespace {
             if count == count_max || out.len() - start > READDIR_BYTES_MAX {
                 return Ok(());
             }
-            let dentry = Dentry::decode(cursor.value()).ok_or(OpError::DAMAGED)?;
+            let dentry = self.read_dentry(cursor.value())?;
             // Those of another partition are asked for there.
             let here = with_attributes && self.is_own(dentry.inode);
             let inode = match self.inode(dentry.inode) {
@@ -74,7 +74,7 @@ impl Namespace {
     }
 }
 
-fn put_entry(out: &mut Vec<u8>, name: &[u8], dentry: Dentry, inode: Option<&Inode>) {
+pub(crate) fn put_entry(out: &mut Vec<u8>, name: &[u8], dentry: Dentry, inode: Option<&Inode>) {
     put_message(out, 1, |out| {
         put_bytes(out, 1, name);
         put_number(out, 2, dentry.inode);

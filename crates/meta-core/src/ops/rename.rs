@@ -9,6 +9,7 @@ use crate::limits::LINKS_MAX;
 use crate::message::request;
 use crate::namespace::{Context, Namespace};
 use crate::permission::WRITE;
+use crate::view::check_new_name;
 use cairn_types::ErrorCode;
 
 const NO_REPLACE: u32 = 1;
@@ -36,7 +37,7 @@ impl Namespace {
             return Err(OpError::new(ErrorCode::InvalidArgument, "a rename has one of the flags no-replace, exchange"));
         }
         check_entry_name(request.name)?;
-        check_entry_name(request.new_name)?;
+        check_new_name(self, request.new_name)?;
         let old_directory = self.searchable(request.parent, &context.who)?;
         let new_directory = self.searchable(request.new_parent, &context.who);
         let new_directory = new_directory.map_err(|error| self.apart(error, request.parent))?;

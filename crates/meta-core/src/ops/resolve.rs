@@ -19,7 +19,7 @@ impl Namespace {
         if path.len() > PATH_MAX {
             return Err(OpError::new(ErrorCode::NameTooLong, "a path has at most 4096 bytes"));
         }
-        let mut at = (request.start, self.live_inode(request.start)?);
+        let mut at = (request.start, self.inode_anywhere(request.start)?);
         if at.1.is_shard && !request.in_shard {
             // The way up from what is in a shard.
             let id = at.1.parent;
@@ -35,7 +35,7 @@ impl Namespace {
         let mut parent = if at.1.is_dir() { at.1.parent } else { 0 };
         let (mut consumed, mut error) = (0, None);
         while let Some((from, to)) = next_component(path, consumed) {
-            match self.resolve_step(at.0, &at.1, &path[from..to], who) {
+            match self.step_anywhere(at.0, &at.1, &path[from..to], who) {
                 Ok(next) => {
                     parent = if next.1.is_dir() && self.is_own(next.0) { next.1.parent } else { at.0 };
                     at = next;
@@ -65,13 +65,13 @@ impl Namespace {
         put_number(out, 2, consumed as u64);
         put_number(out, 3, parent);
         if at.1.is_symlink() && self.is_own(at.0) {
-            put_bytes(out, 4, self.target(at.0)?);
+            put_bytes(out, 4, &self.target_anywhere(at.0)?);
         }
         put_number(out, 5, error.map_or(0, |code| u64::from(code.code())));
         Ok(())
     }
 
-    fn resolve_step(&self, id: u64, inode: &Inode, name: &[u8], who: &Who<'_>) -> Result<(u64, Inode)> {
+    pub(crate) fn resolve_step(&self, id: u64, inode: &Inode, name: &[u8], who: &Who<'_>) -> Result<(u64, Inode)> {
         if !inode.is_dir() {
             return Err(OpError::NOT_DIRECTORY);
         }

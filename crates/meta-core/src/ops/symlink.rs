@@ -1,12 +1,12 @@
 //! Symlink: a symbolic link. Mode 0777, as everywhere.
 use crate::encoding::{Inode, NodeType};
 use crate::error::{OpError, Result};
-use crate::inode_table::check_entry_name;
 use crate::key;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
 use crate::namespace::{Context, Namespace};
 use crate::permission::inherit;
+use crate::view::check_new_name;
 use cairn_types::ErrorCode;
 use cairn_types::name::SYMLINK_MAX;
 
@@ -16,7 +16,7 @@ pub(super) const TARGET_TAG: u8 = 0x10;
 impl Namespace {
     pub(crate) fn symlink(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Symlink::decode(bytes)?;
-        check_entry_name(request.name)?;
+        check_new_name(self, request.name)?;
         if request.target.is_empty() {
             return Err(OpError::new(ErrorCode::NotFound, "the target of the link is empty"));
         }

@@ -102,7 +102,16 @@ fn proof(n: &Namespace) -> Vec<String> {
 fn the_proof_finds_wrong_references() {
     let mut n = namespace();
     let kind = ExtentKind::Plain;
-    let extent = |index, shared| Extent { file_offset: 0, length: 40_000, pg: 1, index, chunk_offset: 0, kind, shared };
+    let extent = |index, shared| Extent {
+        file_offset: 0,
+        length: 40_000,
+        pg: 1,
+        index,
+        chunk_offset: 0,
+        kind,
+        shared,
+        birth: 0,
+    };
     for index in [1, 1, 1, 2, 3] {
         file(&mut n, extent(index, true));
     }

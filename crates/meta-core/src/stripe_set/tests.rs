@@ -63,7 +63,7 @@ proptest! {
                 // A new chunk for each write, as a writer session does.
                 let index = i as u32 + 1;
                 let kind = ExtentKind::Erasure(stripe());
-                let extent = Extent { file_offset: at * 4096, length: blocks * 4096, pg: 4, index, chunk_offset: 0, kind, shared: false };
+                let extent = Extent { file_offset: at * 4096, length: blocks * 4096, pg: 4, index, chunk_offset: 0, kind, shared: false, birth: 0 };
                 publish(&mut n, id, vec![extent], Vec::new());
                 ever.extend((0..extent.blocks().1).map(|block| (index, block)));
             }
@@ -87,8 +87,16 @@ fn a_stripe_set_frees_all_its_columns_and_goes_with_its_last_extent() {
     let id = file(&mut n);
     let wide = Stripe::new(130, UNIT).expect("valid");
     let kind = ExtentKind::Set(wide);
-    let extent =
-        Extent { file_offset: 0, length: 3 * wide.row(), pg: 100, index: 0, chunk_offset: 0, kind, shared: false };
+    let extent = Extent {
+        file_offset: 0,
+        length: 3 * wide.row(),
+        pg: 100,
+        index: 0,
+        chunk_offset: 0,
+        kind,
+        shared: false,
+        birth: 0,
+    };
     publish(&mut n, id, vec![extent], vec![columns(130)]);
     assert_eq!(n.set_columns(id, 100, 0).unwrap(), columns(130));
     n.truncate_extents(id, wide.row() + 1).unwrap();
@@ -108,8 +116,26 @@ fn what_was_never_published_is_freed_on_all_columns() {
     let set = ExtentKind::Set(stripe());
     let plain = ExtentKind::Plain;
     n.scratch.incoming = vec![
-        Extent { file_offset: 0, length: 5000, pg: 9, index: 4, chunk_offset: 4096, kind: plain, shared: false },
-        Extent { file_offset: 1 << 20, length: 10, pg: 100, index: 0, chunk_offset: 0, kind: set, shared: false },
+        Extent {
+            file_offset: 0,
+            length: 5000,
+            pg: 9,
+            index: 4,
+            chunk_offset: 4096,
+            kind: plain,
+            shared: false,
+            birth: 0,
+        },
+        Extent {
+            file_offset: 1 << 20,
+            length: 10,
+            pg: 100,
+            index: 0,
+            chunk_offset: 0,
+            kind: set,
+            shared: false,
+            birth: 0,
+        },
     ];
     n.scratch.sets = vec![columns(3)];
     n.free_incoming();
@@ -135,7 +161,7 @@ fn sets_that_do_not_fit_are_refused() {
         set
     };
     let kind = ExtentKind::Set(stripe());
-    let extent = Extent { file_offset: 0, length: 10, pg: 1, index: 2, chunk_offset: 0, kind, shared: false };
+    let extent = Extent { file_offset: 0, length: 10, pg: 1, index: 2, chunk_offset: 0, kind, shared: false, birth: 0 };
     let good = set((1, 2), &[1, 5, 6], &[2, 0, 1]);
     let cases = [
         (Vec::new(), "no set at all"),

@@ -328,6 +328,19 @@ impl Driver {
     pub fn set_feature_level(&mut self, level: u32) {
         self.done(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).expect("an internal entry");
     }
+    pub fn create_snapshot(&mut self, name: &str) -> Answer<CreateSnapshotResponse> {
+        let header = self.next();
+        self.mutate(Opcode::CreateSnapshot, &CreateSnapshotRequest { header, name: name.into() })
+    }
+    pub fn delete_snapshot(&mut self, name: &str) -> Answer<()> {
+        let header = self.next();
+        self.done(Opcode::DeleteSnapshot, &DeleteSnapshotRequest { header, name: name.into() })
+    }
+    pub fn rename_snapshot(&mut self, name: &str, new_name: &str) -> Answer<()> {
+        let header = self.next();
+        let (name, new_name) = (name.into(), new_name.into());
+        self.done(Opcode::RenameSnapshot, &RenameSnapshotRequest { header, name, new_name })
+    }
     pub fn skip_inodes(&mut self) {
         self.done(Opcode::SkipInodes, &SkipInodes {}).expect("an internal entry");
     }

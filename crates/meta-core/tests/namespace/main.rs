@@ -18,6 +18,7 @@ mod quotas;
 mod ranges;
 mod renames;
 mod sessions;
+mod snapshots;
 mod translate;
 mod trash;
 mod trees;

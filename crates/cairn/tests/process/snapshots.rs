@@ -1,0 +1,152 @@
+//! Snapshots of a volume: read by commands and through mounts, unchanged by what comes later, kept by servers that start again, and given
+//! back whole when they are deleted.
+use crate::disks::chunk_use;
+use crate::mount::{Mount, SMALL, skipped};
+use crate::support::{Cluster, lines};
+use crate::trees::noise;
+use crate::wait::until;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+/// A snapshot would show what came later, be lost with a restart, be changed by somebody, or hold its space for ever.
+#[test]
+fn a_snapshot_stays_as_it_was_until_it_is_deleted() {
+    let mut cluster = Cluster::start(SMALL);
+    let (dir, back) = (cluster.path("tree"), cluster.path("back"));
+    fs::create_dir_all(dir.join("sub")).expect("directory");
+    let (big, small) = (noise(3_000_000, 1), noise(777, 2));
+    fs::write(dir.join("big"), &big).expect("file");
+    fs::write(dir.join("sub/small"), &small).expect("file");
+    cluster.ok(&["fs", "put", dir.to_str().expect("utf-8"), "/t"]);
+    cluster.ok(&["fs", "snapshot", "create", "monday"]);
+    assert!(cluster.fails(&["fs", "snapshot", "create", "monday"], 4).contains("has a snapshot of this name"));
+
+    let new = cluster.path("new");
+    fs::write(&new, noise(2_000_000, 3)).expect("file");
+    cluster.ok(&["fs", "put", "--skip-trash", new.to_str().expect("utf-8"), "/t/big"]);
+    cluster.ok(&["fs", "rm", "-r", "--skip-trash", "/t/sub"]);
+    cluster.ok(&["fs", "mv", "/t/big", "/t/moved"]);
+    cluster.ok(&["admin", "config", "set", "garbage_period=1s", "garbage_grace=1s"]);
+
+    let check = |cluster: &Cluster, name: &str| {
+        let at = format!("/t/.snapshots/{name}");
+        let listed = cluster.ok(&["fs", "ls", &at]);
+        assert!(listed.contains("big") && listed.contains("sub") && !listed.contains("moved"), "{listed}");
+        let _ = fs::remove_dir_all(&back);
+        cluster.ok(&["fs", "get", &at, back.to_str().expect("utf-8")]);
+        assert!(fs::read(back.join("big")).expect("got") == big, "big differs");
+        assert!(fs::read(back.join("sub/small")).expect("got") == small, "small differs");
+        assert!(cluster.ok(&["fs", "find", &at]).contains("sub/small"));
+        assert!(cluster.ok(&["fs", "stat", &format!("{at}/big")]).contains("3000000"));
+        assert!(!cluster.ok(&["fs", "find", "/t"]).contains("snapshots"), "no walk comes into it");
+    };
+    check(&cluster, "monday");
+    // The same inode, by a name that it had not then.
+    assert!(cluster.ok(&["fs", "ls", "/.snapshots/monday/t"]).contains("big"));
+    for args in [
+        ["fs", "rm", "/t/.snapshots/monday/big"],
+        ["fs", "mkdir", "/t/.snapshots/monday/d"],
+        ["fs", "mkdir", "/t/.snapshots/x"],
+    ] {
+        let output = cluster.cairn(&args);
+        assert!(!output.status.success(), "{args:?} changed a snapshot");
+    }
+    assert!(!cluster.cairn(&["fs", "put", new.to_str().expect("utf-8"), "/t/.snapshots"]).status.success());
+    cluster.kill_all();
+    cluster.start_all();
+    cluster.ok(&["fs", "snapshot", "rename", "monday", "tuesday"]);
+    check(&cluster, "tuesday");
+    let held = &lines(&cluster, &["fs", "snapshot", "ls"])[0];
+    assert!(held["held_bytes"].as_u64().is_some_and(|held| held >= 3_000_000), "{held}");
+    cluster.ok(&["admin", "fsck", "default"]);
+
+    // A copy of what a snapshot has is a file like any other.
+    cluster.ok(&["fs", "cp", "-r", "/t/.snapshots/tuesday/sub", "/t/restored"]);
+    let before = chunk_use(&cluster).1;
+    cluster.ok(&["fs", "snapshot", "delete", "tuesday"]);
+    until("the snapshot is gone", || lines(&cluster, &["fs", "snapshot", "ls"]).is_empty());
+    until("its space is back", || chunk_use(&cluster).1 + 3 * 2_900_000 < before);
+    assert!(cluster.cairn(&["fs", "ls", "/t/.snapshots/tuesday"]).status.code() != Some(0));
+    cluster.ok(&["fs", "get", "/t/restored/small", cluster.path("small").to_str().expect("utf-8")]);
+    assert!(fs::read(cluster.path("small")).expect("got") == small);
+    assert!(
+        fs::read(&new).expect("local") == {
+            cluster.ok(&["fs", "get", "/t/moved", cluster.path("moved").to_str().expect("utf-8")]);
+            fs::read(cluster.path("moved")).expect("got")
+        }
+    );
+    cluster.ok(&["admin", "fsck", "default"]);
+}
+
+/// What a program overwrites in a mounted file would get into a snapshot that was taken before; or mounts would not show snapshots, or
+/// take a file and its former self for one.
+#[test]
+fn a_mount_reads_snapshots_and_leaves_them_alone() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "mnt", "/", "");
+    let first = noise(1 << 20, 7);
+    fs::create_dir(mount.path("d")).expect("mkdir");
+    fs::write(mount.path("d/file"), &first).expect("write");
+    let file = File::options().read(true).write(true).open(mount.path("d/file")).expect("open");
+    file.sync_all().expect("fsync");
+    let mut expected = first;
+    let mut overwrite = |round: u64| {
+        for at in 0..16u64 {
+            let block = noise(4096, 1000 * round + at);
+            let offset = (at * 61 + round) % 256 * 4096;
+            file.write_all_at(&block, offset).expect("write");
+            expected[offset as usize..][..4096].copy_from_slice(&block);
+        }
+        file.sync_all().expect("fsync");
+        expected.clone()
+    };
+    // In place, under the lease, which the snapshot waits for.
+    overwrite(0);
+    let mut taken = Vec::new();
+    for round in 1..4 {
+        let name = format!("s{round}");
+        let contents = overwrite(round);
+        cluster.ok(&["fs", "snapshot", "create", &name]);
+        taken.push((name, contents));
+        overwrite(100 + round);
+    }
+    for (name, contents) in &taken {
+        let path = mount.path(&format!("d/.snapshots/{name}/file"));
+        assert!(fs::read(&path).expect("read") == *contents, "{name} is not what the file was");
+        let (then, now) = (fs::metadata(&path).expect("stat"), fs::metadata(mount.path("d/file")).expect("stat"));
+        assert_eq!((then.len(), then.dev()), (now.len(), now.dev()));
+        assert_ne!(then.ino(), now.ino(), "tar and du would take them for one file");
+        let refused = File::options().write(true).open(&path).expect_err("a snapshot is not written");
+        assert_eq!(refused.raw_os_error(), Some(libc::EROFS), "{refused}");
+        for error in [
+            fs::remove_file(&path).expect_err("nor removed"),
+            fs::create_dir(mount.path(&format!("d/.snapshots/{name}/new"))).expect_err("nor added to"),
+            fs::rename(&path, mount.path(&format!("d/.snapshots/{name}/other"))).expect_err("nor renamed"),
+        ] {
+            assert_eq!(error.raw_os_error(), Some(libc::EROFS), "{error}");
+        }
+        assert_eq!(cluster.ok(&["fs", "cat", &format!("/d/.snapshots/{name}/file")]).len(), {
+            String::from_utf8_lossy(contents).len()
+        });
+    }
+    let names = |path: &str| {
+        let mut names: Vec<String> = fs::read_dir(mount.path(path))
+            .expect("listing")
+            .map(|entry| entry.expect("entry").file_name().into_string().expect("utf-8"))
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("d"), ["file"], "no listing shows it");
+    assert_eq!(names("d/.snapshots"), ["s1", "s2", "s3"]);
+    assert!(fs::read(mount.path("d/file")).expect("read") == expected);
+    for (name, _) in &taken {
+        cluster.ok(&["fs", "snapshot", "delete", name]);
+    }
+    until("they are gone", || lines(&cluster, &["fs", "snapshot", "ls"]).is_empty());
+    assert!(fs::read(mount.path("d/file")).expect("read") == expected);
+    cluster.ok(&["admin", "fsck", "default"]);
+}

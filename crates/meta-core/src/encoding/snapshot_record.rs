@@ -1,0 +1,92 @@
+//! A snapshot, value of the key (0, snapshot, number); and what is known of all of them, value of the key (0, snapshots).
+//!
+//! A snapshot:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | 0x10; 0x11 while it is being deleted |
+//! | 1 | varints | slot (1 to 32766), when it was taken (nanoseconds since 1970), the inode that was the next to be made |
+//! | | rest | name |
+//!
+//! All of them:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | 0x10 |
+//! | 1 | varints | last number, last slot, when one was taken, renamed or deleted last; until when no overwrite lease is given; when one lapsed last (nanoseconds since 1970) |
+use super::varint::Cursor;
+use crate::inode_table::check_entry_name;
+use crate::message::writer::put_varint;
+use crate::snapshots::SLOT_MAX;
+
+const TAG: u8 = 0x10;
+const DELETING: u8 = 0x11;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotRecord {
+    pub slot: u16,
+    pub created_ns: u64,
+    pub inode_next: u64,
+    pub deleting: bool,
+    pub name: Vec<u8>,
+}
+
+impl SnapshotRecord {
+    /// Appends the value.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(if self.deleting { DELETING } else { TAG });
+        put_varint(out, u64::from(self.slot));
+        put_varint(out, self.created_ns);
+        put_varint(out, self.inode_next);
+        out.extend_from_slice(&self.name);
+    }
+
+    /// Reads a value; `None` if no version wrote it.
+    pub fn decode(value: &[u8]) -> Option<SnapshotRecord> {
+        let mut cursor = Cursor::new(value);
+        let tag = cursor.byte()?;
+        let slot = u16::try_from(cursor.varint()?).ok().filter(|slot| (1..=SLOT_MAX).contains(slot))?;
+        let (created_ns, inode_next) = (cursor.varint()?, cursor.varint()?);
+        let name = cursor.rest().to_vec();
+        check_entry_name(&name).ok()?;
+        matches!(tag, TAG | DELETING).then_some(SnapshotRecord {
+            slot,
+            created_ns,
+            inode_next,
+            deleting: tag == DELETING,
+            name,
+        })
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SnapshotState {
+    pub last: u64,
+    pub last_slot: u16,
+    pub changed_ns: u64,
+    pub no_leases_until_ns: u64,
+    pub lapsed_ns: u64,
+}
+
+impl SnapshotState {
+    /// Appends the value.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(TAG);
+        for number in [self.last, self.last_slot.into(), self.changed_ns, self.no_leases_until_ns, self.lapsed_ns] {
+            put_varint(out, number);
+        }
+    }
+
+    /// Reads a value; `None` if no version wrote it.
+    pub fn decode(value: &[u8]) -> Option<SnapshotState> {
+        let mut cursor = Cursor::new(value);
+        let tag = cursor.byte()?;
+        let last = cursor.varint()?;
+        let last_slot = u16::try_from(cursor.varint()?).ok().filter(|slot| *slot <= SLOT_MAX)?;
+        let (changed_ns, no_leases_until_ns, lapsed_ns) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
+        cursor.end()?;
+        (tag == TAG).then_some(SnapshotState { last, last_slot, changed_ns, no_leases_until_ns, lapsed_ns })
+    }
+}

@@ -1,0 +1,412 @@
+//! Snapshots of a volume: taking, renaming and deleting them, and which blocks they keep.
+//!
+//! Taking one writes down its number and which inode is made next; what changes from then on leaves its image (`layers`). Of every block
+//! is known after which snapshot its oldest bytes were named first (`Extent::birth`), and when the last name goes, the newest snapshot is
+//! the last one that may name it: it is *kept* under that snapshot's number if it was born before, else freed. Nothing else has to be
+//! looked at: a block that any snapshot names was named by a file at that moment, so it lies between birth and death. (The same is done by
+//! ZFS with lists of dead blocks; Ahrens and others, "ZFS deadlists", OpenZFS.)
+//!
+//! Deleting one marks it; `ReclaimBatch` then hands its images and its kept blocks to the next older snapshot that needs them, in bounded
+//! steps, and frees what none needs.
+//!
+//! Invariants: a block is freed when no file names it and no snapshot between its birth and its death is left, and not before; no block
+//! that a snapshot names is overwritten in place: while there is one no overwrite lease is given, and none is taken while there is a lease,
+//! or until one that lapsed is too long ago for its holder's requests. Numbers of snapshots ascend and are never given twice.
+//! Not here: reading at one (`view`). Volumes of several partitions have none.
+use crate::at_snapshot::At;
+use crate::dead::Budget;
+use crate::encoding::{KeptRecord, SnapshotRecord, SnapshotState};
+use crate::error::{OpError, Result};
+use crate::extent_map::BlockRange;
+use crate::inode_table::check_entry_name;
+use crate::key::{self, INODE_BITS, Kind};
+use crate::layers::Layer;
+use crate::message::request;
+use crate::message::writer::{put_bytes, put_message, put_number};
+use crate::namespace::{Context, Namespace};
+use cairn_types::{ErrorCode, InodeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Feature level from which on there are snapshots.
+pub const SNAPSHOT_LEVEL: u16 = 10;
+/// Snapshots of a volume, with those that are being deleted.
+pub const SNAPSHOTS_MAX: usize = 1000;
+/// Slots are 1 to this one; one above it is no snapshot's.
+pub(crate) const SLOT_MAX: u16 = 0x7ffe;
+/// How long no overwrite lease is given to let one be taken.
+const QUIET_NS: u64 = 30_000_000_000;
+/// How long ago the last overwrite lease must have lapsed. Its holder stops before it lapses, by a clock that goes on while the machine
+/// sleeps, and no request of it lives as long as that.
+pub const LAPSED_NS: u64 = 60_000_000_000;
+
+const SEVERAL: OpError = OpError::new(
+    ErrorCode::NotSupported,
+    "snapshots are made of volumes with one partition; this one has several (`cairn admin volume ls` shows them)",
+);
+const NOT_ALLOWED: OpError =
+    OpError::new(ErrorCode::NotPermitted, "only root and the owner of the volume's root directory manage snapshots");
+const MANY: OpError = OpError::new(
+    ErrorCode::NoSpace,
+    "a volume has at most 1000 snapshots, with those that are being deleted; delete some",
+);
+const NO_SUCH: OpError = OpError::new(
+    ErrorCode::NotFound,
+    "the volume has no snapshot of this name; `cairn fs snapshot ls` shows which it has",
+);
+const NAME_TAKEN: OpError = OpError::new(
+    ErrorCode::Exists,
+    "the volume has a snapshot of this name; delete or rename it, or take another name",
+);
+
+/// What is known of a volume's snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    list: BTreeMap<u64, SnapshotRecord>,
+    /// Blocks that are kept under a snapshot's number. Counted when a checkpoint is loaded.
+    kept: BTreeMap<u64, u64>,
+    pub state: SnapshotState,
+    /// Files of which a session has the overwrite lease. Found again when a checkpoint is loaded.
+    pub leases: BTreeSet<u64>,
+}
+
+/// A snapshot, for the server around.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotInfo {
+    pub number: u64,
+    pub name: Vec<u8>,
+    pub created_ns: u64,
+    pub deleting: bool,
+    /// Blocks that no file names any more and no newer snapshot.
+    pub kept_blocks: u64,
+}
+
+impl Snapshots {
+    /// Those that are there to be read, oldest first.
+    fn live(&self) -> impl DoubleEndedIterator<Item = (u64, &SnapshotRecord)> {
+        self.list.iter().filter(|(_, record)| !record.deleting).map(|(number, record)| (*number, record))
+    }
+
+    pub fn newest(&self) -> Option<Layer> {
+        let layer = |(number, record): (u64, &SnapshotRecord)| Layer { number, inode_next: record.inode_next };
+        self.live().next_back().map(layer)
+    }
+
+    /// The newest one that is older than another.
+    fn before(&self, number: u64) -> Option<Layer> {
+        let mut older = self.live().filter(|(other, _)| *other < number);
+        older.next_back().map(|(number, record)| Layer { number, inode_next: record.inode_next })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// How one that is there is read.
+    pub fn at(&self, name: &[u8]) -> Option<At> {
+        self.live().find(|(_, record)| record.name == name).map(at)
+    }
+
+    pub fn at_slot(&self, slot: u64) -> Option<At> {
+        self.live().find(|(_, record)| u64::from(record.slot) == slot).map(at)
+    }
+
+    pub fn at_number(&self, number: u64) -> Option<At> {
+        self.live().find(|(other, _)| *other == number).map(at)
+    }
+
+    /// Names and how they are read, in the order of names.
+    pub fn by_name(&self) -> BTreeMap<&[u8], At> {
+        self.live().map(|(number, record)| (record.name.as_slice(), at((number, record)))).collect()
+    }
+
+    pub fn count(&self) -> u64 {
+        self.live().count() as u64
+    }
+
+    fn find(&self, name: &[u8]) -> Option<u64> {
+        self.live().find(|(_, record)| record.name == name).map(|(number, _)| number)
+    }
+
+    fn free_slot(&self) -> Option<u16> {
+        let used: BTreeSet<u16> = self.list.values().map(|record| record.slot).collect();
+        let mut slot = self.state.last_slot;
+        for _ in 0..SLOT_MAX {
+            slot = slot % SLOT_MAX + 1;
+            if !used.contains(&slot) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+}
+
+fn at((number, record): (u64, &SnapshotRecord)) -> At {
+    At { number, inode_next: record.inode_next, outward: u64::from(record.slot) << INODE_BITS }
+}
+
+impl Namespace {
+    pub(crate) fn create_snapshot(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let request = request::CreateSnapshot::decode(bytes)?;
+        self.check_snapshots(context)?;
+        if self.is_one_of_several() || self.inode_next == 0 || self.inode_next >> INODE_BITS != 0 {
+            return Err(SEVERAL);
+        }
+        check_entry_name(request.name)?;
+        if self.snapshots.find(request.name).is_some() {
+            return Err(NAME_TAKEN);
+        }
+        if self.snapshots.list.len() >= SNAPSHOTS_MAX {
+            return Err(MANY);
+        }
+        let quiet_from = match self.snapshots.state.lapsed_ns {
+            0 => 0,
+            lapsed => lapsed.saturating_add(LAPSED_NS),
+        };
+        let leases = self.snapshots.leases.len() as u64;
+        if leases > 0 || context.now < quiet_from {
+            let until = context.now.saturating_add(QUIET_NS);
+            self.change_snapshots(|state| state.no_leases_until_ns = until);
+            self.want_all_leases();
+            put_number(out, 2, leases);
+            put_number(out, 3, quiet_from.saturating_sub(context.now).div_ceil(1_000_000));
+            return Ok(());
+        }
+        let slot = self.snapshots.free_slot().ok_or(MANY)?;
+        let number = self.snapshots.state.last + 1;
+        let (created_ns, inode_next, name) = (context.now, self.inode_next, request.name.to_vec());
+        self.put_snapshot(number, SnapshotRecord { slot, created_ns, inode_next, deleting: false, name });
+        self.change_snapshots(|state| {
+            (state.last, state.last_slot, state.changed_ns) = (number, slot, created_ns.max(state.changed_ns + 1));
+            state.no_leases_until_ns = 0;
+        });
+        put_number(out, 1, number);
+        Ok(())
+    }
+
+    pub(crate) fn delete_snapshot(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
+        let request = request::DeleteSnapshot::decode(bytes)?;
+        self.check_snapshots(context)?;
+        let number = self.snapshots.find(request.name).ok_or(NO_SUCH)?;
+        let record = SnapshotRecord { deleting: true, ..self.snapshots.list[&number].clone() };
+        self.put_snapshot(number, record);
+        self.note_changed_snapshots(context.now);
+        Ok(())
+    }
+
+    pub(crate) fn rename_snapshot(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
+        let request = request::RenameSnapshot::decode(bytes)?;
+        self.check_snapshots(context)?;
+        check_entry_name(request.new_name)?;
+        let number = self.snapshots.find(request.name).ok_or(NO_SUCH)?;
+        match self.snapshots.find(request.new_name) {
+            Some(other) if other == number => return Ok(()),
+            Some(_) => return Err(NAME_TAKEN),
+            None => {}
+        }
+        let record = SnapshotRecord { name: request.new_name.to_vec(), ..self.snapshots.list[&number].clone() };
+        self.put_snapshot(number, record);
+        self.note_changed_snapshots(context.now);
+        Ok(())
+    }
+
+    /// Answers all of them; there are at most [`SNAPSHOTS_MAX`].
+    pub(crate) fn list_snapshots(&self, out: &mut Vec<u8>) {
+        for info in self.snapshots() {
+            put_message(out, 1, |out| {
+                put_number(out, 1, info.number);
+                put_bytes(out, 2, &info.name);
+                put_number(out, 3, info.created_ns);
+                put_number(out, 4, u64::from(info.deleting));
+                put_number(out, 5, info.kept_blocks);
+            });
+        }
+    }
+
+    fn check_snapshots(&self, context: &Context<'_>) -> Result<()> {
+        if self.level < SNAPSHOT_LEVEL {
+            return Err(OpError::new(ErrorCode::UnknownOperation, "snapshots are of feature level 10"));
+        }
+        let owns = self.stored_inode(InodeId::ROOT.0).is_ok_and(|root| root.uid == context.who.uid);
+        if context.who.is_root() || owns { Ok(()) } else { Err(NOT_ALLOWED) }
+    }
+
+    fn put_snapshot(&mut self, number: u64, record: SnapshotRecord) {
+        let value = &mut self.scratch.value;
+        value.clear();
+        record.encode(value);
+        self.tree.put(key::snapshot(number).as_bytes(), value);
+        self.snapshots.list.insert(number, record);
+        self.tree.set_newest(self.snapshots.newest());
+    }
+
+    fn change_snapshots(&mut self, change: impl FnOnce(&mut SnapshotState)) {
+        change(&mut self.snapshots.state);
+        let value = &mut self.scratch.value;
+        value.clear();
+        self.snapshots.state.encode(value);
+        self.tree.put(key::snapshots().as_bytes(), value);
+    }
+
+    fn note_changed_snapshots(&mut self, now: u64) {
+        self.change_snapshots(|state| state.changed_ns = now.max(state.changed_ns + 1));
+    }
+
+    /// Whoever changes files in place is told that this is in the way.
+    fn want_all_leases(&mut self) {
+        for inode in self.snapshots.leases.clone() {
+            let lease = self.stored_inode(inode).ok().and_then(|inode| inode.lease);
+            self.wanted_leases.extend(lease.map(|lease| (lease.session, inode)));
+        }
+    }
+
+    /// Whether files may be overwritten in place, as far as snapshots are concerned.
+    pub(crate) fn may_give_leases(&self, now: u64) -> bool {
+        self.snapshots.newest().is_none() && now >= self.snapshots.state.no_leases_until_ns
+    }
+
+    /// An overwrite lease ended with its session, so what its holder sent may still be under way.
+    pub(crate) fn note_lapsed(&mut self) {
+        if self.level >= SNAPSHOT_LEVEL {
+            let now = self.time;
+            self.change_snapshots(|state| state.lapsed_ns = now);
+        }
+    }
+}
+
+/// What snapshots keep.
+impl Namespace {
+    /// After which snapshot what is named now is born.
+    pub(crate) fn birth(&self) -> u64 {
+        self.snapshots.newest().map_or(0, |newest| newest.number)
+    }
+
+    /// Blocks that nothing names any more: frees them, or keeps them for the snapshots that name them.
+    pub(crate) fn let_go(&mut self, birth: u64, blocks: &mut [BlockRange]) {
+        match self.snapshots.newest() {
+            Some(newest) if newest.number > birth => {
+                for (pg, index, first_block, end) in crate::extent_map::joined(blocks) {
+                    let record = KeptRecord { pg, index, first_block, blocks: end - first_block, birth };
+                    self.keep(newest.number, record);
+                }
+            }
+            _ => self.add_free_records(blocks),
+        }
+    }
+
+    fn keep(&mut self, number: u64, record: KeptRecord) {
+        let value = &mut self.scratch.value;
+        value.clear();
+        record.encode(value);
+        self.tree.put(key::kept(number, self.free_next).as_bytes(), value);
+        self.free_next += 1;
+        *self.snapshots.kept.entry(number).or_default() += record.blocks;
+    }
+
+    /// A step of deleting the first snapshot that is to go; false if there is none.
+    pub(crate) fn reclaim_snapshot(&mut self, budget: &mut Budget) -> Result<bool> {
+        let going = self.snapshots.list.iter().find(|(_, record)| record.deleting);
+        let Some((&number, _)) = going else { return Ok(false) };
+        let before = self.snapshots.before(number);
+        let keys = self.tree.changed_in(number, budget.inodes);
+        for key in &keys {
+            self.tree.hand_down(key, number, before);
+            budget.take_inode();
+        }
+        if !keys.is_empty() {
+            return Ok(true);
+        }
+        let records = self.kept_by(number, budget.extents)?;
+        budget.extents -= records.len();
+        let mut freed = Vec::new();
+        for (id, record) in &records {
+            self.tree.remove(key::kept(number, *id).as_bytes());
+            match before {
+                Some(before) if before.number > record.birth => self.keep(before.number, *record),
+                _ => freed.push((record.pg, record.index, record.first_block, record.first_block + record.blocks)),
+            }
+        }
+        self.add_free_records(&mut freed);
+        let kept: u64 = records.iter().map(|(_, record)| record.blocks).sum();
+        if let Some(all) = self.snapshots.kept.get_mut(&number) {
+            *all -= kept;
+        }
+        if records.is_empty() {
+            self.tree.remove(key::snapshot(number).as_bytes());
+            self.snapshots.list.remove(&number);
+            self.snapshots.kept.remove(&number);
+            budget.take_inode();
+        }
+        Ok(true)
+    }
+
+    fn kept_by(&self, number: u64, max: usize) -> Result<Vec<(u64, KeptRecord)>> {
+        let prefix = key::kept_by(number);
+        let mut records = Vec::new();
+        let mut range = self.tree.prefix(prefix.as_bytes());
+        while records.len() < max
+            && let Some((entry, value)) = range.next()
+        {
+            let id = key::number(&entry[prefix.as_bytes().len()..]).ok_or(OpError::DAMAGED)?;
+            records.push((id, KeptRecord::decode(value).ok_or(OpError::DAMAGED)?));
+        }
+        Ok(records)
+    }
+
+    /// What is not in the checkpoint's header, found again when one is loaded.
+    pub(crate) fn load_snapshots(&mut self) -> Result<()> {
+        let mut snapshots = Snapshots::default();
+        if let Some(value) = self.tree.get(key::snapshots().as_bytes()) {
+            snapshots.state = SnapshotState::decode(value).ok_or(OpError::DAMAGED)?;
+        }
+        let prefix = key::prefix(0, Kind::Snapshot);
+        let mut range = self.tree.prefix(prefix.as_bytes());
+        while let Some((entry, value)) = range.next() {
+            let number = key::number(&entry[prefix.as_bytes().len()..]).ok_or(OpError::DAMAGED)?;
+            snapshots.list.insert(number, SnapshotRecord::decode(value).ok_or(OpError::DAMAGED)?);
+        }
+        let prefix = key::prefix(0, Kind::Kept);
+        let mut range = self.tree.prefix(prefix.as_bytes());
+        while let Some((entry, value)) = range.next() {
+            let (number, _) = key::deferred_death(&entry[prefix.as_bytes().len()..]).ok_or(OpError::DAMAGED)?;
+            let record = KeptRecord::decode(value).ok_or(OpError::DAMAGED)?;
+            *snapshots.kept.entry(number).or_default() += record.blocks;
+        }
+        // Who has an overwrite lease holds the file.
+        let prefix = key::prefix(0, Kind::SessionHold);
+        let mut range = self.tree.prefix(prefix.as_bytes());
+        while let Some((entry, _)) = range.next() {
+            let (session, inode) = key::deferred_death(&entry[prefix.as_bytes().len()..]).ok_or(OpError::DAMAGED)?;
+            if self.overwrite_lease_of(session, inode).is_some() {
+                snapshots.leases.insert(inode);
+            }
+        }
+        self.snapshots = snapshots;
+        self.tree.set_newest(self.snapshots.newest());
+        Ok(())
+    }
+
+    /// Those that wait for `ReclaimBatch`.
+    pub(crate) fn dying_snapshots(&self) -> u64 {
+        self.snapshots.list.values().filter(|record| record.deleting).count() as u64
+    }
+}
+
+/// For the server around it.
+impl Namespace {
+    /// Whether there is a snapshot, be it one that is being deleted.
+    pub fn has_snapshots(&self) -> bool {
+        !self.snapshots.is_empty()
+    }
+
+    /// All of them, oldest first.
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        let info = |(number, record): (&u64, &SnapshotRecord)| SnapshotInfo {
+            number: *number,
+            name: record.name.clone(),
+            created_ns: record.created_ns,
+            deleting: record.deleting,
+            kept_blocks: self.snapshots.kept.get(number).copied().unwrap_or(0),
+        };
+        self.snapshots.list.iter().map(info).collect()
+    }
+}
