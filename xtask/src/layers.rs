@@ -57,6 +57,7 @@ const CRATES: &[(&str, Place)] = &[
     ("fuse", Layer(FRONTS)),
     ("sdk", Layer(FRONTS)),
     ("libcairn", Layer(FRONTS)),
+    ("jni", Layer(FRONTS)),
     ("s3", Layer(FRONTS)),
     ("csi", Layer(FRONTS)),
     ("cairn", Layer(BINARY)),
@@ -102,6 +103,7 @@ const SAME_LAYER: &[(&str, &str, &str)] = &[
     ("rescue", "store", "it puts states into the directories of nodes that do not run"),
     ("cli", "bench", "`cairn bench` is a subcommand"),
     ("libcairn", "sdk", "C sees what the sdk is"),
+    ("jni", "sdk", "Java sees what the sdk is"),
 ];
 
 /// Crates below `client` in number that nothing above the servers may link: clients and servers meet in `wire`.

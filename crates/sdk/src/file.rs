@@ -45,19 +45,54 @@ impl File {
     }
     /// Reads from `offset` on until the buffer is full or the file ends. How many bytes.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        self.read_parts(buffer.len() as u64, offset, |part| {
+            buffer[done..done + part.len()].copy_from_slice(part);
+            done += part.len();
+            Ok(())
+        })?;
+        Ok(done)
+    }
+    /// Reads `length` bytes from `offset` on, or to the end of the file, and hands them out in order, as they came and without a copy.
+    /// How many bytes.
+    pub fn read_parts(&self, length: u64, offset: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
         let live = self.live()?;
         let mut done = 0;
-        while done < buffer.len() {
-            let want = (buffer.len() - done).min(STEP);
-            let read = live.vfs.read(self.handle, offset.saturating_add(done as u64), want as u32);
+        while done < length {
+            let want = (length - done).min(STEP as u64);
+            let read = live.vfs.read(self.handle, offset.saturating_add(done), want as u32);
             let parts = live.run(&self.path, read)?;
             let begin = done;
             for part in &parts {
-                buffer[done..done + part.len()].copy_from_slice(part);
-                done += part.len();
+                take(part)?;
+                done += part.len() as u64;
             }
             if done - begin < want {
                 break;
+            }
+        }
+        Ok(done)
+    }
+    /// CRC-32C of the first `length` bytes, or of all if there are fewer, and of how many it is. It reads them.
+    pub fn crc32c(&self, length: u64) -> Result<(u32, u64)> {
+        let mut sum = 0;
+        let read = self.read_parts(length, 0, |part| {
+            sum = cairn_types::checksum::crc32c_append(sum, part);
+            Ok(())
+        })?;
+        Ok((sum, read))
+    }
+    /// Puts what the source has from its beginning on behind the end of this file, which has to be open for writing; what can be is shared
+    /// instead of copied. How many bytes. Nobody else may write to either meanwhile.
+    pub fn append_from(&self, source: &File) -> Result<u64> {
+        let live = self.live()?;
+        let (begin, length) = (self.metadata()?.size, source.metadata()?.size);
+        let mut done = 0;
+        while done < length {
+            let copy = live.vfs.copy_file_range((source.handle, done), (self.handle, begin + done), length - done);
+            match live.run(&self.path, copy)? {
+                0 => return Err(Error::of_path(libc::ESTALE, &source.path, "it became shorter while it was copied")),
+                copied => done += copied,
             }
         }
         Ok(done)
@@ -78,6 +113,14 @@ impl File {
             live.run(&self.path, live.vfs.write(self.handle, at, Bytes::copy_from_slice(part)))?;
         }
         Ok(())
+    }
+    /// The same with bytes that are given away, which are not copied.
+    pub fn write_bytes_at(&self, data: Bytes, offset: u64) -> Result<()> {
+        let live = self.live()?;
+        if data.len() > APPEND_STEP {
+            return self.write_at(&data, offset);
+        }
+        live.run(&self.path, live.vfs.write(self.handle, offset, data)).map(|_| ())
     }
     /// What was written is seen by whoever reads from now on, and durable unless the connection says `close_visible`.
     pub fn flush(&self) -> Result<()> {

@@ -17,6 +17,8 @@ mod metadata;
 mod of_process;
 mod options;
 mod path;
+mod places;
+mod trees;
 mod volume;
 
 pub use directory::{DirEntry, Directory};
@@ -24,4 +26,6 @@ pub use error::{Error, Result};
 pub use file::File;
 pub use metadata::{FileKind, Metadata, SetMetadata, SetTime, Space};
 pub use options::{ConnectOptions, OpenOptions};
+pub use places::{Host, Place};
+pub use trees::Quota;
 pub use volume::{Rename, Volume};

@@ -37,7 +37,8 @@ impl Live {
         let vfs = runtime.block_on(reach(options, addresses, &cluster, volume))?;
         let who = own_process::credentials();
         let groups = who.groups.into();
-        let caller = Caller { uid: who.uid, gid: who.gid, groups, pid: std::process::id(), umask: umask() };
+        let umask = options.umask.unwrap_or_else(umask);
+        let caller = Caller { uid: who.uid, gid: who.gid, groups, pid: std::process::id(), umask };
         let volume = format!("volume {volume} of {cluster}");
         Ok(Live { runtime: Some(runtime), vfs, caller, volume, closed: AtomicBool::new(false) })
     }
@@ -47,9 +48,17 @@ impl Live {
         what: &Path,
         call: impl Future<Output = std::result::Result<T, VfsError>>,
     ) -> Result<T> {
+        self.block(what, call)?.map_err(|error| Error::from_vfs(what, &error))
+    }
+    /// Waits for something. `what` names it in errors.
+    pub(crate) fn block<T>(&self, what: &Path, call: impl Future<Output = T>) -> Result<T> {
         self.check_open()?;
         check_no_runtime(&what.to_string_lossy())?;
-        self.runtime().block_on(call).map_err(|error| Error::from_vfs(what, &error))
+        Ok(self.runtime().block_on(call))
+    }
+    /// The volume on behalf of the process.
+    pub(crate) fn own_volume(&self) -> cairn_client::Volume {
+        self.vfs.volume().as_user(self.caller.credentials())
     }
     /// Lets something go on while nobody waits.
     pub(crate) fn run_behind(&self, work: impl Future<Output = ()> + Send + 'static) {

@@ -1,4 +1,5 @@
 //! What is known of a file, a directory or a volume.
+use cairn_types::{Layout, Scheme};
 use cairn_vfs::Attr;
 
 /// What an inode is.
@@ -41,6 +42,8 @@ pub struct Metadata {
     pub gid: u32,
     /// Raised by every published change of the contents.
     pub version: u64,
+    /// Copies of each byte; 1 where data is erasure coded. Of a directory: of what is made in it.
+    pub copies: u32,
 }
 
 impl Metadata {
@@ -58,6 +61,7 @@ impl Metadata {
             uid: attr.uid,
             gid: attr.gid,
             version: attr.data_version,
+            copies: copies(attr.layout),
         }
     }
     pub fn kind(&self) -> FileKind {
@@ -68,6 +72,13 @@ impl Metadata {
     }
     pub fn is_directory(&self) -> bool {
         self.kind() == FileKind::Directory
+    }
+}
+
+fn copies(layout: u64) -> u32 {
+    match Layout::from_bits(layout).map(Layout::scheme) {
+        Some(Scheme::Replicated(copies)) => copies.into(),
+        _ => 1,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct ConnectOptions {
     pub memory_max: usize,
     /// Rack of this process, for reading and writing nearby.
     pub rack: String,
+    /// Taken off the modes of what is made. `None`: the process's own, as it is when it connects.
+    pub umask: Option<u32>,
 }
 
 impl Default for ConnectOptions {
@@ -31,6 +33,7 @@ impl Default for ConnectOptions {
             close_visible: false,
             memory_max: 256 << 20,
             rack: String::new(),
+            umask: None,
         }
     }
 }

@@ -86,7 +86,7 @@ impl Volume {
         }
     }
     /// The connection of this process.
-    fn live(&self) -> Result<&Arc<Live>> {
+    pub(crate) fn live(&self) -> Result<&Arc<Live>> {
         loop {
             if let Some(live) = self.own_live() {
                 live.check_open()?;
@@ -126,6 +126,10 @@ impl Volume {
     fn look(&self, path: &Path, follow: bool) -> Result<Metadata> {
         let at = absolute(path)?;
         self.walk(path, async |live| Ok(Metadata::of(&live.vfs.find(&live.caller, &at.path, follow).await?)))
+    }
+    /// Whether the process may do what bits of access(2) say: 4 read, 2 write, 1 search or execute.
+    pub fn access(&self, path: impl AsRef<Path>, mask: u32) -> Result<()> {
+        self.on_inode(path.as_ref(), async |live, inode| live.vfs.access(&live.caller, inode, mask).await)
     }
     /// Opens a directory for listing.
     pub fn open_directory(&self, path: impl AsRef<Path>) -> Result<Directory> {
@@ -290,7 +294,7 @@ impl Volume {
     }
 }
 
-fn as_path(bytes: &[u8]) -> &Path {
+pub(crate) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 

@@ -22,7 +22,8 @@ impl Caller {
     pub fn root() -> Self {
         Self { uid: 0, gid: 0, groups: Arc::new([]), pid: 0, umask: 0 }
     }
-    pub(crate) fn credentials(&self) -> Credentials {
+    /// As requests carry it.
+    pub fn credentials(&self) -> Credentials {
         let groups = self.groups.iter().copied().take(GROUPS_MAX).collect();
         Credentials { uid: self.uid, gid: self.gid, groups }
     }

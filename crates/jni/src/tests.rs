@@ -1,0 +1,68 @@
+//! The native methods that Java declares are those that are here.
+const JAVA: &str = include_str!("../../../hadoop/src/main/java/io/cairn/hadoop/Native.java");
+const SOURCES: [&str; 7] = [
+    include_str!("border.rs"),
+    include_str!("copies.rs"),
+    include_str!("file.rs"),
+    include_str!("names.rs"),
+    include_str!("tree.rs"),
+    include_str!("volume.rs"),
+    include_str!("xattr.rs"),
+];
+
+/// Types as Java and as Rust name them.
+const TYPES: [(&str, &str); 6] = [
+    ("int", "jint"),
+    ("long", "jlong"),
+    ("boolean", "u8"),
+    ("byte[]", "jbyteArray"),
+    ("ByteBuffer", "jobject"),
+    ("", ""),
+];
+
+fn rust_type(java: &str) -> &'static str {
+    TYPES.iter().find(|(name, _)| *name == java).unwrap_or_else(|| panic!("{java} is not in the table of types")).1
+}
+
+/// "name(types) type", sorted.
+fn declared() -> Vec<String> {
+    let methods = JAVA.split("static native ").skip(1).map(|part| part.split_once(';').expect("an end").0);
+    let mut all: Vec<String> = methods
+        .map(|method| {
+            let (head, arguments) = method.split_once('(').expect("arguments");
+            let (answer, name) = head.split_once(' ').expect("a type");
+            let arguments = arguments.trim_end_matches(')').split(',').map(str::trim);
+            let types: Vec<&str> =
+                arguments.map(|one| rust_type(one.rsplit_once(' ').map_or("", |(kind, _)| kind))).collect();
+            format!("{name}({}) {}", types.join(", "), rust_type(answer))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+fn exported() -> Vec<String> {
+    let parts = SOURCES.iter().flat_map(|source| source.split("fn Java_io_cairn_hadoop_Native_").skip(1));
+    let mut all: Vec<String> = parts
+        .map(|part| {
+            let head = part.split_once(" {").expect("a body").0;
+            let (name, rest) = head.split_once('(').expect("arguments");
+            let (arguments, answer) = rest.rsplit_once(')').expect("an end");
+            let types: Vec<&str> = arguments
+                .split(',')
+                .filter_map(|one| one.trim().split_once(": ").map(|(_, kind)| kind))
+                .filter(|kind| !matches!(*kind, "*mut JNIEnv" | "jclass"))
+                .collect();
+            format!("{name}({}) {}", types.join(", "), answer.trim().trim_start_matches("-> "))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// Java would call a function with other arguments than it has, or find none when it is first used.
+#[test]
+fn java_declares_what_is_exported() {
+    assert_eq!(declared(), exported());
+    assert!(exported().len() > 25, "{:?}", exported());
+}

@@ -1,0 +1,44 @@
+package io.cairn.hadoop;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.URISyntaxException;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.DelegateToFileSystem;
+import org.apache.hadoop.fs.Path;
+
+/** {@link CairnFileSystem} for FileContext. */
+public final class CairnFs extends DelegateToFileSystem {
+    private final CairnFileSystem cairn;
+
+    public CairnFs(URI uri, Configuration conf) throws IOException, URISyntaxException {
+        this(uri, new CairnFileSystem(), conf);
+    }
+
+    private CairnFs(URI uri, CairnFileSystem cairn, Configuration conf) throws IOException, URISyntaxException {
+        super(uri, cairn, conf, CairnFileSystem.SCHEME, false);
+        this.cairn = cairn;
+    }
+
+    @Override
+    public int getUriDefaultPort() {
+        return -1;
+    }
+
+    /** With the volume, if it is in the authority. */
+    @Override
+    public URI getUri() {
+        return cairn == null ? super.getUri() : cairn.getUri();
+    }
+
+    /** Replaces in one step. */
+    @Override
+    public void renameInternal(Path from, Path to, boolean overwrite) throws IOException {
+        cairn.renameStrictly(from, to, overwrite);
+    }
+
+    @Override
+    public void renameInternal(Path from, Path to) throws IOException {
+        cairn.renameStrictly(from, to, false);
+    }
+}

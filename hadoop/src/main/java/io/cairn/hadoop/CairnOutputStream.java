@@ -1,0 +1,152 @@
+package io.cairn.hadoop;
+
+import java.io.IOException;
+import java.io.OutputStream;
+import java.util.Locale;
+import org.apache.hadoop.fs.FSExceptionMessages;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.StreamCapabilities;
+import org.apache.hadoop.fs.Syncable;
+
+/**
+ * A file that is written from its beginning, or behind its end. What comes in pieces as large as the buffer goes down with one copy, smaller ones
+ * are gathered first. hflush makes what was written visible to whoever opens the file, hsync durable as well; close does both.
+ */
+final class CairnOutputStream extends OutputStream implements Syncable, StreamCapabilities {
+    /** Most that one call hands down: as much is in memory beside what is on its way. */
+    private static final int STEP = 4 << 20;
+
+    private final long file;
+    private final Path path;
+    private final FileSystem.Statistics statistics;
+    private final byte[] single = new byte[1];
+    private final int bufferSize;
+    private byte[] buffer;
+    private int gathered;
+    /** Where the next byte that goes down has its place. */
+    private long position;
+    private boolean closed;
+
+    CairnOutputStream(long file, Path path, long position, int bufferSize, FileSystem.Statistics statistics) {
+        this.file = file;
+        this.path = path;
+        this.position = position;
+        this.bufferSize = bufferSize;
+        this.statistics = statistics;
+    }
+
+    private void checkOpen() throws IOException {
+        if (closed) {
+            throw new IOException(path + ": " + FSExceptionMessages.STREAM_IS_CLOSED);
+        }
+    }
+
+    @Override
+    public synchronized void write(int value) throws IOException {
+        single[0] = (byte) value;
+        write(single, 0, 1);
+    }
+
+    @Override
+    public synchronized void write(byte[] from, int at, int length) throws IOException {
+        checkOpen();
+        if (at < 0 || length < 0 || length > from.length - at) {
+            throw new IndexOutOfBoundsException("range " + at + "+" + length + " of " + from.length);
+        }
+        if (length >= bufferSize) {
+            hand();
+            down(from, at, length);
+        } else if (length > 0) {
+            if (gathered + length > bufferSize) {
+                hand();
+            }
+            if (buffer == null) {
+                buffer = new byte[bufferSize];
+            }
+            System.arraycopy(from, at, buffer, gathered, length);
+            gathered += length;
+        }
+        if (statistics != null) {
+            statistics.incrementBytesWritten(length);
+        }
+    }
+
+    /** Hands down what was gathered. */
+    private void hand() throws IOException {
+        if (gathered > 0) {
+            int length = gathered;
+            down(buffer, 0, length);
+            gathered = 0;
+        }
+    }
+
+    private void down(byte[] from, int at, int length) throws IOException {
+        for (int done = 0; done < length;) {
+            int step = Math.min(STEP, length - done);
+            Errors.check(Native.write(file, position, from, at + done, step), path);
+            position += step;
+            done += step;
+        }
+    }
+
+    @Override
+    public synchronized void flush() throws IOException {
+        if (!closed) {
+            hand();
+        }
+    }
+
+    @Override
+    public void hflush() throws IOException {
+        settle(false);
+    }
+
+    @Override
+    public void hsync() throws IOException {
+        settle(true);
+    }
+
+    private synchronized void settle(boolean durable) throws IOException {
+        checkOpen();
+        hand();
+        Errors.check(Native.flush(file, durable), path);
+    }
+
+    @Override
+    public boolean hasCapability(String capability) {
+        switch (capability.toLowerCase(Locale.ENGLISH)) {
+            case StreamCapabilities.HFLUSH:
+            case StreamCapabilities.HSYNC:
+                return true;
+            default:
+                return false;
+        }
+    }
+
+    @Override
+    public synchronized void close() throws IOException {
+        if (closed) {
+            return;
+        }
+        IOException failed = null;
+        try {
+            hand();
+        } catch (IOException e) {
+            failed = e;
+        }
+        closed = true;
+        buffer = null;
+        if (Native.close(file) < 0) {
+            IOException error = Errors.of(path);
+            if (failed == null) {
+                failed = error;
+            } else {
+                failed.addSuppressed(error);
+            }
+        }
+        if (failed != null) {
+            throw failed;
+        }
+    }
+}
