@@ -26,6 +26,17 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_open(
     })
 }
 
+/// The number of a file that is opened for reading by its inode, or 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_openInode(
+    _env: *mut JNIEnv,
+    _class: jclass,
+    volume: jlong,
+    inode: jlong,
+) -> jlong {
+    guard(0, || Ok(FILES.add(volume, VOLUMES.get(volume)?.open_inode(inode as u64)?)))
+}
+
 /// Reads until `length` bytes are there or the file ends; `put` takes each part at its place behind the first.
 fn read(file: jlong, offset: jlong, length: jint, mut put: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<jint> {
     let (file, length, offset) = (FILES.get(file)?, natural(length, "length")?, natural(offset, "offset")? as u64);

@@ -50,6 +50,14 @@ impl Live {
     ) -> Result<T> {
         self.block(what, call)?.map_err(|error| Error::from_vfs(what, &error))
     }
+    /// The same where whoever asks wants to know that what he means has lost its name (ESTALE).
+    pub(crate) fn run_as_it_is<T>(
+        &self,
+        what: &Path,
+        call: impl Future<Output = std::result::Result<T, VfsError>>,
+    ) -> Result<T> {
+        self.block(what, call)?.map_err(|error| Error::told(&what.to_string_lossy(), error.errno, &error.text))
+    }
     /// Waits for something. `what` names it in errors.
     pub(crate) fn block<T>(&self, what: &Path, call: impl Future<Output = T>) -> Result<T> {
         self.check_open()?;

@@ -278,6 +278,14 @@ impl Volume {
         let opened = self.walk(path, async |live| open(live, &at, follow, options).await)?;
         Ok(File::new(self.live()?.clone(), path, opened, options))
     }
+    /// Opens the file with this number ([`Metadata::inode`]) for reading, whatever its name is by now. ESTALE if it has none any more.
+    pub fn open_inode(&self, inode: u64) -> Result<File> {
+        let shown = format!("inode {inode}");
+        let path = Path::new(&shown);
+        let live = self.live()?;
+        let opened = live.run_as_it_is(path, live.vfs.open(&live.caller, inode, libc::O_RDONLY))?;
+        Ok(File::new(live.clone(), path, opened.handle, OpenOptions::reading()))
+    }
 
     /// Changes the entry that a path names.
     fn make(&self, path: &Path, change: impl AsyncFn(&Live, Place) -> std::result::Result<(), VfsError>) -> Result<()> {

@@ -4,6 +4,7 @@ use crate::wait::LIMIT;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 pub const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
 
@@ -22,12 +23,17 @@ pub fn library() -> PathBuf {
 
 /// Runs a program that ends by itself; one that hangs is killed.
 pub fn run(command: &mut Command) -> Output {
+    run_within(command, LIMIT)
+}
+
+/// The same of one that may take longer than others.
+pub fn run_within(command: &mut Command, limit: Duration) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
     let (ended, end) = std::sync::mpsc::channel::<()>();
     let watch = std::thread::spawn(move || {
-        if end.recv_timeout(LIMIT).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if end.recv_timeout(limit).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout) {
             let _it_may_end_now = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     });
@@ -84,7 +90,7 @@ fn c_programs_work_on_a_cluster() {
 }
 
 /// The blocks of a page in one language, in order.
-fn blocks(page: &str, language: &str) -> Vec<String> {
+pub fn blocks(page: &str, language: &str) -> Vec<String> {
     let begin = format!("```{language}\n");
     let parts = page.split(&begin).skip(1);
     parts.map(|part| part.split_once("```").expect("an end of the block").0.to_owned()).collect()
@@ -111,7 +117,7 @@ fn commands(page: &str) -> String {
     all.lines().filter(|line| !known.contains(line)).map(|line| format!("{line}\n")).collect()
 }
 
-fn bash(script: &str, cluster: &Cluster, sdk: &Path) -> Output {
+pub fn bash(script: &str, cluster: &Cluster, sdk: &Path) -> Output {
     let bin = Path::new(crate::support::binary()).parent().expect("a directory").display().to_string();
     let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
     let mut bash = Command::new("bash");

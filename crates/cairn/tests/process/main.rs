@@ -24,6 +24,7 @@ mod force;
 mod fs_append;
 mod garbage;
 mod gray;
+mod hadoop;
 mod handover;
 mod hostile;
 mod interrupt;

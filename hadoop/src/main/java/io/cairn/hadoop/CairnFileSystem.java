@@ -9,6 +9,7 @@ import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.NoSuchElementException;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
@@ -23,13 +24,19 @@ import org.apache.hadoop.fs.FileChecksum;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FsStatus;
+import org.apache.hadoop.fs.InvalidPathHandleException;
+import org.apache.hadoop.fs.LocatedFileStatus;
+import org.apache.hadoop.fs.MultipartUploaderBuilder;
 import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathFilter;
+import org.apache.hadoop.fs.PathHandle;
 import org.apache.hadoop.fs.PathIOException;
 import org.apache.hadoop.fs.QuotaUsage;
 import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.XAttrSetFlag;
+import org.apache.hadoop.fs.impl.FileSystemMultipartUploaderBuilder;
 import org.apache.hadoop.fs.permission.AclEntry;
 import org.apache.hadoop.fs.permission.AclEntryScope;
 import org.apache.hadoop.fs.permission.AclStatus;
@@ -145,11 +152,7 @@ public class CairnFileSystem extends FileSystem {
     }
 
     private FileStatus status(Record.Metadata found, Path path, Path link) {
-        boolean directory = found.isDirectory();
-        return new FileStatus(directory ? 0 : found.size, directory, directory ? 0 : found.copies,
-                directory ? 0 : blockSize, Math.floorDiv(found.modifiedNs, 1_000_000L),
-                Math.floorDiv(found.accessedNs, 1_000_000L), permission(found.mode), Names.user(found.uid),
-                Names.group(found.gid), link, path);
+        return CairnStatus.of(found, blockSize, path, link);
     }
 
     /** Null if there is nothing. */
@@ -496,6 +499,10 @@ public class CairnFileSystem extends FileSystem {
         }
         Record.Metadata there = find(target, to, false);
         if (there != null) {
+            Record.Metadata meant = moved.isSymlink() ? find(source, from, true) : null;
+            if (meant != null && meant.inode == there.inode) {
+                throw new FileAlreadyExistsException(to + ": the link " + from + " leads to it; choose another name");
+            }
             checkReplaced(moved, there, to, overwrite);
         }
         if (Native.rename(source.volume, source.path, target.path, overwrite) < 0) {
@@ -562,8 +569,145 @@ public class CairnFileSystem extends FileSystem {
             return getFileStatus(path);
         } catch (FileNotFoundException e) {
             // A link that leads nowhere is shown as what it is.
-            return entry.metadata == null ? null : status(entry.metadata, path, null);
+            return entry.kind == Record.Entry.SYMLINK ? linkStatus(path) : null;
         }
+    }
+
+    /** Null if it is gone. */
+    private FileStatus linkStatus(Path path) throws IOException {
+        try {
+            return getFileLinkStatus(path);
+        } catch (FileNotFoundException e) {
+            return null;
+        }
+    }
+
+    @Override
+    protected RemoteIterator<LocatedFileStatus> listLocatedStatus(Path given, PathFilter filter) throws IOException {
+        RemoteIterator<FileStatus> listed = listStatusIterator(given);
+        return new RemoteIterator<LocatedFileStatus>() {
+            private FileStatus ready;
+
+            @Override
+            public boolean hasNext() throws IOException {
+                while (ready == null && listed.hasNext()) {
+                    FileStatus next = listed.next();
+                    ready = filter.accept(next.getPath()) ? next : null;
+                }
+                return ready != null;
+            }
+
+            @Override
+            public LocatedFileStatus next() throws IOException {
+                if (!hasNext()) {
+                    throw new NoSuchElementException("no more entries of " + given);
+                }
+                FileStatus status = ready;
+                ready = null;
+                BlockLocation[] places = status.isFile() ? getFileBlockLocations(status, 0, status.getLen()) : null;
+                return CairnStatus.located(status, places);
+            }
+        };
+    }
+
+    @Override
+    public boolean supportsSymlinks() {
+        return true;
+    }
+
+    @Override
+    public void createSymlink(Path target, Path givenLink, boolean createParent) throws IOException {
+        if (!FileSystem.areSymlinksEnabled()) {
+            throw new UnsupportedOperationException("Symlinks not supported");
+        }
+        Path link = absolute(givenLink);
+        statistics.incrementWriteOps(1);
+        Volumes.Place place = place(link);
+        byte[] says = bytes(Links.toVolume(volumes, place.name, uri, link, target));
+        if (Native.symlink(place.volume, says, place.path) >= 0) {
+            return;
+        }
+        Errors.Failure failure = Errors.last();
+        if (!failure.is(Errors.ENOENT) || !createParent || link.getParent() == null) {
+            throw failure.of(link);
+        }
+        makeDirectories(link.getParent(), masked(null, FsPermission.getDirDefault()));
+        Errors.check(Native.symlink(place.volume, says, place.path), link);
+    }
+
+    @Override
+    public FileStatus getFileLinkStatus(Path given) throws IOException {
+        Path path = absolute(given);
+        statistics.incrementReadOps(1);
+        Volumes.Place place = volumes.find(path);
+        if (place == null) {
+            return aboveVolumes(path);
+        }
+        Record.Metadata found = find(place, path, false);
+        if (found == null) {
+            throw new FileNotFoundException(path + ": no such file or directory; check the path");
+        }
+        Path target = found.isSymlink() ? target(place, path) : null;
+        return status(found, path, target == null ? null : makeQualified(new Path(path.getParent(), target)));
+    }
+
+    private Path target(Volumes.Place place, Path path) throws IOException {
+        byte[] says = Errors.check(Native.readLink(place.volume, place.path), path);
+        return Links.toHadoop(volumes, place.name, new String(says, StandardCharsets.UTF_8));
+    }
+
+    @Override
+    public Path getLinkTarget(Path given) throws IOException {
+        Path path = absolute(given);
+        return target(place(path), path);
+    }
+
+    @Override
+    protected PathHandle createPathHandle(FileStatus status, Options.HandleOpt... options) {
+        if (!(status instanceof CairnStatus) || !status.isFile()) {
+            throw new IllegalArgumentException(status.getPath() + ": handles are of files, by a status of this file system");
+        }
+        checkPath(status.getPath());
+        CairnStatus own = (CairnStatus) status;
+        return new CairnPathHandle(absolute(own.getPath()).toUri().getPath(), own.inode(), own.version(), options);
+    }
+
+    @Override
+    public FSDataInputStream open(PathHandle given, int bufferSize) throws IOException {
+        CairnPathHandle handle = given instanceof CairnPathHandle ? (CairnPathHandle) given : new CairnPathHandle(given.bytes());
+        Path path = absolute(new Path(null, null, handle.path));
+        statistics.incrementReadOps(1);
+        Volumes.Place place = place(path);
+        if (!handle.mayMove()) {
+            Record.Metadata there = find(place, path, true);
+            if (there == null || there.inode != handle.inode) {
+                throw new InvalidPathHandleException(path + ": another file has the name, or none; make a handle anew");
+            }
+        }
+        long file = Native.openInode(place.volume, handle.inode);
+        if (file == 0) {
+            Errors.Failure failure = Errors.last();
+            if (failure.is(Errors.ENOENT) || failure.is(Errors.ESTALE)) {
+                throw new InvalidPathHandleException(path + ": the file was removed; make a handle anew");
+            }
+            throw failure.of(path);
+        }
+        try {
+            byte[] found = Errors.check(Native.statFile(file), path);
+            if (!handle.mayChange() && Record.metadata(found).version != handle.version) {
+                throw new InvalidPathHandleException(path + ": its contents were changed; make a handle anew");
+            }
+            return new FSDataInputStream(new CairnInputStream(file, path, readBuffer, statistics));
+        } catch (IOException e) {
+            Native.close(file);
+            throw e;
+        }
+    }
+
+    /** Parts are files, which are joined at the end. Hadoop from 3.3.1 on calls it. */
+    @Override
+    public MultipartUploaderBuilder createMultipartUploader(Path base) throws IOException {
+        return new FileSystemMultipartUploaderBuilder(this, base);
     }
 
     @Override
@@ -938,9 +1082,7 @@ public class CairnFileSystem extends FileSystem {
 
     /** The root of the path's volume, within which it may be renamed. Hadoop from 3.4 on calls it. */
     public Path getEnclosingRoot(Path given) throws IOException {
-        Path path = absolute(given);
-        getFileStatus(path);
-        String name = volumes.nameOf(path);
+        String name = volumes.nameOf(absolute(given));
         return makeQualified(name == null ? new Path("/") : volumes.root(name));
     }
 
@@ -954,7 +1096,13 @@ public class CairnFileSystem extends FileSystem {
             case CommonPathCapabilities.FS_PERMISSIONS:
             case CommonPathCapabilities.FS_TRUNCATE:
             case CommonPathCapabilities.FS_XATTRS:
+            case CommonPathCapabilities.FS_PATHHANDLES:
+            case CommonPathCapabilities.FS_MULTIPART_UPLOADER:
+            case CommonPathCapabilities.ETAGS_AVAILABLE:
+            case CommonPathCapabilities.ETAGS_PRESERVED_IN_RENAME:
                 return true;
+            case CommonPathCapabilities.FS_SYMLINKS:
+                return FileSystem.areSymlinksEnabled();
             case CommonPathCapabilities.FS_CHECKSUMS:
                 return compositeChecksums;
             default:

@@ -195,6 +195,9 @@ final class CairnInputStream extends FSInputStream
     public int read(long from, byte[] to, int at, int wanted) throws IOException {
         checkOpen();
         validatePositionedReadArgs(from, to, at, wanted);
+        if (at < 0) {
+            throw new IndexOutOfBoundsException("range " + at + "+" + wanted + " of " + to.length);
+        }
         if (wanted == 0) {
             return 0;
         }

@@ -27,6 +27,7 @@ final class Errors {
     static final int EROFS = 30;
     static final int ENOTEMPTY = 39;
     static final int ENODATA = 61;
+    static final int ESTALE = 116;
     static final int EDQUOT = 122;
 
     /** Why a native call failed. */

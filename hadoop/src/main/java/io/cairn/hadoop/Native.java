@@ -90,6 +90,8 @@ final class Native {
 
     static native long open(long volume, byte[] path, int flags, int mode);
 
+    static native long openInode(long volume, long inode);
+
     static native int read(long file, long offset, byte[] to, int at, int length);
 
     static native int readDirect(long file, long offset, ByteBuffer to, int at, int length);

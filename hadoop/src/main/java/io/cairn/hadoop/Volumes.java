@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -41,14 +42,26 @@ final class Volumes {
         }
     }
 
-    Volumes(URI uri, Configuration conf) {
-        String authority = uri.getAuthority();
+    Volumes(URI uri, Configuration conf) throws IOException {
+        String authority = uri.getAuthority() != null ? uri.getAuthority() : usualAuthority(conf);
         int at = authority == null ? -1 : authority.lastIndexOf('@');
         only = at > 0 ? authority.substring(0, at) : null;
         String managers = authority == null ? conf.getTrimmed(CairnFileSystem.CLUSTER, "") : authority.substring(at + 1);
+        String environment = System.getenv("CAIRN_CLUSTER");
+        if (managers.isEmpty() && (environment == null || environment.isEmpty())) {
+            throw new IOException(uri + ": no cluster is named; write cairn://host:port/volume/path, or set "
+                    + CairnFileSystem.CLUSTER);
+        }
         cluster = managers.isEmpty() ? null : managers.getBytes(StandardCharsets.UTF_8);
         usual = only != null ? only : conf.getTrimmed(CairnFileSystem.VOLUME, "default");
         this.conf = conf;
+    }
+
+    /** That of the usual file system, if it is one of Cairn. */
+    private static String usualAuthority(Configuration conf) {
+        boolean named = !conf.getTrimmed(CairnFileSystem.CLUSTER, "").isEmpty();
+        URI usual = named ? null : FileSystem.getDefaultUri(conf);
+        return usual != null && CairnFileSystem.SCHEME.equals(usual.getScheme()) ? usual.getAuthority() : null;
     }
 
     /** Whether the first name of a path is that of a volume. */
