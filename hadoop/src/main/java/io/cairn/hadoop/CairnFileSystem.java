@@ -2,6 +2,7 @@ package io.cairn.hadoop;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -152,7 +153,7 @@ public class CairnFileSystem extends FileSystem {
     }
 
     private FileStatus status(Record.Metadata found, Path path, Path link) {
-        return CairnStatus.of(found, blockSize, path, link);
+        return CairnStatus.of(found, this, path, link);
     }
 
     /** Null if there is nothing. */
@@ -1047,6 +1048,21 @@ public class CairnFileSystem extends FileSystem {
             } else if (scope == AclEntryScope.DEFAULT && getFileStatus(path).isDirectory()) {
                 removeDefaultAcl(path);
             }
+        }
+    }
+
+    long blockSize() {
+        return blockSize;
+    }
+
+    /** Whether anything but the permission says who may do what. */
+    boolean hasAcl(Path path, boolean directory) {
+        try {
+            return hasMask(acl(path, AclEntryScope.ACCESS)) || directory && !acl(path, AclEntryScope.DEFAULT).isEmpty();
+        } catch (FileNotFoundException e) {
+            return false;
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 

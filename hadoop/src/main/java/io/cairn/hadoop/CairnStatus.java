@@ -14,12 +14,17 @@ class CairnStatus extends FileStatus {
     private static final boolean TAGS = tagsAreKnown();
     private final long inode;
     private final long version;
+    /** Not there in another process. */
+    private final transient CairnFileSystem fs;
+    /** Null: nobody asked. */
+    private Boolean acl;
 
-    CairnStatus(Record.Metadata found, long blockSize, Path path, Path link) {
+    CairnStatus(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
         super(found.isDirectory() ? 0 : found.size, found.isDirectory(), found.isDirectory() ? 0 : found.copies,
-                found.isDirectory() ? 0 : blockSize, Math.floorDiv(found.modifiedNs, 1_000_000L),
+                found.isDirectory() ? 0 : fs.blockSize(), Math.floorDiv(found.modifiedNs, 1_000_000L),
                 Math.floorDiv(found.accessedNs, 1_000_000L), new FsPermission((short) (found.mode & 01777)),
                 Names.user(found.uid), Names.group(found.gid), link, path);
+        this.fs = fs;
         inode = found.inode;
         version = found.version;
     }
@@ -33,14 +38,32 @@ class CairnStatus extends FileStatus {
         }
     }
 
-    static FileStatus of(Record.Metadata found, long blockSize, Path path, Path link) {
-        return TAGS && found.isFile() ? new Tagged(found, blockSize, path, link)
-                : new CairnStatus(found, blockSize, path, link);
+    static FileStatus of(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
+        return TAGS && found.isFile() ? new Tagged(found, fs, path, link) : new CairnStatus(found, fs, path, link);
     }
 
     static LocatedFileStatus located(FileStatus status, BlockLocation[] places) {
-        return TAGS && status instanceof Tagged ? new Located((Tagged) status, places)
-                : new LocatedFileStatus(status, places);
+        if (!(status instanceof CairnStatus)) {
+            return new LocatedFileStatus(status, places);
+        }
+        CairnStatus own = (CairnStatus) status;
+        return TAGS && own.isFile() ? new TaggedLocated(own, places) : new Located(own, places);
+    }
+
+    /** Asked when somebody wants to know it: a listing does not tell it, and most who list do not ask. */
+    @Override
+    public boolean hasAcl() {
+        if (acl == null) {
+            acl = fs != null && fs.hasAcl(getPath(), isDirectory());
+        }
+        return acl;
+    }
+
+    @Override
+    public String toString() {
+        return "CairnStatus{path=" + getPath() + "; isDirectory=" + isDirectory() + "; length=" + getLen()
+                + "; replication=" + getReplication() + "; modification_time=" + getModificationTime() + "; owner="
+                + getOwner() + "; group=" + getGroup() + "; permission=" + getPermission() + "; tag=" + tag() + "}";
     }
 
     long inode() {
@@ -60,8 +83,8 @@ class CairnStatus extends FileStatus {
     private static final class Tagged extends CairnStatus implements EtagSource {
         private static final long serialVersionUID = 1;
 
-        Tagged(Record.Metadata found, long blockSize, Path path, Path link) {
-            super(found, blockSize, path, link);
+        Tagged(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
+            super(found, fs, path, link);
         }
 
         @Override
@@ -70,18 +93,43 @@ class CairnStatus extends FileStatus {
         }
     }
 
-    private static final class Located extends LocatedFileStatus implements EtagSource {
+    /** With the machines that have the bytes. */
+    private static class Located extends LocatedFileStatus {
         private static final long serialVersionUID = 1;
-        private final String tag;
+        private final CairnStatus of;
 
-        Located(Tagged of, BlockLocation[] places) {
+        Located(CairnStatus of, BlockLocation[] places) {
+            super(of.getLen(), of.isDirectory(), of.getReplication(), of.getBlockSize(), of.getModificationTime(),
+                    of.getAccessTime(), of.getPermission(), of.getOwner(), of.getGroup(), null, of.getPath(), places);
+            this.of = of;
+        }
+
+        @Override
+        public boolean hasAcl() {
+            // While the class above is made, it is not there yet.
+            return of != null && of.hasAcl();
+        }
+
+        String tag() {
+            return of.tag();
+        }
+
+        @Override
+        public String toString() {
+            return of + " with places";
+        }
+    }
+
+    private static final class TaggedLocated extends Located implements EtagSource {
+        private static final long serialVersionUID = 1;
+
+        TaggedLocated(CairnStatus of, BlockLocation[] places) {
             super(of, places);
-            tag = of.tag();
         }
 
         @Override
         public String getEtag() {
-            return tag;
+            return tag();
         }
     }
 }

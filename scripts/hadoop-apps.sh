@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Programs of Hadoop and Spark on a cluster, each compared with what it does on local files:
+#   scripts/hadoop-apps.sh HOST:PORT [shell|distcp|terasort|spark…]
+# The jar has to be there (make hadoop), or CAIRN_HADOOP_OUT names the directory where it is. Says "hadoop apps: N done" at its end.
+# ROWS: those of terasort, of 100 bytes each.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cluster=${1:?hadoop-apps: name a cluster, HOST:PORT}
+shift
+apps=${*:-shell distcp terasort spark}
+out=${CAIRN_HADOOP_OUT:-${CARGO_TARGET_DIR:-$PWD/target}/hadoop}
+jar=$(ls "$out"/cairn-hadoop-*.jar)
+rows=${ROWS:-200000}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+base=cairn://$cluster/default/apps
+cat >"$dir/log4j.properties" <<'EOF'
+log4j.rootLogger=WARN,stderr
+log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
+log4j.appender.stderr.layout.ConversionPattern=%-5p %c{1}: %m%n
+EOF
+
+printf '<configuration/>\n' >"$dir/core-site.xml"
+
+die() {
+    printf 'hadoop-apps: %s\n' "$*" >&2
+    exit 1
+}
+classpath() {
+    [ -s "$out/$1.classpath" ] ||
+        mvn --batch-mode --quiet --file hadoop/apps/pom.xml "-P$1" dependency:build-classpath "-Dmdep.outputFile=$out/$1.classpath"
+    printf '%s:%s:%s' "$dir" "$jar" "$(cat "$out/$1.classpath")"
+}
+# Hadoop's tools, as its scripts start them; the job runner is the local one.
+hadoop() {
+    local class=$1
+    shift
+    java -Xmx1g -cp "$mapreduce" "$class" -D "hadoop.tmp.dir=$dir/tmp" "$@"
+}
+shell() { hadoop org.apache.hadoop.fs.FsShell "$@"; }
+# Sums of all files below a local directory, by their paths in it.
+sums() { (cd "$1" && find . -type f ! -name '.*.crc' ! -name '_*' -exec sha256sum {} + | sort -k 2); }
+
+needs_tree() {
+    mkdir -p "$dir/tree/sub"
+    for number in 1 2 3; do
+        head -c $((number * 700000)) /dev/urandom >"$dir/tree/file$number"
+        printf 'line %s\n' "$number" >"$dir/tree/sub/small$number"
+    done
+    : >"$dir/tree/empty"
+}
+
+app_shell() {
+    shell -mkdir -p "$base/shell"
+    shell -put "$dir/tree" "$base/shell/"
+    [ "$(shell -ls -R "$base/shell/tree" | grep -c '^-')" = 7 ] || die "ls -R shows other files"
+    [ "$(shell -cat "$base/shell/tree/sub/small2")" = "line 2" ] || die "cat prints something else"
+    shell -cp "$base/shell/tree/file1" "$base/shell/copy"
+    shell -mv "$base/shell/copy" "$base/shell/moved"
+    shell -appendToFile "$dir/tree/file2" "$base/shell/moved"
+    shell -chmod 640 "$base/shell/moved"
+    shell -setfattr -n user.note -v hello "$base/shell/moved"
+    shell -getfattr -n user.note "$base/shell/moved" | grep -q hello || die "the attribute is not there"
+    shell -setfacl -m user:daemon:r-- "$base/shell/moved"
+    shell -getfacl "$base/shell/moved" | grep -q '^user:daemon:r--' || die "the ACL is not there"
+    shell -stat '%a %b' "$base/shell/moved" | grep -q '^640 2100000$' || die "stat shows $(shell -stat '%a %b' "$base/shell/moved")"
+    shell -truncate 700000 "$base/shell/moved"
+    shell -get "$base/shell/moved" "$dir/moved"
+    cmp "$dir/moved" "$dir/tree/file1" || die "what came back is not what was put"
+    shell -count "$base/shell/tree" | grep -q '2  *7 ' || die "count shows $(shell -count "$base/shell/tree")"
+    shell -D fs.trash.interval=60 -rm "$base/shell/moved"
+    shell -ls -R "cairn://$cluster/default/user" | grep -q '/.Trash/.*moved' || die "it did not go to the trash"
+    if shell -cat "$base/shell/moved" 2>"$dir/error"; then die "it is still there"; fi
+    grep -q 'No such file' "$dir/error" || die "the error says $(cat "$dir/error")"
+    shell -df -h "cairn://$cluster/default" >/dev/null
+}
+
+app_distcp() {
+    # Both sides are asked for one sum of all bytes, so that they compare.
+    local distcp=(org.apache.hadoop.tools.DistCp -D dfs.checksum.combine.mode=COMPOSITE_CRC -D mapreduce.framework.name=local)
+    hadoop "${distcp[@]}" "file://$dir/tree" "$base/distcp"
+    hadoop "${distcp[@]}" "$base/distcp" "$base/distcp2"
+    hadoop "${distcp[@]}" "$base/distcp2" "file://$dir/back"
+    diff <(sums "$dir/tree") <(sums "$dir/back") || die "distcp changed something"
+    # What is the same is not copied again; what differs is found by its sum.
+    head -c 700000 /dev/urandom >"$dir/other"
+    shell -put -f "$dir/other" "$base/distcp2/file1"
+    hadoop "${distcp[@]}" -update "$base/distcp" "$base/distcp2"
+    shell -get "$base/distcp2/file1" "$dir/again"
+    cmp "$dir/again" "$dir/tree/file1" || die "distcp -update did not see other bytes of the same length"
+}
+
+app_terasort() {
+    local options=(-D mapreduce.framework.name=local -D mapreduce.job.reduces=2)
+    local examples=org.apache.hadoop.examples.terasort
+    hadoop "$examples.TeraGen" "${options[@]}" -D mapreduce.job.maps=4 "$rows" "$base/tera/in"
+    hadoop "$examples.TeraSort" "${options[@]}" "$base/tera/in" "$base/tera/out"
+    hadoop "$examples.TeraValidate" "${options[@]}" "$base/tera/out" "$base/tera/report"
+    shell -cat "$base/tera/report/part-r-*" >"$dir/report"
+    grep -q '^checksum' "$dir/report" && ! grep -qi 'error\|misorder' "$dir/report" || die "teravalidate: $(cat "$dir/report")"
+}
+
+app_spark() {
+    local spark opens=()
+    spark=$(classpath spark)
+    for package in java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent \
+        java.util.concurrent.atomic sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar; do
+        opens+=("--add-opens=java.base/$package=ALL-UNNAMED")
+    done
+    cp hadoop/apps/SparkJob.java "$dir/"
+    mkdir "$dir/job"
+    javac -nowarn -cp "$spark" -d "$dir/job" "$dir/SparkJob.java"
+    java -Xmx2g "${opens[@]}" -Dspark.master='local[2]' -Dspark.ui.enabled=false "-Dspark.local.dir=$dir" \
+        "-Dspark.sql.warehouse.dir=$dir/warehouse" -cp "$dir/job:$spark" SparkJob "$base/spark" >"$dir/spark.log" 2>&1 ||
+        die "spark: $(tail -n 40 "$dir/spark.log")"
+    grep '^spark: ' "$dir/spark.log"
+}
+
+needs_tree
+mapreduce=$(classpath mapreduce)
+shell -rm -r -f -skipTrash "$base"
+count=0
+for app in $apps; do
+    began=$SECONDS
+    "app_$app"
+    printf '%s: done in %s s\n' "$app" $((SECONDS - began))
+    count=$((count + 1))
+done
+shell -rm -r -f -skipTrash "$base"
+printf 'hadoop apps: %s done\n' "$count"
