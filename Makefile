@@ -7,7 +7,7 @@ export CARGO_BUILD_JOBS := $(JOBS)
 CAIRN := $(or $(CARGO_TARGET_DIR),target)/release/cairn
 
 .DEFAULT_GOAL := all
-.PHONY: all build release packages sdk test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare prepare-tests
+.PHONY: all build release packages sdk hadoop test test-apps chaos soak upgrade-test check demo bench fuzz-corpus miri clean help prepare prepare-tests
 
 all: build ## the same as build
 
@@ -25,12 +25,17 @@ packages: release ## .deb, .rpm and a tarball with checksums, of the release bin
 sdk: prepare ## libcairn for C programs and the Python wheel, in target/sdk
 	CARGO='$(CARGO)' scripts/sdk.sh
 
+hadoop: prepare ## the jar for Hadoop and Spark, in target/hadoop (needs a JDK and Maven)
+	CARGO='$(CARGO)' scripts/hadoop.sh
+
 test: prepare-tests ## run every test; the last line is the sum
 	$(CARGO) xtask test
 
-test-apps: prepare-tests ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a mount (APPS=git,tar for some of them)
+test-apps: prepare-tests ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a mount; Hadoop, distcp, terasort, Spark (APPS=git,tar or APPS=hadoop for some of them)
 	.ci/prepare with-apps
-	@bash -c 'set -o pipefail; CAIRN_TEST_APPS=$(or $(APPS),all) $(CARGO) test --locked --package cairn --test process -- \
+	@case ',$(or $(APPS),all),' in *,all,*|*,hadoop,*) CAIRN_TEST_APPS=hadoop $(CARGO) test --locked --package cairn --test process -- \
+	    --exact hadoop::applications --nocapture ;; esac
+	@[ '$(APPS)' = hadoop ] || bash -c 'set -o pipefail; CAIRN_TEST_APPS=$(or $(APPS),all) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact mount::apps::applications --nocapture | tee /dev/stderr | grep "^applications: " > /dev/null'
 
 chaos: prepare-tests ## kill, stop and cut off real processes, fill and lose disks under checked clients (MINUTES=n, CAIRN_SEED=n)

@@ -1,5 +1,6 @@
 package io.cairn.hadoop;
 
+import java.io.Closeable;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -11,6 +12,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
@@ -80,6 +82,8 @@ public class CairnFileSystem extends FileSystem {
     private int readBuffer;
     private int writeBuffer;
     private boolean compositeChecksums;
+    /** Streams that are written: what they have gathered goes out when the file system is closed. */
+    private final Set<CairnOutputStream> open = ConcurrentHashMap.newKeySet();
     private final Map<String, Short> copies = new ConcurrentHashMap<>();
 
     @Override
@@ -279,7 +283,13 @@ public class CairnFileSystem extends FileSystem {
         if (file == 0) {
             throw notMade(Errors.last(), path);
         }
-        return new FSDataOutputStream(new CairnOutputStream(file, path, 0, writeBuffer, statistics), null);
+        return new FSDataOutputStream(written(file, path, 0), null);
+    }
+
+    private CairnOutputStream written(long file, Path path, long position) {
+        CairnOutputStream stream = new CairnOutputStream(file, path, position, writeBuffer, statistics, open::remove);
+        open.add(stream);
+        return stream;
     }
 
     private IOException notMade(Errors.Failure failure, Path path) {
@@ -303,7 +313,7 @@ public class CairnFileSystem extends FileSystem {
             throw error;
         }
         long end = Record.metadata(found).size;
-        return new FSDataOutputStream(new CairnOutputStream(file, path, end, writeBuffer, statistics), null, end);
+        return new FSDataOutputStream(written(file, path, end), null, end);
     }
 
     @Override
@@ -1132,15 +1142,30 @@ public class CairnFileSystem extends FileSystem {
         return null;
     }
 
+    /** Files that are open for writing are closed too, as HDFS does. */
     @Override
     public void close() throws IOException {
-        try {
-            // Removes what was to be removed at the end.
-            super.close();
-        } finally {
-            if (volumes != null) {
-                volumes.close();
-            }
+        IOException failed = null;
+        for (CairnOutputStream stream : open) {
+            failed = closed(stream, failed);
         }
+        // Removes what was to be removed at the end.
+        failed = closed(super::close, failed);
+        failed = closed(volumes == null ? () -> { } : volumes::close, failed);
+        if (failed != null) {
+            throw failed;
+        }
+    }
+
+    private static IOException closed(Closeable one, IOException before) {
+        try {
+            one.close();
+        } catch (IOException e) {
+            if (before == null) {
+                return e;
+            }
+            before.addSuppressed(e);
+        }
+        return before;
     }
 }

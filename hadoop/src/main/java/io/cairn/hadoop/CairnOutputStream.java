@@ -3,6 +3,7 @@ package io.cairn.hadoop;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.Locale;
+import java.util.function.Consumer;
 import org.apache.hadoop.fs.FSExceptionMessages;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -22,13 +23,16 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     private final FileSystem.Statistics statistics;
     private final byte[] single = new byte[1];
     private final int bufferSize;
+    private final Consumer<CairnOutputStream> whenClosed;
     private byte[] buffer;
     private int gathered;
     /** Where the next byte that goes down has its place. */
     private long position;
     private boolean closed;
 
-    CairnOutputStream(long file, Path path, long position, int bufferSize, FileSystem.Statistics statistics) {
+    CairnOutputStream(long file, Path path, long position, int bufferSize, FileSystem.Statistics statistics,
+            Consumer<CairnOutputStream> whenClosed) {
+        this.whenClosed = whenClosed;
         this.file = file;
         this.path = path;
         this.position = position;
@@ -137,6 +141,7 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
         }
         closed = true;
         buffer = null;
+        whenClosed.accept(this);
         if (Native.close(file) < 0) {
             IOException error = Errors.of(path);
             if (failed == null) {

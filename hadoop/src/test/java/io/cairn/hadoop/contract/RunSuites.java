@@ -1,5 +1,6 @@
 package io.cairn.hadoop.contract;
 
+import io.cairn.hadoop.Behaviour;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -34,6 +35,7 @@ public final class RunSuites {
     public static void main(String[] names) {
         List<Class<?>> suites = new ArrayList<>(Arrays.asList(ContractSuites.ALL));
         suites.addAll(Arrays.asList(BaseSuites.ALL));
+        suites.add(Behaviour.class);
         List<String> wanted = Arrays.asList(names);
         int passed = 0;
         int failed = 0;
