@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Programs of Hadoop and Spark on a cluster, each compared with what it does on local files:
-#   scripts/hadoop-apps.sh HOST:PORT [shell|distcp|terasort|spark…]
+#   scripts/hadoop-apps.sh HOST:PORT [shell|oldest|distcp|terasort|spark…]
 # The jar has to be there (make hadoop), or CAIRN_HADOOP_OUT names the directory where it is. Says "hadoop apps: N done" at its end.
 # ROWS: those of terasort, of 100 bytes each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cluster=${1:?hadoop-apps: name a cluster, HOST:PORT}
 shift
-apps=${*:-shell distcp terasort spark}
+apps=${*:-shell oldest distcp terasort spark}
 out=${CAIRN_HADOOP_OUT:-${CARGO_TARGET_DIR:-$PWD/target}/hadoop}
 jar=$(ls "$out"/cairn-hadoop-*.jar)
 rows=${ROWS:-200000}
@@ -76,6 +76,19 @@ app_shell() {
     if shell -cat "$base/shell/moved" 2>"$dir/error"; then die "it is still there"; fi
     grep -q 'No such file' "$dir/error" || die "the error says $(cat "$dir/error")"
     shell -df -h "cairn://$cluster/default" >/dev/null
+}
+
+# On the oldest Hadoop that the jar is for, which lacks some of the classes that it was compiled with.
+app_oldest() {
+    local mapreduce
+    mapreduce=$(classpath oldest)
+    shell -mkdir -p "$base/oldest"
+    shell -put "$dir/tree" "$base/oldest/"
+    shell -appendToFile "$dir/tree/file1" "$base/oldest/tree/file2"
+    shell -checksum "$base/oldest/tree/file2"
+    shell -ls -R "$base/oldest" | grep -q '2100000 .*/file2' || die "ls -R shows another size"
+    shell -get "$base/oldest/tree/file2" "$dir/oldest"
+    cmp "$dir/oldest" <(cat "$dir/tree/file2" "$dir/tree/file1") || die "what came back is not what was put"
 }
 
 app_distcp() {

@@ -130,6 +130,6 @@ fn applications() {
     command.arg(&cluster.address).env("CAIRN_HADOOP_OUT", out()).current_dir(root());
     let output = run_within(&mut command, LONG * 2);
     let said = text(&output.stdout);
-    assert!(output.status.success() && said.contains("hadoop apps: 4 done"), "{said}\n{}", text(&output.stderr));
+    assert!(output.status.success() && said.contains("hadoop apps: 5 done"), "{said}\n{}", text(&output.stderr));
     println!("{said}");
 }
