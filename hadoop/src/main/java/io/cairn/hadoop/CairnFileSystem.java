@@ -39,7 +39,6 @@ import org.apache.hadoop.fs.PathIOException;
 import org.apache.hadoop.fs.QuotaUsage;
 import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.XAttrSetFlag;
-import org.apache.hadoop.fs.impl.FileSystemMultipartUploaderBuilder;
 import org.apache.hadoop.fs.permission.AclEntry;
 import org.apache.hadoop.fs.permission.AclEntryScope;
 import org.apache.hadoop.fs.permission.AclStatus;
@@ -718,7 +717,7 @@ public class CairnFileSystem extends FileSystem {
     /** Parts are files, which are joined at the end. Hadoop from 3.3.1 on calls it. */
     @Override
     public MultipartUploaderBuilder createMultipartUploader(Path base) throws IOException {
-        return new FileSystemMultipartUploaderBuilder(this, base);
+        return Uploads.of(this, base);
     }
 
     @Override

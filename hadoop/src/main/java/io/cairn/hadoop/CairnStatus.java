@@ -39,7 +39,7 @@ class CairnStatus extends FileStatus {
     }
 
     static FileStatus of(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
-        return TAGS && found.isFile() ? new Tagged(found, fs, path, link) : new CairnStatus(found, fs, path, link);
+        return TAGS && found.isFile() ? Tagged.with(found, fs, path, link) : new CairnStatus(found, fs, path, link);
     }
 
     static LocatedFileStatus located(FileStatus status, BlockLocation[] places) {
@@ -47,7 +47,7 @@ class CairnStatus extends FileStatus {
             return new LocatedFileStatus(status, places);
         }
         CairnStatus own = (CairnStatus) status;
-        return TAGS && own.isFile() ? new TaggedLocated(own, places) : new Located(own, places);
+        return TAGS && own.isFile() ? TaggedLocated.with(own, places) : new Located(own, places);
     }
 
     /** Asked when somebody wants to know it: a listing does not tell it, and most who list do not ask. */
@@ -79,12 +79,16 @@ class CairnStatus extends FileStatus {
         return Long.toHexString(inode) + "-" + Long.toHexString(version);
     }
 
-    /** A class of its own, which is not loaded by a Hadoop without the interface. */
+    /** A class of its own, which is not loaded by a Hadoop without the interface: nobody else may name it, even to verify. */
     private static final class Tagged extends CairnStatus implements EtagSource {
         private static final long serialVersionUID = 1;
 
         Tagged(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
             super(found, fs, path, link);
+        }
+
+        static CairnStatus with(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
+            return new Tagged(found, fs, path, link);
         }
 
         @Override
@@ -125,6 +129,10 @@ class CairnStatus extends FileStatus {
 
         TaggedLocated(CairnStatus of, BlockLocation[] places) {
             super(of, places);
+        }
+
+        static Located with(CairnStatus of, BlockLocation[] places) {
+            return new TaggedLocated(of, places);
         }
 
         @Override
