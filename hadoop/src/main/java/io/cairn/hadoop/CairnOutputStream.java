@@ -29,6 +29,8 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     /** Where the next byte that goes down has its place. */
     private long position;
     private boolean closed;
+    /** What failed: nothing is written behind a gap, or twice. */
+    private IOException broken;
 
     CairnOutputStream(long file, Path path, long position, int bufferSize, FileSystem.Statistics statistics,
             Consumer<CairnOutputStream> whenClosed) {
@@ -43,6 +45,10 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     private void checkOpen() throws IOException {
         if (closed) {
             throw new IOException(path + ": " + FSExceptionMessages.STREAM_IS_CLOSED);
+        }
+        if (broken != null) {
+            throw new IOException(path + ": an earlier write failed, and what was to follow it is not known to be in its place; "
+                    + "write the file anew", broken);
         }
     }
 
@@ -88,7 +94,10 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     private void down(byte[] from, int at, int length) throws IOException {
         for (int done = 0; done < length;) {
             int step = Math.min(STEP, length - done);
-            Errors.check(Native.write(file, position, from, at + done, step), path);
+            if (Native.write(file, position, from, at + done, step) < 0) {
+                broken = Errors.of(path);
+                throw broken;
+            }
             position += step;
             done += step;
         }
@@ -97,6 +106,7 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     @Override
     public synchronized void flush() throws IOException {
         if (!closed) {
+            checkOpen();
             hand();
         }
     }
@@ -133,9 +143,11 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
         if (closed) {
             return;
         }
-        IOException failed = null;
+        IOException failed = broken;
         try {
-            hand();
+            if (broken == null) {
+                hand();
+            }
         } catch (IOException e) {
             failed = e;
         }

@@ -15,11 +15,11 @@ class CairnStatus extends FileStatus {
     private final long inode;
     private final long version;
     /** Not there in another process. */
-    private final transient CairnFileSystem fs;
+    private final transient CairnBase fs;
     /** Null: nobody asked. */
     private Boolean acl;
 
-    CairnStatus(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
+    CairnStatus(Record.Metadata found, CairnBase fs, Path path, Path link) {
         super(found.isDirectory() ? 0 : found.size, found.isDirectory(), found.isDirectory() ? 0 : found.copies,
                 found.isDirectory() ? 0 : fs.blockSize(), Math.floorDiv(found.modifiedNs, 1_000_000L),
                 Math.floorDiv(found.accessedNs, 1_000_000L), new FsPermission((short) (found.mode & 01777)),
@@ -38,7 +38,7 @@ class CairnStatus extends FileStatus {
         }
     }
 
-    static FileStatus of(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
+    static FileStatus of(Record.Metadata found, CairnBase fs, Path path, Path link) {
         return TAGS && found.isFile() ? Tagged.with(found, fs, path, link) : new CairnStatus(found, fs, path, link);
     }
 
@@ -83,11 +83,11 @@ class CairnStatus extends FileStatus {
     private static final class Tagged extends CairnStatus implements EtagSource {
         private static final long serialVersionUID = 1;
 
-        Tagged(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
+        Tagged(Record.Metadata found, CairnBase fs, Path path, Path link) {
             super(found, fs, path, link);
         }
 
-        static CairnStatus with(Record.Metadata found, CairnFileSystem fs, Path path, Path link) {
+        static CairnStatus with(Record.Metadata found, CairnBase fs, Path path, Path link) {
             return new Tagged(found, fs, path, link);
         }
 

@@ -11,7 +11,7 @@ import org.apache.hadoop.fs.RemoteIterator;
 
 /** A directory that is being listed, part by part. It is closed at its end; one that is left before goes with its file system. */
 final class Listing implements RemoteIterator<FileStatus> {
-    private final CairnFileSystem fs;
+    private final CairnNames fs;
     private final Path path;
     /** 0 at the end. */
     private long directory;
@@ -36,7 +36,7 @@ final class Listing implements RemoteIterator<FileStatus> {
         }
     }
 
-    Listing(CairnFileSystem fs, Path path, long directory) {
+    Listing(CairnNames fs, Path path, long directory) {
         this.fs = fs;
         this.path = path;
         this.directory = directory;
