@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use cairn_sdk::Host;
 
-    /// Java would read other numbers than were written. The class `TestRecord` has the same bytes.
+    /// Java would read other numbers than were written (`Record.java`).
     #[test]
     fn records_are_as_java_reads_them() {
         let found = Metadata {
