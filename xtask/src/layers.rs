@@ -40,6 +40,7 @@ const CRATES: &[(&str, Place)] = &[
     ("manager-core", Layer(2)),
     ("raft", Layer(2)),
     ("env", Layer(3)),
+    ("security", Layer(3)),
     ("rpc", Layer(4)),
     ("store", Layer(4)),
     ("telemetry", Layer(4)),

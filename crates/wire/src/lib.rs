@@ -1,9 +1,11 @@
 //! The wire: frames, messages (protobuf), operations. Layer 1: no I/O.
 //!
 //! Servers never import each other; they meet here. Formats are described in docs/reference/protocol.md.
+pub mod audience;
 pub mod error;
 pub mod frame;
 pub mod hello;
+pub mod holder;
 pub mod opcode;
 
 pub use opcode::Opcode;

@@ -1,0 +1,67 @@
+//! [`KeyFile`]: a key in one file (PEM): its certificate, the certificates of the authorities that its holder trusts, its private key.
+use crate::error::SecurityError;
+use crate::secret_file::read_secret;
+use crate::{date, now};
+use cairn_wire::holder::Holder;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::{Path, PathBuf};
+
+/// A key that was read.
+pub struct KeyFile {
+    path: PathBuf,
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) trusted: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+    holder: Holder,
+}
+
+impl KeyFile {
+    /// Reads a file that is nobody's but its owner's. One whose time is over is refused: everybody else would refuse it too.
+    pub fn read(path: &Path) -> Result<Self, SecurityError> {
+        let file = Self::read_any(path)?;
+        if file.holder.until <= now() {
+            return Err(SecurityError::Ended { path: path.to_path_buf(), when: date(file.holder.until) });
+        }
+        Ok(file)
+    }
+
+    /// Reads a file, also one whose time is over.
+    pub fn read_any(path: &Path) -> Result<Self, SecurityError> {
+        let not_a_key = |why: &str| SecurityError::NotAKey { path: path.to_path_buf(), why: why.to_owned() };
+        let text = read_secret(path)?;
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+        let mut certificates = certificates.map_err(|_| not_a_key("its certificates cannot be read"))?;
+        if certificates.len() < 2 {
+            return Err(not_a_key("it has no certificate of its own, or none of an authority"));
+        }
+        let trusted = certificates.split_off(1);
+        let certificate = certificates.swap_remove(0);
+        let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| not_a_key("it has no private key"))?;
+        let holder = holder_of(&certificate).ok_or_else(|| not_a_key("its certificate names nobody"))?;
+        Ok(Self { path: path.to_path_buf(), certificate, trusted, key, holder })
+    }
+
+    /// Where it was read.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Days that are left; 0 on the last one.
+    pub fn days_left(&self) -> u64 {
+        self.holder.until.saturating_sub(now()) / 86_400
+    }
+}
+
+/// Who holds a certificate, as it says itself: to be believed where its chain was checked.
+pub(crate) fn holder_of(certificate: &CertificateDer<'_>) -> Option<Holder> {
+    let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let mut names = parsed.valid_uri_names();
+    let holder = Holder::parse(names.next()?)?;
+    names.next().is_none().then_some(holder)
+}

@@ -1,0 +1,46 @@
+//! Keys of a cluster: who may speak, and TLS 1.3 between those who may.
+//!
+//! A cluster has a certificate authority of its own ([`Authority`], a directory that no server needs). It signs keys of servers,
+//! clients and administrators, each of which is one file ([`KeyFile`]). A process makes a [`Tls`] of its file; `rpc` does the rest.
+//!
+//! Invariants: private keys are written 0600 into directories that others cannot write, and are not read from anywhere else; both sides
+//! of a connection show a certificate of an authority that the other trusts; only servers are taken for servers. TLS 1.3 alone, no
+//! resumption, no tickets, no early data.
+//! Randomness and time come from the system, so nothing here is used where runs are deterministic.
+//! Not here: what a holder may ask (`wire::audience`), sockets (`rpc`).
+mod authority;
+mod error;
+mod key_file;
+mod revoked;
+mod secret_file;
+mod tls;
+
+pub use authority::{Authority, CA_CERTIFICATE, CA_KEY, Wanted};
+pub use error::SecurityError;
+pub use key_file::KeyFile;
+pub use revoked::Revoked;
+pub use secret_file::{check_secret, write_secret};
+pub use tls::{ALPN, Mode, SERVER_NAME, Tls, explain};
+
+/// A certificate that ends within so many days is spoken of.
+pub const WARN_DAYS: u64 = 30;
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// `2031-05-09` (UTC)
+pub fn date(seconds: u64) -> String {
+    let at = i64::try_from(seconds).ok().and_then(|at| time::OffsetDateTime::from_unix_timestamp(at).ok());
+    at.map_or_else(
+        || "in a far future".to_owned(),
+        |at| {
+            let (year, month, day) = at.to_calendar_date();
+            format!("{year:04}-{:02}-{day:02}", u8::from(month))
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests;

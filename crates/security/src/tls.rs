@@ -1,0 +1,183 @@
+//! [`Tls`]: how a process that has a key speaks: its side of both kinds of handshake.
+use crate::error::SecurityError;
+use crate::key_file::{KeyFile, holder_of};
+use crate::revoked::Revoked;
+use cairn_wire::audience::Caller;
+use cairn_wire::holder::Holder;
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
+use std::sync::Arc;
+
+/// Names the way in which everything between two parties is protected: TLS all through.
+pub const ALPN: &[u8] = b"cairn-private/1";
+/// A name that certificates of servers have, and no other: a client's key cannot pass for a server.
+pub const SERVER_NAME: &str = "node.cairn";
+
+/// How strict a server is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Whoever has no key is served as without security; who shows one is held to it. Between the two other states of a cluster.
+    Permissive,
+    /// Nobody is served without a key.
+    Required,
+}
+
+/// A process's key, ready for handshakes.
+pub struct Tls {
+    client: Arc<ClientConfig>,
+    server: Option<(Arc<ServerConfig>, Mode)>,
+    holder: Holder,
+    revoked: Option<Arc<Revoked>>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tls({})", self.holder)
+    }
+}
+
+impl Tls {
+    /// Of a process that serves nobody: it never speaks without TLS.
+    pub fn of_client(file: &KeyFile) -> Result<Self, SecurityError> {
+        Ok(Self { client: client_config(file)?, server: None, holder: file.holder().clone(), revoked: None })
+    }
+
+    /// Of a server.
+    pub fn of_server(file: &KeyFile, mode: Mode, revoked: Option<Arc<Revoked>>) -> Result<Self, SecurityError> {
+        let Caller::Node(_) = file.holder().caller else {
+            let found = format!("the {} {}", file.holder().kind(), file.holder().name);
+            let wanted = "that of a server".to_owned();
+            return Err(SecurityError::WrongKind { path: file.path().to_path_buf(), found, wanted });
+        };
+        let server = Some((server_config(file)?, mode));
+        Ok(Self { client: client_config(file)?, server, holder: file.holder().clone(), revoked })
+    }
+
+    /// For connections that it makes.
+    pub fn client(&self) -> Arc<ClientConfig> {
+        self.client.clone()
+    }
+
+    /// For connections that it takes.
+    pub fn server(&self) -> Option<Arc<ServerConfig>> {
+        self.server.as_ref().map(|(config, _)| config.clone())
+    }
+
+    /// Whether it speaks to nobody without TLS.
+    pub fn is_required(&self) -> bool {
+        self.server.as_ref().is_none_or(|(_, mode)| *mode == Mode::Required)
+    }
+
+    /// Whose key it is.
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Keys that count no more.
+    pub fn revoked(&self) -> Option<&Revoked> {
+        self.revoked.as_deref()
+    }
+
+    /// Whom the certificate of a finished handshake names.
+    pub fn peer(certificates: Option<&[CertificateDer<'_>]>) -> Option<Holder> {
+        holder_of(certificates?.first()?)
+    }
+
+    /// The name that all servers have.
+    pub fn server_name() -> ServerName<'static> {
+        ServerName::try_from(SERVER_NAME).expect("it is a name of the DNS")
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = ring::default_provider();
+    // The one with the shorter key first: as safe for what one connection carries, and faster.
+    provider.cipher_suites = vec![
+        ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
+        ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
+        ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ];
+    Arc::new(provider)
+}
+
+fn roots(file: &KeyFile) -> Result<Arc<RootCertStore>, SecurityError> {
+    let mut roots = RootCertStore::empty();
+    for trusted in &file.trusted {
+        roots.add(trusted.clone()).map_err(|error| bad(file, &error.to_string()))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn bad(file: &KeyFile, why: &str) -> SecurityError {
+    SecurityError::NotAKey { path: file.path().to_path_buf(), why: why.to_owned() }
+}
+
+fn client_config(file: &KeyFile) -> Result<Arc<ClientConfig>, SecurityError> {
+    let to = |error: rustls::Error| bad(file, &error.to_string());
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(to)?
+        .with_root_certificates(roots(file)?)
+        .with_client_auth_cert(vec![file.certificate.clone()], file.key.clone_key())
+        .map_err(to)?;
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
+    config.enable_sni = false;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn server_config(file: &KeyFile) -> Result<Arc<ServerConfig>, SecurityError> {
+    let to = |error: rustls::Error| bad(file, &error.to_string());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots(file)?, provider());
+    let verifier = verifier.build().map_err(|error| bad(file, &error.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(to)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![file.certificate.clone()], file.key.clone_key())
+        .map_err(to)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.max_early_data_size = 0;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// What a failed handshake means for whoever has the key, if it is about keys; `None`: the network, or a peer that speaks no TLS.
+pub fn explain(error: &std::io::Error) -> Option<String> {
+    let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    let theirs = "the server does not take the key of this side";
+    let ours = "the server's certificate is not taken here";
+    let text = match error {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            format!(
+                "{ours}: it is of another cluster's authority than the key of this side; check the address and the key"
+            )
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => format!(
+            "{ours}: it is over, or not valid yet; check both clocks, and make a new key for the server if it ended"
+        ),
+        rustls::Error::InvalidCertificate(why) => format!("{ours}: {why}"),
+        rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
+            format!("{theirs}: it was made by another cluster's authority; check the address and the key")
+        }
+        rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            format!(
+                "{theirs}: it is over, or not valid yet; check both clocks, and make a new one (cairn key) if it ended"
+            )
+        }
+        rustls::Error::AlertReceived(alert) => format!("{theirs}: {alert:?}"),
+        other => format!("TLS failed: {other}"),
+    };
+    Some(text)
+}

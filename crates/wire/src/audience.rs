@@ -1,0 +1,205 @@
+//! Who may ask what: the [`Audience`] of every operation, and the [`Caller`] that a certificate makes somebody.
+//!
+//! Invariants: every operation of the table has an audience, for the match below has no arm for the rest; what only servers ask each
+//! other is never a client's or an administrator's. It counts on connections whose peer showed a certificate.
+//! Not here: how the certificate is checked (`security`), where this is enforced (the server of `rpc`).
+
+use crate::Opcode;
+
+/// The roles of a server, as its certificate names them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Roles(u8);
+
+impl Roles {
+    /// It is a member of the managers' group.
+    pub const MANAGER: Self = Self(1);
+    /// It serves partitions of names.
+    pub const META: Self = Self(2);
+    /// It serves placement groups.
+    pub const DATA: Self = Self(4);
+    /// Any of them.
+    pub const ALL: Self = Self(7);
+
+    const NAMES: [(Self, &'static str); 3] = [(Self::MANAGER, "manager"), (Self::META, "meta"), (Self::DATA, "data")];
+
+    /// The roles of both.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether there is a role that both have.
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether it has all roles of the other.
+    pub const fn covers(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether there is none.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// `manager+meta`
+    pub fn parse(text: &str) -> Option<Self> {
+        let role = |name: &str| Self::NAMES.iter().find(|(_, known)| *known == name).map(|(role, _)| *role);
+        text.split('+').try_fold(Self::default(), |all, name| role(name).map(|role| all.with(role)))
+    }
+}
+
+impl std::fmt::Display for Roles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> =
+            Self::NAMES.iter().filter(|(role, _)| self.meets(*role)).map(|(_, name)| *name).collect();
+        f.write_str(&names.join("+"))
+    }
+}
+
+/// What a certificate makes its holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caller {
+    /// Works with files.
+    Client,
+    /// Changes the cluster, and works with files.
+    Admin,
+    /// A server of the cluster. It asks what clients ask too (jobs, moves of packs), and passes on what administrators of its
+    /// machine ask.
+    Node(Roles),
+}
+
+/// Who may ask for an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    /// Everybody who has a key.
+    Clients,
+    /// Administrators and servers.
+    Admins,
+    /// Servers with one of the roles.
+    Nodes(Roles),
+    /// Administrators, and servers with one of the roles.
+    AdminsAndNodes(Roles),
+    /// Nobody: what a leader puts into its own log, and what comes in on the admin socket alone.
+    Nobody,
+}
+
+impl Audience {
+    /// Whether this caller belongs to it.
+    pub const fn has(self, caller: Caller) -> bool {
+        match (self, caller) {
+            (Self::Clients, _) | (Self::Admins, Caller::Admin | Caller::Node(_)) => true,
+            (Self::AdminsAndNodes(_), Caller::Admin) => true,
+            (Self::Nodes(roles) | Self::AdminsAndNodes(roles), Caller::Node(has)) => roles.meets(has),
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Audience {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Clients => f.write_str("holders of any key"),
+            Self::Admins => f.write_str("administrators and servers"),
+            Self::Nodes(roles) if *roles == Roles::ALL => f.write_str("servers"),
+            Self::Nodes(roles) => write!(f, "servers with the role {}", roles.to_string().replace('+', " or ")),
+            Self::AdminsAndNodes(roles) => {
+                write!(f, "administrators, and servers with the role {}", roles.to_string().replace('+', " or "))
+            }
+            Self::Nobody => f.write_str("nobody"),
+        }
+    }
+}
+
+impl Opcode {
+    /// Who may ask for it.
+    pub const fn audience(self) -> Audience {
+        use Opcode::*;
+        const LOGS: Roles = Roles::MANAGER.with(Roles::META);
+        match self {
+            Ping | ProcessStats | GetMap | OpenSession | ReportMember | EnsurePgs | GetConfig | Status | StartJob
+            | ListJobs | CancelJob => Audience::Clients,
+            Allocate | Append | Sync | Seal | Read | ReportBadBlock | ListChunks | Overwrite | BadBlocks
+            | RecordAppend => Audience::Clients,
+            Lookup | Resolve | Getattr | Readlink | Readdir | GetExtents | GetXattr | ListXattr | Statfs | Access
+            | Open | GetattrMany | GetLock | WaitLock | GetQuota | ListQuotas | Fsck | ReadStale | ShardDirectory
+            | GetAppend => Audience::Clients,
+            Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
+            | SetXattr | RemoveXattr | Publish | Hold | Release | KeepAlive | EndSession | Discard | Punch
+            | SetLock | SetQuota | OverwriteLease | CloneRange | NoteDurable | PublishVolatile | PublishAttributes
+            | OpenAppend | PublishAppend | CloseAppend => Audience::Clients,
+
+            AcceptLoss | CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig
+            | ChangeMembers | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents
+            | Scrub | ListDigests => Audience::Admins,
+
+            Register | Heartbeat => Audience::Nodes(Roles::ALL),
+            RaftMessages | GroupMembers => Audience::Nodes(LOGS),
+            FetchCheckpoint | TakeCheckpoint => Audience::AdminsAndNodes(LOGS),
+            TakeJob | ReportJob | ReserveIndices | ChunkTable => Audience::Nodes(Roles::DATA),
+            Free => Audience::Nodes(Roles::META.with(Roles::DATA)),
+            // Primaries tell the members of their groups, too.
+            ApplyPgs => Audience::Nodes(Roles::MANAGER.with(Roles::DATA)),
+            PrepareTx | FinishTx | AskTx | AboveTx | StrikeNamed | EndedSessions | ListNamed | CheckPart | AskBound
+            | TellBound | Compact | Defragment => Audience::Nodes(Roles::META),
+
+            ExpireSessions | ReclaimBatch | FreeDone | SetDeferral | FreeGarbage | MendNamespace | ExpireTrash
+            | SetFeatureLevel | EndVolatile | SkipInodes | TxPrepare | TxDecide | TxFinish | TxDone | ReclaimEntry
+            | EndRange | TakeSessions | AddShard | Lend | NoteLent | NoteLimit | SetBound | AtLimit | Relay => {
+                Audience::Nobody
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client's key could do what only servers and administrators may, or a server's role what is another's.
+    #[test]
+    fn every_operation_has_the_audience_that_its_kind_has() {
+        for opcode in Opcode::ALL {
+            let (name, audience) = (opcode.name(), opcode.audience());
+            if opcode.is_admin_change() {
+                assert_eq!(audience, Audience::Admins, "{name}");
+            }
+            if opcode.is_between_servers() {
+                assert_eq!(audience, Audience::Nodes(Roles::META), "{name}");
+            }
+            if opcode.is_meta_mutation() {
+                assert_eq!(audience == Audience::Nobody, opcode.is_internal(), "{name}");
+            }
+            assert!(!audience.has(Caller::Client) || audience == Audience::Clients, "{name}");
+            assert!(!audience.has(Caller::Client) || audience.has(Caller::Admin), "{name}");
+        }
+    }
+
+    /// The page would tell others who may ask for what than the program does.
+    #[test]
+    fn the_table_of_the_documentation_is_this_one() {
+        let page = include_str!("../../../docs/reference/protocol.md");
+        let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+        for opcode in Opcode::ALL {
+            let audience = opcode.audience().to_string();
+            match rows.iter_mut().find(|(of, _)| *of == audience) {
+                Some((_, names)) => names.push(opcode.name()),
+                None => rows.push((audience, vec![opcode.name()])),
+            }
+        }
+        let rows = rows.iter().map(|(audience, names)| format!("| {audience} | {} |\n", names.join(", ")));
+        let table = rows.collect::<String>();
+        assert!(page.contains(&table), "docs/reference/protocol.md has to say:\n{table}");
+    }
+
+    /// A role would be written so that it is read as another.
+    #[test]
+    fn roles_are_read_as_they_are_written() {
+        for roles in (1..8).map(Roles) {
+            assert_eq!(Roles::parse(&roles.to_string()), Some(roles));
+        }
+        for bad in ["", "client", "meta+", "META", "manager meta"] {
+            assert_eq!(Roles::parse(bad), None, "{bad}");
+        }
+    }
+}
