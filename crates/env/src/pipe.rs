@@ -75,6 +75,25 @@ impl Pipe {
         Ok(filled)
     }
 
+    /// Takes bytes out of it into memory, for a receiver that is no socket: as many as it holds, if there is room.
+    pub fn take_out(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let mut taken = 0;
+        let wanted = self.len.min(into.len());
+        while taken < wanted {
+            match rustix::io::read(&self.ends().read, &mut into[taken..wanted]) {
+                // The pipe holds what it says; its ends are nobody else's.
+                Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    taken += count;
+                    self.len -= count;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(taken)
+    }
+
     /// Moves what it holds into a socket that does not block, as far as that takes it now: `WouldBlock` when it takes
     /// nothing. `more`: further bytes follow at once.
     pub fn send(&mut self, socket: impl AsFd, more: bool) -> std::io::Result<usize> {

@@ -2,10 +2,11 @@
 //! from another thread, and payloads of 1 MiB both ways, with the CPU that servers and clients use.
 //!
 //! `cargo run --release -p cairn-rpc --example rpc_bench -- [seconds a case] [server threads] [part of a case's name]`
+//! With `CAIRN_BENCH_TLS=1` everything but the raw loops goes through TLS.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use cairn_env::buf::{BufPool, SharedBuf};
@@ -13,7 +14,9 @@ use cairn_rpc::{
     CallOptions, Client, ClientConfig, Connection, Identity, Peer, Reply, ReplyBatch, Request, Server, ServerConfig,
     Service,
 };
+use cairn_security::{Authority, KeyFile, Mode, Tls, Wanted, write_secret};
 use cairn_types::{ClusterId, NodeId};
+use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::frame::CallHeader;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::meta::{Attributes, AttributesResponse, LookupRequest, MetaHeader};
@@ -165,6 +168,30 @@ fn print_bytes(name: &str, m: &Measured) {
     );
 }
 
+/// Keys of a server and of a client, if the bytes are to go through TLS.
+fn keys() -> Option<&'static (Arc<Tls>, Arc<Tls>)> {
+    static KEYS: OnceLock<Option<(Arc<Tls>, Arc<Tls>)>> = OnceLock::new();
+    let make = || {
+        std::env::var_os("CAIRN_BENCH_TLS")?;
+        let dir = tempfile::tempdir().expect("a directory");
+        let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
+        let key = |name: &str, caller| {
+            let wanted = Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 1 };
+            let path = dir.path().join(name);
+            write_secret(&path, &authority.issue(&wanted).expect("a key"), false).expect("written");
+            KeyFile::read(&path).expect("a key")
+        };
+        let server = Tls::of_server(&key("server", Caller::Node(Roles::ALL)), Mode::Required, None).expect("usable");
+        let client = Tls::of_client(&key("client", Caller::Node(Roles::ALL))).expect("usable");
+        Some((Arc::new(server), Arc::new(client)))
+    };
+    KEYS.get_or_init(make).as_ref()
+}
+
+fn who() -> Identity {
+    Identity::client_with_key(keys().map(|(_, client)| client.clone()))
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let seconds: f64 = args.next().and_then(|a| a.parse().ok()).unwrap_or(2.0);
@@ -176,7 +203,10 @@ fn main() {
     let data = SharedBuf::from(vec![0x5a; MIB]);
     let service = Arc::new(BenchService { hop, data: data.clone() });
     let config = ServerConfig { threads, thread_name: "srv".into(), ..ServerConfig::default() };
-    let identity = Identity::new(ClusterId([1; 16]), PeerKind::Server, NodeId(1));
+    let identity = match keys() {
+        None => Identity::new(ClusterId([1; 16]), PeerKind::Server, NodeId(1)),
+        Some((server, _)) => Identity::with_key(ClusterId([1; 16]), PeerKind::Server, NodeId(16), Some(server.clone())),
+    };
     let listen = "127.0.0.1:0".parse().expect("an address");
     let server = Server::bind(listen, config, identity, service).expect("a free port");
     let addr: &'static str = server.local_addr().to_string().leak();
@@ -201,7 +231,7 @@ fn main() {
 }
 
 async fn connect(addr: &str) -> Connection {
-    Connection::connect(addr, &Identity::client(), BufPool::new(64 * MIB)).await.expect("the server listens")
+    Connection::connect(addr, &who(), BufPool::new(64 * MIB)).await.expect("the server listens")
 }
 
 /// Keeps `depth` calls in flight on one bare connection.
@@ -228,7 +258,7 @@ async fn pipelined(addr: &str, opcode: u16, depth: usize, count: &AtomicU64, end
 fn client_cases(addr: &'static str, time: Duration) {
     for (tasks, small_connections) in [(512, 16), (64, 1), (1, 1)] {
         let config = ClientConfig { small_connections, ..ClientConfig::default() };
-        let client = Client::with_threads(2, config, Identity::client()).expect("threads");
+        let client = Client::with_threads(2, config, who()).expect("threads");
         let peer = client.peer(addr);
         let load_threads = if tasks == 1 { 1 } else { 2 };
         let next = Arc::new(AtomicU64::new(0));
@@ -250,7 +280,7 @@ fn client_cases(addr: &'static str, time: Duration) {
         }
         let m = load(load_threads, 1, time, "srv", async move |count, end| {
             let config = ClientConfig { small_connections, ..ClientConfig::default() };
-            let peer = Client::new(config, Identity::client()).peer(addr);
+            let peer = Client::new(config, who()).peer(addr);
             let tasks: Vec<_> = (0..tasks / load_threads)
                 .map(|stream| {
                     let (peer, count) = (peer.clone(), count.clone());

@@ -8,6 +8,9 @@ use std::net::SocketAddr;
 use std::task::Poll;
 
 use cairn_env::buf::{AlignedBuf, BufError, BufPool};
+use cairn_security::{Tls, explain};
+use cairn_types::ErrorCode;
+use cairn_wire::audience::Caller;
 use cairn_wire::common::ErrorInfo;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::{CallHeader, Flags, FrameError, OPCODE_HELLO};
@@ -21,10 +24,11 @@ use crate::out::{OutBuf, Writer};
 use crate::payload::Payload;
 use crate::reader::{Next, Reader, Step};
 use crate::socket;
+use crate::stream::{NoTls, Stream};
 
 /// A connection on which both sides have said hello.
 pub(crate) struct Handshaken {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) reader: Reader,
     pub(crate) hello: Hello,
 }
@@ -32,7 +36,34 @@ pub(crate) struct Handshaken {
 /// Connects to "host:port", trying all addresses of a name in turn. Callers put a timeout around it.
 pub(crate) async fn connect(addr: &str, identity: &Identity) -> Result<Handshaken, NotSent> {
     let stream = open(addr).await.map_err(fault)?;
+    let stream = match identity.tls() {
+        None => Stream::Plain(stream),
+        Some(tls) => secure(addr, stream, tls).await?,
+    };
     handshake(stream, identity).await
+}
+
+/// Goes on with TLS. Where the configuration of this process says that some of its cluster may not speak it yet, and the other side does
+/// not, it goes on without.
+async fn secure(addr: &str, stream: TcpStream, tls: &Tls) -> Result<Stream, NotSent> {
+    match Stream::connect(stream, tls).await {
+        Ok(stream) => Ok(stream),
+        Err(NoTls::Failed(error)) => Err(of_tls(error)),
+        Err(NoTls::Silent(_)) if !tls.is_required() => Ok(Stream::Plain(open(addr).await.map_err(fault)?)),
+        Err(NoTls::Silent(error)) => Err(fault(format!(
+            "the server closed the connection instead of speaking TLS ({error}); has its cluster no security yet? Whoever has a key never speaks without TLS"
+        ))),
+    }
+}
+
+/// An error of a stream with TLS: what is about keys does not get better by waiting.
+fn of_tls(error: io::Error) -> NotSent {
+    match explain(&error) {
+        // One server among several; others may be as they should.
+        Some(text) if is_about_server(&error) => fault(text),
+        Some(text) => NotSent::Refused(WireError::new(ErrorCode::NotPermitted, text)),
+        None => fault(error),
+    }
 }
 
 fn fault(error: impl ToString) -> NotSent {
@@ -48,7 +79,7 @@ async fn open(addr: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn handshake(mut stream: TcpStream, identity: &Identity) -> Result<Handshaken, NotSent> {
+async fn handshake(mut stream: Stream, identity: &Identity) -> Result<Handshaken, NotSent> {
     let ours = identity.hello();
     let mut out = OutBuf::default();
     out.push(Flags::REQUEST, OPCODE_HELLO, 0, Payload::None, |out| ours.encode(out))?;
@@ -69,7 +100,7 @@ async fn handshake(mut stream: TcpStream, identity: &Identity) -> Result<Handsha
             match reader.fill(cx, &mut stream) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(fault("the server closed the connection at the hello"))),
                 Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(fault(e))),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(of_tls(e))),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -78,8 +109,30 @@ async fn handshake(mut stream: TcpStream, identity: &Identity) -> Result<Handsha
     if !hello.cluster.is_none() && !identity.set_cluster(hello.cluster) {
         return Err(HelloError::WrongCluster { ours: identity.cluster(), theirs: hello.cluster }.into());
     }
+    check_holder(&stream, &hello)?;
     reader.hello_done();
     Ok(Handshaken { stream, reader, hello })
+}
+
+fn is_about_server(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(error, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// A server is the node that its certificate names, where it names one.
+fn check_holder(stream: &Stream, hello: &Hello) -> Result<(), NotSent> {
+    if stream.is_plain() {
+        return Ok(());
+    }
+    let holder = stream.holder();
+    let is_server = holder.as_ref().is_some_and(|holder| matches!(holder.caller, Caller::Node(_)));
+    let is_that_node = holder.as_ref().is_some_and(|holder| hello.node.get() == 0 || holder.may_be(hello.node));
+    if is_server && is_that_node {
+        return Ok(());
+    }
+    let name = holder.map_or_else(|| "nobody".to_owned(), |holder| holder.name);
+    let text = format!("whoever answers as node {} has the key of {name}: its key is not its own", hello.node.get());
+    Err(fault(text))
 }
 
 /// Accepts or refuses the answer to the hello.
@@ -129,7 +182,7 @@ pub struct Incoming<'a> {
 /// One connection, owned by one task: requests are gathered by [`send`](Self::send) and written by
 /// [`recv`](Self::recv) or [`flush`](Self::flush). No deadlines; meant for benchmarks and tools.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     reader: Reader,
     out: OutBuf,
     writer: Writer,

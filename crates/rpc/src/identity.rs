@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use cairn_security::Tls;
 use cairn_types::{ClusterId, NodeId};
 use cairn_wire::hello::{Hello, PeerKind};
 
@@ -19,14 +20,20 @@ struct Inner {
     cluster: OnceLock<ClusterId>,
     node: AtomicU32,
     kind: PeerKind,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Identity {
     /// `cluster` may be [`ClusterId::NONE`]: a client then takes over the cluster of the first server that it reaches,
     /// a server accepts everybody until [`set_cluster`](Self::set_cluster).
     pub fn new(cluster: ClusterId, kind: PeerKind, node: NodeId) -> Self {
+        Self::with_key(cluster, kind, node, None)
+    }
+
+    /// The same, of a process that has a key if there is one.
+    pub fn with_key(cluster: ClusterId, kind: PeerKind, node: NodeId, tls: Option<Arc<Tls>>) -> Self {
         let identity =
-            Self { inner: Arc::new(Inner { cluster: OnceLock::new(), node: AtomicU32::new(node.get()), kind }) };
+            Self { inner: Arc::new(Inner { cluster: OnceLock::new(), node: AtomicU32::new(node.get()), kind, tls }) };
         identity.set_cluster(cluster);
         identity
     }
@@ -34,6 +41,16 @@ impl Identity {
     /// A client that takes over the cluster of the first server that it reaches.
     pub fn client() -> Self {
         Self::new(ClusterId::NONE, PeerKind::Client, NodeId(0))
+    }
+
+    /// Such a client with a key, if there is one.
+    pub fn client_with_key(tls: Option<Arc<Tls>>) -> Self {
+        Self::with_key(ClusterId::NONE, PeerKind::Client, NodeId(0), tls)
+    }
+
+    /// The key of the process.
+    pub fn tls(&self) -> Option<&Arc<Tls>> {
+        self.inner.tls.as_ref()
     }
 
     /// The cluster, [`ClusterId::NONE`] as long as it is not known.

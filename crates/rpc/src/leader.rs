@@ -283,7 +283,9 @@ impl<'a> Search<'a> {
                 let text = format!("{address}: {error}");
                 Verdict::Done(Err(LeaderError::Remote(WireError::new(code, text))))
             }
-            CallError::NotSent { cause: NotSent::Refused(error), .. } if error.retry() == RetryClass::Never => {
+            CallError::NotSent { cause: NotSent::Refused(error), .. }
+                if error.retry() == RetryClass::Never && error.code != ErrorCode::NotPermitted =>
+            {
                 Verdict::Done(Err(LeaderError::Remote(error)))
             }
             CallError::NotSent { .. } => self.next(address),

@@ -20,6 +20,7 @@ mod payload;
 mod reader;
 mod server;
 mod socket;
+mod stream;
 mod trace;
 mod watch;
 

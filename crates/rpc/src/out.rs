@@ -5,16 +5,16 @@
 //! in the order in which frames were pushed, and as many as their headers say.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use cairn_env::Pipe;
-use cairn_env::buf::SharedBuf;
+use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_wire::frame::{Flags, FrameError, begin_frame, finish_frame};
-use tokio::io::{AsyncWrite, Interest};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::payload::Payload;
+use crate::stream::Stream;
 
 /// Payload pieces up to this size are copied behind their message: cheaper than another slice.
 const INLINE_MAX: usize = 2048;
@@ -114,6 +114,8 @@ pub(crate) struct Writer {
     piece: usize,
     piece_at: usize,
     left: usize,
+    /// TLS has taken what it may not have handed to the kernel yet: until it has, something is pending.
+    unflushed: bool,
 }
 
 /// What a flush achieved.
@@ -127,12 +129,17 @@ pub(crate) struct Flushed {
 impl Writer {
     /// Bytes taken over and not yet written.
     pub(crate) fn pending(&self) -> usize {
+        self.left + usize::from(self.unflushed)
+    }
+
+    /// Bytes that neither the kernel nor TLS has: what is in them was certainly not sent.
+    pub(crate) fn unsent(&self) -> usize {
         self.left
     }
 
     /// Takes what waits in `out`, leaving an empty buffer with memory to reuse. Only when nothing is pending.
     pub(crate) fn take(&mut self, out: &mut OutBuf) {
-        assert!(self.left == 0, "the buffer before is written first, or bytes would be lost");
+        assert!(self.pending() == 0, "the buffer before is written first, or bytes would be lost");
         self.current.clear();
         (self.byte_at, self.piece, self.piece_at) = (0, 0, 0);
         std::mem::swap(&mut self.current, out);
@@ -140,15 +147,25 @@ impl Writer {
     }
 
     /// Writes until nothing is left or the socket takes no more.
-    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> io::Result<Flushed> {
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> io::Result<Flushed> {
         let mut written = 0;
         while self.left > 0 {
             match self.write_some(cx, stream) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(count)) => written += count,
+                Poll::Ready(Ok(count)) => {
+                    written += count;
+                    self.unflushed = !stream.is_plain();
+                }
                 Poll::Ready(Err(e)) => return Err(e),
                 Poll::Pending => return Ok(Flushed { written, done: false }),
             }
+        }
+        if self.unflushed {
+            match stream.poll_flush(cx) {
+                Poll::Ready(flushed) => flushed?,
+                Poll::Pending => return Ok(Flushed { written, done: false }),
+            }
+            self.unflushed = false;
         }
         if written > 0 {
             // Payload memory goes back to its owner now, not with the next frames.
@@ -159,27 +176,43 @@ impl Writer {
     }
 
     /// One system call's worth.
-    fn write_some(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> Poll<io::Result<usize>> {
+    fn write_some(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<usize>> {
         let last = self.piece + 1 >= self.current.pieces.len() && self.byte_at == self.current.bytes.len();
         if let Some((before, Piece::Pipe(pipe))) = self.current.pieces.get_mut(self.piece)
             && *before == self.byte_at
+            && let Stream::Plain(stream) = stream
         {
             let count = std::task::ready!(poll_pipe(cx, stream, pipe, !last))?;
             self.left -= count;
             self.piece += usize::from(pipe.is_empty());
             return Poll::Ready(Ok(count));
         }
+        if !stream.is_plain() {
+            self.unpipe()?;
+        }
         let poll = if self.piece == self.current.pieces.len() {
-            Pin::new(&mut *stream).poll_write(cx, &self.current.bytes[self.byte_at..])
+            stream.poll_write(cx, &self.current.bytes[self.byte_at..])
         } else {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = self.gather(&mut slices);
-            Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count])
+            stream.poll_write_vectored(cx, &slices[..count])
         };
         if let Poll::Ready(Ok(count)) = &poll {
             self.advance(*count);
         }
         poll
+    }
+
+    /// Takes the bytes of the next pipe into memory: TLS has to see them.
+    fn unpipe(&mut self) -> io::Result<()> {
+        let Some((_, piece)) = self.current.pieces.get_mut(self.piece) else { return Ok(()) };
+        if let Piece::Pipe(pipe) = piece {
+            let mut bytes = AlignedBuf::unpooled(pipe.len());
+            bytes.resize(pipe.len());
+            pipe.take_out(&mut bytes)?;
+            *piece = Piece::Memory(bytes.into());
+        }
+        Ok(())
     }
 
     /// What comes before the next pipe, or a part of it.

@@ -6,14 +6,14 @@
 
 use std::io;
 use std::ops::Range;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use cairn_env::buf::AlignedBuf;
 use cairn_wire::frame::{FrameError, FrameHeader, HEADER_LEN, check_frame};
 use cairn_wire::hello::HELLO_MAX;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
+
+use crate::stream::Stream;
 
 /// Buffer of a connection that has not shown a need for more.
 const BUF_START: usize = 4 << 10;
@@ -193,11 +193,11 @@ impl Reader {
     }
 
     /// Reads once from the socket, at most what is useful now. `Ready(0)`: the peer closed.
-    pub(crate) fn fill(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> Poll<io::Result<usize>> {
+    pub(crate) fn fill(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<usize>> {
         if let State::Payload(header, payload) = &mut self.state {
             let missing = header.payload_len as usize - payload.len();
             let mut into = ReadBuf::new(&mut payload.spare_mut()[..missing]);
-            std::task::ready!(Pin::new(stream).poll_read(cx, &mut into))?;
+            std::task::ready!(stream.poll_read(cx, &mut into))?;
             let count = into.filled().len();
             payload.advance(count);
             return Poll::Ready(Ok(count));
@@ -208,7 +208,7 @@ impl Reader {
             _ => self.buf.len(),
         };
         let mut into = ReadBuf::new(&mut self.buf[self.end..limit]);
-        std::task::ready!(Pin::new(stream).poll_read(cx, &mut into))?;
+        std::task::ready!(stream.poll_read(cx, &mut into))?;
         let count = into.filled().len();
         self.end += count;
         self.sparse = if count < self.buf.len() / 4 { self.sparse + 1 } else { 0 };

@@ -4,6 +4,7 @@
 //! connection's own thread; answers may be given there and then, or later from any thread.
 //! Not here: what a connection does (`conn.rs`), how answers get back to it (`reply.rs`).
 
+mod admission;
 mod conn;
 mod latency;
 mod progress;
@@ -22,10 +23,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cairn_env::buf::AlignedBuf;
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, NodeId};
 use cairn_wire::error::WireError;
 use cairn_wire::frame::CallHeader;
 use cairn_wire::hello::Hello;
+use cairn_wire::holder::Holder;
 use parking_lot::Mutex;
 
 pub use latency::{LATENCY_BOUNDS_US, Latency, LatencyOf};
@@ -52,6 +54,22 @@ pub struct PeerInfo {
     pub hello: Hello,
     /// The protocol version that both speak.
     pub version: u32,
+    /// Whom its certificate names; `None`: it speaks without TLS.
+    pub holder: Option<Holder>,
+}
+
+impl PeerInfo {
+    /// Whether it may send what is in the name of a node: its own, as far as its key and its hello tell. Without a key nobody knows.
+    pub fn may_speak_for(&self, node: NodeId) -> Result<(), WireError> {
+        let Some(holder) = &self.holder else { return Ok(()) };
+        // Who had no id yet when it connected has one by now.
+        let says = self.hello.node;
+        if holder.may_be(node) && (says == NodeId(0) || says == node) {
+            return Ok(());
+        }
+        let text = format!("the key of {} does not speak for node {}", holder.name, node.get());
+        Err(WireError::new(ErrorCode::NotPermitted, text))
+    }
 }
 
 /// A request, valid while [`Service::call`] runs: what is needed longer is decoded or copied.

@@ -8,6 +8,7 @@ mod near;
 mod outage;
 mod piped;
 mod records;
+mod secure;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

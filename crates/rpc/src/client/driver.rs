@@ -14,7 +14,6 @@ use cairn_wire::common::ErrorInfo;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::FrameHeader;
 use prost::Message;
-use tokio::net::TcpStream;
 
 use super::Response;
 use super::error::{CallError, NotSent, Unknown};
@@ -23,6 +22,7 @@ use super::slots::Notify;
 use crate::connection::{Handshaken, connect};
 use crate::out::Writer;
 use crate::reader::{Next, Reader};
+use crate::stream::Stream;
 use crate::watch::Watch;
 
 /// Rounds in a row before other tasks of the thread get their turn.
@@ -109,7 +109,7 @@ enum End {
 struct Driver<'a> {
     guard: &'a mut Guard,
     link: Arc<Link>,
-    stream: TcpStream,
+    stream: Stream,
     reader: Reader,
     writer: Writer,
     watch: Watch,
@@ -253,9 +253,9 @@ impl<'a> Driver<'a> {
         if self.writer.pending() == 0 {
             return Ok(false);
         }
-        let pending = self.writer.pending();
+        let unsent = self.writer.unsent();
         let result = self.writer.flush(cx, &mut self.stream);
-        self.guard.written += (pending - self.writer.pending()) as u64;
+        self.guard.written += (unsent - self.writer.unsent()) as u64;
         let flushed = result.map_err(|e| End::Broken(e.to_string()))?;
         if flushed.done {
             self.write_stalled = None;

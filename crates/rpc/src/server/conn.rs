@@ -20,8 +20,8 @@ use cairn_types::ErrorCode;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::{CallHeader, Flags, FrameHeader, OPCODE_HELLO};
 use cairn_wire::hello::{Hello, HelloError, PeerKind};
-use tokio::net::TcpStream;
 
+use super::admission::{self, Admission};
 use super::progress::Progress;
 use super::recorder::wall;
 use super::reply::{Reply, ReplySink, encode};
@@ -32,6 +32,7 @@ use super::{PeerInfo, Request, ServerShared};
 use crate::out::Writer;
 use crate::payload::Payload;
 use crate::reader::{Next, Reader};
+use crate::stream::Stream;
 use crate::watch::Watch;
 
 /// Rounds in a row before other connections of the thread get their turn.
@@ -42,7 +43,7 @@ enum Phase {
     Hello {
         full: bool,
     },
-    Serving(Arc<PeerInfo>),
+    Serving(Arc<PeerInfo>, Admission),
     /// Only what is queued is still written.
     Closing(CloseReason),
 }
@@ -53,7 +54,7 @@ struct Closed(CloseReason, String);
 pub(crate) struct Conn {
     shared: Arc<ServerShared>,
     sink: Arc<ReplySink>,
-    stream: TcpStream,
+    stream: Stream,
     addr: SocketAddr,
     phase: Phase,
     reader: Reader,
@@ -92,7 +93,7 @@ impl Conn {
     pub(crate) fn new(
         shared: Arc<ServerShared>,
         sink: Arc<ReplySink>,
-        stream: TcpStream,
+        stream: Stream,
         addr: SocketAddr,
         full: bool,
     ) -> Self {
@@ -242,7 +243,7 @@ impl Conn {
                 Next::Frame(header, message, payload) => {
                     progress = true;
                     self.held = None;
-                    let Phase::Serving(peer) = &self.phase else {
+                    let Phase::Serving(peer, admission) = &mut self.phase else {
                         let message = message.to_vec();
                         self.hello(&header, &message);
                         continue;
@@ -261,6 +262,10 @@ impl Conn {
                     }
                     let traced = (call.trace_id, received);
                     let reply = Reply::new(self.sink.clone(), request_id, opcode, oneway, traced);
+                    if let Some(error) = admission.refusal(opcode) {
+                        reply.err(error);
+                        continue;
+                    }
                     let request = Request { opcode, message, payload, call, oneway, received, peer };
                     self.shared.service.call(request, reply);
                 }
@@ -280,7 +285,11 @@ impl Conn {
                         }
                         (progress, filled) = (true, true);
                     }
-                    Poll::Ready(Err(e)) => return Err(Closed(CloseReason::Io, e.to_string())),
+                    Poll::Ready(Err(e)) => {
+                        let refused = self.stream.is_shaking() && cairn_security::explain(&e).is_some();
+                        let reason = if refused { CloseReason::NotAllowed } else { CloseReason::Io };
+                        return Err(Closed(reason, e.to_string()));
+                    }
                     Poll::Pending => return Ok(progress),
                 },
             }
@@ -342,7 +351,11 @@ impl Conn {
                 if let Some(recorder) = &self.sink.recorder {
                     recorder.connected(&peer, &mut self.records);
                 }
-                self.phase = Phase::Serving(Arc::new(peer));
+                if peer.holder.is_none() {
+                    add(&self.shared.stats.connections_plain, 1);
+                }
+                let admission = Admission::of(&peer, self.shared.identity.tls());
+                self.phase = Phase::Serving(Arc::new(peer), admission);
                 let ours = self.shared.identity.hello();
                 let pushed =
                     self.sink
@@ -396,7 +409,9 @@ impl Conn {
             );
             return Err((CloseReason::WrongCluster, WireError::new(ErrorCode::WrongCluster, text)));
         }
-        Ok(PeerInfo { addr: self.addr, hello: theirs, version })
+        let holder = admission::holder(&self.stream, &theirs, self.shared.identity.tls());
+        let holder = holder.map_err(|error| (CloseReason::NotAllowed, error))?;
+        Ok(PeerInfo { addr: self.addr, hello: theirs, version, holder })
     }
 
     /// Writes what was answered. Returns whether the socket took all of something.
@@ -495,6 +510,11 @@ impl Conn {
 
 impl Drop for Conn {
     fn drop(&mut self) {
+        if let Phase::Serving(peer, _) = &self.phase
+            && peer.holder.is_none()
+        {
+            self.shared.stats.connections_plain.fetch_sub(1, Relaxed);
+        }
         let unsent = {
             let mut queue = self.sink.lock();
             queue.closed = true;

@@ -23,6 +23,8 @@ pub enum CloseReason {
     WrongCluster,
     /// No common protocol version.
     NoCommonVersion,
+    /// No key, one that is not of this cluster, or one that does not fit what the peer says of itself.
+    NotAllowed,
     /// The hello did not come in time.
     HelloTimeout,
     /// A frame was begun and not completed in time.
@@ -45,7 +47,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason.
-    pub const ALL: [CloseReason; 16] = [
+    pub const ALL: [CloseReason; 17] = [
         Self::PeerClosed,
         Self::Io,
         Self::BadFrame,
@@ -53,6 +55,7 @@ impl CloseReason {
         Self::BadHello,
         Self::WrongCluster,
         Self::NoCommonVersion,
+        Self::NotAllowed,
         Self::HelloTimeout,
         Self::FrameTimeout,
         Self::WriteTimeout,
@@ -74,6 +77,7 @@ impl CloseReason {
             Self::BadHello => "bad_hello",
             Self::WrongCluster => "wrong_cluster",
             Self::NoCommonVersion => "no_common_version",
+            Self::NotAllowed => "not_allowed",
             Self::HelloTimeout => "hello_timeout",
             Self::FrameTimeout => "frame_timeout",
             Self::WriteTimeout => "write_timeout",
@@ -97,6 +101,8 @@ impl CloseReason {
 pub struct ServerStats {
     /// Connections open now.
     pub connections_open: AtomicU64,
+    /// Of them those that speak without TLS, hello accepted.
+    pub connections_plain: AtomicU64,
     /// Connections accepted.
     pub connections_total: AtomicU64,
     /// Requests handed to the service.

@@ -22,6 +22,7 @@ use super::stats::{CloseReason, add};
 use crate::config::{REFUSALS_MAX, connections_for_clients};
 use crate::hub::Hub;
 use crate::log_limit::LogLimit;
+use crate::stream::{Stream, key_of};
 
 /// Wait after `accept` failed, which happens when the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -206,6 +207,7 @@ fn serve(shared: &Arc<ServerShared>, hub: &Arc<Hub>, registry: &Registry, conns:
     });
     let sink = ReplySink::new(hub.clone(), shared.stats.clone(), shared.config.out_queue_hard, recorder);
     registry.add(&sink);
+    let stream = Stream::accepted(stream, key_of(shared.identity.tls()));
     let conn = Conn::new(shared.clone(), sink, stream, addr, full);
     conns.spawn(async move {
         conn.run().await;

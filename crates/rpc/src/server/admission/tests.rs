@@ -1,0 +1,134 @@
+//! Every operation × everybody who may ask, generated from the tables.
+use super::*;
+use cairn_security::{Authority, KeyFile, Mode, Revoked, Wanted, write_secret};
+use cairn_types::{ClusterId, NodeId};
+use cairn_wire::audience::{Audience, Roles};
+
+fn holder(caller: Caller, node: u32) -> Holder {
+    Holder { name: "somebody".to_owned(), caller, node: NodeId(node), until: u64::MAX }
+}
+
+/// A key of a server, with a list of revoked keys.
+fn tls() -> (tempfile::TempDir, std::path::PathBuf, Arc<Revoked>, Arc<Tls>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
+    let caller = Caller::Node(Roles::ALL);
+    let wanted = Wanted { name: "n".to_owned(), caller, node: NodeId(0), days: 9 };
+    let (key, list) = (dir.path().join("n.key"), dir.path().join("revoked"));
+    write_secret(&key, &authority.issue(&wanted).expect("a key"), false).expect("written");
+    std::fs::write(&list, "").expect("a list");
+    let revoked = Arc::new(Revoked::read(&list).expect("a list"));
+    let file = KeyFile::read(&key).expect("a key");
+    let tls = Tls::of_server(&file, Mode::Required, Some(revoked.clone())).expect("usable");
+    (dir, list, revoked, Arc::new(tls))
+}
+
+fn held(tls: &Arc<Tls>, caller: Caller) -> Admission {
+    let held = Held { tls: tls.clone(), holder: holder(caller, 0), version: 0, revoked: None };
+    Admission::Held(Box::new(held))
+}
+
+/// A client's key would move the cluster, a data node's key vote for managers, or somebody be kept from what is his.
+#[test]
+fn every_operation_is_answered_to_those_it_is_for_and_to_nobody_else() {
+    let (_dir, _, _, tls) = tls();
+    let callers = [
+        Caller::Client,
+        Caller::Admin,
+        Caller::Node(Roles::MANAGER),
+        Caller::Node(Roles::META),
+        Caller::Node(Roles::DATA),
+        Caller::Node(Roles::ALL),
+    ];
+    let (mut let_in, mut kept_out) = (0, 0);
+    for opcode in Opcode::ALL {
+        let name = opcode.name();
+        for caller in callers {
+            let wanted = match (opcode.audience(), caller) {
+                (Audience::Nobody, _) => false,
+                (Audience::Clients, _) => true,
+                (Audience::Admins, caller) => caller != Caller::Client,
+                (Audience::Nodes(_), Caller::Client | Caller::Admin) => false,
+                (Audience::AdminsAndNodes(_), Caller::Client) => false,
+                (Audience::AdminsAndNodes(_), Caller::Admin) => true,
+                (Audience::Nodes(of) | Audience::AdminsAndNodes(of), Caller::Node(has)) => of.meets(has),
+            };
+            let refusal = held(&tls, caller).refusal(opcode.code());
+            assert_eq!(refusal.is_none(), wanted, "{name} asked by {caller:?}");
+            let (mut anonymous, refusal) = (Admission::Open, refusal.map(|error| (error.code, error.to_string())));
+            if let Some((code, text)) = refusal {
+                assert_eq!(code, ErrorCode::NotPermitted, "{name}");
+                assert!(text.contains(name) && text.contains("somebody") && text.contains("cairn key"), "{text}");
+                kept_out += 1;
+            } else {
+                let_in += 1;
+            }
+            assert!(anonymous.refusal(opcode.code()).is_none(), "who shows no key is held to the service's own rules");
+        }
+    }
+    assert!(let_in > 400 && kept_out > 200, "{let_in} let in, {kept_out} kept out");
+    // The worst of them by name, so that a slip in the table itself is seen.
+    use Opcode::*;
+    for opcode in
+        [Free, ApplyPgs, RaftMessages, Register, Heartbeat, PrepareTx, ReserveIndices, ChunkTable, TakeJob, Compact]
+    {
+        for caller in [Caller::Client, Caller::Admin] {
+            assert!(held(&tls, caller).refusal(opcode.code()).is_some(), "{} asked by {caller:?}", opcode.name());
+        }
+    }
+    for opcode in [ForcePg, DeleteVolume, SetConfig, ChangeMembers, Remove, FetchCheckpoint, TakeCheckpoint, AcceptLoss]
+    {
+        assert!(held(&tls, Caller::Client).refusal(opcode.code()).is_some(), "{}", opcode.name());
+        assert!(held(&tls, Caller::Admin).refusal(opcode.code()).is_none(), "{}", opcode.name());
+    }
+    for opcode in [RaftMessages, FetchCheckpoint, PrepareTx] {
+        assert!(held(&tls, Caller::Node(Roles::DATA)).refusal(opcode.code()).is_some(), "{}", opcode.name());
+    }
+}
+
+/// A client would be taken for a server, or one node for another.
+#[test]
+fn a_hello_says_what_the_key_says() {
+    let node = Caller::Node(Roles::META);
+    let table = [
+        (Caller::Client, 0, PeerKind::Client, 0, true),
+        (Caller::Client, 0, PeerKind::Tool, 0, true),
+        (Caller::Client, 0, PeerKind::Server, 0, false),
+        (Caller::Client, 0, PeerKind::Client, 16, false),
+        (Caller::Admin, 0, PeerKind::Tool, 0, true),
+        (Caller::Admin, 0, PeerKind::Server, 0, false),
+        (node, 0, PeerKind::Server, 0, true),
+        (node, 0, PeerKind::Server, 16, true),
+        (node, 0, PeerKind::Client, 0, true),
+        (node, 0, PeerKind::Server, 3, false),
+        (node, 3, PeerKind::Server, 3, true),
+        (node, 3, PeerKind::Server, 0, true),
+        (node, 3, PeerKind::Server, 2, false),
+        (node, 3, PeerKind::Server, 16, false),
+    ];
+    for (caller, own, kind, says, wanted) in table {
+        let hello = Hello::new(ClusterId([1; 16]), kind, NodeId(says));
+        let checked = check(&holder(caller, own), &hello);
+        assert_eq!(checked.is_ok(), wanted, "{caller:?} {own} says {kind:?} {says}: {checked:?}");
+    }
+}
+
+/// A stolen key would go on to work on the connections that it has.
+#[test]
+fn a_revoked_key_asks_nothing_more() {
+    let (_dir, list, revoked, tls) = tls();
+    let mut present = held(&tls, Caller::Client);
+    assert!(present.refusal(Opcode::Read.code()).is_none());
+    std::fs::write(&list, "# stolen on Monday\nsomebody # a laptop\n").expect("a list");
+    assert_eq!(revoked.look().expect("read"), Some(vec!["somebody".to_owned()]));
+    let refusal = present.refusal(Opcode::Read.code()).expect("refused");
+    assert!(refusal.to_string().contains("revoked"), "{refusal}");
+    assert!(is_revoked(&tls, &holder(Caller::Client, 0)).is_some());
+    // A list that is gone gives nobody his key back.
+    std::fs::remove_file(&list).expect("removed");
+    assert!(revoked.look().is_err());
+    assert!(present.refusal(Opcode::Read.code()).is_some());
+    std::fs::write(&list, "somebody-else\n").expect("a list");
+    revoked.look().expect("read");
+    assert!(present.refusal(Opcode::Read.code()).is_none(), "taken off the list");
+}
