@@ -5,7 +5,7 @@ use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
 use anyhow::Context;
 use cairn_client::record::{RecordAppender, RecordLevel, RecordOptions};
-use cairn_client::{Client, ConnectOptions, Volume};
+use cairn_client::{Client, Volume};
 use cairn_env::{Clock, RealClock};
 use cairn_types::{ByteCount, Layout};
 use cairn_wire::meta::CreateRequest;
@@ -56,7 +56,7 @@ async fn measure(args: &AppendArgs, context: &BenchContext) -> anyhow::Result<()
         args.writers > 0 && args.depth > 0 && args.size.0 >= 8,
         "--writers, --depth: 1 or more; --size: 8 or more"
     );
-    let client = Client::connect(ConnectOptions::new(context.cluster.clone())).await?;
+    let client = context.connect().await?;
     let volume = client.volume(&args.volume).await?;
     let path = format!("/.bench-append-{}", std::process::id());
     let request =

@@ -2,7 +2,7 @@
 use crate::BenchContext;
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
-use cairn_client::{Client, ConnectOptions, FileWriter, Volume, WriteOptions};
+use cairn_client::{FileWriter, Volume, WriteOptions};
 use cairn_env::buf::SharedBuf;
 use cairn_env::{Clock, RealClock};
 use cairn_types::{ByteCount, Layout};
@@ -39,7 +39,7 @@ pub fn run(args: &FilesArgs, context: &BenchContext) -> anyhow::Result<()> {
 }
 
 async fn measure(args: &FilesArgs, context: &BenchContext) -> anyhow::Result<()> {
-    let client = Client::connect(ConnectOptions::new(context.cluster.clone())).await?;
+    let client = context.connect().await?;
     let volume = client.volume(&args.volume).await?;
     let root = format!("/.bench-files-{}", std::process::id());
     volume.mkdir_all(root.as_bytes(), 0o755).await?;

@@ -5,7 +5,7 @@ use crate::cpu::CpuReading;
 use crate::overwrite::{self, Load, Way};
 use crate::report::{Row, latencies};
 use anyhow::Context;
-use cairn_client::{Client, ClientError, ConnectOptions, FileWriter, Volume, WriteOptions};
+use cairn_client::{Client, ClientError, FileWriter, Volume, WriteOptions};
 use cairn_env::{Clock, RealClock};
 use cairn_types::{ByteCount, ErrorCode, Layout};
 use clap::Args;
@@ -51,7 +51,7 @@ pub fn run(args: &IoArgs, context: &BenchContext) -> anyhow::Result<()> {
 }
 
 async fn measure(args: &IoArgs, context: &BenchContext) -> anyhow::Result<()> {
-    let client = Client::connect(ConnectOptions::new(context.cluster.clone())).await?;
+    let client = context.connect().await?;
     let volume = client.volume(&args.volume).await?;
     let directory = format!("/.bench-io-{}", std::process::id());
     volume.mkdir_all(directory.as_bytes(), 0o755).await?;

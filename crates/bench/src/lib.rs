@@ -39,6 +39,19 @@ pub struct BenchContext {
     /// Managers, `host:port` each.
     pub cluster: Vec<String>,
     pub json: bool,
+    /// The key that is shown.
+    pub key: cairn_client::key::Key,
+}
+
+impl BenchContext {
+    async fn connect(&self) -> cairn_client::Result<cairn_client::Client> {
+        let options = cairn_client::ConnectOptions::new(self.cluster.clone());
+        cairn_client::Client::connect(cairn_client::ConnectOptions { key: self.key.clone(), ..options }).await
+    }
+    /// Of connections of a benchmark's own.
+    fn identity(&self) -> anyhow::Result<cairn_rpc::Identity> {
+        Ok(cairn_rpc::Identity::client_with_key(self.key.read(&self.cluster)?))
+    }
 }
 
 /// Runs a benchmark to its end; it stops by itself.

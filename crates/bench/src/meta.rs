@@ -11,7 +11,7 @@ use crate::BenchContext;
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
 use anyhow::bail;
-use cairn_client::{Client, ConnectOptions, Volume};
+use cairn_client::{Client, Volume};
 use cairn_env::{Clock, RealClock};
 use clap::Args;
 use driver::{Job, Limit, Worker};
@@ -75,7 +75,7 @@ pub fn run(args: &MetaArgs, context: &BenchContext) -> anyhow::Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = Client::connect(ConnectOptions::new(context.cluster.clone())).await?;
+        let client = context.connect().await?;
         let volume = client.volume(&args.volume).await?;
         for &clients in &args.clients {
             round(args, context, &client, &volume, clients.max(1)).await?;
@@ -104,7 +104,7 @@ async fn round(
         let random = args.random && operation == Operation::Stat;
         let before = CpuReading::take(client).await;
         let started = RealClock.now();
-        let job = Job { operation, limit, random };
+        let job = Job { operation, limit, random, identity: context.identity()? };
         let (back, outcome) = driver::drive(workers, job, args.threads.max(1)).await?;
         workers = back;
         let took = RealClock.now().since(started);

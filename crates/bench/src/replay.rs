@@ -11,7 +11,7 @@ use crate::BenchContext;
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
 use anyhow::Context;
-use cairn_client::{Client, ConnectOptions, Volume};
+use cairn_client::{Client, Volume};
 use cairn_env::{Clock, RealClock};
 use cairn_types::{ByteCount, Layout};
 use clap::Args;
@@ -62,7 +62,7 @@ pub fn run(args: &ReplayArgs, context: &BenchContext) -> anyhow::Result<()> {
 }
 
 async fn replay(args: &ReplayArgs, plan: Plan, context: &BenchContext) -> anyhow::Result<()> {
-    let client = Client::connect(ConnectOptions::new(context.cluster.clone())).await?;
+    let client = context.connect().await?;
     let volume = client.volume(&args.volume).await?;
     let root = format!("/.bench-replay-{}", std::process::id());
     let outcome = play(args, plan, context, (&client, &volume, &root)).await;

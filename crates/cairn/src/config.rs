@@ -5,6 +5,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use crate::security::SecuritySpec;
 use cairn_telemetry::LogConfig;
 use cairn_types::DiskUuid;
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ pub struct Config {
     pub meta: bool,
     pub data: Option<DataSection>,
     pub log: LogConfig,
+    /// `None`: off.
+    pub security: Option<SecuritySpec>,
 }
 
 /// `[node]`

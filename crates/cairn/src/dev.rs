@@ -8,6 +8,7 @@ use crate::node::{NodeProcess, NodeSpec};
 use crate::private;
 use crate::server::{ServeError, Signals, announce, http_runtime};
 use anyhow::Context;
+use cairn_client::key::Key;
 use cairn_client::{Client, ConnectOptions};
 use cairn_manager::Bootstrap;
 use cairn_telemetry::{LogConfig, init_logging};
@@ -139,6 +140,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
             smaller: true,
         }),
         admin_over_tcp: false,
+        security: None,
     }
 }
 
@@ -167,6 +169,7 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         rpc_threads: Some(1),
         bootstrap: None,
         admin_over_tcp: false,
+        security: None,
     }
 }
 
@@ -181,7 +184,8 @@ fn rack(args: &DevArgs, index: usize) -> String {
 
 /// Waits until the default volume answers.
 async fn wait_usable(address: &str) -> anyhow::Result<()> {
-    let options = ConnectOptions { patience: Duration::from_secs(60), ..ConnectOptions::new(vec![address.to_owned()]) };
+    let patience = Duration::from_secs(60);
+    let options = ConnectOptions { patience, key: Key::None, ..ConnectOptions::new(vec![address.to_owned()]) };
     let client = Client::connect(options).await?;
     for _ in 0..600 {
         if let Ok(volume) = client.volume("default").await {

@@ -5,10 +5,12 @@
 mod cluster;
 mod labels;
 mod machine;
+mod security;
 
 use crate::config::{self, Config, ConfigErrors};
 use crate::server::ServeError;
 use cairn_cli::{Exit, GlobalArgs};
+use cairn_client::key::Key;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -89,7 +91,13 @@ pub fn run(args: &DoctorArgs, global: &GlobalArgs) -> Result<Exit, ServeError> {
     };
     let (identity, labels) = config.as_ref().map(labels::look).unwrap_or_default();
     findings.extend(labels);
-    findings.extend(cluster::look(&cluster.unwrap_or_default(), config.as_ref(), &identity));
+    findings.extend(config.as_ref().and_then(security::look));
+    // A node without another key asks with its own.
+    let key = match (&global.key, config.as_ref().and_then(|config| config.security.as_ref())) {
+        (None, Some(security)) => Key::File(security.key.clone()),
+        _ => global.shown_key(),
+    };
+    findings.extend(cluster::look(&cluster.unwrap_or_default(), config.as_ref(), &identity, key));
     findings.iter().for_each(|finding| finding.print(global.json));
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Good);
     let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();

@@ -8,6 +8,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("dev", &["cairn dev --data-dir /tmp/cairn", "cairn dev --data-dir /tmp/cairn --nodes 3 --listen 127.0.0.1:7500"]),
     ("server", &["cairn server --config /etc/cairn/node.toml"]),
     ("doctor", &["cairn doctor", "cairn doctor --config /etc/cairn/data.toml"]),
+    ("key init", &["cairn key init authority"]),
+    (
+        "key node",
+        &["cairn key node --ca authority /etc/cairn/data1.toml", "cairn key node --ca authority --out keys *.toml"],
+    ),
+    ("key client", &["cairn key client alice --ca authority --out alice.key"]),
+    ("key admin", &["cairn key admin ops-1 --ca authority --days 365"]),
+    ("key ls", &["cairn key ls --ca authority"]),
+    ("key show", &["cairn key show alice.key"]),
     ("inspect", &["cairn inspect /var/lib/cairn/node/label", "cairn inspect -v /mnt/disk1/cairn/journal"]),
     (
         "mount",

@@ -6,6 +6,7 @@ mod descriptors;
 mod dev;
 mod doctor;
 mod examples;
+mod keys;
 mod mount;
 mod node;
 mod notify;
@@ -14,6 +15,7 @@ mod private;
 mod reference;
 mod router;
 mod rpc_metrics;
+mod security;
 mod server;
 mod version;
 
@@ -41,6 +43,7 @@ enum TopCommand {
     /// Run one server process with the roles of a configuration file
     Server(server::ServerArgs),
     Doctor(doctor::DoctorArgs),
+    Key(keys::KeyArgs),
     /// Measure a cluster
     Bench {
         #[command(subcommand)]
@@ -83,6 +86,7 @@ fn main() -> std::process::ExitCode {
         TopCommand::Dev(args) => server::report(dev::run(args)),
         TopCommand::Server(args) => server::report(server::run(&args)),
         TopCommand::Doctor(args) => doctor::run(&args, &cli.global).unwrap_or_else(|error| server::report(Err(error))),
+        TopCommand::Key(args) => server::report(keys::run(args, &cli.global)),
         TopCommand::Bench { command } => bench(command, &cli.global),
         TopCommand::Mount(args) => mount::mount(&args, &cli.global),
         TopCommand::Umount(args) => mount::umount(&args, &cli.global),
@@ -112,7 +116,9 @@ fn bench(command: BenchCommand, global: &GlobalArgs) -> Exit {
     let text = global.cluster.as_deref().unwrap_or(cairn_client::uri::DEFAULT_CLUSTER);
     let result = cairn_client::uri::parse_addresses(text)
         .map_err(|bad| anyhow::anyhow!("--cluster: {bad:?} is no host:port; write for example 127.0.0.1:7400"))
-        .and_then(|cluster| cairn_bench::run(command, &BenchContext { cluster, json: global.json }));
+        .and_then(|cluster| {
+            cairn_bench::run(command, &BenchContext { cluster, json: global.json, key: global.shown_key() })
+        });
     match result {
         Ok(()) => Exit::Done,
         Err(error) => {

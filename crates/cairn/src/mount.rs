@@ -31,7 +31,8 @@ fn front(global: &GlobalArgs) -> Result<Front> {
     let cluster = cairn_client::uri::parse_addresses(text).map_err(|bad| {
         Failure::usage(format!("--cluster: {bad:?} is no host:port; write for example 127.0.0.1:7400"))
     })?;
-    Ok(Front { cluster, json: global.json, quiet: global.quiet })
+    let key = global.key.clone().filter(|file| !file.as_os_str().is_empty());
+    Ok(Front { cluster, json: global.json, quiet: global.quiet, key })
 }
 
 fn told(global: &GlobalArgs, outcome: Result<()>) -> Exit {

@@ -5,7 +5,9 @@
 use crate::descriptors::Descriptors;
 use crate::private;
 use crate::router::Router;
+use crate::security::{Security, SecuritySpec};
 use anyhow::Context;
+use cairn_client::key::Key;
 use cairn_data::{DataConfig, DataEnv, DataServer};
 use cairn_env::{BufPool, Clock, Disk, FastRng, OsRng, PatientDisk, RealClock, RealDisk, Rng};
 use cairn_jobs::{JobWorker, WorkerConfig};
@@ -90,6 +92,8 @@ pub struct NodeSpec {
     pub bootstrap: Option<Bootstrap>,
     /// Changes of the cluster are taken over TCP from anybody.
     pub admin_over_tcp: bool,
+    /// `None`: everything is plain, and whoever reaches the port is served.
+    pub security: Option<SecuritySpec>,
 }
 
 impl NodeSpec {
@@ -123,6 +127,8 @@ pub struct NodeProcess {
     /// Operations that wait for descriptors end.
     ending: Arc<AtomicBool>,
     admin: Option<AdminSocket>,
+    /// Looks at the list of revoked keys.
+    revoking: Option<tokio::task::AbortHandle>,
     // Dropped last: the lock of the directory.
     _dir: Arc<Mutex<LabelledDir>>,
 }
@@ -138,6 +144,7 @@ struct Ground {
     marks: Arc<MarkBook>,
     descriptors: Descriptors,
     ending: Arc<AtomicBool>,
+    security: Option<Security>,
 }
 
 impl NodeProcess {
@@ -145,6 +152,7 @@ impl NodeProcess {
     pub fn start(spec: NodeSpec, http: &tokio::runtime::Handle) -> anyhow::Result<NodeProcess> {
         let ground = Ground::lay(&spec)?;
         let admin_over_tcp = spec.admin_over_tcp;
+        let revoking = ground.security.as_ref().and_then(|security| security.watch(http));
         let router = Arc::new(Router { roles: spec.roles(), admin_over_tcp, ..Router::default() });
         let requests = request_log::start(&spec)?;
         let server = bind(&spec, &ground, router.clone(), requests.clone())?;
@@ -164,14 +172,7 @@ impl NodeProcess {
         let mut roles = Roles::default();
         roles.start_early(&spec, &ground, &router, &address)?;
         let agent = start_agent(&spec, &ground, &roles, (&address, &http_address))?;
-        if let Some(data) = &roles.data {
-            let agent = Arc::downgrade(&agent);
-            data.set_poke(Arc::new(move || {
-                if let Some(agent) = agent.upgrade() {
-                    agent.poke();
-                }
-            }));
-        }
+        roles.let_poke(&agent);
         let show = |roles: &Roles| {
             if let Some(web) = &web {
                 web.set_checks(roles.health_checks(&agent));
@@ -193,7 +194,8 @@ impl NodeProcess {
         // Those of many nodes in a process are nobody's concern.
         let few = descriptors.problem().filter(|_| !spec.compact);
         let told = AtomicBool::new(false);
-        agent.join(Arc::new(NodeWatch { descriptors, few, connections, told }));
+        let tls = ground.security.as_ref().map(|security| security.tls.clone());
+        agent.join(Arc::new(NodeWatch { descriptors, few, connections, told, tls }));
         registry.register(&[], Arc::new(move |samples| watch::sample(descriptors, samples)));
         let Roles { manager, meta, data, raft, jobs } = roles;
         Ok(NodeProcess {
@@ -209,6 +211,7 @@ impl NodeProcess {
             address,
             ending: ground.ending,
             admin,
+            revoking,
             _dir: ground.dir,
         })
     }
@@ -227,6 +230,9 @@ impl NodeProcess {
         }
         self.agent.stop();
         drop(self.admin);
+        if let Some(revoking) = &self.revoking {
+            revoking.abort();
+        }
         self.server.shutdown(STOP_GRACE);
         // Its connections are closed: what is still lacking does not come from here.
         self.ending.store(true, Ordering::Relaxed);
@@ -268,7 +274,9 @@ impl Ground {
             dir.set_node(NodeId(member))?;
         }
         private::mend([spec.dir.as_path()]);
-        let identity = Identity::new(dir.label().cluster, PeerKind::Server, dir.label().node);
+        let security = Security::load(spec)?;
+        let tls = security.as_ref().map(|security| security.tls.clone());
+        let identity = Identity::with_key(dir.label().cluster, PeerKind::Server, dir.label().node, tls);
         let client = Client::with_threads(CLIENT_THREADS, ClientConfig::default(), identity.clone())?;
         let rng: Arc<dyn Rng> = Arc::new(FastRng::from_os());
         let transport = Arc::new(RpcTransport::new(client.clone()));
@@ -278,7 +286,7 @@ impl Ground {
         let addresses = Arc::new(AddressBook { transport });
         let marks = Arc::new(MarkBook::open(dir.disk().clone(), clock.clone(), dir.label().uuid)?);
         let dir = Arc::new(Mutex::new(dir));
-        Ok(Ground { marks, clock, rng, identity, client, dir, addresses, descriptors, ending })
+        Ok(Ground { marks, clock, rng, identity, client, dir, addresses, descriptors, ending, security })
     }
     fn managers(&self, spec: &NodeSpec) -> LeaderClient {
         let addresses = spec.managers.iter().map(|(_, address)| address.clone());
@@ -346,9 +354,20 @@ impl Roles {
             private::mend(spec.disks.iter().map(PathBuf::as_path));
             serve(&router.data, Arc::new(data.clone()));
             self.data = Some(data);
-            serve(&router.jobs, self.jobs.insert(start_jobs(spec, address)?).clone());
+            serve(&router.jobs, self.jobs.insert(start_jobs(spec, ground, address)?).clone());
         }
         Ok(())
+    }
+
+    /// What the data role has to tell goes out at once.
+    fn let_poke(&self, agent: &Arc<NodeAgent>) {
+        let Some(data) = &self.data else { return };
+        let agent = Arc::downgrade(agent);
+        data.set_poke(Arc::new(move || {
+            if let Some(agent) = agent.upgrade() {
+                agent.poke();
+            }
+        }));
     }
 
     /// What needs the node's id.
@@ -452,7 +471,7 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
 }
 
 /// Work on trees that the manager hands out.
-fn start_jobs(spec: &NodeSpec, address: &str) -> anyhow::Result<Arc<JobWorker>> {
+fn start_jobs(spec: &NodeSpec, ground: &Ground, address: &str) -> anyhow::Result<Arc<JobWorker>> {
     let mut managers: Vec<String> = spec.managers.iter().map(|(_, at)| at.clone()).collect();
     if let ([only], Some(_)) = (managers.as_mut_slice(), spec.manager) {
         // A port that the system picked is known only now.
@@ -461,6 +480,7 @@ fn start_jobs(spec: &NodeSpec, address: &str) -> anyhow::Result<Arc<JobWorker>> 
     let mut config = WorkerConfig::new(managers);
     config.host.clone_from(&spec.host);
     config.rack.clone_from(&spec.rack);
+    config.key = ground.identity.tls().map_or(Key::None, |tls| Key::Given(tls.clone()));
     JobWorker::start(config).context("the thread for jobs cannot start")
 }
 

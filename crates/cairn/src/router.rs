@@ -8,9 +8,11 @@ use cairn_rpc::{Payload, Reply, Request, Service};
 use cairn_telemetry::ProcessUse;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
+use cairn_wire::audience::Caller;
 use cairn_wire::common::{PingResponse, ProcessStatsResponse};
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
+use cairn_wire::holder::Holder;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -47,9 +49,10 @@ impl Router {
     }
 
     /// Why a change of the cluster is not taken here from this peer, if it is not. A server passes on what came in on its socket.
-    fn admin_refusal(&self, opcode: u16, peer: PeerKind) -> Option<WireError> {
+    fn admin_refusal(&self, opcode: u16, peer: PeerKind, holder: Option<&Holder>) -> Option<WireError> {
         let change = Opcode::from_code(opcode).filter(|opcode| opcode.is_admin_change())?;
-        if self.admin_over_tcp || peer == PeerKind::Server {
+        let is_admin = holder.is_some_and(|holder| holder.caller == Caller::Admin);
+        if self.admin_over_tcp || peer == PeerKind::Server || is_admin {
             return None;
         }
         let socket = match self.admin_socket.get() {
@@ -96,7 +99,7 @@ fn refusal(opcode: u16) -> WireError {
 
 impl Service for Router {
     fn call(&self, request: Request<'_>, reply: Reply) {
-        if let Some(error) = self.admin_refusal(request.opcode, request.peer.hello.kind) {
+        if let Some(error) = self.admin_refusal(request.opcode, request.peer.hello.kind, request.peer.holder.as_ref()) {
             return reply.err(error);
         }
         // Only the data service knows how a disk is.
@@ -141,12 +144,12 @@ mod tests {
                 (PeerKind::Tool, opcode.is_admin_change()),
                 (PeerKind::Server, false),
             ] {
-                let refused = closed.admin_refusal(opcode.code(), peer);
+                let refused = closed.admin_refusal(opcode.code(), peer, None);
                 assert_eq!(refused.is_some(), wanted, "{} from {peer:?}", opcode.name());
                 assert!(refused.is_none_or(|error| error.code == ErrorCode::NotPermitted));
-                assert!(open.admin_refusal(opcode.code(), peer).is_none(), "where the configuration says so");
+                assert!(open.admin_refusal(opcode.code(), peer, None).is_none(), "where the configuration says so");
             }
         }
-        assert!(closed.admin_refusal(0x7fff, PeerKind::Client).is_none(), "what nobody knows is refused as that");
+        assert!(closed.admin_refusal(0x7fff, PeerKind::Client, None).is_none(), "what nobody knows is refused as that");
     }
 }

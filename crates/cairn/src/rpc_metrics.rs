@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub fn sample(stats: &ServerStats, samples: &mut Samples) {
     let open = stats.connections_open.load(Relaxed);
     samples.gauge("cairn_rpc_connections_open", "Connections open now.", &[], open as f64);
+    let plain = stats.connections_plain.load(Relaxed);
+    samples.gauge("cairn_rpc_connections_plain", "Of them those without TLS.", &[], plain as f64);
     let counters = [
         ("cairn_rpc_connections", "Connections accepted.", &stats.connections_total),
         ("cairn_rpc_requests", "Requests taken.", &stats.requests),

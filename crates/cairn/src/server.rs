@@ -128,6 +128,7 @@ fn spec(config: &Config) -> NodeSpec {
         rpc_threads: None,
         bootstrap: None,
         admin_over_tcp: node.admin_over_tcp,
+        security: config.security.clone(),
     }
 }
 

@@ -1,4 +1,5 @@
 //! Options that every command has, and the rewriting of `find`'s classic one-dash tests.
+use cairn_client::key::Key;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ pub struct GlobalArgs {
     /// Refuse to work if the cluster has another id than this (cairn admin status shows it)
     #[arg(long, global = true, env = "CAIRN_CLUSTER_ID", value_name = "UUID", help_heading = "Global options")]
     pub cluster_id: Option<String>,
+    /// File with the key that is shown to the cluster; without it the one of this user in ~/.config/cairn/HOST:PORT, if it is there
+    #[arg(long, global = true, env = "CAIRN_KEY", value_name = "FILE", help_heading = "Global options")]
+    pub key: Option<PathBuf>,
     /// Changes of the cluster go through this socket of a server of this machine; without it through one that servers name
     #[arg(
         long,
@@ -38,6 +42,10 @@ pub struct GlobalArgs {
 const CONNECT_SECONDS_MAX: u64 = 5;
 
 impl GlobalArgs {
+    /// Which key is shown.
+    pub fn shown_key(&self) -> Key {
+        Key::named(self.key.clone().filter(|file| !file.as_os_str().is_empty()))
+    }
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.timeout.clamp(1, 3600))
     }

@@ -184,6 +184,7 @@ impl Context {
             stale: self.stale.get().copied(),
             managers_only: self.managers_only.load(Ordering::Relaxed),
             admin: Some(self.args.admin_socket.clone().map_or(AdminVia::Find, AdminVia::Socket)),
+            key: self.args.shown_key(),
             ..ConnectOptions::new(addresses)
         };
         let client = Client::connect(options).await.map_err(|error| match error {

@@ -171,6 +171,7 @@ impl Exit {
             ClientError::Protocol { .. } => Exit::Other,
             ClientError::Uri(UriError::NameTooLong(_) | UriError::PathTooLong) => Exit::TooLong,
             ClientError::Uri(_) => Exit::BadUri,
+            ClientError::Key(_) => Exit::Permission,
         }
     }
 

@@ -2,6 +2,7 @@
 use crate::admin_way::{AdminVia, AdminWay};
 use crate::cluster::{Cluster, FirstContact};
 use crate::error::Result;
+use crate::key::Key;
 use crate::meta::volume::Volume;
 use crate::net::Net;
 use crate::read::health::HedgeBounds;
@@ -45,6 +46,8 @@ pub struct ConnectOptions {
     pub runtimes: Vec<tokio::runtime::Handle>,
     /// How changes of the cluster go out; `None`: as all other requests.
     pub admin: Option<AdminVia>,
+    /// The key that is shown.
+    pub key: Key,
 }
 
 impl ConnectOptions {
@@ -63,6 +66,7 @@ impl ConnectOptions {
             managers_only: false,
             runtimes: Vec::new(),
             admin: None,
+            key: Key::Find,
         }
     }
 }
@@ -78,9 +82,10 @@ impl Client {
     /// Connects on the current tokio runtime and fetches the cluster map.
     pub async fn connect(options: ConnectOptions) -> Result<Client> {
         let config = ClientConfig { bulk_connections: options.bulk_connections, ..ClientConfig::default() };
+        let identity = Identity::client_with_key(options.key.read(&options.managers)?);
         let rpc = match &options.runtimes[..] {
-            [] => cairn_rpc::Client::new(config, Identity::client()),
-            runtimes => cairn_rpc::Client::with_runtimes(runtimes, config, Identity::client()),
+            [] => cairn_rpc::Client::new(config, identity),
+            runtimes => cairn_rpc::Client::with_runtimes(runtimes, config, identity),
         };
         let mut net = Net::new(rpc);
         if let Some(via) = options.admin {

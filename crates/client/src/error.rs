@@ -50,6 +50,9 @@ pub enum ClientError {
     NoWritableGroup { what: String, detail: String, full: bool },
     #[error(transparent)]
     Uri(#[from] UriError),
+    /// The key that is to be shown cannot be used; nothing was asked.
+    #[error("{0}")]
+    Key(String),
     /// The file was changed, replaced or removed for good while it was read.
     #[error("{what} was changed, or removed, while it was read; repeat the command for what is there now")]
     Changed { what: String },
@@ -81,6 +84,7 @@ impl ClientError {
             }
             Self::Uri(UriError::NameTooLong(_) | UriError::PathTooLong) => 36,
             Self::Uri(_) => 22,
+            Self::Key(_) => 13,
             Self::Changed { .. } => 116,
             // It was waited for, as long as anybody waits.
             Self::Unavailable { .. } | Self::Unreadable { .. } | Self::Protocol { .. } => 5,
@@ -119,6 +123,7 @@ impl ClientError {
             Self::Changed { .. } => Self::Changed { what: name },
             Self::Protocol { detail, .. } => Self::Protocol { what: name, detail },
             Self::Uri(error) => Self::Uri(error),
+            Self::Key(text) => Self::Key(text),
         }
     }
     /// Bytes that nobody gave: damaged if nobody is away who could have them.

@@ -16,6 +16,7 @@ pub mod error;
 pub mod fake;
 pub mod file_writer;
 pub mod handle;
+pub mod key;
 mod late;
 mod meta;
 mod moving;

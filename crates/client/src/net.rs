@@ -168,7 +168,9 @@ impl From<CallError> for NetError {
         match error {
             CallError::Remote(error) => Self::Remote(error),
             // Waiting does not mend it; the same code whichever side noticed.
-            CallError::NotSent { cause: NotSent::Refused(refusal), .. } if refusal.code == ErrorCode::WrongCluster => {
+            CallError::NotSent { cause: NotSent::Refused(refusal), .. }
+                if matches!(refusal.code, ErrorCode::WrongCluster | ErrorCode::NotPermitted) =>
+            {
                 Self::Remote(refusal)
             }
             CallError::NotSent { ref addr, cause: NotSent::Hello(ref hello @ HelloError::WrongCluster { .. }) } => {

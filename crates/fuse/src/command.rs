@@ -54,6 +54,8 @@ pub struct Front {
     pub cluster: Vec<String>,
     pub json: bool,
     pub quiet: bool,
+    /// File of the key for mounts whose options name none.
+    pub key: Option<PathBuf>,
 }
 
 /// A supervisor syncs before it answers.
@@ -70,7 +72,8 @@ pub fn mount(args: &MountArgs, front: &Front) -> Result<()> {
         };
         return upgrade(Path::new(dir), front);
     }
-    let options = MountOptions::parse(args.options.iter().map(String::as_str))?;
+    let mut options = MountOptions::parse(args.options.iter().map(String::as_str))?;
+    options.set_key(front.key.as_deref())?;
     if options.remount {
         return remount(args);
     }

@@ -2,7 +2,7 @@
 use crate::failure::{Failure, Result};
 use cairn_vfs::{Atime, VfsOptions};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Options that are known, in the order of the manual.
@@ -34,6 +34,7 @@ pub const KNOWN: &[&str] = &[
     "close=durable|visible",
     "host=NAME",
     "rack=NAME",
+    "key=FILE",
     "threads=N",
     "log=FILE",
     "log_level=FILTER",
@@ -86,6 +87,9 @@ pub struct MountOptions {
     /// Directories made through it go to the partitions of the volume by turns.
     #[serde(default)]
     pub spread: bool,
+    /// File of the key that is shown to the cluster; `None`: the one that is found.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
     /// The mount is there, and its flags change.
     #[serde(skip)]
     pub remount: bool,
@@ -121,6 +125,7 @@ impl Default for MountOptions {
             cairn_dir: true,
             close_visible: false,
             spread: false,
+            key: None,
             remount: false,
         }
     }
@@ -184,6 +189,7 @@ impl MountOptions {
             "read_ahead" => self.read_ahead = Some(size(item, value)?),
             "host" => value.clone_into(&mut self.host),
             "rack" => value.clone_into(&mut self.rack),
+            "key" => self.key = Some(PathBuf::from(value)),
             "log" => self.log = Some(PathBuf::from(value)),
             "log_level" => self.log_level = Some(value.to_owned()),
             "threads" => match value.parse() {
@@ -204,6 +210,13 @@ impl MountOptions {
             name if name.starts_with("x-") || name.starts_with("X-") => {}
             _ => return Err(unknown(item)),
         }
+        Ok(())
+    }
+    /// Takes the key of the command line where the options name none. Workers run in other directories, so its path begins at the root.
+    pub fn set_key(&mut self, given: Option<&Path>) -> Result<()> {
+        let Some(key) = self.key.take().or_else(|| given.map(Path::to_path_buf)) else { return Ok(()) };
+        let shown = key.display().to_string();
+        self.key = Some(std::path::absolute(key).map_err(|error| Failure::io(&shown, &error))?);
         Ok(())
     }
     /// Whether other users see the mount.

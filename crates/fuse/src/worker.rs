@@ -16,6 +16,7 @@ use crate::spec::MountSpec;
 use crate::supervisor::messages::{Ask, FromWorker, ToWorker};
 use crate::supervisor::start::start_log;
 use crate::virtual_dir::VirtualDir;
+use cairn_client::key::Key;
 use cairn_client::{Client, ConnectOptions, Volume};
 use cairn_vfs::{Handle, Vfs};
 use serde_json::{Value, json};
@@ -133,6 +134,7 @@ async fn try_reach(spec: &MountSpec, lanes: &Lanes) -> Result<(Client, Volume, u
     options.rack.clone_from(&spec.options.rack);
     options.patience = Duration::from_secs_f64(spec.options.timeout);
     options.connect_patience = CONNECT.min(options.patience);
+    options.key = Key::named(spec.options.key.clone());
     let client = Client::connect(options).await?;
     let volume = client.volume(&spec.volume).await?;
     let root = volume.stat(&spec.path, true).await?;

@@ -3,6 +3,7 @@
 //! It connects as a client only when there may be work: the first question comes a while after the start.
 use crate::compact::{Asked, Compactor, REQUESTS_MAX};
 use crate::run::{End, Running};
+use cairn_client::key::Key;
 use cairn_client::{Client, ClientError, ConnectOptions};
 use cairn_env::{FastRng, Rng};
 use cairn_node_agent::{Contributor, Registration};
@@ -30,11 +31,13 @@ pub struct WorkerConfig {
     pub rack: String,
     /// Between two questions for work; grows with the number of nodes.
     pub pause: Duration,
+    /// What the node shows where it works as a client.
+    pub key: Key,
 }
 
 impl WorkerConfig {
     pub fn new(managers: Vec<String>) -> Self {
-        Self { managers, host: String::new(), rack: String::new(), pause: Duration::from_secs(2) }
+        Self { managers, host: String::new(), rack: String::new(), pause: Duration::from_secs(2), key: Key::None }
     }
 
     /// How the node connects as a client.
@@ -43,6 +46,7 @@ impl WorkerConfig {
         options.host.clone_from(&self.host);
         options.rack.clone_from(&self.rack);
         options.connect_patience = CONNECT_PATIENCE;
+        options.key.clone_from(&self.key);
         options
     }
 }

@@ -11,11 +11,13 @@ use crate::metrics::Metrics;
 use cairn_env::{Clock, Rng};
 use cairn_manager_core::checkpoint;
 use cairn_raft_host::{HostError, RaftHost};
-use cairn_rpc::{Client, Identity, Reply, Request, Service};
+use cairn_rpc::{Client, Identity, PeerInfo, Reply, Request, Service};
 use cairn_telemetry::Samples;
 use cairn_types::{ErrorCode, GroupId, NodeId, crc32c_append};
 use cairn_wire::Opcode;
+use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::error::WireError;
+use cairn_wire::manager::{HeartbeatRequest, RegisterRequest};
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -247,12 +249,43 @@ impl Desk {
     }
 }
 
+/// A node registers as itself, with roles that its key has; without a key nobody knows.
+fn may_register(peer: &PeerInfo, request: &RegisterRequest) -> Result<(), WireError> {
+    let Some(holder) = &peer.holder else { return Ok(()) };
+    if request.node != 0 || holder.node != NodeId(0) {
+        peer.may_speak_for(NodeId(request.node))?;
+    }
+    let Caller::Node(roles) = holder.caller else { return Ok(()) };
+    let named = Roles::parse(&request.roles.join("+"));
+    if named.is_some_and(|named| roles.covers(named)) {
+        return Ok(());
+    }
+    let text = format!(
+        "the key of {} is for the roles {roles}, and it registers with {}; make it a key with cairn key node",
+        holder.name,
+        request.roles.join(", ")
+    );
+    Err(WireError::new(ErrorCode::NotPermitted, text))
+}
+
 impl Service for Desk {
     fn call(&self, request: Request<'_>, reply: Reply) {
         let r = &request;
         match Opcode::from_code(request.opcode) {
-            Some(Opcode::Register) => self.serve(r, reply, |m, q| async move { m.register(q).await }),
-            Some(Opcode::Heartbeat) => self.serve(r, reply, |m, q| m.heartbeat(q)),
+            Some(Opcode::Register) => {
+                let peer = request.peer.clone();
+                self.serve(r, reply, |m, q: RegisterRequest| async move {
+                    may_register(&peer, &q)?;
+                    m.register(q).await
+                });
+            }
+            Some(Opcode::Heartbeat) => {
+                let peer = request.peer.clone();
+                self.serve(r, reply, |m, q: HeartbeatRequest| async move {
+                    peer.may_speak_for(NodeId(q.node))?;
+                    m.heartbeat(q).await
+                });
+            }
             Some(Opcode::GetMap) => self.serve(r, reply, |m, q| async move { m.get_map(q) }),
             Some(Opcode::OpenSession) => self.serve(r, reply, |m, q| async move { m.open_session(q).await }),
             Some(Opcode::ReportMember) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_client::key::Key;
 use cairn_client::{Client, ConnectOptions};
 use cairn_env::BufPool;
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload, Response};
@@ -211,7 +212,7 @@ impl Cluster {
     /// A client as any front has it.
     pub fn connect(&self) -> Result<Client, String> {
         let patience = if self.only_head { PATIENCE } else { PATIENCE_OF_THREE };
-        let options = ConnectOptions { patience, ..ConnectOptions::new(self.roster.addresses()) };
+        let options = ConnectOptions { patience, key: Key::None, ..ConnectOptions::new(self.roster.addresses()) };
         self.runtime.block_on(Client::connect(options)).map_err(|error| error.to_string())
     }
 

@@ -221,6 +221,15 @@ impl Service for RaftService {
         match Opcode::from_code(request.opcode) {
             Some(Opcode::RaftMessages) => match request.decode_sliced::<RaftBatch>() {
                 Ok(batch) => {
+                    let mut from = batch.messages.iter().map(|message| message.from);
+                    let beat = batch.beat.as_ref().map(|beat| u64::from(beat.node));
+                    let speaks = |node: u64| {
+                        // What is no node's id is nobody's whose key is known.
+                        request.peer.may_speak_for(NodeId(u32::try_from(node).unwrap_or(0)))
+                    };
+                    if let Err(error) = from.try_for_each(speaks).and_then(|()| beat.map_or(Ok(()), speaks)) {
+                        return reply.err(error);
+                    }
                     self.host.deliver(batch);
                     reply.ok(&cairn_wire::common::Empty {}, ());
                 }

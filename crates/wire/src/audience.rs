@@ -123,7 +123,7 @@ impl Opcode {
             | RecordAppend => Audience::Clients,
             Lookup | Resolve | Getattr | Readlink | Readdir | GetExtents | GetXattr | ListXattr | Statfs | Access
             | Open | GetattrMany | GetLock | WaitLock | GetQuota | ListQuotas | Fsck | ReadStale | ShardDirectory
-            | GetAppend => Audience::Clients,
+            | GetAppend | WaitChange => Audience::Clients,
             Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
             | SetXattr | RemoveXattr | Publish | Hold | Release | KeepAlive | EndSession | Discard | Punch
             | SetLock | SetQuota | OverwriteLease | CloneRange | NoteDurable | PublishVolatile | PublishAttributes

@@ -32,6 +32,8 @@ pub struct Job {
     pub limit: Limit,
     /// Files are taken at random, not in the order of their creation.
     pub random: bool,
+    /// What its connections show.
+    pub identity: Identity,
 }
 
 struct Slot {
@@ -106,7 +108,7 @@ fn drive_thread(workers: Vec<Worker>, job: &Job) -> anyhow::Result<Vec<(Worker, 
 }
 
 async fn run_worker(mut worker: Worker, job: Job) -> anyhow::Result<(Worker, Outcome)> {
-    let identity = Identity::client();
+    let identity = job.identity.clone();
     let pool = BufPool::new(16 << 20);
     let mut connection = Connection::connect(&worker.target.at.leader, &identity, pool).await?;
     let mut outcome = Outcome { operations: 0, errors: 0, latency: latencies(), first_error: None };

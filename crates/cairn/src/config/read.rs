@@ -1,5 +1,7 @@
 //! Reads `cairn.toml` key by key, collecting mistakes instead of stopping at the first.
 use super::{CHECKPOINT_GENERATIONS, Config, ConfigErrors, DataSection, ManagerSection, NodeConfig, REQUEST_LOG_MIB};
+use crate::security::SecuritySpec;
+use cairn_security::Mode;
 use cairn_telemetry::LogConfig;
 use cairn_types::{DiskUuid, FEATURE_LEVEL};
 use std::path::PathBuf;
@@ -34,6 +36,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
+    ("security", &["mode", "key", "revoked"]),
     ("log", &["format", "filter"]),
 ];
 
@@ -90,17 +93,19 @@ impl<'a> Reader<'a> {
         let meta = self.section(root, "meta");
         let data = self.section(root, "data");
         let log = self.section(root, "log");
+        let security = self.section(root, "security");
         let node = self.node(&node);
         let manager = self.manager(&manager);
         let meta_on = meta.table.is_some() && self.flag(&meta, "enabled").unwrap_or(true);
         let data = self.data(&data);
         let log = self.log(&log);
+        let security = self.security(&security);
         let (node, manager) = (node?, manager?);
         if manager.member.is_none() && !meta_on && data.is_none() {
             let why = "this process has no role: give [manager] a member, or add a [meta] or a [data] section";
             self.mistake(0, why.into());
         }
-        Some(Config { node, manager, meta: meta_on, data, log })
+        Some(Config { node, manager, meta: meta_on, data, log, security })
     }
 
     fn check_keys(&mut self, root: &'a DeTable<'a>) {
@@ -296,6 +301,29 @@ impl<'a> Reader<'a> {
         let replaced_disks = self.uuids(section, "replaced_disks");
         let disks = disks.into_iter().map(|(_, d)| PathBuf::from(d)).collect();
         Some(DataSection { disks, replaced_disks, direct_reads })
+    }
+
+    /// A section that says nothing of a mode means security, not its absence.
+    fn security(&mut self, section: &Section<'a>) -> Option<SecuritySpec> {
+        section.table?;
+        let mode = match self.text(section, "mode").as_deref() {
+            None | Some("required") => Some(Mode::Required),
+            Some("permissive") => Some(Mode::Permissive),
+            Some("off") => None,
+            Some(other) => {
+                let at = section.get("mode").map_or(section.at, |value| value.span().start);
+                self.mistake(at, format!("security.mode is \"off\", \"permissive\" or \"required\", not {other:?}"));
+                return None;
+            }
+        };
+        let key = self.text(section, "key").map(PathBuf::from);
+        let revoked = self.text(section, "revoked").map(PathBuf::from);
+        let mode = mode?;
+        if key.is_none() && section.get("key").is_none() {
+            let why = "security.key is missing: the file of this process's key; cairn key node makes it";
+            self.mistake(section.at, why.into());
+        }
+        Some(SecuritySpec { mode, key: key?, revoked })
     }
 
     fn log(&mut self, section: &Section<'a>) -> LogConfig {

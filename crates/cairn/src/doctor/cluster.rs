@@ -2,6 +2,7 @@
 use super::Finding;
 use super::labels::Identity;
 use crate::config::Config;
+use cairn_client::key::Key;
 use cairn_client::{Client, ConnectOptions};
 use cairn_env::{Clock, RealClock};
 use cairn_format::label::{Label, LabelKind};
@@ -22,7 +23,7 @@ const ASKED_MAX: usize = 64;
 const REACH: &str = "a node that cannot reach the others serves nobody, and is taken for lost";
 
 /// Asks the managers, then everybody.
-pub fn look(managers: &[String], config: Option<&Config>, identity: &Identity) -> Vec<Finding> {
+pub fn look(managers: &[String], config: Option<&Config>, identity: &Identity, key: Key) -> Vec<Finding> {
     let mut findings: Vec<Finding> = managers.iter().map(|address| reach("manager", address)).collect();
     if let Some(config) = config {
         findings.push(listens(config, identity.held));
@@ -39,7 +40,7 @@ pub fn look(managers: &[String], config: Option<&Config>, identity: &Identity) -
             return findings;
         }
     };
-    findings.extend(runtime.block_on(ask(managers, &identity.labels)));
+    findings.extend(runtime.block_on(ask(managers, &identity.labels, key)));
     findings
 }
 
@@ -88,9 +89,13 @@ pub(super) fn listens(config: &Config, held: bool) -> Finding {
     }
 }
 
-async fn ask(managers: &[String], labels: &[(String, Label)]) -> Vec<Finding> {
-    let options =
-        ConnectOptions { patience: PATIENCE, connect_patience: PATIENCE, ..ConnectOptions::new(managers.to_vec()) };
+async fn ask(managers: &[String], labels: &[(String, Label)], key: Key) -> Vec<Finding> {
+    let options = ConnectOptions {
+        patience: PATIENCE,
+        connect_patience: PATIENCE,
+        key,
+        ..ConnectOptions::new(managers.to_vec())
+    };
     let asked = async {
         let client = Client::connect(options).await.map_err(|error| error.to_string())?;
         let status: StatusResponse = client

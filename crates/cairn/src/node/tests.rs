@@ -44,6 +44,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         rpc_threads: Some(1),
         bootstrap: None,
         admin_over_tcp: false,
+        security: None,
     };
     let runtime = crate::server::http_runtime().expect("a runtime");
     let handle = runtime.handle().clone();

@@ -59,13 +59,31 @@ pub fn shell_blocks(page: &str) -> String {
 /// A reader who copies the commands of the deployment guide gets a cluster.
 #[test]
 fn the_deployment_guide_works_as_it_is_written() {
-    let page = fs::read_to_string(root().join("docs/guides/deploy.md")).expect("page");
-    let script = shell_blocks(&page);
+    let (out, _) = deployed(&shell_blocks(&page("docs/guides/deploy.md")));
+    assert!(!out.contains("refused"), "{out}");
+}
+
+/// A reader who copies the commands of the security guide between those of the deployment guide gets a cluster that strangers stay out of.
+#[test]
+fn the_security_guide_works_as_it_is_written() {
+    let deploy = shell_blocks(&page("docs/guides/deploy.md"));
+    let begin = "for config in cluster/manager?.toml";
+    let end = "for pid in cluster/*.pid";
+    let security = shell_blocks(&page("docs/guides/security.md"));
+    let (keys, looks) = security.split_once("# The cluster runs.\n").expect("what is done before and after the start");
+    let script = replaced(&deploy, &[(begin, &format!("{keys}\n{begin}")), (end, &format!("{looks}\n{end}"))]);
+    let (out, error) = deployed(&script);
+    assert!(out.contains("refused with 5"), "{out}\n{error}");
+    assert!(out.contains("key of client alice") && out.contains("key of node manager1 (manager)"), "{out}");
+}
+
+/// Runs the commands of the deployment guide, or these with others between them: standard output and error.
+fn deployed(script: &str) -> (String, String) {
     assert!(script.matches("BASE=7400\n").count() == 1, "the guide sets its ports in one place");
     // The metrics of each process are 80 above its port.
     let base = free_base(110);
     // Ten times the patience that the guide has.
-    let script = replaced(&script, &[("BASE=7400\n", &format!("BASE={base}\n")), ("$(seq 300)", "$(seq 3000)")]);
+    let script = replaced(script, &[("BASE=7400\n", &format!("BASE={base}\n")), ("$(seq 300)", "$(seq 3000)")]);
     let dir = tempfile::tempdir().expect("dir");
     // Whatever happens, what the guide started is ended by its process ids.
     let script = format!(
@@ -77,6 +95,7 @@ fn the_deployment_guide_works_as_it_is_written() {
         .arg(&file)
         .current_dir(dir.path())
         .env("PATH", path_with_binary(dir.path()))
+        .env_remove("CAIRN_KEY")
         .stdin(Stdio::null())
         .output()
         .expect("bash");
@@ -84,6 +103,7 @@ fn the_deployment_guide_works_as_it_is_written() {
     assert!(output.status.success(), "{out}\n{error}");
     assert!(out.matches("hello, cairn").count() >= 2, "{out}");
     assert!(out.matches("ready cluster=").count() >= 9, "{out}");
+    (out, error)
 }
 
 /// A reader who copies the commands of the README and of the guides gets errors: each is run in one `cairn dev`.

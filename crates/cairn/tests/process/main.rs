@@ -58,6 +58,7 @@ mod replace;
 mod requests;
 mod rescue;
 mod restored;
+mod secure;
 mod service;
 mod sessions;
 mod sharded;

@@ -45,6 +45,8 @@ pub struct Cluster {
     shape: Shape,
     /// The network that commands run in, as `nsenter` is told; none: that of this process.
     pub net: Vec<String>,
+    /// The key that commands show.
+    pub key: Option<PathBuf>,
 }
 
 /// How many of what; racks are filled in turn.
@@ -88,6 +90,7 @@ impl Cluster {
             kills: 0,
             shape,
             net: Vec::new(),
+            key: None,
         };
         for i in 1..=shape.managers {
             cluster.add(&format!("manager{i}"), &managers[i - 1], i % shape.racks, &format!("member = {i}\n"));
@@ -169,6 +172,15 @@ impl Cluster {
             text = text.replacen("[node]\n", &format!("[node]\n{key} = {value}\n"), 1);
         }
         fs::write(path, text).expect("configuration");
+    }
+
+    /// Puts a section `[security]` behind the rest of a configuration, in place of the one that is there; `None`: takes it out.
+    pub fn set_security(&mut self, name: &str, section: Option<&str>) {
+        let path = &self.processes.get(name).expect("known process").config;
+        let text = fs::read_to_string(path).expect("configuration");
+        let text = text.split("[security]").next().unwrap_or_default();
+        let section = section.map(|section| format!("[security]\n{section}")).unwrap_or_default();
+        fs::write(path, format!("{text}{section}")).expect("configuration");
     }
 
     /// Starts a process without waiting for it.
@@ -376,6 +388,10 @@ impl Cluster {
             command.args(["--timeout", PATIENT]);
         }
         command.args(args).env("CAIRN_CLUSTER", &self.address).stdin(Stdio::null());
+        match &self.key {
+            Some(key) => command.env("CAIRN_KEY", key),
+            None => command.env_remove("CAIRN_KEY"),
+        };
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

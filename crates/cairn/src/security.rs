@@ -1,0 +1,109 @@
+//! The security of a server process: its key, how strict it is, and the list of revoked keys that it keeps looking at.
+//!
+//! Invariant: a process whose configuration asks for security does not start without it.
+//! Not here: what a key lets its holder do (`security`, `rpc`), making keys (`keys.rs`).
+use crate::node::NodeSpec;
+use anyhow::Context;
+use cairn_security::{KeyFile, Mode, Revoked, Tls, WARN_DAYS, date};
+use cairn_wire::audience::{Caller, Roles};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks at the list of revoked keys: with one request on the way, they are out within 5 s.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// `[security]` of a configuration that does not say off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecuritySpec {
+    pub mode: Mode,
+    /// File of the process's key.
+    pub key: PathBuf,
+    /// File with the names of revoked keys.
+    pub revoked: Option<PathBuf>,
+}
+
+/// What a process with a key works with.
+pub struct Security {
+    pub tls: Arc<Tls>,
+    revoked: Option<Arc<Revoked>>,
+}
+
+impl Security {
+    /// Reads the key that a node's configuration names and holds it against the rest of that.
+    pub fn load(spec: &NodeSpec) -> anyhow::Result<Option<Security>> {
+        let Some(SecuritySpec { mode, key, revoked }) = &spec.security else { return Ok(None) };
+        let file = KeyFile::read(key).context("security.key")?;
+        let revoked = revoked.as_ref().map(|path| Revoked::read(path).map(Arc::new)).transpose();
+        let revoked = revoked.context("security.revoked: the list has to be there; an empty file revokes nothing")?;
+        let tls = Arc::new(Tls::of_server(&file, *mode, revoked.clone())?);
+        fits(spec, &file)?;
+        let holder = file.holder();
+        tracing::info!(name = holder.name, ?mode, until = date(holder.until), "this node has a key");
+        if let Some(ending) = ending(&tls) {
+            tracing::warn!("{ending}");
+        }
+        Ok(Some(Security { tls, revoked }))
+    }
+
+    /// Keeps looking at the list of revoked keys, if there is one, until the handle is aborted.
+    pub fn watch(&self, runtime: &tokio::runtime::Handle) -> Option<tokio::task::AbortHandle> {
+        let list = self.revoked.clone()?;
+        let looking = async move {
+            let mut failed = false;
+            loop {
+                tokio::time::sleep(LOOK_PAUSE).await;
+                match list.look() {
+                    Ok(Some(came)) => tracing::warn!(revoked = came.join(", "), "the list of revoked keys changed"),
+                    Ok(None) => {}
+                    // Said once, not each second.
+                    Err(error) if !failed => {
+                        tracing::error!(%error, "the list of revoked keys cannot be read; the last one goes on to count")
+                    }
+                    Err(_) => {
+                        failed = true;
+                        continue;
+                    }
+                }
+                failed = false;
+            }
+        };
+        Some(runtime.spawn(looking).abort_handle())
+    }
+}
+
+/// A key of another process, or with fewer roles than the process has.
+fn fits(spec: &NodeSpec, file: &KeyFile) -> anyhow::Result<()> {
+    let (path, holder) = (file.path().display(), file.holder());
+    let Caller::Node(roles) = holder.caller else { anyhow::bail!("{path} is no key of a server") };
+    let wanted = roles_of(spec.manager.is_some(), spec.meta, !spec.disks.is_empty());
+    anyhow::ensure!(
+        roles.covers(wanted),
+        "{path} is a key for the roles {roles}, and this process has {wanted}: make one with cairn key node"
+    );
+    let member = spec.manager.unwrap_or(0);
+    anyhow::ensure!(
+        holder.node.get() == member,
+        "{path} is the key of member {} of the managers, and manager.member says {member} (0: none): make one with cairn key node",
+        holder.node.get()
+    );
+    Ok(())
+}
+
+/// The roles that a process has.
+pub fn roles_of(manager: bool, meta: bool, data: bool) -> Roles {
+    let all = [(manager, Roles::MANAGER), (meta, Roles::META), (data, Roles::DATA)];
+    all.into_iter().filter(|(has, _)| *has).fold(Roles::default(), |roles, (_, role)| roles.with(role))
+}
+
+/// What to say of a key whose end is near.
+pub fn ending(tls: &Tls) -> Option<String> {
+    let holder = tls.holder();
+    let left = holder.until.saturating_sub(cairn_security::now()) / 86_400;
+    (left < WARN_DAYS).then(|| {
+        format!(
+            "its certificate ends on {}, in {left} days; then nobody speaks to it: make a new key (cairn key node --replace) and start it anew",
+            date(holder.until)
+        )
+    })
+}

@@ -1,0 +1,280 @@
+//! Clusters with security: who has a key is served, strangers are not, and a cluster gets there while it serves.
+use crate::private::is_root;
+use crate::support::{Cluster, Shape, binary, text};
+use crate::wait::until_told;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const PERMISSION: i32 = 5;
+
+/// Runs `cairn key …`.
+fn key(cluster: &Cluster, args: &[&str]) -> String {
+    let mut command = Command::new(binary());
+    let output = command.arg("key").args(args).current_dir(cluster.dir.path()).output().expect("it runs");
+    assert!(output.status.success(), "cairn key {args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// A key file in the test's directory.
+fn file(cluster: &Cluster, name: &str) -> PathBuf {
+    cluster.path(&format!("{name}.key"))
+}
+
+/// Gives all processes keys; from their next start on they are as strict as said.
+fn give_keys(cluster: &mut Cluster) {
+    key(cluster, &["init", "authority"]);
+    fs::write(cluster.path("revoked"), "").expect("a list");
+    for name in cluster.names() {
+        set_mode(cluster, &name, Some("required"));
+        let config = format!("{name}.toml");
+        let said = key(cluster, &["node", "--ca", "authority", &config]);
+        assert!(said.contains(&format!("key of node {name} (")), "{said}");
+    }
+    for (kind, name) in [("client", "alice"), ("client", "bob"), ("admin", "ops")] {
+        key(cluster, &[kind, name, "--ca", "authority"]);
+    }
+}
+
+fn set_mode(cluster: &mut Cluster, name: &str, mode: Option<&str>) {
+    let section = mode.map(|mode| {
+        let (key, list) = (file(cluster, name), cluster.path("revoked"));
+        format!("mode = {mode:?}\nkey = {:?}\nrevoked = {:?}\n", key.display().to_string(), list.display().to_string())
+    });
+    cluster.set_security(name, section.as_deref());
+}
+
+/// The error of a command that is refused, with this key or none.
+fn refused(cluster: &mut Cluster, with: Option<&Path>, args: &[&str]) -> String {
+    let before = std::mem::replace(&mut cluster.key, with.map(Path::to_path_buf));
+    let said = cluster.fails(&[&["--timeout", "5"], args].concat(), PERMISSION);
+    cluster.key = before;
+    said
+}
+
+/// Somebody without a key of the cluster would read or change it; or one with a key could not work, or do what only others may.
+#[test]
+fn a_cluster_that_requires_keys_serves_their_holders_and_nobody_else() {
+    let mut cluster = Cluster::prepare(Shape { managers: 3, metas: 3, datas: 3, racks: 3 });
+    give_keys(&mut cluster);
+    cluster.key = Some(file(&cluster, "ops"));
+    cluster.start_all();
+    cluster.wait_volume();
+    cluster.key = Some(file(&cluster, "alice"));
+    let bytes: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect();
+    let local = cluster.path("local");
+    fs::write(&local, &bytes).expect("a file");
+    cluster.ok(&["fs", "put", local.to_str().expect("UTF-8"), "/file"]);
+    assert!(cluster.cairn(&["fs", "cat", "/file"]).stdout == bytes, "the bytes come back");
+    cluster.ok(&["admin", "status"]);
+
+    let said = refused(&mut cluster, None, &["fs", "cat", "/file"]);
+    assert!(said.contains("--key") && said.contains("cairn key client"), "{said}");
+    // Another cluster's authority, and a key that others can read.
+    key(&cluster, &["init", "elsewhere"]);
+    key(&cluster, &["client", "eve", "--ca", "elsewhere"]);
+    cluster.key = Some(file(&cluster, "eve"));
+    let said = cluster.fails(&["--timeout", "2", "fs", "ls", "/"], 7);
+    assert!(said.contains("another cluster's authority"), "{said}");
+    let open = cluster.path("open.key");
+    fs::copy(file(&cluster, "alice"), &open).expect("a copy");
+    fs::set_permissions(&open, Permissions::from_mode(0o644)).expect("a mode");
+    let said = refused(&mut cluster, Some(&open), &["fs", "ls", "/"]);
+    assert!(said.contains("chmod 600"), "{said}");
+
+    // What changes the cluster is for administrators, over TCP too; no socket leads around that.
+    let set = ["admin", "config", "set", "node_timeout=9s"];
+    cluster.key = Some(file(&cluster, "ops"));
+    for name in ["manager1", "manager2", "manager3", "meta1", "data1"] {
+        fs::remove_file(cluster.path("nodes").join(name).join("admin.sock")).expect("the socket");
+    }
+    cluster.ok(&["admin", "events"]);
+    cluster.ok(&set);
+    let alice = file(&cluster, "alice");
+    for (args, operation) in [(&["admin", "events"][..], "ListEvents"), (&set[..], "SetConfig")] {
+        let said = refused(&mut cluster, Some(&alice), args);
+        assert!(said.contains(operation) && said.contains("alice"), "{said}");
+    }
+
+    // A revoked key is out without a restart, and the others go on.
+    cluster.key = Some(file(&cluster, "bob"));
+    cluster.ok(&["fs", "ls", "/"]);
+    fs::write(cluster.path("revoked"), "bob\n").expect("a list");
+    let out = || cluster.cairn(&["--timeout", "5", "fs", "ls", "/"]);
+    let revoked = || out().status.code() == Some(PERMISSION) && text(&out().stderr).contains("bob was revoked");
+    until_told("bob to be out", revoked, || text(&out().stderr));
+    cluster.key = Some(file(&cluster, "alice"));
+    assert!(cluster.cairn(&["fs", "cat", "/file"]).stdout == bytes);
+    if is_root() {
+        mounted(&cluster, &bytes);
+    }
+    cluster.check_logs();
+}
+
+/// A mount shows its key too.
+fn mounted(cluster: &Cluster, bytes: &[u8]) {
+    let dir = cluster.path("mount");
+    fs::create_dir(&dir).expect("a directory");
+    let options = format!("key={}", file(cluster, "alice").display());
+    let at = dir.to_str().expect("UTF-8");
+    let uri = format!("cairn://{}/default", cluster.address);
+    let mut mount = cluster.command(&["mount", "-o", &options, &uri, at]);
+    // The option alone has to do.
+    let output = mount.env_remove("CAIRN_KEY").output().expect("it runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = fs::read(dir.join("file"));
+    let wrote = fs::write(dir.join("through-the-mount"), b"secure");
+    let unmounted = cluster.command(&["umount", at]).output().expect("it runs");
+    assert!(unmounted.status.success(), "{}", text(&unmounted.stderr));
+    assert!(read.expect("read through the mount") == bytes);
+    wrote.expect("written through the mount");
+    assert_eq!(cluster.cairn(&["fs", "cat", "/through-the-mount"]).stdout, b"secure");
+}
+
+/// Ends the writer, also when the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A cluster could get its security only by a stop; or a client that works meanwhile would lose what it wrote.
+#[test]
+fn a_cluster_becomes_secure_process_by_process_while_somebody_writes() {
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    let names = cluster.names();
+    give_keys(&mut cluster);
+    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let key_of_writer = parking_lot::Mutex::new(None::<PathBuf>);
+    let address = cluster.address.clone();
+    let write = |number: usize| {
+        let mut command = Command::new(binary());
+        command.args(["--timeout", crate::wait::PATIENT, "fs", "put", "-", &format!("/file-{number}")]);
+        command.env("CAIRN_CLUSTER", &address).env_remove("CAIRN_KEY").stderr(Stdio::piped());
+        if let Some(key) = &*key_of_writer.lock() {
+            command.env("CAIRN_KEY", key);
+        }
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("it runs");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        std::io::Write::write_all(&mut stdin, number.to_string().repeat(1000).as_bytes()).expect("taken");
+        drop(stdin);
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "file {number}: {}", text(&output.stderr));
+    };
+    std::thread::scope(|scope| {
+        let ends = Ends(&stop);
+        let writer = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                write(done.load(Ordering::Relaxed));
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let more = |writer: &std::thread::ScopedJoinHandle<'_, ()>| {
+            let before = done.load(Ordering::Relaxed);
+            let went_on = || done.load(Ordering::Relaxed) > before + 1 || writer.is_finished();
+            until_told("two more files", went_on, || done.load(Ordering::Relaxed).to_string());
+        };
+        for (mode, key) in [("permissive", None), ("required", Some("alice"))] {
+            // Before anybody demands a key, all who write have one.
+            *key_of_writer.lock() = key.map(|name| file(&cluster, name));
+            cluster.key = key.map(|_| file(&cluster, "ops"));
+            more(&writer);
+            for name in &names {
+                cluster.stop(name);
+                set_mode(&mut cluster, name, Some(mode));
+                cluster.restart(name);
+                cluster.wait_healthy();
+                more(&writer);
+            }
+        }
+        drop(ends);
+        writer.join().expect("every write was answered");
+    });
+    assert!(done.load(Ordering::Relaxed) > 2 * names.len(), "it wrote all the time");
+    let said = refused(&mut cluster, None, &["fs", "ls", "/"]);
+    assert!(said.contains("--key"), "{said}");
+    for number in 0..done.load(Ordering::Relaxed) {
+        let output = cluster.cairn(&["fs", "cat", &format!("/file-{number}")]);
+        assert!(output.stdout == number.to_string().repeat(1000).as_bytes(), "file {number}: {}", text(&output.stderr));
+    }
+    cluster.check_logs();
+}
+
+/// A server would start with a key that everybody can read, that is another's, or without the security that was asked for.
+#[test]
+fn a_server_does_not_start_with_a_key_that_is_not_its_own() {
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 1, racks: 1 });
+    give_keys(&mut cluster);
+    let start = |name: &str| {
+        let config = cluster.path(&format!("{name}.toml"));
+        let output = Command::new(binary()).args(["server", "--config"]).arg(config).output().expect("it runs");
+        assert!(!output.status.success());
+        text(&output.stderr)
+    };
+    let manager = file(&cluster, "manager1");
+    let own = fs::read(&manager).expect("a key");
+    fs::set_permissions(&manager, Permissions::from_mode(0o640)).expect("a mode");
+    assert!(start("manager1").contains("chmod 600"));
+    fs::set_permissions(&manager, Permissions::from_mode(0o600)).expect("a mode");
+    for (other, why) in
+        [("data1", "for the roles data"), ("alice", "that of a server"), ("meta1", "for the roles meta")]
+    {
+        fs::write(&manager, fs::read(file(&cluster, other)).expect("a key")).expect("replaced");
+        let said = start("manager1");
+        assert!(said.contains(why) && said.contains("cairn key"), "{said}");
+    }
+    fs::write(&manager, &own[..own.len() / 2]).expect("cut");
+    assert!(start("manager1").contains("no key of a Cairn cluster"));
+    fs::remove_file(&manager).expect("removed");
+    assert!(start("manager1").contains("manager1.key"));
+    fs::write(&manager, own).expect("back");
+    fs::set_permissions(&manager, Permissions::from_mode(0o600)).expect("a mode");
+    // The doctor says so before the server does.
+    let doctor = |cluster: &Cluster| {
+        let config = cluster.path("manager1.toml").display().to_string();
+        text(&cluster.cairn(&["doctor", "--config", &config]).stdout)
+    };
+    assert!(doctor(&cluster).contains("is the key of node manager1"), "{}", doctor(&cluster));
+    fs::set_permissions(&manager, Permissions::from_mode(0o644)).expect("a mode");
+    assert!(doctor(&cluster).contains("other users can reach this private key"), "{}", doctor(&cluster));
+    fs::set_permissions(&manager, Permissions::from_mode(0o600)).expect("a mode");
+    // A name is given out once, so that revoking it hits one key.
+    let mut again = Command::new(binary());
+    again.args(["key", "client", "alice", "--ca", "authority", "--out", "x.key"]).current_dir(cluster.dir.path());
+    let output = again.output().expect("it runs");
+    assert!(!output.status.success() && text(&output.stderr).contains("given out already"), "{}", text(&output.stderr));
+    let said = key(&cluster, &["ls", "--ca", "authority"]);
+    assert!(said.contains("client alice, until") && said.contains("node manager1 (manager), until"), "{said}");
+}
+
+/// Whoever has a key in the place where keys are looked for would have to name it each time.
+#[test]
+fn the_key_of_a_user_is_found_without_being_named() {
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 1, racks: 1 });
+    give_keys(&mut cluster);
+    cluster.key = Some(file(&cluster, "ops"));
+    cluster.start_all();
+    cluster.wait_volume();
+    let home = cluster.path("home");
+    let keys = home.join(".config/cairn");
+    fs::create_dir_all(&keys).expect("directories");
+    let found = |cluster: &Cluster| {
+        let mut command = cluster.command(&["--timeout", "5", "fs", "ls", "/"]);
+        command.env_remove("CAIRN_KEY").env_remove("XDG_CONFIG_HOME").env("HOME", &home).output().expect("it runs")
+    };
+    assert_eq!(found(&cluster).status.code(), Some(PERMISSION), "no key yet");
+    let place = keys.join(&cluster.address);
+    fs::copy(file(&cluster, "alice"), &place).expect("a copy");
+    let output = found(&cluster);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // Nothing that points elsewhere is taken.
+    fs::remove_file(&place).expect("removed");
+    std::os::unix::fs::symlink(file(&cluster, "alice"), &place).expect("a link");
+    let output = found(&cluster);
+    assert_eq!(output.status.code(), Some(PERMISSION), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no ordinary file"), "{}", text(&output.stderr));
+}
