@@ -123,11 +123,13 @@ impl Opcode {
             | RecordAppend => Audience::Clients,
             Lookup | Resolve | Getattr | Readlink | Readdir | GetExtents | GetXattr | ListXattr | Statfs | Access
             | Open | GetattrMany | GetLock | WaitLock | GetQuota | ListQuotas | Fsck | ReadStale | ShardDirectory
-            | GetAppend | WaitChange => Audience::Clients,
+            | GetAppend | WaitChange | ListSnapshots => Audience::Clients,
             Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
             | SetXattr | RemoveXattr | Publish | Hold | Release | KeepAlive | EndSession | Discard | Punch
             | SetLock | SetQuota | OverwriteLease | CloneRange | NoteDurable | PublishVolatile | PublishAttributes
-            | OpenAppend | PublishAppend | CloseAppend => Audience::Clients,
+            | OpenAppend | PublishAppend | CloseAppend | CreateSnapshot | DeleteSnapshot | RenameSnapshot => {
+                Audience::Clients
+            }
 
             AcceptLoss | CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig
             | ChangeMembers | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents

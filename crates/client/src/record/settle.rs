@@ -39,12 +39,15 @@ pub(crate) struct Settles {
     /// Appends that were closed lately, with what was found in them.
     closed: Mutex<BTreeMap<Key, Arc<Settle>>>,
     /// The last open append of files, as one of them found or made it. Locked while one of them looks.
-    open: Mutex<BTreeMap<(u32, u64), Arc<tokio::sync::Mutex<Option<AppendChunk>>>>>,
+    open: Mutex<BTreeMap<(u32, u64), Arc<Known>>>,
 }
+
+/// The open append that was found or made last, if any.
+type Known = tokio::sync::Mutex<Option<AppendChunk>>;
 
 impl Settles {
     /// That of a file.
-    pub(super) fn open(&self, volume: u32, inode: u64) -> Arc<tokio::sync::Mutex<Option<AppendChunk>>> {
+    pub(super) fn open(&self, volume: u32, inode: u64) -> Arc<Known> {
         let mut all = self.open.lock();
         while all.len() >= OPEN_MAX && !all.contains_key(&(volume, inode)) {
             all.pop_first();
