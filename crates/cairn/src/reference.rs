@@ -3,7 +3,8 @@ use clap::{Arg, Command};
 use std::collections::BTreeSet;
 
 /// Options that every command has; the page has a table of them.
-const EVERYWHERE: &[&str] = &["cluster", "cluster-id", "admin-socket", "json", "quiet", "timeout", "help", "version"];
+const EVERYWHERE: &[&str] =
+    &["cluster", "cluster-id", "admin-socket", "key", "json", "quiet", "timeout", "help", "version"];
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");

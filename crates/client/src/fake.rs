@@ -6,7 +6,7 @@ mod across;
 mod data;
 mod front;
 mod local;
-pub(crate) mod records;
+pub mod records;
 #[cfg(feature = "test-support")]
 mod support;
 

@@ -9,9 +9,8 @@ use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What happens to a request with records.
-#[cfg_attr(not(test), expect(dead_code, reason = "only tests of this crate ask for them"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecordFault {
+pub enum RecordFault {
     /// All members have them, and the answer is lost.
     LostAnswer,
     /// The primary alone has them.
