@@ -50,6 +50,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("fs cp", &["cairn fs cp /a /b", "cairn fs cp -r /project cairn://other:7400/default/project"]),
     ("fs mv", &["cairn fs mv /a /b", "cairn fs mv --exchange /current /next"]),
     ("fs rm", &["cairn fs rm /old", "cairn fs rm -r --skip-trash /scratch   # for good"]),
+    ("fs snapshot create", &["cairn fs snapshot create monday", "cairn fs snapshot create before-upgrade data:/"]),
+    ("fs snapshot ls", &["cairn fs snapshot ls --human", "cairn fs snapshot ls data:/"]),
+    ("fs snapshot rename", &["cairn fs snapshot rename monday last-monday"]),
+    ("fs snapshot delete", &["cairn fs snapshot delete last-monday"]),
     ("fs trash ls", &["cairn fs trash ls", "cairn fs trash ls --all"]),
     (
         "fs trash restore",
