@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn operands_of_every_verb_for_files_are_known() {
         // Texts, numbers and names that no cluster knows.
-        let others = ["mode", "owner", "name", "value", "time", "jobs", "job", "volume", "target"];
+        let others = ["mode", "owner", "name", "new_name", "value", "time", "jobs", "job", "volume", "target"];
         walk(&Cli::command(), "", &mut |path, argument| {
             let id = argument.get_id().as_str();
             if path.starts_with("fs ") && argument.is_positional() && !others.contains(&id) {
