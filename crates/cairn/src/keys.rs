@@ -11,6 +11,8 @@ use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::Holder;
 use clap::{Args, Subcommand};
+use std::collections::BTreeSet;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// Make keys: who may speak to a cluster with security
@@ -38,7 +40,10 @@ enum KeyCommand {
         /// Put the keys into this directory instead, each named as its configuration and ending in .key
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Replace keys that are there
+        /// Name of the server, of one configuration; without it the name of its file. Each server has its own, by which its key is revoked
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// Replace keys that are there, of the same servers
         #[arg(long)]
         replace: bool,
     },
@@ -92,10 +97,14 @@ pub fn run(args: KeyArgs, global: &GlobalArgs) -> Result<(), ServeError> {
                 "keep it where no server is, and a copy of it: whoever has it makes keys, and nobody can without it";
             println!("{}: the authority of a cluster; {text}", dir.display());
         }
-        KeyCommand::Node { from, configs, out, replace } => {
+        KeyCommand::Node { from, configs, out, name, replace } => {
             let authority = Authority::open(&from.ca).map_err(anyhow::Error::from)?;
-            for path in &configs {
-                node(&authority, path, out.as_deref(), (from.days, replace), global)?;
+            let servers = named(configs, name)?;
+            if let Some(dir) = &out {
+                make_directory(dir)?;
+            }
+            for server in &servers {
+                node(&authority, server, out.as_deref(), (from.days, replace), global)?;
             }
         }
         KeyCommand::Client(person) => self::person(person, Caller::Client, global)?,
@@ -114,10 +123,37 @@ pub fn run(args: KeyArgs, global: &GlobalArgs) -> Result<(), ServeError> {
     Ok(())
 }
 
+/// Configurations with the names of their servers, each its own.
+fn named(configs: Vec<PathBuf>, name: Option<String>) -> Result<Vec<(PathBuf, String)>, ServeError> {
+    if name.is_some() && configs.len() > 1 {
+        return Err(ServeError::Usage("--name is of one server: make the keys of the others by themselves".to_owned()));
+    }
+    let stem = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let servers: Vec<(PathBuf, String)> = configs
+        .into_iter()
+        .map(|path| (name.clone().unwrap_or_else(|| stem(&path)), path))
+        .map(|(n, p)| (p, n))
+        .collect();
+    let mut seen = BTreeSet::new();
+    if let Some((path, name)) = servers.iter().find(|(_, name)| !seen.insert(name)) {
+        let why = format!(
+            "{} is the second configuration of the name {name}: give each server its own with --name, one after the other, so that each can be revoked by itself",
+            path.display()
+        );
+        return Err(ServeError::Usage(why));
+    }
+    Ok(servers)
+}
+
+fn make_directory(dir: &Path) -> Result<(), ServeError> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    Ok(made.with_context(|| format!("making the directory {} for keys", dir.display()))?)
+}
+
 /// The key of the server that a configuration describes.
 fn node(
     authority: &Authority,
-    path: &Path,
+    (path, name): &(PathBuf, String),
     out: Option<&Path>,
     (days, replace): (u64, bool),
     global: &GlobalArgs,
@@ -125,7 +161,6 @@ fn node(
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| ServeError::NoConfig { path: shown.clone(), source })?;
     let config = config::parse(&shown, &text)?;
-    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let file = match (out, &config.security) {
         (Some(dir), _) => dir.join(format!("{name}.key")),
         (None, Some(security)) => security.key.clone(),
@@ -142,7 +177,7 @@ fn node(
         let why = format!("{} is there already; say --replace for a new key in its place", file.display());
         return Err(ServeError::Usage(why));
     }
-    let wanted = Wanted { name, caller: Caller::Node(roles), node, days };
+    let wanted = Wanted { name: name.clone(), caller: Caller::Node(roles), node, days, again: replace };
     write(authority, &wanted, &file, replace, global)
 }
 
@@ -153,7 +188,15 @@ fn person(args: PersonArgs, caller: Caller, global: &GlobalArgs) -> Result<(), S
     if file.exists() {
         return Err(ServeError::Usage(format!("{} is there already; name another file with --out", file.display())));
     }
-    let wanted = Wanted { name, caller, node: NodeId(0), days: from.days };
+    // Before the name is given out, for good.
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+    if let Some(dir) = dir.filter(|dir| !dir.is_dir()) {
+        return Err(ServeError::Usage(format!(
+            "{} is no directory: make it, or name another file with --out",
+            dir.display()
+        )));
+    }
+    let wanted = Wanted { name, caller, node: NodeId(0), days: from.days, again: false };
     write(&authority, &wanted, &file, false, global)
 }
 

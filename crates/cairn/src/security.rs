@@ -4,7 +4,7 @@
 //! Not here: what a key lets its holder do (`security`, `rpc`), making keys (`keys.rs`).
 use crate::node::NodeSpec;
 use anyhow::Context;
-use cairn_security::{KeyFile, Mode, Revoked, Tls, WARN_DAYS, date};
+use cairn_security::{Change, KeyFile, Mode, Revoked, Tls, WARN_DAYS, date};
 use cairn_wire::audience::{Caller, Roles};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,7 +54,14 @@ impl Security {
             loop {
                 tokio::time::sleep(LOOK_PAUSE).await;
                 match list.look() {
-                    Ok(Some(came)) => tracing::warn!(revoked = came.join(", "), "the list of revoked keys changed"),
+                    Ok(Some(Change { came, went })) => {
+                        let (revoked, again) = (came.join(", "), went.join(", "));
+                        tracing::warn!(
+                            revoked,
+                            again,
+                            "the list of revoked keys changed; keys named under `again` count again"
+                        );
+                    }
                     Ok(None) => {}
                     // Said once, not each second.
                     Err(error) if !failed => {

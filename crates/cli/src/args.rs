@@ -1,6 +1,7 @@
 //! Options that every command has, and the rewriting of `find`'s classic one-dash tests.
 use cairn_client::key::Key;
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +16,14 @@ pub struct GlobalArgs {
     #[arg(long, global = true, env = "CAIRN_CLUSTER_ID", value_name = "UUID", help_heading = "Global options")]
     pub cluster_id: Option<String>,
     /// File with the key that is shown to the cluster; without it the one of this user in ~/.config/cairn/HOST:PORT, if it is there
-    #[arg(long, global = true, env = "CAIRN_KEY", value_name = "FILE", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        env = "CAIRN_KEY",
+        value_name = "FILE",
+        value_parser = OsStringValueParser::new().map(PathBuf::from),
+        help_heading = "Global options"
+    )]
     pub key: Option<PathBuf>,
     /// Changes of the cluster go through this socket of a server of this machine; without it through one that servers name
     #[arg(

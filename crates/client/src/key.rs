@@ -27,9 +27,9 @@ pub enum Key {
 }
 
 impl Key {
-    /// A file that was named, or else what is found.
+    /// A file that was named, or else what is found. An empty name is none.
     pub fn named(file: Option<PathBuf>) -> Self {
-        file.map_or(Self::Find, Self::File)
+        file.filter(|file| !file.as_os_str().is_empty()).map_or(Self::Find, Self::File)
     }
 
     /// Reads the key for a cluster with these managers.

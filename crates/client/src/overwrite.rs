@@ -262,6 +262,11 @@ async fn send(
             });
         }
         let last = match attempt(cluster, right, &number, batch).await {
+            // What was sent before may still arrive: whoever gives the lease back has to know.
+            Attempt::Done(Overwritten::NewSpace { why }) if unknown => {
+                let seconds = cluster.clock.now().since(started).as_secs();
+                return Err(ClientError::OutcomeUnknown { what, seconds, last: why });
+            }
             Attempt::Done(outcome) => {
                 if outcome == Overwritten::InPlace {
                     overwrites.blocks.fetch_add(batch.crcs.len() as u64 / 4, Ordering::Relaxed);

@@ -18,12 +18,12 @@ use crate::dead::Budget;
 use crate::encoding::{KeptRecord, SnapshotRecord, SnapshotState};
 use crate::error::{OpError, Result};
 use crate::extent_map::BlockRange;
-use crate::inode_table::check_entry_name;
 use crate::key::{self, INODE_BITS, Kind};
 use crate::layers::Layer;
 use crate::message::request;
 use crate::message::writer::{put_bytes, put_message, put_number};
 use crate::namespace::{Context, Namespace};
+use crate::view::check_new_name;
 use cairn_types::{ErrorCode, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +151,7 @@ impl Namespace {
         if self.is_one_of_several() || self.inode_next == 0 || self.inode_next >> INODE_BITS != 0 {
             return Err(SEVERAL);
         }
-        check_entry_name(request.name)?;
+        check_new_name(self, request.name)?;
         if self.snapshots.find(request.name).is_some() {
             return Err(NAME_TAKEN);
         }
@@ -196,7 +196,7 @@ impl Namespace {
     pub(crate) fn rename_snapshot(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
         let request = request::RenameSnapshot::decode(bytes)?;
         self.check_snapshots(context)?;
-        check_entry_name(request.new_name)?;
+        check_new_name(self, request.new_name)?;
         let number = self.snapshots.find(request.name).ok_or(NO_SUCH)?;
         match self.snapshots.find(request.new_name) {
             Some(other) if other == number => return Ok(()),
@@ -264,7 +264,7 @@ impl Namespace {
         self.snapshots.newest().is_none() && now >= self.snapshots.state.no_leases_until_ns
     }
 
-    /// An overwrite lease ended with its session, so what its holder sent may still be under way.
+    /// An overwrite lease ended, and nobody said that all was answered: what its holder sent may still be under way.
     pub(crate) fn note_lapsed(&mut self) {
         if self.level >= SNAPSHOT_LEVEL {
             let now = self.time;

@@ -176,7 +176,7 @@ fn keys() -> Option<&'static (Arc<Tls>, Arc<Tls>)> {
         let dir = tempfile::tempdir().expect("a directory");
         let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
         let key = |name: &str, caller| {
-            let wanted = Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 1 };
+            let wanted = Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 1, again: false };
             let path = dir.path().join(name);
             write_secret(&path, &authority.issue(&wanted).expect("a key"), false).expect("written");
             KeyFile::read(&path).expect("a key")

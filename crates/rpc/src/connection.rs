@@ -109,7 +109,7 @@ async fn handshake(mut stream: Stream, identity: &Identity) -> Result<Handshaken
     if !hello.cluster.is_none() && !identity.set_cluster(hello.cluster) {
         return Err(HelloError::WrongCluster { ours: identity.cluster(), theirs: hello.cluster }.into());
     }
-    check_holder(&stream, &hello)?;
+    check_holder(&stream, &hello, identity)?;
     reader.hello_done();
     Ok(Handshaken { stream, reader, hello })
 }
@@ -120,13 +120,21 @@ fn is_about_server(error: &io::Error) -> bool {
 }
 
 /// A server is the node that its certificate names, where it names one.
-fn check_holder(stream: &Stream, hello: &Hello) -> Result<(), NotSent> {
+fn check_holder(stream: &Stream, hello: &Hello, identity: &Identity) -> Result<(), NotSent> {
     if stream.is_plain() {
         return Ok(());
     }
     let holder = stream.holder();
     let is_server = holder.as_ref().is_some_and(|holder| matches!(holder.caller, Caller::Node(_)));
     let is_that_node = holder.as_ref().is_some_and(|holder| hello.node.get() == 0 || holder.may_be(hello.node));
+    let is_revoked = |name: &str| identity.tls().and_then(|tls| tls.revoked()).is_some_and(|list| list.has(name));
+    if let Some(holder) = holder.as_ref().filter(|holder| is_revoked(&holder.name)) {
+        return Err(fault(format!(
+            "whoever answers as node {} has the key of {}, which was revoked",
+            hello.node.get(),
+            holder.name
+        )));
+    }
     if is_server && is_that_node {
         return Ok(());
     }

@@ -160,17 +160,17 @@ impl Writer {
                 Poll::Pending => return Ok(Flushed { written, done: false }),
             }
         }
+        if self.left == 0 && !self.current.is_empty() {
+            // Payload memory goes back to its owner now, not with the next frames, nor when TLS, which copied it, has sent it.
+            self.current.clear();
+            (self.byte_at, self.piece, self.piece_at) = (0, 0, 0);
+        }
         if self.unflushed {
             match stream.poll_flush(cx) {
                 Poll::Ready(flushed) => flushed?,
                 Poll::Pending => return Ok(Flushed { written, done: false }),
             }
             self.unflushed = false;
-        }
-        if written > 0 {
-            // Payload memory goes back to its owner now, not with the next frames.
-            self.current.clear();
-            (self.byte_at, self.piece, self.piece_at) = (0, 0, 0);
         }
         Ok(Flushed { written, done: true })
     }

@@ -109,7 +109,13 @@ impl Stream {
                 Self::Shaking(accept) => {
                     let shaken = ready!(Pin::new(accept.as_mut()).poll(cx));
                     *self = Self::Broken;
-                    *self = Self::Tls(Box::new(TlsStream::Server(shaken?)));
+                    let stream = shaken?;
+                    if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+                        return Poll::Ready(Err(io::Error::other(
+                            "the caller speaks TLS, but does not say that it speaks Cairn's",
+                        )));
+                    }
+                    *self = Self::Tls(Box::new(TlsStream::Server(stream)));
                 }
                 Self::Broken => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             }

@@ -41,6 +41,8 @@ pub struct Wanted {
     pub node: NodeId,
     /// For how long.
     pub days: u64,
+    /// It is a server's that had a key of this name before.
+    pub again: bool,
 }
 
 /// A cluster's authority.
@@ -80,7 +82,7 @@ impl Authority {
 
     /// Makes a key: the text of its file. It is noted in the list before anybody gets it.
     pub fn issue(&self, wanted: &Wanted) -> Result<String, SecurityError> {
-        let Wanted { name, caller, node, days } = wanted;
+        let Wanted { name, caller, node, days, again } = wanted;
         if !Holder::is_name(name) {
             let text =
                 format!("{name:?} is no name: letters, digits, dots, dashes and underscores, at most {NAME_MAX}");
@@ -89,7 +91,7 @@ impl Authority {
         let begin = now();
         let until = begin.saturating_add(days.saturating_mul(DAY)).min(begin + CA_DAYS * DAY);
         let holder = Holder { name: name.clone(), caller: *caller, node: *node, until };
-        self.note(&holder)?;
+        self.note(&holder, *again)?;
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
         let mut params = CertificateParams::default();
         (params.not_before, params.not_after) = (at(begin.saturating_sub(BEFORE)), at(until));
@@ -112,7 +114,7 @@ impl Authority {
     }
 
     /// Adds a line to the list, unless the name was given to somebody else.
-    fn note(&self, holder: &Holder) -> Result<(), SecurityError> {
+    fn note(&self, holder: &Holder, again: bool) -> Result<(), SecurityError> {
         let path = self.dir.join(ISSUED);
         let io = |error| SecurityError::io(&path, error);
         let given = match fs::read_to_string(&path) {
@@ -122,12 +124,13 @@ impl Authority {
         let before = given.lines().filter_map(Holder::parse).find(|before| before.name == holder.name);
         if let Some(before) = before {
             // A server's key is made again when it ends; that of a person or a program gets another name.
-            let again = matches!((before.caller, holder.caller), (Caller::Node(_), Caller::Node(_)));
-            if !again {
+            let is_same = matches!(before.caller, Caller::Node(_))
+                && (before.caller, before.node) == (holder.caller, holder.node);
+            if !(again && is_same) {
                 let text = format!(
-                    "the name {} was given out already, for the key of a {}; give another one, so that each can be revoked by itself",
+                    "the name {} was given out already, for the key of {}; give another one, so that each can be revoked by itself",
                     holder.name,
-                    before.kind()
+                    before.a_kind()
                 );
                 return Err(SecurityError::Name(text));
             }

@@ -18,7 +18,7 @@ mod tls;
 pub use authority::{Authority, CA_CERTIFICATE, CA_KEY, Wanted};
 pub use error::SecurityError;
 pub use key_file::KeyFile;
-pub use revoked::Revoked;
+pub use revoked::{Change, Revoked};
 pub use secret_file::{check_secret, write_secret};
 pub use tls::{ALPN, Mode, SERVER_NAME, Tls, explain};
 

@@ -7,6 +7,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
+/// What a look at the list found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Names that count no more.
+    pub came: Vec<String>,
+    /// Names that count again.
+    pub went: Vec<String>,
+}
+
 /// Names of holders whose keys count no more.
 #[derive(Debug, Default)]
 pub struct Revoked {
@@ -23,18 +32,19 @@ impl Revoked {
         Ok(list)
     }
 
-    /// Reads the file again. Returns the names that came, if the list is another one.
-    pub fn look(&self) -> Result<Option<Vec<String>>, SecurityError> {
+    /// Reads the file again. Returns what changed, if the list is another one.
+    pub fn look(&self) -> Result<Option<Change>, SecurityError> {
         let text = std::fs::read_to_string(&self.path).map_err(|error| SecurityError::io(&self.path, error))?;
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         let names: BTreeSet<String> = lines.filter(|name| !name.is_empty()).map(str::to_owned).collect();
         if *self.names.read() == names {
             return Ok(None);
         }
-        let came = names.difference(&self.names.read()).cloned().collect();
-        *self.names.write() = names;
+        let before = std::mem::replace(&mut *self.names.write(), names.clone());
+        let without = |all: &BTreeSet<String>, others| all.difference(others).cloned().collect();
+        let change = Change { came: without(&names, &before), went: without(&before, &names) };
         self.version.fetch_add(1, Release);
-        Ok(Some(came))
+        Ok(Some(change))
     }
 
     /// Changes with the list.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 fn wanted(name: &str, caller: Caller) -> Wanted {
-    Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 9 }
+    Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 9, again: false }
 }
 
 fn mode(path: &Path) -> u32 {
@@ -81,8 +81,12 @@ fn names_are_given_out_once() {
         assert!(matches!(issue("alice", caller), Err(SecurityError::Name(_))), "{caller:?}");
     }
     issue("data1", Caller::Node(Roles::DATA)).expect("the first");
-    issue("data1", Caller::Node(Roles::DATA)).expect("a server's key is made again");
-    assert!(matches!(issue("data1", Caller::Client), Err(SecurityError::Name(_))));
+    assert!(matches!(issue("data1", Caller::Node(Roles::DATA)), Err(SecurityError::Name(_))), "of another server");
+    let again = |caller, node| authority.issue(&Wanted { node: NodeId(node), again: true, ..wanted("data1", caller) });
+    again(Caller::Node(Roles::DATA), 0).expect("a server's key is made again");
+    for (caller, node) in [(Caller::Client, 0), (Caller::Node(Roles::META), 0), (Caller::Node(Roles::DATA), 2)] {
+        assert!(matches!(again(caller, node), Err(SecurityError::Name(_))), "{caller:?} {node}");
+    }
     for bad in ["", "a b", "a:b", "../x", &"a".repeat(65)] {
         assert!(matches!(issue(bad, Caller::Client), Err(SecurityError::Name(_))), "{bad:?}");
     }

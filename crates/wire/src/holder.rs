@@ -63,6 +63,15 @@ impl Holder {
             Caller::Node(_) => "node",
         }
     }
+
+    /// The same, as it stands in a sentence.
+    pub fn a_kind(&self) -> &'static str {
+        match self.caller {
+            Caller::Client => "a client",
+            Caller::Admin => "an admin",
+            Caller::Node(_) => "a node",
+        }
+    }
 }
 
 impl std::fmt::Display for Holder {

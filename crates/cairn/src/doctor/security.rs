@@ -2,14 +2,24 @@
 use super::Finding;
 use crate::config::Config;
 use crate::security::roles_of;
-use cairn_security::{KeyFile, WARN_DAYS, date};
+use cairn_security::{KeyFile, Revoked, WARN_DAYS, date};
 use cairn_wire::audience::Caller;
 
 const NO_START: &str = "the server does not start like this";
 
 /// Looks at the key that a configuration names.
 pub fn look(config: &Config) -> Option<Finding> {
-    let path = &config.security.as_ref()?.key;
+    let security = config.security.as_ref()?;
+    let path = &security.key;
+    if let Some(Err(error)) = security.revoked.as_deref().map(Revoked::read) {
+        let what = format!("the list of revoked keys: {error}");
+        return Some(Finding::bad(
+            "key",
+            what,
+            NO_START,
+            "make the file that security.revoked names; an empty one revokes nothing",
+        ));
+    }
     let file = match KeyFile::read(path) {
         Ok(file) => file,
         Err(error) => return Some(Finding::bad("key", error.to_string(), NO_START, "what the line above says")),

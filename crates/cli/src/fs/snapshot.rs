@@ -1,6 +1,7 @@
 //! `cairn fs snapshot create|ls|rename|delete`: moments of a volume that stay readable, as `DIRECTORY/.snapshots/NAME`.
 use crate::context::Context;
 use crate::error::{CliError, Result};
+use crate::exit::Exit;
 use crate::human::{size, utc_time};
 use crate::output::put_name;
 use crate::remote::NamedFor;
@@ -26,13 +27,13 @@ enum Action {
     Create {
         /// What it is called
         name: OsString,
-        /// A remote path of the volume
+        /// The volume, as VOLUME:/
         #[arg(default_value = "/")]
         path: OsString,
     },
     /// List the snapshots of a volume
     Ls {
-        /// A remote path of the volume
+        /// The volume, as VOLUME:/
         #[arg(default_value = "/")]
         path: OsString,
         /// Sizes such as 1.5M
@@ -45,7 +46,7 @@ enum Action {
         name: OsString,
         /// What it is called from now on
         new_name: OsString,
-        /// A remote path of the volume
+        /// The volume, as VOLUME:/
         #[arg(default_value = "/")]
         path: OsString,
     },
@@ -53,7 +54,7 @@ enum Action {
     Delete {
         /// What it is called
         name: OsString,
-        /// A remote path of the volume
+        /// The volume, as VOLUME:/
         #[arg(default_value = "/")]
         path: OsString,
     },
@@ -89,6 +90,14 @@ impl SnapshotArgs {
 
 async fn volume(context: &Context, path: &OsStr) -> Result<(RemotePath, Volume)> {
     let at = context.remote(path)?;
+    if at.path != b"/" {
+        let text = format!(
+            "snapshots are of whole volumes, and {} is a path in one; name the volume alone: {}:/",
+            String::from_utf8_lossy(&at.path),
+            at.volume
+        );
+        return Err(CliError::refused(Exit::Usage, text));
+    }
     let volume = context.volume(&at).await?;
     Ok((at, volume))
 }

@@ -274,7 +274,7 @@ fn give_back_unknown(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition
     tokio::spawn(async move {
         let make = |header| {
             let header = Some(header);
-            OverwriteLeaseRequest { header, inode, release: true, number, changed: true, mtime_ns: 0 }
+            OverwriteLeaseRequest { header, inode, release: true, number, changed: true, mtime_ns: 0, answered: false }
         };
         let what = format!("giving back the overwrite lease of inode {inode}");
         let given: Result<OverwriteLeaseResponse> =

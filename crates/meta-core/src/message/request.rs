@@ -215,7 +215,9 @@ requests! {
         inode: u64 = 2, offset: u64 = 3, length: u64 = 4, extend: bool = 5, if_data_version: u64 = 6,
         kill_privileges: bool = 7, lease: u64 = 9,
     }
-    OverwriteLease { inode: u64 = 2, release: bool = 3, number: u64 = 4, changed: bool = 5, mtime_ns: u64 = 6 }
+    OverwriteLease {
+        inode: u64 = 2, release: bool = 3, number: u64 = 4, changed: bool = 5, mtime_ns: u64 = 6, answered: bool = 7,
+    }
     CloneRange {
         source: u64 = 2, source_offset: u64 = 3, inode: u64 = 4, offset: u64 = 5, length: u64 = 6,
         if_data_version: u64 = 7, mtime_ns: u64 = 8, kill_privileges: bool = 9, lease: u64 = 10,

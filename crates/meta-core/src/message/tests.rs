@@ -87,11 +87,18 @@ fn requests_read_as_the_generated_code_wrote_them() {
         (r.inode, r.valid, r.mode, r.uid, r.gid, r.size, r.atime_ns, r.mtime_ns, r.layout, r.lease),
         (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
     );
-    let bytes =
-        OverwriteLeaseRequest { header: header(), inode: 1, release: true, number: 3, changed: true, mtime_ns: 5 }
-            .encode_to_vec();
+    let bytes = OverwriteLeaseRequest {
+        header: header(),
+        inode: 1,
+        release: true,
+        number: 3,
+        changed: true,
+        mtime_ns: 5,
+        answered: true,
+    }
+    .encode_to_vec();
     let r = request::OverwriteLease::decode(&bytes).unwrap();
-    assert_eq!((r.inode, r.release, r.number, r.changed, r.mtime_ns), (1, true, 3, true, 5));
+    assert_eq!((r.inode, r.release, r.number, r.changed, r.mtime_ns, r.answered), (1, true, 3, true, 5, true));
     let bytes = CloneRangeRequest {
         header: header(),
         source: 1,

@@ -33,6 +33,9 @@ impl Namespace {
             if inode.lease == Some(own) {
                 inode.lease = None;
                 self.snapshots.leases.remove(&id);
+                if !request.answered {
+                    self.note_lapsed();
+                }
                 if request.changed {
                     self.changed_in_place(id, &mut inode, context, request.mtime_ns);
                 } else {
@@ -102,9 +105,8 @@ impl Namespace {
     pub(crate) fn lose_lease(&mut self, id: u64, inode: &mut Inode, session: u64) {
         inode.lease = None;
         self.snapshots.leases.remove(&id);
-        if self.sessions.state(session) != SessionState::Live {
-            self.note_lapsed();
-        }
+        // Nobody said that all was answered, whether the session is there or not.
+        self.note_lapsed();
         inode.data_version += 1;
         if self.sessions.state(session) == SessionState::Live {
             // Who is there would have said so, and when.

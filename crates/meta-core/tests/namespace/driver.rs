@@ -287,8 +287,19 @@ impl Driver {
         Ok((answer.number, answer.attributes.expect("attributes are answered")))
     }
     pub fn give_lease(&mut self, inode: u64, number: u64, changed: bool, mtime_ns: u64) -> Answer<Attributes> {
+        self.give_lease_that(inode, number, changed, mtime_ns, true)
+    }
+    /// `answered`: all that was sent under it.
+    pub fn give_lease_that(
+        &mut self,
+        inode: u64,
+        number: u64,
+        changed: bool,
+        mtime_ns: u64,
+        answered: bool,
+    ) -> Answer<Attributes> {
         let header = self.next();
-        let request = OverwriteLeaseRequest { header, inode, release: true, number, changed, mtime_ns };
+        let request = OverwriteLeaseRequest { header, inode, release: true, number, changed, mtime_ns, answered };
         let answer: OverwriteLeaseResponse = self.mutate(Opcode::OverwriteLease, &request)?;
         assert_eq!(answer.number, 0);
         Ok(answer.attributes.expect("attributes are answered"))

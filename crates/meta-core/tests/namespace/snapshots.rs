@@ -76,6 +76,27 @@ fn a_lease_that_lapsed_is_waited_out() {
     take(&mut d, "a");
 }
 
+/// A request that its sender gave up would have overwritten what a snapshot names, when it arrived after all.
+#[test]
+fn a_lease_that_is_given_back_without_all_answers_is_waited_out() {
+    let mut d = driver();
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    d.hold(file, true).unwrap();
+    let (number, _) = d.take_lease(file).unwrap();
+    d.give_lease_that(file, number, true, 0, false).unwrap();
+    let waits = d.create_snapshot("a").unwrap();
+    assert!(waits.number == 0 && waits.leases == 0 && waits.lapsed_ms > 0, "{waits:?}");
+    d.namespace = d.restored();
+    assert_eq!(d.create_snapshot("a").unwrap().number, 0, "nor after a restart");
+    d.now += LAPSED_NS;
+    take(&mut d, "a");
+    d.delete_snapshot("a").unwrap();
+    let (number, _) = d.take_lease(file).unwrap();
+    d.give_lease(file, number, true, 0).unwrap();
+    assert!(d.create_snapshot("b").unwrap().number > 0, "at once where all was answered");
+    d.check();
+}
+
 /// A volume would have two snapshots of one name, or anybody could delete them.
 #[test]
 fn what_is_refused() {

@@ -17,7 +17,8 @@ fn hold(caller: &mut Caller, inode: u64) {
 
 fn lease(caller: &mut Caller, inode: u64, give: u64) -> u64 {
     let (header, release) = (Some(caller.header()), give != 0);
-    let request = OverwriteLeaseRequest { header, inode, release, number: give, changed: true, mtime_ns: 0 };
+    let request =
+        OverwriteLeaseRequest { header, inode, release, number: give, changed: true, mtime_ns: 0, answered: true };
     caller.call::<OverwriteLeaseResponse>(Opcode::OverwriteLease, &request).expect("answered").number
 }
 

@@ -48,10 +48,10 @@ fn check(holder: &Holder, hello: &Hello) -> Result<(), String> {
     let Holder { name, node, .. } = holder;
     let is_node = matches!(holder.caller, Caller::Node(_));
     if hello.kind == PeerKind::Server && !is_node {
-        return Err(format!("the key of {name} is that of a {}, and no server has it", holder.kind()));
+        return Err(format!("the key of {name} is that of {}, and no server has it", holder.a_kind()));
     }
     if !is_node && hello.node.get() != 0 {
-        return Err(format!("the key of {name} is that of a {}, and no node has it", holder.kind()));
+        return Err(format!("the key of {name} is that of {}, and no node has it", holder.a_kind()));
     }
     let says = hello.node.get();
     if says != 0 && !holder.may_be(hello.node) {
@@ -117,9 +117,9 @@ impl Held {
         if audience.has(self.holder.caller) {
             return None;
         }
-        let (name, kind) = (&self.holder.name, self.holder.kind());
+        let (name, kind) = (&self.holder.name, self.holder.a_kind());
         refused(format!(
-            "{} is for {audience}, and the key of {name} is that of a {kind}; changes of the cluster need a key of cairn key admin, or \
+            "{} is for {audience}, and the key of {name} is that of {kind}; changes of the cluster need a key of cairn key admin, or \
              the admin socket of a server",
             opcode.name()
         ))

@@ -27,7 +27,7 @@ impl Keys {
     }
 
     fn file(&self, name: &str, caller: Caller, node: u32, days: u64) -> PathBuf {
-        let wanted = Wanted { name: name.to_owned(), caller, node: NodeId(node), days };
+        let wanted = Wanted { name: name.to_owned(), caller, node: NodeId(node), days, again: false };
         let path = self.dir.path().join(format!("{name}.key"));
         write_secret(&path, &self.authority.issue(&wanted).expect("a key"), false).expect("written");
         path

@@ -52,6 +52,8 @@ pub(super) struct InPlace {
     pub under_way: Option<Arc<Dirty>>,
     /// Since when blocks were changed that no publish has told of.
     pub untold: Option<Time>,
+    /// Not all requests were answered: some may still arrive. Until that was told with a lease.
+    unanswered: bool,
     /// Flushes that could have gone in place.
     flushes: u32,
     not_before: Time,
@@ -225,6 +227,7 @@ impl Drop for PutBack<'_> {
         self.0.with(0, |state| {
             if state.in_place.under_way.is_some() {
                 // Requests may still be on their way: new space is the better place until they have ended.
+                state.in_place.unanswered = true;
                 state.in_place.not_before = state.in_place.not_before.max(now + REFUSED_PAUSE);
                 state.recall(now);
             }
@@ -255,7 +258,10 @@ impl FileData {
             let (seconds, last) = (CARRY_OUT_MAX.as_secs(), "members take too long".to_owned());
             Err(ClientError::OutcomeUnknown { what: self.what(), seconds, last })
         });
-        // Everything was answered by now: if the lease is still good, the file named these blocks all the time.
+        if outcomes.is_err() {
+            self.state.lock().in_place.unanswered = true;
+        }
+        // Everything was answered by now, or given up: if the lease is still good, the file named these blocks all the time.
         let kept = self.volume.confirm_lease(&lease).await;
         drop(using);
         if !kept {
@@ -342,7 +348,7 @@ impl FileData {
                     file.was_wanted();
                     file.give_back(&lease).await
                 }
-                None => volume.give_lease(&lease, true, 0).await.map(|_| ()),
+                None => volume.give_lease(&lease, true, 0, false).await.map(|_| ()),
             };
             if let Err(error) = given {
                 tracing::debug!(inode = lease.inode, %error, "an overwrite lease is given back when it is asked for again");
@@ -536,16 +542,17 @@ impl FileData {
     async fn give_back(&self, lease: &Arc<Lease>) -> Result<()> {
         // What is under way is waited for.
         let _using = self.using.lock().await;
-        let (writer, changed, mtime_ns) = {
+        let (writer, changed, mtime_ns, answered) = {
             let mut state = self.state.lock();
             if !state.in_place.lease.as_ref().is_some_and(|own| Arc::ptr_eq(own, lease)) {
                 return Ok(());
             }
             state.in_place.lease = None;
             let changed = state.in_place.untold.take().is_some();
-            (state.writer.clone(), changed, state.mtime_ns.unwrap_or(0))
+            let answered = !std::mem::take(&mut state.in_place.unanswered);
+            (state.writer.clone(), changed, state.mtime_ns.unwrap_or(0), answered)
         };
-        let answer = writer.give_lease(lease, changed, mtime_ns).await.map_err(|e| self.named(e))?;
+        let answer = writer.give_lease(lease, changed, mtime_ns, answered).await.map_err(|e| self.named(e))?;
         let now = self.now();
         self.with(0, |state| {
             // Only what was changed raised the version.

@@ -33,7 +33,7 @@ impl Volume {
             return Ok(None);
         }
         if !self.confirm_lease(&lease).await {
-            self.give_lease(&lease, false, 0).await?;
+            self.give_lease(&lease, false, 0, true).await?;
             return Ok(None);
         }
         Ok(Some((lease, attributes)))
@@ -56,12 +56,25 @@ impl Volume {
             }
         }
     }
-    /// Gives a lease back. `changed`: blocks were changed since the last publish, at that time (0: now).
-    pub(crate) async fn give_lease(&self, lease: &Lease, changed: bool, mtime_ns: u64) -> Result<Attributes> {
+    /// Gives a lease back. `changed`: blocks were changed since the last publish, at that time (0: now). `answered`: all that was sent under it.
+    pub(crate) async fn give_lease(
+        &self,
+        lease: &Lease,
+        changed: bool,
+        mtime_ns: u64,
+        answered: bool,
+    ) -> Result<Attributes> {
         lease.end();
         let (inode, number) = (lease.inode, lease.number);
-        let make =
-            |header| OverwriteLeaseRequest { header: Some(header), inode, release: true, number, changed, mtime_ns };
+        let make = |header| OverwriteLeaseRequest {
+            header: Some(header),
+            inode,
+            release: true,
+            number,
+            changed,
+            mtime_ns,
+            answered,
+        };
         let what = format!("giving back the overwrite lease of inode {inode}");
         let answer: OverwriteLeaseResponse =
             self.caller.mutate_under(&lease.session, &what, lease.partition, Opcode::OverwriteLease, make).await?;

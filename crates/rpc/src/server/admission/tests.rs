@@ -13,7 +13,7 @@ fn tls() -> (tempfile::TempDir, std::path::PathBuf, Arc<Revoked>, Arc<Tls>) {
     let dir = tempfile::tempdir().expect("a directory");
     let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
     let caller = Caller::Node(Roles::ALL);
-    let wanted = Wanted { name: "n".to_owned(), caller, node: NodeId(0), days: 9 };
+    let wanted = Wanted { name: "n".to_owned(), caller, node: NodeId(0), days: 9, again: false };
     let (key, list) = (dir.path().join("n.key"), dir.path().join("revoked"));
     write_secret(&key, &authority.issue(&wanted).expect("a key"), false).expect("written");
     std::fs::write(&list, "").expect("a list");
@@ -120,7 +120,8 @@ fn a_revoked_key_asks_nothing_more() {
     let mut present = held(&tls, Caller::Client);
     assert!(present.refusal(Opcode::Read.code()).is_none());
     std::fs::write(&list, "# stolen on Monday\nsomebody # a laptop\n").expect("a list");
-    assert_eq!(revoked.look().expect("read"), Some(vec!["somebody".to_owned()]));
+    let came = revoked.look().expect("read").map(|change| (change.came, change.went));
+    assert_eq!(came, Some((vec!["somebody".to_owned()], Vec::new())));
     let refusal = present.refusal(Opcode::Read.code()).expect("refused");
     assert!(refusal.to_string().contains("revoked"), "{refusal}");
     assert!(is_revoked(&tls, &holder(Caller::Client, 0)).is_some());
