@@ -8,7 +8,7 @@ use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_format::record_frame::RECORD_FRAME_LEN;
 use cairn_types::{ErrorCode, Layout};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Windows have at least so many bytes.
@@ -60,6 +60,8 @@ pub struct RecordAppender {
     queue: mpsc::Sender<Command>,
     window: Arc<Semaphore>,
     window_kib: u32,
+    /// Why it gave up.
+    failure: Arc<OnceLock<ClientError>>,
 }
 
 pub(super) fn ended() -> ClientError {
@@ -79,12 +81,18 @@ impl Volume {
         let window_kib = u32::try_from(options.window.max(WINDOW_MIN) / 1024).unwrap_or(u32::MAX >> 4);
         let window = Arc::new(Semaphore::new(window_kib as usize));
         let task = Task::new(self.clone(), (found.inode, path), layout, options);
-        tokio::spawn(task.run(commands));
-        Ok(RecordAppender { queue, window, window_kib })
+        let failure = Arc::new(OnceLock::new());
+        tokio::spawn(task.run(commands, failure.clone()));
+        Ok(RecordAppender { queue, window, window_kib, failure })
     }
 }
 
 impl RecordAppender {
+    /// Why no more is taken.
+    fn ended(&self) -> ClientError {
+        self.failure.get().cloned().unwrap_or_else(ended)
+    }
+
     /// Gives a record; waits while the window is full. It is appended when its ticket says so.
     pub async fn append(&self, record: &[u8]) -> Result<RecordTicket> {
         if record.len() > RECORD_MAX {
@@ -92,17 +100,18 @@ impl RecordAppender {
             return Err(ClientError::remote("appending a record", ErrorCode::InvalidArgument, &text));
         }
         let kib = (record.len() + RECORD_FRAME_LEN).div_ceil(1024) as u32;
-        let permit = self.window.clone().acquire_many_owned(kib.min(self.window_kib)).await.map_err(|_| ended())?;
+        let permit =
+            self.window.clone().acquire_many_owned(kib.min(self.window_kib)).await.map_err(|_| self.ended())?;
         let (done, ticket) = oneshot::channel();
-        self.queue.send(Command::Record(record.to_vec(), permit, done)).await.map_err(|_| ended())?;
+        self.queue.send(Command::Record(record.to_vec(), permit, done)).await.map_err(|_| self.ended())?;
         Ok(RecordTicket(ticket))
     }
 
     /// Waits until all records that were given are durable, and whoever opens the file sees them.
     pub async fn flush(&self) -> Result<()> {
         let (done, flushed) = oneshot::channel();
-        self.queue.send(Command::Flush(done)).await.map_err(|_| ended())?;
-        flushed.await.map_err(|_| ended())?
+        self.queue.send(Command::Flush(done)).await.map_err(|_| self.ended())?;
+        flushed.await.map_err(|_| self.ended())?
     }
 
     /// Flushes, and ends the writer. The file's append stays open for others.

@@ -17,7 +17,7 @@ use cairn_wire::Opcode;
 use cairn_wire::data::{RecordAppendResponse, RecordsTold};
 use cairn_wire::meta::OpenAppendRequest;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -174,10 +174,10 @@ impl Task {
         }
     }
 
-    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>, failure: Arc<OnceLock<ClientError>>) {
         loop {
             if let Err(error) = self.step().await {
-                return self.fail(error, commands);
+                return self.fail(error, commands, &failure);
             }
             let tick = tokio::time::sleep(SYNC_AFTER / 4);
             tokio::select! {
@@ -193,9 +193,9 @@ impl Task {
                 },
                 Some(event) = self.running.join_next(), if !self.running.is_empty() => match event {
                     Ok(event) => if let Err(error) = self.handle(event).await {
-                        return self.fail(error, commands);
+                        return self.fail(error, commands, &failure);
                     },
-                    Err(_) => return self.fail(ended(), commands),
+                    Err(_) => return self.fail(ended(), commands, &failure),
                 },
                 () = tick, if self.unpublished.is_some() => {}
             }
@@ -489,8 +489,10 @@ impl Task {
     }
 
     /// Nothing goes on: all that wait are told.
-    fn fail(mut self, error: ClientError, mut commands: mpsc::Receiver<Command>) {
+    /// Whoever gives another record hears why it is not taken, also where all before were answered already.
+    fn fail(mut self, error: ClientError, mut commands: mpsc::Receiver<Command>, failure: &OnceLock<ClientError>) {
         tracing::debug!(%error, "a record appender gave up");
+        let _first = failure.set(error.clone());
         commands.close();
         let records = self.pending.drain(..).chain(self.unsynced.drain(..)).chain(self.unresolved.drain(..));
         records.for_each(|mut kept| kept.tell(Err(error.clone())));

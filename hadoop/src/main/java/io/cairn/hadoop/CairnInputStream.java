@@ -50,6 +50,16 @@ final class CairnInputStream extends FSInputStream
         }
     }
 
+    /** What a read came to. One that was under way when somebody closed the stream says so, whichever of the two the library saw first. */
+    private int checkRead(int outcome) throws IOException {
+        if (outcome < 0) {
+            IOException failure = Errors.of(path);
+            checkOpen();
+            throw failure;
+        }
+        return outcome;
+    }
+
     /** The length, asked again if it was less than that. */
     private long lengthUpTo(long wanted) throws IOException {
         if (wanted > length) {
@@ -104,7 +114,7 @@ final class CairnInputStream extends FSInputStream
             buffer = new byte[bufferSize];
         }
         filled = 0;
-        int got = Errors.check(Native.read(file, position, buffer, 0, buffer.length), path);
+        int got = checkRead(Native.read(file, position, buffer, 0, buffer.length));
         bufferBegin = position;
         filled = got;
         return got > 0;
@@ -133,7 +143,7 @@ final class CairnInputStream extends FSInputStream
         }
         int ready = inBuffer();
         if (ready == 0 && wanted >= bufferSize) {
-            int got = Errors.check(Native.read(file, position, to, at, wanted), path);
+            int got = checkRead(Native.read(file, position, to, at, wanted));
             position += got;
             count(got);
             return got == 0 ? -1 : got;
@@ -182,9 +192,9 @@ final class CairnInputStream extends FSInputStream
         if (to.isReadOnly()) {
             throw new java.nio.ReadOnlyBufferException();
         } else if (to.isDirect()) {
-            got = Errors.check(Native.readDirect(file, from, to, to.position(), wanted), path);
+            got = checkRead(Native.readDirect(file, from, to, to.position(), wanted));
         } else {
-            got = Errors.check(Native.read(file, from, to.array(), to.arrayOffset() + to.position(), wanted), path);
+            got = checkRead(Native.read(file, from, to.array(), to.arrayOffset() + to.position(), wanted));
         }
         to.position(to.position() + got);
         count(got);
@@ -201,7 +211,7 @@ final class CairnInputStream extends FSInputStream
         if (wanted == 0) {
             return 0;
         }
-        int got = Errors.check(Native.read(file, from, to, at, wanted), path);
+        int got = checkRead(Native.read(file, from, to, at, wanted));
         count(got);
         return got == 0 ? -1 : got;
     }
