@@ -160,6 +160,12 @@ pub fn add(command: Command) -> Command {
     below(command, "")
 }
 
+/// The first example of a command, without what is said to the reader.
+pub fn first(words: &str) -> Option<&'static str> {
+    let (_, lines) = EXAMPLES.iter().find(|(path, _)| *path == words)?;
+    lines.first().map(|line| line.split("   #").next().unwrap_or(line))
+}
+
 fn below(command: Command, path: &str) -> Command {
     let command = match EXAMPLES.iter().find(|(words, _)| *words == path) {
         Some((_, lines)) => {

@@ -6,6 +6,7 @@ mod descriptors;
 mod dev;
 mod doctor;
 mod examples;
+mod hints;
 mod keys;
 mod mount;
 mod node;
@@ -96,15 +97,22 @@ fn main() -> std::process::ExitCode {
     std::process::ExitCode::from(exit as u8)
 }
 
-/// Help and versions go to standard output, mistakes to standard error, as JSON if that was asked for.
+/// Help and versions go to standard output, mistakes with the next step to standard error, as JSON if that was asked for.
 fn refuse(error: &clap::Error, args: &[std::ffi::OsString]) -> ! {
+    let hint = hints::hint(error, &command_line(), args);
     if error.use_stderr() && args.iter().any(|arg| arg == "--json") {
         let text = error.to_string();
-        let text = text.strip_prefix("error: ").unwrap_or(&text);
-        eprintln!("{}", cairn_cli::json_error(&cairn_cli::CliError::usage(text.trim_end())));
+        let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        let text = hint.map_or(text.to_owned(), |hint| format!("{text}\n{hint}"));
+        eprintln!("{}", cairn_cli::json_error(&cairn_cli::CliError::usage(text)));
         std::process::exit(Exit::Usage as i32);
     }
-    error.exit()
+    // Nobody is left to be told where the terminal is gone.
+    let _ = error.print();
+    if let Some(hint) = hint {
+        eprintln!("{hint}");
+    }
+    std::process::exit(error.exit_code())
 }
 
 fn bench(command: BenchCommand, global: &GlobalArgs) -> Exit {

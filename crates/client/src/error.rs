@@ -44,8 +44,8 @@ pub enum ClientError {
     Unavailable { what: String, offset: u64, length: u64, away: Vec<String>, detail: String },
     /// Nothing in the cluster takes new data: there is no room (`full`), or nobody answers.
     #[error(
-        "{what}: no placement group takes new data: {detail}; {}",
-        if *full { "remove something (rm --skip-trash, cairn fs trash empty) or add disks (cairn fs df)" } else { "look at cairn admin status" }
+        "{what}: no placement group takes new data: {detail}. {}",
+        if *full { "Remove something (rm --skip-trash, cairn fs trash empty) or add disks (cairn fs df)" } else { "Look at cairn admin status" }
     )]
     NoWritableGroup { what: String, detail: String, full: bool },
     #[error(transparent)]

@@ -220,9 +220,8 @@ fn too_few(state: &State, scheme: Scheme, usable: usize) -> WireError {
     }
     let (reserve, own) = (ByteCount(state.config().number(Key::DiskReserve)), ByteCount(DISK_OWN_RESERVE));
     let text = format!(
-        "{scheme} needs {wanted} disks with space; of {have} in service {usable} can be used, the others have too many \
-         placement groups, or no more free than is kept free: disk_reserve of {reserve} (cairn admin config), and {own} \
-         that each disk keeps for itself: add disks or delete files"
+        "{scheme} needs {wanted} disks with space, and {usable} of {have} can take more: disk_reserve keeps {reserve} of \
+         each free, the disk itself {own}, and it holds pgs_per_disk_max groups at most"
     );
     WireError::new(ErrorCode::NoSpace, text)
 }

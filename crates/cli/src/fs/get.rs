@@ -25,7 +25,7 @@ pub struct GetArgs {
     /// Remote files, directories or patterns, then the local target (- is standard output)
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]
     paths: Vec<OsString>,
-    /// Directories too (what happens anyway)
+    /// For those used to `cp -r`: a directory goes with all that is in it, with or without this
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Leave what exists as it is, instead of replacing it

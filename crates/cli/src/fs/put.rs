@@ -26,7 +26,7 @@ pub struct PutArgs {
     /// Local files and directories (- is standard input), then the remote target
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]
     paths: Vec<OsString>,
-    /// Directories too (what happens anyway)
+    /// For those used to `cp -r`: a directory goes with all that is in it, with or without this
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     #[command(flatten)]

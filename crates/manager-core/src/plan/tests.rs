@@ -71,9 +71,9 @@ fn refusals_say_what_is_missing() {
     soft.disks.insert(DiskId(1), full);
     let error = plan(&state, &soft, VolumeId(1), scheme("r2"), 7).expect_err("full");
     assert_eq!(error.code, ErrorCode::NoSpace);
-    assert!(error.message.contains("of 2 in service 1 can be used"), "{error}");
+    assert!(error.message.contains("1 of 2 can take more"), "{error}");
     assert!(
-        error.message.contains("disk_reserve of 1.0 GiB") && error.message.contains("256.0 MiB that each disk"),
+        error.message.contains("disk_reserve keeps 1.0 GiB") && error.message.contains("the disk itself 256.0 MiB"),
         "{error}"
     );
     assert!(plan(&state, &soft, VolumeId(1), scheme("r1"), 7).is_ok_and(|g| !g.is_empty()), "one disk has room");

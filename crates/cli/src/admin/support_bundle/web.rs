@@ -20,7 +20,15 @@ pub async fn of_nodes(list: Result<Vec<u8>, String>) -> Vec<Answer> {
     let mut answers = Vec::new();
     let text = String::from_utf8(list.unwrap_or_default()).unwrap_or_default();
     let nodes = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    for node in nodes.filter(|node| node["up"] == true).take(NODES_MAX) {
+    let (with, without): (Vec<Value>, Vec<Value>) = nodes
+        .filter(|node| node["up"] == true)
+        .partition(|node| node["http_address"].as_str().is_some_and(|address| !address.is_empty()));
+    if !without.is_empty() {
+        // Several nodes of one process share its port: nothing is missing.
+        let names: Vec<String> = without.iter().map(|node| format!("n{}", node["id"])).collect();
+        answers.push((names.join(", "), "no HTTP port of their own".into(), Ok(Vec::new())));
+    }
+    for node in with.into_iter().take(NODES_MAX) {
         let name = format!("n{}", node["id"]);
         let (address, rpc) =
             (node["http_address"].as_str().unwrap_or_default(), node["address"].as_str().unwrap_or_default());
