@@ -18,9 +18,9 @@ release: prepare ## compile the optimized binary, target/release/cairn; its symb
 	$(CARGO) build --release --locked --package cairn
 	@scripts/strip.sh $(CAIRN)
 
-packages: release ## .deb, .rpm and a tarball with checksums, of the release binary, in target/packages
+packages: $(if $(PORTABLE),prepare,release) ## .deb, .rpm and a tarball with checksums, in target/packages (PORTABLE=1: for glibc 2.17 and newer)
 	$(CARGO) xtask notices $(or $(CARGO_TARGET_DIR),target)/notices.txt
-	@scripts/packages.sh $(CAIRN)
+	@bash -c 'set -o pipefail; program=$(if $(PORTABLE),$$(CARGO="$(CARGO)" scripts/portable.sh | tail -n 1),$(CAIRN)) && scripts/packages.sh "$$program"'
 
 sdk: prepare ## libcairn for C programs and the Python wheel, in target/sdk
 	CARGO='$(CARGO)' scripts/sdk.sh

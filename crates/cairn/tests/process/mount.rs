@@ -186,6 +186,7 @@ fn files_of_a_mount_are_files() {
     attributes(&mount);
     the_virtual_directory(&mount);
     refusals(&mount, &cluster);
+    managers_in_the_uri(&mount, &cluster);
     let umount = mount.umount();
     assert!(umount.status.success(), "{}", text(&umount.stderr));
     assert!(!mount.is_mounted());
@@ -349,6 +350,19 @@ fn the_virtual_directory(mount: &Mount) {
     assert!(!fs::read_to_string(mount.path(".cairn/layout/dir/.this")).expect("layout").is_empty());
     assert!(fs::write(mount.path(".cairn/new"), "x").is_err());
     assert!(fs::remove_dir(mount.path(".cairn")).is_err());
+}
+
+/// As a line of fstab: nothing else says where the managers are, and none is at the default address.
+fn managers_in_the_uri(mount: &Mount, cluster: &Cluster) {
+    let dir = cluster.path("by-uri");
+    fs::create_dir_all(&dir).expect("directory");
+    let (uri, at) = (format!("cairn://{}/default", mount.cluster), dir.to_str().expect("a temporary path"));
+    for args in [&["mount", &uri, at][..], &["mount", "--status"], &["umount", at]] {
+        let mut command = in_spaces(&mount.spaces);
+        let output = command.args(args).env_remove("CAIRN_CLUSTER").env("CAIRN_RUN_DIR", &mount.run).output();
+        let output = output.expect("the binary starts");
+        assert!(output.status.success(), "cairn {args:?}: {}", text(&output.stderr));
+    }
 }
 
 fn refusals(mount: &Mount, cluster: &Cluster) {
