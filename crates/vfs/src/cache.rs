@@ -72,6 +72,15 @@ struct Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked(u64);
 
+/// The same for every name.
+pub(crate) struct AskedPage(Vec<u64>);
+
+impl AskedPage {
+    pub(crate) fn of(&self, parent: u64, name: &[u8]) -> Asked {
+        Asked(self.0[part(parent, name)])
+    }
+}
+
 impl Names {
     fn put(&mut self, caller: &Caller, parent: u64, name: &[u8], known: Known, ttl: Duration) {
         if !ttl.is_zero() {
@@ -177,6 +186,10 @@ impl Cache {
     /// Before a name is asked for.
     pub(crate) fn asks(&self, parent: u64, name: &[u8]) -> Asked {
         Asked(self.names.lock().changes[part(parent, name)])
+    }
+    /// Before a page of a directory is asked for: for each name of it what [`Cache::asks`] says.
+    pub(crate) fn asks_page(&self) -> AskedPage {
+        AskedPage(self.names.lock().changes.clone())
     }
     /// The answer. False, and nothing is remembered, if this mount changed the name meanwhile: nobody knows what was first.
     pub(crate) fn learn_name(

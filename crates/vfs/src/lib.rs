@@ -21,6 +21,7 @@ pub mod options;
 pub mod state;
 pub mod status;
 pub mod vfs;
+mod walks;
 
 pub use attr::{Attr, Entry, SetAttr, SetTime};
 pub use caller::Caller;

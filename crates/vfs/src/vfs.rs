@@ -11,6 +11,7 @@ use crate::invalidation::{Invalidation, Invalidations, QUEUE_MAX};
 use crate::nameless::Nameless;
 use crate::ops::handles::Handles;
 use crate::options::VfsOptions;
+use crate::walks::Walks;
 use cairn_client::{Budget, Client, Volume};
 use cairn_wire::meta::Attributes;
 use parking_lot::Mutex;
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     pub(crate) files: Files,
     pub(crate) cache: Cache,
     pub(crate) ahead: AskedAhead,
+    pub(crate) walks: Walks,
     pub(crate) nameless: Nameless,
     pub(crate) atimes: Atimes,
     /// Memory for written and read-ahead data.
@@ -79,6 +81,7 @@ impl Vfs {
             files: Files::default(),
             cache: Cache::new(options.cached_max),
             ahead: AskedAhead::default(),
+            walks: Walks::default(),
             nameless: Nameless::default(),
             atimes: Atimes::default(),
             budget: Arc::new(Budget::new(options.memory_max)),

@@ -8,13 +8,16 @@ use cairn_client::{MadeAt, Volume};
 use cairn_types::ErrorCode;
 use cairn_wire::meta::{Attributes, CreateRequest};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Vfs {
     /// Finds an entry of a directory; ENOENT may be remembered for a [time](Self::absent_for). "." and ".."
     /// are understood.
     pub async fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Entry> {
         let inner = &self.inner;
+        if let Some(after) = inner.walks.looks_up(parent, caller.uid, name, Instant::now()) {
+            self.walk_ahead(caller, parent, after);
+        }
         if let Some(cached) = self.cached_entry(caller, parent, name) {
             return cached;
         }
@@ -50,6 +53,28 @@ impl Vfs {
                 Err(error)
             }
         }
+    }
+    /// Somebody goes through a directory: remembers what comes behind that name. Nobody waits for it.
+    fn walk_ahead(&self, caller: &Caller, parent: u64, after: Vec<u8>) {
+        let (inner, caller) = (self.inner.clone(), caller.clone());
+        tokio::spawn(async move {
+            let (volume, asked) = (inner.as_user(&caller), inner.cache.asks_page());
+            let read = async { Ok(volume.readdir(parent, &after, true).await?) };
+            let page = inner.limited("readdir", read).await.map(|page| page.entries).unwrap_or_default();
+            for entry in &page {
+                if let Some(found) = &entry.attributes {
+                    let (name, known) = ((parent, &entry.name[..]), Known::Inode(found.inode));
+                    let asked = asked.of(parent, &entry.name);
+                    // What this mount changed meanwhile it knows better.
+                    if inner.cache.learn_name(asked, &caller, name, known, inner.options.entry_ttl) {
+                        inner.attr(found);
+                    }
+                }
+            }
+            // Without the right to search, or in a shard, names come without what is wanted or in another order.
+            let useful = page.last().filter(|last| last.attributes.is_some() && last.cookie == last.name);
+            inner.walks.came(parent, caller.uid, useful.map(|last| (&last.name[..], page.len())));
+        });
     }
     fn cached_entry(&self, caller: &Caller, parent: u64, name: &[u8]) -> Option<Result<Entry>> {
         let (known, entry_ttl) = self.inner.cache.name(caller, parent, name)?;

@@ -203,3 +203,41 @@ async fn listings_show_what_others_changed_a_while_ago() {
     tokio::time::sleep(ttl).await;
     assert!(list(&vfs, handle, rest[0].cookie, 100, true).await.is_empty(), "it has an end");
 }
+
+/// `find` and `rm -r` over a large directory would ask for each name by itself; or show, for what was asked ahead, a file that was removed
+/// here meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_in_a_row_are_asked_for_ahead() {
+    const FILES: usize = 3000;
+    let cluster = cluster();
+    let vfs = mount(&cluster).await;
+    let dir = vfs.mkdir(&root(), ROOT, b"d", 0o755).await.expect("made").attr.ino;
+    let name = |i: usize| format!("f{i:05}").into_bytes();
+    for i in 0..FILES {
+        vfs.mknod(&root(), dir, &name(i), 0o640, 0).await.expect("made");
+    }
+    let ttl = Duration::from_secs(600);
+    let long = VfsOptions { attr_ttl: ttl, entry_ttl: ttl, ..options() };
+    let other = mount_with(&cluster, Duration::from_secs(8), long).await;
+    cluster.take_calls();
+    for i in 0..FILES {
+        let entry = other.lookup(&root(), dir, &name(i)).await.expect("there");
+        assert_eq!((entry.attr.mode & 0o777, entry.attr.nlink), (0o640, 1), "{i}");
+        // As slowly as a kernel asks: a page has the time to come.
+        tokio::task::yield_now().await;
+        if i % 100 == 20 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    let calls = cluster.take_calls();
+    let (lookups, pages) = (calls.get("Lookup").copied().unwrap_or(0), calls.get("Readdir").copied().unwrap_or(0));
+    assert!(lookups < FILES as u64 / 2 && (2..20).contains(&pages), "{calls:?}");
+    // Gone here, whatever was asked before.
+    for i in 0..FILES {
+        other.lookup(&root(), dir, &name(i)).await.expect("there");
+        other.unlink(&root(), dir, &name(i)).await.expect("removed");
+        let error = other.lookup(&root(), dir, &name(i)).await.expect_err("removed");
+        assert_eq!(error.errno, libc::ENOENT);
+    }
+    other.rmdir(&root(), ROOT, b"d").await.expect("empty");
+}
