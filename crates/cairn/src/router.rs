@@ -61,8 +61,8 @@ impl Router {
         };
         let text = format!(
             "{} changes the cluster: servers take it from root and from their own user (uid {}), on a socket of their machine ({socket}); run the \
-             command on a machine of the cluster's servers as one of them (sudo), or set node.admin_over_tcp = true where everybody who \
-             can connect may",
+             command on a machine of the cluster's servers as one of them (sudo), or set node.admin_over_tcp = true: then everybody who \
+             reaches the port may change the cluster",
             change.name(),
             rustix::process::geteuid().as_raw()
         );
@@ -113,7 +113,8 @@ impl Service for Router {
         match slot.get() {
             Some(service) => service.call(request, reply),
             None if role == "raft" || self.roles.iter().any(|r| r == role) => {
-                let text = format!("the {role} role of this process is still starting; repeat in a moment");
+                let begins = if role == "manager" { "; a new cluster begins when all its managers answer" } else { "" };
+                let text = format!("the {role} role of this process is still starting{begins}; repeat in a moment");
                 reply.err(WireError::new(ErrorCode::Unavailable, text));
             }
             None => reply.err(refusal(request.opcode)),

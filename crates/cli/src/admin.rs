@@ -22,7 +22,7 @@ mod support_bundle;
 mod target;
 mod volume;
 
-pub use status::disk_sums;
+pub use status::{disk_sums, writable_sum};
 
 use crate::context::Context;
 use crate::error::Result;

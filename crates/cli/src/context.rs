@@ -10,7 +10,8 @@ use crate::report::{BeyondQuota, Report};
 use crate::tasks::Tasks;
 use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
 use cairn_client::{
-    AdminVia, Client, ClientError, ConnectOptions, HedgeBounds, RemotePath, StaleReads, UriError, Volume, own_process,
+    AdminVia, Client, ClientError, ConnectOptions, HedgeBounds, RemotePath, StaleReads, ToldWaits, UriError, Volume,
+    own_process,
 };
 use cairn_types::ClusterId;
 use std::collections::BTreeMap;
@@ -185,6 +186,7 @@ impl Context {
             managers_only: self.managers_only.load(Ordering::Relaxed),
             admin: Some(self.args.admin_socket.clone().map_or(AdminVia::Find, AdminVia::Socket)),
             key: self.args.shown_key(),
+            waits: if self.args.quiet || self.args.json { ToldWaits::default() } else { ToldWaits::to(tell_wait) },
             ..ConnectOptions::new(addresses)
         };
         let client = Client::connect(options).await.map_err(|error| match error {
@@ -270,4 +272,9 @@ impl Drop for Unfreed {
         // Nobody reads standard error any more: then nobody is told.
         drop(writeln!(std::io::stderr(), "cairn: warning: {text}"));
     }
+}
+/// Says on standard error that the command goes on trying.
+fn tell_wait(why: &str) {
+    // Nobody reads standard error any more: then nobody is told.
+    drop(writeln!(std::io::stderr(), "cairn: waiting: {why}"));
 }

@@ -197,7 +197,7 @@ impl Report {
             text.push_str(&format!(" ({}/s)", crate::human::bytes((bytes as f64 / seconds.max(0.001)) as u64)));
         }
         for (number, what) in [
-            (get(&self.replaced), "of them in the place of others"),
+            (get(&self.replaced), "of them replaced a file"),
             (get(&self.skipped), "left as they were"),
             (get(&self.failed), "failed"),
         ] {

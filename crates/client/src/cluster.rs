@@ -9,6 +9,7 @@ use crate::read::rows::ShardReads;
 use crate::stale::{Pace, STALE_DEADLINE, Stale};
 use crate::stripe::suspects::Suspects;
 use crate::view::ClusterView;
+use crate::waits::Waits;
 use cairn_env::{Clock, Rng};
 use cairn_placement::{Place, sort_by_nearness};
 use cairn_types::{ChunkId, ErrorCode, RetryClass, SessionId};
@@ -93,6 +94,7 @@ pub(crate) struct Cluster {
     pub(crate) apart: RwLock<Option<cairn_types::Time>>,
     /// Open appends that writers of this client closed.
     pub(crate) settles: crate::record::Settles,
+    pub(crate) waits: Waits,
 }
 
 impl Cluster {
@@ -125,6 +127,7 @@ impl Cluster {
             full: FullVolumes::default(),
             apart: RwLock::default(),
             settles: crate::record::Settles::default(),
+            waits: Waits::default(),
         }
     }
     /// The map as known now.
@@ -217,6 +220,7 @@ impl Cluster {
                     false => self.gave_up_after(patience, what, sent, last),
                 });
             }
+            self.waits.goes_on(started, self.clock.now(), &format!("{what}: no manager that leads answers: {last}"));
             if hint.is_none() {
                 self.next_manager(&from);
                 tokio::time::sleep(self.jitter(pause)).await;
@@ -447,8 +451,8 @@ impl Cluster {
         }
         let known: Vec<String> = all.volumes.values().filter(|v| v.trashed_ns == 0).map(|v| v.name.clone()).collect();
         let text = match known.is_empty() {
-            true => "the cluster has no volume yet; `cairn admin status` says what \"default\" waits for".to_owned(),
-            false => format!("there are {}; cairn admin volume create makes one", known.join(", ")),
+            true => "the cluster has no volume yet; `cairn admin volume create default` makes one, `cairn admin status` says what it waits for".to_owned(),
+            false => format!("there is {}; cairn admin volume create makes one", known.join(", ")),
         };
         Err(ClientError::remote(&format!("volume {name:?}"), ErrorCode::UnknownVolume, &text))
     }

@@ -9,6 +9,7 @@ use crate::read::health::HedgeBounds;
 use crate::read::rows::ShardReads;
 use crate::stale::{Stale, StaleReads, Staleness};
 use crate::view::ClusterView;
+use crate::waits::ToldWaits;
 use cairn_env::{FastRng, RealClock};
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload};
 use cairn_wire::Opcode;
@@ -48,6 +49,8 @@ pub struct ConnectOptions {
     pub admin: Option<AdminVia>,
     /// The key that is shown.
     pub key: Key,
+    /// Who hears that calls wait for servers.
+    pub waits: ToldWaits,
 }
 
 impl ConnectOptions {
@@ -67,6 +70,7 @@ impl ConnectOptions {
             runtimes: Vec::new(),
             admin: None,
             key: Key::Find,
+            waits: ToldWaits::default(),
         }
     }
 }
@@ -98,6 +102,7 @@ impl Client {
             Some(FirstContact { silent: options.connect_patience, leaderless: options.leader_patience });
         cluster.stale = Stale::new(options.stale);
         cluster.managers_only = options.managers_only;
+        cluster.waits.told = options.waits;
         cluster.refresh().await?;
         cluster.first_contact = None;
         cluster.shards = ShardReads::new(options.hedge);

@@ -32,6 +32,7 @@ mod tree_walk;
 pub mod uri;
 pub mod view;
 mod volatile;
+mod waits;
 
 /// What servers see as the client's name.
 pub(crate) const CLIENT_NAME: &str = concat!("cairn-client ", env!("CARGO_PKG_VERSION"));
@@ -56,3 +57,4 @@ pub use read::health::HedgeBounds;
 pub use stale::{StaleReads, Staleness};
 pub use tree_walk::{TreeNode, TreeStep, TreeWalk};
 pub use uri::{RemotePath, UriError};
+pub use waits::ToldWaits;

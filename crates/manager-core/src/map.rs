@@ -208,6 +208,7 @@ impl State {
             filesystem: load.map_or(0, |l| l.filesystem),
             gray: self.grays.get(&id).map(|gray| gray.why.clone()).unwrap_or_default(),
             gray_since_ns: self.grays.get(&id).map_or(0, |gray| gray.since.0),
+            writable_bytes: Some(self.free_above_reserve(id, soft)),
         }
     }
 

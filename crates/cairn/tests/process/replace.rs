@@ -44,7 +44,7 @@ fn what_put_cp_and_mv_replace_is_in_the_trash() {
     assert!(!put(b"other", &[], "/g").contains("in the place of"), "nothing was there");
     assert_eq!(trashed(&cluster), []);
     let said = put(b"two", &[], "/f");
-    assert!(said.contains("1 of them in the place of others"), "{said}");
+    assert!(said.contains("1 of them replaced a file"), "{said}");
     assert_eq!(cat(&cluster, "/f"), "two");
     assert_eq!(trashed(&cluster), [("/f".to_owned(), b"one".to_vec())]);
     // It comes back as after `rm`.

@@ -37,6 +37,13 @@ pub fn disk_sums(map: &ClusterMap) -> (u64, u64) {
     own.fold((0, 0), |(total, free), disk| (total + disk.total_bytes, free + disk.free_bytes))
 }
 
+/// What of the free bytes data may take; what managers do not tell counts as all that is free.
+pub fn writable_sum(map: &ClusterMap) -> u64 {
+    let mut counted = BTreeSet::new();
+    let own = in_service(map).filter(|disk| disk.filesystem == 0 || counted.insert(disk.filesystem));
+    own.map(|disk| disk.writable_bytes.unwrap_or(disk.free_bytes)).sum()
+}
+
 /// Disks in service whose nodes are up. The managers keep the state of a disk while its node is away.
 fn in_service(map: &ClusterMap) -> impl Iterator<Item = &Disk> {
     let down: BTreeSet<u32> = map.nodes.iter().filter(|node| !node.up).map(|node| node.id).collect();

@@ -31,6 +31,7 @@ const SHARED_MIN: u64 = 64 << 10;
 const DIRECTORIES_IN_FLIGHT: usize = 16;
 
 #[derive(Args, Debug)]
+#[command(override_usage = "cairn fs cp [OPTIONS] <SOURCE>... <TARGET>")]
 pub struct CpArgs {
     /// Remote sources (paths or patterns), then the remote target
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]

@@ -1,5 +1,5 @@
 //! `cairn fs df`: what volumes hold and what the cluster's disks have left.
-use crate::admin::disk_sums;
+use crate::admin::{disk_sums, writable_sum};
 use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::Result;
@@ -97,7 +97,7 @@ impl DfArgs {
                 context.out.json(&json!({
                     "volume": volume.name, "layout": layout_text(volume.layout), "files": files,
                     "directories": counts.directories, "bytes": counts.file_bytes, "stored_bytes": counts.stored_bytes,
-                    "cluster_total_bytes": total, "cluster_free_bytes": free,
+                    "cluster_total_bytes": total, "cluster_free_bytes": free, "cluster_writable_bytes": writable_sum(&map),
                     "unreferenced_bytes": unreferenced.known.then_some(unreferenced.left_bytes),
                     "unreferenced_freed_by_ns": unreferenced.left_freed_by_ns,
                     "unnamed_bytes": unreferenced.known.then_some(unreferenced.recent_bytes),
@@ -123,10 +123,11 @@ impl DfArgs {
             let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
             let size = |bytes| human::size(bytes, self.human);
             context.out.line(format!(
-                "disks: {} in all, {} used ({percent:.0} %), {} free (before redundancy: a file of layout r3 takes three times its size, one of rs-6-3 one and a half)",
+                "disks: {} in all, {} used ({percent:.0} %), {} free, {} of it for data, the rest is kept free (before redundancy: a file of layout r3 takes three times its size, one of rs-6-3 one and a half)",
                 size(total),
                 size(used),
-                size(free)
+                size(free),
+                size(writable_sum(&map))
             ))?;
             lines.iter().try_for_each(|line| context.out.line(line))?;
         }

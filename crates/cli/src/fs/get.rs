@@ -21,6 +21,7 @@ use std::time::Instant;
     goes under its own name; else the one source becomes TARGET. Modes, times, symbolic links and holes are kept. A file \
     is written as .NAME.cairn-XXXXXXXX beside its final name and renamed when it is complete."
 )]
+#[command(override_usage = "cairn fs get [OPTIONS] <SOURCE>... <TARGET>")]
 pub struct GetArgs {
     /// Remote files, directories or patterns, then the local target (- is standard output)
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]

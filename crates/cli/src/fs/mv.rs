@@ -12,6 +12,7 @@ use clap::Args;
 use std::ffi::OsString;
 
 #[derive(Args, Debug)]
+#[command(override_usage = "cairn fs mv [OPTIONS] <SOURCE>... <TARGET>")]
 pub struct MvArgs {
     /// Sources (paths or patterns), then the target: a directory that exists, or the new name of the one source
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]

@@ -22,6 +22,7 @@ use std::time::Instant;
     goes under its own name; else the one source becomes TARGET. Modes, times of change and symbolic links are kept; a \
     link given as SOURCE stands for what it leads to. A file appears under its name when it is complete and synced."
 )]
+#[command(override_usage = "cairn fs put [OPTIONS] <SOURCE>... <TARGET>")]
 pub struct PutArgs {
     /// Local files and directories (- is standard input), then the remote target
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]

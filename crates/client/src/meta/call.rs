@@ -350,6 +350,8 @@ impl MetaCaller {
             if self.cluster.clock.now().since(started) > pace.patience {
                 return Err(Failure::GaveUp { sent, last });
             }
+            let now = self.cluster.clock.now();
+            self.cluster.waits.goes_on(started, now, &format!("meta partition p{partition} does not answer: {last}"));
             if hint.is_none() {
                 self.forget_leader(partition, address.as_ref());
                 tokio::time::sleep(self.cluster.jitter(pause)).await;

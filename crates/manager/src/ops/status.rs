@@ -44,7 +44,8 @@ impl Manager {
             let majority = managers.len() / 2 + 1;
             let text = format!(
                 "manager {node} does not answer: the cluster goes on as long as {majority} of {} managers run; \
-                 start it again, or, when its directory is lost, `cairn admin manager remove {}` and add it anew",
+                 start it again, or, when its directory is lost, `cairn admin manager remove {1}`, \
+                 then `cairn admin manager add {1}@HOST:PORT`",
                 managers.len(),
                 node.get()
             );

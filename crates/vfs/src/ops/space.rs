@@ -220,7 +220,8 @@ impl Vfs {
         // Disks on one file system share its space.
         let in_service = view.disks.values().filter(|disk| disk.state == 0);
         let own = in_service.filter(|disk| disk.filesystem == 0 || counted.insert(disk.filesystem));
-        let raw: u64 = own.map(|disk| disk.free_bytes).sum();
+        // What is kept free is nothing that a program could write.
+        let raw: u64 = own.map(|disk| disk.writable_bytes.unwrap_or(disk.free_bytes)).sum();
         let (used, disks_free) = (found.stored_bytes, (raw as f64 / copies) as u64);
         let (total, free) = match found.quota_bytes {
             0 => (used + disks_free, disks_free),
