@@ -16,6 +16,9 @@ if [ "${CAIRN_DRILL_INSIDE:-}" != yes ]; then
     shift
     export CAIRN CAIRN_DRILL_INSIDE=yes
     unset CAIRN_CLUSTER CAIRN_CLUSTER_ID CAIRN_ADMIN_SOCKET
+    # The drill's own servers have no keys: what the cluster's commands show is none of theirs.
+    unset CAIRN_KEY
+    export XDG_CONFIG_HOME=/nonexistent
     # Root has a network of its own at once; others as root of a name space of users.
     options=(--net)
     [ "$(id -u)" = 0 ] || options+=(--user --map-root-user)
@@ -29,7 +32,7 @@ fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/cairn-drill.XXXXXX")
 pids=()
 clean() {
-    for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
+    for pid in "${pids[@]}"; do disown "$pid" 2>/dev/null || true; kill -9 "$pid" 2>/dev/null || true; done
     wait 2>/dev/null || true
     rm -rf "$work"
 }

@@ -126,7 +126,8 @@ pub(crate) async fn end_range(partition: &Partition, timings: &MetaTimings) {
     while state.namespace.read().inode_last() == u64::MAX {
         sleep(timings.reclaim_idle).await;
         let is_due = is_due_to_end(state);
-        if !is_due || state.leading_term().is_none() {
+        // With snapshots it would be refused each time: `held` says so.
+        if !is_due || state.leading_term().is_none() || state.namespace.read().has_snapshots() {
             continue;
         }
         match partition.propose_own(Opcode::EndRange, &EndRange {}).await {

@@ -34,6 +34,21 @@ fn split(cluster: &Cluster, into: &str) -> Vec<u64> {
     made
 }
 
+/// The command would wait without end, and the volume be split by itself long after.
+#[test]
+fn a_volume_with_snapshots_is_not_split() {
+    let cluster = Cluster::start(SMALL);
+    let name = ["fs", "snapshot", "create", "kept"];
+    until("the snapshot", || cluster.cairn(&name).status.success());
+    let root = partitions(&cluster)[0]["id"].to_string();
+    let refused = cluster.cairn(&["admin", "partition", "split", &root]);
+    assert_eq!(refused.status.code(), Some(12), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("cairn fs snapshot delete"), "{}", text(&refused.stderr));
+    cluster.ok(&["fs", "snapshot", "delete", "kept"]);
+    until("its end", || lines(&cluster, &["fs", "snapshot", "ls"]).is_empty());
+    assert_eq!(split(&cluster, "2").len(), 1);
+}
+
 /// Who outgrows one machine would have to copy everything into another volume; or lose files, or see errors meanwhile.
 #[test]
 fn a_volume_gets_more_partitions_while_it_is_used() {

@@ -150,6 +150,7 @@ async fn split(context: &Context, partition: &str, into: u32, wait: &Wait) -> Re
     };
     let before = of_volume(&map);
     let client = context.client().await?;
+    refuse_with_snapshots(&client, &map, volume).await?;
     let request = SplitPartitionRequest { partition: id, into };
     let what = format!("splitting partition {id}");
     let _taken: SplitPartitionResponse = client.manager(&what, Opcode::SplitPartition, &request).await?;
@@ -174,6 +175,23 @@ async fn split(context: &Context, partition: &str, into: u32, wait: &Wait) -> Re
         true => context.out.json(&json!({ "partition": id, "made": new, "done": done })),
         false => context.out.line(text),
     }
+}
+
+/// What was asked for would wait until the last snapshot is deleted, however long that takes.
+async fn refuse_with_snapshots(client: &cairn_client::Client, map: &ClusterMap, volume: u32) -> Result<()> {
+    let Some(name) = map.volumes.iter().find(|known| known.id == volume).map(|known| known.name.as_str()) else {
+        return Ok(());
+    };
+    let snapshots = client.volume(name).await?.snapshots().await?;
+    if snapshots.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "volume {name:?} has {}, and a volume with snapshots gets no more partitions; delete them with \
+         `cairn fs snapshot delete NAME {name}:/` (`cairn fs snapshot ls {name}:/` shows them), or go on with one partition; nothing was done",
+        if snapshots.len() == 1 { "a snapshot".to_owned() } else { format!("{} snapshots", snapshots.len()) }
+    );
+    Err(CliError::refused(Exit::Changed, text))
 }
 
 async fn change(context: &Context, partition: &str, add: &[String], remove: &[String], wait: &Wait) -> Result<()> {
