@@ -59,6 +59,7 @@ async fn measure(args: &AppendArgs, context: &BenchContext) -> anyhow::Result<()
     let client = context.connect().await?;
     let volume = client.volume(&args.volume).await?;
     let path = format!("/.bench-append-{}", std::process::id());
+    crate::interrupt::writes_to(&path);
     let request =
         CreateRequest { mode: 0o100_644, layout: args.layout.to_bits(), exclusive: true, ..CreateRequest::default() };
     volume.create(path.as_bytes(), request).await?;

@@ -42,6 +42,7 @@ async fn measure(args: &FilesArgs, context: &BenchContext) -> anyhow::Result<()>
     let client = context.connect().await?;
     let volume = client.volume(&args.volume).await?;
     let root = format!("/.bench-files-{}", std::process::id());
+    crate::interrupt::writes_to(&root);
     volume.mkdir_all(root.as_bytes(), 0o755).await?;
     for &parallel in &args.parallel {
         let directory = format!("{root}/{parallel}");

@@ -54,6 +54,7 @@ async fn measure(args: &IoArgs, context: &BenchContext) -> anyhow::Result<()> {
     let client = context.connect().await?;
     let volume = client.volume(&args.volume).await?;
     let directory = format!("/.bench-io-{}", std::process::id());
+    crate::interrupt::writes_to(&directory);
     volume.mkdir_all(directory.as_bytes(), 0o755).await?;
     let result = match args.overwrite {
         true => measure_overwrites(args, context, &client, &volume, &directory).await,

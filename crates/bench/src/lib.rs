@@ -7,6 +7,7 @@ pub mod append;
 pub mod cpu;
 pub mod erasure;
 pub mod files;
+mod interrupt;
 pub mod io;
 pub mod meta;
 mod overwrite;
@@ -56,6 +57,7 @@ impl BenchContext {
 
 /// Runs a benchmark to its end; it stops by itself.
 pub fn run(command: BenchCommand, context: &BenchContext) -> anyhow::Result<()> {
+    interrupt::listen()?;
     match command {
         BenchCommand::Meta(args) => meta::run(&args, context),
         BenchCommand::Io(args) => io::run(&args, context),

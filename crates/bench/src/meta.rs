@@ -94,6 +94,7 @@ async fn round(
     clients: usize,
 ) -> anyhow::Result<()> {
     let root = format!("/.bench-meta-{}-{clients}", std::process::id());
+    crate::interrupt::writes_to(&root);
     let targets = match &args.directory {
         Some(path) => targets::in_one_directory(args, client, volume, path, clients).await?,
         None => targets::in_own_directories(args, client, volume, &root, clients).await?,

@@ -65,6 +65,7 @@ async fn replay(args: &ReplayArgs, plan: Plan, context: &BenchContext) -> anyhow
     let client = context.connect().await?;
     let volume = client.volume(&args.volume).await?;
     let root = format!("/.bench-replay-{}", std::process::id());
+    crate::interrupt::writes_to(&root);
     let outcome = play(args, plan, context, (&client, &volume, &root)).await;
     // Nothing is left of one that failed, either: the volume may be full of it.
     let removed = volume.remove_tree(root.as_bytes()).await;
