@@ -20,7 +20,9 @@ pub(crate) fn listen() -> std::io::Result<()> {
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        runtime.block_on(async { tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} } });
+        runtime.block_on(async {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        });
         eprintln!("{}", text(WRITES_TO.lock().as_deref()));
         std::process::exit(INTERRUPTED);
     })?;
