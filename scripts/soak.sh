@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What is too long for `make test`: chaos with real processes for SOAK_MINUTES, as long again in a volume of five meta partitions, proxies that change frames for as long, then SOAK_SEEDS
+# What is too long for `make test`: chaos with real processes for SOAK_MINUTES, as long again in a volume of five meta partitions, SOAK_WRITERS writers of records for as
+# long under kills, proxies that change frames for as long, then SOAK_SEEDS
 # seeds of the proof. All parts run even if one fails; the last line is their sum, and the exit status is not 0 if any failed. Where no networks can be made chaos says that it is
 # skipped.
 set -uo pipefail
@@ -28,6 +29,8 @@ part chaos env CAIRN_CHAOS_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" \
     "$cargo" test --workspace --locked --test process -- --exact chaos::chaos --nocapture
 part "chaos in five partitions" env CAIRN_CHAOS_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" CAIRN_CHAOS_PARTITIONS=5 \
     "$cargo" test --workspace --locked --test process -- --exact chaos::chaos --nocapture
+part records env CAIRN_RECORD_MINUTES="$minutes" CAIRN_RECORD_WRITERS="${SOAK_WRITERS:-200}" \
+    "$cargo" test --workspace --locked --test process -- --exact records::soak --nocapture
 part mutations env CAIRN_MUTATION_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" \
     "$cargo" test --workspace --locked --test process -- --exact mutated::mutations --nocapture
 part seeds "$cargo" xtask sim --seeds "$seeds"

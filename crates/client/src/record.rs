@@ -1,6 +1,7 @@
 //! Records that many clients append to one file at the same time: each is there whole, once, at a place that nobody chose.
 //!
-//! The file has at most one *open append*: a chunk to whose primary all send framed records. What is durable there is published into the
+//! The file has at most one *open append* in a lane: a chunk to whose primary all writers of the lane send framed records. Up to 64 writers share one lane,
+//! many thousands are spread over 16 (`lanes`). What is durable there is published into the
 //! file, in order and by whoever is asked to, in whole blocks, so a published block is never written again. When anything goes wrong with
 //! the chunk, or it is full, whoever notices seals it, publishes it up to its last whole record and closes the append; each writer then
 //! looks into the chunk for its own records, and sends again only what is not there.
@@ -9,15 +10,18 @@
 //! Not here: frames (`format`), the chunk's primary (`data`), what the file gets (`meta-core`).
 mod appender;
 mod chunk;
+mod lanes;
 mod reader;
 mod settle;
 mod task;
+mod tend;
 #[cfg(test)]
 mod tests;
 
 pub use appender::{RecordAppender, RecordLevel, RecordOptions, RecordTicket};
 pub use reader::{Record, RecordReader, Skipped};
 pub(crate) use settle::Settles;
+pub use tend::TendedAppend;
 
 use crate::error::Result;
 use crate::meta::volume::Volume;
@@ -28,9 +32,18 @@ use cairn_wire::meta::{GetAppendRequest, OpenAppendRequest, OpenAppendResponse, 
 pub use cairn_format::record_frame::RECORD_MAX;
 
 impl Volume {
-    /// An append of a file: the one with that number; 0: the last one.
+    /// The append of a file with that number.
     pub(crate) async fn get_append(&self, inode: u64, shown_as: &[u8], number: u64) -> Result<OpenAppendResponse> {
-        let request = |header| GetAppendRequest { header: Some(header), inode, number };
+        self.find_append(inode, shown_as, (number, 0)).await
+    }
+
+    /// The last one of a lane.
+    pub(crate) async fn last_append(&self, inode: u64, shown_as: &[u8], lane: u32) -> Result<OpenAppendResponse> {
+        self.find_append(inode, shown_as, (0, lane)).await
+    }
+
+    async fn find_append(&self, inode: u64, shown_as: &[u8], (number, lane): (u64, u32)) -> Result<OpenAppendResponse> {
+        let request = |header| GetAppendRequest { header: Some(header), inode, number, lane };
         let what = String::from_utf8_lossy(shown_as);
         self.caller().read_by(&what, inode, Opcode::GetAppend, request).await
     }

@@ -1,5 +1,6 @@
-//! Moves of files' bytes for which leaders of partitions ask: of what lives in packs that are mostly dead (`Volume::move_out`), and
-//! of what has too short extents (`Volume::defragment`). The client library writes it anew and swaps the extents.
+//! Work on files for which leaders of partitions ask: moves of what lives in packs that are mostly dead (`Volume::move_out`), and
+//! of what has too short extents (`Volume::defragment`), which the client library writes anew before it swaps the extents; and the end of appends whose writers
+//! are gone (`Volume::tend_append`).
 //!
 //! Invariant: whatever fails, a file is as it was or has the same bytes elsewhere; what was not moved comes with a later
 //! request. Bounds: [`REQUESTS_MAX`] requests wait, one is worked on, [`FILES_AT_ONCE`] files of it at a time, for [`WORK_MAX`]
@@ -10,7 +11,9 @@ use cairn_client::{Client, ClientError, ConnectOptions, FragmentRules, Volume};
 use cairn_rpc::{Payload, Reply, Request, Service};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::data::{CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse};
+use cairn_wire::data::{
+    CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse, TendAppendRequest, TendAppendResponse,
+};
 use cairn_wire::error::WireError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,16 +32,18 @@ const WORK_MAX: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What is to be moved.
+/// What is to be done.
 enum Work {
     Compact(CompactRequest),
     Defragment(DefragmentRequest),
+    Tend(TendAppendRequest),
 }
 
 /// What came of it.
 enum Done {
     Compact(CompactResponse),
     Defragment(DefragmentResponse),
+    Tend(TendAppendResponse),
 }
 
 /// A request and whom to answer.
@@ -52,6 +57,7 @@ impl Service for JobWorker {
         let work = match Opcode::from_code(request.opcode) {
             Some(Opcode::Compact) => request.decode().map(Work::Compact),
             Some(Opcode::Defragment) => request.decode().map(Work::Defragment),
+            Some(Opcode::TendAppend) => request.decode().map(Work::Tend),
             _ => {
                 let text = format!("operation {:#06x} is none of a data node's", request.opcode);
                 Err(WireError::new(ErrorCode::UnknownOperation, text))
@@ -92,10 +98,12 @@ impl Compactor {
                     let outcome = match work {
                         Work::Compact(request) => self.compact(request).await.map(Done::Compact),
                         Work::Defragment(request) => self.defragment(request).await.map(Done::Defragment),
+                        Work::Tend(request) => self.tend(request).await.map(Done::Tend),
                     };
                     match outcome {
                         Ok(Done::Compact(done)) => reply.ok(&done, Payload::None),
                         Ok(Done::Defragment(done)) => reply.ok(&done, Payload::None),
+                        Ok(Done::Tend(done)) => reply.ok(&done, Payload::None),
                         Err(error) => {
                             // Perhaps the cluster has changed in a way that the client does not see.
                             self.let_go().await;
@@ -139,6 +147,12 @@ impl Compactor {
             moved_bytes: done.moved,
             kept: done.kept,
         })
+    }
+
+    async fn tend(&mut self, request: TendAppendRequest) -> Result<TendAppendResponse, ClientError> {
+        let volume = self.volume(request.volume).await?;
+        let tended = volume.tend_append(request.inode, request.number, request.idle).await?;
+        Ok(TendAppendResponse { closed: tended.closed, published: tended.published })
     }
 
     async fn compact(&mut self, request: CompactRequest) -> Result<CompactResponse, ClientError> {

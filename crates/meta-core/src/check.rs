@@ -1,4 +1,5 @@
 //! All that must hold between two operations, checked by reading everything. For tests and for `fsck`.
+use crate::appending::LANE_SHIFT;
 use crate::check_snapshots::FoundSnapshots;
 use crate::counters::Counters;
 use crate::cut::decode_mark;
@@ -49,6 +50,9 @@ struct Found {
     /// Marks of files that are being cut.
     cuts: BTreeMap<u64, u64>,
     volatile: BTreeSet<u64>,
+    /// Inode and number of open appends, and of those that are listed.
+    open_appends: BTreeSet<(u64, u64)>,
+    appending: BTreeSet<(u64, u64)>,
     /// Inodes whose death is deferred, with its number, as they say and as listed.
     deferrals: BTreeSet<(u64, u64)>,
     deferred: BTreeSet<(u64, u64)>,
@@ -215,6 +219,14 @@ impl Namespace {
             ensure(is_file, *id, "is listed as volatile and is not")?;
         }
         ensure(self.volatiles == found.volatile.len() as u64, 0, "volatile files are counted wrong")?;
+        for listed in &found.appending {
+            let is_open = found.open_appends.contains(listed) && !found.dead.contains_key(&listed.0);
+            ensure(is_open, listed.0, "an append is listed as open and is not")?;
+        }
+        ensure(self.appending == found.appending.len() as u64, 0, "open appends are counted wrong")?;
+        let lanes = found.open_appends.iter().map(|(inode, number)| (*inode, number >> LANE_SHIFT));
+        let lanes: BTreeSet<(u64, u64)> = lanes.collect();
+        ensure(lanes.len() == found.open_appends.len(), 0, "two appends of a lane are open")?;
         ensure(found.holds == found.session_holds, 0, "holds by inode and by session differ")?;
         for (_, session) in &found.holds {
             let known = self.sessions.state(*session) == crate::SessionState::Live;
@@ -430,7 +442,10 @@ fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value
             found.locks.entry(inode).or_default().push((owner, LockRange::decode(start, value)?));
         }
         Kind::Append => {
-            AppendRecord::decode(value).filter(|_| key::number(suffix).is_some())?;
+            let (number, append) = (key::number(suffix)?, AppendRecord::decode(value)?);
+            if append.open {
+                found.open_appends.insert((inode, number));
+            }
         }
         Kind::Deferral => {
             found.deferrals.insert((inode, decode_deferral(value).filter(|_| suffix.is_empty())?));
@@ -461,6 +476,9 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         }
         Kind::Volatile => {
             found.volatile.insert(key::number(suffix).filter(|_| value == [0x10])?);
+        }
+        Kind::Appending => {
+            found.appending.insert(key::deferred_death(suffix).filter(|_| value == [0x10])?);
         }
         Kind::VolumeQuota => {
             found.volume_quota = Some(QuotaRecord::decode(value).filter(|_| suffix.is_empty())?);

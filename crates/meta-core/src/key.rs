@@ -35,6 +35,7 @@
 //! | 0x8f tx decision | term, number, both u64 big-endian | 0x10, then a `TxDecided` |
 //! | 0x90 waiting entry | directory, u64 big-endian, then the name | 0x10, then its inode, a varint: see `waiting` |
 //! | 0x91 waiting directory | directory, u64 big-endian | 0x10 |
+//! | 0x96 appending | inode, number, both u64 big-endian | 0x10: see `appending` |
 //! | 0x98 lent | partition, u32 big-endian | [`crate::encoding::LentRecord`] |
 //! | 0x99 setting | nothing | [`crate::encoding::SettingRecord`] |
 //! | 0x9a bound | nothing | [`crate::encoding::BoundRecord`] |
@@ -90,6 +91,7 @@ pub enum Kind {
     TxDecision = 0x8f,
     WaitingEntry = 0x90,
     WaitingDirectory = 0x91,
+    Appending = 0x96,
     Lent = 0x98,
     Setting = 0x99,
     Bound = 0x9a,
@@ -130,6 +132,7 @@ impl Kind {
             0x8f => Kind::TxDecision,
             0x90 => Kind::WaitingEntry,
             0x91 => Kind::WaitingDirectory,
+            0x96 => Kind::Appending,
             0x98 => Kind::Lent,
             0x99 => Kind::Setting,
             0x9a => Kind::Bound,
@@ -444,11 +447,21 @@ pub fn append(inode: u64, number: u64) -> Key<NUMBERED> {
     Key::new(inode, Kind::Append).with(&number.to_be_bytes())
 }
 
+/// That an append of a file is open.
+pub(crate) fn appending(inode: u64, number: u64) -> Key<25> {
+    Key::new(0, Kind::Appending).with(&inode.to_be_bytes()).with(&number.to_be_bytes())
+}
+
+/// Prefix of those of a file.
+pub(crate) fn appending_of(inode: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Appending).with(&inode.to_be_bytes())
+}
+
 pub fn session_lock(session: u64, inode: u64) -> Key<25> {
     Key::new(0, Kind::SessionLock).with(&session.to_be_bytes()).with(&inode.to_be_bytes())
 }
 
-/// Number and inode in the suffix of a deferred death's key.
+/// Number and inode in the suffix of a deferred death's key; inode and number in that of an open append.
 pub fn deferred_death(suffix: &[u8]) -> Option<(u64, u64)> {
     let (number_, inode) = suffix.split_at_checked(8)?;
     Some((number(number_)?, number(inode)?))

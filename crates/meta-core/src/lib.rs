@@ -15,6 +15,7 @@
 //! what is durable is decided by `raft-host`; `meta` serves this crate over RPC.
 
 mod acl;
+mod appending;
 mod at_snapshot;
 mod births;
 mod block_set;
@@ -69,6 +70,7 @@ mod volatile;
 mod waiting;
 mod writer_session;
 
+pub use appending::{APPENDING_LEVEL, Appending};
 pub use builder::{NamespaceBuilder, RestoreError};
 pub use check::Violation;
 pub use compaction::{PackNames, PackUse, Packs, PlannedPack, is_mostly_dead};

@@ -81,6 +81,8 @@ pub struct Namespace {
     pub(crate) cuts: u64,
     /// Files with volatile bytes, counted when a checkpoint is loaded.
     pub(crate) volatiles: u64,
+    /// Open appends that are listed.
+    pub(crate) appending: u64,
     /// Records of shared blocks, counted when a checkpoint is loaded.
     pub(crate) shares: u64,
     /// Sessions use Open; found again when a checkpoint is loaded, as the next two.
@@ -154,6 +156,7 @@ impl Namespace {
             counters: Counters::default(),
             cuts: 0,
             volatiles: 0,
+            appending: 0,
             shares: 0,
             deferring: false,
             deferred: 0,

@@ -85,6 +85,12 @@ pub struct MetaTimings {
     pub trash_tick: Duration,
     /// How often the leader looks after files that writers closed and did not live to make durable.
     pub volatile_tick: Duration,
+    /// How often the leader looks for open appends that nobody publishes.
+    pub append_tick: Duration,
+    /// What is durable in an append of which nothing was published for so long is published, and the append closed: its writers are dead.
+    pub append_silent: Duration,
+    /// An append of which nothing was published for so long is closed in any case.
+    pub append_idle: Duration,
     /// Between two attempts to open a partition that could not be opened.
     pub open_retry: Duration,
     /// How long a partition may take to stop when the role stops.
@@ -123,6 +129,9 @@ impl Default for MetaTimings {
             defragment_retry: Duration::from_secs(10),
             trash_tick: Duration::from_secs(30),
             volatile_tick: Duration::from_secs(1),
+            append_tick: Duration::from_secs(1),
+            append_silent: Duration::from_secs(5),
+            append_idle: Duration::from_secs(60),
             open_retry: Duration::from_secs(10),
             stop_grace: Duration::from_secs(2),
         }

@@ -1,5 +1,5 @@
 //! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, gives freed
-//! blocks back, looks for garbage and fragmented files, and settles what was closed and not durable. One task a partition, on the role's own runtime; it does nothing while another member leads.
+//! blocks back, looks for garbage and fragmented files, settles what was closed and not durable, and looks after appends whose writers are gone. One task a partition, on the role's own runtime; it does nothing while another member leads.
 //!
 //! Invariant: a session ends only after a full lease during which this process was able to hear it: after a stall of
 //! its own, the leader grants everybody a new lease first.
@@ -14,6 +14,7 @@ use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, S
 use tokio::time::sleep;
 
 use crate::across::Peers;
+use crate::appending::AppendTender;
 use crate::begin;
 use crate::config::MetaTimings;
 use crate::defragment::Defragmenter;
@@ -45,6 +46,7 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
     let collector = Collector::new(partition.clone(), client.clone(), peers.clone(), timings.clone());
     let checker = Checker::new(partition.clone(), client.clone(), peers, timings.clone());
     let defragmenter = Defragmenter::new(partition.clone(), client.clone(), timings.clone());
+    let tender = AppendTender::new(partition.clone(), client.clone(), timings.clone());
     tokio::join!(
         watch_leases(&partition, &timings),
         reclaim(&partition, &timings),
@@ -52,6 +54,7 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
         collector.run(),
         checker.run(),
         defragmenter.run(),
+        tender.run(),
         expire_trash(&partition, &timings),
         raise_level(&partition, &timings),
         begin::run(&partition, &begin_peers, &timings),

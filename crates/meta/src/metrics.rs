@@ -86,6 +86,11 @@ impl MetaServer {
             ("cairn_meta_compacted_files", "Files moved out of packs that were mostly dead.", &stats.compacted_files),
             ("cairn_meta_compacted_bytes", "Bytes of one copy moved out of packs.", &stats.compacted_bytes),
             ("cairn_meta_compaction_kept", "Files that could not be moved out of packs.", &stats.compaction_kept),
+            (
+                "cairn_meta_appends_ended",
+                "Open appends that were closed because nobody wrote to them any more.",
+                &stats.appends_ended,
+            ),
             ("cairn_meta_defragmented_files", "Files that were defragmented.", &stats.defragmented_files),
             ("cairn_meta_defragmented_bytes", "Bytes that it wrote anew.", &stats.defragmented_bytes),
             ("cairn_meta_defragmented_extents", "Extents that files have fewer by it.", &stats.defragmented_extents),

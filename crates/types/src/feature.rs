@@ -18,12 +18,13 @@
 //! | 8 | nothing more than 7 |
 //! | 9 | partitions: open appends (`OpenAppend`, `PublishAppend`, `CloseAppend`) |
 //! | 10 | partitions: snapshots (`CreateSnapshot`, `DeleteSnapshot`, `RenameSnapshot`, births of extents, and what they leave in the namespace) |
+//! | 14 | partitions: the list of open appends, several of a file at a time (`OpenAppendRequest.lane`) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 10;
+pub const FEATURE_LEVEL: u32 = 14;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -143,7 +143,7 @@ impl Opcode {
             // Primaries tell the members of their groups, too.
             ApplyPgs => Audience::Nodes(Roles::MANAGER.with(Roles::DATA)),
             PrepareTx | FinishTx | AskTx | AboveTx | StrikeNamed | EndedSessions | ListNamed | CheckPart | AskBound
-            | TellBound | Compact | Defragment => Audience::Nodes(Roles::META),
+            | TellBound | Compact | Defragment | TendAppend => Audience::Nodes(Roles::META),
 
             ExpireSessions | ReclaimBatch | FreeDone | SetDeferral | FreeGarbage | MendNamespace | ExpireTrash
             | SetFeatureLevel | EndVolatile | SkipInodes | TxPrepare | TxDecide | TxFinish | TxDone | ReclaimEntry

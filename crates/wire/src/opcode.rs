@@ -178,6 +178,7 @@ opcodes! {
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
+    TendAppend = 0x0614, data::TendAppendRequest => data::TendAppendResponse;
 
     Relay = 0x0701, common::RelayRequest => common::RelayResponse;
     RestoreVolume = 0x0702, manager::RestoreVolumeRequest => common::Empty;

@@ -51,6 +51,7 @@ mod private;
 mod proxy;
 mod python;
 mod quickstart;
+mod record_operations;
 mod records;
 mod refusals;
 mod repair;

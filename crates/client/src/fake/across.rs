@@ -92,6 +92,13 @@ impl State {
         self.partition(at)?.apply(place, opcode, request, out)
     }
 
+    /// All members of the first partition understand this by now.
+    pub(crate) fn set_feature_level(&mut self, level: u32) {
+        let request = SetFeatureLevel { level }.encode_to_vec();
+        let applied = self.apply(1, Opcode::SetFeatureLevel, &request, &mut Vec::new());
+        assert!(applied.is_ok(), "{applied:?}");
+    }
+
     /// A mutation, with what it needs of other partitions.
     pub(super) fn decide(
         &mut self,

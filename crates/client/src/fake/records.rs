@@ -31,6 +31,8 @@ pub(crate) struct Records {
     pub(crate) faulty: u64,
     /// Chunks take so much; 0: as much as they can.
     pub(crate) most: u64,
+    /// Primaries say that writers should be spread over so many lanes; 0: they say nothing.
+    pub(crate) lanes: u32,
     /// The next CloseAppend is that of somebody who found an earlier end.
     pub(crate) closed_below: Option<u64>,
     chunks: BTreeMap<(u32, u32), One>,
@@ -129,7 +131,8 @@ impl State {
         for late in std::mem::take(&mut self.records.chunks.entry(key).or_default().late) {
             members.iter().for_each(|disk| self.add_records(*disk, header, r.creation_epoch, &late));
         }
-        Ok(RecordAppendResponse { end, durable, published, ..Default::default() })
+        let lanes = self.records.lanes;
+        Ok(RecordAppendResponse { end, durable, published, lanes, ..Default::default() })
     }
 
     /// Parts are put together.

@@ -2,7 +2,7 @@
 //!
 //! Bounds: [`RecordOptions::window`] bytes of records wait, are sent or are not durable, and one record however long.
 use super::RECORD_MAX;
-use super::chunk::explain;
+use super::chunk::{AppendChunk, explain};
 use super::task::{Command, QUEUE_MAX, Task};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
@@ -75,8 +75,15 @@ impl Volume {
         let what = String::from_utf8_lossy(path).into_owned();
         let layout =
             Layout::from_bits(found.layout).ok_or_else(|| ClientError::protocol(&what, "its layout is unknown"))?;
-        // Whether it can be done at all is said here, and not with the first record.
-        self.get_append(found.inode, path, 0).await.map_err(|error| explain(error, &what))?;
+        // Whether it can be done at all is said here, and not with the first record; one of many writers is enough to ask.
+        let known = self.cluster().settles.open(self.id(), found.inode, 0);
+        let mut known = known.lock().await;
+        if known.is_none() {
+            let last = self.last_append(found.inode, path, 0).await.map_err(|error| explain(error, &what))?.append;
+            let now = self.cluster().clock.now();
+            *known = last.filter(|last| last.open).map(|last| (AppendChunk::of(found.inode, &last), now));
+        }
+        drop(known);
         let (queue, commands) = mpsc::channel(QUEUE_MAX);
         let window_kib = u32::try_from(options.window.max(WINDOW_MIN) / 1024).unwrap_or(u32::MAX >> 4);
         let window = Arc::new(Semaphore::new(window_kib as usize));

@@ -69,12 +69,13 @@ impl AppendChunk {
         ChunkHeader { disk, pg, index, epoch: epoch.0, session: self.session.0 }
     }
 
-    /// Sends frames to the primary, or a part of one. Calls arrive in the order in which their futures are made.
+    /// Sends frames to the primary, or a part of one; with the level that is asked for, and over how many lanes the writer takes all to be spread (0: it says
+    /// nothing). Calls arrive in the order in which their futures are made.
     pub fn send(
         self,
         cluster: &Arc<Cluster>,
         frames: Option<SharedBuf>,
-        level: u32,
+        (level, lanes): (u32, u32),
         part: Option<RecordPart>,
     ) -> impl Future<Output = std::result::Result<RecordAppendResponse, NotTaken>> + Send + use<> {
         let cluster = cluster.clone();
@@ -90,6 +91,7 @@ impl AppendChunk {
                 part,
                 knows_next: true,
                 told: None,
+                lanes,
             };
             let options = CallOptions::new(DEADLINE).bulk().stream(stream_of(self.id));
             let payload = frames.map_or(Payload::None, Payload::One);
@@ -132,7 +134,7 @@ pub(super) async fn send_long(
     chunk: AppendChunk,
     cluster: Arc<Cluster>,
     frame: SharedBuf,
-    level: u32,
+    level: (u32, u32),
     (writer, sequence): (u64, u64),
 ) -> std::result::Result<RecordAppendResponse, NotTaken> {
     let mut at = 0;

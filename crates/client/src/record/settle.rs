@@ -12,7 +12,7 @@ use crate::net::NetError;
 use crate::read::piece::{PIECE_MAX, Piece, read_piece};
 use crate::stripe::suspects::Seen;
 use cairn_format::record_frame::{Found, RecordFrame, record_at};
-use cairn_types::{BLOCK_SIZE, Epoch, ErrorCode};
+use cairn_types::{BLOCK_SIZE, Epoch, ErrorCode, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{SealRequest, SealResponse};
 use cairn_wire::meta::OpenAppend;
@@ -25,9 +25,9 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 /// Closed appends that are remembered.
-const SETTLES_MAX: usize = 16;
-/// Files whose open append is known.
-const OPEN_MAX: usize = 256;
+const SETTLES_MAX: usize = 32;
+/// Lanes of files whose open append is known.
+const OPEN_MAX: usize = 1024;
 
 const SEAL_DEADLINE: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -38,21 +38,36 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 pub(crate) struct Settles {
     /// Appends that were closed lately, with what was found in them.
     closed: Mutex<BTreeMap<Key, Arc<Settle>>>,
+    /// So many were.
+    begun: AtomicU64,
     /// The last open append of files, as one of them found or made it. Locked while one of them looks.
-    open: Mutex<BTreeMap<(u32, u64), Arc<Known>>>,
+    open: Mutex<BTreeMap<(u32, u64, u32), Arc<Known>>>,
 }
 
-/// The open append that was found or made last, if any.
-type Known = tokio::sync::Mutex<Option<AppendChunk>>;
+/// The open append that was found or made last, if any, and when.
+type Known = tokio::sync::Mutex<Option<(AppendChunk, Time)>>;
 
 impl Settles {
-    /// That of a file.
-    pub(super) fn open(&self, volume: u32, inode: u64) -> Arc<Known> {
+    /// That of a file's lane.
+    pub(super) fn open(&self, volume: u32, inode: u64, lane: u32) -> Arc<Known> {
         let mut all = self.open.lock();
-        while all.len() >= OPEN_MAX && !all.contains_key(&(volume, inode)) {
+        while all.len() >= OPEN_MAX && !all.contains_key(&(volume, inode, lane)) {
             all.pop_first();
         }
-        all.entry((volume, inode)).or_default().clone()
+        all.entry((volume, inode, lane)).or_default().clone()
+    }
+
+    /// That which the writers of this client share to close an append.
+    fn closing(&self, key: Key) -> Arc<Settle> {
+        let mut all = self.closed.lock();
+        while all.len() >= SETTLES_MAX
+            && !all.contains_key(&key)
+            && let Some(oldest) = all.iter().min_by_key(|(_, one)| one.begun).map(|(key, _)| *key)
+        {
+            all.remove(&oldest);
+        }
+        let begun = self.begun.fetch_add(1, Relaxed);
+        all.entry(key).or_insert_with(|| Arc::new(Settle { begun, ..Settle::default() })).clone()
     }
 }
 
@@ -61,6 +76,8 @@ type Key = (u32, u64, u64);
 
 #[derive(Default)]
 struct Settle {
+    /// The how manieth of this client.
+    begun: u64,
     /// The most that one of the writers was told is durable.
     durable: AtomicU64,
     settled: OnceCell<Arc<Settled>>,
@@ -90,13 +107,7 @@ pub(super) async fn settle(
     durable: u64,
 ) -> Result<Arc<Settled>> {
     let key = (volume.id(), inode, chunk.number);
-    let one = {
-        let mut all = volume.cluster().settles.closed.lock();
-        while all.len() >= SETTLES_MAX && !all.contains_key(&key) {
-            all.pop_first();
-        }
-        all.entry(key).or_default().clone()
-    };
+    let one = volume.cluster().settles.closing(key);
     one.durable.fetch_max(durable, Relaxed);
     let settled = one.settled.get_or_try_init(|| close(volume, (inode, shown_as), chunk, &one.durable)).await?;
     check(settled.published, durable, chunk, shown_as)?;

@@ -5,6 +5,7 @@
 //! given, unless some had to be sent again.
 use super::appender::{RecordLevel, RecordOptions, ended};
 use super::chunk::{AppendChunk, DURABLE, NotTaken, PUBLISHABLE, explain, send_long, tell};
+use super::lanes::Lanes;
 use super::settle;
 use crate::append::open::{Avoided, Target, open_index};
 use crate::cluster::Cluster;
@@ -12,7 +13,7 @@ use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_env::buf::SharedBuf;
 use cairn_format::record_frame::RecordFrame;
-use cairn_types::{ErrorCode, Layout, Time};
+use cairn_types::{ErrorCode, Layout, PgId, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{RecordAppendResponse, RecordsTold};
 use cairn_wire::meta::OpenAppendRequest;
@@ -32,6 +33,8 @@ const REQUEST_MAX: usize = (1 << 20) - 8192;
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// Before a request that was refused for the moment is repeated.
 const LATER: Duration = Duration::from_millis(50);
+/// A chunk that was not used for so long may be closed.
+const PAUSE: Duration = Duration::from_secs(30);
 /// Appends that are tried one after the other for the same records without one of them getting any further.
 const ATTEMPTS_MAX: u32 = 64;
 
@@ -83,9 +86,12 @@ pub(super) struct Task {
     avoided: Arc<Avoided>,
     writer: u64,
     sequence: u64,
+    lanes: Lanes,
     chunk: Option<AppendChunk>,
     /// Number of the last append that is known to be closed.
     left: u64,
+    /// When its primary answered last.
+    used: Time,
     /// End of the chunk, as the last answer had it.
     known_end: u64,
     /// So much of the chunk was acknowledged as durable.
@@ -125,7 +131,7 @@ async fn deliver(
     let mut answer = call.await.map_err(Failed::Chunk)?;
     if level == PUBLISHABLE && answer.next.is_none() && !answer.roll && answer.published < answer.end {
         let published = publish_to(&volume, inode, &path, chunk, answer.end).await.map_err(Failed::Meta)?;
-        tell(chunk, volume.cluster(), RecordsTold { published, next: None });
+        tell(chunk, volume.cluster(), RecordsTold { published, ..RecordsTold::default() });
         answer.published = answer.end;
     }
     Ok(answer)
@@ -146,6 +152,7 @@ impl Task {
         let (writer, first) = options.writer.unwrap_or_else(|| (cluster.rng.u64(), 1));
         Task {
             writer,
+            lanes: Lanes::new(writer),
             volume,
             cluster,
             inode,
@@ -156,6 +163,7 @@ impl Task {
             sequence: first.saturating_sub(1),
             chunk: None,
             left: 0,
+            used: Time(0),
             known_end: 0,
             durable: 0,
             pending: VecDeque::new(),
@@ -217,11 +225,22 @@ impl Task {
 
     /// Sends what can be sent.
     async fn step(&mut self) -> Result<()> {
+        self.look_after_a_pause().await?;
         if self.over.is_some() || self.moved.is_some() {
             if !self.running.is_empty() {
                 return Ok(());
             }
             self.leave_chunk().await?;
+        }
+        if self.chunk.is_some() && self.lanes.is_elsewhere() {
+            if !self.running.is_empty() {
+                return Ok(());
+            }
+            if self.unpublished.is_some() {
+                self.publish();
+                return Ok(());
+            }
+            self.change_lane();
         }
         self.blocked &= !self.running.is_empty();
         while !self.pending.is_empty() && self.running.len() < IN_FLIGHT_MAX && !self.blocked {
@@ -239,10 +258,31 @@ impl Task {
         Ok(())
     }
 
+    /// One that was not used for long may be closed by now: its primary would have us wait for somebody who tells where the file goes on.
+    async fn look_after_a_pause(&mut self) -> Result<()> {
+        let now = self.cluster.clock.now();
+        let Some(chunk) = self.chunk.filter(|_| self.running.is_empty() && self.over.is_none()) else { return Ok(()) };
+        if self.pending.is_empty() || now.since(self.used) < PAUSE {
+            return Ok(());
+        }
+        let known = self.volume.get_append(self.inode, &self.path, chunk.number).await?.append.unwrap_or_default();
+        self.used = now;
+        if !known.open {
+            self.over = Some("it was closed when nobody wrote to it".to_owned());
+        }
+        Ok(())
+    }
+
     async fn send(&mut self) -> Result<()> {
         let chunk = match self.chunk {
             Some(chunk) => chunk,
-            None => self.open(false).await?,
+            None => {
+                // Whoever waits to hear of the next one does so in the lane in which this one was.
+                if self.tells.is_none() {
+                    self.change_lane();
+                }
+                self.open(false).await?
+            }
         };
         let (mut kept, mut frames) = (Vec::new(), Vec::new());
         while let Some(next) = self.pending.front() {
@@ -264,12 +304,12 @@ impl Task {
             // What comes behind it would otherwise overtake it while it is put together.
             self.blocked = true;
             let record = (self.writer, kept[0].sequence);
-            let call = send_long(chunk, self.cluster.clone(), frames, level, record);
+            let call = send_long(chunk, self.cluster.clone(), frames, (level, self.lanes.count), record);
             self.running.spawn(async move {
                 Event::Sent { kept, outcome: deliver(call, level, volume, file, chunk).await, level }
             });
         } else {
-            let call = chunk.send(&self.cluster, Some(frames), level, None);
+            let call = chunk.send(&self.cluster, Some(frames), (level, self.lanes.count), None);
             self.running.spawn(async move {
                 Event::Sent { kept, outcome: deliver(call, level, volume, file, chunk).await, level }
             });
@@ -280,7 +320,7 @@ impl Task {
     /// Makes what is in the chunk durable, and sees to it that it is published.
     fn publish(&mut self) {
         let Some(chunk) = self.chunk else { return };
-        let call = chunk.send(&self.cluster, None, PUBLISHABLE, None);
+        let call = chunk.send(&self.cluster, None, (PUBLISHABLE, self.lanes.count), None);
         let (volume, file) = (self.volume.clone(), (self.inode, self.path.clone()));
         self.running.spawn(async move { Event::Published(deliver(call, PUBLISHABLE, volume, file, chunk).await) });
     }
@@ -297,6 +337,8 @@ impl Task {
             }
             Ok(answer) => {
                 (self.later_since, self.attempts) = (None, 0);
+                self.lanes.hear(&answer);
+                self.used = self.cluster.clock.now();
                 self.known_end = self.known_end.max(answer.end);
                 self.note_durable(if level >= DURABLE { answer.end } else { answer.durable });
                 self.acknowledged(kept, answer.end);
@@ -437,23 +479,31 @@ impl Task {
     async fn open(&mut self, tells: bool) -> Result<AppendChunk> {
         let (inode, path) = (self.inode, self.path.clone());
         let what = String::from_utf8_lossy(&path).into_owned();
-        let known = self.cluster.settles.open(self.volume.id(), inode);
+        let lane = self.lanes.lane;
+        let known = self.cluster.settles.open(self.volume.id(), inode, lane);
         let mut known = known.lock().await;
-        if let Some(chunk) = known.filter(|chunk| chunk.number > self.left) {
+        if let Some((chunk, at)) = *known
+            && chunk.number > self.left
+            && self.cluster.clock.now().since(at) < PAUSE
+        {
             self.tells = self.tells.take().filter(|_| tells);
             return Ok(self.goes_to(chunk).await);
         }
         let mut tries = 0;
         loop {
-            let last = self.volume.get_append(inode, &path, 0).await.map_err(|error| explain(error, &what))?.append;
-            let last = last.unwrap_or_default();
+            let found = self.volume.last_append(inode, &path, lane).await.map_err(|error| explain(error, &what))?;
+            let last = found.append.unwrap_or_default();
             if last.open {
                 // Whoever made it tells, or nobody waits for it.
                 self.tells = self.tells.take().filter(|_| tells);
-                let chunk = *known.insert(AppendChunk::of(inode, &last));
+                let (chunk, _) = *known.insert((AppendChunk::of(inode, &last), self.cluster.clock.now()));
                 return Ok(self.goes_to(chunk).await);
             }
             let session = self.volume.caller().writer_session().await?.id;
+            // On other disks than the other lanes, as far as there are.
+            let now = self.cluster.clock.now();
+            let others = found.open_pgs.iter().filter(|_| lane > 0);
+            others.for_each(|pg| self.avoided.add(PgId(*pg), now, false));
             let (volume, scheme) = (self.volume.id(), self.layout.scheme().short_scheme());
             let opened = open_index(&self.cluster, Target { volume, scheme, session }, &self.avoided).await?;
             let request = OpenAppendRequest {
@@ -461,13 +511,14 @@ impl Task {
                 pg: opened.pg.id.0,
                 index: opened.index,
                 creation_epoch: opened.creation_epoch,
+                lane,
                 ..OpenAppendRequest::default()
             };
             match self.volume.open_append(inode, &path, request).await {
                 Ok(answer) => {
                     let append =
                         answer.append.ok_or_else(|| ClientError::protocol(&what, "the answer has no append"))?;
-                    let chunk = *known.insert(AppendChunk::of(inode, &append));
+                    let (chunk, _) = *known.insert((AppendChunk::of(inode, &append), self.cluster.clock.now()));
                     return Ok(self.goes_to(chunk).await);
                 }
                 Err(error) if error.code() == Some(ErrorCode::Conflict) && tries < ATTEMPTS_MAX => tries += 1,
@@ -476,14 +527,23 @@ impl Task {
         }
     }
 
+    /// Goes to the lane where it belongs: all that it sent to the present chunk is in the file, or it has none.
+    fn change_lane(&mut self) {
+        if self.lanes.is_elsewhere() {
+            self.lanes.change();
+            (self.chunk, self.left, self.tells) = (None, 0, None);
+            (self.known_end, self.durable) = (0, 0);
+        }
+    }
+
     async fn goes_to(&mut self, chunk: AppendChunk) -> AppendChunk {
         if let Some((before, published)) = self.tells.take() {
-            tell(before, &self.cluster, RecordsTold { published, next: Some(chunk.next()) });
+            tell(before, &self.cluster, RecordsTold { published, next: Some(chunk.next()), closed: false });
         }
         if self.cluster.view().pgs.get(&chunk.id.pg.0).is_none_or(|pg| pg.epoch.0 < chunk.creation_epoch) {
             crate::append::open::refresh_quietly(&self.cluster).await;
         }
-        self.chunk = Some(chunk);
+        (self.chunk, self.used) = (Some(chunk), self.cluster.clock.now());
         (self.known_end, self.durable) = (0, 0);
         chunk
     }

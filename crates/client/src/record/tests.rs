@@ -139,6 +139,118 @@ async fn one_writer_opens_the_next_chunk_for_all() {
     }
 }
 
+/// The appends of the file's lanes: how many of them are open, and in how many groups the last ones are.
+async fn lanes_of(volume: &Volume, most: u32) -> (Vec<u32>, usize, usize) {
+    let inode = volume.stat(FILE, true).await.expect("there").inode;
+    let (mut used, mut open, mut groups) = (Vec::new(), 0, std::collections::BTreeSet::new());
+    for lane in 0..most {
+        if let Some(append) = volume.last_append(inode, FILE, lane).await.expect("known").append {
+            assert_eq!(append.number >> 56, u64::from(lane));
+            used.push(lane);
+            open += usize::from(append.open);
+            groups.insert(append.pg);
+        }
+    }
+    (used, open, groups.len())
+}
+
+/// Records would be lost or doubled when their writer goes to another lane, or many writers share one chunk whatever their primary says.
+#[tokio::test(start_paused = true)]
+async fn writers_are_spread_over_lanes_and_their_records_are_there_once() {
+    use RecordFault::{Late, LostAnswer, OnlyPrimary, Refused, Torn};
+    for fault in [None, Some(LostAnswer), Some(OnlyPrimary), Some(Torn), Some(Refused), Some(Late)] {
+        for level in [RecordLevel::Memory, RecordLevel::Durable, RecordLevel::Visible] {
+            let (cluster, _client, volume) = start().await;
+            {
+                let mut state = cluster.fake.state.lock();
+                state.set_feature_level(14);
+                state.records.lanes = 8;
+                state.records.faults = [None, fault, None, None, None, fault, None, None, fault].into();
+            }
+            append_all(&volume, level, 40, 12).await;
+            let what = format!("{fault:?} {level:?}");
+            check_once(&read_all(&volume).await, 40, 12, &what);
+            cluster.check_namespace();
+            let (used, _, groups) = lanes_of(&volume, 16).await;
+            assert!(used.iter().copied().eq(0..8) && groups > 1, "{what}: {used:?} in {groups} groups");
+        }
+    }
+}
+
+/// What a writer left in a lane in which nobody else writes would stay invisible, or be lost with the members.
+#[tokio::test(start_paused = true)]
+async fn a_writer_leaves_nothing_behind_in_a_lane() {
+    for level in [RecordLevel::Memory, RecordLevel::Durable] {
+        let (cluster, _client, volume) = start().await;
+        {
+            let mut state = cluster.fake.state.lock();
+            state.set_feature_level(14);
+            state.records.lanes = 8;
+        }
+        let elsewhere = (1..).find(|writer| lanes::lane_of(*writer, 8) != 0).expect("one of eight");
+        let options = RecordOptions { level, writer: Some((elsewhere, 1)), ..RecordOptions::default() };
+        let appender = volume.record_appender(FILE, options).await.expect("an appender");
+        for number in 0..2 {
+            appender.append(&record(0, number)).await.expect("taken").done().await.expect("appended");
+        }
+        let (used, _, _) = lanes_of(&volume, 8).await;
+        assert_eq!(used, [0, lanes::lane_of(elsewhere, 8)], "{level:?}");
+        assert_eq!(read_all(&volume).await.get(&record(0, 0)), Some(&1), "{level:?}: it went when that was visible");
+        cluster.crash(&[1, 2, 3, 4]);
+        appender.close().await.expect("closed");
+        check_once(&read_all(&volume).await, 1, 2, &format!("{level:?}"));
+    }
+}
+
+/// What all writers of an append left would stay invisible, one that is used be closed, or one that nobody needs stay open.
+#[tokio::test(start_paused = true)]
+async fn appends_without_writers_are_published_and_closed() {
+    let (cluster, _client, volume) = start().await;
+    let inode = volume.stat(FILE, true).await.expect("there").inode;
+    let open = async |number: u64| volume.get_append(inode, FILE, number).await.expect("known").append.expect("one");
+    let lone = appender(&volume, RecordLevel::Durable).await;
+    lone.append(b"one").await.expect("taken").done().await.expect("appended");
+    lone.flush().await.expect("visible");
+    let left = volume.tend_append(inode, 1, false).await.expect("looked at");
+    assert_eq!((left.closed, left.published), (false, BLOCK), "all of it is visible");
+    lone.append(b"two").await.expect("taken").done().await.expect("appended");
+    // Its writer is gone before a second is over.
+    drop(lone);
+    assert_eq!(open(1).await.published, BLOCK);
+    let tended = volume.tend_append(inode, 1, false).await.expect("looked at");
+    assert_eq!(tended, TendedAppend { closed: true, published: BLOCK + 35 });
+    assert_eq!(volume.tend_append(inode, 1, false).await.expect("looked at"), tended);
+    assert_eq!(read_all(&volume).await.into_keys().collect::<Vec<_>>(), [b"one", b"two"]);
+    // One that lives goes on.
+    let lives = appender(&volume, RecordLevel::Durable).await;
+    lives.append(b"three").await.expect("taken").done().await.expect("appended");
+    lives.flush().await.expect("visible");
+    let tended = volume.tend_append(inode, 2, true).await.expect("looked at");
+    assert_eq!((tended.closed, tended.published), (true, BLOCK));
+    // It looks before it sends: the primary would not answer before somebody tells where the file goes on.
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let sent = || cluster.fake.state.lock().calls["RecordAppend"];
+    let before = sent();
+    lives.append(b"four").await.expect("taken").done().await.expect("appended");
+    assert_eq!(sent() - before, 2, "one that tells where the file goes on, and the record");
+    // Its primary does not know any more what it has.
+    cluster.fake.state.lock().records.faults = [Some(RecordFault::Refused)].into();
+    assert!(open(3).await.open);
+    lives.close().await.expect("closed");
+    assert!(volume.tend_append(inode, 3, true).await.expect("looked at").closed);
+    let all: Vec<_> = read_all(&volume).await.into_iter().collect();
+    assert_eq!(all.len(), 4, "{all:?}");
+    assert!(all.iter().all(|(_, times)| *times == 1));
+    // Nothing was ever written to it.
+    let number = 4;
+    let request = OpenAppendRequest { after: 3, pg: 1, index: 900, creation_epoch: 1, ..Default::default() };
+    let opened = volume.open_append(inode, FILE, request).await.expect("opened").append.expect("one");
+    assert_eq!((opened.number, opened.open), (number, true));
+    let tended = volume.tend_append(inode, number, true).await.expect("looked at");
+    assert_eq!(tended, TendedAppend { closed: true, published: 0 });
+    cluster.check_namespace();
+}
+
 /// A writer would give up, and say that data were lost, because the last block was filled up behind the last record.
 #[tokio::test(start_paused = true)]
 async fn an_append_may_end_before_the_end_of_what_is_durable() {
@@ -146,9 +258,9 @@ async fn an_append_may_end_before_the_end_of_what_is_durable() {
     let appender = appender(&volume, RecordLevel::Durable).await;
     appender.append(b"one").await.expect("taken").done().await.expect("appended");
     let inode = volume.stat(FILE, true).await.expect("there").inode;
-    let open = volume.get_append(inode, FILE, 0).await.expect("known").append.expect("open");
+    let open = volume.last_append(inode, FILE, 0).await.expect("known").append.expect("open");
     let chunk = AppendChunk::of(inode, &open);
-    let answer = chunk.send(volume.cluster(), None, PUBLISHABLE, None).await.expect("durable");
+    let answer = chunk.send(volume.cluster(), None, (PUBLISHABLE, 0), None).await.expect("durable");
     assert_eq!((answer.end, answer.published), (BLOCK, 0), "nobody has published it");
     let settled = settle::settle(&volume, (inode, FILE), chunk, answer.end).await.expect("closed");
     assert_eq!(settled.published, 35, "with its last record");

@@ -9,13 +9,14 @@
 //! all serving members have its bytes (durably, if that is asked), all under the incarnations of the chunk's first answers, and before a
 //! seal of the chunk began here; what is to be published ends with a block. Bounds: [`CHUNKS_MAX`] chunks; those of one chunk are in `state`, those
 //! of long records in `parts`.
-//! Here: requests and their checks, and which chunks there are. What waits for a chunk: `state`; handing it on: `send`; who publishes and who opens the
+//! Here: requests and their checks, and which chunks there are. How many write: `writers`. What waits for a chunk: `state`; handing it on: `send`; who publishes and who opens the
 //! next chunk: `turns`; records of several payloads: `parts`. Not here: what the file gets (meta-core), frames (format), what writers do after a failure (client).
 
 mod parts;
 mod send;
 mod state;
 mod turns;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,12 +97,15 @@ impl Inner {
             let mut state = chunk.state.lock();
             match asked.told {
                 Some(told) => {
-                    state.told(&told, now);
+                    state.told(id, &told, now);
                     let mut answers = state.turns(now);
                     answers.push((reply, Ok(RecordAppendResponse::default())));
                     answers
                 }
-                None => state.put(id, Waiting { reply, frames, level: asked.level, knows_next: asked.knows_next }, now),
+                None => {
+                    let (level, knows_next, lanes) = (asked.level, asked.knows_next, asked.lanes);
+                    state.put(id, Waiting { reply, frames, level, knows_next, lanes }, now)
+                }
             }
         };
         answer(answers);
@@ -205,6 +209,7 @@ impl Inner {
                 let chunks: Vec<_> = inner.records.chunks.lock().values().cloned().collect();
                 for chunk in chunks {
                     let answers = chunk.state.lock().tick(chunk.id, now);
+                    chunk.state.lock().forget_old_writers(now);
                     answer(answers);
                 }
             }

@@ -227,8 +227,8 @@ requests! {
     Release<'a> { inode: u64 = 2, also: numbers = 3 }
     Discard<'a> { extents: messages = 2, sets: messages = 3, written_by: u64 = 4 }
     NoteDurable<'a> { files: messages = 2 }
-    GetAppend { inode: u64 = 2, number: u64 = 3 }
-    OpenAppend { inode: u64 = 2, after: u64 = 3, pg: u32 = 4, index: u32 = 5, creation_epoch: u64 = 6 }
+    GetAppend { inode: u64 = 2, number: u64 = 3, lane: u32 = 4 }
+    OpenAppend { inode: u64 = 2, after: u64 = 3, pg: u32 = 4, index: u32 = 5, creation_epoch: u64 = 6, lane: u32 = 7 }
     PublishAppend { inode: u64 = 2, number: u64 = 3, to: u64 = 4 }
     CreateSnapshot<'a> { name: bytes = 2 }
     DeleteSnapshot<'a> { name: bytes = 2 }

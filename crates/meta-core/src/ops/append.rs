@@ -1,17 +1,21 @@
 //! OpenAppend, PublishAppend, CloseAppend, GetAppend: the chunk to which all that append records to a file write, and what of it the file
 //! gets.
 //!
-//! Invariants: a file has at most one open append, the last one. The file gets the chunk's bytes in their order, each once, at its end, in
+//! Writers may be spread over *lanes*, each with appends of its own, one behind the other; what the file gets of one goes behind what it got of the
+//! others.
+//!
+//! Invariants: a lane has at most one open append, its last one. The file gets the chunk's bytes in their order, each once, at its end, in
 //! whole blocks while the append is open, so a block that the file has is never written again; and nothing of a chunk after its append was
 //! closed. Repeating either is harmless, whoever does it. What the file got are ordinary extents: they may be cut, moved, and shared.
 //! Not here: which bytes are whole records and durable (whoever publishes knows that from the chunk's primary, or from a sealed chunk).
+use crate::appending::{APPENDING_LEVEL, LANE_SHIFT};
 use crate::encoding::{AppendRecord, Extent, Inode};
 use crate::error::{OpError, Result};
 use crate::extent_map::UNBORN;
 use crate::key::{self, Kind};
 use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
-use crate::message::writer::{put_message, put_number};
+use crate::message::writer::{put_bytes, put_message, put_number, put_varint};
 use crate::namespace::{Context, Namespace};
 use crate::permission::mode_after_write;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ErrorCode, ExtentKind};
@@ -19,23 +23,31 @@ use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ErrorCode, ExtentKind};
 const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Closed appends of a file that are known: who wrote to one of them and was away meanwhile has to learn where it ended.
 const CLOSED_MAX: u64 = 64;
+/// Lanes of a file.
+const LANES_MAX: u32 = 16;
 
 impl Namespace {
     pub(crate) fn get_append(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::GetAppend::decode(bytes)?;
         let inode = self.live_inode(request.inode)?;
         let found = match request.number {
-            0 => self.last_append(request.inode)?,
+            0 => self.last_append(request.inode, self.lane(request.lane)?)?,
             number => Some((number, self.append(request.inode, number)?)),
         };
         put_append(out, found, &inode);
+        if request.number == 0 {
+            let mut groups = Vec::new();
+            self.visit_appending_of(request.inode, |_, append| put_varint(&mut groups, append.pg.into()));
+            put_bytes(out, 3, &groups);
+        }
         Ok(())
     }
 
     pub(crate) fn open_append(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::OpenAppend::decode(bytes)?;
         let inode = self.writable_file(request.inode, context)?;
-        let last = self.last_append(request.inode)?;
+        let lane = self.lane(request.lane)?;
+        let last = self.last_append(request.inode, lane)?;
         if let Some((_, append)) = last
             && append.open
         {
@@ -47,7 +59,8 @@ impl Namespace {
         }
         // What is written to the chunk is not refused any more.
         self.check_quota(inode.quota, CHUNK_SIZE_MAX, 0)?;
-        let number = request.after + 1;
+        let before = request.after & ((1 << LANE_SHIFT) - 1);
+        let number = lane << LANE_SHIFT | (before + 1);
         let append = AppendRecord {
             open: true,
             pg: request.pg,
@@ -56,8 +69,9 @@ impl Namespace {
             published: 0,
         };
         self.put_append_record(request.inode, number, &append);
-        if let Some(old) = number.checked_sub(CLOSED_MAX + 1) {
-            self.tree.remove(key::append(request.inode, old).as_bytes());
+        self.list_appending(request.inode, number, true);
+        if let Some(old) = before.checked_sub(CLOSED_MAX) {
+            self.tree.remove(key::append(request.inode, lane << LANE_SHIFT | old).as_bytes());
         }
         put_append(out, Some((number, append)), &inode);
         Ok(())
@@ -85,6 +99,7 @@ impl Namespace {
             }
             append.open = !close;
             self.put_append_record(request.inode, request.number, &append);
+            self.list_appending(request.inode, request.number, append.open);
         }
         put_append(out, Some((request.number, append)), &inode);
         Ok(())
@@ -143,15 +158,25 @@ impl Namespace {
         AppendRecord::decode(value).ok_or(OpError::DAMAGED)
     }
 
-    fn last_append(&self, inode: u64) -> Result<Option<(u64, AppendRecord)>> {
+    /// The lane that is meant.
+    fn lane(&self, asked: u32) -> Result<u64> {
+        if asked >= LANES_MAX {
+            return Err(OpError::new(ErrorCode::InvalidArgument, "a file has open appends in 16 lanes"));
+        }
+        // Members of before know one.
+        Ok(if self.level < APPENDING_LEVEL { 0 } else { u64::from(asked) })
+    }
+
+    fn last_append(&self, inode: u64, lane: u64) -> Result<Option<(u64, AppendRecord)>> {
         let prefix = key::prefix(inode, Kind::Append);
         let mut cursor = self.tree.cursor();
-        if !cursor.seek_before(key::append(inode, u64::MAX).as_bytes()) {
+        if !cursor.seek_before(key::append(inode, (lane + 1) << LANE_SHIFT).as_bytes()) {
             return Ok(None);
         }
         let Some(suffix) = cursor.key().strip_prefix(prefix.as_bytes()) else { return Ok(None) };
         let found = key::number(suffix).zip(AppendRecord::decode(cursor.value()));
-        found.map(Some).ok_or(OpError::DAMAGED)
+        let found = found.ok_or(OpError::DAMAGED)?;
+        Ok(Some(found).filter(|(number, _)| number >> LANE_SHIFT == lane))
     }
 
     fn put_append_record(&mut self, inode: u64, number: u64, append: &AppendRecord) {

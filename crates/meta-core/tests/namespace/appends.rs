@@ -1,6 +1,6 @@
 //! Open appends: one chunk that many write to, and what the file gets of it.
 use crate::driver::*;
-use cairn_meta_core::{NamedScan, SessionState, Suspects};
+use cairn_meta_core::{Appending, NamedScan, SessionState, Suspects};
 use cairn_types::{BLOCK_SIZE, ErrorCode, InodeId, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::meta::{
@@ -12,7 +12,8 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 impl Driver {
     fn open_append(&mut self, inode: u64, after: u64, index: u32) -> Answer<OpenAppend> {
         let header = self.next();
-        let request = OpenAppendRequest { header, inode, after, pg: 7, index, creation_epoch: 3 };
+        let lane = (after >> 56) as u32;
+        let request = OpenAppendRequest { header, inode, after, pg: 7, index, creation_epoch: 3, lane };
         let answer: OpenAppendResponse = self.mutate(Opcode::OpenAppend, &request)?;
         Ok(answer.append.expect("an append"))
     }
@@ -30,7 +31,7 @@ impl Driver {
         Ok(answer.append.expect("an append"))
     }
     fn get_append(&self, inode: u64, number: u64) -> Answer<Option<OpenAppend>> {
-        let request = GetAppendRequest { header: self.header(0), inode, number };
+        let request = GetAppendRequest { header: self.header(0), inode, number, lane: 0 };
         self.read::<OpenAppendResponse>(Opcode::GetAppend, &request).map(|answer| answer.append)
     }
 }
@@ -150,4 +151,82 @@ fn quotas_refuse_to_open_and_never_to_publish() {
     d.close_append(file, 1, 2 << 20).unwrap();
     assert_eq!(d.open_append(file, 1, 21), Err(ErrorCode::QuotaExceeded));
     d.check();
+}
+
+/// The leader would look after appends that are closed, or of files that are gone, or not after one that is open.
+#[test]
+fn open_appends_are_listed_until_they_are_closed_or_their_file_goes() {
+    let mut d = Driver::new();
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    d.open_append(file, 0, 20).unwrap();
+    assert_eq!(d.namespace.open_appends((0, 0), 9), [], "members of before would not have the list");
+    d.set_feature_level(14);
+    d.publish_append(file, 1, BLOCK).unwrap();
+    let listed = |inode, number, published| Appending { inode, number, pg: 7, published };
+    assert_eq!(d.namespace.open_appends((0, 0), 9), [listed(file, 1, BLOCK)]);
+    let others: Vec<u64> = (0..4).map(|i| d.create(ROOT, &format!("g{i}"), 0o644).unwrap().inode).collect();
+    for file in &others {
+        d.open_append(*file, 0, 30).unwrap();
+    }
+    assert_eq!(d.namespace.open_appends((0, 0), 9).len(), 5);
+    let page = d.namespace.open_appends((others[0], 1), 2);
+    assert_eq!(page, [listed(others[1], 1, 0), listed(others[2], 1, 0)]);
+    assert_eq!(restore(&d.pages()).open_appends((0, 0), 9).len(), 5, "a checkpoint has them");
+    d.close_append(file, 1, 2 * BLOCK).unwrap();
+    d.close_append(file, 1, 2 * BLOCK).unwrap();
+    d.unlink(ROOT, "g2").unwrap();
+    d.check();
+    let left = [others[0], others[1], others[3]].map(|inode| listed(inode, 1, 0));
+    assert_eq!(d.namespace.open_appends((0, 0), 9), left);
+    assert_eq!((d.namespace.appending_count(), restore(&d.pages()).appending_count()), (3, 3));
+}
+
+/// Writers of one lane would close or publish what is another one's, or a file have a block twice.
+#[test]
+fn each_lane_has_appends_of_its_own() {
+    let mut d = Driver::new();
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    let open = |d: &mut Driver, lane: u32, after: u64, index: u32| {
+        let header = d.next();
+        let request = OpenAppendRequest { header, inode: file, after, pg: lane + 1, index, creation_epoch: 3, lane };
+        let answer: Answer<OpenAppendResponse> = d.mutate(Opcode::OpenAppend, &request);
+        answer.map(|answer| answer.append.expect("an append"))
+    };
+    let last = |d: &Driver, lane: u32| {
+        let request = GetAppendRequest { header: d.header(0), inode: file, number: 0, lane };
+        d.read::<OpenAppendResponse>(Opcode::GetAppend, &request)
+    };
+    assert_eq!(open(&mut d, 3, 0, 20).unwrap().number, 1, "before members know of lanes there is one");
+    d.close_append(file, 1, BLOCK).unwrap();
+    d.set_feature_level(14);
+    let number = |lane: u64, number: u64| lane << 56 | number;
+    assert_eq!(open(&mut d, 16, 0, 21), Err(ErrorCode::InvalidArgument));
+    assert_eq!(open(&mut d, 0, 0, 21), Err(ErrorCode::Conflict));
+    assert_eq!(open(&mut d, 3, 1, 21), Err(ErrorCode::Conflict), "that is another lane's");
+    assert_eq!(open(&mut d, 3, 0, 21).unwrap().number, number(3, 1));
+    assert_eq!(open(&mut d, 3, 0, 22).unwrap().index, 21, "the second one gets the first one's");
+    assert_eq!(open(&mut d, 15, 0, 22).unwrap().number, number(15, 1));
+    assert_eq!(open(&mut d, 0, 1, 23).unwrap().number, 2);
+    assert_eq!(last(&d, 2).unwrap().append, None);
+    let found = last(&d, 3).unwrap();
+    assert_eq!((found.append.unwrap().index, found.open_pgs), (21, vec![1, 4, 16]));
+    d.publish_append(file, number(15, 1), BLOCK).unwrap();
+    d.publish_append(file, number(3, 1), BLOCK).unwrap();
+    d.close_append(file, number(15, 1), BLOCK + 5).unwrap();
+    assert!(d.get_append(file, number(3, 1)).unwrap().unwrap().open);
+    let places: Vec<(u64, u32, u64)> =
+        d.extents(file).unwrap().iter().map(|e| (e.file_offset / BLOCK, e.index, e.chunk_offset)).collect();
+    assert_eq!(places, [(0, 20, 0), (1, 22, 0), (2, 21, 0), (3, 22, BLOCK)]);
+    for n in 1..=70 {
+        let after = if n == 1 { number(15, 1) } else { number(15, n) };
+        assert_eq!(open(&mut d, 15, after, 40).unwrap().number, number(15, n + 1));
+        d.close_append(file, number(15, n + 1), 0).unwrap();
+    }
+    assert_eq!(d.get_append(file, number(15, 6)), Err(ErrorCode::NotFound));
+    assert!(!d.get_append(file, number(15, 7)).unwrap().unwrap().open);
+    assert_eq!(last(&d, 3).unwrap().append.unwrap().number, number(3, 1));
+    assert_eq!(last(&d, 0).unwrap().append.unwrap().number, 2);
+    d.unlink(ROOT, "f").unwrap();
+    d.check();
+    assert_eq!(d.namespace.appending_count(), 0);
 }

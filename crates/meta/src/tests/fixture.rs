@@ -19,7 +19,7 @@ use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{
     BadBlocks, BadBlocksResponse, ChunkSummary, CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse,
     FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState, ReadRequest,
-    SealRequest, SealResponse,
+    SealRequest, SealResponse, TendAppendRequest, TendAppendResponse,
 };
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
@@ -456,6 +456,7 @@ struct DataDesk {
     later: AtomicU32,
     compacted: Mutex<Vec<CompactRequest>>,
     defragmented: Mutex<Vec<DefragmentRequest>>,
+    tended: Mutex<Vec<TendAppendRequest>>,
 }
 
 struct DataService(Arc<DataDesk>);
@@ -499,6 +500,15 @@ impl Service for DataService {
             let next = asked.from + (512 << 10);
             self.0.defragmented.lock().push(asked);
             return reply.ok(&DefragmentResponse { next, done: next >= 1 << 20, ..Default::default() }, ());
+        }
+        if Opcode::from_code(request.opcode) == Some(Opcode::TendAppend) {
+            if self.0.refuses.load(Ordering::SeqCst) {
+                return reply.err(WireError::new(ErrorCode::Overloaded, "busy"));
+            }
+            // It has nothing that the file has not.
+            let asked: TendAppendRequest = request.decode().expect("a request");
+            self.0.tended.lock().push(asked);
+            return reply.ok(&TendAppendResponse { closed: asked.idle, published: 0 }, ());
         }
         if Opcode::from_code(request.opcode) == Some(Opcode::Seal) {
             let asked: SealRequest = request.decode().expect("a request");
@@ -575,6 +585,11 @@ impl DataNode {
     /// What it was asked to defragment since the last time.
     pub(super) fn take_defragmented(&self) -> Vec<DefragmentRequest> {
         std::mem::take(&mut *self.desk.defragmented.lock())
+    }
+
+    /// Appends that it was asked to look after since the last time.
+    pub(super) fn take_tended(&self) -> Vec<TendAppendRequest> {
+        std::mem::take(&mut *self.desk.tended.lock())
     }
 
     /// Pages that it gave.

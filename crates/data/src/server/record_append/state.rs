@@ -8,12 +8,14 @@ use std::time::Duration;
 use cairn_chunk_core::append::APPEND_MAX;
 use cairn_chunk_core::fence;
 use cairn_env::AlignedBuf;
+use cairn_format::record_frame::RecordFrame;
 use cairn_rpc::Reply;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, ErrorCode, Time};
 use cairn_wire::data::{RecordAppendResponse, RecordsNext};
 use cairn_wire::error::WireError;
 
 use super::super::chain::Part;
+use super::writers::Writers;
 use super::{Answers, DURABLE, PUBLISHABLE, RecordChunk, bad_request, over};
 
 /// Bytes of records that wait for one chunk; a long one may wait alone.
@@ -48,7 +50,7 @@ pub(super) struct State {
     /// It takes no more; what waits still goes.
     pub(super) full: bool,
     /// Why it takes nothing any more, not even what waits.
-    over: Option<WireError>,
+    pub(super) over: Option<WireError>,
     /// That is because it is sealed: whoever did it goes on elsewhere, and tells where.
     pub(super) sealed: bool,
     incarnations: BTreeMap<u32, u64>,
@@ -64,6 +66,7 @@ pub(super) struct State {
     pub(super) publisher: Option<Time>,
     pub(super) roller: Option<Time>,
     pub(super) next: Option<RecordsNext>,
+    writers: Writers,
 }
 
 pub(super) enum Frames {
@@ -91,6 +94,8 @@ pub(super) struct Waiting {
     pub(super) frames: Frames,
     pub(super) level: u32,
     pub(super) knows_next: bool,
+    /// Over how many lanes its writer takes all to be spread.
+    pub(super) lanes: u32,
 }
 
 pub(super) struct Parked {
@@ -121,6 +126,10 @@ impl State {
     /// Takes a request, or says what becomes of it.
     pub(super) fn put(&mut self, id: ChunkId, waiting: Waiting, now: Time) -> Answers {
         let bytes = waiting.frames.bytes().len();
+        // A request has records of one writer.
+        if let Some(frame) = RecordFrame::decode(waiting.frames.bytes()) {
+            self.writers.note(frame.writer, waiting.lanes, now);
+        }
         let left = CHUNK_SIZE_MAX.saturating_sub(self.end + self.waiting_bytes as u64);
         // Each append of what waits may be filled up to the end of its block; two of them have more than 1 MiB.
         let filled = (self.waiting.len().min(2 * WAITING_MAX / APPEND_MAX) as u64 + 2) * BLOCK;
@@ -286,6 +295,10 @@ impl State {
         due && !by_itself
     }
 
+    pub(super) fn forget_old_writers(&mut self, now: Time) {
+        self.writers.forget_old(now);
+    }
+
     fn take_waiting(&mut self) -> impl Iterator<Item = Waiting> + use<> {
         (self.waiting_bytes, self.begun, self.tail) = (0, 0, Vec::new());
         std::mem::take(&mut self.waiting).into_iter()
@@ -296,6 +309,7 @@ impl State {
             end,
             durable: self.durable,
             published: self.published,
+            lanes: self.writers.lanes(),
             ..RecordAppendResponse::default()
         }
     }

@@ -20,11 +20,16 @@ const ROLLER_PATIENCE: Duration = Duration::from_secs(3);
 const HELD_MAX: Duration = Duration::from_secs(5);
 
 impl State {
-    pub(super) fn told(&mut self, told: &RecordsTold, now: Time) {
+    pub(super) fn told(&mut self, id: ChunkId, told: &RecordsTold, now: Time) {
         self.published = self.published.max(told.published);
         self.publisher = None;
         if let Some(next) = told.next {
             self.next = Some(next);
+        }
+        if told.closed {
+            // Nobody will tell where its file goes on.
+            self.sealed = false;
+            self.over.get_or_insert_with(|| over(id, "it was closed when nobody wrote to it"));
         }
         // Who told is not the only one: the chunk may have been closed by somebody who was not asked.
         self.roller = self.roller.filter(|since| now.since(*since) < ROLLER_PATIENCE);
@@ -48,6 +53,8 @@ impl State {
         if let Some(next) = self.next {
             let moved = RecordAppendResponse { published, next: Some(next), ..RecordAppendResponse::default() };
             answers.extend(self.held.drain(..).map(|held| (held.reply, Ok(moved))));
+        } else if let Some(over) = self.over.as_ref().filter(|_| !self.sealed) {
+            answers.extend(self.held.drain(..).map(|held| (held.reply, Err(over.clone()))));
         }
         let drained = self.waiting.is_empty() && self.in_flight == 0 && self.parked.is_empty();
         if self.full

@@ -173,13 +173,13 @@ fn one_publishes_for_all_who_wait() {
         .map(|writer| cluster.begin_records(cluster.record_request(index, VISIBLE), &framed(writer, 1, b"two")))
         .collect();
     assert!(waiting.iter().all(|one| cluster.is_waiting(one)), "somebody publishes already");
-    cluster.tell_records(index, RecordsTold { published: first.end, next: None });
+    cluster.tell_records(index, RecordsTold { published: first.end, ..Default::default() });
     // One of them is next, and does not come back: another one follows.
     let answers: Vec<_> = waiting.into_iter().map(|one| cluster.ended(one).expect("its turn, or done")).collect();
     assert!(answers.iter().all(|answer| answer.published == first.end && answer.end > first.end), "{answers:?}");
     let last = answers.iter().map(|answer| answer.end).max().expect("four");
     let one = cluster.begin_records(cluster.record_request(index, VISIBLE), &framed(9, 1, b"three"));
-    cluster.tell_records(index, RecordsTold { published: last + 4096, next: None });
+    cluster.tell_records(index, RecordsTold { published: last + 4096, ..Default::default() });
     assert_eq!(cluster.ended(one).expect("done").published, last + 4096);
     // Who only wants it to be in the file need not publish what is.
     let nothing = cluster.records(index, VISIBLE, &[]).expect("done");
@@ -225,12 +225,46 @@ fn one_opens_the_next_chunk_and_the_others_hear_of_it() {
     assert!(cluster.is_waiting(&waits));
     let end = (0..2).map(|i| cluster.seal_records(i, index)).min().expect("two");
     let next = RecordsNext { number: 2, pg: 5, index: index + 1, creation_epoch: 1 };
-    cluster.tell_records(index, RecordsTold { published: end, next: Some(next) });
+    cluster.tell_records(index, RecordsTold { published: end, next: Some(next), closed: false });
     let moved = RecordAppendResponse { published: end, next: Some(next), ..Default::default() };
     assert_eq!(cluster.ended(waits).expect("told"), moved);
     assert_eq!(cluster.records(index, DURABLE, &framed(99, 1, b"later")).expect("told"), moved);
     let bytes = cluster.read_up_to(1, index, end);
     assert_eq!(read(&bytes).len() as u32, taken, "what was not taken is not there");
+}
+
+/// Who comes after an append was closed for want of writers would wait for somebody to tell where the file goes on.
+#[test]
+fn who_finds_an_append_closed_for_nobody_is_told_at_once() {
+    let cluster = Cluster::start(2);
+    let index = cluster.allocate(0).expect("an index");
+    cluster.records(index, DURABLE, &framed(1, 1, b"first")).expect("appended");
+    let end = (0..2).map(|i| cluster.seal_records(i, index)).min().expect("two");
+    let waits = cluster.begin_records(cluster.record_request(index, DURABLE), &framed(1, 2, b"waits"));
+    assert!(cluster.is_waiting(&waits), "whoever sealed it may open the next one");
+    cluster.tell_records(index, RecordsTold { published: end, next: None, closed: true });
+    for answer in [cluster.ended(waits), cluster.records(index, DURABLE, &framed(1, 3, b"late"))] {
+        assert_eq!(answer.expect_err("closed").code(), Some(ErrorCode::ChunkSealed));
+    }
+}
+
+/// Hundreds of writers would stay in one chunk, or a few be spread over many.
+#[test]
+fn many_writers_are_told_to_spread() {
+    let cluster = Cluster::start(1);
+    let index = cluster.allocate(0).expect("an index");
+    let told = |writer: u64, lanes: u32| {
+        let request = RecordAppendRequest { lanes, ..cluster.record_request(index, MEMORY) };
+        let answer = cluster.ended(cluster.begin_records(request, &framed(writer, 1, b"record")));
+        answer.expect("appended").lanes
+    };
+    for writer in 1..=64 {
+        assert_eq!(told(writer, 1), 1);
+    }
+    assert_eq!(told(1, 1), 1, "one that is known already");
+    assert_eq!(told(65, 1), 2);
+    assert_eq!(told(65, 16), 2, "it stands for 16: 80");
+    assert_eq!([66, 67, 68, 69].map(|writer| told(writer, 16)), [2, 2, 2, 4], "96, 112, 128, then 144");
 }
 
 /// Nobody would tell those who wait for the next chunk where it is, and they would wait for ever.
