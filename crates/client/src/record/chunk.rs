@@ -36,6 +36,15 @@ pub(super) struct AppendChunk {
     pub session: SessionId,
 }
 
+/// Who asks, and for what.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asks {
+    pub level: u32,
+    /// Over how many lanes the writer takes all to be spread; 0: it says nothing.
+    pub lanes: u32,
+    pub writer: u64,
+}
+
 /// Why records were not taken.
 #[derive(Debug)]
 pub(super) enum NotTaken {
@@ -69,13 +78,12 @@ impl AppendChunk {
         ChunkHeader { disk, pg, index, epoch: epoch.0, session: self.session.0 }
     }
 
-    /// Sends frames to the primary, or a part of one; with the level that is asked for, and over how many lanes the writer takes all to be spread (0: it says
-    /// nothing). Calls arrive in the order in which their futures are made.
+    /// Sends frames to the primary, or a part of one. Calls arrive in the order in which their futures are made.
     pub fn send(
         self,
         cluster: &Arc<Cluster>,
         frames: Option<SharedBuf>,
-        (level, lanes): (u32, u32),
+        asks: Asks,
         part: Option<RecordPart>,
     ) -> impl Future<Output = std::result::Result<RecordAppendResponse, NotTaken>> + Send + use<> {
         let cluster = cluster.clone();
@@ -87,11 +95,12 @@ impl AppendChunk {
             let request = RecordAppendRequest {
                 chunk: Some(self.header(primary, Epoch(self.creation_epoch))),
                 creation_epoch: self.creation_epoch,
-                level,
+                level: asks.level,
                 part,
                 knows_next: true,
                 told: None,
-                lanes,
+                lanes: asks.lanes,
+                writer: asks.writer,
             };
             let options = CallOptions::new(DEADLINE).bulk().stream(stream_of(self.id));
             let payload = frames.map_or(Payload::None, Payload::One);
@@ -134,14 +143,14 @@ pub(super) async fn send_long(
     chunk: AppendChunk,
     cluster: Arc<Cluster>,
     frame: SharedBuf,
-    level: (u32, u32),
+    asks: Asks,
     (writer, sequence): (u64, u64),
 ) -> std::result::Result<RecordAppendResponse, NotTaken> {
     let mut at = 0;
     loop {
         let to = (at + PART).min(frame.len());
         let part = RecordPart { writer, sequence, total: frame.len() as u32, at: at as u32 };
-        let answer = chunk.send(&cluster, Some(frame.slice(at..to)), level, Some(part)).await?;
+        let answer = chunk.send(&cluster, Some(frame.slice(at..to)), asks, Some(part)).await?;
         if to == frame.len() {
             return Ok(answer);
         }

@@ -4,7 +4,7 @@
 //! Bounds: [`IN_FLIGHT_MAX`] requests are unanswered, [`QUEUE_MAX`] records wait. Records of one writer stand in the file in the order in which they were
 //! given, unless some had to be sent again.
 use super::appender::{RecordLevel, RecordOptions, ended};
-use super::chunk::{AppendChunk, DURABLE, NotTaken, PUBLISHABLE, explain, send_long, tell};
+use super::chunk::{AppendChunk, Asks, DURABLE, NotTaken, PUBLISHABLE, explain, send_long, tell};
 use super::lanes::Lanes;
 use super::settle;
 use crate::append::open::{Avoided, Target, open_index};
@@ -304,12 +304,12 @@ impl Task {
             // What comes behind it would otherwise overtake it while it is put together.
             self.blocked = true;
             let record = (self.writer, kept[0].sequence);
-            let call = send_long(chunk, self.cluster.clone(), frames, (level, self.lanes.count), record);
+            let call = send_long(chunk, self.cluster.clone(), frames, self.asks(level), record);
             self.running.spawn(async move {
                 Event::Sent { kept, outcome: deliver(call, level, volume, file, chunk).await, level }
             });
         } else {
-            let call = chunk.send(&self.cluster, Some(frames), (level, self.lanes.count), None);
+            let call = chunk.send(&self.cluster, Some(frames), self.asks(level), None);
             self.running.spawn(async move {
                 Event::Sent { kept, outcome: deliver(call, level, volume, file, chunk).await, level }
             });
@@ -317,10 +317,14 @@ impl Task {
         Ok(())
     }
 
+    fn asks(&self, level: u32) -> Asks {
+        Asks { level, lanes: self.lanes.count, writer: self.writer }
+    }
+
     /// Makes what is in the chunk durable, and sees to it that it is published.
     fn publish(&mut self) {
         let Some(chunk) = self.chunk else { return };
-        let call = chunk.send(&self.cluster, None, (PUBLISHABLE, self.lanes.count), None);
+        let call = chunk.send(&self.cluster, None, self.asks(PUBLISHABLE), None);
         let (volume, file) = (self.volume.clone(), (self.inode, self.path.clone()));
         self.running.spawn(async move { Event::Published(deliver(call, PUBLISHABLE, volume, file, chunk).await) });
     }

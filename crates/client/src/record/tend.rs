@@ -2,7 +2,7 @@
 //! as a writer would do it who came next.
 //!
 //! Invariant: that of `settle`; whoever of its writers lives after all goes on in the next append. Not here: which appends (meta).
-use super::chunk::{AppendChunk, DURABLE, NotTaken, tell};
+use super::chunk::{AppendChunk, Asks, DURABLE, NotTaken, tell};
 use super::settle::settle;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
@@ -28,7 +28,7 @@ impl Volume {
         }
         let chunk = AppendChunk::of(inode, &append);
         if !idle {
-            match chunk.send(self.cluster(), None, (DURABLE, 0), None).await {
+            match chunk.send(self.cluster(), None, Asks { level: DURABLE, ..Asks::default() }, None).await {
                 Ok(answer) if !answer.roll && answer.next.is_none() && answer.end <= append.published => {
                     return Ok(TendedAppend { closed: false, published: append.published });
                 }

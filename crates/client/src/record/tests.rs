@@ -1,5 +1,5 @@
 //! Writers and readers of records against a cluster in memory, whose primaries fail as a test says.
-use super::chunk::{AppendChunk, PUBLISHABLE};
+use super::chunk::{AppendChunk, Asks, PUBLISHABLE};
 use super::*;
 use crate::connect::Client;
 use crate::fake::FakeCluster;
@@ -260,7 +260,10 @@ async fn an_append_may_end_before_the_end_of_what_is_durable() {
     let inode = volume.stat(FILE, true).await.expect("there").inode;
     let open = volume.last_append(inode, FILE, 0).await.expect("known").append.expect("open");
     let chunk = AppendChunk::of(inode, &open);
-    let answer = chunk.send(volume.cluster(), None, (PUBLISHABLE, 0), None).await.expect("durable");
+    let answer = chunk
+        .send(volume.cluster(), None, Asks { level: PUBLISHABLE, ..Asks::default() }, None)
+        .await
+        .expect("durable");
     assert_eq!((answer.end, answer.published), (BLOCK, 0), "nobody has published it");
     let settled = settle::settle(&volume, (inode, FILE), chunk, answer.end).await.expect("closed");
     assert_eq!(settled.published, 35, "with its last record");

@@ -103,8 +103,8 @@ impl Inner {
                     answers
                 }
                 None => {
-                    let (level, knows_next, lanes) = (asked.level, asked.knows_next, asked.lanes);
-                    state.put(id, Waiting { reply, frames, level, knows_next, lanes }, now)
+                    let RecordAppendRequest { level, knows_next, lanes, writer, .. } = asked;
+                    state.put(id, Waiting { reply, frames, level, knows_next, lanes, writer }, now)
                 }
             }
         };

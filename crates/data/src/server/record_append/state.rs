@@ -62,9 +62,9 @@ pub(super) struct State {
     pub(super) held: VecDeque<Held>,
     /// The file has so much, as was told.
     pub(super) published: u64,
-    /// Since when somebody publishes, and since when somebody opens the next chunk.
+    /// Since when somebody publishes, and who opens the next chunk.
     pub(super) publisher: Option<Time>,
-    pub(super) roller: Option<Time>,
+    pub(super) roller: Option<Roller>,
     pub(super) next: Option<RecordsNext>,
     writers: Writers,
 }
@@ -96,6 +96,8 @@ pub(super) struct Waiting {
     pub(super) knows_next: bool,
     /// Over how many lanes its writer takes all to be spread.
     pub(super) lanes: u32,
+    /// 0: it does not say.
+    pub(super) writer: u64,
 }
 
 pub(super) struct Parked {
@@ -105,7 +107,15 @@ pub(super) struct Parked {
 
 pub(super) struct Held {
     pub(super) reply: Reply,
+    pub(super) writer: u64,
     pub(super) since: Time,
+}
+
+/// Who opens the next chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Roller {
+    pub(super) since: Time,
+    pub(super) writer: u64,
 }
 
 /// What is handed on together.
@@ -139,7 +149,7 @@ impl State {
         } else if self.waiting.len() + self.parked.len() + self.held.len() >= REQUESTS_MAX {
             overloaded(format!("{REQUESTS_MAX} requests wait for {id} already; repeat in a moment"))
         } else if (self.full || self.sealed) && waiting.knows_next {
-            self.hold(waiting.reply, now);
+            self.hold(waiting.reply, waiting.writer, now);
             return self.turns(now);
         } else if self.full || self.sealed {
             self.over.clone().unwrap_or_else(|| over(id, "it is full"))
@@ -155,8 +165,8 @@ impl State {
         vec![(waiting.reply, Err(refused))]
     }
 
-    pub(super) fn hold(&mut self, reply: Reply, now: Time) {
-        self.held.push_back(Held { reply, since: now });
+    pub(super) fn hold(&mut self, reply: Reply, writer: u64, now: Time) {
+        self.held.push_back(Held { reply, writer, since: now });
     }
 
     /// What waits and fits into one append.
@@ -276,7 +286,7 @@ impl State {
         let waiting: Vec<Waiting> = self.take_waiting().collect();
         for (i, waiting) in waiting.into_iter().enumerate() {
             if waiting.knows_next && !(begun && i == 0) {
-                self.hold(waiting.reply, now);
+                self.hold(waiting.reply, waiting.writer, now);
             } else {
                 answers.push((waiting.reply, Err(error.clone())));
             }

@@ -4,12 +4,13 @@
 //! Who was asked and did not tell in time is followed by another one. Nothing depends on what is told but who is asked next: a writer looks at what was
 //! published itself where that matters (client).
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use cairn_types::{ChunkId, Time};
 use cairn_wire::data::{RecordAppendResponse, RecordsTold};
 
-use super::state::State;
+use super::state::{Roller, State};
 use super::{Answers, over};
 
 /// Who publishes takes less, or is gone.
@@ -18,6 +19,10 @@ const PUBLISHER_PATIENCE: Duration = Duration::from_secs(2);
 const ROLLER_PATIENCE: Duration = Duration::from_secs(3);
 /// Who waits for the next chunk longer than this finds it out itself.
 const HELD_MAX: Duration = Duration::from_secs(5);
+
+/// The asker's turn to open the next chunk.
+const ROLL: RecordAppendResponse =
+    RecordAppendResponse { end: 0, durable: 0, published: 0, publish: false, next: None, roll: true, lanes: 0 };
 
 impl State {
     pub(super) fn told(&mut self, id: ChunkId, told: &RecordsTold, now: Time) {
@@ -32,7 +37,7 @@ impl State {
             self.over.get_or_insert_with(|| over(id, "it was closed when nobody wrote to it"));
         }
         // Who told is not the only one: the chunk may have been closed by somebody who was not asked.
-        self.roller = self.roller.filter(|since| now.since(*since) < ROLLER_PATIENCE);
+        self.roller = self.roller.filter(|roller| now.since(roller.since) < ROLLER_PATIENCE);
     }
 
     /// Answers those who need not wait any more, and those whose turn it is.
@@ -59,13 +64,24 @@ impl State {
         let drained = self.waiting.is_empty() && self.in_flight == 0 && self.parked.is_empty();
         if self.full
             && drained
-            && is_free(self.roller, ROLLER_PATIENCE)
-            && let Some(held) = self.held.pop_front()
+            && is_free(self.roller.map(|roller| roller.since), ROLLER_PATIENCE)
+            && let Some(first) = self.held.pop_front()
         {
-            self.roller = Some(now);
-            answers.push((held.reply, Ok(RecordAppendResponse { roll: true, ..RecordAppendResponse::default() })));
+            self.roller = Some(Roller { since: now, writer: first.writer });
+            answers.push((first.reply, Ok(ROLL)));
         }
+        self.let_go_of_the_roller(now, &mut answers);
         answers
+    }
+
+    /// Who opens the next chunk does not leave this one before all that it asked for was answered: nothing of it waits for what it is to tell.
+    fn let_go_of_the_roller(&mut self, now: Time, answers: &mut Answers) {
+        let opens = self.roller.filter(|roller| roller.writer != 0 && now.since(roller.since) < ROLLER_PATIENCE);
+        let Some(roller) = opens else { return };
+        let (own, others): (VecDeque<_>, _) =
+            std::mem::take(&mut self.held).into_iter().partition(|held| held.writer == roller.writer);
+        self.held = others;
+        answers.extend(own.into_iter().map(|held| (held.reply, Ok(ROLL))));
     }
 
     /// The same, now and then.

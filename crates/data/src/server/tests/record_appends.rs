@@ -53,6 +53,10 @@ impl Cluster {
         self.ended(self.begin_records(self.record_request(index, level), frames))
     }
 
+    fn records_of(&self, request: RecordAppendRequest, frames: &[u8]) -> Answer {
+        self.ended(self.begin_records(request, frames))
+    }
+
     fn tell_records(&self, index: u32, told: RecordsTold) {
         let request = RecordAppendRequest { told: Some(told), ..self.record_request(index, MEMORY) };
         self.ended(self.begin_records(request, &[])).expect("heard");
@@ -231,6 +235,36 @@ fn one_opens_the_next_chunk_and_the_others_hear_of_it() {
     assert_eq!(cluster.records(index, DURABLE, &framed(99, 1, b"later")).expect("told"), moved);
     let bytes = cluster.read_up_to(1, index, end);
     assert_eq!(read(&bytes).len() as u32, taken, "what was not taken is not there");
+}
+
+/// Who is to open the next chunk waits for the answers to all that it sent before it leaves this one: it would wait for itself, some seconds at each
+/// chunk, and all others with it.
+#[test]
+fn who_opens_the_next_chunk_has_nothing_that_waits() {
+    let cluster = Cluster::start(2);
+    let index = cluster.allocate(0).expect("an index");
+    let most = framed(1, 1, &pattern(1, (1 << 20) - BLOCK_SIZE - 32));
+    let of = |writer| RecordAppendRequest { writer, ..cluster.record_request(index, MEMORY) };
+    let mut window: Vec<Pending> = Vec::new();
+    loop {
+        window.push(cluster.begin_records(of(7), &most));
+        if window.len() < 4 {
+            continue;
+        }
+        if cluster.ended(window.remove(0)).expect("taken, or its turn").roll {
+            break;
+        }
+    }
+    let other = cluster.begin_records(of(8), &framed(8, 1, b"another's"));
+    for own in window {
+        assert!(cluster.ended(own).expect("let go of").roll);
+    }
+    assert!(cluster.records_of(of(7), &framed(7, 9, b"late")).expect("let go of").roll);
+    assert!(cluster.is_waiting(&other), "it hears of the next one");
+    let end = (0..2).map(|i| cluster.seal_records(i, index)).min().expect("two");
+    let next = RecordsNext { number: 2, pg: 5, index: index + 1, creation_epoch: 1 };
+    cluster.tell_records(index, RecordsTold { published: end, next: Some(next), closed: false });
+    assert_eq!(cluster.ended(other).expect("told").next, Some(next));
 }
 
 /// Who comes after an append was closed for want of writers would wait for somebody to tell where the file goes on.
