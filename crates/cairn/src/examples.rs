@@ -13,7 +13,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "key node",
         &["cairn key node --ca authority /etc/cairn/data1.toml", "cairn key node --ca authority --out keys *.toml"],
     ),
-    ("key client", &["cairn key client alice --ca authority --out alice.key"]),
+    (
+        "key client",
+        &[
+            "cairn key client alice --ca authority --volume docs --volume media:ro",
+            "cairn key client robot --ca authority --volume default --uid 1000",
+        ],
+    ),
     ("key admin", &["cairn key admin ops-1 --ca authority --days 365"]),
     ("key ls", &["cairn key ls --ca authority"]),
     ("key show", &["cairn key show alice.key"]),

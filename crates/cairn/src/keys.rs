@@ -10,6 +10,7 @@ use cairn_security::{Authority, CA_CERTIFICATE, KeyFile, Wanted, date, write_sec
 use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::Holder;
+use cairn_wire::rights::{Access, Rights, USERS_MAX, Users};
 use clap::{Args, Subcommand};
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -48,7 +49,7 @@ enum KeyCommand {
         replace: bool,
     },
     /// Make a key for somebody or something that works with files
-    Client(PersonArgs),
+    Client(ClientArgs),
     /// Make a key for an administrator of the cluster
     Admin(PersonArgs),
     /// List the keys that an authority gave out
@@ -88,6 +89,59 @@ struct PersonArgs {
     out: Option<PathBuf>,
 }
 
+#[derive(Args, Debug)]
+struct ClientArgs {
+    #[command(flatten)]
+    person: PersonArgs,
+    #[command(flatten)]
+    rights: RightsArgs,
+}
+
+#[derive(Args, Debug)]
+struct RightsArgs {
+    /// A volume that the key opens, for reading alone (:ro) or for reading and writing (:rw, also without); may be repeated
+    #[arg(long = "volume", value_name = "VOLUME[:ro|:rw]", required_unless_present = "all_volumes", conflicts_with = "all_volumes")]
+    volumes: Vec<String>,
+    /// Every volume that there is or will be, for reading alone (ro) or for reading and writing (rw)
+    #[arg(long, value_name = "ro|rw", num_args = 0..=1, default_missing_value = "rw", require_equals = true)]
+    all_volumes: Option<String>,
+    /// Whom servers make nobody (65534): root, all, or none, with which root on the holder's machine is root in the files
+    #[arg(long, value_name = "root|all|none", default_value = "root", value_parser = ["root", "all", "none"], conflicts_with = "uids")]
+    squash: String,
+    /// Only this user may ask with the key; may be repeated
+    #[arg(long = "uid", value_name = "N")]
+    uids: Vec<u32>,
+    /// With --uid, a group that these users may have; without it the groups with the users' numbers
+    #[arg(long = "gid", value_name = "N", requires = "uids")]
+    gids: Vec<u32>,
+}
+
+/// The rights that the options name.
+fn rights_of(args: &RightsArgs) -> Result<Rights, ServeError> {
+    let users = match (&args.uids[..], args.squash.as_str()) {
+        ([], "none") => Users::Any,
+        ([], "all") => Users::Nobody,
+        ([], _) => Users::NoRoot,
+        (uids, _) => {
+            let gids = if args.gids.is_empty() { uids } else { &args.gids[..] };
+            let only = Users::only(uids.to_vec(), gids.to_vec());
+            only.ok_or_else(|| ServeError::Usage(format!("a key names at most {USERS_MAX} users and {USERS_MAX} groups")))?
+        }
+    };
+    let access = |text: &str| {
+        Access::parse(text).ok_or_else(|| ServeError::Usage(format!("{text:?} is no right: ro or rw")))
+    };
+    if let Some(every) = &args.all_volumes {
+        return Ok(Rights::in_every_volume(access(every)?, users));
+    }
+    let volume = |text: &String| {
+        let (name, right) = text.split_once(':').unwrap_or((text.as_str(), "rw"));
+        Ok((name.to_owned(), access(right)?))
+    };
+    let volumes = args.volumes.iter().map(volume).collect::<Result<Vec<_>, ServeError>>()?;
+    Rights::in_volumes(volumes, users).map_err(ServeError::Usage)
+}
+
 /// Does it.
 pub fn run(args: KeyArgs, global: &GlobalArgs) -> Result<(), ServeError> {
     match args.command {
@@ -107,8 +161,11 @@ pub fn run(args: KeyArgs, global: &GlobalArgs) -> Result<(), ServeError> {
                 node(&authority, server, out.as_deref(), (from.days, replace), global)?;
             }
         }
-        KeyCommand::Client(person) => self::person(person, Caller::Client, global)?,
-        KeyCommand::Admin(person) => self::person(person, Caller::Admin, global)?,
+        KeyCommand::Client(client) => {
+            let rights = rights_of(&client.rights)?;
+            person(client.person, Caller::Client, rights, global)?;
+        }
+        KeyCommand::Admin(admin) => person(admin, Caller::Admin, Rights::everything(), global)?,
         KeyCommand::Ls { ca } => {
             let authority = Authority::open(&ca).map_err(anyhow::Error::from)?;
             for holder in authority.issued().map_err(anyhow::Error::from)? {
@@ -177,11 +234,11 @@ fn node(
         let why = format!("{} is there already; say --replace for a new key in its place", file.display());
         return Err(ServeError::Usage(why));
     }
-    let wanted = Wanted { name: name.clone(), caller: Caller::Node(roles), node, days, again: replace };
+    let wanted = Wanted { name: name.clone(), caller: Caller::Node(roles), node, days, rights: Rights::everything(), again: replace };
     write(authority, &wanted, &file, replace, global)
 }
 
-fn person(args: PersonArgs, caller: Caller, global: &GlobalArgs) -> Result<(), ServeError> {
+fn person(args: PersonArgs, caller: Caller, rights: Rights, global: &GlobalArgs) -> Result<(), ServeError> {
     let PersonArgs { from, name, out } = args;
     let authority = Authority::open(&from.ca).map_err(anyhow::Error::from)?;
     let file = out.unwrap_or_else(|| PathBuf::from(format!("{name}.key")));
@@ -196,7 +253,7 @@ fn person(args: PersonArgs, caller: Caller, global: &GlobalArgs) -> Result<(), S
             dir.display()
         )));
     }
-    let wanted = Wanted { name, caller, node: NodeId(0), days: from.days, again: false };
+    let wanted = Wanted { name, caller, node: NodeId(0), days: from.days, rights, again: false };
     write(&authority, &wanted, &file, false, global)
 }
 
@@ -220,18 +277,23 @@ fn tell(file: &Path, holder: &Holder, named: bool, global: &GlobalArgs) {
         Caller::Node(roles) => roles.to_string(),
         _ => String::new(),
     };
+    let rights = (holder.caller == Caller::Client).then_some(&holder.rights);
     if global.json {
         let file = named.then(|| file.display().to_string());
         let node = holder.node.get();
+        let (volumes, users) = rights.map(Rights::texts).unzip();
         println!(
             "{}",
-            serde_json::json!({ "name": name, "kind": kind, "roles": roles, "node": node, "until": until, "file": file })
+            serde_json::json!({
+                "name": name, "kind": kind, "roles": roles, "node": node, "until": until, "file": file, "volumes": volumes, "users": users
+            })
         );
         return;
     }
     let roles = if roles.is_empty() { roles } else { format!(" ({roles})") };
+    let rights = rights.map(|rights| format!("; volumes: {rights}")).unwrap_or_default();
     match named {
-        true => println!("{}: key of {kind} {name}{roles}, until {until}", file.display()),
-        false => println!("{kind} {name}{roles}, until {until}"),
+        true => println!("{}: key of {kind} {name}{roles}, until {until}{rights}", file.display()),
+        false => println!("{kind} {name}{roles}, until {until}{rights}"),
     }
 }

@@ -42,6 +42,7 @@ mod refusals;
 mod report;
 mod restore;
 mod retired;
+mod rights;
 mod scrub;
 mod seal_old;
 mod seen;
@@ -101,6 +102,7 @@ pub(crate) struct Inner {
     by_id: RwLock<BTreeMap<DiskId, Arc<Slot>>>,
     incarnation: AtomicU64,
     addresses: RwLock<BTreeMap<NodeId, String>>,
+    volume_names: rights::VolumeNames,
     runtimes: Mutex<BTreeMap<(DiskId, PgId), Arc<PgRuntime>>>,
     suspects: Mutex<Suspects>,
     /// Chunks whose sealing is to be repeated.
@@ -267,6 +269,11 @@ impl Service for DataServer {
             let text = "this data server is starting or stopping; ask another member";
             reply.err(WireError::new(ErrorCode::Unavailable, text));
             return;
+        }
+        if let Some((holder, rights)) = request.peer.limits()
+            && let Err(error) = self.inner.judge_rights(holder, rights, &request)
+        {
+            return reply.err(error);
         }
         self.inner.watch_outcome(&request, &mut reply);
         self.inner.dispatch(request, reply);

@@ -28,6 +28,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::frame::CallHeader;
 use cairn_wire::hello::Hello;
 use cairn_wire::holder::Holder;
+use cairn_wire::rights::Rights;
 use parking_lot::Mutex;
 
 pub use latency::{LATENCY_BOUNDS_US, Latency, LatencyOf};
@@ -59,6 +60,12 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
+    /// Whose requests the service holds against the rights of their key, and these; `None`: there is nothing to look at.
+    pub fn limits(&self) -> Option<(&str, &Rights)> {
+        let holder = self.holder.as_ref()?;
+        Some((&holder.name, holder.limits()?))
+    }
+
     /// Whether it may send what is in the name of a node: its own, as far as its key and its hello tell. Without a key nobody knows.
     pub fn may_speak_for(&self, node: NodeId) -> Result<(), WireError> {
         let Some(holder) = &self.holder else { return Ok(()) };

@@ -9,6 +9,7 @@ use crate::{date, now};
 use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::{Holder, NAME_MAX};
+use cairn_wire::rights::Rights;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ED25519, SanType,
@@ -41,6 +42,8 @@ pub struct Wanted {
     pub node: NodeId,
     /// For how long.
     pub days: u64,
+    /// What of the volumes, for a client.
+    pub rights: Rights,
     /// It is a server's that had a key of this name before.
     pub again: bool,
 }
@@ -82,7 +85,7 @@ impl Authority {
 
     /// Makes a key: the text of its file. It is noted in the list before anybody gets it.
     pub fn issue(&self, wanted: &Wanted) -> Result<String, SecurityError> {
-        let Wanted { name, caller, node, days, again } = wanted;
+        let Wanted { name, caller, node, days, rights, again } = wanted;
         if !Holder::is_name(name) {
             let text =
                 format!("{name:?} is no name: letters, digits, dots, dashes and underscores, at most {NAME_MAX}");
@@ -90,7 +93,7 @@ impl Authority {
         }
         let begin = now();
         let until = begin.saturating_add(days.saturating_mul(DAY)).min(begin + CA_DAYS * DAY);
-        let holder = Holder { name: name.clone(), caller: *caller, node: *node, until };
+        let holder = Holder { name: name.clone(), caller: *caller, node: *node, until, rights: rights.clone() };
         self.note(&holder, *again)?;
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
         let mut params = CertificateParams::default();

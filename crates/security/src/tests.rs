@@ -2,12 +2,13 @@
 use super::*;
 use cairn_types::NodeId;
 use cairn_wire::audience::{Caller, Roles};
+use cairn_wire::rights::{Access, Rights, Users};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 fn wanted(name: &str, caller: Caller) -> Wanted {
-    Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 9, again: false }
+    Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 9, rights: Rights::everything(), again: false }
 }
 
 fn mode(path: &Path) -> u32 {
@@ -100,4 +101,21 @@ fn days_have_their_dates() {
     assert_eq!(date(0), "1970-01-01");
     assert_eq!(date(1_800_000_000), "2027-01-15");
     assert_eq!(date(u64::MAX), "in a far future");
+}
+
+/// A certificate would say other rights than its key was made for; or a change of the text would make keys that are out there nobody's.
+#[test]
+fn rights_are_in_the_certificate() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
+    let volumes = vec![("media".to_owned(), Access::Read), ("docs".to_owned(), Access::Write)];
+    let rights = Rights::in_volumes(volumes, Users::NoRoot).expect("rights");
+    let wanted = Wanted { rights: rights.clone(), ..wanted("alice", Caller::Client) };
+    let path = dir.path().join("alice.key");
+    write_secret(&path, &authority.issue(&wanted).expect("a key"), false).expect("written");
+    let holder = KeyFile::read(&path).expect("a key").holder().clone();
+    assert_eq!(holder.rights, rights);
+    let golden = format!("cairn:2:client:alice:docs=rw+media=ro:root:{}", holder.until);
+    assert_eq!(holder.to_string(), golden);
+    assert_eq!(authority.issued().expect("the list"), [holder]);
 }

@@ -69,11 +69,24 @@ pub enum Caller {
     Node(Roles),
 }
 
+/// What of volumes an operation that clients ask for is about. The service that does it holds that against the rights of the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// No volume is named, and none is told of.
+    NoVolume,
+    /// The answer tells of the volumes that the key opens, and of no other.
+    Own,
+    /// One volume, of which nothing is changed for others.
+    Read,
+    /// One volume, which is changed.
+    Write,
+}
+
 /// Who may ask for an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Audience {
-    /// Everybody who has a key.
-    Clients,
+    /// Everybody who has a key, as far as it reaches.
+    Clients(Reach),
     /// Administrators and servers.
     Admins,
     /// Servers with one of the roles.
@@ -88,7 +101,7 @@ impl Audience {
     /// Whether this caller belongs to it.
     pub const fn has(self, caller: Caller) -> bool {
         match (self, caller) {
-            (Self::Clients, _) | (Self::Admins, Caller::Admin | Caller::Node(_)) => true,
+            (Self::Clients(_), _) | (Self::Admins, Caller::Admin | Caller::Node(_)) => true,
             (Self::AdminsAndNodes(_), Caller::Admin) => true,
             (Self::Nodes(roles) | Self::AdminsAndNodes(roles), Caller::Node(has)) => roles.meets(has),
             _ => false,
@@ -99,7 +112,10 @@ impl Audience {
 impl std::fmt::Display for Audience {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Clients => f.write_str("holders of any key"),
+            Self::Clients(Reach::NoVolume) => f.write_str("holders of any key"),
+            Self::Clients(Reach::Own) => f.write_str("holders of any key, who are told of their volumes"),
+            Self::Clients(Reach::Read) => f.write_str("holders of a key for the volume"),
+            Self::Clients(Reach::Write) => f.write_str("holders of a key that may change the volume"),
             Self::Admins => f.write_str("administrators and servers"),
             Self::Nodes(roles) if *roles == Roles::ALL => f.write_str("servers"),
             Self::Nodes(roles) => write!(f, "servers with the role {}", roles.to_string().replace('+', " or ")),
@@ -117,19 +133,23 @@ impl Opcode {
         use Opcode::*;
         const LOGS: Roles = Roles::MANAGER.with(Roles::META);
         match self {
-            Ping | ProcessStats | GetMap | OpenSession | ReportMember | EnsurePgs | GetConfig | Status | StartJob
-            | ListJobs | CancelJob => Audience::Clients,
-            Allocate | Append | Sync | Seal | Read | ReportBadBlock | ListChunks | Overwrite | BadBlocks
-            | RecordAppend => Audience::Clients,
-            Lookup | Resolve | Getattr | Readlink | Readdir | GetExtents | GetXattr | ListXattr | Statfs | Access
-            | Open | GetattrMany | GetLock | WaitLock | GetQuota | ListQuotas | Fsck | ReadStale | ShardDirectory
-            | GetAppend | WaitChange | ListSnapshots => Audience::Clients,
-            Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
-            | SetXattr | RemoveXattr | Publish | Hold | Release | KeepAlive | EndSession | Discard | Punch
-            | SetLock | SetQuota | OverwriteLease | CloneRange | NoteDurable | PublishVolatile | PublishAttributes
-            | OpenAppend | PublishAppend | CloseAppend | CreateSnapshot | DeleteSnapshot | RenameSnapshot => {
-                Audience::Clients
+            Ping | ProcessStats | GetConfig => Audience::Clients(Reach::NoVolume),
+            GetMap | OpenSession | Status | ListJobs | BadBlocks => Audience::Clients(Reach::Own),
+            ReportMember | Read | ReportBadBlock | ListChunks => Audience::Clients(Reach::Read),
+            EnsurePgs | StartJob | CancelJob | Allocate | Append | Sync | Seal | Overwrite | RecordAppend => {
+                Audience::Clients(Reach::Write)
             }
+            Lookup | Resolve | Getattr | Readlink | Readdir | GetExtents | GetXattr | ListXattr | Statfs | Access
+            | Open | GetattrMany | GetLock | WaitLock | GetQuota | ListQuotas | ReadStale | GetAppend | WaitChange
+            | ListSnapshots => Audience::Clients(Reach::Read),
+            // What a reader needs as well: it holds what it has open, and locks it.
+            Hold | Release | KeepAlive | EndSession | SetLock => Audience::Clients(Reach::Read),
+            // A check mends, and is for root.
+            Fsck | ShardDirectory => Audience::Clients(Reach::Write),
+            Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
+            | SetXattr | RemoveXattr | Publish | Discard | Punch | SetQuota | OverwriteLease | CloneRange
+            | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | PublishAppend | CloseAppend
+            | CreateSnapshot | DeleteSnapshot | RenameSnapshot => Audience::Clients(Reach::Write),
 
             AcceptLoss | CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig
             | ChangeMembers | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents
@@ -172,7 +192,13 @@ mod tests {
             if opcode.is_meta_mutation() {
                 assert_eq!(audience == Audience::Nobody, opcode.is_internal(), "{name}");
             }
-            assert!(!audience.has(Caller::Client) || audience == Audience::Clients, "{name}");
+            let is_for_clients = matches!(audience, Audience::Clients(_));
+            assert!(!audience.has(Caller::Client) || is_for_clients, "{name}");
+            // What is logged changes the volume, but for what readers hold.
+            let holds = ["Hold", "Release", "KeepAlive", "EndSession", "SetLock"].contains(&name);
+            if is_for_clients && opcode.is_meta_mutation() {
+                assert_eq!(audience == Audience::Clients(Reach::Read), holds, "{name}");
+            }
             assert!(!audience.has(Caller::Client) || audience.has(Caller::Admin), "{name}");
         }
     }

@@ -1,14 +1,18 @@
 //! [`Holder`]: who holds a key, as its certificate says in one name (a URI among the certificate's alternative names).
 //!
-//! `cairn:1:client:NAME:UNTIL`, `cairn:1:admin:NAME:UNTIL` or `cairn:1:node:NAME:ROLES:NODE:UNTIL`. Invariants: what decodes is written
+//! `cairn:2:client:NAME:VOLUMES:USERS:UNTIL`, `cairn:1:admin:NAME:UNTIL` or `cairn:1:node:NAME:ROLES:NODE:UNTIL`; `cairn:1:client:NAME:UNTIL`
+//! is a client that may everything. A process that does not know a version takes its holder for nobody. Invariants: what decodes is written
 //! again as it was; a text has one meaning or none. It is believed only where the certificate's chain was checked.
 //! Not here: certificates (`security`).
 
 use crate::audience::{Caller, Roles};
+use crate::rights::Rights;
 use cairn_types::NodeId;
 
 /// What every such name begins with, the version included.
 const PREFIX: &str = "cairn:1:";
+/// The same of a client whose rights are named.
+const PREFIX_OF_RIGHTS: &str = "cairn:2:";
 /// Longest name of a holder.
 pub const NAME_MAX: usize = 64;
 
@@ -26,6 +30,8 @@ pub struct Holder {
     pub node: NodeId,
     /// Seconds since 1970 when the certificate ends; the same is in its own field, which is what is checked.
     pub until: u64,
+    /// What of the volumes; only a client's are ever less than everything.
+    pub rights: Rights,
 }
 
 impl Holder {
@@ -37,6 +43,9 @@ impl Holder {
 
     /// Reads what [`Display`](std::fmt::Display) writes; anything else is nobody.
     pub fn parse(text: &str) -> Option<Self> {
+        if let Some(rest) = text.strip_prefix(PREFIX_OF_RIGHTS) {
+            return Self::parse_client(rest).filter(|holder| holder.to_string() == text);
+        }
         let parts: Vec<&str> = text.strip_prefix(PREFIX)?.splitn(7, ':').collect();
         let (name, caller, node, until) = match parts[..] {
             ["client", name, until] => (name, Caller::Client, 0, until),
@@ -44,9 +53,23 @@ impl Holder {
             ["node", name, roles, node, until] => (name, Caller::Node(Roles::parse(roles)?), node.parse().ok()?, until),
             _ => return None,
         };
-        let holder = Self { name: name.to_owned(), caller, node: NodeId(node), until: until.parse().ok()? };
+        let (until, rights) = (until.parse().ok()?, Rights::everything());
+        let holder = Self { name: name.to_owned(), caller, node: NodeId(node), until, rights };
         // "007", "+7" and roles in another order are other texts for the same.
         (Self::is_name(name) && holder.to_string() == text).then_some(holder)
+    }
+
+    fn parse_client(rest: &str) -> Option<Self> {
+        let parts: Vec<&str> = rest.splitn(6, ':').collect();
+        let ["client", name, volumes, users, until] = parts[..] else { return None };
+        let (until, rights) = (until.parse().ok()?, Rights::parse(volumes, users)?);
+        let holder = Self { name: name.to_owned(), caller: Caller::Client, node: NodeId(0), until, rights };
+        Self::is_name(name).then_some(holder)
+    }
+
+    /// What a server has to hold its requests against; `None`: nothing.
+    pub fn limits(&self) -> Option<&Rights> {
+        Some(&self.rights).filter(|rights| self.caller == Caller::Client && !rights.is_everything())
     }
 
     /// Whether its holder can be this node: the one that it names, or one that is no manager if it names none.
@@ -76,8 +99,12 @@ impl Holder {
 
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, caller, node, until } = self;
+        let Self { name, caller, node, until, rights } = self;
         match caller {
+            Caller::Client if !rights.is_everything() => {
+                let (volumes, users) = rights.texts();
+                write!(f, "{PREFIX_OF_RIGHTS}client:{name}:{volumes}:{users}:{until}")
+            }
             Caller::Client => write!(f, "{PREFIX}client:{name}:{until}"),
             Caller::Admin => write!(f, "{PREFIX}admin:{name}:{until}"),
             Caller::Node(roles) => write!(f, "{PREFIX}node:{name}:{roles}:{}:{until}", node.get()),
@@ -106,6 +133,8 @@ mod tests {
     fn a_holder_is_read_as_it_was_written_and_nothing_else_is() {
         for text in [
             "cairn:1:client:alice:1800000000",
+            "cairn:2:client:alice:docs=rw+media=ro:root:1800000000",
+            "cairn:2:client:alice:*=ro:only=1000/100+1000:1",
             "cairn:1:admin:ops-1.example:1",
             "cairn:1:node:m1:manager+meta:3:1800000000",
             "cairn:1:node:d:data:0:0",
@@ -115,6 +144,13 @@ mod tests {
         for text in [
             "",
             "cairn:2:client:alice:1",
+            "cairn:2:client:alice:docs=rw:root:1:1",
+            "cairn:2:client:alice:*=rw:none:1",
+            "cairn:2:client:alice:media=rw+docs=ro:root:1",
+            "cairn:2:client:alice:docs=rw:only=2+1/1:1",
+            "cairn:2:client::docs=rw:root:1",
+            "cairn:2:admin:alice:docs=rw:root:1",
+            "cairn:3:client:alice:docs=rw:root:1",
             "cairn:1:client::1",
             "cairn:1:client:a b:1",
             "cairn:1:client:alice:01",

@@ -102,6 +102,11 @@ impl PgMemory {
     }
 }
 
+/// The answer where a disk has no part in a group, and to whom it is none of his.
+pub(super) fn unknown_pg(disk: DiskId, pg: PgId) -> WireError {
+    WireError::new(ErrorCode::UnknownPg, format!("{disk} knows nothing of {pg}; this node asks the manager, repeat"))
+}
+
 /// A member that passed the first fences.
 #[derive(Clone)]
 pub(crate) struct Member {
@@ -136,8 +141,7 @@ impl Inner {
         let told = runtime.told.record();
         let Some(record) = store.pg_files().get(pg) else {
             self.poke();
-            let text = format!("{disk} knows nothing of {pg}; this node asks the manager, repeat");
-            return Err(WireError::new(ErrorCode::UnknownPg, text));
+            return Err(unknown_pg(disk, pg));
         };
         let told = told.filter(|told| told.epoch > record.epoch);
         if epoch != 0 {

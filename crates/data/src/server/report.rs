@@ -55,6 +55,7 @@ impl Contributor for DataServer {
     }
 
     fn map_changed(&self, change: &ClusterMap, term: u64) {
+        self.inner.volume_names.apply(change);
         {
             let mut addresses = self.inner.addresses.write();
             for node in change.nodes.iter().filter(|node| !node.address.is_empty()) {

@@ -106,6 +106,7 @@ impl DataServer {
             by_id: RwLock::default(),
             incarnation: AtomicU64::new(0),
             addresses: RwLock::default(),
+            volume_names: Default::default(),
             runtimes: Mutex::new(BTreeMap::new()),
             suspects: Mutex::default(),
             unsealed: Mutex::default(),

@@ -226,7 +226,11 @@ impl Inner {
                 }
             }
         }
-        answer.chunks.retain(|chunk| self.in_service(DiskId(chunk.disk)).is_some());
+        let limits = request.peer.limits();
+        answer.chunks.retain(|chunk| {
+            let (disk, pg) = (DiskId(chunk.disk), PgId(chunk.pg));
+            self.in_service(disk).is_some() && self.may_hear_of(limits, disk, pg)
+        });
         reply.ok(&answer, ());
         Ok(())
     }

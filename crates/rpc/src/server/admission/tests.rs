@@ -3,9 +3,10 @@ use super::*;
 use cairn_security::{Authority, KeyFile, Mode, Revoked, Wanted, write_secret};
 use cairn_types::{ClusterId, NodeId};
 use cairn_wire::audience::{Audience, Roles};
+use cairn_wire::rights::Rights;
 
 fn holder(caller: Caller, node: u32) -> Holder {
-    Holder { name: "somebody".to_owned(), caller, node: NodeId(node), until: u64::MAX }
+    Holder { name: "somebody".to_owned(), caller, node: NodeId(node), until: u64::MAX, rights: Rights::everything() }
 }
 
 /// A key of a server, with a list of revoked keys.
@@ -13,7 +14,7 @@ fn tls() -> (tempfile::TempDir, std::path::PathBuf, Arc<Revoked>, Arc<Tls>) {
     let dir = tempfile::tempdir().expect("a directory");
     let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
     let caller = Caller::Node(Roles::ALL);
-    let wanted = Wanted { name: "n".to_owned(), caller, node: NodeId(0), days: 9, again: false };
+    let wanted = Wanted { name: "n".to_owned(), caller, node: NodeId(0), days: 9, rights: Rights::everything(), again: false };
     let (key, list) = (dir.path().join("n.key"), dir.path().join("revoked"));
     write_secret(&key, &authority.issue(&wanted).expect("a key"), false).expect("written");
     std::fs::write(&list, "").expect("a list");
@@ -46,7 +47,7 @@ fn every_operation_is_answered_to_those_it_is_for_and_to_nobody_else() {
         for caller in callers {
             let wanted = match (opcode.audience(), caller) {
                 (Audience::Nobody, _) => false,
-                (Audience::Clients, _) => true,
+                (Audience::Clients(_), _) => true,
                 (Audience::Admins, caller) => caller != Caller::Client,
                 (Audience::Nodes(_), Caller::Client | Caller::Admin) => false,
                 (Audience::AdminsAndNodes(_), Caller::Client) => false,
