@@ -361,13 +361,9 @@ impl Roles {
 
     /// What the data role has to tell goes out at once.
     fn let_poke(&self, agent: &Arc<NodeAgent>) {
-        let Some(data) = &self.data else { return };
-        let agent = Arc::downgrade(agent);
-        data.set_poke(Arc::new(move || {
-            if let Some(agent) = agent.upgrade() {
-                agent.poke();
-            }
-        }));
+        if let Some(data) = &self.data {
+            data.set_poke(poke_of(agent));
+        }
     }
 
     /// What needs the node's id.
@@ -376,7 +372,7 @@ impl Roles {
         spec: &NodeSpec,
         ground: &Ground,
         router: &Router,
-        agent: &NodeAgent,
+        agent: &Arc<NodeAgent>,
         registration: &Registration,
     ) -> anyhow::Result<()> {
         if !spec.meta {
@@ -398,6 +394,7 @@ impl Roles {
         let (client, clock) = (ground.client.clone(), ground.clock.clone());
         let meta = MetaServer::start(config, registration.node, disk, host, client, clock)
             .with_context(|| format!("the meta role cannot start in {}", spec.dir.display()))?;
+        meta.set_poke(poke_of(agent));
         serve(&router.meta, meta.clone());
         agent.join(meta.clone());
         self.meta = Some(meta);
@@ -488,6 +485,16 @@ fn start_jobs(spec: &NodeSpec, ground: &Ground, address: &str) -> anyhow::Result
 fn known_disks(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<KnownDisks> {
     let dir = ground.dir.lock();
     Ok(KnownDisks::open(dir.disk().clone(), dir.label().uuid, spec.replaced_disks.iter().copied())?)
+}
+
+/// Asks for a heartbeat now, as long as there is an agent.
+fn poke_of(agent: &Arc<NodeAgent>) -> Arc<dyn Fn() + Send + Sync> {
+    let agent = Arc::downgrade(agent);
+    Arc::new(move || {
+        if let Some(agent) = agent.upgrade() {
+            agent.poke();
+        }
+    })
 }
 
 fn serve(slot: &std::sync::OnceLock<Arc<dyn cairn_rpc::Service>>, service: Arc<dyn cairn_rpc::Service>) {

@@ -19,6 +19,7 @@ mod ops;
 mod probe;
 mod progress;
 mod push;
+mod rights;
 pub mod server;
 
 pub use config::{Bootstrap, ManagerConfig};

@@ -8,6 +8,7 @@ use crate::machine::{Machine, Replica};
 use crate::manager::Manager;
 use crate::memory::{self, Start};
 use crate::metrics::Metrics;
+use crate::rights::Limits;
 use cairn_env::{Clock, Rng};
 use cairn_manager_core::checkpoint;
 use cairn_raft_host::{HostError, RaftHost};
@@ -17,7 +18,10 @@ use cairn_types::{ErrorCode, GroupId, NodeId, crc32c_append};
 use cairn_wire::Opcode;
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::error::WireError;
-use cairn_wire::manager::{HeartbeatRequest, RegisterRequest};
+use cairn_wire::manager::{
+    CancelJobRequest, EnsurePgsRequest, EnsurePgsResponse, HeartbeatRequest, OpenSessionResponse, RegisterRequest,
+    StartJobRequest, StatusRequest,
+};
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -249,6 +253,57 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// What clients ask: within the limits of their keys, which are looked up when the answer is given, for volumes come and go meanwhile.
+    fn for_clients(&self, request: &Request<'_>, reply: Reply) {
+        let (r, peer) = (request, request.peer.clone());
+        match Opcode::from_code(request.opcode) {
+            Some(Opcode::GetMap) => self.serve(r, reply, |m, q| async move {
+                let map = m.get_map(q)?;
+                Ok(Limits::of(&peer, &m).map(map))
+            }),
+            Some(Opcode::OpenSession) => self.serve(r, reply, |m, q| async move {
+                let answer = m.open_session(q).await?;
+                Ok(OpenSessionResponse { map: Limits::of(&peer, &m).within(answer.map), ..answer })
+            }),
+            Some(Opcode::ReportMember) => {
+                // Ten commands on one machine see no more than one does.
+                let host = hash(&request.peer.addr.ip());
+                self.serve(r, reply, move |m, q| async move {
+                    Limits::of_leader(&peer, &m)?.reports(&m, &q)?;
+                    m.report_member(q, host).await
+                });
+            }
+            Some(Opcode::EnsurePgs) => self.serve(r, reply, |m, q: EnsurePgsRequest| async move {
+                Limits::of_leader(&peer, &m)?.changes(q.volume)?;
+                let answer = m.ensure_pgs(q).await?;
+                Ok(EnsurePgsResponse { map: Limits::of(&peer, &m).within(answer.map) })
+            }),
+            Some(Opcode::Status) => self.serve(r, reply, |m, _: StatusRequest| async move {
+                let status = m.status().await?;
+                Ok(Limits::of(&peer, &m).status(status))
+            }),
+            Some(Opcode::StartJob) => self.serve(r, reply, |m, q: StartJobRequest| async move {
+                let limits = Limits::of_leader(&peer, &m)?;
+                limits.changes(q.volume)?;
+                let who = limits.who(q.who)?;
+                m.start_job(StartJobRequest { who, ..q }).await
+            }),
+            Some(Opcode::ListJobs) => self.serve(r, reply, |m, q| async move {
+                let answer = m.list_jobs(&q)?;
+                Limits::of(&peer, &m).jobs(&q, answer)
+            }),
+            Some(Opcode::CancelJob) => self.serve(r, reply, |m, q: CancelJobRequest| async move {
+                let limits = Limits::of_leader(&peer, &m)?;
+                limits.cancels(&m, q.job)?;
+                let who = limits.who(q.who)?;
+                m.cancel_job(CancelJobRequest { who, ..q }).await
+            }),
+            _ => reply.err(WireError::new(ErrorCode::Internal, "not an operation that clients ask of a manager")),
+        }
+    }
+}
+
 /// A node registers as itself, with roles that its key has; without a key nobody knows.
 fn may_register(peer: &PeerInfo, request: &RegisterRequest) -> Result<(), WireError> {
     let Some(holder) = &peer.holder else { return Ok(()) };
@@ -286,14 +341,16 @@ impl Service for Desk {
                     m.heartbeat(q).await
                 });
             }
-            Some(Opcode::GetMap) => self.serve(r, reply, |m, q| async move { m.get_map(q) }),
-            Some(Opcode::OpenSession) => self.serve(r, reply, |m, q| async move { m.open_session(q).await }),
-            Some(Opcode::ReportMember) => {
-                // Ten commands on one machine see no more than one does.
-                let host = hash(&request.peer.addr.ip());
-                self.serve(r, reply, move |m, q| async move { m.report_member(q, host).await });
-            }
-            Some(Opcode::EnsurePgs) => self.serve(r, reply, |m, q| async move { m.ensure_pgs(q).await }),
+            Some(
+                Opcode::GetMap
+                | Opcode::OpenSession
+                | Opcode::ReportMember
+                | Opcode::EnsurePgs
+                | Opcode::Status
+                | Opcode::StartJob
+                | Opcode::ListJobs
+                | Opcode::CancelJob,
+            ) => self.for_clients(&request, reply),
             Some(Opcode::CreateVolume) => self.serve(r, reply, |m, q| async move { m.create_volume(q).await }),
             Some(Opcode::SetVolume) => self.serve(r, reply, |m, q| async move { m.set_volume(q).await }),
             Some(Opcode::DeleteVolume) => self.serve(r, reply, |m, q| async move { m.delete_volume(q).await }),
@@ -303,12 +360,6 @@ impl Service for Desk {
                 self.serve(r, reply, |m, _: cairn_wire::manager::GetConfigRequest| async move { m.get_config() });
             }
             Some(Opcode::SetConfig) => self.serve(r, reply, |m, q| async move { m.set_config(q).await }),
-            Some(Opcode::Status) => {
-                self.serve(r, reply, |m, _: cairn_wire::manager::StatusRequest| async move { m.status().await });
-            }
-            Some(Opcode::StartJob) => self.serve(r, reply, |m, q| async move { m.start_job(q).await }),
-            Some(Opcode::ListJobs) => self.serve(r, reply, |m, q| async move { m.list_jobs(&q) }),
-            Some(Opcode::CancelJob) => self.serve(r, reply, |m, q| async move { m.cancel_job(q).await }),
             Some(Opcode::TakeJob) => self.serve(r, reply, |m, q| async move { m.take_job(q).await }),
             Some(Opcode::ReportJob) => self.serve(r, reply, |m, q| async move { m.report_job(q).await }),
             Some(Opcode::ChangeMembers) => self.serve(r, reply, |m, q| async move { m.change_members(q).await }),

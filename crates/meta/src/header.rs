@@ -46,23 +46,41 @@ impl Head {
     }
 }
 
-enum Value<'a> {
+/// The fields of a message, each with its number and all its bytes. `None` for what is no protobuf.
+pub(crate) fn fields(mut message: &[u8]) -> Option<Vec<(u64, &[u8])>> {
+    let mut fields = Vec::new();
+    while !message.is_empty() {
+        let before = message;
+        let (number, _) = next_field(&mut message)?;
+        fields.push((number, &before[..before.len() - message.len()]));
+    }
+    Some(fields)
+}
+
+pub(crate) enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
     Fixed,
 }
 
 impl<'a> Value<'a> {
-    fn number(self) -> Option<u64> {
+    pub(crate) fn number(self) -> Option<u64> {
         if let Self::Number(number) = self { Some(number) } else { None }
     }
-    fn bytes(self) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(self) -> Option<&'a [u8]> {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
+    }
+    /// The bytes of packed numbers, or one that stands alone.
+    pub(crate) fn packed(self) -> Result<&'a [u8], Option<u64>> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            other => Err(other.number()),
+        }
     }
 }
 
 #[inline]
-fn next_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
+pub(crate) fn next_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
     let tag = varint(rest)?;
     let value = match tag & 7 {
         0 => Value::Number(varint(rest)?),
@@ -84,7 +102,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 }
 
 #[inline]
-fn varint(rest: &mut &[u8]) -> Option<u64> {
+pub(crate) fn varint(rest: &mut &[u8]) -> Option<u64> {
     // Tags, lengths and most numbers are one byte.
     if let [first, left @ ..] = *rest
         && *first < 0x80

@@ -35,6 +35,8 @@ mod name_lost;
 mod openers;
 mod opens;
 mod partition;
+mod places;
+mod rights;
 mod roster;
 mod seen;
 mod server;

@@ -32,7 +32,11 @@ pub struct MetaServer {
     /// The map changed, or it is time to try again what failed.
     map_news: Arc<Notify>,
     runtime: Mutex<Option<Runtime>>,
+    /// Asks the agent for a heartbeat now.
+    poke: Mutex<Option<Poke>>,
 }
+
+type Poke = Arc<dyn Fn() + Send + Sync>;
 
 impl MetaServer {
     /// Opens the partitions that this node had before, and waits for the map ([`apply_map`](Self::apply_map)) for
@@ -70,7 +74,19 @@ impl MetaServer {
         roster.open_listed()?;
         let map_news = Arc::new(Notify::new());
         runtime.spawn(follow_map(roster.clone(), map_news.clone(), timings.clone()));
-        Ok(Arc::new(Self { roster, timings, map_news, runtime: Mutex::new(Some(runtime)) }))
+        Ok(Arc::new(Self { roster, timings, map_news, runtime: Mutex::new(Some(runtime)), poke: Mutex::default() }))
+    }
+
+    /// Sets what asks the manager for news at once (the agent's poke).
+    pub fn set_poke(&self, poke: Poke) {
+        *self.poke.lock() = Some(poke);
+    }
+
+    pub(crate) fn poke(&self) {
+        let poke = self.poke.lock().clone();
+        if let Some(poke) = poke {
+            poke();
+        }
     }
 
     /// Takes a full map or a delta over; partitions are opened and closed in the background. `false`: the delta does

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -24,6 +25,8 @@ use crate::across::{self, Mutation, Work};
 use crate::header::Head;
 use crate::leases::{CLIENT_SESSIONS_MAX, Full, LEASES_MAX, SESSION_BYTES_MAX};
 use crate::partition::{Context, Partition};
+use crate::places;
+use crate::rights::{self, not_here};
 use crate::server::MetaServer;
 use crate::stale::read_stale;
 use crate::stats::count;
@@ -45,13 +48,26 @@ impl Service for MetaServer {
             return self.refuse(reply, WireError::new(ErrorCode::UnknownOperation, text));
         };
         self.common().stats.op(opcode);
+        let message = match rights::in_allowed_names(&request, opcode) {
+            Ok(message) => message,
+            Err(error) => return self.refuse(reply, error),
+        };
+        let request = Request { message: &message, ..request };
         let Some(head) = Head::find(request.message) else {
             let text = format!("the message of {} has no header", opcode.name());
             return self.refuse(reply, WireError::new(ErrorCode::BadRequest, text));
         };
         let partitions = self.partitions().read();
-        let Some(partition) = partitions.get(&PartitionId(head.partition)) else {
-            return self.refuse(reply, self.not_here(PartitionId(head.partition)));
+        let id = PartitionId(head.partition);
+        let partition = partitions.get(&id);
+        if let Some(limits) = request.peer.limits()
+            && let Err(error) =
+                rights::judge(self.common(), limits, opcode, request.message, (id, partition.map(Arc::as_ref)))
+        {
+            return self.refuse(reply, error);
+        }
+        let Some(partition) = partition else {
+            return self.refuse(reply, self.not_open(id));
         };
         if opcode.is_between_servers() {
             return across::serve(partition, opcode, &request, reply);
@@ -77,12 +93,11 @@ impl MetaServer {
     }
 
     #[cold]
-    fn not_here(&self, partition: PartitionId) -> WireError {
-        if self.is_expected(partition) {
-            return WireError::new(ErrorCode::Unavailable, format!("{partition} is not open here yet; repeat"));
+    fn not_open(&self, partition: PartitionId) -> WireError {
+        match self.is_expected(partition) {
+            true => WireError::new(ErrorCode::Unavailable, format!("{partition} is not open here yet; repeat")),
+            false => not_here(partition),
         }
-        let text = format!("{partition} is not served by this node; refresh the cluster map");
-        WireError::new(ErrorCode::UnknownPartition, text)
     }
 
     fn read(&self, partition: &Partition, opcode: Opcode, head: &Head, message: &[u8], reply: Reply) {
@@ -147,6 +162,16 @@ impl MetaServer {
     fn mutate(&self, partition: &Partition, opcode: Opcode, head: &Head, request: Request<'_>, reply: Reply) {
         if let Some(flaw) = flaw(opcode, head, partition) {
             return self.refuse(reply, flaw);
+        }
+        let limited = request.peer.limits().is_some();
+        let misplaced =
+            places::flaw(opcode, request.message, partition.state.volume, &self.common().map.read(), limited);
+        if let Some(error) = misplaced {
+            if error.code == ErrorCode::Overloaded {
+                // A group that has just been made.
+                self.poke();
+            }
+            return self.refuse(reply, error);
         }
         if opcode == Opcode::KeepAlive {
             return self.keep_alive(partition, head, &request, reply);
