@@ -70,7 +70,11 @@ fn of_user(managers: &[String]) -> std::result::Result<Option<PathBuf>, Security
                 return Err(SecurityError::Exposed { path, why: why.to_owned() });
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            // The variables may be of another user, whose keys are none of this one's; who needs one is told by the cluster.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let path = path.display();
+                tracing::warn!(%path, "this user may not look for a key there ({error}) and goes on without; name one with --key or $CAIRN_KEY");
+            }
             Err(source) => return Err(SecurityError::Io { path, source }),
         }
     }

@@ -14,6 +14,7 @@ use cairn_rpc::{CallError, CallOptions, Client, Peer, Reply, Request, Service};
 use cairn_store::StoreError;
 use cairn_types::{ErrorCode, GroupId, NodeId};
 use cairn_wire::Opcode;
+use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::error::WireError;
 use cairn_wire::frame::MESSAGE_MAX;
 use cairn_wire::raft::{
@@ -216,6 +217,11 @@ fn answer(host: &RaftHost, request: &FetchCheckpointRequest, reply: Reply) {
     }
 }
 
+/// What the members of a group are.
+fn role_of(group: u32) -> Roles {
+    if group == GroupId::MANAGER.get() { Roles::MANAGER } else { Roles::META }
+}
+
 impl Service for RaftService {
     fn call(&self, request: Request<'_>, reply: Reply) {
         match Opcode::from_code(request.opcode) {
@@ -227,7 +233,11 @@ impl Service for RaftService {
                         // What is no node's id is nobody's whose key is known.
                         request.peer.may_speak_for(NodeId(u32::try_from(node).unwrap_or(0)))
                     };
-                    if let Err(error) = from.try_for_each(speaks).and_then(|()| beat.map_or(Ok(()), speaks)) {
+                    let groups = batch.messages.iter().map(|message| message.group);
+                    let mut groups = groups.chain(batch.beat.iter().flat_map(|beat| beat.groups.iter().copied()));
+                    let member = |group: u32| request.peer.must_have(role_of(group), "what members of that group tell each other");
+                    let told = from.try_for_each(speaks).and_then(|()| beat.map_or(Ok(()), speaks));
+                    if let Err(error) = told.and_then(|()| groups.try_for_each(member)) {
                         return reply.err(error);
                     }
                     self.host.deliver(batch);
@@ -235,7 +245,11 @@ impl Service for RaftService {
                 }
                 Err(error) => reply.err(error),
             },
-            Some(Opcode::FetchCheckpoint) => match request.decode::<FetchCheckpointRequest>() {
+            Some(Opcode::FetchCheckpoint) => match request.decode::<FetchCheckpointRequest>().and_then(|message| {
+                let is_admin = request.peer.holder.as_ref().is_some_and(|holder| holder.caller == Caller::Admin);
+                let what = "the state of that group";
+                if is_admin { Ok(message) } else { request.peer.must_have(role_of(message.group), what).map(|()| message) }
+            }) {
                 Ok(message) => {
                     let sender = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).clone();
                     if let Err(TrySendError::Full((_, reply)) | TrySendError::Disconnected((_, reply))) =

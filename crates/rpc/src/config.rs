@@ -6,6 +6,7 @@ use std::time::Duration;
 use cairn_env::buf::BufPool;
 use cairn_wire::frame::PAYLOAD_MAX;
 
+use crate::audit::Audit;
 use crate::server::RequestSink;
 
 /// Requests of one connection that a server works on; beyond it stops reading from that connection.
@@ -31,6 +32,8 @@ pub const GREETING_PART: usize = 4;
 pub const GREETING_MAX: usize = 1024;
 /// So many may be without a hello at any rate: several clients connect at the same moment.
 pub const GREETING_MIN: usize = 16;
+/// A handshake of TLS takes no more bytes of a stranger: a certificate that names the most volumes and users fits three times.
+pub const HANDSHAKE_BYTES_MAX: usize = 24 << 10;
 /// A connection on which nothing happened for so long is closed when there is no room for others.
 pub const IDLE_MIN: Duration = Duration::from_secs(2);
 /// Received payloads of a server that gets no pool from its owner.
@@ -103,6 +106,8 @@ pub struct ServerConfig {
     pub thread_name: String,
     /// Where records of all requests and answers go.
     pub request_log: Option<Arc<dyn RequestSink>>,
+    /// Where logins, refusals and changes of the cluster are told.
+    pub audit: Audit,
 }
 
 impl Default for ServerConfig {
@@ -123,6 +128,7 @@ impl Default for ServerConfig {
             write_timeout: WRITE_TIMEOUT,
             thread_name: "rpc".to_owned(),
             request_log: None,
+            audit: Audit::default(),
         }
     }
 }

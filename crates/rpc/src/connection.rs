@@ -106,10 +106,8 @@ async fn handshake(mut stream: Stream, identity: &Identity) -> Result<Handshaken
         }
     })
     .await?;
-    if !hello.cluster.is_none() && !identity.set_cluster(hello.cluster) {
-        return Err(HelloError::WrongCluster { ours: identity.cluster(), theirs: hello.cluster }.into());
-    }
     check_holder(&stream, &hello, identity)?;
+    learn_cluster(&stream, &hello, identity)?;
     reader.hello_done();
     Ok(Handshaken { stream, reader, hello })
 }
@@ -117,6 +115,18 @@ async fn handshake(mut stream: Stream, identity: &Identity) -> Result<Handshaken
 fn is_about_server(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     matches!(error, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// Takes the server's cluster for one's own, where that is not known yet. A process that has a key learns it from nobody without one.
+fn learn_cluster(stream: &Stream, hello: &Hello, identity: &Identity) -> Result<(), NotSent> {
+    let is_vouched_for = identity.tls().is_none() || !stream.is_plain();
+    if hello.cluster.is_none() || (identity.cluster().is_none() && !is_vouched_for) {
+        return Ok(());
+    }
+    match identity.set_cluster(hello.cluster) {
+        true => Ok(()),
+        false => Err(HelloError::WrongCluster { ours: identity.cluster(), theirs: hello.cluster }.into()),
+    }
 }
 
 /// A server is the node that its certificate names, where it names one.

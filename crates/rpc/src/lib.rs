@@ -7,6 +7,8 @@
 //! Not here: what the operations mean (the server crates), retries other than to find a leader (the client crate).
 
 pub mod admin_socket;
+mod audit;
+mod carrier;
 pub mod client;
 mod config;
 mod connection;
@@ -24,6 +26,7 @@ mod stream;
 mod trace;
 mod watch;
 
+pub use audit::{Audit, AuditSink, Refusal};
 pub use client::{Call, CallError, CallOptions, Client, Lane, NotSent, Peer, Response, SendError, Unknown};
 pub use config::{ClientConfig, ServerConfig, connections_for_clients};
 pub use connection::{Connection, ConnectionError, Incoming};

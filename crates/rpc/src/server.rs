@@ -6,6 +6,7 @@
 
 mod admission;
 mod conn;
+mod greeter;
 mod latency;
 mod progress;
 mod recorder;
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cairn_env::buf::AlignedBuf;
 use cairn_types::{ErrorCode, NodeId};
+use cairn_wire::Opcode;
+use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::error::WireError;
 use cairn_wire::frame::CallHeader;
 use cairn_wire::hello::Hello;
@@ -39,6 +42,7 @@ use shares::Shares;
 pub use stats::{CloseReason, ServerStats};
 use thread::ThreadHandle;
 
+use crate::audit::{Audit, Refusal};
 use crate::config::{GREETING_MAX, GREETING_MIN, GREETING_PART, POOL_BYTES_MIN, ServerConfig};
 use crate::identity::Identity;
 use crate::socket;
@@ -57,6 +61,8 @@ pub struct PeerInfo {
     pub version: u32,
     /// Whom its certificate names; `None`: it speaks without TLS.
     pub holder: Option<Holder>,
+    /// Where it is told what this peer was refused.
+    pub audit: Audit,
 }
 
 impl PeerInfo {
@@ -64,6 +70,22 @@ impl PeerInfo {
     pub fn limits(&self) -> Option<(&str, &Rights)> {
         let holder = self.holder.as_ref()?;
         Some((&holder.name, holder.limits()?))
+    }
+
+    /// Whether its key has one of these roles; without a key nobody knows.
+    pub fn must_have(&self, roles: Roles, what: &str) -> Result<(), WireError> {
+        let Some(holder) = &self.holder else { return Ok(()) };
+        if matches!(holder.caller, Caller::Node(has) if has.meets(roles)) {
+            return Ok(());
+        }
+        let text = format!("{what} is for servers with the role {roles}, and the key of {} has it not", holder.name);
+        Err(WireError::new(ErrorCode::NotPermitted, text))
+    }
+
+    /// Has it written down that the service refused something for the rights of the key.
+    pub fn note_refusal(&self, opcode: Opcode, error: &WireError) {
+        let name = self.holder.as_ref().map(|holder| holder.name.as_str());
+        self.audit.refused(&Refusal { from: self.addr.ip(), name, operation: opcode.name(), why: &error.message });
     }
 
     /// Whether it may send what is in the name of a node: its own, as far as its key and its hello tell. Without a key nobody knows.

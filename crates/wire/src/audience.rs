@@ -128,6 +128,17 @@ impl std::fmt::Display for Audience {
 }
 
 impl Opcode {
+    /// Servers with one of these roles answer it; nobody else's answer is believed.
+    pub const fn served_by(self) -> Roles {
+        match self.code() >> 8 {
+            0x01 => Roles::MANAGER.with(Roles::META),
+            0x02 | 0x07 => Roles::MANAGER,
+            0x03 | 0x06 => Roles::DATA,
+            0x04 | 0x05 => Roles::META,
+            _ => Roles::ALL,
+        }
+    }
+
     /// Who may ask for it.
     pub const fn audience(self) -> Audience {
         use Opcode::*;

@@ -61,7 +61,7 @@ pub(crate) async fn run(mut guard: Guard) {
     match connecting(&link).await {
         Ok(shaken) => {
             tracing::debug!(addr = link.addr(), "connected");
-            link.up(shaken.hello.clone());
+            link.up(shaken.hello.clone(), shaken.stream.holder());
             let why = Driver::new(&mut guard, shaken).run().await;
             match why {
                 End::Retired => guard.settled = true,

@@ -14,8 +14,13 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use cairn_env::buf::AlignedBuf;
+use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
+use cairn_wire::audience::Caller;
+use cairn_wire::error::WireError;
 use cairn_wire::frame::{CallHeader, Flags, FrameError, begin_frame, finish_frame};
 use cairn_wire::hello::Hello;
+use cairn_wire::holder::Holder;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 
@@ -71,6 +76,8 @@ struct State {
     /// No call's deadline is earlier.
     next_deadline: Option<Instant>,
     hello: Option<Hello>,
+    /// Whose key the server showed.
+    server: Option<Holder>,
 }
 
 /// What the driver needs to know after it looked into the link.
@@ -110,6 +117,23 @@ impl<M: Message> Frame<'_, M> {
     }
 }
 
+/// Why a server is not believed what it answered: its key is not that of a server which answers such requests.
+fn not_its_role(server: &Holder, opcode: u16) -> Option<WireError> {
+    let opcode = Opcode::from_code(opcode)?;
+    let roles = opcode.served_by();
+    match server.caller {
+        Caller::Node(has) if has.meets(roles) => None,
+        _ => {
+            let text = format!(
+                "{} was answered by a server with the key of {}, which has not the role {roles}: it is not believed; check the addresses",
+                opcode.name(),
+                server.name
+            );
+            Some(WireError::new(ErrorCode::NotPermitted, text))
+        }
+    }
+}
+
 impl Link {
     pub(crate) fn new(
         addr: Arc<str>,
@@ -130,6 +154,7 @@ impl Link {
             waker: None,
             next_deadline: None,
             hello: None,
+            server: None,
         };
         Arc::new(Self { addr, config, identity, runtime, hub, state: Mutex::new(state) })
     }
@@ -196,7 +221,7 @@ impl Link {
             Ok(spawn) => spawn,
             Err(cause) => return Err((cause, listener)),
         };
-        let waiting = Waiting { listener, deadline, sent_at: None, into: options.into };
+        let waiting = Waiting { opcode, listener, deadline, sent_at: None, into: options.into };
         let id = state.slots.insert(waiting);
         if let Err(cause) = state.enqueue(&self.config, Some(id), &frame, payload) {
             let listener = state.slots.remove(id).listener;
@@ -303,13 +328,14 @@ impl Link {
         true
     }
 
-    pub(crate) fn up(&self, hello: Hello) {
+    pub(crate) fn up(&self, hello: Hello, server: Option<Holder>) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Connecting) {
             state.phase = Phase::Up;
         }
         state.failures = 0;
         state.hello = Some(hello);
+        state.server = server;
     }
 
     /// Moves queued requests into the stream as far as the bounds allow, and the stream's bytes to an idle writer.
@@ -336,7 +362,13 @@ impl Link {
     pub(crate) fn complete(&self, answers: &mut Vec<(u64, Result<Response, CallError>)>, notify: &mut Vec<Notify>) {
         {
             let mut state = self.state.lock();
-            notify.extend(answers.drain(..).map(|(id, outcome)| state.slots.complete(id, outcome)));
+            let State { slots, server, .. } = &mut *state;
+            notify.extend(answers.drain(..).map(|(id, outcome)| {
+                let asked = slots.waiting_mut(id).map(|waiting| waiting.opcode);
+                let strange = server.as_ref().zip(asked).and_then(|(server, opcode)| not_its_role(server, opcode));
+                let outcome = strange.map_or(outcome, |error| Err(CallError::Remote(error)));
+                slots.complete(id, outcome)
+            }));
         }
         notify.drain(..).for_each(Notify::run);
     }

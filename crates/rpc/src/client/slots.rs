@@ -23,6 +23,8 @@ pub(crate) enum Listener {
 }
 
 pub(crate) struct Waiting {
+    /// What was asked for.
+    pub(crate) opcode: u16,
     pub(crate) listener: Listener,
     pub(crate) deadline: Instant,
     /// Position in the connection's byte stream behind the request; `None` while it queues before the stream.

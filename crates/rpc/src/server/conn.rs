@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use cairn_env::buf::{Acquire, BufError};
 use cairn_types::ErrorCode;
+use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::{CallHeader, Flags, FrameHeader, OPCODE_HELLO};
 use cairn_wire::hello::{Hello, HelloError, PeerKind};
@@ -29,6 +30,7 @@ use super::seats::Seat;
 use super::shares::{Held, Share, Taking};
 use super::stats::{CloseReason, add};
 use super::{PeerInfo, Request, ServerShared};
+use crate::audit::Refusal;
 use crate::out::Writer;
 use crate::payload::Payload;
 use crate::reader::{Next, Reader};
@@ -263,8 +265,16 @@ impl Conn {
                     let traced = (call.trace_id, received);
                     let reply = Reply::new(self.sink.clone(), request_id, opcode, oneway, traced);
                     if let Some(error) = admission.refusal(opcode) {
+                        if let Some(opcode) = Opcode::from_code(opcode) {
+                            peer.note_refusal(opcode, &error);
+                        }
                         reply.err(error);
                         continue;
+                    }
+                    if let Some(sink) = peer.audit.sink()
+                        && let Some(opcode) = Opcode::from_code(opcode).filter(|opcode| opcode.is_admin_change())
+                    {
+                        sink.administered(peer, opcode);
                     }
                     let request = Request { opcode, message, payload, call, oneway, received, peer };
                     self.shared.service.call(request, reply);
@@ -285,11 +295,7 @@ impl Conn {
                         }
                         (progress, filled) = (true, true);
                     }
-                    Poll::Ready(Err(e)) => {
-                        let refused = self.stream.is_shaking() && cairn_security::explain(&e).is_some();
-                        let reason = if refused { CloseReason::NotAllowed } else { CloseReason::Io };
-                        return Err(Closed(reason, e.to_string()));
-                    }
+                    Poll::Ready(Err(e)) => return Err(Closed(CloseReason::Io, e.to_string())),
                     Poll::Pending => return Ok(progress),
                 },
             }
@@ -410,8 +416,18 @@ impl Conn {
             return Err((CloseReason::WrongCluster, WireError::new(ErrorCode::WrongCluster, text)));
         }
         let holder = admission::holder(&self.stream, &theirs, self.shared.identity.tls());
-        let holder = holder.map_err(|error| (CloseReason::NotAllowed, error))?;
-        Ok(PeerInfo { addr: self.addr, hello: theirs, version, holder })
+        let audit = self.shared.config.audit.clone();
+        let holder = holder.map_err(|error| {
+            let name = self.stream.holder().map(|holder| holder.name);
+            let (from, name) = (self.addr.ip(), name.as_deref());
+            audit.refused(&Refusal { from, name, operation: "hello", why: &error.message });
+            (CloseReason::NotAllowed, error)
+        })?;
+        let peer = PeerInfo { addr: self.addr, hello: theirs, version, holder, audit };
+        if let Some(sink) = peer.audit.sink().filter(|_| peer.holder.is_some()) {
+            sink.entered(&peer);
+        }
+        Ok(peer)
     }
 
     /// Writes what was answered. Returns whether the socket took all of something.

@@ -66,6 +66,11 @@ impl Seats {
         Arc::new(Self { started: Instant::now(), greeting_max, idle_min, state: Mutex::default() })
     }
 
+    /// See [`Seats::new`].
+    pub(crate) fn greeting_max(&self) -> usize {
+        self.greeting_max
+    }
+
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

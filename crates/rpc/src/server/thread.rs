@@ -13,30 +13,56 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
+use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::ServerShared;
 use super::conn::Conn;
+use super::greeter;
 use super::recorder::Recorder;
 use super::reply::ReplySink;
 use super::stats::{CloseReason, add};
+use crate::carrier::Carrier;
 use crate::config::{REFUSALS_MAX, connections_for_clients};
 use crate::hub::Hub;
 use crate::log_limit::LogLimit;
-use crate::stream::{Stream, key_of};
+use crate::stream::Stream;
 
 /// Wait after `accept` failed, which happens when the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection on its way from the accepting thread to its own. Their number is bounded by `connections_max`.
-struct Accepted {
-    stream: std::net::TcpStream,
-    addr: SocketAddr,
-    place: Place,
-    full: bool,
+pub(super) struct Accepted {
+    pub(super) stream: Arrived,
+    pub(super) addr: SocketAddr,
+    pub(super) place: Place,
+    pub(super) full: bool,
+}
+
+/// What is known of it.
+pub(super) enum Arrived {
+    New(std::net::TcpStream),
+    /// Its handshake is done.
+    Tls(Box<TlsStream<Carrier>>),
+}
+
+impl Arrived {
+    /// Into the runtime of this thread.
+    fn into_stream(self) -> io::Result<Stream> {
+        match self {
+            Self::New(stream) => Ok(Stream::Plain(TcpStream::from_std(stream)?)),
+            Self::Tls(mut stream) => {
+                match stream.as_mut() {
+                    TlsStream::Server(stream) => stream.get_mut().0.unpark()?,
+                    TlsStream::Client(stream) => stream.get_mut().0.unpark()?,
+                }
+                Ok(Stream::Tls(stream))
+            }
+        }
+    }
 }
 
 /// Counts a connection as open as long as it lives.
-struct Place {
+pub(super) struct Place {
     shared: Arc<ServerShared>,
 }
 
@@ -63,6 +89,10 @@ pub(crate) struct ThreadHandle {
 }
 
 impl ThreadHandle {
+    pub(super) fn new(stop: watch::Sender<Option<Duration>>, join: JoinHandle<()>) -> Self {
+        Self { stop, join }
+    }
+
     pub(crate) fn stop(&self, grace: Duration) {
         // The thread may have ended; then there is nobody to tell.
         let _ = self.stop.send(Some(grace));
@@ -84,8 +114,14 @@ pub(crate) fn start(shared: &Arc<ServerShared>, listener: std::net::TcpListener)
         senders.push(sender);
         receivers.push(receiver);
     }
-    let mut acceptor = Some((listener, senders));
     let mut handles: Vec<ThreadHandle> = Vec::new();
+    // With a key, connections come to their threads when it is known whose they are.
+    if let Some(config) = shared.identity.tls().and_then(|tls| tls.server()) {
+        let (handle, sender) = greeter::spawn(shared, TlsAcceptor::from(config), std::mem::take(&mut senders))?;
+        handles.push(handle);
+        senders.push(sender);
+    }
+    let mut acceptor = Some((listener, senders));
     for (number, incoming) in receivers.into_iter().enumerate() {
         match spawn(number, shared.clone(), incoming, acceptor.take()) {
             Ok(handle) => handles.push(handle),
@@ -193,7 +229,7 @@ fn report_panic(ended: Result<(), tokio::task::JoinError>) {
 
 fn serve(shared: &Arc<ServerShared>, hub: &Arc<Hub>, registry: &Registry, conns: &mut JoinSet<()>, accepted: Accepted) {
     let Accepted { stream, addr, place, full } = accepted;
-    let stream = match TcpStream::from_std(stream) {
+    let stream = match stream.into_stream() {
         Ok(stream) => stream,
         Err(e) => {
             tracing::debug!(peer = %addr, error = %e, "a new connection could not be registered");
@@ -207,7 +243,6 @@ fn serve(shared: &Arc<ServerShared>, hub: &Arc<Hub>, registry: &Registry, conns:
     });
     let sink = ReplySink::new(hub.clone(), shared.stats.clone(), shared.config.out_queue_hard, recorder);
     registry.add(&sink);
-    let stream = Stream::accepted(stream, key_of(shared.identity.tls()));
     let conn = Conn::new(shared.clone(), sink, stream, addr, full);
     conns.spawn(async move {
         conn.run().await;
@@ -257,6 +292,6 @@ async fn accept(
         let to = turn % threads.len();
         turn = turn.wrapping_add(1);
         // A thread that has stopped takes no more; the server is about to be gone.
-        let _ = threads[to].send(Accepted { stream, addr, place, full });
+        let _ = threads[to].send(Accepted { stream: Arrived::New(stream), addr, place, full });
     }
 }

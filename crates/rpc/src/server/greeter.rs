@@ -1,0 +1,149 @@
+//! Where new connections of a server with a key are looked at first: a thread of its own, on which handshakes of TLS run.
+//!
+//! A flood of them takes the time of this thread and of no other, and those that are served go on. Invariants: at most as many are looked at
+//! as may be without a hello, and of more the oldest goes, since whoever means it goes on at once; each has the time of a hello, and sends no
+//! more than [`HANDSHAKE_BYTES_MAX`]; what leaves for the threads that serve is a plain connection whose first byte is there, or one through
+//! TLS whose peer's certificate was checked.
+//! Not here: keys (`security`), what a peer may ask (`admission.rs`).
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_security::{ALPN, explain};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use super::ServerShared;
+use super::stats::CloseReason;
+use super::thread::{Accepted, Arrived, ThreadHandle};
+use crate::audit::Refusal;
+use crate::carrier::Carrier;
+use crate::config::HANDSHAKE_BYTES_MAX;
+
+/// What a handshake of TLS begins with.
+const TLS_FIRST: u8 = 0x16;
+
+type Threads = Vec<mpsc::UnboundedSender<Accepted>>;
+
+/// Starts the thread. What it was done with goes to one of the others, in turn.
+pub(super) fn spawn(
+    shared: &Arc<ServerShared>,
+    acceptor: TlsAcceptor,
+    threads: Threads,
+) -> io::Result<(ThreadHandle, mpsc::UnboundedSender<Accepted>)> {
+    let (sender, incoming) = mpsc::unbounded_channel();
+    let (stop, stopped) = watch::channel(None);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let greeter = Greeter { shared: shared.clone(), acceptor, threads };
+    let join = std::thread::Builder::new()
+        .name(format!("{}-tls", shared.config.thread_name))
+        .spawn(move || runtime.block_on(greeter.run(incoming, stopped)))?;
+    Ok((ThreadHandle::new(stop, join), sender))
+}
+
+struct Greeter {
+    shared: Arc<ServerShared>,
+    acceptor: TlsAcceptor,
+    threads: Threads,
+}
+
+impl Greeter {
+    async fn run(self, mut incoming: mpsc::UnboundedReceiver<Accepted>, mut stopped: watch::Receiver<Option<Duration>>) {
+        let mut greeting = JoinSet::new();
+        let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
+        let mut turn = 0usize;
+        loop {
+            tokio::select! {
+                // An error means that the server is gone.
+                _ = stopped.changed() => return,
+                Some(accepted) = incoming.recv() => {
+                    self.make_room(&mut greeting, &mut oldest_first);
+                    let to = self.threads[turn % self.threads.len()].clone();
+                    turn = turn.wrapping_add(1);
+                    oldest_first.push_back(greeting.spawn(greet(self.shared.clone(), self.acceptor.clone(), accepted, to)));
+                }
+                Some(ended) = greeting.join_next() => {
+                    if let Err(error) = ended && error.is_panic() {
+                        tracing::error!(%error, "a handshake panicked; its connection was closed");
+                    }
+                }
+            }
+        }
+    }
+
+    fn make_room(&self, greeting: &mut JoinSet<()>, oldest_first: &mut VecDeque<AbortHandle>) {
+        while greeting.try_join_next().is_some() {}
+        while oldest_first.front().is_some_and(AbortHandle::is_finished) {
+            oldest_first.pop_front();
+        }
+        let max = self.shared.seats.greeting_max();
+        // Those that have ended since stand behind one that has not.
+        if oldest_first.len() >= 2 * max {
+            oldest_first.retain(|handle| !handle.is_finished());
+        }
+        if greeting.len() >= max
+            && let Some(oldest) = oldest_first.pop_front()
+        {
+            oldest.abort();
+            self.shared.stats.count_closed(CloseReason::MadeRoom);
+        }
+    }
+}
+
+/// Looks at one connection until it is known what it is.
+async fn greet(
+    shared: Arc<ServerShared>,
+    acceptor: TlsAcceptor,
+    accepted: Accepted,
+    to: mpsc::UnboundedSender<Accepted>,
+) {
+    let Accepted { stream, addr, place, full } = accepted;
+    let Arrived::New(stream) = stream else { return };
+    let (reason, text) = match tokio::time::timeout(shared.config.hello_timeout, look(stream, acceptor)).await {
+        Ok(Ok(Some(stream))) => {
+            // A thread that has stopped takes no more; the server is about to be gone.
+            let _ = to.send(Accepted { stream, addr, place, full });
+            return;
+        }
+        Ok(Ok(None)) => (CloseReason::PeerClosed, String::new()),
+        Ok(Err(error)) => match explain(&error) {
+            Some(why) => {
+                let refusal = Refusal { from: addr.ip(), name: None, operation: "handshake", why: &why };
+                shared.config.audit.refused(&refusal);
+                (CloseReason::NotAllowed, error.to_string())
+            }
+            None => (CloseReason::Io, error.to_string()),
+        },
+        Err(_) => (CloseReason::HelloTimeout, "it did not end its handshake in time".to_owned()),
+    };
+    let stats = &shared.stats;
+    stats.count_closed(reason);
+    let kind = reason.name();
+    if !reason.is_noteworthy() {
+        tracing::debug!(peer = %addr, reason = kind, cause = text, "connection closed");
+    } else if let Some(left_out) = stats.log[reason as usize].pass() {
+        tracing::warn!(peer = %addr, reason = kind, cause = text, left_out, "connection refused or cut off");
+    }
+}
+
+/// Waits for the first byte, and does the handshake that it may begin. `None`: the peer closed without a word.
+async fn look(stream: std::net::TcpStream, acceptor: TlsAcceptor) -> io::Result<Option<Arrived>> {
+    let tcp = TcpStream::from_std(stream)?;
+    let mut first = [0];
+    if tcp.peek(&mut first).await? == 0 {
+        return Ok(None);
+    }
+    if first[0] != TLS_FIRST {
+        return Ok(Some(Arrived::New(tcp.into_std()?)));
+    }
+    let mut stream = acceptor.accept(Carrier::bounded(tcp, HANDSHAKE_BYTES_MAX)).await?;
+    if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+        return Err(io::Error::other("the caller speaks TLS, but does not say that it speaks Cairn's"));
+    }
+    stream.get_mut().0.park()?;
+    Ok(Some(Arrived::Tls(Box::new(TlsStream::Server(stream)))))
+}
