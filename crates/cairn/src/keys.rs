@@ -9,7 +9,7 @@ use cairn_cli::GlobalArgs;
 use cairn_security::{Authority, CA_CERTIFICATE, KeyFile, Wanted, date, write_secret};
 use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
-use cairn_wire::holder::Holder;
+use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
 use cairn_wire::rights::{Access, Rights, USERS_MAX, Users};
 use clap::{Args, Subcommand};
 use std::collections::BTreeSet;
@@ -44,6 +44,9 @@ enum KeyCommand {
         /// Name of the server, of one configuration; without it the name of its file. Each server has its own, by which its key is revoked
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
+        /// Id of the node, of one configuration, as cairn admin node ls shows it: the key then speaks for no other. Managers have theirs
+        #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(i64::from(MANAGER_ID_MAX) + 1..))]
+        node: Option<u32>,
         /// Replace keys that are there, of the same servers
         #[arg(long)]
         replace: bool,
@@ -151,14 +154,18 @@ pub fn run(args: KeyArgs, global: &GlobalArgs) -> Result<(), ServeError> {
                 "keep it where no server is, and a copy of it: whoever has it makes keys, and nobody can without it";
             println!("{}: the authority of a cluster; {text}", dir.display());
         }
-        KeyCommand::Node { from, configs, out, name, replace } => {
+        KeyCommand::Node { from, configs, out, name, node: id, replace } => {
             let authority = Authority::open(&from.ca).map_err(anyhow::Error::from)?;
+            if id.is_some() && configs.len() > 1 {
+                let why = "--node is of one server: make the keys of the others by themselves";
+                return Err(ServeError::Usage(why.to_owned()));
+            }
             let servers = named(configs, name)?;
             if let Some(dir) = &out {
                 make_directory(dir)?;
             }
             for server in &servers {
-                node(&authority, server, out.as_deref(), (from.days, replace), global)?;
+                node(&authority, server, (out.as_deref(), id), (from.days, replace), global)?;
             }
         }
         KeyCommand::Client(client) => {
@@ -211,7 +218,7 @@ fn make_directory(dir: &Path) -> Result<(), ServeError> {
 fn node(
     authority: &Authority,
     (path, name): &(PathBuf, String),
-    out: Option<&Path>,
+    (out, id): (Option<&Path>, Option<u32>),
     (days, replace): (u64, bool),
     global: &GlobalArgs,
 ) -> Result<(), ServeError> {
@@ -229,7 +236,11 @@ fn node(
         }
     };
     let roles = roles_of(config.manager.member.is_some(), config.meta, config.data.is_some());
-    let node = NodeId(config.manager.member.unwrap_or(0));
+    if let (Some(member), Some(id)) = (config.manager.member, id) {
+        let why = format!("{shown} is manager {member}, and has no other id: leave --node {id} out");
+        return Err(ServeError::Usage(why));
+    }
+    let node = NodeId(config.manager.member.or(id).unwrap_or(0));
     if !replace && file.exists() {
         let why = format!("{} is there already; say --replace for a new key in its place", file.display());
         return Err(ServeError::Usage(why));

@@ -1,6 +1,7 @@
 //! The `cairn` binary: a cluster in one process, a server process, and every front in one command.
 //!
 //! Not here: what the commands do (`cli`, `bench`), what the roles do (`manager`, `meta`, `data`).
+mod audit;
 mod config;
 mod descriptors;
 mod dev;

@@ -517,6 +517,7 @@ fn bind(
     config.threads = spec.rpc_threads.unwrap_or(config.threads);
     config.connections_max = ground.descriptors.rpc;
     config.request_log = requests.map(request_log::sink);
+    config.audit = ground.security.as_ref().map(Security::audit).unwrap_or_default();
     Ok(Server::bind(address, config, ground.identity.clone(), router)?)
 }
 

@@ -2,10 +2,13 @@
 //!
 //! Invariant: a process whose configuration asks for security does not start without it.
 //! Not here: what a key lets its holder do (`security`, `rpc`), making keys (`keys.rs`).
+use crate::audit::AuditLog;
 use crate::node::NodeSpec;
 use anyhow::Context;
+use cairn_rpc::Audit;
 use cairn_security::{Change, KeyFile, Mode, Revoked, Tls, WARN_DAYS, date};
 use cairn_wire::audience::{Caller, Roles};
+use cairn_wire::holder::MANAGER_ID_MAX;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +24,26 @@ pub struct SecuritySpec {
     pub key: PathBuf,
     /// File with the names of revoked keys.
     pub revoked: Option<PathBuf>,
+    /// File of the audit log.
+    pub audit: Option<PathBuf>,
 }
+
+/// The key is another server's.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotItsKey(String);
 
 /// What a process with a key works with.
 pub struct Security {
     pub tls: Arc<Tls>,
     revoked: Option<Arc<Revoked>>,
+    audit: Option<AuditLog>,
 }
 
 impl Security {
     /// Reads the key that a node's configuration names and holds it against the rest of that.
     pub fn load(spec: &NodeSpec) -> anyhow::Result<Option<Security>> {
-        let Some(SecuritySpec { mode, key, revoked }) = &spec.security else { return Ok(None) };
+        let Some(SecuritySpec { mode, key, revoked, audit }) = &spec.security else { return Ok(None) };
         let file = KeyFile::read(key).context("security.key")?;
         let revoked = revoked.as_ref().map(|path| Revoked::read(path).map(Arc::new)).transpose();
         let revoked = revoked.context("security.revoked: the list has to be there; an empty file revokes nothing")?;
@@ -43,7 +54,13 @@ impl Security {
         if let Some(ending) = ending(&tls) {
             tracing::warn!("{ending}");
         }
-        Ok(Some(Security { tls, revoked }))
+        let audit = audit.as_deref().map(AuditLog::start).transpose()?;
+        Ok(Some(Security { tls, revoked, audit }))
+    }
+
+    /// Where servers of this process tell who came in.
+    pub fn audit(&self) -> Audit {
+        Audit::to(self.audit.as_ref().and_then(AuditLog::sink))
     }
 
     /// Keeps looking at the list of revoked keys, if there is one, until the handle is aborted.
@@ -84,16 +101,18 @@ fn fits(spec: &NodeSpec, file: &KeyFile) -> anyhow::Result<()> {
     let (path, holder) = (file.path().display(), file.holder());
     let Caller::Node(roles) = holder.caller else { anyhow::bail!("{path} is no key of a server") };
     let wanted = roles_of(spec.manager.is_some(), spec.meta, !spec.disks.is_empty());
-    anyhow::ensure!(
-        roles.covers(wanted),
-        "{path} is a key for the roles {roles}, and this process has {wanted}: make one with cairn key node"
-    );
-    let member = spec.manager.unwrap_or(0);
-    anyhow::ensure!(
-        holder.node.get() == member,
-        "{path} is the key of member {} of the managers, and manager.member says {member} (0: none): make one with cairn key node",
-        holder.node.get()
-    );
+    if !roles.covers(wanted) {
+        let text =
+            format!("{path} is a key for the roles {roles}, and this process has {wanted}: make one with cairn key node");
+        return Err(NotItsKey(text).into());
+    }
+    let (member, of) = (spec.manager.unwrap_or(0), holder.node.get());
+    if of != member && !(member == 0 && of > MANAGER_ID_MAX) {
+        let text = format!(
+            "{path} is the key of member {of} of the managers, and manager.member says {member} (0: none): make one with cairn key node"
+        );
+        return Err(NotItsKey(text).into());
+    }
     Ok(())
 }
 

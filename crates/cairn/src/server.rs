@@ -5,7 +5,9 @@ use crate::node::http_port::HttpPort;
 use crate::node::{NodeProcess, NodeSpec};
 use crate::notify::Notify;
 use crate::private;
+use crate::security::NotItsKey;
 use cairn_cli::Exit;
+use cairn_security::SecurityError;
 use cairn_store::StoreError;
 use cairn_telemetry::init_logging;
 use clap::Args;
@@ -68,9 +70,15 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         StoreError::Corrupt { .. } | StoreError::Gap { .. } => Some(Exit::Damaged),
         _ => None,
     };
+    // The key that a configuration names is a part of it.
+    let of_key = |error: &SecurityError| match error {
+        SecurityError::Sign(_) => None,
+        _ => Some(Exit::BadConfig),
+    };
     let of_io = |error: &std::io::Error| (error.kind() == std::io::ErrorKind::AddrInUse).then_some(Exit::InUse);
     let class = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref().and_then(of_store).or_else(|| cause.downcast_ref().and_then(of_io))
+        let found = cause.downcast_ref().and_then(of_store).or_else(|| cause.downcast_ref().and_then(of_io));
+        found.or_else(|| cause.downcast_ref().and_then(of_key)).or_else(|| cause.is::<NotItsKey>().then_some(Exit::BadConfig))
     };
     error.chain().find_map(class).unwrap_or(Exit::Other)
 }

@@ -451,8 +451,14 @@ impl Cluster {
         }
         let known: Vec<String> = all.volumes.values().filter(|v| v.trashed_ns == 0).map(|v| v.name.clone()).collect();
         let text = match known.is_empty() {
-            true => "the cluster has no volume yet; `cairn admin volume create default` makes one, `cairn admin status` says what it waits for".to_owned(),
-            false => format!("there is {}; cairn admin volume create makes one", known.join(", ")),
+            true => "the cluster has no volume yet, or none that this key opens; `cairn admin volume create default` makes one, `cairn admin \
+                     status` says what it waits for, and who runs the cluster makes another key with `cairn key client --volume`"
+                .to_owned(),
+            false => format!(
+                "there is {}; `cairn admin volume create` makes one, and where keys are for some volumes alone, who runs the cluster makes \
+                 another key with `cairn key client --volume`",
+                known.join(", ")
+            ),
         };
         Err(ClientError::remote(&format!("volume {name:?}"), ErrorCode::UnknownVolume, &text))
     }

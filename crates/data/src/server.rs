@@ -273,6 +273,9 @@ impl Service for DataServer {
         if let Some((holder, rights)) = request.peer.limits()
             && let Err(error) = self.inner.judge_rights(holder, rights, &request)
         {
+            if let Some(opcode) = Opcode::from_code(request.opcode) {
+                request.peer.note_refusal(opcode, &error);
+            }
             return reply.err(error);
         }
         self.inner.watch_outcome(&request, &mut reply);

@@ -40,6 +40,12 @@ impl Limits {
         Ok(Self::of(peer, manager))
     }
 
+    /// Whether an error may be for the rights of a key.
+    pub(crate) fn is_refusal(error: &WireError) -> bool {
+        use ErrorCode::{NotFound, NotPermitted, ReadOnly, UnknownPg, UnknownVolume};
+        matches!(error.code, NotPermitted | ReadOnly | UnknownVolume | UnknownPg | NotFound)
+    }
+
     /// Whether a volume may be seen.
     fn sees(&self, volume: u32) -> bool {
         self.own.as_ref().is_none_or(|own| own.contains_key(&volume))

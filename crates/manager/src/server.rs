@@ -242,11 +242,18 @@ impl Desk {
             Err(error) => return reply.err(error),
         };
         let manager = self.manager.clone();
+        let opcode = Opcode::from_code(request.opcode);
+        let limited = opcode.filter(|_| request.peer.limits().is_some()).map(|opcode| (request.peer.clone(), opcode));
         let answer = work(manager.clone(), question);
         self.manager.spawn(async move {
             let answer = answer.await;
             manager.metrics.requests.add(1);
             manager.metrics.refused.add(u64::from(answer.is_err()));
+            if let (Err(error), Some((peer, opcode))) = (&answer, limited)
+                && Limits::is_refusal(error)
+            {
+                peer.note_refusal(opcode, error);
+            }
             reply.result(answer);
             drop(place);
         });

@@ -50,7 +50,10 @@ impl Service for MetaServer {
         self.common().stats.op(opcode);
         let message = match rights::in_allowed_names(&request, opcode) {
             Ok(message) => message,
-            Err(error) => return self.refuse(reply, error),
+            Err(error) => {
+                request.peer.note_refusal(opcode, &error);
+                return self.refuse(reply, error);
+            }
         };
         let request = Request { message: &message, ..request };
         let Some(head) = Head::find(request.message) else {
@@ -64,6 +67,7 @@ impl Service for MetaServer {
             && let Err(error) =
                 rights::judge(self.common(), limits, opcode, request.message, (id, partition.map(Arc::as_ref)))
         {
+            request.peer.note_refusal(opcode, &error);
             return self.refuse(reply, error);
         }
         let Some(partition) = partition else {

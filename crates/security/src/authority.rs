@@ -8,7 +8,7 @@ use crate::tls::SERVER_NAME;
 use crate::{date, now};
 use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
-use cairn_wire::holder::{Holder, NAME_MAX};
+use cairn_wire::holder::{Holder, MANAGER_ID_MAX, NAME_MAX};
 use cairn_wire::rights::Rights;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -124,11 +124,14 @@ impl Authority {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             given => given.map_err(io)?,
         };
-        let before = given.lines().filter_map(Holder::parse).find(|before| before.name == holder.name);
+        // The last one: its node may have been named since.
+        let before = given.lines().filter_map(Holder::parse).filter(|before| before.name == holder.name).last();
         if let Some(before) = before {
             // A server's key is made again when it ends; that of a person or a program gets another name.
             let is_same = matches!(before.caller, Caller::Node(_))
-                && (before.caller, before.node) == (holder.caller, holder.node);
+                && before.caller == holder.caller
+                // A server's id may be known only later.
+                && (before.node == holder.node || before.node == NodeId(0) && holder.node.get() > MANAGER_ID_MAX);
             if !(again && is_same) {
                 let text = format!(
                     "the name {} was given out already, for the key of {}; give another one, so that each can be revoked by itself",

@@ -42,5 +42,11 @@ pub fn date(seconds: u64) -> String {
     )
 }
 
+/// `2031-05-09T12:00:59Z`
+pub fn moment(seconds: u64) -> String {
+    let of_day = seconds % 86_400;
+    format!("{}T{:02}:{:02}:{:02}Z", date(seconds), of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
 #[cfg(test)]
 mod tests;

@@ -101,6 +101,8 @@ fn days_have_their_dates() {
     assert_eq!(date(0), "1970-01-01");
     assert_eq!(date(1_800_000_000), "2027-01-15");
     assert_eq!(date(u64::MAX), "in a far future");
+    assert_eq!(moment(1_800_000_000), "2027-01-15T08:00:00Z");
+    assert_eq!(moment(86_399), "1970-01-01T23:59:59Z");
 }
 
 /// A certificate would say other rights than its key was made for; or a change of the text would make keys that are out there nobody's.

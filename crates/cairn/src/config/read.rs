@@ -36,7 +36,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
-    ("security", &["mode", "key", "revoked"]),
+    ("security", &["mode", "key", "revoked", "audit"]),
     ("log", &["format", "filter"]),
 ];
 
@@ -318,12 +318,13 @@ impl<'a> Reader<'a> {
         };
         let key = self.text(section, "key").map(PathBuf::from);
         let revoked = self.text(section, "revoked").map(PathBuf::from);
+        let audit = self.text(section, "audit").map(PathBuf::from);
         let mode = mode?;
         if key.is_none() && section.get("key").is_none() {
             let why = "security.key is missing: the file of this process's key; cairn key node makes it";
             self.mistake(section.at, why.into());
         }
-        Some(SecuritySpec { mode, key: key?, revoked })
+        Some(SecuritySpec { mode, key: key?, revoked, audit })
     }
 
     fn log(&mut self, section: &Section<'a>) -> LogConfig {

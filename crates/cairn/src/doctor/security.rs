@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::security::roles_of;
 use cairn_security::{KeyFile, Revoked, WARN_DAYS, date};
 use cairn_wire::audience::Caller;
+use cairn_wire::holder::MANAGER_ID_MAX;
 
 const NO_START: &str = "the server does not start like this";
 
@@ -27,7 +28,10 @@ pub fn look(config: &Config) -> Option<Finding> {
     let (holder, left) = (file.holder(), file.days_left());
     let wanted = roles_of(config.manager.member.is_some(), config.meta, config.data.is_some());
     let fits = matches!(holder.caller, Caller::Node(roles) if roles.covers(wanted))
-        && holder.node.get() == config.manager.member.unwrap_or(0);
+        && match config.manager.member {
+            Some(member) => holder.node.get() == member,
+            None => holder.node.get() == 0 || holder.node.get() > MANAGER_ID_MAX,
+        };
     let what =
         format!("{} is the key of {} {}, until {}", path.display(), holder.kind(), holder.name, date(holder.until));
     Some(match (fits, left < WARN_DAYS) {

@@ -68,6 +68,7 @@ mod snapshots;
 mod split;
 mod stale;
 mod support;
+mod tenants;
 mod trees;
 mod upgrade;
 mod volume_trash;
