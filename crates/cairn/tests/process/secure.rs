@@ -3,6 +3,8 @@ use crate::private::is_root;
 use crate::support::{Cluster, Shape, binary, text};
 use crate::wait::until_told;
 use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -162,7 +164,7 @@ fn a_cluster_becomes_secure_process_by_process_while_somebody_writes() {
         }
         let mut child = command.stdin(Stdio::piped()).spawn().expect("it runs");
         let mut stdin = child.stdin.take().expect("a pipe");
-        std::io::Write::write_all(&mut stdin, number.to_string().repeat(1000).as_bytes()).expect("taken");
+        Write::write_all(&mut stdin, number.to_string().repeat(1000).as_bytes()).expect("taken");
         drop(stdin);
         let output = child.wait_with_output().expect("it ends");
         assert!(output.status.success(), "file {number}: {}", text(&output.stderr));
@@ -279,4 +281,73 @@ fn the_key_of_a_user_is_found_without_being_named() {
     let output = found(&cluster);
     assert_eq!(output.status.code(), Some(PERMISSION), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("no ordinary file"), "{}", text(&output.stderr));
+}
+
+/// What a client with a key sends first.
+fn first_message(cluster: &Cluster) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let mut command = cluster.command(&["--timeout", "2", "--cluster", &address, "fs", "ls", "/"]);
+    let mut child = command.spawn().expect("it runs");
+    let (mut stream, _) = listener.accept().expect("it connects");
+    let mut head = [0; 5];
+    stream.read_exact(&mut head).expect("the head of a record");
+    let mut rest = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+    stream.read_exact(&mut rest).expect("the record");
+    drop((stream, listener));
+    child.wait().expect("it ends");
+    [&head[..], &rest].concat()
+}
+
+fn resident(cluster: &Cluster, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", cluster.pid(name))).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line");
+    line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") << 10
+}
+
+/// Thousands of strangers in the middle of a handshake would keep those who belong here out, or take the server's memory.
+#[test]
+fn strangers_in_any_state_of_a_handshake_hold_up_nobody() {
+    const OF_EACH: usize = 500;
+    /// What so many may take, and far more.
+    const SLACK: u64 = 64 << 20;
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 1, racks: 1 });
+    give_keys(&mut cluster);
+    cluster.key = Some(file(&cluster, "ops"));
+    cluster.start_all();
+    cluster.wait_volume();
+    cluster.key = Some(file(&cluster, "alice"));
+    let bytes = vec![7; 2_000_000];
+    let local = cluster.path("local");
+    fs::write(&local, &bytes).expect("a file");
+    let store_and_read = |name: &str| {
+        cluster.ok(&["fs", "put", "--layout", "r1", local.to_str().expect("UTF-8"), name]);
+        assert!(cluster.cairn(&["fs", "cat", name]).stdout == bytes, "the bytes come back");
+    };
+    store_and_read("/before");
+    let hello = first_message(&cluster);
+    assert!(hello.len() > 100 && hello[0] == 0x16, "a client's first message");
+    let address = &cluster.address;
+    let before = resident(&cluster, "manager1");
+    let mut most = before;
+    let mut strangers = Vec::new();
+    // More than a handshake takes, which is never the end of a message.
+    let endless = [&[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 16 << 10]].concat();
+    for begun in [&[][..], &hello[..6], &hello[..hello.len() - 1], &hello[..], &endless[..]] {
+        for number in 0..OF_EACH {
+            let mut stream = TcpStream::connect(address).expect("the port takes connections");
+            // It may be cut off before all is written.
+            let _ = stream.write_all(begun);
+            strangers.push(stream);
+            if number % 100 == 0 {
+                most = most.max(resident(&cluster, "manager1"));
+            }
+        }
+        store_and_read(&format!("/beside-{}", begun.len()));
+    }
+    most = most.max(resident(&cluster, "manager1"));
+    assert!(most - before < SLACK, "{} MiB more for {} strangers", (most - before) >> 20, strangers.len());
+    drop(strangers);
+    store_and_read("/after");
+    cluster.check_logs();
 }
