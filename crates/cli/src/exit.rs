@@ -121,7 +121,7 @@ impl Exit {
                 Exit::NotFound
             }
             E::Exists => Exit::Exists,
-            E::PermissionDenied | E::NotPermitted | E::ReadOnly => Exit::Permission,
+            E::PermissionDenied | E::NotPermitted | E::ReadOnly | E::KeyForbids => Exit::Permission,
             E::NoSpace | E::QuotaExceeded | E::NotEnoughDisks | E::PgFull => Exit::NoSpace,
             E::NotLeader | E::Unavailable | E::Overloaded | E::NotServing | E::NotPrimary | E::BelowMinimum => {
                 Exit::Unreachable

@@ -42,8 +42,8 @@ impl Limits {
 
     /// Whether an error may be for the rights of a key.
     pub(crate) fn is_refusal(error: &WireError) -> bool {
-        use ErrorCode::{NotFound, NotPermitted, ReadOnly, UnknownPg, UnknownVolume};
-        matches!(error.code, NotPermitted | ReadOnly | UnknownVolume | UnknownPg | NotFound)
+        use ErrorCode::{KeyForbids, NotFound, UnknownPg, UnknownVolume};
+        matches!(error.code, KeyForbids | UnknownVolume | UnknownPg | NotFound)
     }
 
     /// Whether a volume may be seen.
@@ -62,7 +62,7 @@ impl Limits {
                     "the key of {holder} may read this volume and not change it; who runs the cluster makes another one with cairn key client \
                      --volume VOLUME:rw"
                 );
-                Err(WireError::new(ErrorCode::ReadOnly, text))
+                Err(WireError::new(ErrorCode::KeyForbids, text))
             }
             None => {
                 let volume = VolumeId(volume);
@@ -75,7 +75,7 @@ impl Limits {
     /// As whom a request is done.
     pub(crate) fn who(&self, who: Option<Credentials>) -> Result<Option<Credentials>, WireError> {
         let Some((holder, rights)) = self.peer.limits() else { return Ok(who) };
-        let refused = |why| WireError::new(ErrorCode::NotPermitted, format!("the key of {holder} {why}"));
+        let refused = |why| WireError::new(ErrorCode::KeyForbids, format!("the key of {holder} {why}"));
         rights.users().judge(who).map_err(refused)
     }
 

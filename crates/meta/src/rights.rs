@@ -51,7 +51,7 @@ fn renamed(holder: &str, users: &Users, opcode: Opcode, message: &[u8]) -> Resul
     if opcode == Opcode::ReadStale {
         return renamed_within(holder, users, message);
     }
-    let refused = |why: String| WireError::new(ErrorCode::NotPermitted, format!("the key of {holder} {why}"));
+    let refused = |why: String| WireError::new(ErrorCode::KeyForbids, format!("the key of {holder} {why}"));
     // All headers that there are, as one.
     let mut header = OfHeader::decode(message).map_err(|_| bad())?.header.ok_or_else(bad)?;
     header.who = users.judge(header.who.take()).map_err(refused)?;
@@ -124,7 +124,7 @@ pub(crate) fn judge(
                  --volume VOLUME:rw",
                 opcode.name()
             );
-            Err(WireError::new(ErrorCode::ReadOnly, text))
+            Err(WireError::new(ErrorCode::KeyForbids, text))
         }
         Some(_) => Ok(()),
     }

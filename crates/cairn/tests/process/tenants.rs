@@ -59,7 +59,7 @@ fn wanted(opcode: Opcode, who: Who) -> Option<ErrorCode> {
     };
     match audience {
         audience if !audience.has(caller) => Some(ErrorCode::NotPermitted),
-        Audience::Clients(Reach::Write) if who == Who::Reader => Some(ErrorCode::ReadOnly),
+        Audience::Clients(Reach::Write) if who == Who::Reader => Some(ErrorCode::KeyForbids),
         Audience::Clients(Reach::Read | Reach::Write) if who == Who::Other => Some(match opcode {
             Opcode::EnsurePgs | Opcode::StartJob => ErrorCode::UnknownVolume,
             Opcode::CancelJob => ErrorCode::NotFound,
@@ -302,10 +302,10 @@ fn every_operation_is_answered_to_each_key_as_the_table_says() {
                     refused += 1;
                 }
                 None => {
-                    use ErrorCode::{ReadOnly, UnknownPartition, UnknownPg, UnknownVolume};
+                    use ErrorCode::{KeyForbids, UnknownPartition, UnknownPg, UnknownVolume};
                     let kept_out = |error: &WireError| {
                         error.message.contains("the key of")
-                            || matches!(error.code, ReadOnly | UnknownPartition | UnknownPg | UnknownVolume)
+                            || matches!(error.code, KeyForbids | UnknownPartition | UnknownPg | UnknownVolume)
                     };
                     assert!(!answer.as_ref().is_some_and(kept_out), "{name} for {who:?}: {answer:?}");
                     through += 1;

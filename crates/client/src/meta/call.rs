@@ -263,6 +263,7 @@ impl MetaCaller {
                     ErrorCode::BadRequest
                     | ErrorCode::UnknownOperation
                     | ErrorCode::CrossVolume
+                    | ErrorCode::KeyForbids
                     | ErrorCode::UnknownPartition => match sent {
                         true => drop(lease),
                         false => lease.unused(),

@@ -106,7 +106,7 @@ fn read_only(holder: &str, opcode: Opcode) -> WireError {
          VOLUME:rw",
         opcode.name()
     );
-    WireError::new(ErrorCode::ReadOnly, text)
+    WireError::new(ErrorCode::KeyForbids, text)
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ fn what_is_within_a_request_is_held_to_the_same() {
     }
     let only = Users::only(vec![1000], vec![1000]).expect("users");
     let error = renamed_by(&only, Opcode::ReadStale, &stale(Opcode::Lookup).encode_to_vec()).expect_err("another user");
-    assert_eq!(error.code, ErrorCode::NotPermitted);
+    assert_eq!(error.code, ErrorCode::KeyForbids);
 }
 
 /// A key for root and one user would leave files to others.
