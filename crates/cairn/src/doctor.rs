@@ -91,7 +91,7 @@ pub fn run(args: &DoctorArgs, global: &GlobalArgs) -> Result<Exit, ServeError> {
     };
     let (identity, labels) = config.as_ref().map(labels::look).unwrap_or_default();
     findings.extend(labels);
-    findings.extend(config.as_ref().and_then(security::look));
+    findings.extend(config.iter().flat_map(security::look));
     // A node without another key asks with its own.
     let key = match (&global.key, config.as_ref().and_then(|config| config.security.as_ref())) {
         (None, Some(security)) => Key::File(security.key.clone()),

@@ -151,6 +151,6 @@ impl Limits {
 }
 
 fn own_volumes(state: &State, rights: &Rights) -> BTreeMap<u32, Access> {
-    let volumes = state.volumes().filter(|volume| !volume.deleted);
-    volumes.filter_map(|volume| Some((volume.id.get(), rights.of(&volume.name)?))).collect()
+    // Those that were deleted too: whoever knew them has to hear of it.
+    state.volumes().filter_map(|volume| Some((volume.id.get(), rights.of(&volume.name)?))).collect()
 }

@@ -170,7 +170,7 @@ mod tests {
     /// A committed input would bring the decoder down.
     #[test]
     fn the_corpus_of_holders_is_decoded() {
-        let corpus: [&[u8]; 9] = [
+        let corpus: [&[u8]; 12] = [
             include_bytes!("holder/corpus/admin"),
             include_bytes!("holder/corpus/client"),
             include_bytes!("holder/corpus/colons"),
@@ -180,6 +180,9 @@ mod tests {
             include_bytes!("holder/corpus/not_text"),
             include_bytes!("holder/corpus/order"),
             include_bytes!("holder/corpus/overflow"),
+            include_bytes!("holder/corpus/rights"),
+            include_bytes!("holder/corpus/rights_only"),
+            include_bytes!("holder/corpus/rights_twice"),
         ];
         corpus.into_iter().for_each(fuzz_holder);
         // And what is near to it.
