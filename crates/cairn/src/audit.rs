@@ -44,7 +44,8 @@ struct Told {
 
 impl Told {
     fn line(&self, since: u64, count: u64) -> Value {
-        let mut line = json!({ "time": moment(cairn_security::now()), "event": self.event, "from": self.from, "count": count });
+        let mut line =
+            json!({ "time": moment(cairn_security::now()), "event": self.event, "from": self.from, "count": count });
         if let Some(name) = &self.name {
             line["name"] = json!(name);
         }
@@ -225,8 +226,8 @@ impl AuditLog {
 
     fn start_with(path: &Path, max: u64) -> anyhow::Result<Self> {
         let files = Files::open(path, max);
-        let mut files =
-            files.with_context(|| format!("security.audit: {} cannot be written; make its directory", path.display()))?;
+        let mut files = files
+            .with_context(|| format!("security.audit: {} cannot be written; make its directory", path.display()))?;
         let begun = json!({ "time": moment(cairn_security::now()), "event": "begun", "pid": std::process::id() });
         files.append(&[begun]).with_context(|| format!("security.audit: {} cannot be written", path.display()))?;
         let (lines, waiting) = sync_channel(WAITING_MAX);

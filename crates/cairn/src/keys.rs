@@ -103,7 +103,12 @@ struct ClientArgs {
 #[derive(Args, Debug)]
 struct RightsArgs {
     /// A volume that the key opens, for reading alone (:ro) or for reading and writing (:rw, also without); may be repeated
-    #[arg(long = "volume", value_name = "VOLUME[:ro|:rw]", required_unless_present = "all_volumes", conflicts_with = "all_volumes")]
+    #[arg(
+        long = "volume",
+        value_name = "VOLUME[:ro|:rw]",
+        required_unless_present = "all_volumes",
+        conflicts_with = "all_volumes"
+    )]
     volumes: Vec<String>,
     /// Every volume that there is or will be, for reading alone (ro) or for reading and writing (rw)
     #[arg(long, value_name = "ro|rw", num_args = 0..=1, default_missing_value = "rw", require_equals = true)]
@@ -128,12 +133,13 @@ fn rights_of(args: &RightsArgs) -> Result<Rights, ServeError> {
         (uids, _) => {
             let gids = if args.gids.is_empty() { uids } else { &args.gids[..] };
             let only = Users::only(uids.to_vec(), gids.to_vec());
-            only.ok_or_else(|| ServeError::Usage(format!("a key names at most {USERS_MAX} users and {USERS_MAX} groups")))?
+            only.ok_or_else(|| {
+                ServeError::Usage(format!("a key names at most {USERS_MAX} users and {USERS_MAX} groups"))
+            })?
         }
     };
-    let access = |text: &str| {
-        Access::parse(text).ok_or_else(|| ServeError::Usage(format!("{text:?} is no right: ro or rw")))
-    };
+    let access =
+        |text: &str| Access::parse(text).ok_or_else(|| ServeError::Usage(format!("{text:?} is no right: ro or rw")));
     if let Some(every) = &args.all_volumes {
         return Ok(Rights::in_every_volume(access(every)?, users));
     }
@@ -245,7 +251,14 @@ fn node(
         let why = format!("{} is there already; say --replace for a new key in its place", file.display());
         return Err(ServeError::Usage(why));
     }
-    let wanted = Wanted { name: name.clone(), caller: Caller::Node(roles), node, days, rights: Rights::everything(), again: replace };
+    let wanted = Wanted {
+        name: name.clone(),
+        caller: Caller::Node(roles),
+        node,
+        days,
+        rights: Rights::everything(),
+        again: replace,
+    };
     write(authority, &wanted, &file, replace, global)
 }
 

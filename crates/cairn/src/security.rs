@@ -102,8 +102,9 @@ fn fits(spec: &NodeSpec, file: &KeyFile) -> anyhow::Result<()> {
     let Caller::Node(roles) = holder.caller else { anyhow::bail!("{path} is no key of a server") };
     let wanted = roles_of(spec.manager.is_some(), spec.meta, !spec.disks.is_empty());
     if !roles.covers(wanted) {
-        let text =
-            format!("{path} is a key for the roles {roles}, and this process has {wanted}: make one with cairn key node");
+        let text = format!(
+            "{path} is a key for the roles {roles}, and this process has {wanted}: make one with cairn key node"
+        );
         return Err(NotItsKey(text).into());
     }
     let (member, of) = (spec.manager.unwrap_or(0), holder.node.get());

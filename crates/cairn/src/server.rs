@@ -78,7 +78,9 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     let of_io = |error: &std::io::Error| (error.kind() == std::io::ErrorKind::AddrInUse).then_some(Exit::InUse);
     let class = |cause: &(dyn std::error::Error + 'static)| {
         let found = cause.downcast_ref().and_then(of_store).or_else(|| cause.downcast_ref().and_then(of_io));
-        found.or_else(|| cause.downcast_ref().and_then(of_key)).or_else(|| cause.is::<NotItsKey>().then_some(Exit::BadConfig))
+        found
+            .or_else(|| cause.downcast_ref().and_then(of_key))
+            .or_else(|| cause.is::<NotItsKey>().then_some(Exit::BadConfig))
     };
     error.chain().find_map(class).unwrap_or(Exit::Other)
 }

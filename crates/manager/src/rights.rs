@@ -13,9 +13,7 @@ use cairn_rpc::PeerInfo;
 use cairn_types::{ErrorCode, PgId, VolumeId};
 use cairn_wire::common::Credentials;
 use cairn_wire::error::WireError;
-use cairn_wire::manager::{
-    ClusterMap, ListJobsRequest, ListJobsResponse, ReportMemberRequest, StatusResponse,
-};
+use cairn_wire::manager::{ClusterMap, ListJobsRequest, ListJobsResponse, ReportMemberRequest, StatusResponse};
 use cairn_wire::rights::{Access, Rights};
 
 use crate::manager::Manager;
@@ -120,7 +118,11 @@ impl Limits {
         }
     }
 
-    pub(crate) fn jobs(&self, asked: &ListJobsRequest, mut answer: ListJobsResponse) -> Result<ListJobsResponse, WireError> {
+    pub(crate) fn jobs(
+        &self,
+        asked: &ListJobsRequest,
+        mut answer: ListJobsResponse,
+    ) -> Result<ListJobsResponse, WireError> {
         answer.jobs.retain(|job| self.sees(job.volume));
         match asked.job != 0 && answer.jobs.is_empty() {
             true => Err(unknown_job(asked.job)),

@@ -73,7 +73,13 @@ fn numbers(mut message: &[u8], wanted: &[u64], each: &mut impl FnMut(u32)) -> Op
 
 /// Why a request names places that it must not, if so. `limited`: of a client whose key opens some volumes only; then a group that is not
 /// known yet is waited for, and one of another volume is answered alike.
-pub(crate) fn flaw(opcode: Opcode, message: &[u8], volume: VolumeId, map: &MapView, limited: bool) -> Option<WireError> {
+pub(crate) fn flaw(
+    opcode: Opcode,
+    message: &[u8],
+    volume: VolumeId,
+    map: &MapView,
+    limited: bool,
+) -> Option<WireError> {
     let (mut foreign, mut unknown) = (None, None);
     // Files have their extents in few groups.
     let mut last = None;
@@ -127,7 +133,8 @@ mod tests {
     /// Every request that brings a place, with the place in each of its parts.
     fn requests(pg: u32) -> Vec<(Opcode, Vec<u8>)> {
         let header = Some(MetaHeader { volume: 1, partition: 1, session: 9, ..MetaHeader::default() });
-        let publish = |extents, sets| PublishRequest { header: header.clone(), inode: 4, extents, sets, ..Default::default() };
+        let publish =
+            |extents, sets| PublishRequest { header: header.clone(), inode: 4, extents, sets, ..Default::default() };
         let both = |publish| PublishAttributesRequest { publish: Some(publish), ..Default::default() }.encode_to_vec();
         let create = |extents, sets| CreateRequest { extents, sets, ..Default::default() }.encode_to_vec();
         let discard = |extents, sets| DiscardRequest { extents, sets, ..Default::default() }.encode_to_vec();
@@ -154,7 +161,8 @@ mod tests {
         let pg = |pg, volume| Pg { state: Some(PgState { pg, volume, ..Default::default() }), ..Default::default() };
         let mut map = MapView::default();
         assert!(map.apply(&ClusterMap { version: 1, pgs: vec![pg(1, 1), pg(2, 2), pg(3, 1)], ..Default::default() }));
-        let flaw = |opcode, message: &[u8], limited| super::flaw(opcode, message, VolumeId(1), &map, limited).map(|e| e.code);
+        let flaw =
+            |opcode, message: &[u8], limited| super::flaw(opcode, message, VolumeId(1), &map, limited).map(|e| e.code);
         for (opcode, message) in requests(2) {
             assert_eq!(flaw(opcode, &message, false), Some(ErrorCode::BadRequest), "{}", opcode.name());
             assert_eq!(flaw(opcode, &message, true), Some(ErrorCode::Overloaded), "{}", opcode.name());

@@ -110,7 +110,9 @@ pub(crate) fn judge(
     let access = {
         let map = common.map.read();
         // What this node has open is the truth; the map tells of others.
-        let volume = here.map(|partition| partition.state.volume).or_else(|| map.partition(id).map(|partition| VolumeId(partition.volume)));
+        let volume = here
+            .map(|partition| partition.state.volume)
+            .or_else(|| map.partition(id).map(|partition| VolumeId(partition.volume)));
         volume
             .and_then(|volume| map.volume(volume))
             .filter(|volume| !volume.deleted)

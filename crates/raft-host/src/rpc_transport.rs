@@ -235,7 +235,9 @@ impl Service for RaftService {
                     };
                     let groups = batch.messages.iter().map(|message| message.group);
                     let mut groups = groups.chain(batch.beat.iter().flat_map(|beat| beat.groups.iter().copied()));
-                    let member = |group: u32| request.peer.must_have(role_of(group), "what members of that group tell each other");
+                    let member = |group: u32| {
+                        request.peer.must_have(role_of(group), "what members of that group tell each other")
+                    };
                     let told = from.try_for_each(speaks).and_then(|()| beat.map_or(Ok(()), speaks));
                     if let Err(error) = told.and_then(|()| groups.try_for_each(member)) {
                         return reply.err(error);
@@ -248,7 +250,11 @@ impl Service for RaftService {
             Some(Opcode::FetchCheckpoint) => match request.decode::<FetchCheckpointRequest>().and_then(|message| {
                 let is_admin = request.peer.holder.as_ref().is_some_and(|holder| holder.caller == Caller::Admin);
                 let what = "the state of that group";
-                if is_admin { Ok(message) } else { request.peer.must_have(role_of(message.group), what).map(|()| message) }
+                if is_admin {
+                    Ok(message)
+                } else {
+                    request.peer.must_have(role_of(message.group), what).map(|()| message)
+                }
             }) {
                 Ok(message) => {
                     let sender = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -17,10 +17,10 @@ use cairn_rpc::{
 use cairn_security::{Authority, KeyFile, Mode, Tls, Wanted, write_secret};
 use cairn_types::{ClusterId, NodeId};
 use cairn_wire::audience::{Caller, Roles};
-use cairn_wire::rights::Rights;
 use cairn_wire::frame::CallHeader;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::meta::{Attributes, AttributesResponse, LookupRequest, MetaHeader};
+use cairn_wire::rights::Rights;
 
 const LOOKUP: u16 = 1;
 const HOP: u16 = 2;
@@ -177,7 +177,14 @@ fn keys() -> Option<&'static (Arc<Tls>, Arc<Tls>)> {
         let dir = tempfile::tempdir().expect("a directory");
         let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
         let key = |name: &str, caller| {
-            let wanted = Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 1, rights: Rights::everything(), again: false };
+            let wanted = Wanted {
+                name: name.to_owned(),
+                caller,
+                node: NodeId(0),
+                days: 1,
+                rights: Rights::everything(),
+                again: false,
+            };
             let path = dir.path().join(name);
             write_secret(&path, &authority.issue(&wanted).expect("a key"), false).expect("written");
             KeyFile::read(&path).expect("a key")

@@ -102,10 +102,18 @@ impl Users {
             Self::Only { uids, gids } => {
                 let Some(mut who) = who else { return Ok(Some(nobody())) };
                 if !uids.contains(&who.uid) {
-                    return Err(format!("is for the users {}, and the request is of user {}", list(uids, ", "), who.uid));
+                    return Err(format!(
+                        "is for the users {}, and the request is of user {}",
+                        list(uids, ", "),
+                        who.uid
+                    ));
                 }
                 if !gids.contains(&who.gid) {
-                    return Err(format!("is for the groups {}, and the request is of group {}", list(gids, ", "), who.gid));
+                    return Err(format!(
+                        "is for the groups {}, and the request is of group {}",
+                        list(gids, ", "),
+                        who.gid
+                    ));
                 }
                 who.groups.retain(|group| gids.contains(group));
                 Ok(Some(who))

@@ -16,7 +16,11 @@ const NO_START: &str = "the server does not start like this";
 /// Looks at the key that a configuration names, and at what stands beside it.
 pub fn look(config: &Config) -> Vec<Finding> {
     let Some(security) = &config.security else { return Vec::new() };
-    let beside = [security.revoked.as_deref().and_then(|path| list(path, &security.key)), clock(&security.key), security.audit.as_deref().and_then(audit)];
+    let beside = [
+        security.revoked.as_deref().and_then(|path| list(path, &security.key)),
+        clock(&security.key),
+        security.audit.as_deref().and_then(audit),
+    ];
     key(config, security).into_iter().chain(beside.into_iter().flatten()).collect()
 }
 
@@ -36,7 +40,8 @@ fn clock(key: &Path) -> Option<Finding> {
     let now = cairn_security::now();
     (now + DAY < made).then(|| {
         let what = format!("this machine's clock says {}, and the key was put here on {}", moment(now), moment(made));
-        let why = "its certificate counts for nobody whose clock is before its time, and those of others do not count here";
+        let why =
+            "its certificate counts for nobody whose clock is before its time, and those of others do not count here";
         Finding::bad("key", what, why, "set the clock (chrony, systemd-timesyncd)")
     })
 }

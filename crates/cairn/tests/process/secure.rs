@@ -248,7 +248,9 @@ fn a_server_does_not_start_with_a_key_that_is_not_its_own() {
     fs::set_permissions(&manager, Permissions::from_mode(0o600)).expect("a mode");
     // A name is given out once, so that revoking it hits one key.
     let mut again = Command::new(binary());
-    again.args(["key", "client", "alice", "--ca", "authority", "--volume", "docs", "--out", "x.key"]).current_dir(cluster.dir.path());
+    again
+        .args(["key", "client", "alice", "--ca", "authority", "--volume", "docs", "--out", "x.key"])
+        .current_dir(cluster.dir.path());
     let output = again.output().expect("it runs");
     assert!(!output.status.success() && text(&output.stderr).contains("given out already"), "{}", text(&output.stderr));
     let said = key(&cluster, &["ls", "--ca", "authority"]);

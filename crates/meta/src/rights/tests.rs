@@ -16,7 +16,13 @@ fn renamed_by(users: &Users, opcode: Opcode, message: &[u8]) -> Result<Vec<u8>, 
 /// Root on a client's machine would be root in the files; or what else the request says would be lost.
 #[test]
 fn root_is_made_nobody_and_the_rest_stays() {
-    let mkdir = MkdirRequest { header: Some(header(3, 0, &[0, 7])), parent: 1, name: b"d".to_vec(), mode: 0o755, ..Default::default() };
+    let mkdir = MkdirRequest {
+        header: Some(header(3, 0, &[0, 7])),
+        parent: 1,
+        name: b"d".to_vec(),
+        mode: 0o755,
+        ..Default::default()
+    };
     let out = renamed_by(&Users::NoRoot, Opcode::Mkdir, &mkdir.encode_to_vec()).expect("allowed");
     let who = Some(Credentials { uid: 65_534, gid: 65_534, groups: vec![7] });
     let wanted = MkdirRequest { header: Some(MetaHeader { who, ..header(3, 0, &[]) }), ..mkdir };
@@ -27,7 +33,8 @@ fn root_is_made_nobody_and_the_rest_stays() {
 /// One reader of a request with two headers would see the allowed one, and another one the other.
 #[test]
 fn of_several_headers_one_is_left() {
-    let part = |header: MetaHeader| LookupRequest { header: Some(header), parent: 1, name: b"x".to_vec() }.encode_to_vec();
+    let part =
+        |header: MetaHeader| LookupRequest { header: Some(header), parent: 1, name: b"x".to_vec() }.encode_to_vec();
     let both = [part(header(3, 1000, &[1])), part(header(4, 0, &[0, 2]))].concat();
     let out = renamed_by(&Users::NoRoot, Opcode::Lookup, &both).expect("allowed");
     let count = fields(&out).expect("protobuf").iter().filter(|(number, _)| *number == 1).count();
@@ -65,7 +72,8 @@ fn what_is_within_a_request_is_held_to_the_same() {
 #[test]
 fn root_of_a_key_gives_files_to_its_users_alone() {
     let only = Users::only(vec![0, 1000], vec![0, 1000]).expect("users");
-    let create = |uid| CreateRequest { header: Some(header(3, 0, &[])), set_owner: true, uid, gid: 1000, ..Default::default() };
+    let create =
+        |uid| CreateRequest { header: Some(header(3, 0, &[])), set_owner: true, uid, gid: 1000, ..Default::default() };
     let set = |valid, uid| SetattrRequest { header: Some(header(3, 0, &[])), valid, uid, gid: 5, ..Default::default() };
     let both = |set: SetattrRequest| PublishAttributesRequest {
         header: Some(header(3, 0, &[])),
@@ -92,7 +100,8 @@ fn what_changes_a_volume_is_told_apart() {
     assert!(!asks(Opcode::Hold, HoldRequest::default().encode_to_vec()));
     assert!(asks(Opcode::Hold, HoldRequest { write: true, ..Default::default() }.encode_to_vec()));
     for opcode in Opcode::ALL {
-        let holds = matches!(opcode, Opcode::Hold | Opcode::Release | Opcode::KeepAlive | Opcode::EndSession | Opcode::SetLock);
+        let holds =
+            matches!(opcode, Opcode::Hold | Opcode::Release | Opcode::KeepAlive | Opcode::EndSession | Opcode::SetLock);
         if opcode.is_meta_mutation() && !holds {
             assert!(asks(*opcode, Vec::new()), "{}", opcode.name());
         }

@@ -52,7 +52,11 @@ struct Greeter {
 }
 
 impl Greeter {
-    async fn run(self, mut incoming: mpsc::UnboundedReceiver<Accepted>, mut stopped: watch::Receiver<Option<Duration>>) {
+    async fn run(
+        self,
+        mut incoming: mpsc::UnboundedReceiver<Accepted>,
+        mut stopped: watch::Receiver<Option<Duration>>,
+    ) {
         let mut greeting = JoinSet::new();
         let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
         let mut turn = 0usize;

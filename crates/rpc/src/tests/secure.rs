@@ -10,8 +10,8 @@ use crate::{CallError, NotSent};
 use cairn_security::{Authority, KeyFile, Mode, Revoked, Tls, Wanted, write_secret};
 use cairn_wire::Opcode;
 use cairn_wire::audience::{Caller, Roles};
-use cairn_wire::rights::Rights;
 use cairn_wire::common::ErrorInfo;
+use cairn_wire::rights::Rights;
 use prost::Message;
 
 /// A cluster's authority and the keys that it made.
@@ -28,7 +28,14 @@ impl Keys {
     }
 
     fn file(&self, name: &str, caller: Caller, node: u32, days: u64) -> PathBuf {
-        let wanted = Wanted { name: name.to_owned(), caller, node: NodeId(node), days, rights: Rights::everything(), again: false };
+        let wanted = Wanted {
+            name: name.to_owned(),
+            caller,
+            node: NodeId(node),
+            days,
+            rights: Rights::everything(),
+            again: false,
+        };
         let path = self.dir.path().join(format!("{name}.key"));
         write_secret(&path, &self.authority.issue(&wanted).expect("a key"), false).expect("written");
         path
