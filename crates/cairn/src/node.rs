@@ -129,6 +129,8 @@ pub struct NodeProcess {
     admin: Option<AdminSocket>,
     /// Looks at the list of revoked keys.
     revoking: Option<tokio::task::AbortHandle>,
+    /// Its audit log is written as long as the node runs.
+    _security: Option<Security>,
     // Dropped last: the lock of the directory.
     _dir: Arc<Mutex<LabelledDir>>,
 }
@@ -212,6 +214,7 @@ impl NodeProcess {
             ending: ground.ending,
             admin,
             revoking,
+            _security: ground.security,
             _dir: ground.dir,
         })
     }
