@@ -125,7 +125,7 @@ impl Authority {
             given => given.map_err(io)?,
         };
         // The last one: its node may have been named since.
-        let before = given.lines().filter_map(Holder::parse).filter(|before| before.name == holder.name).next_back();
+        let before = given.lines().filter_map(Holder::parse).rfind(|before| before.name == holder.name);
         if let Some(before) = before {
             // A server's key is made again when it ends; that of a person or a program gets another name.
             let is_same = matches!(before.caller, Caller::Node(_))
